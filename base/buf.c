@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/buf.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/err.h"
+
+enum { BUF_FIRST = 256 };
+
+void buf_init(struct sl_buf *b, size_t max)
+{
+	*b = (struct sl_buf){.max = max};
+}
+
+void buf_dispose(struct sl_buf *b)
+{
+	sl_free(b->mem);
+	*b = (struct sl_buf){.max = b->max};
+}
+
+void buf_clear(struct sl_buf *b, size_t keep_bytes)
+{
+	b->off = b->len = 0;
+	if (b->cap > keep_bytes) {
+		sl_free(b->mem);
+		b->mem = NULL;
+		b->cap = 0;
+	}
+}
+
+int buf_reserve(struct sl_buf *b, size_t n, uint8_t **out)
+{
+	size_t need;
+	if (__builtin_add_overflow(b->len, n, &need) || need > b->max)
+		return SL_ELIMIT;
+	if (b->cap - b->off < need || b->mem == NULL) {
+		/* Reclaim what was consumed when that alone makes room and pays for the move. */
+		if (b->off > 0 && b->cap >= need && b->off >= b->len) {
+			memmove(b->mem, b->mem + b->off, b->len);
+		} else {
+			size_t cap = b->cap ? b->cap : BUF_FIRST;
+			while (cap < need)
+				cap *= 2;
+			uint8_t *mem = sl_alloc(cap);
+			if (mem == NULL)
+				return SL_ENOMEM;
+			if (b->len > 0)
+				memcpy(mem, b->mem + b->off, b->len);
+			sl_free(b->mem);
+			b->mem = mem;
+			b->cap = cap;
+		}
+		b->off = 0;
+	}
+	*out = b->mem + b->off + b->len;
+	return 0;
+}
+
+void buf_commit(struct sl_buf *b, size_t n)
+{
+	BUG_IF(n > b->cap - b->off - b->len, "buf_commit: %zu bytes were never reserved", n);
+	b->len += n;
+}
+
+int buf_append(struct sl_buf *b, const void *data, size_t n)
+{
+	uint8_t *at;
+	int rc = buf_reserve(b, n, &at);
+	if (rc != 0)
+		return rc;
+	if (n > 0)
+		memcpy(at, data, n);
+	b->len += n;
+	return 0;
+}
+
+int buf_append_str(struct sl_buf *b, const char *s)
+{
+	return buf_append(b, s, strlen(s));
+}
+
+int buf_printf(struct sl_buf *b, const char *fmt, ...)
+{
+	va_list ap, again;
+	va_start(ap, fmt);
+	va_copy(again, ap);
+	int n = vsnprintf(NULL, 0, fmt, ap);
+	va_end(ap);
+	uint8_t *at;
+	int rc = n < 0 ? SL_EINVAL : buf_reserve(b, (size_t)n + 1, &at);
+	if (rc == 0) {
+		vsnprintf((char *)at, (size_t)n + 1, fmt, again);
+		b->len += (size_t)n;
+	}
+	va_end(again);
+	return rc;
+}
+
+void buf_consume(struct sl_buf *b, size_t n)
+{
+	BUG_IF(n > b->len, "buf_consume: %zu of %zu bytes", n, b->len);
+	b->off += n;
+	b->len -= n;
+	if (b->len == 0)
+		b->off = 0;
+}
+
+const char *buf_cstr(struct sl_buf *b)
+{
+	uint8_t *at;
+	size_t max = b->max;
+	b->max = max == SIZE_MAX ? max : max + 1;
+	int rc = buf_reserve(b, 1, &at);
+	b->max = max;
+	if (rc != 0)
+		return NULL;
+	*at = '\0';
+	return (const char *)buf_data(b);
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A growing byte buffer with a bound. Bytes are appended at the end and consumed at the front;
+ * consuming moves no memory until room is needed. Appending past the bound fails with SL_ELIMIT
+ * and appends nothing.
+ */
+#ifndef BASE_BUF_H
+#define BASE_BUF_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct sl_buf {
+	uint8_t *mem; /* owned */
+	size_t off;   /* first byte not consumed */
+	size_t len;   /* bytes from off */
+	size_t cap;   /* bytes at mem */
+	size_t max;   /* bound on len */
+};
+
+void buf_init(struct sl_buf *b, size_t max);
+void buf_dispose(struct sl_buf *b);
+/* Forgets the content, keeps the memory unless it is above keep_bytes. */
+void buf_clear(struct sl_buf *b, size_t keep_bytes);
+
+static inline uint8_t *buf_data(const struct sl_buf *b)
+{
+	return b->mem + b->off;
+}
+
+/* Room for n more bytes at the end: *out points at it; commit with buf_commit.
+ * 0, SL_ELIMIT or SL_ENOMEM. */
+int buf_reserve(struct sl_buf *b, size_t n, uint8_t **out);
+void buf_commit(struct sl_buf *b, size_t n);
+int buf_append(struct sl_buf *b, const void *data, size_t n);
+int buf_append_str(struct sl_buf *b, const char *s);
+int buf_printf(struct sl_buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void buf_consume(struct sl_buf *b, size_t n);
+/* A terminating NUL after the content (not counted in len); NULL on exhaustion. */
+const char *buf_cstr(struct sl_buf *b);
+
+#endif

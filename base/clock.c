@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/clock.h"
+
+#include <stddef.h>
+#include <time.h>
+
+static const uint64_t *fake_ns;
+
+uint64_t clock_now_ns(void)
+{
+	if (fake_ns != NULL)
+		return *fake_ns;
+	struct timespec ts;
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * NS_PER_S + (uint64_t)ts.tv_nsec;
+}
+
+int64_t clock_unix_s(void)
+{
+	return (int64_t)time(NULL);
+}
+
+void clock_fake(const uint64_t *source_ns)
+{
+	fake_ns = source_ns;
+}

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Time. Everything that decides by time takes a clock reading as an argument or reads it here, so
+ * that tests and simulations can drive it.
+ */
+#ifndef BASE_CLOCK_H
+#define BASE_CLOCK_H
+
+#include <stdint.h>
+
+#define NS_PER_MS 1000000ull
+#define NS_PER_S 1000000000ull
+
+/* Monotonic nanoseconds. */
+uint64_t clock_now_ns(void);
+/* Seconds since 1970. */
+int64_t clock_unix_s(void);
+/* Tests: from now on clock_now_ns returns *source (NULL: the real clock again). Borrowed. */
+void clock_fake(const uint64_t *source_ns);
+
+#endif

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/log.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <time.h>
+#include <unistd.h>
+
+static const char *log_who = "sluice";
+static enum log_level log_least = LOG_INFO;
+
+void log_init(const char *who, enum log_level least)
+{
+	log_who = who;
+	log_least = least;
+}
+
+void log_at(enum log_level level, const char *fmt, ...)
+{
+	static const char *const names[] = {"debug", "info", "warn", "error"};
+	if (level < log_least)
+		return;
+
+	char line[2048];
+	struct timespec ts;
+	struct tm tm;
+	clock_gettime(CLOCK_REALTIME, &ts);
+	gmtime_r(&ts.tv_sec, &tm);
+	size_t n = strftime(line, sizeof line, "%Y-%m-%dT%H:%M:%S", &tm);
+	n += (size_t)snprintf(line + n, sizeof line - n, ".%03ldZ %s %s: ", ts.tv_nsec / 1000000,
+			      names[level], log_who);
+
+	va_list ap;
+	va_start(ap, fmt);
+	int m = vsnprintf(line + n, sizeof line - n - 1, fmt, ap);
+	va_end(ap);
+	if (m < 0)
+		return;
+	n += (size_t)m;
+	if (n > sizeof line - 2)
+		n = sizeof line - 2;
+	line[n++] = '\n';
+	/* A full or closed standard error must not stop the server. */
+	ssize_t ignored = write(STDERR_FILENO, line, n);
+	(void)ignored;
+}

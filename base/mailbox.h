@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Messages between threads: many senders, one receiver, in order per sender. Nodes are embedded in
+ * the message; whoever sends gives the message away, whoever receives owns it. The wake descriptor
+ * (an eventfd) becomes readable when the box goes from empty to not empty, so a receiver can wait
+ * for it in an event loop. Bounded by what the senders may have in flight (each has its own limit).
+ */
+#ifndef BASE_MAILBOX_H
+#define BASE_MAILBOX_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct mail {
+	struct mail *next;
+};
+
+struct mailbox {
+	pthread_mutex_t lock;
+	pthread_cond_t filled;
+	struct mail *first, **last;
+	int wake_fd;
+};
+
+/* 0 or SL_EIO. */
+int mailbox_init(struct mailbox *m);
+/* The box must be empty; BUG otherwise. */
+void mailbox_dispose(struct mailbox *m);
+/* Any thread. Takes m. */
+void mailbox_send(struct mailbox *box, struct mail *m);
+/* Receiver only. Takes the whole chain, oldest first (NULL when empty), and clears the wake. */
+struct mail *mailbox_take_all(struct mailbox *box);
+/* Receiver only: blocks until something is there or the monotonic deadline passes
+ * (UINT64_MAX: no deadline), then as mailbox_take_all. */
+struct mail *mailbox_wait(struct mailbox *box, uint64_t deadline_ns);
+/* Wakes the receiver without a message. */
+void mailbox_nudge(struct mailbox *box);
+
+#endif

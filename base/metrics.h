@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A registry of counters, gauges and histograms, printed in the Prometheus text format 0.0.4.
+ * Values are registered once at start and updated from any thread with relaxed atomics; a metric
+ * hot on many threads is registered once per thread with a label or added up at print time by its
+ * owner. Names and label texts are borrowed for the life of the process.
+ */
+#ifndef BASE_METRICS_H
+#define BASE_METRICS_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+
+enum metric_kind { METRIC_COUNTER, METRIC_GAUGE, METRIC_HISTOGRAM };
+
+enum { METRIC_MAX_BUCKETS = 24 };
+
+struct metric {
+	enum metric_kind kind;
+	const char *name;   /* sluice_…; a counter ends in _total, a time in _seconds */
+	const char *help;   /* one line */
+	const char *labels; /* `tier="free"` or NULL */
+	atomic_int_least64_t value;
+	/* Histograms: upper bounds in the observed unit, ascending; counts has one more (+Inf). */
+	int n_buckets;
+	const double *bounds;
+	double scale; /* printed value = observed integer * scale (1e-9: observe ns, print s) */
+	atomic_int_least64_t counts[METRIC_MAX_BUCKETS + 1];
+	atomic_int_least64_t sum;
+	struct metric *next;
+};
+
+/* The metric must be static or outlive the process. Registering the same (name, labels) twice is
+ * a BUG. Thread-safe. */
+void metric_register(struct metric *m);
+
+static inline void metric_add(struct metric *m, int64_t d)
+{
+	atomic_fetch_add_explicit(&m->value, d, memory_order_relaxed);
+}
+
+static inline void metric_set(struct metric *m, int64_t v)
+{
+	atomic_store_explicit(&m->value, v, memory_order_relaxed);
+}
+
+static inline int64_t metric_get(struct metric *m)
+{
+	return atomic_load_explicit(&m->value, memory_order_relaxed);
+}
+
+void metric_observe(struct metric *m, int64_t v);
+
+/* Appends the whole registry, families together, in the order of first registration. */
+int metrics_print(struct sl_buf *out);
+
+#endif

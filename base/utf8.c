@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/utf8.h"
+
+/* The well-formed sequences, Unicode 15 table 3-7: bounds of the second byte by the first. */
+int utf8_decode(const uint8_t *s, size_t n, uint32_t *out)
+{
+	if (n == 0)
+		return 0;
+	uint8_t a = s[0];
+	if (a < 0x80) {
+		*out = a;
+		return 1;
+	}
+	int len;
+	uint8_t lo = 0x80, hi = 0xBF;
+	uint32_t cp;
+	if (a >= 0xC2 && a <= 0xDF) {
+		len = 2;
+		cp = a & 0x1Fu;
+	} else if (a >= 0xE0 && a <= 0xEF) {
+		len = 3;
+		cp = a & 0x0Fu;
+		if (a == 0xE0)
+			lo = 0xA0;
+		else if (a == 0xED)
+			hi = 0x9F;
+	} else if (a >= 0xF0 && a <= 0xF4) {
+		len = 4;
+		cp = a & 0x07u;
+		if (a == 0xF0)
+			lo = 0x90;
+		else if (a == 0xF4)
+			hi = 0x8F;
+	} else {
+		return -1;
+	}
+	for (int i = 1; i < len; i++) {
+		if ((size_t)i >= n)
+			return 0;
+		if (s[i] < lo || s[i] > hi)
+			return -1;
+		cp = cp << 6 | (s[i] & 0x3Fu);
+		lo = 0x80;
+		hi = 0xBF;
+	}
+	*out = cp;
+	return len;
+}
+
+int utf8_encode(uint32_t cp, uint8_t out[4])
+{
+	if (cp < 0x80) {
+		out[0] = (uint8_t)cp;
+		return 1;
+	}
+	if (cp < 0x800) {
+		out[0] = (uint8_t)(0xC0 | cp >> 6);
+		out[1] = (uint8_t)(0x80 | (cp & 0x3F));
+		return 2;
+	}
+	if (cp < 0x10000) {
+		out[0] = (uint8_t)(0xE0 | cp >> 12);
+		out[1] = (uint8_t)(0x80 | (cp >> 6 & 0x3F));
+		out[2] = (uint8_t)(0x80 | (cp & 0x3F));
+		return 3;
+	}
+	out[0] = (uint8_t)(0xF0 | cp >> 18);
+	out[1] = (uint8_t)(0x80 | (cp >> 12 & 0x3F));
+	out[2] = (uint8_t)(0x80 | (cp >> 6 & 0x3F));
+	out[3] = (uint8_t)(0x80 | (cp & 0x3F));
+	return 4;
+}
+
+bool utf8_valid(const void *data, size_t n)
+{
+	const uint8_t *s = data;
+	for (size_t i = 0; i < n;) {
+		if (s[i] < 0x80) {
+			i++;
+			continue;
+		}
+		uint32_t cp;
+		int len = utf8_decode(s + i, n - i, &cp);
+		if (len <= 0)
+			return false;
+		i += (size_t)len;
+	}
+	return true;
+}
+
+size_t utf8_whole_prefix(const uint8_t *s, size_t n)
+{
+	/* Only the last three bytes can begin a character that is not finished. */
+	for (size_t back = 1; back <= 3 && back <= n; back++) {
+		uint8_t c = s[n - back];
+		if (c < 0x80)
+			return n;
+		if (c >= 0xC0) {
+			uint32_t cp;
+			return utf8_decode(s + n - back, back, &cp) == 0 ? n - back : n;
+		}
+	}
+	return n;
+}

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Chat templates (Jinja) of model files: an untrusted program from a file, so a sandboxed
+ * interpreter with bounds on source, steps, depth and output. What it does not know is an error at
+ * compile time with its line, never a fallback. Immutable after compilation.
+ *
+ * Values carry trust byte by byte: text that stands in the template is trusted (it may form control
+ * tokens), text from the request never is, whatever is concatenated with it.
+ */
+#ifndef ENGINE_CHAT_TEMPLATE_H
+#define ENGINE_CHAT_TEMPLATE_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+
+struct chat_template;
+
+int chat_template_compile(const char *source, size_t n, struct chat_template **out,
+			  struct sl_err *err);
+void chat_template_free(struct chat_template *t);
+
+struct chat_vars {
+	const json_t *messages; /* array of objects; borrowed */
+	const char *bos_token, *eos_token; /* may be NULL: undefined; trusted text */
+	bool add_generation_prompt;
+};
+
+/* Appends the text to text and one trust byte per byte of it to trust. SL_EINVAL: the template
+ * raised an exception or can't render these messages (*err is for the client); SL_ELIMIT: a bound. */
+int chat_template_render(const struct chat_template *t, const struct chat_vars *vars,
+			 struct sl_buf *text, struct sl_buf *trust, struct sl_err *err);
+
+#endif

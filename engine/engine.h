@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The engine's only door. A process has one engine; it owns models, KV pages, the device and three
+ * kinds of threads: text workers (templates, tokenizers), the step thread (sequences, pages,
+ * scheduler, forward pass) and loaders. Requests and events are the structs of base/proto.h.
+ *
+ * The life of a sequence: submit → (text worker) → QUEUED → credit → prefill → TOKENS … → DONE.
+ * Exactly one DONE for every accepted submit, whatever happens; nothing for that id after it.
+ */
+#ifndef ENGINE_ENGINE_H
+#define ENGINE_ENGINE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/proto.h"
+
+struct engine;
+
+struct eng_model_config {
+	const char *name; /* as clients ask for it */
+	const char *path;
+	int role; /* 0 none, 1 small, 2 large: as in struct proto_model */
+};
+
+struct eng_config {
+	const struct eng_model_config *models;
+	int n_models;
+	const char *backend;       /* kernels: "auto", "cpu-ref", "cpu-avx2", "cpu-avx512" */
+	int n_threads;             /* 0: all */
+	int n_text_workers;        /* at least 1 */
+	int page_tokens;           /* 16 */
+	uint64_t kv_bytes;         /* for all pools together */
+	uint64_t max_model_bytes;  /* a model file above it fails with a clear line; 0: what memory allows */
+	int max_sequences;         /* in the batch or paused with pages */
+	int max_waiting;           /* queued; one more is PROTO_ERR_OVERLOADED */
+	int step_tokens;           /* token budget of a step: prefill is chunked to it */
+	uint32_t max_prompt_bytes;
+};
+
+enum eng_event_kind { ENG_MODEL, ENG_QUEUED, ENG_TOKENS, ENG_DONE, ENG_COUNTED, ENG_STATS };
+
+struct eng_event {
+	enum eng_event_kind kind;
+	uint64_t id; /* the sequence's; 0 for MODEL and STATS */
+	union {
+		struct proto_model model;
+		struct proto_queued queued;
+		struct proto_tokens tokens; /* `tokens` set, `records` not */
+		struct proto_done done;
+		struct proto_counted counted;
+		struct proto_stats stats;
+	} u;
+};
+
+/* Called on the engine's own threads, one call at a time per sequence and in its order; everything
+ * in the event is borrowed for the call. Must not block and must not call back into the engine. */
+typedef void eng_on_event(void *ctx, const struct eng_event *ev);
+
+/* Copies cfg; models load in the background, the smallest file first, each announced by ENG_MODEL. */
+int engine_create(const struct eng_config *cfg, eng_on_event *on_event, void *ctx,
+		  struct engine **out, struct sl_err *err);
+/* Cancels everything (each sequence gets its DONE), joins the threads, frees. Asserts that every
+ * page and sequence is back. */
+void engine_destroy(struct engine *e);
+
+/* All of these are thread-safe and return at once. The request is copied. An id may be used again
+ * only after its DONE. submit returns 0 or SL_ELIMIT, SL_ENOMEM (then no event follows). */
+int engine_submit(struct engine *e, uint64_t id, const struct proto_submit *req);
+int engine_count(struct engine *e, uint64_t id, const struct proto_count *req);
+void engine_credit(struct engine *e, uint64_t id, uint32_t n_tokens);
+void engine_cancel(struct engine *e, uint64_t id);
+void engine_stats(struct engine *e, struct proto_stats *out);
+/* The current state of every model; strings borrowed until the next call on the same thread. */
+int engine_n_models(struct engine *e);
+void engine_model_info(struct engine *e, int index, struct proto_model *out);
+
+/* ---- the process around it (engine/server.c): the protocol on a unix socket ---- */
+
+struct eng_server_config {
+	const char *socket_path; /* made with mode 0600; a stale one is removed, a live one is an error */
+	int beat_fd;             /* to the supervisor, or -1 */
+	unsigned beat_ms, stale_ms;
+};
+
+/* Runs until SIGTERM or SIGINT; removes the socket. The process's exit status. */
+int engine_serve(const struct eng_config *cfg, const struct eng_server_config *srv);
+
+/* ---- the echo engine (engine/echo.c): the same protocol, no models, programmable ---- */
+
+struct eng_echo_config {
+	double rate_tps;       /* tokens per second per sequence; 0: as credit allows */
+	int tokens_per_burst;  /* sent together */
+	int ttft_ms;           /* before the first token */
+	int fail_after;        /* tokens, then DONE with an internal error; 0: never */
+	int hang_after;        /* tokens, then silence; 0: never */
+	int die_after;         /* tokens in all, then the process exits; 0: never */
+	int n_ctx;
+};
+
+int engine_serve_echo(const struct eng_echo_config *cfg, const struct eng_server_config *srv);
+
+#endif

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A loaded model: weights in the backend, the tokenizer, the chat template, and one forward pass.
+ * A family is data (struct model_arch): what differs from plain Llama is a field, not a copy.
+ */
+#ifndef ENGINE_MODEL_H
+#define ENGINE_MODEL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "engine/chat_template.h"
+#include "engine/tokenizer.h"
+#include "kernels/kernels.h"
+
+struct model_arch {
+	char family[32]; /* general.architecture: "llama" */
+	int n_layers, n_embd, n_heads, n_kv_heads, head_dim, n_ff, n_vocab, n_ctx;
+	float rms_eps;
+	struct kn_rope rope;
+	bool tied_embeddings;
+};
+
+struct model;
+
+struct model_info {
+	struct model_arch arch;
+	uint64_t file_bytes, n_params;
+	char name[64];        /* general.name */
+	char weight_types[96]; /* "Q8_0 ×29, F32 ×9" */
+};
+
+/* Reads the file's head only: what it is and whether this build can run it. */
+int model_inspect(const char *path, struct model_info *out, struct sl_err *err);
+
+/* max_bytes: a larger file is SL_ELIMIT with both numbers in the line; 0: no bound. */
+int model_load(const char *path, const struct kn_ops *ops, struct kn_backend *backend, int max_rows,
+	       uint64_t max_bytes, struct model **out, struct sl_err *err);
+void model_free(struct model *m);
+
+const struct model_info *model_info(const struct model *m);
+const struct tokenizer *model_tokenizer(const struct model *m);
+/* NULL when the file has none; then chat prompts are refused. */
+const struct chat_template *model_template(const struct model *m);
+
+/* One step over s->n_rows ≤ max_rows rows: writes their K and V to the pages and computes the
+ * logits of the rows named in want[n_want] (indices of rows), float32 [n_want][n_vocab], into host
+ * memory. SL_EIO after a device fault. */
+int model_forward(struct model *m, const struct kn_step *s, const struct kn_kv *kv,
+		  const int32_t *want, int n_want, float *logits);
+
+#endif

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * From a sequence's tokens to the text that may be sent: never half a UTF-8 character (an invalid
+ * byte becomes U+FFFD), never a stop string nor a beginning of one that may still become it.
+ * Whatever way the same tokens arrive, the same text leaves.
+ */
+#ifndef ENGINE_TEXT_STREAM_H
+#define ENGINE_TEXT_STREAM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/proto.h"
+
+struct text_stream {
+	struct sl_buf held;              /* decoded bytes not yet released; at most a few hundred */
+	struct proto_str stops[PROTO_MAX_STOPS]; /* point into stop_mem */
+	int n_stops;
+	char *stop_mem;
+};
+
+/* Copies the stops (each 1 to PROTO_MAX_STOP_BYTES). 0 or SL_ENOMEM. */
+int text_stream_init(struct text_stream *s, const struct proto_str *stops, int n_stops);
+void text_stream_dispose(struct text_stream *s);
+/* Adds a token's bytes and appends what is now safe to out. *stopped: a stop string was completed
+ * by these bytes; what precedes it has been released, the rest is dropped. 0, SL_ENOMEM. */
+int text_stream_push(struct text_stream *s, const char *bytes, size_t n, struct sl_buf *out,
+		     bool *stopped);
+/* The end: releases what was held back, an unfinished character as U+FFFD. */
+int text_stream_finish(struct text_stream *s, struct sl_buf *out);
+
+#endif

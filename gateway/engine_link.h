@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A gateway thread's link to the engine: one unix socket, the protocol of base/proto.h, reconnected
+ * with backoff (20 ms to 500 ms). Frames written during a turn go out together at its end. When the
+ * link dies every sequence on it gets a `lost` event at once. The link knows no HTTP and no
+ * generations: it has sequences, each with a listener.
+ */
+#ifndef GATEWAY_ENGINE_LINK_H
+#define GATEWAY_ENGINE_LINK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/proto.h"
+
+struct engine_link;
+struct gw_thread;
+
+/* A sequence's listener; all calls on the thread's loop. After on_done or on_lost no further call. */
+struct link_listener {
+	void (*on_queued)(void *ctx, const struct proto_queued *m);
+	void (*on_tokens)(void *ctx, const struct proto_tokens *m);
+	void (*on_done)(void *ctx, const struct proto_done *m);
+	void (*on_lost)(void *ctx); /* the engine has gone */
+};
+
+struct link_model {
+	char name[PROTO_MAX_NAME + 1];
+	char reason[PROTO_MAX_MESSAGE + 1];
+	uint8_t state, role;
+	uint32_t n_ctx, n_vocab;
+	uint64_t n_params;
+};
+
+int engine_link_create(struct gw_thread *t, const char *socket_path, struct engine_link **out,
+		       struct sl_err *err);
+/* Every sequence is told on_lost first. */
+void engine_link_destroy(struct engine_link *l);
+
+bool engine_link_up(const struct engine_link *l);
+/* Models as last announced; kept while the link is down (state then reads LOADING). */
+int engine_link_n_models(const struct engine_link *l);
+const struct link_model *engine_link_model(const struct engine_link *l, int index);
+int engine_link_find_model(const struct engine_link *l, const char *name); /* -1: none */
+const struct proto_stats *engine_link_stats(const struct engine_link *l);
+
+/* Starts a sequence; *id is its identifier on this link. SL_ECLOSED when the link is down,
+ * SL_ELIMIT when too much is waiting to be written. The listener and ctx are borrowed until the
+ * sequence's end or engine_link_forget. */
+int engine_link_submit(struct engine_link *l, const struct proto_submit *req,
+		       const struct link_listener *listener, void *ctx, uint64_t *id);
+void engine_link_credit(struct engine_link *l, uint64_t id, uint32_t n_tokens);
+/* Cancels and forgets: no further call for it, also not on_done. */
+void engine_link_forget(struct engine_link *l, uint64_t id);
+
+#endif

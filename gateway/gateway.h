@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The gateway process: its configuration and its one entry.
+ */
+#ifndef GATEWAY_GATEWAY_H
+#define GATEWAY_GATEWAY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/conf.h"
+#include "base/err.h"
+
+struct gw_tier_config {
+	char *name;
+	int64_t priority;        /* 0 first */
+	double pace_tps;         /* tokens per second of one stream; 0: unpaced */
+	int64_t pace_burst;      /* tokens at once before the pace begins */
+	int64_t max_output;      /* tokens; the most max_tokens may be, and its default's cap */
+	int64_t concurrency;     /* generations of one key at once; one more is 429 */
+	uint64_t deadline_ms;    /* of one generation; 0: none */
+	struct conf_strings models; /* names this tier may ask for; empty: all */
+};
+
+struct gw_key_config {
+	char *name;   /* for logs and metrics, never the key */
+	char *sha256; /* 64 hex digits, of the key's bytes */
+	char *tier;   /* a tier's name, or "admin": may only read /metrics */
+};
+
+struct gw_limits {
+	int64_t connections;           /* per thread */
+	int64_t streams_per_connection;
+	uint64_t header_bytes;         /* name + value + 32 for each field, RFC 9113 6.5.2 */
+	int64_t header_fields;
+	uint64_t body_bytes;
+	uint64_t handshake_ms, header_ms, body_ms; /* absolute deadlines */
+	uint64_t idle_ms;              /* a connection without streams */
+	uint64_t stall_ms;             /* a response without progress */
+	uint64_t output_bytes;         /* pending output of a connection above which nothing is read */
+	int64_t resets_per_s, resets_burst;
+	int64_t control_frames_per_s, control_frames_burst; /* PING, SETTINGS, PRIORITY, empty DATA, … */
+	int64_t window_tokens;         /* unsent tokens buffered for one subscriber */
+	int64_t messages;              /* of one chat request */
+	int64_t json_depth;
+	uint64_t submit_wait_ms;       /* for QUEUED after SUBMIT */
+	uint64_t first_token_ms;       /* the longest predicted or real wait for a first token */
+};
+
+struct gw_config {
+	struct conf_address https, http;
+	int64_t threads;
+	char *state_dir;
+	char *cert_file, *key_file; /* "": the development certificate in state_dir/tls */
+	char *engine_socket;
+	bool dev_keys;              /* accept state_dir/dev-keys.yaml */
+	bool metrics_public;
+	char *default_model;        /* for a request that names "default"; "": the large one */
+	uint64_t heartbeat_ms;      /* SSE comment after that much silence */
+	struct conf_strings cors_origins; /* exact, or with a `*` for the port: http://localhost:* */
+	struct conf_list tiers;     /* struct gw_tier_config */
+	struct conf_list keys;      /* struct gw_key_config */
+	struct gw_limits limits;
+	uint64_t drain_ms;
+	int beat_fd;
+	unsigned beat_ms, stale_ms;
+};
+
+/* Runs until SIGTERM or SIGINT, then drains. The process's exit status. */
+int gateway_run(const struct gw_config *cfg);
+
+/* Reads or (when absent) makes dir/dev-keys.yaml, mode 0600, with one key for each of free, paid and
+ * admin. out: three terminated keys in that order. The supervisor prints them; the gateway hashes
+ * them. */
+enum { GW_DEV_FREE, GW_DEV_PAID, GW_DEV_ADMIN, GW_N_DEV_KEYS };
+struct gw_dev_keys {
+	char key[GW_N_DEV_KEYS][64];
+};
+int gw_dev_keys_ensure(const char *state_dir, struct gw_dev_keys *out, struct sl_err *err);
+/* Makes state_dir/tls/cert.pem and key.pem (0600; EC P-256, self-signed, localhost, 127.0.0.1, ::1)
+ * unless they are there and valid for another day. */
+int gw_dev_cert_ensure(const char *state_dir, struct sl_err *err);
+
+#endif

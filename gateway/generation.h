@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A generation: one run of a model (later: of a cascade of them) with an ordered log of what it
+ * produced. HTTP streams do not own generations; they subscribe to them (subscriber.h), each with
+ * its own cursor. A generation whose last subscriber has left is cancelled in the engine.
+ *
+ * States, moved only by gen_set_state:
+ *   SUBMITTED → QUEUED → RUNNING → FINISHED
+ *        └─────────┴────────┴────→ FAILED      (a DONE with an error, a lost engine, a timeout)
+ *        └─────────┴────────┴────→ CANCELLED   (the last subscriber left)
+ * QUEUED is where admission decides: subscribers are told, and the first gen_admit gives credit.
+ *
+ * The log holds the text and one record a token. It is dropped behind the slowest subscriber when
+ * nothing else needs it (replay will), and credit is given to the engine as the slowest subscriber
+ * advances, so a slow reader costs `window_tokens` of memory and no batch slot.
+ */
+#ifndef GATEWAY_GENERATION_H
+#define GATEWAY_GENERATION_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/list.h"
+#include "base/proto.h"
+#include "gateway/thread.h"
+
+enum gen_state { GEN_SUBMITTED, GEN_QUEUED, GEN_RUNNING, GEN_FINISHED, GEN_FAILED, GEN_CANCELLED };
+
+struct generation;
+
+/* A reader of a generation. Embedded in its owner (a chat response); on_* are called on the
+ * generation's home thread and may unsubscribe. */
+struct subscriber {
+	struct list node;
+	struct generation *gen; /* NULL when not subscribed */
+	uint64_t next_token;    /* cursor: index of the next token it wants */
+	/* Prompt counted, place known: admit or leave. Called once. */
+	void (*on_queued)(struct subscriber *s);
+	/* There is something new behind the cursor, or the state is final. */
+	void (*on_progress)(struct subscriber *s);
+};
+
+/* What the log says of a run of tokens. */
+struct gen_chunk {
+	uint64_t first_token;
+	uint32_t n_tokens;
+	const char *text; /* borrowed until the next call on the generation */
+	size_t n_bytes;
+};
+
+/* Submits to the thread's engine link and subscribes `first`. SL_ECLOSED: no engine; SL_ELIMIT. */
+int gen_start(struct gw_thread *t, const struct proto_submit *req, uint32_t window_tokens,
+	      struct subscriber *first, struct generation **out);
+void gen_subscribe(struct generation *g, struct subscriber *s, uint64_t from_token);
+/* The last one to leave an unfinished generation cancels it. The generation frees itself at the end
+ * of the turn in which it has no subscriber. */
+void gen_unsubscribe(struct subscriber *s);
+/* After on_queued: gives the engine its first credit. */
+void gen_admit(struct generation *g);
+
+enum gen_state gen_state(const struct generation *g);
+const struct proto_queued *gen_queued(const struct generation *g);
+/* Valid in FINISHED and FAILED. */
+const struct proto_done *gen_done(const struct generation *g);
+uint64_t gen_n_tokens(const struct generation *g); /* produced so far */
+
+/* The next run of whole tokens at s->next_token with at most max_bytes of text (at least one token).
+ * False: nothing there. Does not move the cursor. */
+bool gen_peek(const struct generation *g, const struct subscriber *s, size_t max_bytes,
+	      struct gen_chunk *out);
+/* Moves the cursor past n tokens: they have left (or are about to), credit may follow. */
+void gen_advance(struct subscriber *s, uint32_t n_tokens);
+
+#endif

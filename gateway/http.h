@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One exchange of request and response, whatever carries it: HTTP/2 over TLS or cleartext, HTTP/1.1.
+ * Below this interface are connections and protocols (listener.c, conn.c, tls.c, h1.c, h2.c); above
+ * it the application (route.c and the api_*.c). Neither sees through.
+ *
+ * Everything of a stream happens on its connection's thread. Writing is pull-based: the transport
+ * asks the body's source for bytes when the peer's window and the socket can take them, and never
+ * buffers more than one turn's worth. Exactly one on_close for each on_request; after it the stream
+ * is gone. Closing inside a callback is deferred to the end of the loop's turn.
+ */
+#ifndef GATEWAY_HTTP_H
+#define GATEWAY_HTTP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/err.h"
+
+struct http_stream;
+struct gw_thread;
+
+struct http_field {
+	const char *name; /* lower case, terminated */
+	const char *value; /* terminated; holds no NUL, CR or LF */
+};
+
+enum http_version { HTTP_1_0, HTTP_1_1, HTTP_2 };
+
+/* Valid from on_request to on_close; owned by the stream. */
+struct http_request {
+	enum http_version version;
+	bool tls;
+	const char *method;    /* "GET" */
+	const char *path;      /* as sent, without the query: exact match, nothing decoded */
+	const char *query;     /* after '?', "" when none */
+	const char *authority; /* Host or :authority */
+	const struct http_field *fields;
+	size_t n_fields;
+	int64_t content_length; /* -1: not said */
+	bool has_body;          /* false: on_body_end follows on_request at once */
+	const char *peer;       /* address text of the peer, "127.0.0.1" */
+};
+
+/* The first field of that (lower-case) name, or NULL. */
+const char *http_header(const struct http_request *r, const char *name);
+
+/* Where a response body comes from. */
+struct http_source {
+	/* Writes up to room bytes (room ≥ 1) and returns how many. 0 with *end false: nothing now,
+	 * http_body_ready will tell. Sets *end with or after the last bytes. Negative: the body
+	 * can't be finished, the stream is reset. */
+	ssize_t (*pull)(void *ctx, uint8_t *dst, size_t room, bool *end);
+	void *ctx;
+};
+
+enum http_close_reason {
+	HTTP_CLOSE_DONE,    /* the response went out whole */
+	HTTP_CLOSE_PEER,    /* the client left or reset the stream */
+	HTTP_CLOSE_TIMEOUT, /* no progress within the limit, or an absolute deadline */
+	HTTP_CLOSE_SHUTDOWN,
+	HTTP_CLOSE_ERROR,   /* protocol error, http_reset, source failure */
+};
+
+/* What the application gives the transport. ctx is the gw_thread's application state. */
+struct http_app {
+	/* Headers are complete. The application may answer now or later. */
+	void (*on_request)(void *ctx, struct http_stream *s, const struct http_request *r);
+	/* A piece of the body; borrowed for the call. */
+	void (*on_body)(void *ctx, struct http_stream *s, const uint8_t *data, size_t n);
+	/* The body is complete. */
+	void (*on_body_end)(void *ctx, struct http_stream *s);
+	/* The last call for this stream. */
+	void (*on_close)(void *ctx, struct http_stream *s, enum http_close_reason why);
+};
+
+void http_set_user(struct http_stream *s, void *user);
+void *http_user(struct http_stream *s);
+struct gw_thread *http_thread(struct http_stream *s);
+const struct http_request *http_request(struct http_stream *s);
+
+/* Answers with a body of known content, copied. `date` and `content-length` are added. At most one
+ * answer a stream: a second one is a BUG; ask http_answered. A request body not read yet is
+ * discarded up to a bound, then the connection (HTTP/1.1) closes or the stream is reset. */
+int http_reply(struct http_stream *s, int status, const struct http_field *fields, size_t n_fields,
+	       const void *body, size_t n);
+/* Answers with a body pulled from src; headers go out at once, without content-length. */
+int http_reply_stream(struct http_stream *s, int status, const struct http_field *fields,
+		      size_t n_fields, struct http_source src);
+/* The source has bytes again (or its end). Cheap; may be called any number of times. */
+void http_body_ready(struct http_stream *s);
+bool http_answered(const struct http_stream *s);
+/* Ends the stream without finishing the response (HTTP/2: INTERNAL_ERROR; HTTP/1.1: closes). */
+void http_reset(struct http_stream *s);
+
+#endif

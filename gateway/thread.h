@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A gateway thread: one event loop with its own listeners (SO_REUSEPORT), connections, engine link
+ * and application state. Threads share the configuration (immutable), the metrics registry and the
+ * generation directory; nothing hot.
+ *
+ * The end of a turn: whatever becomes due during a turn of the loop (flushes, deferred frees) is
+ * queued with gw_defer and run once, after all events of the turn.
+ */
+#ifndef GATEWAY_THREAD_H
+#define GATEWAY_THREAD_H
+
+#include <event2/event.h>
+#include <stdbool.h>
+
+#include "base/list.h"
+#include "base/mailbox.h"
+#include "gateway/gateway.h"
+
+struct gw_transport; /* listener.c: listeners and connections of this thread */
+struct gw_app;       /* app.c: the application's state of this thread */
+struct engine_link;
+
+/* Something to do once at the end of the turn. Embedded in its owner; init with gw_defer_init. */
+struct gw_deferred {
+	struct list node;
+	void (*run)(struct gw_deferred *d);
+};
+
+struct gw_thread {
+	int index; /* 0 … n_threads - 1 */
+	const struct gw_config *cfg;
+	struct event_base *base;
+	struct mailbox inbox; /* struct gw_message: from other threads */
+	struct list deferred; /* struct gw_deferred */
+	bool draining;
+	struct gw_transport *transport;
+	struct gw_app *app;
+	struct engine_link *link;
+};
+
+/* A message to another thread: runs there, between two events; owns itself. */
+struct gw_message {
+	struct mail mail;
+	void (*run)(struct gw_thread *t, struct gw_message *m);
+};
+
+void gw_defer_init(struct gw_deferred *d, void (*run)(struct gw_deferred *d));
+/* Queues d unless it is queued already. */
+void gw_defer(struct gw_thread *t, struct gw_deferred *d);
+void gw_defer_cancel(struct gw_deferred *d);
+/* Any thread. Takes m. */
+void gw_post(struct gw_thread *to, struct gw_message *m);
+
+#endif

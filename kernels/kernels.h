@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The one table of operations between the engine and whatever computes. A backend is a table
+ * (kn_ops) and its state (kn_backend). The engine sees only this header; a backend sees no
+ * sequences, requests or models, only flat arrays.
+ *
+ * Memory: activations, KV and weights live in buffers of the backend, addressed by plain pointers
+ * that only the backend may read or write (on a GPU they are device addresses). Offsetting such a
+ * pointer by floats is allowed.
+ *
+ * Order: operations called between step_begin and step_end take effect in call order; results are
+ * valid on the host only after step_end. An operation returns 0, or SL_EIO after a device fault;
+ * after one the backend is dead until closed.
+ *
+ * Batch invariance: each output row depends on its own inputs only. The reduction order over K is
+ * fixed by weight type and instruction set; attention reduces at absolute multiples of
+ * KN_ATTN_BLOCK positions, left to right, whatever the rows, threads or tiles.
+ *
+ * Activations are float32 row-major [n_rows][width]; pointers are 64-byte aligned at row 0.
+ */
+#ifndef KERNELS_KERNELS_H
+#define KERNELS_KERNELS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+enum { KN_ATTN_BLOCK = 256, KN_ALIGN = 64 };
+
+/* Element types, numbered as GGUF numbers them. */
+enum kn_type { KN_F32 = 0, KN_F16 = 1, KN_Q8_0 = 8, KN_BF16 = 30 };
+
+/* Elements per block and bytes per block; 0 for a type this build does not know. */
+int kn_type_block(int type);
+size_t kn_type_block_bytes(int type);
+/* Bytes of a row of n elements; n must be a multiple of the block. */
+size_t kn_row_bytes(int type, size_t n);
+const char *kn_type_name(int type);
+
+/* A matrix [n_out][n_in], rows contiguous along n_in, as in the file. */
+struct kn_weight {
+	const void *data; /* the backend's, after weight_load */
+	int type;         /* of data; a backend may have repacked it */
+	int n_out, n_in;
+};
+
+/* Which pages hold a row's past. Page p of a sequence holds positions p·page_tokens and up. */
+struct kn_step {
+	int n_rows;
+	const int32_t *row_token;  /* [n_rows] token ids */
+	const int32_t *row_pos;    /* [n_rows] absolute positions, from 0 */
+	const int32_t *row_seq;    /* [n_rows] index into the page tables */
+	int n_seqs;
+	const int32_t *page_table; /* [n_seqs][max_pages] page numbers in the pool */
+	int max_pages;
+};
+
+/* A pool of pages for one layout. Element (page, layer, token in page, head, d) is at
+ * ((page·n_layers + layer)·page_tokens + token)·n_kv_heads·head_dim + head·head_dim + d,
+ * in k and in v alike. */
+struct kn_kv {
+	void *k, *v;
+	int type; /* KN_F32 for now */
+	int n_pages, page_tokens;
+	int n_layers, n_kv_heads, head_dim;
+};
+
+/* Rotary embedding of adjacent pairs (x[2i], x[2i+1]) (the layout of GGUF "llama" files):
+ * angle = pos · freq_base^(-2i/n_rot) · freq_scale / factors[i]. */
+struct kn_rope {
+	int n_rot;
+	float freq_base, freq_scale;
+	const float *factors; /* [n_rot/2], host memory, or NULL for all 1 */
+};
+
+struct kn_backend; /* each backend defines its own */
+
+struct kn_config {
+	int n_threads;  /* 0: as many as the process may use */
+	int max_rows;   /* the widest step */
+	int max_width;  /* the widest activation row */
+};
+
+struct kn_ops {
+	const char *name; /* "cpu-ref", "cpu-avx2", "cpu-avx512" */
+
+	int (*open)(const struct kn_config *cfg, struct kn_backend **out, struct sl_err *err);
+	void (*close)(struct kn_backend *b);
+	/* One line about the device, for the log. Borrowed from b. */
+	const char *(*describe)(struct kn_backend *b);
+
+	/* Zeroed, KN_ALIGN-aligned. SL_ENOMEM. */
+	int (*mem_alloc)(struct kn_backend *b, size_t bytes, void **out);
+	void (*mem_free)(struct kn_backend *b, void *p);
+
+	/* Takes a matrix as it lies in the file (host memory that outlives the weight) and makes
+	 * it usable: in place, repacked or uploaded. SL_EUNSUPPORTED for a type it can't use. */
+	int (*weight_load)(struct kn_backend *b, const void *host, int type, int n_out, int n_in,
+			   struct kn_weight *out, struct sl_err *err);
+	void (*weight_free)(struct kn_backend *b, struct kn_weight *w);
+
+	/* The step's arrays must stay unchanged until step_end. */
+	int (*step_begin)(struct kn_backend *b, const struct kn_step *s);
+	/* Waits for everything since step_begin. */
+	int (*step_end)(struct kn_backend *b);
+
+	/* y[r][n_in] = row row_token[r] of w (an embedding table), dequantized. */
+	int (*embed)(struct kn_backend *b, const struct kn_weight *w, float *y);
+	/* y[r][i] = x[r][i] / sqrt(mean(x[r]²) + eps) · gain[i]. y may be x. */
+	int (*rmsnorm)(struct kn_backend *b, const float *x, const float *gain, float eps, int n_rows,
+		       int width, float *y);
+	/* y[r][o] = Σ_k w[o][k]·x[r][k], accumulated in float32 in a fixed order. */
+	int (*matmul)(struct kn_backend *b, const struct kn_weight *w, const float *x, int n_rows,
+		      float *y);
+	/* Rotates q [rows][n_heads][head_dim] in place and k likewise, then writes k and v
+	 * [rows][n_kv_heads][head_dim] of every row to its page. */
+	int (*rope_kv_write)(struct kn_backend *b, const struct kn_rope *rope, float *q, int n_heads,
+			     float *k, const float *v, const struct kn_kv *kv, int layer);
+	/* Causal attention of every row over positions 0…row_pos of its sequence, grouped heads
+	 * (head h reads kv head h / (n_heads / n_kv_heads)):
+	 * out[r][h] = Σ_p softmax_p(scale · q[r][h]·k[p]) v[p]. */
+	int (*attention)(struct kn_backend *b, const float *q, int n_heads, const struct kn_kv *kv,
+			 int layer, float scale, float *out);
+	/* gate[r][i] = silu(gate[r][i]) · up[r][i]. */
+	int (*silu_mul)(struct kn_backend *b, float *gate, const float *up, int n_rows, int width);
+	/* x += y. */
+	int (*add)(struct kn_backend *b, float *x, const float *y, int n_rows, int width);
+	/* y[i] = x[rows[i]], i < n: which rows go to the output head. rows is host memory. */
+	int (*gather)(struct kn_backend *b, const float *x, const int32_t *rows, int n, int width,
+		      float *y);
+	/* Host copy of n floats, valid after step_end (on the CPU the pointer itself would do). */
+	int (*read_back)(struct kn_backend *b, const float *src, size_t n, float *host);
+	/* Copies page src of every layer to page dst (copy on write). */
+	int (*page_copy)(struct kn_backend *b, const struct kn_kv *kv, int src, int dst);
+};
+
+/* The table by name: "auto" takes the best this processor has; NULL and *err for an unknown name
+ * or one this processor can't run. */
+const struct kn_ops *kn_select(const char *name, struct sl_err *err);
+/* Every table this processor can run, the reference first; NULL-terminated. */
+const struct kn_ops *const *kn_available(void);
+
+#endif
