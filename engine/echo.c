@@ -313,7 +313,7 @@ static uint32_t allowed_now(struct echo_seq *s, uint64_t now, uint32_t most, uin
 /* Makes what may be made; when to look again (UINT64_MAX: when somebody asks). */
 static uint64_t seq_make(struct echo_seq *s, uint64_t now)
 {
-	uint64_t first = s->started_ns + (uint64_t)s->e->cfg.ttft_ms * NS_PER_MS, due;
+	uint64_t first = s->started_ns + (unsigned)s->e->cfg.ttft_ms * NS_PER_MS, due;
 	if (!s->started || s->credit == 0 || hangs(s))
 		return UINT64_MAX;
 	if (now < first)
