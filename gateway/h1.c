@@ -46,7 +46,9 @@ struct h1 {
 	uint64_t discarded;
 	bool chunked_in;
 	bool chunked_out;
+	bool answer_begun; /* a byte of the answer has been handed on */
 	bool close_after;
+	size_t answer_off; /* where the answer's head begins in out */
 };
 
 #define REJECTED(why)                                                    \
@@ -99,8 +101,10 @@ static void h1_set_state(struct h1 *h, enum h1_state to)
 	}
 }
 
-/* The transport's own answer to a request that goes no further; the connection ends behind it. */
-static int reject(struct h1 *h, int status)
+/* The transport's own answer to a request that goes no further; the connection ends behind it. The
+ * application is told first. An answer of its own that has not left yet (a request whose body turns
+ * out malformed in the same turn) is taken back; one that has begun can only be cut off. */
+static int reject(struct h1 *h, int status, enum http_close_reason why)
 {
 	count_rejected(status);
 	h1_set_state(h, H1_END);
@@ -109,9 +113,14 @@ static int reject(struct h1 *h, int status)
 		h->s = stream_create(h->c, HTTP_1_1);
 	if (h->s == NULL)
 		return SL_ENOMEM;
-	if (h->s->answered) {
-		conn_doom(h->c, HTTP_CLOSE_ERROR);
+	stream_tell_close(h->s, why);
+	if (h->s->answered && h->answer_begun) {
+		conn_doom(h->c, why);
 		return 0;
+	}
+	if (h->s->answered) {
+		stream_retract(h->s);
+		h->out.len = h->answer_off;
 	}
 	return stream_error(h->s, status, http_reason(status));
 }
@@ -154,7 +163,7 @@ static int begin_request(struct h1 *h)
 	int status = h1_parse_head(buf_data(&h->in), h->scan.pos,
 				   (size_t)tr->t->cfg->limits.header_fields, &head);
 	if (status != 0)
-		return reject(h, status);
+		return reject(h, status, HTTP_CLOSE_ERROR);
 	struct http_stream *s =
 		stream_create(h->c, head.minor == 0 ? HTTP_1_0 : HTTP_1_1);
 	if (s == NULL)
@@ -162,7 +171,8 @@ static int begin_request(struct h1 *h)
 	h->s = s;
 	int rc = collect_head(h, s, &head);
 	if (rc != 0)
-		return reject(h, rc == SL_ELIMIT ? 431 : rc == SL_EINVAL ? 400 : 503);
+		return reject(h, rc == SL_ELIMIT ? 431 : rc == SL_EINVAL ? 400 : 503,
+			      HTTP_CLOSE_ERROR);
 	buf_consume(&h->in, h->scan.pos);
 	h->chunked_in = head.chunked;
 	h->ch = (struct h1_chunked){0};
@@ -171,7 +181,7 @@ static int begin_request(struct h1 *h)
 	s->req.content_length = head.content_length;
 	s->req.has_body = head.chunked || h->body_left > 0;
 	if (h->body_left > tr->t->cfg->limits.body_bytes)
-		return reject(h, 413);
+		return reject(h, 413, HTTP_CLOSE_ERROR);
 	h1_set_state(h, s->req.has_body ? H1_BODY : H1_WAIT);
 	stream_begin(s);
 	if (!s->req.has_body) {
@@ -195,9 +205,9 @@ static int read_head(struct h1 *h, bool *again)
 		h1_set_state(h, H1_HEAD);
 	enum h1_scan_result r = h1_scan_head(&h->scan, buf_data(&h->in), h->in.len);
 	if (r == H1_SCAN_BAD)
-		return reject(h, 400);
+		return reject(h, 400, HTTP_CLOSE_ERROR);
 	if (h->scan.pos > lim->header_bytes + REQUEST_LINE_BYTES)
-		return reject(h, 431);
+		return reject(h, 431, HTTP_CLOSE_ERROR);
 	if (r == H1_SCAN_MORE)
 		return 0;
 	*again = true;
@@ -218,7 +228,7 @@ static void body_complete(struct h1 *h)
 static int body_piece(struct h1 *h, const uint8_t *data, size_t n)
 {
 	if (h->state == H1_BODY && stream_body(h->s, data, n) == SL_ELIMIT)
-		return reject(h, 413);
+		return reject(h, 413, HTTP_CLOSE_ERROR);
 	if (h->state == H1_DISCARD || (h->s != NULL && h->s->answered)) {
 		h->discarded += n;
 		if (h->discarded > DISCARD_MAX) {
@@ -245,8 +255,7 @@ static int read_body(struct h1 *h, bool *again)
 				conn_doom(h->c, HTTP_CLOSE_ERROR);
 				return 0;
 			}
-			stream_tell_close(h->s, HTTP_CLOSE_ERROR);
-			return reject(h, 400);
+			return reject(h, 400, HTTP_CLOSE_ERROR);
 		}
 	} else {
 		n_piece = h->in.len < h->body_left ? h->in.len : (size_t)h->body_left;
@@ -310,6 +319,8 @@ static int h1_respond(struct http_stream *s, int status, const struct http_field
 	struct sl_buf *b = &h->out;
 	if (tr->draining)
 		h->close_after = true;
+	h->answer_off = b->len;
+	h->answer_begun = false;
 	h->chunked_out = s->expect_bytes < 0 && s->req.version == HTTP_1_1;
 	int rc = buf_printf(b, "HTTP/1.1 %d %s\r\ndate: %s\r\n", status, http_reason(status),
 			    transport_date(tr));
@@ -390,6 +401,7 @@ static int h1_fill(struct conn *c, struct sl_buf *out, size_t room, bool *more)
 	while (rc == 0 && !c->doomed) {
 		if (h->out.len > 0) {
 			rc = buf_append(out, buf_data(&h->out), h->out.len);
+			h->answer_begun = h->s != NULL && h->s->answered;
 			buf_clear(&h->out, KEEP_BYTES);
 		}
 		struct http_stream *s = h->s;
@@ -437,7 +449,7 @@ static void h1_on_deadline(struct conn *c)
 {
 	struct h1 *h = c->p;
 	if (h->state == H1_HEAD && h->in.len > 0) {
-		if (reject(h, 408) != 0)
+		if (reject(h, 408, HTTP_CLOSE_TIMEOUT) != 0)
 			conn_doom(c, HTTP_CLOSE_TIMEOUT);
 	} else if (h->state == H1_IDLE || h->state == H1_HEAD) {
 		h1_set_state(h, H1_END);
@@ -450,12 +462,7 @@ static void h1_on_deadline(struct conn *c)
 static void h1_stream_timeout(struct http_stream *s)
 {
 	struct h1 *h = s->conn->p;
-	if (s->answered) {
-		conn_doom(s->conn, HTTP_CLOSE_TIMEOUT);
-		return;
-	}
-	stream_tell_close(s, HTTP_CLOSE_TIMEOUT);
-	if (reject(h, 408) != 0)
+	if (reject(h, 408, HTTP_CLOSE_TIMEOUT) != 0)
 		conn_doom(s->conn, HTTP_CLOSE_TIMEOUT);
 }
 

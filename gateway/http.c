@@ -328,6 +328,17 @@ int http_reply_stream(struct http_stream *s, int status, const struct http_field
 	return answer(s, status, fields, n_fields);
 }
 
+void stream_retract(struct http_stream *s)
+{
+	deadline_cancel(&s->stall);
+	sl_free(s->body);
+	s->body = NULL;
+	s->body_len = s->body_off = 0;
+	s->expect_bytes = -1;
+	s->src = (struct http_source){0};
+	s->answered = s->waiting = s->ready = false;
+}
+
 int stream_error(struct http_stream *s, int status, const char *message)
 {
 	struct sl_buf b;

@@ -76,6 +76,8 @@ void stream_tell_close(struct http_stream *s, enum http_close_reason why);
 void stream_close(struct http_stream *s, enum http_close_reason why);
 /* The next bytes of the answer's body; like http_source.pull, with the deadlines kept. */
 ssize_t stream_pull(struct http_stream *s, uint8_t *dst, size_t room, bool *end);
+/* Forgets an answer of which nothing has left. */
+void stream_retract(struct http_stream *s);
 /* The transport's own answer, to a stream the application does not know (any more). */
 int stream_error(struct http_stream *s, int status, const char *message);
 const char *http_reason(int status);

@@ -74,7 +74,7 @@ static int choose_protocol(SSL *ssl, const unsigned char **out, unsigned char *n
 			   const unsigned char *in, unsigned int n_in, void *arg)
 {
 	(void)ssl, (void)arg;
-	static const unsigned char ours[] = "\x02h2\x08http/1.1";
+	static const unsigned char ours[] = "\x02h2\x08http/1.1\x08http/1.0";
 	unsigned char *chosen;
 	if (SSL_select_next_proto(&chosen, n_out, ours, sizeof ours - 1, in, n_in) !=
 	    OPENSSL_NPN_NEGOTIATED)
