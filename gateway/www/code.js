@@ -9,7 +9,7 @@ const C_WORDS = words('alignas alignof as async atomic auto await bool boolean b
   + 'long loop match mod move mut namespace new nil null nullptr operator override package private protected pub public '
   + 'range register restrict return select self short signed sizeof static string struct super switch template this throw '
   + 'throws trait true try type typedef typename typeof undefined union unsafe unsigned use using var virtual void volatile '
-  + 'where while with yield size_t ssize_t uint8_t uint16_t uint32_t uint64_t int8_t int16_t int32_t int64_t i32 i64 u8 u32 '
+  + 'where while with yield #include #define #if #ifdef #ifndef #else #endif #pragma size_t ssize_t uint8_t uint16_t uint32_t uint64_t int8_t int16_t int32_t int64_t i32 i64 u8 u32 '
   + 'u64 usize f32 f64 __global__ __device__ __shared__ __host__');
 const HASH_WORDS = words('and as assert async await begin break case class continue def del do done elif else end esac '
   + 'except export false fi finally for from function global if import in is lambda local module nil none None nonlocal not '
@@ -20,12 +20,12 @@ const SQL_WORDS = words('add all alter and as asc begin between by case commit c
 
 const STRINGS = '"(?:[^"\\\\\\n]|\\\\[^])*"?|\'(?:[^\'\\\\\\n]|\\\\[^])*\'?';
 const NUMBER = '\\b(?:0[xX][0-9a-fA-F_]+|\\d[\\d_]*(?:\\.\\d+)?(?:[eE][+-]?\\d+)?)[a-zA-Z]{0,4}';
-const WORD = '[A-Za-z_$][\\w$]*';
+const WORD = '#?[A-Za-z_$][\\w$]*';
 const REST = '\\s+|[^]';
 const lexer = (comment, strings) => new RegExp(`(${comment})|(${strings})|(${NUMBER})|(${WORD})|(?:${REST})`, 'y');
 
 const FAMILIES = {
-  c: { re: lexer('\\/\\/[^\\n]*|\\/\\*[^]*?(?:\\*\\/|$)', `${STRINGS}|\`(?:[^\`\\\\]|\\\\[^])*\`?`), words: C_WORDS },
+  c: { re: lexer('\\/\\/[^\\n]*|\\/\\*[^]*?(?:\\*\\/|$)', `${STRINGS}|\`(?:[^\`\\\\]|\\\\[^])*\`?|<[\\w/.]{1,60}\\.h(?:pp)?>`), words: C_WORDS },
   hash: { re: lexer('#[^\\n]*', `"""[^]*?(?:"""|$)|'''[^]*?(?:'''|$)|${STRINGS}`), words: HASH_WORDS },
   sql: { re: lexer('--[^\\n]*|\\/\\*[^]*?(?:\\*\\/|$)', STRINGS), words: SQL_WORDS, fold: true },
   xml: { re: lexer('<!--[^]*?(?:-->|$)', STRINGS), words: new Set(), tags: true },

@@ -8,9 +8,9 @@
 // Cost: linear in the text for any input. Containers nest to a bound; brackets, emphasis and code spans are matched
 // with stacks and tables, and no scan ever crosses the same text more than a fixed number of times.
 //
-// Streaming: a block that another block follows never changes again, so the last block's `at` is where a renderer may
-// start afresh. For that the grammar leaves out what reaches back or ahead: link references, setext headings
-// (`---` is always a rule), indented code.
+// Streaming: settled() says how many leading blocks no further text can change, so that a renderer may keep them and
+// start afresh at the next. For that the grammar leaves out what reaches further back or ahead than one line: link
+// references, setext headings (`---` is always a rule), indented code.
 
 const MAX_DEPTH = 10; // of containers
 const MAX_HEIGHT = 12; // of inline nesting
@@ -30,6 +30,18 @@ export function parse(source) {
     at = end + 1;
   }
   return blocks(lines, 0, starts);
+}
+
+/**
+ * How many leading blocks of parse(source) stay as they are whatever is appended. Where a block begins depends on its
+ * first line and the next, so it is certain once both are complete; everything before it is then settled.
+ */
+export function settled(source, tree) {
+  for (let k = tree.length - 1; k > 0; k--) {
+    const line = source.indexOf('\n', tree[k].at);
+    if (line >= 0 && source.includes('\n', line + 1)) return k;
+  }
+  return 0;
 }
 
 // ---- blocks ---------------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 //
 // Only the elements named here are ever made, only with the attributes set here, and every text goes in as text.
 
-import { parse } from './markdown.js';
+import { parse, settled } from './markdown.js';
 import { canColour, tokens } from './code.js';
 import { copyText, h, icon } from './dom.js';
 import { t } from './i18n.js';
@@ -84,43 +84,43 @@ export function blockNode(block, live = false) {
 }
 
 /**
- * Renders a text that grows at its end. Finished blocks are left alone; only the last block is parsed and built again,
- * and a long code block only has its new characters appended. update() takes the whole text so far.
+ * Renders a text that grows at its end. Settled blocks are left alone; only the last few are parsed and built again, and
+ * a long code block only has its new characters appended. update() takes the whole text so far.
  */
 export class StreamRenderer {
   #root;
-  #committed = 0; // everything before this offset is rendered for good
-  #tail = null; // node of the open block
-  #tailBlock = null;
+  #from = 0; // everything before this offset is rendered for good
+  #open = []; // {block, node} of what may still change
 
   constructor(root) { this.#root = root; }
 
   update(text, final = false) {
-    const source = text.includes('\r') ? text.replace(/\r\n?/g, '\n') : text;
-    const tree = parse(source.slice(this.#committed));
-    const base = this.#committed;
-    tree.forEach((block, i) => {
-      const last = i === tree.length - 1;
-      const node = this.#place(block, i === 0, !last || final);
-      this.#tail = last ? node : null;
-      this.#tailBlock = last ? block : null;
-      if (last) this.#committed = base + block.at;
-    });
+    const source = (text.includes('\r') ? text.replace(/\r\n?/g, '\n') : text).slice(this.#from);
+    const tree = parse(source);
+    const done = final ? tree.length : settled(source, tree);
+    const old = this.#open;
+    this.#open = tree.map((block, i) => ({ block, node: this.#place(block, old[i], i >= done) }));
+    for (const { node } of old.slice(tree.length)) node.remove();
+    if (final || done === 0) return;
+    this.#from += tree[done].at;
+    this.#open.splice(0, done);
+    for (const { block } of this.#open) block.at -= tree[done].at;
   }
 
-  #place(block, replace, done) {
-    const old = replace ? this.#tail : null;
-    const before = this.#tailBlock;
-    if (old && !done && block.t === 'code' && before?.t === 'code' && before.lang === block.lang
+  #place(block, old, live) {
+    const before = old?.block;
+    if (live && block.t === 'code' && before?.t === 'code' && before.at === block.at && before.lang === block.lang
         && block.v.startsWith(before.v)) {
-      const code = old.querySelector('code');
-      const plain = code.childNodes.length <= 1 && !code.firstElementChild;
-      if (plain && code.firstChild && block.v.length > COLOUR_LIVE_CHARS) code.firstChild.appendData(block.v.slice(before.v.length));
-      else fillCode(code, block, true);
-      return old;
+      const code = old.node.querySelector('code');
+      if (block.v.length > COLOUR_LIVE_CHARS && code.firstChild && !code.firstElementChild) {
+        code.firstChild.appendData(block.v.slice(before.v.length));
+      } else if (block.v.length > before.v.length) {
+        fillCode(code, block, true);
+      }
+      return old.node;
     }
-    const node = blockNode(block, !done);
-    if (old) old.replaceWith(node);
+    const node = blockNode(block, live);
+    if (old) old.node.replaceWith(node);
     else this.#root.append(node);
     return node;
   }

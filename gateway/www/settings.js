@@ -49,6 +49,7 @@ export class Settings {
       const at = THEMES.findIndex(([name]) => name === this.#theme);
       const next = THEMES[(at + 1) % THEMES.length][0];
       store.setPref('theme', next === 'auto' ? null : next);
+      window.dispatchEvent(new Event('sluice-theme'));
       this.translate();
     });
     el.language.addEventListener('click', () => actions.onLanguage(language() === 'ko' ? 'en' : 'ko'));
@@ -61,9 +62,7 @@ export class Settings {
 
   /** Redraws everything that has words in it. */
   translate() {
-    const [name, picture, label] = THEMES.find(([n]) => n === this.#theme) ?? THEMES[0];
-    if (name === 'auto') delete document.documentElement.dataset.theme;
-    else document.documentElement.dataset.theme = name;
+    const [, picture, label] = THEMES.find(([n]) => n === this.#theme) ?? THEMES[0];
     this.#el.theme.replaceChildren(icon(picture), h('span', { text: t(label) }));
     const other = language() === 'ko' ? ['en', 'English'] : ['ko', '한국어'];
     this.#el.language.replaceChildren(icon('globe'), h('span', { lang: other[0], text: other[1] }));

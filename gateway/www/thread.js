@@ -146,7 +146,7 @@ class AssistantView {
     const note = END_NOTES[end];
     const actions = h('div', { class: 'actions' });
     if (text) actions.append(copyButton(() => text));
-    if (last) actions.append(actionButton('again', t('regenerate'), 'regenerate', () => this.actions.onRegenerate()));
+    if (last && end !== 'error') actions.append(actionButton('again', t('regenerate'), 'regenerate', () => this.actions.onRegenerate()));
     const parts = statsNodes(model, stats, false);
     this.foot.replaceChildren(
       note ? h('p', { class: `end end-${end}`, 'data-testid': 'end' }, t(note)) : '',
