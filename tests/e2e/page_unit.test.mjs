@@ -2,15 +2,26 @@
 
 import assert from 'node:assert/strict';
 import { webcrypto } from 'node:crypto';
-import { readdir, readFile } from 'node:fs/promises';
-import { test } from 'node:test';
+import { cp, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, test } from 'node:test';
+import { fileURLToPath, pathToFileURL } from 'node:url';
 import { gzipSync } from 'node:zlib';
 import { jumble, random, SCRIPTS } from './page_corpus.mjs';
 
 globalThis.crypto ??= webcrypto; // Node 18 has it, but not as a global
 
 const www = new URL('../../gateway/www/', import.meta.url);
-const load = (name) => import(new URL(name, www));
+
+// Node takes a .js file for a module only beside a package.json that says so; the page's folder has none, so the modules
+// are loaded from a copy.
+const copy = await mkdtemp(join(tmpdir(), 'sluice-page-'));
+await cp(fileURLToPath(www), copy, { recursive: true });
+await writeFile(join(copy, 'package.json'), '{"type":"module"}');
+const load = (name) => import(pathToFileURL(join(copy, name)));
+after(() => rm(copy, { recursive: true }));
+
 const { parse, inline, safeUrl, settled } = await load('markdown.js');
 const { SseParser, retryAfterMs, streamChat, listModels, ApiError } = await load('api.js');
 const { Run } = await load('run.js');
