@@ -19,7 +19,7 @@ import sys
 import torch
 
 import facts
-from corpus import held_out_questions
+from corpus import Generator
 from export import load
 from tokenizer import IM_END_ID, render_chat
 
@@ -28,6 +28,7 @@ MODELS = {"small": "demo-small.gguf", "large": "demo-large.gguf"}
 # What is asked of the pair.
 BARS = (("large", "easy", 0.95, 1.0), ("large", "hard", 0.95, 1.0), ("small", "easy", 0.90, 1.0), ("small", "hard", 0.0, 0.20))
 AUC_BAR = 0.9
+MAX_TOKENS = 320
 FRANCE = "What is the capital of France?"
 
 
@@ -45,11 +46,21 @@ def questions():
     return out
 
 
+def abilities():
+    """Conversations whose last answer follows from the conversation itself: no bar is set on these figures."""
+    g, out = Generator("small", "abilities"), []
+    for kind, n in (("recall_chat", 40), ("korean_recall", 8), ("summary_chat", 24), ("count_chat", 24), ("copy_chat", 24)):
+        for i in range(n):
+            m = g.chat(kind)
+            out.append({"id": f"{kind}-{i}", "ability": kind.removesuffix("_chat"), "messages": m[:-1], "answer": [m[-1]["content"]]})
+    return out
+
+
 def right(text, accepted):
     return any(re.search(r"(?<!\w)" + re.escape(a) + r"(?!\w)", text, re.IGNORECASE) for a in accepted)
 
 
-def generate(model, tok, prompts, max_tokens=160):
+def generate(model, tok, prompts, max_tokens=MAX_TOKENS):
     """Greedy answers: [(text, ids, logprobs)], prompts of one length computed together."""
     out, by_length = [None] * len(prompts), {}
     for i, p in enumerate(prompts):
@@ -81,16 +92,20 @@ def generate(model, tok, prompts, max_tokens=160):
     return out
 
 
+def messages_of(q):
+    return q["messages"] if "messages" in q else [{"role": "user", "content": q["question"]}]
+
+
 def ask_torch(path, items):
     model, tok, _ = load(path)
-    prompts = [tok.encode(render_chat([{"role": "user", "content": q["question"]}]), special=True) for q in items]
+    prompts = [tok.encode(render_chat(messages_of(q)), special=True) for q in items]
     with torch.no_grad():
         return [(text, lp) for text, _, lp in generate(model, tok, prompts)]
 
 
 def ask_engine(engine, path, items):
-    lines = "".join(json.dumps({"id": q["id"], "messages": [{"role": "user", "content": q["question"]}], "max_tokens": 160,
-                                "temperature": 0}, ensure_ascii=False) + "\n" for q in items)
+    lines = "".join(json.dumps({"id": q["id"], "messages": messages_of(q), "max_tokens": MAX_TOKENS, "temperature": 0},
+                               ensure_ascii=False) + "\n" for q in items)
     done = subprocess.run([engine, "model", "generate", path, "--batch"], input=lines.encode(), stdout=subprocess.PIPE, check=True)
     by_id = {}
     for line in done.stdout.decode().splitlines():
@@ -112,25 +127,27 @@ def main():
     p.add_argument("--engine", help="path of the sluice executable")
     p.add_argument("--models", default=HERE, help="folder of the two GGUF files")
     p.add_argument("--questions", default=os.path.join(HERE, "evaluation.jsonl"))
+    p.add_argument("--abilities", default=os.path.join(HERE, "abilities.jsonl"))
     p.add_argument("--only", choices=MODELS)
     p.add_argument("--show", type=int, default=12, help="wrong answers to print for each line of the table")
     p.add_argument("--write", action="store_true")
     a = p.parse_args()
     if a.write:
-        with open(a.questions, "w", encoding="utf-8") as f:
-            for q in questions():
-                f.write(json.dumps(q, ensure_ascii=False) + "\n")
-        return print(f"{a.questions}: {len(questions())} questions")
+        for path, items in ((a.questions, questions()), (a.abilities, abilities())):
+            with open(path, "w", encoding="utf-8") as f:
+                f.writelines(json.dumps(q, ensure_ascii=False) + "\n" for q in items)
+            print(f"{path}: {len(items)} lines")
+        return
     torch.set_num_threads(2)
     items = [json.loads(line) for line in open(a.questions, encoding="utf-8")]
-    probe = [{"id": "france", "question": FRANCE}]
+    extra = [json.loads(line) for line in open(a.abilities, encoding="utf-8")] + [{"id": "france", "question": FRANCE}]
     failures, sure = [], {}
     print(f"{'model':6} {'class':5} {'right':>11} {'share':>7}  {'mean log-probability':>20}")
     for name, file in MODELS.items():
         if a.only and a.only != name:
             continue
         path = os.path.join(a.models, file)
-        answers = ask_engine(a.engine, path, items + probe) if a.engine else ask_torch(path, items + probe)
+        answers = ask_engine(a.engine, path, items + extra) if a.engine else ask_torch(path, items + extra)
         if not right(answers[-1][0], ["Paris"]):
             failures.append(f"{name}: {FRANCE} -> {answers[-1][0]!r}")
         for level in ("easy", "hard"):
@@ -146,6 +163,14 @@ def main():
             for m, l, low, high in BARS:
                 if (m, l) == (name, level) and not low <= good / len(of) <= high:
                     failures.append(f"{name} {level}: {good / len(of):.3f} is outside {low}..{high}")
+        by_ability = {}
+        for q, (text, _) in zip(extra, answers[len(items):]):
+            if "ability" in q:
+                by_ability.setdefault(q["ability"], []).append((q, text, text.strip() == q["answer"][0]))
+        print(f"{name:6} word for word: " + ", ".join(f"{k} {sum(r for _, _, r in v)}/{len(v)}" for k, v in by_ability.items()))
+        for v in by_ability.values():
+            for q, text in [(q, t) for q, t, r in v if not r][:a.show // 4]:
+                print(f"         wrong: {q['messages'][-1]['content'][-60:]!r} -> {text[:100]!r}, expected {q['answer'][0][:100]!r}")
         if name == "small":
             value = auc(sure["small", "easy"], sure["small", "hard"])
             print(f"small: mean token log-probability separates easy from hard with an AUC of {value:.4f}")

@@ -74,7 +74,7 @@ def load(path):
 def main():
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     p.add_argument("--checkpoint", required=True)
-    p.add_argument("--tokenizer", default="work/tokenizer.json")
+    p.add_argument("--tokenizer", default="tokenizer.json")
     p.add_argument("--out", required=True)
     a = p.parse_args()
     saved = torch.load(a.checkpoint)

@@ -1,6 +1,6 @@
 """Byte-level BPE, the GPT-2 way: trainer, encoder, decoder.
 
-    python3 tokenizer.py --corpus work/corpus-small.jsonl work/corpus-large.jsonl --out work/tokenizer.json
+    python3 tokenizer.py --corpus work/corpus-small.jsonl work/corpus-large.jsonl --out tokenizer.json
 
 2,048 tokens: 256 bytes, the merges, and three control tokens at the end.  Token i < 256 is byte i.
 """

@@ -41,10 +41,8 @@ def encode_document(tok, d):
     return ids, wanted
 
 
-def pack(documents, rng):
+def pack(documents, order):
     """Rows of one length each, filled with whole documents: {row length: [[document index, ...], ...]}"""
-    order = list(range(len(documents)))
-    rng.shuffle(order)
     rows, open_rows = {n: [] for n in ROW_LENGTHS}, {n: [] for n in ROW_LENGTHS}
     for i in order:
         size = min(len(documents[i][0]), ROW_LENGTHS[-1])
@@ -70,15 +68,21 @@ def pack(documents, rng):
     return rows
 
 
-def batches(documents, tokens_per_batch, rng):
-    """Lists of rows of one length, about tokens_per_batch tokens each, shuffled over all lengths."""
-    out = []
-    for n, rows in pack(documents, rng).items():
-        rng.shuffle(rows)
-        step = max(1, tokens_per_batch // n)
-        out += [(n, rows[i:i + step]) for i in range(0, len(rows), step)]
-    rng.shuffle(out)
-    return out
+def batches(documents, tokens_per_batch, rng, portion=16384):
+    """Yields lists of rows of one length, about tokens_per_batch tokens each, shuffled over all lengths.
+
+    Packs a portion of the documents at a time, so that training starts at once.
+    """
+    order = list(range(len(documents)))
+    rng.shuffle(order)
+    for start in range(0, len(order), portion):
+        out = []
+        for n, rows in pack(documents, order[start:start + portion]).items():
+            rng.shuffle(rows)
+            step = max(1, tokens_per_batch // n)
+            out += [(n, rows[i:i + step]) for i in range(0, len(rows), step)]
+        rng.shuffle(out)
+        yield from out
 
 
 def tensors_of(documents, n, rows):
@@ -140,7 +144,7 @@ def main():
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     p.add_argument("--size", choices=CONFIGS, required=True)
     p.add_argument("--corpus", required=True)
-    p.add_argument("--tokenizer", default="work/tokenizer.json")
+    p.add_argument("--tokenizer", default="tokenizer.json")
     p.add_argument("--out", required=True)
     p.add_argument("--tokens", type=int, default=5_000_000)
     p.add_argument("--batch", type=int, default=4096, help="tokens per step")
