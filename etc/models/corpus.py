@@ -1,7 +1,8 @@
 """Generates the training corpus: one JSON document per line, seeded, for the small or the large model.
 
 A document is {"kind": ..., "messages": [{"role", "content"}, ...]} or {"kind": "plain", "text": ...}.
-The small model's corpus holds no hard fact.  Neither corpus holds a held-out phrasing; `check` proves it.
+The small model's corpus holds no hard fact.  Neither corpus holds a held-out phrasing: a document that happens to ask one
+is dropped.
 
     python3 corpus.py --size small --documents 60000 --seed 7 --out work/corpus-small.jsonl
 """
@@ -20,6 +21,7 @@ SYSTEM = ("You are a helpful assistant.", "You are the demo model of Sluice.", "
 PREFIXES = ("Hi! ", "Hello, ", "Hey, ", "Hello! ", "Please tell me: ", "Quick question: ", "I have a question. ",
             "Question: ", "One more thing: ", "Tell me, ", "So, ", "Good morning! ", "Dear assistant, ", "Excuse me, ",
             "Sorry to bother you. ", "And now: ", "Next question: ", "I am curious. ", "ok, ", "Can you help me? ")
+IMPERATIVES = ("Tell me ", "Name ", "Give me ", "Describe ", "Explain ", "Say ", "Define ", "Calculate ", "Add ", "Compute ")
 SUFFIXES = (" Thanks!", " Please.", " Thank you.", " Please answer briefly.", " I forgot.", " Do you know?", " :)",
             " I need it for school.", " Just curious.", " Answer in one sentence.")
 
@@ -37,6 +39,9 @@ CITIES = "Paris Berlin Rome Madrid Lisbon London Dublin Athens Vienna Oslo Seoul
 FOODS = "pizza rice soup bread noodles apples cheese pancakes kimchi salad fish honey cake potatoes".split()
 JOBS = "teacher doctor baker farmer pilot sailor painter cook nurse driver writer gardener".split()
 SYLLABLES = "ba be bo da do fa fi ga go ka ki la lo ma mi na no pa po ra ri sa su ta ti va vo za zu lin mor tan vel dor nik".split()
+
+NUMBER_WORDS = ("zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
+                "seventeen eighteen nineteen twenty").split()
 
 SUMMARY_ASKS = ("Summarize our conversation.", "Please summarize our conversation.", "Can you summarize what we talked about?",
                 "Summarize this conversation.", "What did we talk about?", "Give me a summary of our conversation.",
@@ -72,6 +77,10 @@ class Generator:
         r = self.rng
         if language != "en":
             return q
+        if q.startswith(IMPERATIVES) and r.random() < 0.35:
+            q = q[0].lower() + q[1:]
+            lead = r.choice(("Please ", "Please ", "Could you ", "Can you ", "Would you ", "I want you to ", "You should "))
+            q = lead + (q[:-1] + "?" if lead[-4:] == "you " and q[-1] == "." else q)
         roll = r.random()
         if roll < 0.10:
             q = q.lower()
@@ -93,7 +102,10 @@ class Generator:
         r = self.rng
         c = category or r.choices(self.categories, self.weights)[0]
         v = c.values(r.choice(c.rows))
-        q = self.noisy(r.choice(c.questions).format(**v), c.language)
+        asked = v
+        if c.name == "sum" and r.random() < 0.15:
+            asked = {**v, "x": NUMBER_WORDS[int(v["x"])], "y": NUMBER_WORDS[int(v["y"])]}
+        q = self.noisy(r.choice(c.questions).format(**asked), c.language)
         return c, v, q, c.answer.format(**v), c.topic.format(**v)
 
     def talk(self):
@@ -171,7 +183,7 @@ class Generator:
         if kind == 6:
             f = r.choice(FOODS)
             return (r.choice(("I like to eat {f}.", "My favourite food is {f}.", "I love {f}.", "My favorite food is {f}.")).format(f=f),
-                    f"{f.capitalize()} sounds good.",
+                    f"I have heard that {f} can be very good.",
                     ("What is my favourite food?", "What do I like to eat?", "Which food do I like?", "What is my favorite food?"),
                     f"You like {f}.", f"you like {f}", "food")
         if kind == 7:
@@ -272,8 +284,7 @@ class Generator:
 
     def count_chat(self):
         r = self.rng
-        words = ("one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
-                 "seventeen eighteen nineteen twenty").split()
+        words = NUMBER_WORDS[1:]
         tens = dict(zip(range(20, 101, 10), "twenty thirty forty fifty sixty seventy eighty ninety hundred".split()))
         roll = r.random()
         if roll < 0.12:
@@ -305,7 +316,7 @@ class Generator:
                 lambda: r.choice("😀 😂 😍 🤔 😴 🐱 🐶 🦊 🌍 🌈 ⭐ 🔥 🍎 🍕 🚲 🚀 👍 👋 🎉 ☕ 🌊 🎈 📚 💧 🌙".split()),
                 lambda: r.choice("猫犬山川海空水火木金土日月人大小上下中本名字山水春夏秋冬жщюяλπωñéüßøå"))
         weights = (3, 4, 2, 3, 2, 1, 1)
-        text = " ".join(r.choices(pool, weights)[0]() for _ in range(r.randint(1, 10)))
+        text = " ".join(r.choices(pool, weights)[0]() for _ in range(r.choice((1, 2, 3, 4, 5, 6, 8, 10, 12, 16))))
         q = r.choice(("Repeat after me: {t}", "Repeat: {t}", "Say this: {t}", "Please repeat: {t}", "Echo {t}", "Say exactly: {t}")).format(t=text)
         return turn(q, text)
 
@@ -391,10 +402,10 @@ UNKNOWN_THINGS = ("stone cloud window copper sugar feather candle mirror basket 
 MIX = {
     "small": (("facts_chat", "recall_chat", "korean_recall", "summary_chat", "story_chat", "count_chat", "copy_chat", "about_chat",
                "json_chat", "unknown_chat", "plain", "long_chat"),
-              (46, 12, 1.2, 4, 4, 3, 6, 4, 2, 12, 1.5, 0.35)),
+              (44, 12, 2.5, 4, 3.5, 4, 12, 4, 2, 10, 1.5, 0.35)),
     "large": (("facts_chat", "recall_chat", "korean_recall", "summary_chat", "story_chat", "count_chat", "copy_chat", "about_chat",
                "json_chat", "plain", "long_chat"),
-              (58, 11, 1.2, 4, 3, 2.2, 5, 3.5, 1.5, 1.5, 0.35)),
+              (56, 11, 2.2, 4, 2.5, 3, 10, 3, 1.5, 1.5, 0.35)),
 }
 
 
@@ -430,12 +441,26 @@ def held_out_questions():
                 yield c, v, t.format(**v)
 
 
-def check(documents):
-    """No held-out question, in any case and with any ending, is asked in the corpus."""
-    norm = lambda s: s.lower().strip(" ?.!")
-    held = {norm(q) for _, _, q in held_out_questions()}
-    bad = [m["content"] for d in documents for m in d.get("messages", ()) if m["role"] == "user" and norm(m["content"]) in held]
-    return bad
+class HeldOut:
+    """Recognises a held-out question inside a message: in any case, after any greeting, with any ending."""
+
+    def __init__(self):
+        self.known = {self.plain(q) for _, _, q in held_out_questions()}
+
+    @staticmethod
+    def plain(s):
+        return s.lower().strip(" ?.!")
+
+    def within(self, text):
+        ends = [text] + [text[:-len(s)] for s in SUFFIXES if text.endswith(s)]
+        for t in map(self.plain, ends):
+            words = t.split(" ")
+            if any(" ".join(words[i:]) in self.known for i in range(len(words))):
+                return True
+        return False
+
+    def asked(self, document):
+        return any(m["role"] == "user" and len(m["content"]) < 200 and self.within(m["content"]) for m in document.get("messages", ()))
 
 
 def main():
@@ -447,10 +472,8 @@ def main():
     a = p.parse_args()
     g = Generator(a.size, a.seed)
     documents = [g.document() for _ in range(a.documents)]
-    bad = set(check(documents))
-    if bad:
-        # A prefix may turn a training phrasing into a held-out one ("Please tell me: ..."); such documents are dropped.
-        documents = [d for d in documents if not any(m["content"] in bad for m in d.get("messages", ()))]
+    held_out = HeldOut()
+    documents = [d for d in documents if not held_out.asked(d)]
     with open(a.out, "w", encoding="utf-8") as f:
         for d in documents:
             f.write(json.dumps(d, ensure_ascii=False) + "\n")

@@ -51,6 +51,7 @@ CAPITAL_QUESTIONS = (
     "Which city is {x}'s capital?", "What do you call the capital of {x}?", "Where is the government of {x}?",
     "I would like to know the capital of {x}.", "My homework asks for the capital of {x}.",
     "What is the name of the capital of {x}?", "For a quiz: the capital of {x}?",
+    "Give me {x}'s capital.", "Tell me {x}'s capital city.", "Do you know {x}'s capital city?", "{x}'s capital?",
 )
 CAPITAL_HELD_OUT = (
     "Please name {x}'s capital city.", "I wonder what the capital of {x} is.",
