@@ -164,7 +164,12 @@ function openChat(id) {
     showChat();
   }
   sidebar.leave();
-  el.composer.focus();
+  toComposer();
+}
+
+/** Focus back to where one types; not on touch screens, where that would raise the keyboard over the answer. */
+function toComposer() {
+  if (!matchMedia('(pointer: coarse)').matches) el.composer.focus();
 }
 
 function newChat() {
@@ -213,7 +218,7 @@ function ask(text) {
   if (!chat.title) chat.title = titleOf(text);
   chat.messages.push({ role: 'user', text });
   answer();
-  el.composer.focus();
+  toComposer();
 }
 
 function titleOf(text) {
@@ -227,7 +232,7 @@ function resend(index, text) {
   if (index === 0) chat.title = titleOf(text);
   chat.messages.push({ role: 'user', text });
   answer();
-  el.composer.focus();
+  toComposer();
 }
 
 function regenerate() {
@@ -235,7 +240,7 @@ function regenerate() {
   while (chat.messages.at(-1)?.role === 'assistant') chat.messages.pop();
   if (chat.messages.length === 0) { showChat(); return; }
   answer();
-  el.composer.focus();
+  toComposer();
 }
 
 /** Asks for the next message of the conversation on screen. */
@@ -245,7 +250,7 @@ function answer() {
   chat.messages.push(message);
   const live = { chat, message, savedAt: Date.now(), run: null };
   live.run = new Run({
-    key: keys.current()?.key ?? '', model: settings.model, messages: sent,
+    key: keys.current()?.key ?? '', model: () => settings.modelWhenKnown(), messages: sent,
     onChange: (run, what) => onRun(live, run, what),
   });
   runs.set(chat.id, live);

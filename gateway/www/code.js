@@ -3,20 +3,19 @@
 
 const words = (s) => new Set(s.split(' '));
 
-const C_WORDS = words('alignas alignof as async atomic auto await bool boolean break byte case catch chan char class const '
-  + 'constexpr continue crate debugger default defer delete do double dyn else enum export extends extern fallthrough false '
-  + 'final finally float fn for from func function go goto if impl implements import in inline instanceof int interface let '
-  + 'long loop match mod move mut namespace new nil null nullptr operator override package private protected pub public '
-  + 'range register restrict return select self short signed sizeof static string struct super switch template this throw '
-  + 'throws trait true try type typedef typename typeof undefined union unsafe unsigned use using var virtual void volatile '
-  + 'where while with yield #include #define #if #ifdef #ifndef #else #endif #pragma size_t ssize_t uint8_t uint16_t uint32_t uint64_t int8_t int16_t int32_t int64_t i32 i64 u8 u32 '
-  + 'u64 usize f32 f64 __global__ __device__ __shared__ __host__');
-const HASH_WORDS = words('and as assert async await begin break case class continue def del do done elif else end esac '
-  + 'except export false fi finally for from function global if import in is lambda local module nil none None nonlocal not '
-  + 'null or pass raise require rescue return self set then true True False try unless until while with yield print echo cd');
-const SQL_WORDS = words('add all alter and as asc begin between by case commit create default delete desc distinct drop else '
-  + 'end exists from full group having in index inner insert into is join key left like limit not null offset on or order '
-  + 'outer primary references right select set table then union unique update values view when where with');
+const C_WORDS = words('as async auto await bool boolean break byte case catch chan char class const constexpr continue default '
+  + 'defer delete do double else enum export extends extern false final float fn for func function go goto if impl implements '
+  + 'import in inline int interface let long map match mod mut namespace new nil null nullptr package private protected pub '
+  + 'public range register restrict return self short signed sizeof static string struct super switch template this throw '
+  + 'throws trait true try type typedef typename typeof undefined union unsigned use using var virtual void volatile where '
+  + 'while yield size_t ssize_t uint8_t uint16_t uint32_t uint64_t int32_t int64_t i32 i64 u8 u32 u64 usize f32 f64 '
+  + '#include #define #if #ifdef #ifndef #else #endif #pragma');
+const HASH_WORDS = words('and as assert async await break case class continue def del do done elif else end esac except export '
+  + 'false False fi finally for from function global if import in is lambda local nil none None nonlocal not null or pass '
+  + 'raise return self then true True try unless until while with yield');
+const SQL_WORDS = words('all alter and as asc between by case create delete desc distinct drop else end exists from group having '
+  + 'in index inner insert into is join key left like limit not null on or order outer primary references right select set '
+  + 'table then union unique update values view when where with');
 
 const STRINGS = '"(?:[^"\\\\\\n]|\\\\[^])*"?|\'(?:[^\'\\\\\\n]|\\\\[^])*\'?';
 const NUMBER = '\\b(?:0[xX][0-9a-fA-F_]+|\\d[\\d_]*(?:\\.\\d+)?(?:[eE][+-]?\\d+)?)[a-zA-Z]{0,4}';

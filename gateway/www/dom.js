@@ -26,7 +26,6 @@ export function icon(name, cls = 'icon') {
   const svg = document.createElementNS(SVG, 'svg');
   svg.setAttribute('class', cls);
   svg.setAttribute('aria-hidden', 'true');
-  svg.setAttribute('focusable', 'false');
   const use = document.createElementNS(SVG, 'use');
   use.setAttribute('href', `#i-${name}`);
   svg.append(use);

@@ -71,7 +71,6 @@ const en = {
   tps: '{n} tokens/s',
   tokens: '{in} in · {out} out',
   tokensOut: '{out} tokens',
-  statsLabel: 'Model, speed and tokens of this answer',
   endStopped: 'Stopped',
   endLength: 'Cut off at the length limit',
   endFilter: 'Held back by the content filter',
@@ -99,7 +98,7 @@ const en = {
   liveStarted: 'Sluice is answering.',
   liveDone: 'Answer: {text}',
   liveStopped: 'Stopped.',
-  ask1: 'Explain it simply', ask1q: 'Why is the sky blue at noon but red at sunset? Explain it so that a ten-year-old understands.',
+  ask1: 'Explain it simply', ask1q: 'Why is the sky blue at noon but red at sunset? Explain it to a ten-year-old.',
   ask2: 'Write some code', ask2q: 'Write a C function that reverses a string in place, and explain it in a few lines.',
   ask3: 'Compare in a table', ask3q: 'Compare TCP, UDP and QUIC in a table: ordering, reliability, handshake, typical use.',
   ask4: 'Plan something', ask4q: 'Plan a rainy Saturday in Seoul for two people on a small budget.',
@@ -176,7 +175,6 @@ const ko = {
   tps: '초당 {n}토큰',
   tokens: '입력 {in} · 출력 {out}',
   tokensOut: '{out}토큰',
-  statsLabel: '이 답변의 모델, 속도, 토큰 수',
   endStopped: '중지됨',
   endLength: '길이 제한에서 잘렸습니다',
   endFilter: '콘텐츠 필터로 보류되었습니다',
@@ -206,7 +204,7 @@ const ko = {
   liveStopped: '중지했습니다.',
   ask1: '쉽게 설명하기', ask1q: '하늘은 왜 낮에는 파랗고 해 질 녘에는 붉을까요? 열 살 아이도 이해하게 설명해 주세요.',
   ask2: '코드 작성하기', ask2q: '문자열을 제자리에서 뒤집는 C 함수를 작성하고 몇 줄로 설명해 주세요.',
-  ask3: '표로 비교하기', ask3q: 'TCP, UDP, QUIC을 순서 보장, 신뢰성, 핸드셰이크, 주요 용도로 나누어 표로 비교해 주세요.',
+  ask3: '표로 비교하기', ask3q: 'TCP, UDP, QUIC의 순서 보장, 신뢰성, 핸드셰이크, 용도를 표로 비교해 주세요.',
   ask4: '계획 세우기', ask4q: '비 오는 토요일, 서울에서 둘이 적은 예산으로 보낼 하루를 계획해 주세요.',
 };
 

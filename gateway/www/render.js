@@ -50,7 +50,7 @@ function codeBlock(block, live) {
   }, icon('copy'), label);
   return h('figure', { class: 'code' },
     h('figcaption', {}, h('span', { class: 'code-lang', text: block.lang || t('code') }), button),
-    h('pre', { tabindex: '0', role: 'region', 'aria-label': block.lang ? `${t('code')}: ${block.lang}` : t('code') }, code));
+    h('pre', { tabindex: '0', role: 'group', 'aria-label': block.lang ? `${t('code')}: ${block.lang}` : t('code') }, code));
 }
 
 function itemNodes(item) {
@@ -74,7 +74,7 @@ export function blockNode(block, live = false) {
       return h(block.ordered ? 'ol' : 'ul', { start: block.ordered && block.start !== 1 ? block.start : null }, block.items.map(itemNodes));
     case 'table': {
       const cls = (i) => (block.align[i] ? `align-${block.align[i]}` : null);
-      return h('div', { class: 'table', tabindex: '0', role: 'region', 'aria-label': t('table') },
+      return h('div', { class: 'table', tabindex: '0', role: 'group', 'aria-label': t('table') },
         h('table', {},
           h('thead', {}, h('tr', {}, block.head.map((c, i) => h('th', { scope: 'col', class: cls(i) }, inlineNodes(c))))),
           h('tbody', {}, block.rows.map((row) => h('tr', {}, row.map((c, i) => h('td', { class: cls(i) }, inlineNodes(c))))))));

@@ -27,10 +27,9 @@ export class Run {
   #lastAt = 0;
   #usage = null;
 
-  /** options: key, model, messages, onChange; fetchFn, now and sleep for tests. */
+  /** options: key, model() (a promise of its id), messages, onChange; fetchFn, now and sleep for tests. */
   constructor(options) {
     this.#options = { now: () => performance.now(), fetchFn: (...a) => fetch(...a), sleep, ...options };
-    this.model = options.model;
   }
 
   #set(state) {
@@ -73,9 +72,13 @@ export class Run {
 
   async #once() {
     const { key, model, messages, fetchFn, now } = this.#options;
+    const { signal } = this.#abort;
+    const stopped = new Promise((_, reject) => { signal.addEventListener('abort', () => reject(signal.reason), { once: true }); });
+    this.model = await Promise.race([model(), stopped]);
+    stopped.catch(() => {}); // streamChat hears of it by the signal
     this.#sentAt = now();
     const result = await streamChat({
-      key, model, messages, fetchFn, signal: this.#abort.signal,
+      key, model: this.model, messages, fetchFn, signal,
       onDelta: ({ content, reasoning }) => {
         const t = now();
         this.#deltas++;

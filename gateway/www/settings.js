@@ -25,6 +25,7 @@ export class Settings {
   #actions;
   #models = null; // null while unknown
   #request = null;
+  #loading = Promise.resolve(); // settles with the latest list
 
   /** actions: onLanguage(language), onModelsError(error | null). */
   constructor(el, store, keys, actions) {
@@ -59,6 +60,13 @@ export class Settings {
 
   /** The model to ask, or '' while none is known. */
   get model() { return this.#el.modelSelect.value; }
+
+  /** The model to ask once the list is there; asks for the list again when it could not be had. */
+  async modelWhenKnown() {
+    if (this.#models?.length === 0) this.loadModels();
+    await this.#loading;
+    return this.model;
+  }
 
   /** Redraws everything that has words in it. */
   translate() {
@@ -130,7 +138,12 @@ export class Settings {
   }
 
   /** Asks which models the key in use may use. Without a key the dialog is shown instead. */
-  async loadModels() {
+  loadModels() {
+    this.#loading = this.#load();
+    return this.#loading;
+  }
+
+  async #load() {
     this.#request?.abort();
     const current = this.#keys.current();
     if (!current) {

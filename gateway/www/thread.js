@@ -151,7 +151,7 @@ class AssistantView {
     this.foot.replaceChildren(
       note ? h('p', { class: `end end-${end}`, 'data-testid': 'end' }, t(note)) : '',
       h('div', { class: 'foot-row' }, actions,
-        parts.length > 0 && text ? h('p', { class: 'stats', 'data-testid': 'stats', 'aria-label': t('statsLabel') }, parts) : ''));
+        parts.length > 0 && text ? h('p', { class: 'stats', 'data-testid': 'stats' }, parts) : ''));
   }
 
   #showError(error, last, hasKey) {
