@@ -12,32 +12,28 @@
  *   POST /echo           the request's body
  */
 #include <getopt.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/log.h"
-#include "gateway/transport.h"
+#include "gateway/process.h"
 
 enum { EVENT_BYTES = 224, TICK_MS = 20 };
 
 struct exchange {
 	struct sl_buf body;
 	long left;
+	size_t at; /* in the current event */
 	bool ticks, due;
 	struct event *timer;
 };
 
-static volatile sig_atomic_t stop;
-
-static void on_signal(int sig)
-{
-	(void)sig;
-	stop = 1;
-}
+/* The gateway's own name for an application's state; here a test's. */
+struct gw_app {
+	struct gw_thread *t;
+};
 
 static ssize_t pull_bytes(void *ctx, uint8_t *dst, size_t room, bool *end)
 {
@@ -49,23 +45,19 @@ static ssize_t pull_bytes(void *ctx, uint8_t *dst, size_t room, bool *end)
 	return (ssize_t)n;
 }
 
-/* Whole events only, so that a test can count them. */
+/* Events as one run of bytes, cut where the room ends. */
 static ssize_t pull_events(void *ctx, uint8_t *dst, size_t room, bool *end)
 {
 	struct exchange *x = ctx;
 	size_t n = 0;
-	if (x->left > 0 && (!x->ticks || x->due) && room < EVENT_BYTES) {
-		/* A window of a few bytes: send padding as a comment. */
-		memset(dst, ':', room);
-		return (ssize_t)room;
-	}
-	while (x->left > 0 && (!x->ticks || x->due) && room - n >= EVENT_BYTES) {
-		memset(dst + n, 'e', EVENT_BYTES);
-		memcpy(dst + n, "data: ", 6);
-		memcpy(dst + n + EVENT_BYTES - 2, "\n\n", 2);
-		n += EVENT_BYTES;
-		x->left--;
-		x->due = false;
+	while (n < room && x->left > 0 && (!x->ticks || x->due)) {
+		size_t at = x->at;
+		dst[n++] = at < 6 ? (uint8_t)"data: "[at] : at < EVENT_BYTES - 2 ? 'e' : '\n';
+		if (++x->at == EVENT_BYTES) {
+			x->at = 0;
+			x->left--;
+			x->due = false;
+		}
 	}
 	*end = x->left == 0;
 	return (ssize_t)n;
@@ -84,7 +76,7 @@ static void on_request(void *ctx, struct http_stream *s, const struct http_reque
 {
 	static const struct http_field text = {"content-type", "text/plain"};
 	static const struct http_field sse = {"content-type", "text/event-stream"};
-	struct gw_thread *t = ctx;
+	struct gw_thread *t = ((struct gw_app *)ctx)->t;
 	struct exchange *x = sl_zalloc(sizeof *x);
 	if (x == NULL) {
 		http_reset(s);
@@ -139,32 +131,23 @@ static void on_close(void *ctx, struct http_stream *s, enum http_close_reason wh
 
 static const struct http_app testapp = {on_request, on_body, on_body_end, on_close};
 
-static void wake(evutil_socket_t fd, short what, void *arg)
+static int create(struct gw_thread *t, struct gw_app **out, struct sl_err *err)
 {
-	(void)fd, (void)what, (void)arg; /* a turn in which `stop` is looked at */
+	*out = sl_zalloc(sizeof **out);
+	if (*out == NULL)
+		return sl_errf(err, SL_ENOMEM, "no memory");
+	(*out)->t = t;
+	return 0;
 }
 
-static void *serve(void *arg)
+static void destroy(struct gw_app *app)
 {
-	struct gw_thread *t = arg;
-	struct sl_err err = {0};
-	const struct timeval tick = {.tv_usec = 100000};
-	if (transport_create(t, &testapp, t, &t->transport, &err) != 0) {
-		fprintf(stderr, "%s\n", err.text);
-		exit(78);
-	}
-	struct event *ev = event_new(t->base, -1, EV_PERSIST, wake, NULL);
-	event_add(ev, &tick);
-	while (!stop && gw_thread_turn(t) == 0)
-		;
-	transport_drain(t->transport);
-	uint64_t end = clock_now_ns() + t->cfg->drain_ms * NS_PER_MS;
-	while (!transport_empty(t->transport) && clock_now_ns() < end)
-		gw_thread_turn(t);
-	transport_destroy(t->transport);
-	event_free(ev);
-	gw_thread_dispose(t);
-	return NULL;
+	sl_free(app);
+}
+
+static bool ready(struct gw_app *app)
+{
+	return !app->t->draining;
 }
 
 static struct conf_address address(const char *text)
@@ -194,6 +177,9 @@ int main(int argc, char **argv)
 		.cert_file = (char[]){""},
 		.key_file = (char[]){""},
 		.drain_ms = 3000,
+		.beat_fd = -1,
+		.beat_ms = 200,
+		.stale_ms = 5000,
 		.limits = {.connections = 2000, .streams_per_connection = 128,
 			   .header_bytes = 16384, .header_fields = 100, .body_bytes = 4 << 20,
 			   .handshake_ms = 5000, .header_ms = 5000, .body_ms = 30000,
@@ -215,23 +201,6 @@ int main(int argc, char **argv)
 		default: return 2;
 		}
 	}
-	signal(SIGTERM, on_signal);
-	signal(SIGINT, on_signal);
-	struct sl_err err = {0};
-	if (transport_check_ports(&cfg, &err) != 0) {
-		fprintf(stderr, "%s\n", err.text);
-		return 78;
-	}
-	struct gw_thread *threads = sl_zalloc_n((size_t)cfg.threads, sizeof *threads);
-	pthread_t *ids = sl_zalloc_n((size_t)cfg.threads, sizeof *ids);
-	for (int64_t i = 0; i < cfg.threads; i++) {
-		if (gw_thread_init(&threads[i], (int)i, &cfg, &err) != 0)
-			return 1;
-		pthread_create(&ids[i], NULL, serve, &threads[i]);
-	}
-	for (int64_t i = 0; i < cfg.threads; i++)
-		pthread_join(ids[i], NULL);
-	sl_free(threads);
-	sl_free(ids);
-	return 0;
+	static const struct gw_app_ops ops = {create, destroy, ready, &testapp};
+	return gateway_serve(&cfg, &ops);
 }
