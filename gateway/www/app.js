@@ -4,7 +4,7 @@
 // conversation being answered. An answer goes on when another conversation is opened; its text lands in its own record.
 
 import { mark, h, icon } from './dom.js';
-import { formatWait, language, pickLanguage, setLanguage, t, translatePage } from './i18n.js';
+import { formatWait, pickLanguage, setLanguage, t, translatePage } from './i18n.js';
 import { Keys, keysOfFragment } from './keys.js';
 import { Run } from './run.js';
 import { Settings } from './settings.js';
