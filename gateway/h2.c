@@ -56,6 +56,7 @@ struct h2 {
 	int32_t newest;   /* highest id of a HEADERS frame */
 	bool ended;       /* GOAWAY with an error is queued: nothing more is read */
 	bool draining;
+	bool drain_seen;   /* the peer has seen the notice: the last GOAWAY is queued */
 	bool got_settings; /* the peer's first */
 };
 
@@ -123,6 +124,27 @@ static void charge_control(struct h2 *h)
 		end_with(h, NGHTTP2_ENHANCE_YOUR_CALM, END_CONTROL);
 }
 
+/* No stream is open: how long may that last? While a drain waits for the peer's answer, not long. */
+static void arm_idle(struct h2 *h)
+{
+	struct gw_transport *tr = h->c->tr;
+	if (list_empty(&h->c->streams))
+		deadline_arm(h->draining && !h->drain_seen ? &tr->linger : &tr->idle,
+			     &h->c->deadline, clock_now_ns());
+}
+
+/* The second step of a drain. */
+static void last_goaway(struct h2 *h)
+{
+	if (h->drain_seen)
+		return;
+	h->drain_seen = true;
+	nghttp2_submit_goaway(h->session, NGHTTP2_FLAG_NONE,
+			      nghttp2_session_get_last_proc_stream_id(h->session),
+			      NGHTTP2_NO_ERROR, NULL, 0);
+	conn_schedule(h->c);
+}
+
 static struct http_stream *stream_of(nghttp2_session *session, int32_t id)
 {
 	return id == 0 ? NULL : nghttp2_session_get_stream_user_data(session, id);
@@ -145,7 +167,7 @@ static void check_stream_id(struct h2 *h, int32_t id)
 	if (id > h->newest) {
 		h->newest = id;
 		h->ring[h->ring_at++ % RING] = id;
-	} else if (!seen_id(h, id)) {
+	} else if (!seen_id(h, id) && stream_of(h->session, id) == NULL) {
 		end_with(h, NGHTTP2_PROTOCOL_ERROR, END_STREAM_ID);
 	}
 }
@@ -177,7 +199,8 @@ static int on_begin_frame(nghttp2_session *session, const nghttp2_frame_hd *hd, 
 		charge_control(h);
 		break;
 	}
-	return 0;
+	/* Ends the reading; the GOAWAY is queued already. */
+	return h->ended ? NGHTTP2_ERR_CALLBACK_FAILURE : 0;
 }
 
 static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame, void *user)
@@ -325,16 +348,13 @@ static int on_frame_recv(nghttp2_session *session, const nghttp2_frame *frame, v
 	case NGHTTP2_SETTINGS:
 		if (!h->got_settings) {
 			h->got_settings = true;
-			if (list_empty(&h->c->streams))
-				deadline_arm(&h->c->tr->idle, &h->c->deadline, clock_now_ns());
+			arm_idle(h);
 		}
 		break;
 	case NGHTTP2_PING:
 		if ((frame->hd.flags & NGHTTP2_FLAG_ACK) && h->draining &&
 		    memcmp(frame->ping.opaque_data, drain_ping, sizeof drain_ping) == 0)
-			nghttp2_submit_goaway(session, NGHTTP2_FLAG_NONE,
-					      nghttp2_session_get_last_proc_stream_id(session),
-					      NGHTTP2_NO_ERROR, NULL, 0);
+			last_goaway(h);
 		break;
 	default:
 		break;
@@ -354,9 +374,12 @@ static int on_data_chunk(nghttp2_session *session, uint8_t flags, int32_t id, co
 {
 	(void)flags, (void)user;
 	struct http_stream *s = stream_of(session, id);
-	nghttp2_session_consume(session, id, n);
-	if (s == NULL || s->answered)
+	if (s == NULL || s->answered) {
+		/* Thrown away, up to the stream's window, which is not opened again. */
+		nghttp2_session_consume_connection(session, n);
 		return 0;
+	}
+	nghttp2_session_consume(session, id, n);
 	if (stream_body(s, data, n) == SL_ELIMIT)
 		stream_error(s, 413, http_reason(413));
 	return 0;
@@ -376,8 +399,7 @@ static int on_stream_close(nghttp2_session *session, int32_t id, uint32_t code, 
 				     : s->peer_reset	     ? HTTP_CLOSE_PEER
 							     : HTTP_CLOSE_ERROR;
 	stream_close(s, why);
-	if (list_empty(&h->c->streams))
-		deadline_arm(&h->c->tr->idle, &h->c->deadline, clock_now_ns());
+	arm_idle(h);
 	return 0;
 }
 
@@ -386,6 +408,9 @@ static int on_frame_send(nghttp2_session *session, const nghttp2_frame *frame, v
 	struct h2 *h = user;
 	struct http_stream *s = stream_of(session, frame->hd.stream_id);
 	if (frame->hd.type == NGHTTP2_RST_STREAM &&
+	    frame->rst_stream.error_code == NGHTTP2_REFUSED_STREAM)
+		metric_add(&refused, 1);
+	if (frame->hd.type == NGHTTP2_RST_STREAM &&
 	    frame->rst_stream.error_code != NGHTTP2_NO_ERROR &&
 	    (s == NULL || !(s->reset_wanted || s->timed_out)))
 		charge_reset(h);
@@ -393,10 +418,13 @@ static int on_frame_send(nghttp2_session *session, const nghttp2_frame *frame, v
 	    (frame->hd.flags & NGHTTP2_FLAG_END_STREAM)) {
 		s->sent_done = s->end_sent = true;
 		deadline_cancel(&s->stall);
-		/* The answer is whole and the request is not: nobody will read the rest. */
-		if (!s->recv_done)
-			nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, s->id,
-						  NGHTTP2_NO_ERROR);
+		/* The answer is whole and the request is not. RFC 9113 8.1 allows a reset at once,
+		 * but widespread clients drop the answer then: the peer gets a moment to end the
+		 * stream itself. */
+		if (!s->recv_done) {
+			stream_tell_close(s, HTTP_CLOSE_DONE);
+			deadline_arm(&h->c->tr->linger, &s->recv, clock_now_ns());
+		}
 	}
 	return 0;
 }
@@ -410,6 +438,11 @@ static void h2_reset(struct http_stream *s)
 static void h2_stream_timeout(struct http_stream *s)
 {
 	struct h2 *h = s->conn->p;
+	if (s->end_sent) {
+		nghttp2_submit_rst_stream(h->session, NGHTTP2_FLAG_NONE, s->id, NGHTTP2_NO_ERROR);
+		conn_schedule(s->conn);
+		return;
+	}
 	s->timed_out = true;
 	stream_tell_close(s, HTTP_CLOSE_TIMEOUT);
 	nghttp2_submit_rst_stream(h->session, NGHTTP2_FLAG_NONE, s->id, NGHTTP2_CANCEL);
@@ -419,6 +452,10 @@ static void h2_stream_timeout(struct http_stream *s)
 static void h2_on_deadline(struct conn *c)
 {
 	struct h2 *h = c->p;
+	if (h->draining && !h->drain_seen) {
+		last_goaway(h);
+		return;
+	}
 	/* Idle, or the peer's SETTINGS never came. */
 	nghttp2_session_terminate_session(h->session, NGHTTP2_NO_ERROR);
 	h->ended = true;
@@ -433,6 +470,7 @@ static void h2_drain(struct conn *c)
 	h->draining = true;
 	nghttp2_submit_shutdown_notice(h->session);
 	nghttp2_submit_ping(h->session, NGHTTP2_FLAG_NONE, drain_ping);
+	arm_idle(h);
 	conn_schedule(c);
 }
 
@@ -510,7 +548,7 @@ static int h2_on_input(struct conn *c, const uint8_t *data, size_t n)
 	ssize_t used = nghttp2_session_mem_recv(h->session, data, n);
 	if (used == NGHTTP2_ERR_NOMEM)
 		return SL_ENOMEM;
-	if (used < 0)
+	if (used < 0 && !h->ended)
 		end_with(h,
 			 used == NGHTTP2_ERR_FLOODED || used == NGHTTP2_ERR_TOO_MANY_CONTINUATIONS
 				 ? NGHTTP2_ENHANCE_YOUR_CALM
@@ -536,7 +574,7 @@ static int h2_fill(struct conn *c, struct sl_buf *out, size_t room, bool *more)
 	*more = out->len >= room;
 	if (*more)
 		return 0;
-	bool drained = h->draining && list_empty(&c->streams);
+	bool drained = h->drain_seen && list_empty(&c->streams);
 	if (h->ended || drained || (!nghttp2_session_want_read(h->session) &&
 				    !nghttp2_session_want_write(h->session)))
 		conn_finish(c);
