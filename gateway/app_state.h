@@ -5,6 +5,8 @@
 #ifndef GATEWAY_APP_STATE_H
 #define GATEWAY_APP_STATE_H
 
+#include <stdint.h>
+
 #include "gateway/auth.h"
 #include "gateway/engine_link.h"
 #include "gateway/thread.h"
@@ -14,6 +16,7 @@ struct gw_app {
 	struct auth *auth; /* shared by the threads; counted in app.c */
 	struct engine_link *link;
 	struct event *tick; /* thread 0: engine gauges */
+	int64_t started_s; /* seconds since 1970 */
 	size_t n_exchanges;
 };
 
