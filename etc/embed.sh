@@ -20,6 +20,7 @@ shift
 		*.html) type='text/html; charset=utf-8' ;;
 		*.js) type='text/javascript; charset=utf-8' ;;
 		*.css) type='text/css; charset=utf-8' ;;
+		*.json) type='application/json' ;;
 		*.svg) type='image/svg+xml' ;;
 		*) echo "$f: no content type for this ending" >&2; exit 1 ;;
 		esac
