@@ -8,7 +8,8 @@
  * Values are written straight into a struct of the caller's: a table row holds the offset. Lists of
  * structs (models, tiers, keys) are rows of kind CONF_LIST with a table of their own; their items
  * have a key that names them, so that the command line can reach one (`--set
- * engine.models.small.path=x.gguf`; an item that does not exist yet is appended).
+ * engine.models.small.path=x.gguf`; an item that does not exist yet is appended; `--set
+ * engine.models=` empties the list).
  */
 #ifndef BASE_CONF_H
 #define BASE_CONF_H
@@ -55,7 +56,8 @@ struct conf_row {
 	enum conf_type type;
 	size_t offset;             /* into the root struct, or into the item */
 	const char *fallback;      /* default as it would be written; NULL: must be given */
-	double min, max;           /* numbers, bytes, durations; items for lists; length for strings */
+	double min, max;           /* numbers, bytes, durations; items for lists; length for strings;
+				      no range when both are 0 */
 	const char *const *choices; /* CONF_ENUM: NULL-terminated */
 	const struct conf_row *item_rows; /* CONF_LIST: its table, ends with key == NULL */
 	size_t item_size;
@@ -66,11 +68,15 @@ struct conf_row {
 struct conf; /* owns every string and list it wrote into the root struct */
 
 /* Reads path (NULL: defaults only), then the overrides `key=value` in order, and fills *root.
- * On failure *err holds the one line and root is untouched but for its defaults. */
+ * On failure *err holds the one line and root is untouched. */
 int conf_load(const struct conf_row *rows, const char *path, const char *const *sets, size_t n_sets,
 	      void *root, struct conf **out, struct sl_err *err);
 void conf_free(struct conf *c);
 /* `key: value  # origin`, one line a key, in the table's order, lists expanded. */
 int conf_show(const struct conf *c, struct sl_buf *out);
+/* A check of the caller's own failed for this key (an item's is LIST.NAME.KEY): the same kind of
+ * line, at the place where the key's value was given. Returns SL_EINVAL. */
+int conf_fail(const struct conf *c, const char *key, struct sl_err *err, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
 
 #endif
