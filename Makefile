@@ -37,6 +37,8 @@ CMD_OBJ := $(CMD_SRC:%.c=$(B)/%.o)
 TEST_SRC := $(wildcard tests/unit/*/test_*.c tests/kernels/test_*.c tests/sim/test_*.c tests/regress/test_*.c)
 TEST_BIN := $(TEST_SRC:%.c=$(B)/%)
 
+HELPER_BIN := $(patsubst %.c,$(B)/%,$(wildcard tests/support/*.c))
+
 .PHONY: build unit clean
 build: $(B)/sluice
 
@@ -54,7 +56,7 @@ $(B)/tests/%: tests/%.c $(B)/libsluice.a
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS_ALL) -MMD -MP -MF $@.d -o $@ $< $(B)/libsluice.a -lcmocka $(LIBS_ALL)
 
-unit: $(TEST_BIN)
+unit: $(TEST_BIN) $(HELPER_BIN)
 	@fail=0; for t in $(TEST_BIN); do $$t >$$t.log 2>&1 || { cat $$t.log; fail=1; }; done; exit $$fail
 
 clean:

@@ -15,20 +15,28 @@
 #include "base/proto.h"
 
 struct text_stream {
-	struct sl_buf held;              /* decoded bytes not yet released; at most a few hundred */
+	struct sl_buf held;              /* whole characters not yet released: the beginning of a stop */
 	struct proto_str stops[PROTO_MAX_STOPS]; /* point into stop_mem */
 	int n_stops;
 	char *stop_mem;
+	uint16_t *borders; /* per byte of stop_mem: the longest border of the stop up to there */
+	uint16_t matched[PROTO_MAX_STOPS]; /* bytes of each stop that end the text so far */
+	uint8_t part[4];                   /* an unfinished character */
+	uint8_t n_part;
+	bool stopped;
 };
 
-/* Copies the stops (each 1 to PROTO_MAX_STOP_BYTES). 0 or SL_ENOMEM. */
+/* Copies the stops (each 1 to PROTO_MAX_STOP_BYTES bytes, else SL_EINVAL). 0 or SL_ENOMEM. On
+ * failure s holds nothing. */
 int text_stream_init(struct text_stream *s, const struct proto_str *stops, int n_stops);
 void text_stream_dispose(struct text_stream *s);
 /* Adds a token's bytes and appends what is now safe to out. *stopped: a stop string was completed
- * by these bytes; what precedes it has been released, the rest is dropped. 0, SL_ENOMEM. */
+ * by these bytes or before; what precedes it has been released, the rest is dropped. The stop that
+ * is completed first counts, the longest of those that end together. 0, SL_ENOMEM, SL_ELIMIT (out
+ * is full). */
 int text_stream_push(struct text_stream *s, const char *bytes, size_t n, struct sl_buf *out,
 		     bool *stopped);
-/* The end: releases what was held back, an unfinished character as U+FFFD. */
+/* The end: releases what was held back, an unfinished character as one U+FFFD. */
 int text_stream_finish(struct text_stream *s, struct sl_buf *out);
 
 #endif

@@ -68,7 +68,9 @@ enum http_close_reason {
 struct http_app {
 	/* Headers are complete. The application may answer now or later. */
 	void (*on_request)(void *ctx, struct http_stream *s, const struct http_request *r);
-	/* A piece of the body; borrowed for the call. */
+	/* A piece of the body; borrowed for the call. Neither on_body nor on_body_end is called once
+	 * the stream is answered. A body over limits.body_bytes ends in on_close(ERROR); the
+	 * transport answers 413 by itself. */
 	void (*on_body)(void *ctx, struct http_stream *s, const uint8_t *data, size_t n);
 	/* The body is complete. */
 	void (*on_body_end)(void *ctx, struct http_stream *s);

@@ -32,12 +32,20 @@ struct gw_thread {
 	const struct gw_config *cfg;
 	struct event_base *base;
 	struct mailbox inbox; /* struct gw_message: from other threads */
+	struct event *inbox_event;
 	struct list deferred; /* struct gw_deferred */
 	bool draining;
 	struct gw_transport *transport;
 	struct gw_app *app;
 	struct engine_link *link;
 };
+
+/* Makes the loop and the inbox; the rest of *t is the caller's to fill. On failure nothing is left. */
+int gw_thread_init(struct gw_thread *t, int index, const struct gw_config *cfg, struct sl_err *err);
+/* Transport, application and link have been destroyed before. Runs what is still deferred (frees). */
+void gw_thread_dispose(struct gw_thread *t);
+/* One turn: waits for events, handles all of them, runs the deferred. 0 or SL_EIO. */
+int gw_thread_turn(struct gw_thread *t);
 
 /* A message to another thread: runs there, between two events; owns itself. */
 struct gw_message {

@@ -1,0 +1,388 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The merge loop: of all neighbouring pairs that have a rank, the lowest rank is merged first, the
+ * leftmost of equals. Kept in a heap of (rank, position); an entry is stale when the pair that now
+ * begins at its position has another rank, which the node itself remembers. Each merge adds at most
+ * two entries and removes one node, so a piece of n bytes costs O(n log n) and at most 3n entries,
+ * whatever its text: one letter a million times is not a special case.
+ *
+ * Positions are byte offsets in the piece, so a node's text needs no storage. Ranks are found by an
+ * open-addressed table keyed by the two symbols' numbers.
+ */
+#include "engine/bpe.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+#include "base/alloc.h"
+
+enum { NONE = 0xFFFFFFFFu, KEEP_SCRATCH = 64 << 10 };
+
+struct pair {
+	uint64_t key; /* left << 32 | right */
+	uint32_t rank; /* NONE: a free slot */
+};
+
+struct bpe {
+	int32_t byte_token[256]; /* -1: only where never_in_utf8 */
+	uint32_t byte_symbol[256];
+	int32_t *symbol_token; /* by symbol; -1: not a token */
+	uint32_t *merged;      /* by rank: the symbol that the merge makes */
+	struct pair *pairs;
+	uint64_t pair_mask; /* slots - 1 */
+};
+
+struct bpe_node {
+	uint32_t symbol;
+	uint32_t prev, next; /* offsets; NONE at the ends */
+	uint32_t rank;       /* of the pair that begins here; NONE: no merge, or the node is gone */
+};
+
+/* ---- a table from byte strings to symbols, needed only while the vocabulary is read ---- */
+
+struct interner {
+	struct proto_str *texts; /* by symbol */
+	char **extra;            /* owned texts of results that are no token */
+	size_t n, n_extra;
+	uint32_t *slots;
+	size_t mask;
+};
+
+static uint64_t hash_bytes(const char *at, size_t n)
+{
+	uint64_t h = 0xCBF29CE484222325u;
+	for (size_t i = 0; i < n; i++)
+		h = (h ^ (uint8_t)at[i]) * 0x100000001B3u;
+	return h ^ h >> 29;
+}
+
+/* A power of two of at least twice n. */
+static size_t table_size(size_t n)
+{
+	size_t size = 16;
+	while (size < n * 2)
+		size *= 2;
+	return size;
+}
+
+static uint32_t *intern_slot(const struct interner *in, struct proto_str text)
+{
+	size_t i = hash_bytes(text.at, text.n) & in->mask;
+	while (in->slots[i] != NONE) {
+		const struct proto_str *at = &in->texts[in->slots[i]];
+		if (at->n == text.n && memcmp(at->at, text.at, text.n) == 0)
+			break;
+		i = (i + 1) & in->mask;
+	}
+	return &in->slots[i];
+}
+
+static uint32_t intern(struct interner *in, struct proto_str text)
+{
+	uint32_t *slot = intern_slot(in, text);
+	if (*slot == NONE) {
+		in->texts[in->n] = text;
+		*slot = (uint32_t)in->n++;
+	}
+	return *slot;
+}
+
+static void interner_dispose(struct interner *in)
+{
+	for (size_t i = 0; i < in->n_extra; i++)
+		sl_free(in->extra[i]);
+	sl_free(in->extra);
+	sl_free(in->texts);
+	sl_free(in->slots);
+}
+
+/* ---- pairs ---- */
+
+static uint64_t pair_hash(uint64_t key)
+{
+	key ^= key >> 31;
+	key *= 0x9E3779B97F4A7C15u;
+	return key ^ key >> 32;
+}
+
+static struct pair *pair_slot(const struct bpe *b, uint32_t left, uint32_t right)
+{
+	uint64_t key = (uint64_t)left << 32 | right;
+	uint64_t i = pair_hash(key) & b->pair_mask;
+	while (b->pairs[i].rank != NONE && b->pairs[i].key != key)
+		i = (i + 1) & b->pair_mask;
+	return &b->pairs[i];
+}
+
+/* ---- reading the vocabulary ---- */
+
+/* Vocabularies trained on valid text often lack these, and need them only for broken input. */
+static bool never_in_utf8(unsigned c)
+{
+	return c == 0xC0 || c == 0xC1 || c >= 0xF5;
+}
+
+static int read_tokens(struct bpe *b, struct interner *in, const struct bpe_source *src,
+		       struct sl_err *err)
+{
+	static char bytes[256];
+	for (int c = 0; c < 256; c++) {
+		bytes[c] = (char)c;
+		b->byte_symbol[c] = intern(in, (struct proto_str){&bytes[c], 1});
+		b->symbol_token[b->byte_symbol[c]] = -1;
+	}
+	for (size_t i = 0; i < src->n_tokens; i++) {
+		if (src->tokens[i].at == NULL || src->tokens[i].n == 0)
+			continue;
+		/* Of two tokens with one text the later is used, as the format's other readers do. */
+		b->symbol_token[intern(in, src->tokens[i])] = (int32_t)i;
+	}
+	for (int c = 0; c < 256; c++) {
+		int32_t id = b->symbol_token[b->byte_symbol[c]];
+		b->byte_token[c] = id >= 0 ? id : src->unknown;
+		if (b->byte_token[c] < 0 && !never_in_utf8((unsigned)c))
+			return sl_errf(err, SL_EINVAL,
+				       "the vocabulary has no token for the byte 0x%02X and none for unknown text",
+				       (unsigned)c);
+	}
+	return 0;
+}
+
+static int read_merges(struct bpe *b, struct interner *in, const struct bpe_source *src)
+{
+	for (size_t i = 0; i < src->n_merges; i++) {
+		struct proto_str left = src->halves[2 * i], right = src->halves[2 * i + 1];
+		char *text = sl_alloc(left.n + right.n);
+		if (text == NULL)
+			return SL_ENOMEM;
+		memcpy(text, left.at, left.n);
+		memcpy(text + left.n, right.at, right.n);
+		struct proto_str whole = {text, left.n + right.n};
+		size_t before = in->n;
+		b->merged[i] = intern(in, whole);
+		if (in->n > before) {
+			in->extra[in->n_extra++] = text;
+			b->symbol_token[b->merged[i]] = -1;
+		} else {
+			sl_free(text);
+		}
+		const struct proto_str half[2] = {left, right};
+		uint32_t symbol[2];
+		for (int h = 0; h < 2; h++) {
+			before = in->n;
+			symbol[h] = intern(in, half[h]);
+			if (in->n > before)
+				b->symbol_token[symbol[h]] = -1;
+		}
+		struct pair *slot = pair_slot(b, symbol[0], symbol[1]);
+		if (slot->rank == NONE)
+			*slot = (struct pair){(uint64_t)symbol[0] << 32 | symbol[1], (uint32_t)i};
+	}
+	return 0;
+}
+
+int bpe_create(const struct bpe_source *src, struct bpe **out, struct sl_err *err)
+{
+	/* Symbols are numbered in 32 bits; files are far below this. */
+	if (src->n_tokens > 1u << 24 || src->n_merges > 1u << 24)
+		return sl_errf(err, SL_EINVAL, "%zu tokens and %zu merges are more than is supported",
+			       src->n_tokens, src->n_merges);
+	for (size_t i = 0; i < 2 * src->n_merges; i++)
+		if (src->halves[i].n == 0)
+			return sl_errf(err, SL_EINVAL, "merge %zu has an empty half", i / 2);
+	size_t max_symbols = 256 + src->n_tokens + 3 * src->n_merges;
+	struct bpe *b = sl_zalloc(sizeof(*b));
+	if (b == NULL)
+		return sl_errf(err, SL_ENOMEM, "no memory for the vocabulary");
+	struct interner in = {0};
+	size_t n_slots = table_size(max_symbols), n_pairs = table_size(src->n_merges);
+	in.texts = sl_zalloc_n(max_symbols, sizeof(*in.texts));
+	in.extra = sl_zalloc_n(src->n_merges + 1, sizeof(*in.extra));
+	in.slots = sl_zalloc_n(n_slots, sizeof(*in.slots));
+	in.mask = n_slots - 1;
+	b->symbol_token = sl_zalloc_n(max_symbols, sizeof(*b->symbol_token));
+	b->merged = sl_zalloc_n(src->n_merges + 1, sizeof(*b->merged));
+	b->pairs = sl_zalloc_n(n_pairs, sizeof(*b->pairs));
+	b->pair_mask = n_pairs - 1;
+	int rc = SL_ENOMEM;
+	if (in.texts && in.extra && in.slots && b->symbol_token && b->merged && b->pairs) {
+		memset(in.slots, 0xFF, n_slots * sizeof(*in.slots));
+		for (size_t i = 0; i < n_pairs; i++)
+			b->pairs[i].rank = NONE;
+		rc = read_tokens(b, &in, src, err);
+		if (rc == 0)
+			rc = read_merges(b, &in, src);
+	}
+	interner_dispose(&in);
+	if (rc != 0) {
+		bpe_destroy(b);
+		return rc == SL_ENOMEM ? sl_errf(err, rc, "no memory for the vocabulary") : rc;
+	}
+	*out = b;
+	return 0;
+}
+
+void bpe_destroy(struct bpe *b)
+{
+	if (b == NULL)
+		return;
+	sl_free(b->symbol_token);
+	sl_free(b->merged);
+	sl_free(b->pairs);
+	sl_free(b);
+}
+
+/* ---- encoding ---- */
+
+int tok_ids_push(struct tok_ids *l, int32_t id)
+{
+	if (l->max != 0 && l->n >= l->max)
+		return SL_ELIMIT;
+	if (l->n == l->cap) {
+		size_t cap = l->cap ? l->cap * 2 : 64;
+		int32_t *ids = sl_realloc_n(l->ids, cap, sizeof(*ids));
+		if (ids == NULL)
+			return SL_ENOMEM;
+		l->ids = ids;
+		l->cap = cap;
+	}
+	l->ids[l->n++] = id;
+	return 0;
+}
+
+void bpe_scratch_dispose(struct bpe_scratch *s)
+{
+	sl_free(s->nodes);
+	sl_free(s->heap);
+	*s = (struct bpe_scratch){0};
+}
+
+static int scratch_reserve(struct bpe_scratch *s, size_t n)
+{
+	if (n <= s->cap)
+		return 0;
+	size_t cap = n < KEEP_SCRATCH ? KEEP_SCRATCH : n;
+	bpe_scratch_dispose(s);
+	s->nodes = sl_zalloc_n(cap, sizeof(*s->nodes));
+	s->heap = sl_zalloc_n(cap, 3 * sizeof(*s->heap));
+	if (s->nodes == NULL || s->heap == NULL) {
+		bpe_scratch_dispose(s);
+		return SL_ENOMEM;
+	}
+	s->cap = cap;
+	return 0;
+}
+
+static void heap_push(uint64_t *heap, size_t *n, uint64_t entry)
+{
+	size_t i = (*n)++;
+	while (i > 0 && heap[(i - 1) / 2] > entry) {
+		heap[i] = heap[(i - 1) / 2];
+		i = (i - 1) / 2;
+	}
+	heap[i] = entry;
+}
+
+static uint64_t heap_pop(uint64_t *heap, size_t *n)
+{
+	uint64_t least = heap[0], last = heap[--*n];
+	size_t i = 0;
+	for (;;) {
+		size_t child = 2 * i + 1;
+		if (child >= *n)
+			break;
+		if (child + 1 < *n && heap[child + 1] < heap[child])
+			child++;
+		if (heap[child] >= last)
+			break;
+		heap[i] = heap[child];
+		i = child;
+	}
+	heap[i] = last;
+	return least;
+}
+
+struct merge {
+	const struct bpe *b;
+	struct bpe_node *nodes;
+	uint64_t *heap;
+	size_t n_heap;
+};
+
+/* Ranks the pair that begins at node i and queues it. */
+static void rank_pair(struct merge *m, uint32_t i)
+{
+	struct bpe_node *node = &m->nodes[i];
+	node->rank = NONE;
+	if (node->next == NONE)
+		return;
+	node->rank = pair_slot(m->b, node->symbol, m->nodes[node->next].symbol)->rank;
+	if (node->rank != NONE)
+		heap_push(m->heap, &m->n_heap, (uint64_t)node->rank << 32 | i);
+}
+
+static void merge_all(struct merge *m)
+{
+	while (m->n_heap > 0) {
+		uint64_t least = heap_pop(m->heap, &m->n_heap);
+		uint32_t i = (uint32_t)least, rank = (uint32_t)(least >> 32);
+		struct bpe_node *left = &m->nodes[i];
+		if (left->rank != rank)
+			continue;
+		struct bpe_node *right = &m->nodes[left->next];
+		right->rank = NONE;
+		left->symbol = m->b->merged[rank];
+		left->next = right->next;
+		if (left->next != NONE)
+			m->nodes[left->next].prev = i;
+		rank_pair(m, i);
+		if (left->prev != NONE)
+			rank_pair(m, left->prev);
+	}
+}
+
+/* A byte that has no token, and none for unknown text, becomes U+FFFD. */
+static int push_byte(const struct bpe *b, uint8_t c, struct tok_ids *out)
+{
+	static const uint8_t replacement[] = {0xEF, 0xBF, 0xBD};
+	if (b->byte_token[c] >= 0)
+		return tok_ids_push(out, b->byte_token[c]);
+	int rc = 0;
+	for (size_t i = 0; i < sizeof(replacement) && rc == 0; i++)
+		rc = tok_ids_push(out, b->byte_token[replacement[i]]);
+	return rc;
+}
+
+int bpe_encode(const struct bpe *b, struct bpe_scratch *s, const char *piece, size_t n,
+	       struct tok_ids *out)
+{
+	if (n == 1)
+		return push_byte(b, (uint8_t)piece[0], out);
+	if (n >= NONE)
+		return SL_ELIMIT;
+	int rc = scratch_reserve(s, n);
+	if (rc != 0)
+		return rc;
+	struct merge m = {.b = b, .nodes = s->nodes, .heap = s->heap};
+	uint32_t end = (uint32_t)n;
+	for (uint32_t i = 0; i < end; i++)
+		m.nodes[i] = (struct bpe_node){
+		    .symbol = b->byte_symbol[(uint8_t)piece[i]],
+		    .prev = i == 0 ? NONE : i - 1,
+		    .next = i + 1 == end ? NONE : i + 1,
+		};
+	for (uint32_t i = 0; i < end; i++)
+		rank_pair(&m, i);
+	merge_all(&m);
+	for (uint32_t i = 0; i != NONE && rc == 0; i = m.nodes[i].next) {
+		int32_t id = b->symbol_token[m.nodes[i].symbol];
+		if (id >= 0) {
+			rc = tok_ids_push(out, id);
+			continue;
+		}
+		uint32_t stop = m.nodes[i].next == NONE ? end : m.nodes[i].next;
+		for (uint32_t k = i; k < stop && rc == 0; k++)
+			rc = push_byte(b, (uint8_t)piece[k], out);
+	}
+	return rc;
+}

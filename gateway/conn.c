@@ -1,0 +1,461 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A connection's life: handshake or protocol detection, reading, one flush a turn, an orderly end.
+ *
+ * Output is gathered: whatever happened to a connection's streams during a turn of the loop becomes,
+ * at the end of the turn, one run of the protocol's fill, one TLS write and one send. Measured on
+ * the event path this is worth a factor of six against writing each event. Nothing is buffered here
+ * but what the socket did not take (`pending`, at most one turn's output), and while something is
+ * pending no protocol is asked for more: that is the whole of backpressure downwards. Upwards,
+ * reading stops while output is blocked and more than limits.output_bytes of it wait, so that a
+ * peer which sends and never reads cannot make anything grow.
+ *
+ * Protocol callbacks and the application run inside this file's three entries (readable, flush,
+ * deadline) and can't close the connection under themselves: they leave a wish (`doomed`, `finish`),
+ * which is acted on when they have returned. conn_close unlinks at once and frees at the end of
+ * the turn.
+ *
+ * Ownership: the transport's list owns connections; a connection owns its socket, TLS state and
+ * protocol state. Thread: the transport's.
+ */
+#include "gateway/conn.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/fault.h"
+#include "base/metrics.h"
+#include "gateway/http_stream.h"
+#include "gateway/tls.h"
+
+enum {
+	FLUSH_BYTES = 65536,        /* plain bytes of one connection in one flush */
+	PENDING_MAX = 8 << 20,      /* never reached: one flush with its frames and records */
+	LINGER_BYTES = 4 << 20,     /* thrown away after our end */
+	READS_PER_TURN = 2,
+};
+
+static const char preface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+static struct metric connections[] = {
+	{.kind = METRIC_GAUGE, .name = "sluice_http_connections",
+	 .help = "Open connections with a known protocol.", .labels = "proto=\"http/1.1\""},
+	{.kind = METRIC_GAUGE, .name = "sluice_http_connections",
+	 .help = "Open connections with a known protocol.", .labels = "proto=\"h2\""},
+};
+static struct metric timeouts[] = {
+	{.kind = METRIC_COUNTER, .name = "sluice_http_timeouts_total",
+	 .help = "Connections ended by a deadline.", .labels = "phase=\"handshake\""},
+	{.kind = METRIC_COUNTER, .name = "sluice_http_timeouts_total",
+	 .help = "Connections ended by a deadline.", .labels = "phase=\"output\""},
+};
+
+__attribute__((constructor)) static void register_metrics(void)
+{
+	metric_register(&connections[0]);
+	metric_register(&connections[1]);
+	metric_register(&timeouts[0]);
+	metric_register(&timeouts[1]);
+}
+
+static struct metric *connections_of(const struct conn *c)
+{
+	return &connections[c->proto == &h2_proto];
+}
+
+static void conn_set_state(struct conn *c, enum conn_state to)
+{
+	enum conn_state from = c->state;
+	BUG_IF(from == CONN_CLOSED, "a closed connection moves to state %d", (int)to);
+	BUG_IF(to <= from, "a connection moves from state %d to %d", (int)from, (int)to);
+	c->state = to;
+}
+
+/* ---- events ---- */
+
+static void want_read(struct conn *c, bool on)
+{
+	if (on == c->read_on)
+		return;
+	if (on ? event_add(&c->ev_read, NULL) != 0 : event_del(&c->ev_read) != 0)
+		conn_doom(c, HTTP_CLOSE_ERROR);
+	else
+		c->read_on = on;
+}
+
+static void want_write(struct conn *c, bool on)
+{
+	if (on == c->write_on)
+		return;
+	if (on ? event_add(&c->ev_write, NULL) != 0 : event_del(&c->ev_write) != 0)
+		conn_doom(c, HTTP_CLOSE_ERROR);
+	else
+		c->write_on = on;
+}
+
+static bool too_much_waits(const struct conn *c)
+{
+	if (c->pending.len == 0)
+		return false;
+	size_t queued = c->proto != NULL && c->proto->queued != NULL ? c->proto->queued((struct conn *)c) : 0;
+	return c->pending.len + queued > c->tr->t->cfg->limits.output_bytes;
+}
+
+/* ---- life ---- */
+
+static void free_conn(struct gw_deferred *d)
+{
+	struct conn *c = list_entry(d, struct conn, flush);
+	tls_conn_destroy(c->tls);
+	buf_dispose(&c->pending);
+	sl_free(c);
+}
+
+static void detach_proto(struct conn *c, enum http_close_reason why)
+{
+	if (c->proto == NULL)
+		return;
+	metric_add(connections_of(c), -1);
+	c->proto->destroy(c, why);
+	c->proto = NULL;
+	BUG_IF(!list_empty(&c->streams), "a connection without protocol has streams");
+}
+
+void conn_close(struct conn *c, enum http_close_reason why)
+{
+	struct gw_transport *tr = c->tr;
+	detach_proto(c, why);
+	conn_set_state(c, CONN_CLOSED);
+	event_del(&c->ev_read);
+	event_del(&c->ev_write);
+	close(c->fd);
+	c->fd = -1;
+	deadline_cancel(&c->deadline);
+	deadline_cancel(&c->stall);
+	list_remove(&c->node);
+	tr->n_conns--;
+	gw_defer_cancel(&c->flush);
+	c->flush.run = free_conn;
+	gw_defer(tr->t, &c->flush);
+}
+
+void conn_schedule(struct conn *c)
+{
+	if (c->state != CONN_CLOSED)
+		gw_defer(c->tr->t, &c->flush);
+}
+
+void conn_finish(struct conn *c)
+{
+	c->finish = true;
+	conn_schedule(c);
+}
+
+void conn_doom(struct conn *c, enum http_close_reason why)
+{
+	if (!c->doomed) {
+		c->doomed = true;
+		c->doom = why;
+	}
+	conn_schedule(c);
+}
+
+static void on_deadline(struct deadline *d)
+{
+	struct conn *c = list_entry(d, struct conn, deadline);
+	if (c->state == CONN_OPEN && c->proto != NULL) {
+		c->proto->on_deadline(c);
+		return;
+	}
+	if (c->state == CONN_HANDSHAKE || c->state == CONN_DETECT)
+		metric_add(&timeouts[0], 1);
+	conn_close(c, HTTP_CLOSE_TIMEOUT);
+}
+
+static void on_stall(struct deadline *d)
+{
+	metric_add(&timeouts[1], 1);
+	conn_close(list_entry(d, struct conn, stall), HTTP_CLOSE_TIMEOUT);
+}
+
+static int attach(struct conn *c, const struct conn_proto *proto)
+{
+	int rc = proto == &h2_proto ? h2_attach(c) : h1_attach(c);
+	if (rc != 0)
+		return rc;
+	c->proto = proto;
+	metric_add(connections_of(c), 1);
+	conn_set_state(c, CONN_OPEN);
+	return 0;
+}
+
+void conn_drain(struct conn *c)
+{
+	if (c->state == CONN_OPEN)
+		c->proto->drain(c);
+	else if (c->state < CONN_OPEN)
+		conn_doom(c, HTTP_CLOSE_SHUTDOWN);
+}
+
+/* ---- output ---- */
+
+/* Sends from data; what the socket does not take is left in pending. 0, or negative: gone. */
+static int send_some(struct conn *c, const uint8_t *data, size_t n, size_t *sent)
+{
+	*sent = 0;
+	while (*sent < n) {
+		ssize_t m = -1;
+		if (fault_hit(FAULT_WRITE))
+			errno = EPIPE;
+		else
+			m = send(c->fd, data + *sent, n - *sent, MSG_NOSIGNAL);
+		if (m < 0 && errno == EINTR)
+			continue;
+		if (m < 0)
+			return errno == EAGAIN || errno == EWOULDBLOCK ? 0 : SL_ECLOSED;
+		*sent += (size_t)m;
+	}
+	return 0;
+}
+
+static int send_pending(struct conn *c)
+{
+	size_t sent;
+	int rc = send_some(c, buf_data(&c->pending), c->pending.len, &sent);
+	if (rc != 0)
+		return rc;
+	buf_consume(&c->pending, sent);
+	if (c->pending.len == 0) {
+		buf_clear(&c->pending, 0);
+		deadline_cancel(&c->stall);
+	} else if (sent > 0) {
+		deadline_arm(&c->tr->stall, &c->stall, clock_now_ns());
+	}
+	return 0;
+}
+
+/* Sends the transport's wire buffer and keeps the rest. */
+static int send_wire(struct conn *c, const struct sl_buf *wire)
+{
+	size_t sent = 0;
+	if (wire->len == 0)
+		return 0;
+	if (c->pending.len == 0) {
+		int rc = send_some(c, buf_data(wire), wire->len, &sent);
+		if (rc != 0)
+			return rc;
+	}
+	if (sent == wire->len)
+		return 0;
+	if (c->pending.len == 0)
+		deadline_arm(&c->tr->stall, &c->stall, clock_now_ns());
+	return buf_append(&c->pending, buf_data(wire) + sent, wire->len - sent);
+}
+
+/* Our side ends: tell the peer, keep reading for a while so that the kernel does not answer late
+ * input with a reset, which would destroy what the peer has not read yet. */
+static int begin_linger(struct conn *c)
+{
+	struct gw_transport *tr = c->tr;
+	if (c->tls != NULL) {
+		buf_clear(&tr->wire, SIZE_MAX);
+		tls_shutdown(c->tls, &tr->wire);
+		int rc = send_wire(c, &tr->wire);
+		if (rc != 0 || c->pending.len > 0)
+			return rc != 0 ? rc : SL_ECLOSED;
+	}
+	if (c->eof || shutdown(c->fd, SHUT_WR) != 0)
+		return SL_ECLOSED;
+	detach_proto(c, HTTP_CLOSE_ERROR);
+	conn_set_state(c, CONN_LINGER);
+	deadline_arm(&tr->linger, &c->deadline, clock_now_ns());
+	want_read(c, true);
+	return 0;
+}
+
+/* One gathered write. *more: the protocol could go on. 0, or negative: close. */
+static int write_out(struct conn *c, bool *more)
+{
+	struct gw_transport *tr = c->tr;
+	*more = false;
+	if (c->pending.len > 0) {
+		int rc = send_pending(c);
+		if (rc != 0 || c->pending.len > 0)
+			return rc;
+	}
+	if (c->proto == NULL)
+		return 0;
+	buf_clear(&tr->plain, SIZE_MAX);
+	int rc = c->proto->fill(c, &tr->plain, FLUSH_BYTES, more);
+	/* What was made before an error (a GOAWAY) goes out all the same. */
+	struct sl_buf *wire = &tr->plain;
+	if (c->tls != NULL && tr->plain.len > 0) {
+		wire = &tr->wire;
+		buf_clear(wire, SIZE_MAX);
+		int enc = tls_output(c->tls, buf_data(&tr->plain), tr->plain.len, wire);
+		if (enc != 0)
+			return enc;
+	}
+	int sent = send_wire(c, wire);
+	return rc != 0 ? rc : sent;
+}
+
+static void flush_conn(struct gw_deferred *d)
+{
+	struct conn *c = list_entry(d, struct conn, flush);
+	if (c->state == CONN_LINGER) {
+		if (c->doomed)
+			conn_close(c, c->doom);
+		return;
+	}
+	bool more;
+	int rc = write_out(c, &more);
+	if (c->doomed || rc != 0) {
+		conn_close(c, c->doomed ? c->doom
+					: rc == SL_ECLOSED ? HTTP_CLOSE_PEER : HTTP_CLOSE_ERROR);
+		return;
+	}
+	bool blocked = c->pending.len > 0;
+	if (!blocked && !more && (c->finish || c->eof)) {
+		/* A peer that has ended its side has gone, whatever it still might read. */
+		if (c->eof || begin_linger(c) != 0) {
+			conn_close(c, c->eof ? HTTP_CLOSE_PEER : HTTP_CLOSE_ERROR);
+			return;
+		}
+		want_write(c, false);
+		return;
+	}
+	if (c->finish && c->state < CONN_FINISHING)
+		conn_set_state(c, CONN_FINISHING);
+	want_write(c, blocked || more);
+	want_read(c, !c->eof && !too_much_waits(c));
+}
+
+static void on_writable(evutil_socket_t fd, short what, void *arg)
+{
+	(void)fd, (void)what;
+	conn_schedule(arg);
+}
+
+/* ---- input ---- */
+
+/* Cleartext: HTTP/2 begins with its preface, anything else is HTTP/1.1. */
+static int detect(struct conn *c, const uint8_t *data, size_t n)
+{
+	size_t used = 0;
+	while (used < n && c->n_preface < CONN_PREFACE_BYTES &&
+	       data[used] == (uint8_t)preface[c->n_preface])
+		c->preface[c->n_preface++] = data[used++];
+	if (used == n && c->n_preface < CONN_PREFACE_BYTES)
+		return 0;
+	int rc = attach(c, c->n_preface == CONN_PREFACE_BYTES ? &h2_proto : &h1_proto);
+	if (rc == 0 && c->n_preface > 0)
+		rc = c->proto->on_input(c, c->preface, c->n_preface);
+	if (rc == 0 && n > used && !c->doomed && !c->finish)
+		rc = c->proto->on_input(c, data + used, n - used);
+	return rc;
+}
+
+static int plain_input(struct conn *c, const uint8_t *data, size_t n)
+{
+	if (n == 0 || c->doomed || c->finish)
+		return 0;
+	if (c->state == CONN_DETECT)
+		return detect(c, data, n);
+	return c->proto->on_input(c, data, n);
+}
+
+static int tls_bytes(struct conn *c, const uint8_t *data, size_t n)
+{
+	struct gw_transport *tr = c->tr;
+	size_t n_text;
+	bool eof = false;
+	buf_clear(&tr->wire, SIZE_MAX);
+	int rc = tls_input(c->tls, data, n, tr->text_buf, TRANSPORT_TEXT_BYTES, &n_text, &eof, &tr->wire);
+	int sent = send_wire(c, &tr->wire);
+	if (rc != 0 || sent != 0)
+		return rc != 0 ? rc : sent;
+	if (c->state == CONN_HANDSHAKE && tls_handshake_done(c->tls)) {
+		rc = attach(c, tls_chose_h2(c->tls) ? &h2_proto : &h1_proto);
+		if (rc != 0)
+			return rc;
+	}
+	rc = plain_input(c, tr->text_buf, n_text);
+	c->eof = c->eof || eof;
+	return rc;
+}
+
+static int input(struct conn *c, const uint8_t *data, size_t n)
+{
+	if (c->state == CONN_LINGER || c->state == CONN_FINISHING) {
+		c->lingered += n;
+		return c->lingered > LINGER_BYTES ? SL_ELIMIT : 0;
+	}
+	return c->tls != NULL ? tls_bytes(c, data, n) : plain_input(c, data, n);
+}
+
+static void on_readable(evutil_socket_t fd, short what, void *arg)
+{
+	(void)what;
+	struct conn *c = arg;
+	int rc = 0;
+	for (int i = 0; i < READS_PER_TURN && rc == 0 && !c->eof && !c->doomed; i++) {
+		ssize_t n = -1;
+		if (fault_hit(FAULT_READ))
+			errno = ECONNRESET;
+		else
+			n = recv(fd, c->tr->read_buf, TRANSPORT_READ_BYTES, 0);
+		if (n < 0) {
+			if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)
+				conn_doom(c, HTTP_CLOSE_PEER);
+			break;
+		}
+		if (n == 0)
+			c->eof = true;
+		else
+			rc = input(c, c->tr->read_buf, (size_t)n);
+		if (n < TRANSPORT_READ_BYTES)
+			break;
+	}
+	if (rc == SL_EPROTO)
+		conn_finish(c); /* a last word (an alert) is on its way */
+	else if (rc != 0)
+		conn_doom(c, rc == SL_ECLOSED ? HTTP_CLOSE_PEER : HTTP_CLOSE_ERROR);
+	if (c->state == CONN_LINGER && (c->eof || c->doomed)) {
+		conn_close(c, HTTP_CLOSE_DONE);
+		return;
+	}
+	conn_schedule(c);
+}
+
+void conn_accept(struct gw_transport *tr, int fd, bool tls, const char *peer)
+{
+	struct conn *c = sl_zalloc(sizeof *c);
+	if (c == NULL) {
+		close(fd);
+		return;
+	}
+	c->tr = tr;
+	c->fd = fd;
+	c->state = tls ? CONN_HANDSHAKE : CONN_DETECT;
+	list_init(&c->streams);
+	buf_init(&c->pending, PENDING_MAX);
+	deadline_init(&c->deadline, on_deadline);
+	deadline_init(&c->stall, on_stall);
+	gw_defer_init(&c->flush, flush_conn);
+	strncpy(c->peer, peer, sizeof c->peer - 1);
+	event_assign(&c->ev_read, tr->t->base, fd, EV_READ | EV_PERSIST, on_readable, c);
+	event_assign(&c->ev_write, tr->t->base, fd, EV_WRITE | EV_PERSIST, on_writable, c);
+	if (tls && (c->tls = tls_conn_create(tr->tls)) == NULL) {
+		close(fd);
+		sl_free(c);
+		return;
+	}
+	list_push_back(&tr->conns, &c->node);
+	tr->n_conns++;
+	deadline_arm(tls ? &tr->handshake : &tr->header, &c->deadline, clock_now_ns());
+	want_read(c, true);
+}

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Deadlines by coarse sweep. Every kind of wait has one fixed length, so a list kept in the order of
+ * arming is in the order of expiry: arming and cancelling are a few pointer writes, and a tick looks
+ * at expired entries only. Precision is the tick's (transport.c: 250 ms); nothing here is used to
+ * pace output.
+ */
+#ifndef GATEWAY_DEADLINE_H
+#define GATEWAY_DEADLINE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/clock.h"
+#include "base/list.h"
+
+struct deadline {
+	struct list node;
+	uint64_t at_ns;
+	void (*fire)(struct deadline *d); /* may cancel, arm and free anything, itself too */
+};
+
+/* Waits of one length, oldest first. */
+struct deadline_list {
+	struct list head;
+	uint64_t after_ns;
+};
+
+static inline void deadline_list_init(struct deadline_list *l, uint64_t after_ms)
+{
+	list_init(&l->head);
+	l->after_ns = after_ms * NS_PER_MS;
+}
+
+static inline void deadline_init(struct deadline *d, void (*fire)(struct deadline *d))
+{
+	list_init(&d->node);
+	d->at_ns = 0;
+	d->fire = fire;
+}
+
+static inline void deadline_cancel(struct deadline *d)
+{
+	list_remove(&d->node);
+}
+
+static inline bool deadline_armed(const struct deadline *d)
+{
+	return !list_empty(&d->node);
+}
+
+/* Starts the wait anew, whatever it was waiting in before. */
+static inline void deadline_arm(struct deadline_list *l, struct deadline *d, uint64_t now_ns)
+{
+	list_remove(&d->node);
+	d->at_ns = now_ns + l->after_ns;
+	list_push_back(&l->head, &d->node);
+}
+
+static inline void deadline_list_run(struct deadline_list *l, uint64_t now_ns)
+{
+	while (!list_empty(&l->head)) {
+		struct deadline *d = list_entry(l->head.next, struct deadline, node);
+		if (d->at_ns > now_ns)
+			return;
+		list_remove(&d->node);
+		d->fire(d);
+	}
+}
+
+#endif

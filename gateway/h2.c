@@ -1,0 +1,668 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * HTTP/2 on a connection, by nghttp2; nobody else includes it.
+ *
+ * The library does the framing, HPACK, flow control and the messaging checks of RFC 9113. What it
+ * leaves open to abuse is bounded here:
+ *   - resets that a peer sends: the library's rate limit; resets that a peer makes us send and frames
+ *     that are invalid: a token bucket, past which the connection ends with ENHANCE_YOUR_CALM;
+ *   - PING, SETTINGS, PRIORITY, empty DATA, unknown frames: another bucket;
+ *   - heads: name + value + 32 and the number of fields are counted as they are decoded; a head over
+ *     the limit is answered 431, one far over it ends the connection;
+ *   - a HEADERS frame with an id below the newest one, which the library ignores by design: a ring
+ *     of recent ids tells a trailer from an illegal reopening;
+ *   - output: nothing is drained from the library while the socket is blocked (conn.c), and reading
+ *     stops then, so its own limits on unsent acknowledgements hold.
+ *
+ * Draining is in two steps: GOAWAY with the highest id as a notice, a PING, and when its answer shows
+ * that the peer has seen the notice, GOAWAY with the last id really taken.
+ *
+ * Invariants: nghttp2_session_mem_recv and mem_send are called from on_input and fill only; a stream
+ * object lives from begin_headers to stream_close, which is where the application learns of its end.
+ * Thread: the connection's.
+ */
+#include <nghttp2/nghttp2.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/metrics.h"
+#include "gateway/conn.h"
+#include "gateway/http_stream.h"
+
+enum {
+	RING = 128,              /* recent stream ids; above any concurrency that makes sense */
+	HEAD_OVER_FACTOR = 4,    /* a head that many times over its limit ends the connection */
+	QUEUED_ITEM_BYTES = 192, /* what an unsent frame costs inside the library, about */
+	PEER_RESETS_BURST = 100, PEER_RESETS_PER_S = 10,
+	MAX_CONTINUATIONS = 4,
+	MAX_SETTINGS = 16,
+	FIELDS_MAX = 32, /* of an answer */
+	STREAM_WINDOW = 65535,
+};
+static const uint8_t drain_ping[8] = "sl-drain";
+
+struct bucket {
+	double level;
+	uint64_t at_ns;
+};
+
+struct h2 {
+	struct conn *c;
+	nghttp2_session *session;
+	struct bucket resets, control;
+	int32_t ring[RING];
+	unsigned ring_at;
+	int32_t newest;   /* highest id of a HEADERS frame */
+	bool ended;       /* GOAWAY with an error is queued: nothing more is read */
+	bool draining;
+	bool drain_seen;   /* the peer has seen the notice: the last GOAWAY is queued */
+	bool got_settings; /* the peer's first */
+};
+
+struct h2_env {
+	nghttp2_session_callbacks *callbacks;
+	nghttp2_option *option;
+};
+
+#define ENDED(why)                                                      \
+	{                                                               \
+		.kind = METRIC_COUNTER, .name = "sluice_http2_goaway_total", \
+		.help = "HTTP/2 connections the transport ended with an error.", \
+		.labels = "reason=\"" why "\""                          \
+	}
+enum { END_RESETS, END_CONTROL, END_HEAD, END_STREAM_ID, END_PROTOCOL, END_N };
+static struct metric ended[END_N] = {ENDED("resets"), ENDED("control_frames"), ENDED("head"),
+				     ENDED("stream_id"), ENDED("protocol")};
+static struct metric refused = {
+	.kind = METRIC_COUNTER,
+	.name = "sluice_http2_streams_refused_total",
+	.help = "HTTP/2 streams refused before they were processed.",
+};
+
+__attribute__((constructor)) static void register_metrics(void)
+{
+	for (int i = 0; i < END_N; i++)
+		metric_register(&ended[i]);
+	metric_register(&refused);
+}
+
+static bool bucket_take(struct bucket *b, int64_t per_s, int64_t burst, uint64_t now_ns)
+{
+	double gained = (double)(now_ns - b->at_ns) / (double)NS_PER_S * (double)per_s;
+	b->at_ns = now_ns;
+	b->level = b->level + gained > (double)burst ? (double)burst : b->level + gained;
+	if (b->level < 1)
+		return false;
+	b->level -= 1;
+	return true;
+}
+
+/* Ends the connection: GOAWAY goes out with the next fill, then conn_finish. */
+static void end_with(struct h2 *h, uint32_t code, int why)
+{
+	if (h->ended)
+		return;
+	h->ended = true;
+	metric_add(&ended[why], 1);
+	nghttp2_session_terminate_session(h->session, code);
+	conn_schedule(h->c);
+}
+
+static void charge_reset(struct h2 *h)
+{
+	const struct gw_limits *lim = &h->c->tr->t->cfg->limits;
+	if (!bucket_take(&h->resets, lim->resets_per_s, lim->resets_burst, clock_now_ns()))
+		end_with(h, NGHTTP2_ENHANCE_YOUR_CALM, END_RESETS);
+}
+
+static void charge_control(struct h2 *h)
+{
+	const struct gw_limits *lim = &h->c->tr->t->cfg->limits;
+	if (!bucket_take(&h->control, lim->control_frames_per_s, lim->control_frames_burst,
+			 clock_now_ns()))
+		end_with(h, NGHTTP2_ENHANCE_YOUR_CALM, END_CONTROL);
+}
+
+/* No stream is open: how long may that last? While a drain waits for the peer's answer, not long. */
+static void arm_idle(struct h2 *h)
+{
+	struct gw_transport *tr = h->c->tr;
+	if (list_empty(&h->c->streams))
+		deadline_arm(h->draining && !h->drain_seen ? &tr->linger : &tr->idle,
+			     &h->c->deadline, clock_now_ns());
+}
+
+/* The second step of a drain. */
+static void last_goaway(struct h2 *h)
+{
+	if (h->drain_seen)
+		return;
+	h->drain_seen = true;
+	nghttp2_submit_goaway(h->session, NGHTTP2_FLAG_NONE,
+			      nghttp2_session_get_last_proc_stream_id(h->session),
+			      NGHTTP2_NO_ERROR, NULL, 0);
+	conn_schedule(h->c);
+}
+
+static struct http_stream *stream_of(nghttp2_session *session, int32_t id)
+{
+	return id == 0 ? NULL : nghttp2_session_get_stream_user_data(session, id);
+}
+
+/* ---- frames in ---- */
+
+static bool seen_id(const struct h2 *h, int32_t id)
+{
+	for (int i = 0; i < RING; i++)
+		if (h->ring[i] == id)
+			return true;
+	return false;
+}
+
+/* RFC 9113 5.1.1: an id below the newest opens nothing. It is a trailer of a stream we know, or an
+ * error. The library would ignore the frame. */
+static void check_stream_id(struct h2 *h, int32_t id)
+{
+	if (id > h->newest) {
+		h->newest = id;
+		h->ring[h->ring_at++ % RING] = id;
+	} else if (!seen_id(h, id) && stream_of(h->session, id) == NULL) {
+		end_with(h, NGHTTP2_PROTOCOL_ERROR, END_STREAM_ID);
+	}
+}
+
+static int on_begin_frame(nghttp2_session *session, const nghttp2_frame_hd *hd, void *user)
+{
+	(void)session;
+	struct h2 *h = user;
+	switch (hd->type) {
+	case NGHTTP2_HEADERS:
+		if (hd->stream_id > 0)
+			check_stream_id(h, hd->stream_id);
+		break;
+	case NGHTTP2_DATA:
+		if (hd->length == 0 && !(hd->flags & NGHTTP2_FLAG_END_STREAM))
+			charge_control(h);
+		break;
+	case NGHTTP2_RST_STREAM:
+	case NGHTTP2_WINDOW_UPDATE:
+	case NGHTTP2_CONTINUATION:
+	case NGHTTP2_GOAWAY:
+		break; /* limited by the library, or cheap and needed often */
+	case NGHTTP2_SETTINGS:
+	case NGHTTP2_PING:
+		if (!(hd->flags & NGHTTP2_FLAG_ACK))
+			charge_control(h);
+		break;
+	default: /* PRIORITY, PUSH_PROMISE, unknown */
+		charge_control(h);
+		break;
+	}
+	/* Ends the reading; the GOAWAY is queued already. */
+	return h->ended ? NGHTTP2_ERR_CALLBACK_FAILURE : 0;
+}
+
+static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame, void *user)
+{
+	struct h2 *h = user;
+	struct conn *c = h->c;
+	if (frame->hd.type != NGHTTP2_HEADERS || frame->headers.cat != NGHTTP2_HCAT_REQUEST)
+		return 0;
+	struct http_stream *s = stream_create(c, HTTP_2);
+	if (s == NULL) {
+		nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, frame->hd.stream_id,
+					  NGHTTP2_REFUSED_STREAM);
+		return 0;
+	}
+	s->id = frame->hd.stream_id;
+	nghttp2_session_set_stream_user_data(session, s->id, s);
+	deadline_cancel(&c->deadline);
+	deadline_arm(&c->tr->header, &s->recv, clock_now_ns());
+	return 0;
+}
+
+static int pseudo_field(struct http_stream *s, const uint8_t *name, size_t n_name,
+			const uint8_t *value, size_t n_value)
+{
+	struct http_head *head = &s->head;
+	/* Charged like any field, RFC 9113 6.5.2. */
+	head->charged += n_name + n_value + 32;
+	if (head->charged > s->conn->tr->t->cfg->limits.header_bytes)
+		return SL_ELIMIT;
+	if (n_name == 7 && memcmp(name, ":method", 7) == 0) {
+		head->has_method = true;
+		return http_head_text(s, value, n_value, &head->method);
+	}
+	if (n_name == 10 && memcmp(name, ":authority", 10) == 0) {
+		head->has_authority = true;
+		return http_head_text(s, value, n_value, &head->authority);
+	}
+	if (n_name == 5 && memcmp(name, ":path", 5) == 0)
+		return http_head_target(s, value, n_value);
+	return 0; /* :scheme; the library has checked the rest */
+}
+
+static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const uint8_t *name,
+		     size_t n_name, const uint8_t *value, size_t n_value, uint8_t flags, void *user)
+{
+	(void)flags;
+	struct h2 *h = user;
+	struct http_stream *s = stream_of(session, frame->hd.stream_id);
+	if (s == NULL || frame->hd.type != NGHTTP2_HEADERS)
+		return 0;
+	const struct gw_limits *lim = &h->c->tr->t->cfg->limits;
+	if (frame->headers.cat != NGHTTP2_HCAT_REQUEST) {
+		/* A trailer: checked by the library, counted, dropped. */
+		s->head.charged += n_name + n_value + 32;
+		if (s->head.charged > HEAD_OVER_FACTOR * lim->header_bytes) {
+			end_with(h, NGHTTP2_ENHANCE_YOUR_CALM, END_HEAD);
+			return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+		}
+		return 0;
+	}
+	int rc = n_name > 0 && name[0] == ':' ? pseudo_field(s, name, n_name, value, n_value)
+					      : http_head_add(s, name, n_name, value, n_value);
+	if (rc == SL_ELIMIT || (rc == 0 && s->head_status != 0))
+		s->head_status = 431;
+	else if (rc == SL_EINVAL)
+		s->head_status = 400;
+	else if (rc != 0)
+		s->head_status = 503;
+	if (s->head.charged > HEAD_OVER_FACTOR * lim->header_bytes) {
+		end_with(h, NGHTTP2_ENHANCE_YOUR_CALM, END_HEAD);
+		return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+	}
+	return 0;
+}
+
+static int64_t content_length(const struct http_request *r)
+{
+	const char *v = http_header(r, "content-length");
+	int64_t n = 0;
+	if (v == NULL)
+		return -1;
+	/* The library has checked that these are digits and that they agree with the body. */
+	for (; *v >= '0' && *v <= '9'; v++)
+		if (__builtin_mul_overflow(n, 10, &n) || __builtin_add_overflow(n, *v - '0', &n))
+			return INT64_MAX;
+	return n;
+}
+
+static void authority_from_host(struct http_stream *s)
+{
+	if (s->req.authority[0] != '\0')
+		return;
+	const char *host = http_header(&s->req, "host");
+	if (host != NULL)
+		s->req.authority = host;
+}
+
+static void request_complete(struct h2 *h, struct http_stream *s, bool end)
+{
+	s->req.has_body = !end;
+	s->recv_done = end;
+	deadline_cancel(&s->recv);
+	if (s->head_status == 0 && !s->head.has_path)
+		s->head_status = s->head.has_method ? 501 : 400; /* CONNECT has no path */
+	if (s->head_status == 0 && http_head_complete(s) != 0)
+		s->head_status = 503;
+	if (s->head_status != 0) {
+		stream_error(s, s->head_status, http_reason(s->head_status));
+		return;
+	}
+	authority_from_host(s);
+	s->req.content_length = content_length(&s->req);
+	if (s->req.content_length >= 0 &&
+	    (uint64_t)s->req.content_length > h->c->tr->t->cfg->limits.body_bytes) {
+		stream_error(s, 413, http_reason(413));
+		return;
+	}
+	stream_begin(s);
+	if (end)
+		stream_body_end(s);
+}
+
+static int on_frame_recv(nghttp2_session *session, const nghttp2_frame *frame, void *user)
+{
+	struct h2 *h = user;
+	struct http_stream *s = stream_of(session, frame->hd.stream_id);
+	bool end = frame->hd.flags & NGHTTP2_FLAG_END_STREAM;
+	switch (frame->hd.type) {
+	case NGHTTP2_HEADERS:
+		if (s == NULL)
+			break;
+		if (frame->headers.cat == NGHTTP2_HCAT_REQUEST)
+			request_complete(h, s, end);
+		else if (end && !s->recv_done)
+			stream_body_end(s);
+		break;
+	case NGHTTP2_DATA:
+		if (s != NULL && end && !s->recv_done)
+			stream_body_end(s);
+		break;
+	case NGHTTP2_RST_STREAM:
+		if (s != NULL)
+			s->peer_reset = true;
+		break;
+	case NGHTTP2_SETTINGS:
+		if (!h->got_settings) {
+			h->got_settings = true;
+			arm_idle(h);
+		}
+		break;
+	case NGHTTP2_PING:
+		if ((frame->hd.flags & NGHTTP2_FLAG_ACK) && h->draining &&
+		    memcmp(frame->ping.opaque_data, drain_ping, sizeof drain_ping) == 0)
+			last_goaway(h);
+		break;
+	default:
+		break;
+	}
+	return 0;
+}
+
+static int on_invalid_frame(nghttp2_session *session, const nghttp2_frame *frame, int code, void *user)
+{
+	(void)session, (void)frame, (void)code;
+	charge_reset(user);
+	return 0;
+}
+
+static int on_data_chunk(nghttp2_session *session, uint8_t flags, int32_t id, const uint8_t *data,
+			 size_t n, void *user)
+{
+	(void)flags, (void)user;
+	struct http_stream *s = stream_of(session, id);
+	if (s == NULL || s->answered) {
+		/* Thrown away, up to the stream's window, which is not opened again. */
+		nghttp2_session_consume_connection(session, n);
+		return 0;
+	}
+	nghttp2_session_consume(session, id, n);
+	if (stream_body(s, data, n) == SL_ELIMIT)
+		stream_error(s, 413, http_reason(413));
+	return 0;
+}
+
+/* ---- ends ---- */
+
+static int on_stream_close(nghttp2_session *session, int32_t id, uint32_t code, void *user)
+{
+	(void)code;
+	struct h2 *h = user;
+	struct http_stream *s = stream_of(session, id);
+	if (s == NULL)
+		return 0;
+	enum http_close_reason why = s->timed_out	     ? HTTP_CLOSE_TIMEOUT
+				     : s->sent_done && s->end_sent ? HTTP_CLOSE_DONE
+				     : s->peer_reset	     ? HTTP_CLOSE_PEER
+							     : HTTP_CLOSE_ERROR;
+	stream_close(s, why);
+	arm_idle(h);
+	return 0;
+}
+
+static int on_frame_send(nghttp2_session *session, const nghttp2_frame *frame, void *user)
+{
+	struct h2 *h = user;
+	struct http_stream *s = stream_of(session, frame->hd.stream_id);
+	if (frame->hd.type == NGHTTP2_RST_STREAM &&
+	    frame->rst_stream.error_code == NGHTTP2_REFUSED_STREAM)
+		metric_add(&refused, 1);
+	if (frame->hd.type == NGHTTP2_RST_STREAM &&
+	    frame->rst_stream.error_code != NGHTTP2_NO_ERROR &&
+	    (s == NULL || !(s->reset_wanted || s->timed_out)))
+		charge_reset(h);
+	if ((frame->hd.type == NGHTTP2_HEADERS || frame->hd.type == NGHTTP2_DATA) && s != NULL &&
+	    (frame->hd.flags & NGHTTP2_FLAG_END_STREAM)) {
+		s->sent_done = s->end_sent = true;
+		deadline_cancel(&s->stall);
+		/* The answer is whole and the request is not. RFC 9113 8.1 allows a reset at once,
+		 * but widespread clients drop the answer then: the peer gets a moment to end the
+		 * stream itself. */
+		if (!s->recv_done) {
+			stream_tell_close(s, HTTP_CLOSE_DONE);
+			deadline_arm(&h->c->tr->linger, &s->recv, clock_now_ns());
+		}
+	}
+	return 0;
+}
+
+static void h2_reset(struct http_stream *s)
+{
+	struct h2 *h = s->conn->p;
+	nghttp2_submit_rst_stream(h->session, NGHTTP2_FLAG_NONE, s->id, NGHTTP2_INTERNAL_ERROR);
+}
+
+static void h2_stream_timeout(struct http_stream *s)
+{
+	struct h2 *h = s->conn->p;
+	if (s->end_sent) {
+		nghttp2_submit_rst_stream(h->session, NGHTTP2_FLAG_NONE, s->id, NGHTTP2_NO_ERROR);
+		conn_schedule(s->conn);
+		return;
+	}
+	s->timed_out = true;
+	stream_tell_close(s, HTTP_CLOSE_TIMEOUT);
+	nghttp2_submit_rst_stream(h->session, NGHTTP2_FLAG_NONE, s->id, NGHTTP2_CANCEL);
+	conn_schedule(s->conn);
+}
+
+static void h2_on_deadline(struct conn *c)
+{
+	struct h2 *h = c->p;
+	if (h->draining && !h->drain_seen) {
+		last_goaway(h);
+		return;
+	}
+	/* Idle, or the peer's SETTINGS never came. */
+	nghttp2_session_terminate_session(h->session, NGHTTP2_NO_ERROR);
+	h->ended = true;
+	conn_schedule(c);
+}
+
+static void h2_drain(struct conn *c)
+{
+	struct h2 *h = c->p;
+	if (h->draining || h->ended)
+		return;
+	h->draining = true;
+	nghttp2_submit_shutdown_notice(h->session);
+	nghttp2_submit_ping(h->session, NGHTTP2_FLAG_NONE, drain_ping);
+	arm_idle(h);
+	conn_schedule(c);
+}
+
+static void h2_destroy(struct conn *c, enum http_close_reason why)
+{
+	struct h2 *h = c->p;
+	/* The session's own destruction makes no callbacks. */
+	list_each_safe(it, tmp, &c->streams)
+		stream_close(list_entry(it, struct http_stream, node), why);
+	nghttp2_session_del(h->session);
+	sl_free(h);
+	c->p = NULL;
+}
+
+/* ---- output ---- */
+
+static ssize_t read_source(nghttp2_session *session, int32_t id, uint8_t *buf, size_t room,
+			   uint32_t *flags, nghttp2_data_source *source, void *user)
+{
+	(void)session, (void)id, (void)user;
+	struct http_stream *s = source->ptr;
+	bool end;
+	if (s->reset_wanted || s->timed_out)
+		return NGHTTP2_ERR_DEFERRED;
+	ssize_t n = stream_pull(s, buf, room, &end);
+	if (n < 0)
+		return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+	if (end)
+		*flags |= NGHTTP2_DATA_FLAG_EOF;
+	return n == 0 && !end ? NGHTTP2_ERR_DEFERRED : n;
+}
+
+static nghttp2_nv field(const char *name, const char *value)
+{
+	return (nghttp2_nv){(uint8_t *)(uintptr_t)name, (uint8_t *)(uintptr_t)value, strlen(name),
+			    strlen(value), NGHTTP2_NV_FLAG_NONE};
+}
+
+static int h2_respond(struct http_stream *s, int status, const struct http_field *fields, size_t n)
+{
+	struct h2 *h = s->conn->p;
+	nghttp2_nv nv[FIELDS_MAX + 3];
+	char code[8], length[24];
+	size_t m = 0;
+	BUG_IF(n > FIELDS_MAX, "an answer with %zu fields", n);
+	snprintf(code, sizeof code, "%d", status);
+	nv[m++] = field(":status", code);
+	nv[m++] = field("date", transport_date(s->conn->tr));
+	for (size_t i = 0; i < n; i++)
+		nv[m++] = field(fields[i].name, fields[i].value);
+	if (s->expect_bytes >= 0 && status != 204 && !(status == 304 && s->expect_bytes == 0)) {
+		snprintf(length, sizeof length, "%lld", (long long)s->expect_bytes);
+		nv[m++] = field("content-length", length);
+	}
+	nghttp2_data_provider source = {.source.ptr = s, .read_callback = read_source};
+	bool bare = s->no_body || s->expect_bytes == 0;
+	int rc = nghttp2_submit_response(h->session, s->id, nv, m, bare ? NULL : &source);
+	return rc == 0 ? 0 : rc == NGHTTP2_ERR_NOMEM ? SL_ENOMEM : SL_ECLOSED;
+}
+
+static void h2_body_ready(struct http_stream *s)
+{
+	struct h2 *h = s->conn->p;
+	if (s->waiting) {
+		s->waiting = false;
+		nghttp2_session_resume_data(h->session, s->id);
+	}
+}
+
+static int h2_on_input(struct conn *c, const uint8_t *data, size_t n)
+{
+	struct h2 *h = c->p;
+	if (h->ended)
+		return 0;
+	ssize_t used = nghttp2_session_mem_recv(h->session, data, n);
+	if (used == NGHTTP2_ERR_NOMEM)
+		return SL_ENOMEM;
+	if (used < 0 && !h->ended)
+		end_with(h,
+			 used == NGHTTP2_ERR_FLOODED || used == NGHTTP2_ERR_TOO_MANY_CONTINUATIONS
+				 ? NGHTTP2_ENHANCE_YOUR_CALM
+				 : NGHTTP2_PROTOCOL_ERROR,
+			 END_PROTOCOL);
+	return 0;
+}
+
+static int h2_fill(struct conn *c, struct sl_buf *out, size_t room, bool *more)
+{
+	struct h2 *h = c->p;
+	while (out->len < room) {
+		const uint8_t *data;
+		ssize_t n = nghttp2_session_mem_send(h->session, &data);
+		if (n < 0)
+			return n == NGHTTP2_ERR_NOMEM ? SL_ENOMEM : SL_EPROTO;
+		if (n == 0)
+			break;
+		int rc = buf_append(out, data, (size_t)n);
+		if (rc != 0)
+			return rc;
+	}
+	*more = out->len >= room;
+	if (*more)
+		return 0;
+	bool drained = h->drain_seen && list_empty(&c->streams);
+	if (h->ended || drained || (!nghttp2_session_want_read(h->session) &&
+				    !nghttp2_session_want_write(h->session)))
+		conn_finish(c);
+	return 0;
+}
+
+static size_t h2_queued(struct conn *c)
+{
+	struct h2 *h = c->p;
+	return nghttp2_session_get_outbound_queue_size(h->session) * QUEUED_ITEM_BYTES;
+}
+
+/* ---- making ---- */
+
+void h2_env_destroy(struct h2_env *e)
+{
+	if (e == NULL)
+		return;
+	nghttp2_session_callbacks_del(e->callbacks);
+	nghttp2_option_del(e->option);
+	sl_free(e);
+}
+
+int h2_env_create(const struct gw_config *cfg, struct h2_env **out)
+{
+	(void)cfg;
+	struct h2_env *e = sl_zalloc(sizeof *e);
+	if (e == NULL)
+		return SL_ENOMEM;
+	if (nghttp2_session_callbacks_new(&e->callbacks) != 0 || nghttp2_option_new(&e->option) != 0) {
+		h2_env_destroy(e);
+		return SL_ENOMEM;
+	}
+	nghttp2_option_set_no_auto_window_update(e->option, 1);
+	nghttp2_option_set_stream_reset_rate_limit(e->option, PEER_RESETS_BURST, PEER_RESETS_PER_S);
+	nghttp2_option_set_max_continuations(e->option, MAX_CONTINUATIONS);
+	nghttp2_option_set_max_settings(e->option, MAX_SETTINGS);
+	nghttp2_session_callbacks_set_on_begin_frame_callback(e->callbacks, on_begin_frame);
+	nghttp2_session_callbacks_set_on_begin_headers_callback(e->callbacks, on_begin_headers);
+	nghttp2_session_callbacks_set_on_header_callback(e->callbacks, on_header);
+	nghttp2_session_callbacks_set_on_frame_recv_callback(e->callbacks, on_frame_recv);
+	nghttp2_session_callbacks_set_on_invalid_frame_recv_callback(e->callbacks, on_invalid_frame);
+	nghttp2_session_callbacks_set_on_data_chunk_recv_callback(e->callbacks, on_data_chunk);
+	nghttp2_session_callbacks_set_on_stream_close_callback(e->callbacks, on_stream_close);
+	nghttp2_session_callbacks_set_on_frame_send_callback(e->callbacks, on_frame_send);
+	*out = e;
+	return 0;
+}
+
+int h2_attach(struct conn *c)
+{
+	const struct gw_limits *lim = &c->tr->t->cfg->limits;
+	struct h2 *h = sl_zalloc(sizeof *h);
+	if (h == NULL)
+		return SL_ENOMEM;
+	h->c = c;
+	h->resets = (struct bucket){(double)lim->resets_burst, clock_now_ns()};
+	h->control = (struct bucket){(double)lim->control_frames_burst, clock_now_ns()};
+	const nghttp2_settings_entry settings[] = {
+		{NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, (uint32_t)lim->streams_per_connection},
+		{NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, STREAM_WINDOW},
+		{NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, (uint32_t)lim->header_bytes},
+	};
+	int rc = nghttp2_session_server_new2(&h->session, c->tr->h2->callbacks, h, c->tr->h2->option);
+	if (rc == 0)
+		rc = nghttp2_submit_settings(h->session, NGHTTP2_FLAG_NONE, settings,
+					     sizeof settings / sizeof *settings);
+	if (rc != 0) {
+		nghttp2_session_del(h->session);
+		sl_free(h);
+		return SL_ENOMEM;
+	}
+	c->p = h;
+	deadline_arm(&c->tr->header, &c->deadline, clock_now_ns());
+	conn_schedule(c);
+	return 0;
+}
+
+const struct conn_proto h2_proto = {
+	.name = "h2",
+	.on_input = h2_on_input,
+	.fill = h2_fill,
+	.queued = h2_queued,
+	.drain = h2_drain,
+	.on_deadline = h2_on_deadline,
+	.destroy = h2_destroy,
+	.respond = h2_respond,
+	.body_ready = h2_body_ready,
+	.reset = h2_reset,
+	.stream_timeout = h2_stream_timeout,
+};

@@ -1,0 +1,441 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The stream object: one exchange, the same for HTTP/1.1 and HTTP/2. It keeps the promises of
+ * gateway/http.h: exactly one on_close for each on_request, at most one answer, pulling instead of
+ * buffering, nothing closed inside an application's callback.
+ *
+ * Ownership: a stream belongs to its connection's list until stream_close, which unlinks it and
+ * frees it at the end of the turn, because the caller (a protocol library) may still look at it.
+ * Deadlines: `recv` is absolute, first for the head, then for the body; `stall` runs only while the
+ * source has bytes that the peer's window or socket does not take, and starts anew with each byte
+ * taken. Waiting for the source is the application's time, not the peer's.
+ *
+ * Thread: the connection's.
+ */
+#include "gateway/http.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/metrics.h"
+#include "gateway/http_stream.h"
+
+static struct metric streams_open = {
+	.kind = METRIC_GAUGE,
+	.name = "sluice_http_streams_open",
+	.help = "Exchanges in progress.",
+};
+
+#define REQUESTS(proto)                                                  \
+	{                                                                \
+		.kind = METRIC_COUNTER, .name = "sluice_http_requests_total", \
+		.help = "Requests whose head was complete and well-formed.", \
+		.labels = "proto=\"" proto "\""                          \
+	}
+static struct metric requests[] = {REQUESTS("http/1.0"), REQUESTS("http/1.1"), REQUESTS("h2")};
+
+#define CLOSED(why)                                                     \
+	{                                                               \
+		.kind = METRIC_COUNTER, .name = "sluice_http_closed_total", \
+		.help = "Ended exchanges by how they ended.",           \
+		.labels = "reason=\"" why "\""                          \
+	}
+static struct metric closed[] = {CLOSED("done"), CLOSED("peer"), CLOSED("timeout"),
+				 CLOSED("shutdown"), CLOSED("error")};
+
+__attribute__((constructor)) static void register_metrics(void)
+{
+	metric_register(&streams_open);
+	for (size_t i = 0; i < sizeof requests / sizeof *requests; i++)
+		metric_register(&requests[i]);
+	for (size_t i = 0; i < sizeof closed / sizeof *closed; i++)
+		metric_register(&closed[i]);
+}
+
+/* ---- the head ---- */
+
+int http_head_text(struct http_stream *s, const void *text, size_t n, uint32_t *off)
+{
+	struct sl_buf *b = &s->head.text;
+	uint8_t *at;
+	int rc = buf_reserve(b, n + 1, &at);
+	if (rc != 0)
+		return rc;
+	*off = (uint32_t)b->len;
+	if (n > 0)
+		memcpy(at, text, n);
+	at[n] = '\0';
+	buf_commit(b, n + 1);
+	return 0;
+}
+
+int http_head_add(struct http_stream *s, const void *name, size_t n_name, const void *value,
+		  size_t n_value)
+{
+	const struct gw_limits *lim = &s->conn->tr->t->cfg->limits;
+	struct http_head *h = &s->head;
+	h->charged += (uint64_t)n_name + n_value + 32;
+	if (h->charged > lim->header_bytes || h->n_fields >= (size_t)lim->header_fields)
+		return SL_ELIMIT;
+	if (h->n_fields == h->cap_fields) {
+		size_t cap = h->cap_fields ? h->cap_fields * 2 : 16;
+		uint32_t *offsets = sl_realloc_n(h->offsets, cap, 2 * sizeof *offsets);
+		if (offsets == NULL)
+			return SL_ENOMEM;
+		h->offsets = offsets;
+		h->cap_fields = cap;
+	}
+	uint32_t *pair = h->offsets + 2 * h->n_fields;
+	int rc = http_head_text(s, name, n_name, &pair[0]);
+	if (rc == 0)
+		rc = http_head_text(s, value, n_value, &pair[1]);
+	if (rc == 0)
+		h->n_fields++;
+	return rc;
+}
+
+int http_head_target(struct http_stream *s, const void *target, size_t n)
+{
+	const uint8_t *t = target;
+	if (n == 0 || (t[0] != '/' && !(n == 1 && t[0] == '*')))
+		return SL_EINVAL;
+	for (size_t i = 0; i < n; i++)
+		if (t[i] <= 0x20 || t[i] >= 0x7f || t[i] == '#')
+			return SL_EINVAL;
+	const uint8_t *q = memchr(t, '?', n);
+	size_t n_path = q ? (size_t)(q - t) : n;
+	int rc = http_head_text(s, t, n_path, &s->head.path);
+	if (rc == 0)
+		rc = http_head_text(s, q ? q + 1 : t + n, q ? n - n_path - 1 : 0, &s->head.query);
+	if (rc == 0)
+		s->head.has_path = true;
+	return rc;
+}
+
+int http_head_complete(struct http_stream *s)
+{
+	struct http_head *h = &s->head;
+	uint32_t empty;
+	int rc = http_head_text(s, "", 0, &empty);
+	if (rc != 0)
+		return rc;
+	struct http_field *fields = sl_zalloc_n(h->n_fields, sizeof *fields);
+	if (fields == NULL)
+		return SL_ENOMEM;
+	const char *text = (const char *)buf_data(&h->text);
+	for (size_t i = 0; i < h->n_fields; i++)
+		fields[i] = (struct http_field){text + h->offsets[2 * i], text + h->offsets[2 * i + 1]};
+	s->req.fields = fields;
+	s->req.n_fields = h->n_fields;
+	s->req.method = text + (h->has_method ? h->method : empty);
+	s->req.path = text + (h->has_path ? h->path : empty);
+	s->req.query = text + (h->has_path ? h->query : empty);
+	s->req.authority = text + (h->has_authority ? h->authority : empty);
+	s->req.tls = s->conn->tls != NULL;
+	s->req.peer = s->conn->peer;
+	sl_free(h->offsets);
+	h->offsets = NULL;
+	h->cap_fields = 0;
+	return 0;
+}
+
+const char *http_header(const struct http_request *r, const char *name)
+{
+	for (size_t i = 0; i < r->n_fields; i++)
+		if (strcmp(r->fields[i].name, name) == 0)
+			return r->fields[i].value;
+	return NULL;
+}
+
+/* ---- life ---- */
+
+static void free_stream(struct gw_deferred *d)
+{
+	struct http_stream *s = list_entry(d, struct http_stream, free_later);
+	buf_dispose(&s->head.text);
+	sl_free(s->head.offsets);
+	sl_free((void *)s->req.fields);
+	sl_free(s->body);
+	sl_free(s);
+}
+
+static void on_recv_deadline(struct deadline *d)
+{
+	struct http_stream *s = list_entry(d, struct http_stream, recv);
+	s->conn->proto->stream_timeout(s);
+}
+
+static void on_stall_deadline(struct deadline *d)
+{
+	struct http_stream *s = list_entry(d, struct http_stream, stall);
+	s->conn->proto->stream_timeout(s);
+}
+
+struct http_stream *stream_create(struct conn *c, enum http_version version)
+{
+	struct http_stream *s = sl_zalloc(sizeof *s);
+	if (s == NULL)
+		return NULL;
+	s->conn = c;
+	s->req.version = version;
+	s->req.content_length = -1;
+	s->expect_bytes = -1;
+	buf_init(&s->head.text, HTTP_HEAD_TEXT_MAX);
+	deadline_init(&s->recv, on_recv_deadline);
+	deadline_init(&s->stall, on_stall_deadline);
+	gw_defer_init(&s->free_later, free_stream);
+	list_push_back(&c->streams, &s->node);
+	c->tr->n_streams++;
+	metric_add(&streams_open, 1);
+	return s;
+}
+
+void stream_begin(struct http_stream *s)
+{
+	struct gw_transport *tr = s->conn->tr;
+	metric_add(&requests[s->req.version], 1);
+	if (s->req.has_body)
+		deadline_arm(&tr->body, &s->recv, clock_now_ns());
+	else
+		deadline_cancel(&s->recv);
+	s->no_body = strcmp(s->req.method, "HEAD") == 0;
+	s->to_app = true;
+	tr->app->on_request(tr->app_ctx, s, &s->req);
+}
+
+int stream_body(struct http_stream *s, const uint8_t *data, size_t n)
+{
+	struct gw_transport *tr = s->conn->tr;
+	s->received += n;
+	if (s->received > tr->t->cfg->limits.body_bytes) {
+		stream_tell_close(s, HTTP_CLOSE_ERROR);
+		return SL_ELIMIT;
+	}
+	if (s->to_app && !s->answered && n > 0)
+		tr->app->on_body(tr->app_ctx, s, data, n);
+	return 0;
+}
+
+void stream_body_end(struct http_stream *s)
+{
+	struct gw_transport *tr = s->conn->tr;
+	s->recv_done = true;
+	deadline_cancel(&s->recv);
+	if (s->to_app && !s->answered)
+		tr->app->on_body_end(tr->app_ctx, s);
+}
+
+void stream_tell_close(struct http_stream *s, enum http_close_reason why)
+{
+	struct gw_transport *tr = s->conn->tr;
+	if (!s->to_app)
+		return;
+	s->to_app = false;
+	/* The source belongs to the application, which forgets the stream now. */
+	if (s->body == NULL)
+		s->src = (struct http_source){0};
+	metric_add(&closed[why], 1);
+	tr->app->on_close(tr->app_ctx, s, why);
+}
+
+void stream_close(struct http_stream *s, enum http_close_reason why)
+{
+	BUG_IF(s->closed, "stream closed twice");
+	s->closed = true;
+	struct gw_transport *tr = s->conn->tr;
+	deadline_cancel(&s->recv);
+	deadline_cancel(&s->stall);
+	stream_tell_close(s, why);
+	list_remove(&s->node);
+	tr->n_streams--;
+	metric_add(&streams_open, -1);
+	gw_defer(tr->t, &s->free_later);
+}
+
+/* ---- answering ---- */
+
+static ssize_t pull_copy(void *ctx, uint8_t *dst, size_t room, bool *end)
+{
+	struct http_stream *s = ctx;
+	size_t n = s->body_len - s->body_off;
+	if (n > room)
+		n = room;
+	if (n > 0)
+		memcpy(dst, s->body + s->body_off, n);
+	s->body_off += n;
+	*end = s->body_off == s->body_len;
+	return (ssize_t)n;
+}
+
+ssize_t stream_pull(struct http_stream *s, uint8_t *dst, size_t room, bool *end)
+{
+	*end = false;
+	s->ready = false;
+	if (s->src.pull == NULL)
+		return SL_ECLOSED;
+	ssize_t n = s->src.pull(s->src.ctx, dst, room, end);
+	BUG_IF(n > 0 && (size_t)n > room, "a source wrote %zd bytes into %zu", n, room);
+	s->waiting = n == 0 && !*end;
+	if (n > 0 && !*end)
+		deadline_arm(&s->conn->tr->stall, &s->stall, clock_now_ns());
+	else
+		deadline_cancel(&s->stall);
+	return n;
+}
+
+static int answer(struct http_stream *s, int status, const struct http_field *fields, size_t n)
+{
+	BUG_IF(s->answered, "a stream was answered twice");
+	BUG_IF(status < 200 || status > 599, "status %d", status);
+	s->answered = true;
+	if (status == 204 || status == 304)
+		s->no_body = true;
+	int rc = s->conn->proto->respond(s, status, fields, n);
+	if (rc != 0) {
+		http_reset(s);
+		return rc;
+	}
+	if (!s->no_body)
+		deadline_arm(&s->conn->tr->stall, &s->stall, clock_now_ns());
+	conn_schedule(s->conn);
+	return 0;
+}
+
+int http_reply(struct http_stream *s, int status, const struct http_field *fields, size_t n_fields,
+	       const void *body, size_t n)
+{
+	BUG_IF(s->answered, "a stream was answered twice");
+	/* Also an empty body has a copy: it marks whose the source is. */
+	s->body = sl_alloc(n);
+	if (s->body == NULL) {
+		s->answered = true;
+		http_reset(s);
+		return SL_ENOMEM;
+	}
+	if (n > 0)
+		memcpy(s->body, body, n);
+	s->body_len = n;
+	s->expect_bytes = (int64_t)n;
+	s->src = (struct http_source){pull_copy, s};
+	return answer(s, status, fields, n_fields);
+}
+
+int http_reply_stream(struct http_stream *s, int status, const struct http_field *fields,
+		      size_t n_fields, struct http_source src)
+{
+	s->src = src;
+	return answer(s, status, fields, n_fields);
+}
+
+void stream_retract(struct http_stream *s)
+{
+	deadline_cancel(&s->stall);
+	sl_free(s->body);
+	s->body = NULL;
+	s->body_len = s->body_off = 0;
+	s->expect_bytes = -1;
+	s->src = (struct http_source){0};
+	s->answered = s->waiting = s->ready = false;
+}
+
+int stream_error(struct http_stream *s, int status, const char *message)
+{
+	struct sl_buf b;
+	buf_init(&b, 1024);
+	int rc = buf_printf(&b,
+			    "{\"error\":{\"message\":\"%s\",\"type\":\"invalid_request_error\","
+			    "\"param\":null,\"code\":null}}\n",
+			    message);
+	if (rc == 0) {
+		static const struct http_field json = {"content-type", "application/json"};
+		rc = http_reply(s, status, &json, 1, buf_data(&b), b.len);
+	}
+	buf_dispose(&b);
+	return rc;
+}
+
+void http_body_ready(struct http_stream *s)
+{
+	if (s->ready || !s->answered || s->sent_done || s->closed)
+		return;
+	s->ready = true;
+	if (!deadline_armed(&s->stall))
+		deadline_arm(&s->conn->tr->stall, &s->stall, clock_now_ns());
+	s->conn->proto->body_ready(s);
+	conn_schedule(s->conn);
+}
+
+void http_reset(struct http_stream *s)
+{
+	if (s->reset_wanted || s->closed)
+		return;
+	s->reset_wanted = true;
+	s->conn->proto->reset(s);
+	conn_schedule(s->conn);
+}
+
+bool http_answered(const struct http_stream *s)
+{
+	return s->answered;
+}
+
+void http_set_user(struct http_stream *s, void *user)
+{
+	s->user = user;
+}
+
+void *http_user(struct http_stream *s)
+{
+	return s->user;
+}
+
+struct gw_thread *http_thread(struct http_stream *s)
+{
+	return s->conn->tr->t;
+}
+
+const struct http_request *http_request(struct http_stream *s)
+{
+	return &s->req;
+}
+
+const char *http_reason(int status)
+{
+	switch (status) {
+	case 200: return "OK";
+	case 201: return "Created";
+	case 202: return "Accepted";
+	case 204: return "No Content";
+	case 301: return "Moved Permanently";
+	case 302: return "Found";
+	case 304: return "Not Modified";
+	case 307: return "Temporary Redirect";
+	case 308: return "Permanent Redirect";
+	case 400: return "Bad Request";
+	case 401: return "Unauthorized";
+	case 403: return "Forbidden";
+	case 404: return "Not Found";
+	case 405: return "Method Not Allowed";
+	case 406: return "Not Acceptable";
+	case 408: return "Request Timeout";
+	case 409: return "Conflict";
+	case 411: return "Length Required";
+	case 413: return "Content Too Large";
+	case 414: return "URI Too Long";
+	case 415: return "Unsupported Media Type";
+	case 417: return "Expectation Failed";
+	case 421: return "Misdirected Request";
+	case 422: return "Unprocessable Content";
+	case 429: return "Too Many Requests";
+	case 431: return "Request Header Fields Too Large";
+	case 499: return "Client Closed Request";
+	case 500: return "Internal Server Error";
+	case 501: return "Not Implemented";
+	case 502: return "Bad Gateway";
+	case 503: return "Service Unavailable";
+	case 504: return "Gateway Timeout";
+	case 505: return "HTTP Version Not Supported";
+	default: return "Status";
+	}
+}

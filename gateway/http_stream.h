@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The stream object behind gateway/http.h, for the protocols. What both protocols do alike is here
+ * and in http.c: collecting a request head under limits, telling the application, answering,
+ * pulling a body, the deadlines of a stream.
+ */
+#ifndef GATEWAY_HTTP_STREAM_H
+#define GATEWAY_HTTP_STREAM_H
+
+#include "base/buf.h"
+#include "gateway/conn.h"
+#include "gateway/http.h"
+
+/* A request head being collected: strings one after the other, terminated, found by offset until
+ * the head is complete. */
+struct http_head {
+	struct sl_buf text;
+	uint32_t *offsets; /* name and value of each field */
+	size_t n_fields, cap_fields;
+	uint64_t charged; /* RFC 9113 6.5.2: name + value + 32 for each field */
+	uint32_t method, path, query, authority;
+	bool has_method, has_path, has_authority;
+};
+
+/* Far above any legal length: only ever an offset into a bounded text. */
+enum { HTTP_HEAD_TEXT_MAX = 1 << 20 };
+
+struct http_stream {
+	struct list node; /* the connection's streams */
+	struct conn *conn;
+	struct http_request req;
+	struct http_head head;
+	void *user;
+	struct http_source src; /* of the answer's body */
+	uint8_t *body;          /* http_reply's copy; owned */
+	size_t body_len, body_off;
+	int64_t expect_bytes; /* the answer's content-length; -1: unknown */
+	uint64_t received;    /* body bytes */
+	int32_t id;           /* HTTP/2 */
+	int head_status;      /* HTTP/2: what a head that can't be processed is answered; 0: fine */
+	bool peer_reset, timed_out, end_sent; /* HTTP/2: why and how far it ended */
+	bool to_app;      /* the application knows it: on_request was, on_close was not called */
+	bool answered;
+	bool no_body;     /* HEAD, 204, 304: the answer has no content */
+	bool recv_done;   /* the request is complete */
+	bool sent_done;   /* the answer's last byte has been handed to the connection */
+	bool reset_wanted;
+	bool waiting;     /* the source had nothing; http_body_ready will tell */
+	bool ready;       /* http_body_ready came and has not been acted on */
+	bool closed;
+	struct deadline recv;  /* the request's head, then its body */
+	struct deadline stall; /* bytes are there and the peer does not take them */
+	struct gw_deferred free_later;
+};
+
+/* Fields of a head. 0, SL_ELIMIT (431) or SL_ENOMEM. Charged also when refused. */
+int http_head_add(struct http_stream *s, const void *name, size_t n_name, const void *value,
+		  size_t n_value);
+/* One string of the head, not a field; its offset goes out. */
+int http_head_text(struct http_stream *s, const void *text, size_t n, uint32_t *off);
+/* Splits and checks an origin-form target (or "*"): visible ASCII, no fragment. SL_EINVAL. */
+int http_head_target(struct http_stream *s, const void *target, size_t n);
+/* Turns offsets into s->req. 0 or SL_ENOMEM. */
+int http_head_complete(struct http_stream *s);
+
+/* In c->streams, unknown to the application yet. NULL on exhaustion. */
+struct http_stream *stream_create(struct conn *c, enum http_version version);
+/* The head is complete: tells the application. */
+void stream_begin(struct http_stream *s);
+/* SL_ELIMIT: over limits.body_bytes; the application has been told on_close. */
+int stream_body(struct http_stream *s, const uint8_t *data, size_t n);
+void stream_body_end(struct http_stream *s);
+/* on_close, if the application still knows it. */
+void stream_tell_close(struct http_stream *s, enum http_close_reason why);
+/* Tells, unlinks, frees at the end of the turn. */
+void stream_close(struct http_stream *s, enum http_close_reason why);
+/* The next bytes of the answer's body; like http_source.pull, with the deadlines kept. */
+ssize_t stream_pull(struct http_stream *s, uint8_t *dst, size_t room, bool *end);
+/* Forgets an answer of which nothing has left. */
+void stream_retract(struct http_stream *s);
+/* The transport's own answer, to a stream the application does not know (any more). */
+int stream_error(struct http_stream *s, int status, const char *message);
+const char *http_reason(int status);
+
+#endif

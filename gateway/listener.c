@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Listening sockets: binding, and accepting without starving or spinning.
+ *
+ * Each thread has sockets of its own; with several threads they share the port through SO_REUSEPORT
+ * and the kernel spreads connections. TCP_NODELAY and TCP_NOTSENT_LOWAT are set on the listener,
+ * from which Linux copies them to accepted sockets: two system calls fewer for each connection.
+ *
+ * Out of descriptors: a listener that stays readable would spin. One descriptor is kept in reserve;
+ * it is given up to accept and at once close one waiting connection (its client learns quickly),
+ * then taken back, and accepting pauses for a moment.
+ */
+#include "gateway/listener.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/fault.h"
+#include "base/log.h"
+#include "base/metrics.h"
+#include "gateway/conn.h"
+
+enum {
+	BACKLOG = 1024,
+	ACCEPTS_PER_TURN = 64,
+	NOTSENT_LOWAT = 131072, /* unsent bytes the kernel may hold: the rest waits as tokens, not as bytes */
+	ADDRESSES_MAX = 2,
+};
+#define ACCEPT_PAUSE_NS (100 * NS_PER_MS)
+
+static struct metric rejected_full = {
+	.kind = METRIC_COUNTER,
+	.name = "sluice_http_connections_rejected_total",
+	.help = "Connections closed before their first byte was read.",
+	.labels = "reason=\"limit\"",
+};
+static struct metric rejected_fds = {
+	.kind = METRIC_COUNTER,
+	.name = "sluice_http_connections_rejected_total",
+	.help = "Connections closed before their first byte was read.",
+	.labels = "reason=\"descriptors\"",
+};
+
+__attribute__((constructor)) static void register_metrics(void)
+{
+	metric_register(&rejected_full);
+	metric_register(&rejected_fds);
+}
+
+struct bind_address {
+	struct sockaddr_storage sa;
+	socklen_t len;
+	bool optional; /* a machine without IPv6 is no error */
+};
+
+static bool parse_address(const char *host, uint16_t port, struct bind_address *out)
+{
+	struct sockaddr_in *v4 = (void *)&out->sa;
+	struct sockaddr_in6 *v6 = (void *)&out->sa;
+	memset(out, 0, sizeof *out);
+	if (inet_pton(AF_INET, host, &v4->sin_addr) == 1) {
+		v4->sin_family = AF_INET;
+		v4->sin_port = htons(port);
+		out->len = sizeof *v4;
+		return true;
+	}
+	if (inet_pton(AF_INET6, host, &v6->sin6_addr) == 1) {
+		v6->sin6_family = AF_INET6;
+		v6->sin6_port = htons(port);
+		out->len = sizeof *v6;
+		return true;
+	}
+	return false;
+}
+
+/* Names are not looked up, only "localhost" and "" (every address) are known. */
+static int resolve(const struct conf_address *addr, struct bind_address out[ADDRESSES_MAX],
+		   struct sl_err *err)
+{
+	bool both = strcmp(addr->host, "localhost") == 0, any = addr->host[0] == '\0';
+	if (!both && !any)
+		return parse_address(addr->host, addr->port, &out[0])
+			       ? 1
+			       : sl_errf(err, SL_EINVAL, "%s: not an IP address or localhost",
+					 addr->text);
+	parse_address(both ? "127.0.0.1" : "0.0.0.0", addr->port, &out[0]);
+	parse_address(both ? "::1" : "::", addr->port, &out[1]);
+	out[1].optional = true;
+	return 2;
+}
+
+/* A bound socket or SL_EIO; *unavailable: this machine does not have that address. */
+static int bind_socket(const struct bind_address *a, bool share, const char *text,
+		       bool *unavailable, struct sl_err *err)
+{
+	*unavailable = false;
+	int one = 1, lowat = NOTSENT_LOWAT;
+	int fd = socket(a->sa.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	if (fd < 0) {
+		*unavailable = errno == EAFNOSUPPORT;
+		return sl_errf(err, SL_EIO, "%s: no socket: %s", text, strerror(errno));
+	}
+	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+	if (share)
+		setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &one, sizeof one);
+	if (a->sa.ss_family == AF_INET6)
+		setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof one);
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+	setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &lowat, sizeof lowat);
+	if (bind(fd, (const struct sockaddr *)&a->sa, a->len) != 0) {
+		int e = errno;
+		close(fd);
+		*unavailable = e == EADDRNOTAVAIL;
+		if (e == EADDRINUSE)
+			return sl_errf(err, SL_EIO, "%s: the port is in use by another program",
+				       text);
+		return sl_errf(err, SL_EIO, "%s: cannot listen: %s", text, strerror(e));
+	}
+	return fd;
+}
+
+static int check_address(const struct conf_address *addr, struct sl_err *err)
+{
+	struct bind_address at[ADDRESSES_MAX];
+	if (addr->off || addr->port == 0)
+		return 0;
+	int n = resolve(addr, at, err);
+	for (int i = 0; i < n; i++) {
+		bool unavailable;
+		int fd = bind_socket(&at[i], false, addr->text, &unavailable, err);
+		if (fd < 0 && !(unavailable && at[i].optional))
+			return fd;
+		if (fd >= 0)
+			close(fd);
+	}
+	return n < 0 ? n : 0;
+}
+
+int transport_check_ports(const struct gw_config *cfg, struct sl_err *err)
+{
+	int rc = check_address(&cfg->https, err);
+	return rc != 0 ? rc : check_address(&cfg->http, err);
+}
+
+/* ---- accepting ---- */
+
+static void pause_accepting(struct gw_transport *tr)
+{
+	if (tr->accept_after_ns == 0)
+		list_each(it, &tr->listeners)
+			event_del(&list_entry(it, struct listener, node)->ev);
+	tr->accept_after_ns = clock_now_ns() + ACCEPT_PAUSE_NS;
+}
+
+static int take_reserve(void)
+{
+	return open("/dev/null", O_RDONLY | O_CLOEXEC);
+}
+
+static void out_of_descriptors(struct listener *l)
+{
+	struct gw_transport *tr = l->tr;
+	if (tr->reserve_fd >= 0) {
+		close(tr->reserve_fd);
+		int fd = accept4(l->fd, NULL, NULL, SOCK_CLOEXEC);
+		if (fd >= 0) {
+			close(fd);
+			metric_add(&rejected_fds, 1);
+		}
+	}
+	tr->reserve_fd = take_reserve();
+	pause_accepting(tr);
+}
+
+static void peer_text(const struct sockaddr_storage *sa, char *out, socklen_t size)
+{
+	out[0] = '\0';
+	if (sa->ss_family == AF_INET)
+		inet_ntop(AF_INET, &((const struct sockaddr_in *)(const void *)sa)->sin_addr, out, size);
+	else if (sa->ss_family == AF_INET6)
+		inet_ntop(AF_INET6, &((const struct sockaddr_in6 *)(const void *)sa)->sin6_addr, out,
+			  size);
+}
+
+static void on_acceptable(evutil_socket_t lfd, short what, void *arg)
+{
+	(void)what;
+	struct listener *l = arg;
+	struct gw_transport *tr = l->tr;
+	for (int i = 0; i < ACCEPTS_PER_TURN; i++) {
+		struct sockaddr_storage sa;
+		socklen_t len = sizeof sa;
+		int fd = -1;
+		if (fault_hit(FAULT_ACCEPT))
+			errno = EMFILE;
+		else
+			fd = accept4(lfd, (struct sockaddr *)&sa, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
+		if (fd < 0) {
+			if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
+				out_of_descriptors(l);
+			else if (errno == EINTR || errno == ECONNABORTED)
+				continue;
+			return;
+		}
+		if (tr->n_conns >= tr->t->cfg->limits.connections) {
+			close(fd);
+			metric_add(&rejected_full, 1);
+			continue;
+		}
+		char peer[INET6_ADDRSTRLEN];
+		peer_text(&sa, peer, sizeof peer);
+		conn_accept(tr, fd, l->tls, peer);
+	}
+}
+
+void listeners_tick(struct gw_transport *tr, uint64_t now_ns)
+{
+	if (tr->accept_after_ns == 0 || now_ns < tr->accept_after_ns)
+		return;
+	tr->accept_after_ns = 0;
+	if (tr->reserve_fd < 0)
+		tr->reserve_fd = take_reserve();
+	list_each(it, &tr->listeners)
+		event_add(&list_entry(it, struct listener, node)->ev, NULL);
+}
+
+static int open_one(struct gw_transport *tr, const struct bind_address *a,
+		    const struct conf_address *addr, bool tls, struct sl_err *err)
+{
+	bool unavailable;
+	int fd = bind_socket(a, tr->t->cfg->threads > 1, addr->text, &unavailable, err);
+	if (fd < 0)
+		return unavailable && a->optional ? 0 : fd;
+	struct listener *l = sl_zalloc(sizeof *l);
+	if (l == NULL) {
+		close(fd);
+		return sl_errf(err, SL_ENOMEM, "%s: no memory", addr->text);
+	}
+	struct sockaddr_in6 sa; /* the port is at the same place in both families */
+	socklen_t len = sizeof sa;
+	if (listen(fd, BACKLOG) != 0 || getsockname(fd, (struct sockaddr *)&sa, &len) != 0) {
+		int e = errno;
+		close(fd);
+		sl_free(l);
+		return sl_errf(err, SL_EIO,
+			       e == EADDRINUSE ? "%s: the port is in use by another program"
+					       : "%s: cannot listen",
+			       addr->text);
+	}
+	l->tr = tr;
+	l->fd = fd;
+	l->tls = tls;
+	l->port = ntohs(sa.sin6_port);
+	event_assign(&l->ev, tr->t->base, fd, EV_READ | EV_PERSIST, on_acceptable, l);
+	list_push_back(&tr->listeners, &l->node);
+	if (event_add(&l->ev, NULL) != 0)
+		return sl_errf(err, SL_EIO, "%s: the event loop refuses the socket", addr->text);
+	return 0;
+}
+
+int listeners_open(struct gw_transport *tr, const struct conf_address *addr, bool tls,
+		   struct sl_err *err)
+{
+	struct bind_address at[ADDRESSES_MAX];
+	if (addr->off)
+		return 0;
+	if (tr->reserve_fd < 0)
+		tr->reserve_fd = take_reserve();
+	int n = resolve(addr, at, err);
+	for (int i = 0; i < n; i++) {
+		int rc = open_one(tr, &at[i], addr, tls, err);
+		if (rc != 0)
+			return rc;
+	}
+	return n < 0 ? n : 0;
+}
+
+void listeners_close(struct gw_transport *tr)
+{
+	list_each_safe(it, tmp, &tr->listeners) {
+		struct listener *l = list_entry(it, struct listener, node);
+		event_del(&l->ev);
+		close(l->fd);
+		list_remove(&l->node);
+		sl_free(l);
+	}
+	if (tr->reserve_fd >= 0)
+		close(tr->reserve_fd);
+	tr->reserve_fd = -1;
+	tr->accept_after_ns = 0;
+}
+
+uint16_t transport_port(const struct gw_transport *tr, bool tls)
+{
+	list_each(it, &tr->listeners) {
+		const struct listener *l = list_entry(it, struct listener, node);
+		if (l->tls == tls)
+			return l->port;
+	}
+	return 0;
+}

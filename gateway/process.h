@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The process around the gateway's threads, with the application left open so that tests can bring
+ * a small one.
+ */
+#ifndef GATEWAY_PROCESS_H
+#define GATEWAY_PROCESS_H
+
+#include <stdbool.h>
+
+#include "base/err.h"
+#include "gateway/gateway.h"
+#include "gateway/http.h"
+#include "gateway/thread.h"
+
+/* What a thread serves. create and destroy run on the thread; the callbacks of http get what create
+ * made. */
+struct gw_app_ops {
+	int (*create)(struct gw_thread *t, struct gw_app **out, struct sl_err *err);
+	void (*destroy)(struct gw_app *app);
+	/* Asked a few times a second: could a request be served now? */
+	bool (*ready)(struct gw_app *app);
+	const struct http_app *http;
+};
+
+enum { GATEWAY_EXIT_CONFIG = 78 };
+
+/* Starts the threads, waits for SIGTERM or SIGINT, drains, returns the exit status. cfg names the
+ * certificate's files if there is an https listener. A second signal cuts the drain short. */
+int gateway_serve(const struct gw_config *cfg, const struct gw_app_ops *ops);
+
+#endif

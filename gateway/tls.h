@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * TLS between memory: bytes from the wire in, bytes for the wire out, no socket.
+ */
+#ifndef GATEWAY_TLS_H
+#define GATEWAY_TLS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+
+struct tls_context; /* certificate, versions, ALPN; shared by a thread's connections */
+struct tls_conn;
+
+int tls_context_create(const char *cert_file, const char *key_file, struct tls_context **out,
+		       struct sl_err *err);
+void tls_context_destroy(struct tls_context *ctx);
+
+/* NULL on exhaustion. */
+struct tls_conn *tls_conn_create(struct tls_context *ctx);
+void tls_conn_destroy(struct tls_conn *tc);
+
+/* The longest record; that much of one may have come with earlier calls. */
+enum { TLS_RECORD_BYTES = 16384 };
+
+/* Takes n bytes of the wire, decrypts into text (room at least n + TLS_RECORD_BYTES: then everything
+ * fits), and writes what the protocol wants to say (handshake, alerts) to wire. *n_text: plain
+ * bytes; *eof: the peer has said close_notify. 0, or SL_EPROTO after writing an alert. */
+int tls_input(struct tls_conn *tc, const uint8_t *data, size_t n, uint8_t *text, size_t room,
+	      size_t *n_text, bool *eof, struct sl_buf *wire);
+bool tls_handshake_done(const struct tls_conn *tc);
+/* After the handshake: the peer chose HTTP/2. */
+bool tls_chose_h2(const struct tls_conn *tc);
+/* Encrypts n bytes into wire. 0, SL_EPROTO or SL_ENOMEM. */
+int tls_output(struct tls_conn *tc, const uint8_t *text, size_t n, struct sl_buf *wire);
+/* close_notify. */
+void tls_shutdown(struct tls_conn *tc, struct sl_buf *wire);
+
+#endif

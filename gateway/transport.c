@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the connections of a thread share: listeners, buffers, deadline lists with their tick, the
+ * TLS context, the clock of `date`. Tear-down asserts that no connection and no stream is left.
+ */
+#include "gateway/transport.h"
+
+#include <stdio.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "gateway/conn.h"
+#include "gateway/listener.h"
+#include "gateway/tls.h"
+
+enum {
+	/* Of one turn's output of one connection; far above what conn.c asks a protocol for. */
+	SHARED_BUF_MAX = 4 << 20,
+	LINGER_MS = 1000,
+};
+
+static void on_tick(evutil_socket_t fd, short what, void *arg)
+{
+	(void)fd, (void)what;
+	struct gw_transport *tr = arg;
+	uint64_t now = clock_now_ns();
+	deadline_list_run(&tr->handshake, now);
+	deadline_list_run(&tr->header, now);
+	deadline_list_run(&tr->body, now);
+	deadline_list_run(&tr->idle, now);
+	deadline_list_run(&tr->stall, now);
+	deadline_list_run(&tr->linger, now);
+	listeners_tick(tr, now);
+}
+
+const char *transport_date(struct gw_transport *tr)
+{
+	int64_t now = clock_unix_s();
+	if (now != tr->date_s) {
+		struct tm tm;
+		time_t at = (time_t)now;
+		gmtime_r(&at, &tm);
+		strftime(tr->date, sizeof tr->date, "%a, %d %b %Y %H:%M:%S GMT", &tm);
+		tr->date_s = now;
+	}
+	return tr->date;
+}
+
+static int create_parts(struct gw_transport *tr, struct sl_err *err)
+{
+	const struct gw_config *cfg = tr->t->cfg;
+	static const struct timeval tick = {.tv_usec = TRANSPORT_TICK_MS * 1000};
+	tr->read_buf = sl_alloc(TRANSPORT_READ_BYTES);
+	tr->text_buf = sl_alloc(TRANSPORT_TEXT_BYTES);
+	if (tr->read_buf == NULL || tr->text_buf == NULL || h2_env_create(cfg, &tr->h2) != 0)
+		return sl_errf(err, SL_ENOMEM, "no memory for the transport");
+	tr->tick = event_new(tr->t->base, -1, EV_PERSIST, on_tick, tr);
+	if (tr->tick == NULL || event_add(tr->tick, &tick) != 0)
+		return sl_errf(err, SL_EIO, "the event loop refuses a timer");
+	if (!cfg->https.off) {
+		int rc = tls_context_create(cfg->cert_file, cfg->key_file, &tr->tls, err);
+		if (rc != 0)
+			return rc;
+	}
+	int rc = listeners_open(tr, &cfg->https, true, err);
+	return rc != 0 ? rc : listeners_open(tr, &cfg->http, false, err);
+}
+
+int transport_create(struct gw_thread *t, const struct http_app *app, void *app_ctx,
+		     struct gw_transport **out, struct sl_err *err)
+{
+	struct gw_transport *tr = sl_zalloc(sizeof *tr);
+	if (tr == NULL)
+		return sl_errf(err, SL_ENOMEM, "no memory for the transport");
+	const struct gw_limits *lim = &t->cfg->limits;
+	tr->t = t;
+	tr->app = app;
+	tr->app_ctx = app_ctx;
+	tr->reserve_fd = -1;
+	list_init(&tr->listeners);
+	list_init(&tr->conns);
+	deadline_list_init(&tr->handshake, lim->handshake_ms);
+	deadline_list_init(&tr->header, lim->header_ms);
+	deadline_list_init(&tr->body, lim->body_ms);
+	deadline_list_init(&tr->idle, lim->idle_ms);
+	deadline_list_init(&tr->stall, lim->stall_ms);
+	deadline_list_init(&tr->linger, LINGER_MS);
+	buf_init(&tr->plain, SHARED_BUF_MAX);
+	buf_init(&tr->wire, SHARED_BUF_MAX);
+	int rc = create_parts(tr, err);
+	if (rc != 0) {
+		transport_destroy(tr);
+		return rc;
+	}
+	*out = tr;
+	return 0;
+}
+
+void transport_drain(struct gw_transport *tr)
+{
+	tr->draining = true;
+	listeners_close(tr);
+	list_each_safe(it, tmp, &tr->conns)
+		conn_drain(list_entry(it, struct conn, node));
+}
+
+bool transport_empty(const struct gw_transport *tr)
+{
+	return list_empty(&tr->conns);
+}
+
+void transport_destroy(struct gw_transport *tr)
+{
+	listeners_close(tr);
+	while (!list_empty(&tr->conns))
+		conn_close(list_entry(tr->conns.next, struct conn, node), HTTP_CLOSE_SHUTDOWN);
+	BUG_IF(tr->n_conns != 0, "%lld connections left", (long long)tr->n_conns);
+	BUG_IF(tr->n_streams != 0, "%lld streams left", (long long)tr->n_streams);
+	if (tr->tick != NULL)
+		event_free(tr->tick);
+	tls_context_destroy(tr->tls);
+	h2_env_destroy(tr->h2);
+	buf_dispose(&tr->plain);
+	buf_dispose(&tr->wire);
+	sl_free(tr->read_buf);
+	sl_free(tr->text_buf);
+	sl_free(tr);
+}

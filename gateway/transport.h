@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The transport of one gateway thread: its listeners, its connections and what they share. Open to
+ * the transport's own files (listener.c, conn.c, tls.c, h1.c, h2.c, http.c); everybody else uses
+ * the functions at the end.
+ */
+#ifndef GATEWAY_TRANSPORT_H
+#define GATEWAY_TRANSPORT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "gateway/deadline.h"
+#include "gateway/http.h"
+#include "gateway/thread.h"
+#include "gateway/tls.h"
+
+struct h2_env;
+struct listener;
+
+enum {
+	TRANSPORT_READ_BYTES = 65536,
+	TRANSPORT_TEXT_BYTES = TRANSPORT_READ_BYTES + TLS_RECORD_BYTES,
+	TRANSPORT_TICK_MS = 250,
+};
+
+struct gw_transport {
+	struct gw_thread *t;
+	const struct http_app *app; /* borrowed */
+	void *app_ctx;
+	struct list listeners; /* struct listener */
+	struct list conns;     /* struct conn, also lingering ones */
+	int64_t n_conns, n_streams;
+	struct tls_context *tls; /* NULL: no https listener */
+	struct h2_env *h2;
+	struct event *tick;
+	int reserve_fd;         /* given up for a moment when descriptors run out */
+	uint64_t accept_after_ns; /* accepting is paused until then; 0: not paused */
+	bool draining;
+	/* Waits, one list a length. */
+	struct deadline_list handshake, header, body, idle, stall, linger;
+	/* Shared by all connections, used within one event only: nothing of a connection stays here. */
+	uint8_t *read_buf; /* TRANSPORT_READ_BYTES from a socket */
+	uint8_t *text_buf; /* TRANSPORT_TEXT_BYTES, decrypted */
+	struct sl_buf plain, wire;
+	/* "Fri, 20 Nov 2026 20:00:00 GMT", renewed each second. */
+	char date[32];
+	int64_t date_s;
+};
+
+/* Listens where t->cfg says and serves app, whose callbacks get app_ctx. On failure *err is one line
+ * that names the address. */
+int transport_create(struct gw_thread *t, const struct http_app *app, void *app_ctx,
+		     struct gw_transport **out, struct sl_err *err);
+/* Stops accepting; asks every connection to end when its streams have. */
+void transport_drain(struct gw_transport *tr);
+/* No connection is left. */
+bool transport_empty(const struct gw_transport *tr);
+/* Streams that are still open get on_close(HTTP_CLOSE_SHUTDOWN). */
+void transport_destroy(struct gw_transport *tr);
+
+/* SL_EIO and one line when somebody else listens on one of the configured addresses. Sockets with
+ * SO_REUSEPORT would share the port with another instance of the same user without a word, so this
+ * is asked once, before the first thread listens. */
+int transport_check_ports(const struct gw_config *cfg, struct sl_err *err);
+/* The port really bound (tests listen on port 0); 0 when there is no such listener. */
+uint16_t transport_port(const struct gw_transport *tr, bool tls);
+/* The current `date` value. */
+const char *transport_date(struct gw_transport *tr);
+
+#endif

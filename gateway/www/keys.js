@@ -1,0 +1,71 @@
+// The access keys this browser knows, each under a name: from the address's fragment or typed by the user.
+
+const NAME = /^[A-Za-z0-9_-]{1,32}$/;
+const KEY = /^[\x21-\x7e]{4,512}$/;
+
+export const isKey = (text) => KEY.test(text);
+
+/** `#free=sk-…&paid=sk-…` → [{name, key}]; anything that is not a name with a key is left out. */
+export function keysOfFragment(hash) {
+  const found = [];
+  for (const part of hash.replace(/^#/, '').split('&').slice(0, 16)) {
+    const eq = part.indexOf('=');
+    if (eq < 1) continue;
+    let key;
+    try { key = decodeURIComponent(part.slice(eq + 1)); } catch { continue; }
+    const name = part.slice(0, eq);
+    if (NAME.test(name) && KEY.test(key)) found.push({ name, key });
+  }
+  return found;
+}
+
+export class Keys {
+  #store;
+  #list = [];
+  #selected = null;
+
+  constructor(store) {
+    this.#store = store;
+    this.reload();
+  }
+
+  reload() {
+    let raw = null;
+    try { raw = JSON.parse(this.#store.pref('keys')); } catch { raw = null; }
+    this.#list = (Array.isArray(raw) ? raw : [])
+      .filter((k) => k && NAME.test(k.name) && KEY.test(k.key))
+      .map(({ name, key }) => ({ name, key }));
+    this.#selected = this.#store.pref('key');
+  }
+
+  #save() {
+    this.#store.setPref('keys', JSON.stringify(this.#list));
+    this.#store.setPref('key', this.#selected);
+  }
+
+  /** Takes keys over; one that has a known name replaces the old one. */
+  add(found, select = null) {
+    for (const { name, key } of found) {
+      const old = this.#list.find((k) => k.name === name);
+      if (old) old.key = key;
+      else this.#list.push({ name, key });
+    }
+    if (select) this.#selected = select;
+    this.#save();
+  }
+
+  select(name) {
+    this.#selected = name;
+    this.#save();
+  }
+
+  remove(name) {
+    this.#list = this.#list.filter((k) => k.name !== name);
+    this.#save();
+  }
+
+  names() { return this.#list.map((k) => k.name); }
+
+  /** {name, key} in use, or null where none is known. */
+  current() { return this.#list.find((k) => k.name === this.#selected) ?? this.#list[0] ?? null; }
+}

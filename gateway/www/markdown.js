@@ -1,0 +1,592 @@
+// Markdown as language models write it, parsed into a small tree. No HTML passes: what looks like a tag is text.
+//
+// The tree holds plain data; render.js turns it into nodes from a fixed list of elements. Blocks:
+//   {t:'p', c} {t:'h', n, c} {t:'code', lang, v, closed} {t:'quote', b} {t:'list', ordered, start, items:[{b, check}]}
+//   {t:'table', align, head, rows} {t:'hr'}          every top-level block also has `at`, its offset in the source
+// Inline: {t:'text', v} {t:'code', v} {t:'em'|'strong'|'del', c} {t:'link', href, c} {t:'br'}
+//
+// Cost: linear in the text for any input. Containers nest to a bound; brackets, emphasis and code spans are matched
+// with stacks and tables, and no scan ever crosses the same text more than a fixed number of times.
+//
+// Streaming: settled() says how many leading blocks no further text can change, so that a renderer may keep them and
+// start afresh at the next. For that the grammar leaves out what reaches further back or ahead than one line: link
+// references, setext headings (`---` is always a rule), indented code.
+
+const MAX_DEPTH = 10; // of containers
+const MAX_HEIGHT = 12; // of inline nesting
+const MAX_COLUMNS = 40;
+const MAX_URL = 2000;
+
+/** Parses a whole text. */
+export function parse(source) {
+  const lines = [];
+  const starts = [];
+  const text = source.includes('\r') ? source.replace(/\r\n?/g, '\n') : source;
+  for (let at = 0; at <= text.length;) {
+    let end = text.indexOf('\n', at);
+    if (end < 0) end = text.length;
+    lines.push(text.slice(at, end).replaceAll('\t', '    '));
+    starts.push(at);
+    at = end + 1;
+  }
+  return blocks(lines, 0, starts);
+}
+
+/**
+ * How many leading blocks of parse(source) stay as they are whatever is appended. Where a block begins depends on its
+ * first line and the next, so it is certain once both are complete; everything before it is then settled.
+ */
+export function settled(source, tree) {
+  for (let k = tree.length - 1; k > 0; k--) {
+    const line = source.indexOf('\n', tree[k].at);
+    if (line >= 0 && source.includes('\n', line + 1)) return k;
+  }
+  return 0;
+}
+
+// ---- blocks ---------------------------------------------------------------------------------------------------------
+
+function indentOf(line) {
+  let n = 0;
+  while (n < line.length && line[n] === ' ') n++;
+  return n;
+}
+
+const isBlank = (line) => indentOf(line) === line.length;
+
+/** {mark, n, indent, info} when the line opens a fence. */
+function fenceAt(line) {
+  const indent = indentOf(line);
+  const mark = line[indent];
+  if (mark !== '`' && mark !== '~') return null;
+  let end = indent;
+  while (line[end] === mark) end++;
+  if (end - indent < 3) return null;
+  const info = line.slice(end).trim();
+  if (mark === '`' && info.includes('`')) return null;
+  return { mark, n: end - indent, indent, info };
+}
+
+function closesFence(line, fence) {
+  const indent = indentOf(line);
+  let end = indent;
+  while (line[end] === fence.mark) end++;
+  return end - indent >= fence.n && line.slice(end).trim() === '';
+}
+
+function headingAt(line) {
+  const indent = indentOf(line);
+  if (indent > 3) return null;
+  let n = 0;
+  while (line[indent + n] === '#') n++;
+  const next = line[indent + n];
+  if (n < 1 || n > 6 || (next !== undefined && next !== ' ')) return null;
+  const text = line.slice(indent + n).trim();
+  let end = text.length;
+  while (end > 0 && text[end - 1] === '#') end--;
+  const closed = end === 0 || text[end - 1] === ' ';
+  return { n, text: closed ? text.slice(0, end).trim() : text };
+}
+
+function isRule(line) {
+  let mark = '';
+  let n = 0;
+  for (const c of line) {
+    if (c === ' ') continue;
+    if (c !== '-' && c !== '*' && c !== '_') return false;
+    if (mark && c !== mark) return false;
+    mark = c;
+    n++;
+  }
+  return n >= 3;
+}
+
+/** {ordered, delim, start, indent, content} for a line that begins a list item. */
+function itemAt(line) {
+  const indent = indentOf(line);
+  let i = indent;
+  let start = 1;
+  let ordered = false;
+  let delim = line[i];
+  if (delim === '-' || delim === '*' || delim === '+') {
+    i++;
+  } else {
+    while (i - indent < 9 && line[i] >= '0' && line[i] <= '9') i++;
+    delim = line[i];
+    if (i === indent || (delim !== '.' && delim !== ')')) return null;
+    start = Number(line.slice(indent, i));
+    ordered = true;
+    i++;
+  }
+  if (i < line.length && line[i] !== ' ') return null;
+  let content = i;
+  while (line[content] === ' ') content++;
+  if (content === line.length || content - i > 4) content = i + 1;
+  return { ordered, delim, start, indent, content };
+}
+
+const quoteAt = (line) => line[indentOf(line)] === '>';
+
+function splitRow(line) {
+  const cells = [];
+  let cell = '';
+  let from = 0;
+  const text = line.trim();
+  let i = text[0] === '|' ? 1 : 0;
+  from = i;
+  for (; i < text.length; i++) {
+    if (text[i] === '\\' && text[i + 1] === '|') {
+      cell += text.slice(from, i) + '|';
+      i++;
+      from = i + 1;
+    } else if (text[i] === '|') {
+      cells.push((cell + text.slice(from, i)).trim());
+      cell = '';
+      from = i + 1;
+      if (cells.length >= MAX_COLUMNS) return cells;
+    }
+  }
+  const last = (cell + text.slice(from)).trim();
+  if (last !== '' || text[text.length - 1] !== '|') cells.push(last);
+  return cells;
+}
+
+/** The alignments when `line` is a table's delimiter row for `columns` columns. */
+function delimiterRow(line, columns) {
+  if (line === undefined || line.length > 4000 || !line.includes('-')) return null;
+  const cells = splitRow(line);
+  if (cells.length !== columns) return null;
+  const align = [];
+  for (const cell of cells) {
+    if (!/^:?-+:?$/.test(cell)) return null;
+    const left = cell[0] === ':';
+    const right = cell[cell.length - 1] === ':';
+    align.push(left && right ? 'center' : right ? 'right' : left ? 'left' : '');
+  }
+  return align;
+}
+
+function tableAt(lines, i) {
+  const line = lines[i];
+  const next = lines[i + 1];
+  if (next === undefined || !line.includes('|')) return null;
+  const c = next[indentOf(next)];
+  if (c !== '|' && c !== '-' && c !== ':') return null;
+  const head = splitRow(line);
+  const align = delimiterRow(next, head.length);
+  return align ? { head, align } : null;
+}
+
+function startsBlock(lines, i) {
+  const line = lines[i];
+  if (fenceAt(line) || headingAt(line) || isRule(line) || quoteAt(line)) return true;
+  const item = itemAt(line);
+  if (item && (!item.ordered || item.start === 1) && item.content < line.length) return true;
+  return tableAt(lines, i) !== null;
+}
+
+function blocks(lines, depth, starts) {
+  const out = [];
+  let i = 0;
+  const emit = (at, block) => {
+    if (starts) block.at = starts[at];
+    out.push(block);
+  };
+  while (i < lines.length) {
+    const line = lines[i];
+    if (isBlank(line)) { i++; continue; }
+    const at = i;
+    const fence = fenceAt(line);
+    if (fence) {
+      const body = [];
+      let closed = false;
+      for (i++; i < lines.length; i++) {
+        if (closesFence(lines[i], fence)) { closed = true; i++; break; }
+        body.push(lines[i].slice(Math.min(fence.indent, indentOf(lines[i]))));
+      }
+      if (!closed && body[body.length - 1] === '') body.pop(); // the end of the text, not an empty line
+      const info = fence.info.slice(0, 200);
+      const space = info.search(/[\s{,]/);
+      const lang = (space < 0 ? info : info.slice(0, space)).slice(0, 24);
+      emit(at, { t: 'code', lang, v: body.join('\n'), closed });
+      continue;
+    }
+    const heading = headingAt(line);
+    if (heading) {
+      emit(at, { t: 'h', n: heading.n, c: inline(heading.text) });
+      i++;
+      continue;
+    }
+    if (isRule(line)) {
+      emit(at, { t: 'hr' });
+      i++;
+      continue;
+    }
+    if (depth < MAX_DEPTH && quoteAt(line)) {
+      const inner = [];
+      for (; i < lines.length && quoteAt(lines[i]); i++) {
+        const from = indentOf(lines[i]) + 1;
+        inner.push(lines[i].slice(lines[i][from] === ' ' ? from + 1 : from));
+      }
+      emit(at, { t: 'quote', b: blocks(inner, depth + 1) });
+      continue;
+    }
+    const item = depth < MAX_DEPTH ? itemAt(line) : null;
+    if (item) {
+      const [list, next] = listAt(lines, i, item, depth);
+      emit(at, list);
+      i = next;
+      continue;
+    }
+    const table = tableAt(lines, i);
+    if (table) {
+      const rows = [];
+      for (i += 2; i < lines.length && !isBlank(lines[i]) && lines[i].includes('|'); i++) {
+        rows.push(splitRow(lines[i]).slice(0, table.head.length).map(inline));
+      }
+      emit(at, { t: 'table', align: table.align, head: table.head.map(inline), rows });
+      continue;
+    }
+    const text = [line.slice(indentOf(line))];
+    for (i++; i < lines.length && !isBlank(lines[i]) && !startsBlock(lines, i); i++) {
+      text.push(lines[i].slice(indentOf(lines[i])));
+    }
+    emit(at, { t: 'p', c: inline(text.join('\n')) });
+  }
+  return out;
+}
+
+/** Reads a list from line i on: returns [block, index of the first line after it]. */
+function listAt(lines, i, first, depth) {
+  const items = [];
+  let item = first;
+  while (item) {
+    // Models often indent by two under "1. ", so two columns beyond the marker are enough to belong to an item.
+    const need = Math.min(item.content, item.indent + 2);
+    const inner = [lines[i].slice(item.content)];
+    let fence = fenceAt(inner[0]);
+    let blank = false;
+    for (i++; i < lines.length; i++) {
+      const line = lines[i];
+      if (isBlank(line)) {
+        blank = true;
+        inner.push('');
+        continue;
+      }
+      const indent = indentOf(line);
+      if (indent < need && (blank || fence || startsItem(line) || startsBlock(lines, i))) break;
+      const kept = line.slice(Math.min(indent, item.content));
+      inner.push(kept);
+      blank = false;
+      if (fence) {
+        if (closesFence(kept, fence)) fence = null;
+      } else {
+        fence = fenceAt(kept);
+      }
+    }
+    let check = null;
+    const box = inner[0].slice(0, 4).toLowerCase();
+    if (!item.ordered && (box === '[ ] ' || box === '[x] ')) {
+      check = box === '[x] ';
+      inner[0] = inner[0].slice(4);
+    }
+    items.push({ b: blocks(inner, depth + 1), check });
+    const next = i < lines.length && !isRule(lines[i]) ? itemAt(lines[i]) : null;
+    item = next && next.ordered === first.ordered && next.delim === first.delim ? next : null;
+  }
+  return [{ t: 'list', ordered: first.ordered, start: first.start, items }, i];
+}
+
+const startsItem = (line) => itemAt(line) !== null;
+
+// ---- inline ---------------------------------------------------------------------------------------------------------
+
+const SPECIAL = new Set('\\`*_~[]!<&\nhH');
+const PUNCTUATION = /[\p{P}\p{S}]/u;
+const SPACE = /\s/u;
+const CJK = /[\p{Script=Hangul}\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}]/u;
+const ASCII_PUNCTUATION = /[!-/:-@[-`{-~]/;
+const ENTITIES = { amp: '&', lt: '<', gt: '>', quot: '"', apos: "'", nbsp: '\u00a0', mdash: '—', ndash: '–', hellip: '…' };
+const PROTOCOLS = new Set(['http:', 'https:', 'mailto:']);
+
+/** The address when it may stand behind a link: http, https or mailto, spelled out in full. Otherwise null. */
+export function safeUrl(text) {
+  const trimmed = text.trim();
+  if (trimmed.length === 0 || trimmed.length > MAX_URL) return null;
+  if (/[\u0000-\u0020\u007f-\u00a0\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/.test(trimmed)) return null;
+  if (!/^(https?:\/\/|mailto:)/i.test(trimmed)) return null;
+  let url;
+  try { url = new URL(trimmed); } catch { return null; }
+  return PROTOCOLS.has(url.protocol) ? url.href : null;
+}
+
+/** Where each run of n backticks begins, so that a code span finds its end without searching. */
+function backtickRuns(src) {
+  const runs = new Map();
+  for (let i = src.indexOf('`'); i >= 0;) {
+    let end = i;
+    while (src[end] === '`') end++;
+    const n = end - i;
+    if (!runs.has(n)) runs.set(n, { at: [], next: 0 });
+    runs.get(n).at.push(i);
+    i = src.indexOf('`', end);
+  }
+  return runs;
+}
+
+/** `(address "title")` from the parenthesis on: {href, end} or null. Stops at brackets, so scans never overlap. */
+function destinationAt(src, open) {
+  let i = open + 1;
+  while (src[i] === ' ') i++;
+  let href;
+  if (src[i] === '<') {
+    const from = ++i;
+    while (i < src.length && src[i] !== '>' && src[i] !== '<' && src[i] !== '\n' && i - from <= MAX_URL) i++;
+    if (src[i] !== '>') return null;
+    href = src.slice(from, i);
+    i++;
+  } else {
+    const from = i;
+    let parens = 0;
+    for (; i < src.length && i - from <= MAX_URL; i++) {
+      const c = src[i];
+      if (c === ' ' || c === '\n' || c === '[' || c === ']' || c === '<') break;
+      if (c === '(') parens++;
+      else if (c === ')' && parens-- === 0) break;
+    }
+    href = src.slice(from, i);
+  }
+  while (src[i] === ' ' || src[i] === '\n') i++;
+  if (src[i] === '"' || src[i] === "'") {
+    const quote = src[i];
+    i++;
+    const from = i;
+    while (i < src.length && src[i] !== quote && src[i] !== '[' && src[i] !== ']' && i - from <= MAX_URL) i++;
+    if (src[i] !== quote) return null;
+    i++;
+    while (src[i] === ' ') i++;
+  }
+  return src[i] === ')' ? { href, end: i + 1 } : null;
+}
+
+/** Where the `>` of `<https://…>` is, or -1. Stops at the next `<`, so scans never overlap. */
+function angleEnd(src, i) {
+  if (!/^<(?:https?:|mailto:)/i.test(src.slice(i, i + 8))) return -1;
+  let end = i + 1;
+  while (end < src.length && end - i <= MAX_URL && !' \n<>'.includes(src[end])) end++;
+  return src[end] === '>' ? end : -1;
+}
+
+/** The end of a bare address that begins at i. */
+function bareUrlEnd(src, i) {
+  let end = i;
+  let opens = 0;
+  let closes = 0;
+  while (end < src.length && end - i <= MAX_URL) {
+    const c = src[end];
+    if (c <= ' ' || c === '<' || c === '>' || c === '`' || c === '"' || c === '*' || c === '[' || c === ']' || c === '|') break;
+    if (c > '\u007e' && (PUNCTUATION.test(c) || CJK.test(c) || SPACE.test(c))) break;
+    if (c === '(') opens++;
+    if (c === ')') closes++;
+    end++;
+  }
+  for (; end > i; end--) {
+    const c = src[end - 1];
+    if (c === ')' && closes > opens) closes--;
+    else if (!'.,:;!?\'_~'.includes(c)) break;
+  }
+  return end;
+}
+
+function entityAt(src, i) {
+  const near = src.slice(i + 1, i + 11);
+  const semicolon = near.indexOf(';');
+  if (semicolon < 0) return null;
+  const name = near.slice(0, semicolon);
+  const end = i + 1 + semicolon;
+  if (Object.hasOwn(ENTITIES, name)) return { v: ENTITIES[name], end: end + 1 };
+  const m = /^#(?:(\d{1,7})|[xX]([0-9a-fA-F]{1,6}))$/.exec(name);
+  if (!m) return null;
+  const code = m[1] ? Number(m[1]) : parseInt(m[2], 16);
+  if (code === 0 || code > 0x10ffff || (code >= 0xd800 && code <= 0xdfff)) return null;
+  return { v: String.fromCodePoint(code), end: end + 1 };
+}
+
+function delimiter(src, i, end) {
+  const ch = src[i];
+  const before = i === 0 ? ' ' : src[i - 1];
+  const after = end === src.length ? ' ' : src[end];
+  const spaceBefore = SPACE.test(before);
+  const spaceAfter = SPACE.test(after);
+  const punctBefore = PUNCTUATION.test(before);
+  const punctAfter = PUNCTUATION.test(after);
+  // Particles follow a word without a space in Korean, and Chinese and Japanese have no spaces: a letter of these
+  // scripts beside the run is as good as one, else **"word"**은 would keep its asterisks.
+  let open = !spaceAfter && (!punctAfter || spaceBefore || punctBefore || CJK.test(before));
+  let close = !spaceBefore && (!punctBefore || spaceAfter || punctAfter || CJK.test(after));
+  if (ch === '_') {
+    const both = open && close;
+    if (both) {
+      open = punctBefore;
+      close = punctAfter;
+    }
+  }
+  return { t: 'delim', ch, n: end - i, size: end - i, open, close };
+}
+
+/** Parses the text inside a block. */
+export function inline(src) {
+  const out = [];
+  const brackets = []; // places of '[' in out
+  let runs = null;
+  let from = 0;
+  let i = 0;
+  const flush = (to) => { if (to > from) out.push({ t: 'text', v: src.slice(from, to) }); };
+  const put = (node, end) => {
+    flush(i);
+    if (node) out.push(node);
+    i = from = end;
+  };
+  while (i < src.length) {
+    const c = src[i];
+    if (!SPECIAL.has(c)) { i++; continue; }
+    if (c === '\\') {
+      const next = src[i + 1];
+      if (next === '\n') put({ t: 'br' }, i + 2);
+      else if (next !== undefined && ASCII_PUNCTUATION.test(next)) put({ t: 'text', v: next }, i + 2);
+      else i++;
+    } else if (c === '`') {
+      runs ??= backtickRuns(src);
+      let end = i;
+      while (src[end] === '`') end++;
+      const run = runs.get(end - i);
+      // A backslash may have eaten the first backtick of a run, so a run of this length need not exist.
+      if (run) while (run.next < run.at.length && run.at[run.next] < end) run.next++;
+      if (!run || run.next >= run.at.length) { i = end; continue; }
+      const close = run.at[run.next];
+      let v = src.slice(end, close).replaceAll('\n', ' ');
+      if (v.length > 2 && v[0] === ' ' && v[v.length - 1] === ' ' && v.trim() !== '') v = v.slice(1, -1);
+      put({ t: 'code', v }, close + (end - i));
+    } else if (c === '*' || c === '_' || c === '~') {
+      let end = i;
+      while (src[end] === c) end++;
+      if (c === '~' && end - i !== 2) { i = end; continue; }
+      put(delimiter(src, i, end), end);
+    } else if (c === '[' || (c === '!' && src[i + 1] === '[')) {
+      const end = c === '!' ? i + 2 : i + 1;
+      put({ t: 'text', v: src.slice(i, end) }, end);
+      brackets.push(out.length - 1);
+    } else if (c === ']') {
+      const at = brackets.pop();
+      const target = at !== undefined && src[i + 1] === '(' ? destinationAt(src, i + 1) : null;
+      const href = target ? safeUrl(target.href) : null;
+      if (href === null) { i++; continue; }
+      flush(i);
+      let children = resolve(out.splice(at + 1)).map(withoutLinks).flat();
+      const image = out.pop().v === '![';
+      if (children.length === 0) children = [{ t: 'text', v: image ? href : target.href }];
+      out.push({ t: 'link', href, c: children, h: heightOf(children) + 1 });
+      brackets.length = 0; // no link may hold another
+      i = from = target.end;
+    } else if (c === '<') {
+      const br = /^<br ?\/?>/i.exec(src.slice(i, i + 6));
+      const end = angleEnd(src, i);
+      const inner = src.slice(i + 1, end);
+      const href = end > 0 ? safeUrl(inner) : null;
+      if (href) put({ t: 'link', href, c: [{ t: 'text', v: inner }], h: 1 }, end + 1);
+      else if (br) put({ t: 'br' }, i + br[0].length);
+      else i++;
+    } else if (c === '&') {
+      const entity = entityAt(src, i);
+      if (entity) put({ t: 'text', v: entity.v }, entity.end);
+      else i++;
+    } else if (c === '\n') {
+      put({ t: 'br' }, i + 1);
+    } else {
+      const isUrl = /^https?:\/\/[^\s]/i.test(src.slice(i, i + 9)) && (i === 0 || !/[A-Za-z0-9]/.test(src[i - 1]));
+      const end = isUrl ? bareUrlEnd(src, i) : i;
+      const href = end >= i + 8 ? safeUrl(src.slice(i, end)) : null;
+      if (href) put({ t: 'link', href, c: [{ t: 'text', v: src.slice(i, end) }], h: 1 }, end);
+      else i = Math.max(i + 1, end);
+    }
+  }
+  flush(src.length);
+  return resolve(out);
+}
+
+const heightOf = (nodes) => {
+  let height = 0;
+  for (const n of nodes) if (n.h > height) height = n.h;
+  return height;
+};
+
+function withoutLinks(node) {
+  if (node.t === 'link') return node.c.flatMap(withoutLinks);
+  if (node.c) node.c = node.c.flatMap(withoutLinks);
+  return [node];
+}
+
+const kindOf = (d) => '*_~'.indexOf(d.ch) * 6 + (d.open ? 3 : 0) + (d.size % 3);
+
+/** Pairs the emphasis runs in a list of nodes and joins neighbouring texts; takes the list. */
+function resolve(nodes) {
+  const out = [];
+  const stack = []; // places in out of runs that may open
+  const bottom = new Array(18).fill(0); // per kind of closer: below this height of the stack nothing fits
+  for (const node of nodes) {
+    if (node.t !== 'delim') {
+      out.push(node);
+      continue;
+    }
+    while (node.close && node.n > 0) {
+      let s = stack.length - 1;
+      for (; s >= bottom[kindOf(node)]; s--) {
+        const o = out[stack[s]];
+        if (o.ch !== node.ch) continue;
+        const mixed = (o.close || node.open) && (o.size + node.size) % 3 === 0 && (o.size % 3 || node.size % 3);
+        if (node.ch === '~' || !mixed) break;
+      }
+      if (s < bottom[kindOf(node)]) {
+        bottom[kindOf(node)] = stack.length;
+        break;
+      }
+      const opener = out[stack[s]];
+      const children = join(out.splice(stack[s] + 1));
+      const height = heightOf(children) + 1;
+      if (height > MAX_HEIGHT) {
+        for (const child of children) out.push(child);
+        stack.length = 0;
+        bottom.fill(0);
+        break;
+      }
+      const used = node.ch === '~' || (opener.n >= 2 && node.n >= 2) ? 2 : 1;
+      opener.n -= used;
+      node.n -= used;
+      stack.length = opener.n > 0 ? s + 1 : s;
+      for (let k = 0; k < bottom.length; k++) if (bottom[k] > stack.length) bottom[k] = stack.length;
+      if (opener.n === 0) out.pop();
+      out.push({ t: node.ch === '~' ? 'del' : used === 2 ? 'strong' : 'em', c: children, h: height });
+    }
+    if (node.n > 0) {
+      if (node.open) stack.push(out.length);
+      out.push(node);
+    }
+  }
+  return join(out);
+}
+
+function join(nodes) {
+  const out = [];
+  let text = null;
+  for (const node of nodes) {
+    const v = node.t === 'delim' ? node.ch.repeat(node.n) : node.t === 'text' ? node.v : null;
+    if (v === null) {
+      text = null;
+      out.push(node);
+    } else if (v !== '') {
+      if (text) text.v += v;
+      else out.push(text = { t: 'text', v });
+    }
+  }
+  return out;
+}

@@ -1,0 +1,180 @@
+// The choices around the conversation: model, key, theme and language.
+
+import { listModels } from './api.js';
+import { h, icon } from './dom.js';
+import { language, t } from './i18n.js';
+import { isKey } from './keys.js';
+import { describe } from './run.js';
+
+const OTHER = '\u0000other';
+const THEMES = [['auto', 'theme', 'themeAuto'], ['light', 'sun', 'themeLight'], ['dark', 'moon', 'themeDark']];
+const KEY_LABELS = { free: 'keyFree', paid: 'keyPaid' };
+
+const TYPED = 'key-'; // a typed key is named by its last four characters
+
+export function keyLabel(name) {
+  if (Object.hasOwn(KEY_LABELS, name)) return t(KEY_LABELS[name]);
+  if (name.startsWith(TYPED)) return `… ${name.slice(TYPED.length)}`;
+  return name.charAt(0).toUpperCase() + name.slice(1);
+}
+
+export class Settings {
+  #el;
+  #store;
+  #keys;
+  #actions;
+  #models = null; // null while unknown
+  #request = null;
+  #loading = Promise.resolve(); // settles with the latest list
+
+  /** actions: onLanguage(language), onModelsError(error | null). */
+  constructor(el, store, keys, actions) {
+    this.#el = el;
+    this.#store = store;
+    this.#keys = keys;
+    this.#actions = actions;
+    el.modelSelect.addEventListener('change', () => store.setPref('model', el.modelSelect.value));
+    el.keySelect.addEventListener('change', () => this.#pickKey());
+    el.keyForm.addEventListener('submit', (event) => {
+      event.preventDefault();
+      this.#takeKey();
+    });
+    el.keyCancel.addEventListener('click', () => el.keyDialog.close());
+    el.keyDialog.addEventListener('close', () => {
+      el.keyInput.value = '';
+      el.composer.focus();
+    });
+    el.keyShow.addEventListener('change', () => { el.keyInput.type = el.keyShow.checked ? 'text' : 'password'; });
+    el.keyInput.addEventListener('input', () => this.#keyError(''));
+    el.theme.addEventListener('click', () => {
+      const at = THEMES.findIndex(([name]) => name === this.#theme);
+      const next = THEMES[(at + 1) % THEMES.length][0];
+      store.setPref('theme', next === 'auto' ? null : next);
+      window.dispatchEvent(new Event('sluice-theme'));
+      this.translate();
+    });
+    el.language.addEventListener('click', () => actions.onLanguage(language() === 'ko' ? 'en' : 'ko'));
+  }
+
+  get #theme() { return this.#store.pref('theme') ?? 'auto'; }
+
+  /** The model to ask, or '' while none is known. */
+  get model() { return this.#el.modelSelect.value; }
+
+  /** The model to ask once the list is there; asks for the list again when it could not be had. */
+  async modelWhenKnown() {
+    if (this.#models?.length === 0) this.loadModels();
+    await this.#loading;
+    return this.model;
+  }
+
+  /** Redraws everything that has words in it. */
+  translate() {
+    const [, picture, label] = THEMES.find(([n]) => n === this.#theme) ?? THEMES[0];
+    this.#el.theme.replaceChildren(icon(picture), h('span', { text: t(label) }));
+    const other = language() === 'ko' ? ['en', 'English'] : ['ko', '한국어'];
+    this.#el.language.replaceChildren(icon('globe'), h('span', { lang: other[0], text: other[1] }));
+    this.showKeys();
+    this.#showModels();
+  }
+
+  showKeys() {
+    const current = this.#keys.current();
+    const options = this.#keys.names().map((name) => h('option', { value: name, text: keyLabel(name) }));
+    if (!current) options.unshift(h('option', { value: '', text: t('keyNone') }));
+    options.push(h('option', { value: OTHER, text: t('keyOther') }));
+    this.#el.keySelect.replaceChildren(...options);
+    this.#el.keySelect.value = current?.name ?? '';
+  }
+
+  #pickKey() {
+    const name = this.#el.keySelect.value;
+    if (name === OTHER || name === '') {
+      this.#el.keySelect.value = this.#keys.current()?.name ?? '';
+      this.askKey();
+      return;
+    }
+    this.#keys.select(name);
+    this.loadModels();
+  }
+
+  askKey() {
+    if (this.#el.keyDialog.open) return;
+    this.#keyError('');
+    this.#el.keyDialog.showModal();
+    this.#el.keyInput.focus();
+  }
+
+  #keyError(text) {
+    this.#el.keyWrong.textContent = text;
+    this.#el.keyInput.setAttribute('aria-invalid', String(text !== ''));
+  }
+
+  #takeKey() {
+    const key = this.#el.keyInput.value.trim();
+    if (!isKey(key)) {
+      this.#keyError(t('keyWrong'));
+      this.#el.keyInput.focus();
+      return;
+    }
+    const name = TYPED + key.slice(-4).replace(/[^A-Za-z0-9_-]/g, '_');
+    this.#keys.add([{ name, key }], name);
+    this.#el.keyDialog.close();
+    this.showKeys();
+    this.loadModels();
+  }
+
+  #showModels() {
+    const { modelSelect } = this.#el;
+    const wanted = this.#store.pref('model');
+    const models = this.#models ?? [];
+    if (models.length === 0) {
+      modelSelect.replaceChildren(h('option', { value: '', text: t(this.#models === null ? 'modelsLoading' : 'modelsNone') }));
+    } else {
+      modelSelect.replaceChildren(...models.map((id) => h('option', { value: id, text: id })));
+      modelSelect.value = models.includes(wanted) ? wanted : models[0];
+    }
+    modelSelect.disabled = models.length === 0;
+  }
+
+  /** Asks which models the key in use may use. Without a key the dialog is shown instead. */
+  loadModels() {
+    this.#loading = this.#load();
+    return this.#loading;
+  }
+
+  async #load() {
+    this.#request?.abort();
+    const current = this.#keys.current();
+    if (!current) {
+      this.#models = [];
+      this.#showModels();
+      this.askKey();
+      return;
+    }
+    const request = this.#request = new AbortController();
+    this.#models = null;
+    this.#showModels();
+    for (let attempt = 0; ; attempt++) {
+      try {
+        this.#models = await listModels({ key: current.key, signal: request.signal });
+        this.#actions.onModelsError(null);
+        break;
+      } catch (error) {
+        if (request.signal.aborted) return;
+        const { status = 0, kind, retryAfterMs } = error;
+        if ((status === 503 || kind === 'network') && attempt < 20) {
+          this.#actions.onModelsError(describe(error));
+          await new Promise((resolve) => { setTimeout(resolve, Math.min(10_000, Math.max(1000, retryAfterMs ?? 2000))); });
+          if (request.signal.aborted) return;
+          continue;
+        }
+        this.#models = [];
+        this.#actions.onModelsError(describe(error));
+        if (status === 401) this.askKey();
+        break;
+      }
+    }
+    this.#showModels();
+  }
+}

@@ -1,0 +1,346 @@
+// The conversation on screen: one view per message, the live answer, and the scrolling that follows it.
+//
+// A live answer is drawn at most once per animation frame, and when drawing itself is slow (a huge list or table that
+// is still open) the next drawing waits a multiple of what the last one cost, so typing and scrolling stay smooth.
+// Screen readers are not told every token: articles are marked busy, and app.js announces the finished answer once.
+
+import { copyText, h, icon, mark } from './dom.js';
+import { formatNumber, formatWait, t } from './i18n.js';
+import { renderInto, StreamRenderer } from './render.js';
+
+const NEAR_BOTTOM_PX = 64;
+const REST_FACTOR = 4;
+const MAX_REST_MS = 1000;
+
+function actionButton(name, label, testid, onClick) {
+  return h('button', { type: 'button', class: 'action', 'aria-label': label, title: label, 'data-testid': testid, onClick }, icon(name));
+}
+
+function copyButton(getText) {
+  const button = actionButton('copy', t('copy'), 'copy', async () => {
+    const ok = await copyText(getText());
+    const say = t(ok ? 'copied' : 'copyFailed');
+    button.setAttribute('aria-label', say);
+    button.title = say;
+    button.replaceChildren(icon(ok ? 'check' : 'alert'));
+    setTimeout(() => {
+      button.setAttribute('aria-label', t('copy'));
+      button.title = t('copy');
+      button.replaceChildren(icon('copy'));
+    }, 1600);
+  });
+  return button;
+}
+
+/** The parts of the line under an answer. */
+function statsNodes(model, stats, live) {
+  const parts = [];
+  if (model) parts.push(h('span', { class: 'stat-model', text: model }));
+  if (Number.isFinite(stats?.ttftMs)) parts.push(h('span', { text: t('ttft', { n: formatNumber(Math.max(1, Math.round(stats.ttftMs))) }) }));
+  if (Number.isFinite(stats?.tps)) {
+    const n = (stats.exact ? '' : '≈ ') + formatNumber(stats.tps, stats.tps < 100 ? 1 : 0);
+    parts.push(h('span', { text: t('tps', { n }) }));
+  }
+  if (!live && stats?.completionTokens > 0) {
+    const out = (stats.exact ? '' : '≈ ') + formatNumber(stats.completionTokens);
+    const known = Number.isFinite(stats.promptTokens);
+    parts.push(h('span', { text: known ? t('tokens', { in: formatNumber(stats.promptTokens), out }) : t('tokensOut', { out }) }));
+  }
+  return parts;
+}
+
+const END_NOTES = { stopped: 'endStopped', length: 'endLength', content_filter: 'endFilter', lost: 'endLost' };
+
+function errorTitle(error, hasKey) {
+  if (error.kind === 'network') return t('eNetwork');
+  if (error.kind === 'stream') return t('eStream');
+  const { status } = error;
+  if (status === 401) return t(hasKey ? 'e401' : 'e401none');
+  if ([400, 403, 404, 413, 429, 503].includes(status)) return t(`e${status}`);
+  return t(status >= 500 ? 'e5xx' : 'e400');
+}
+
+class UserView {
+  constructor(message, index, actions) {
+    this.message = message;
+    this.index = index;
+    this.actions = actions;
+    this.el = h('article', { class: 'message user', 'data-testid': 'message-user', 'aria-label': t('you') });
+    this.show();
+  }
+
+  show() {
+    this.editButton = actionButton('edit', t('edit'), 'edit', () => this.edit());
+    this.el.replaceChildren(
+      h('div', { class: 'bubble', text: this.message.text }),
+      h('div', { class: 'actions' }, copyButton(() => this.message.text), this.editButton));
+  }
+
+  edit() {
+    const area = h('textarea', { class: 'edit-text', rows: '1', 'aria-label': t('editField'), 'data-testid': 'edit-text' });
+    area.value = this.message.text;
+    const send = () => {
+      const text = area.value.trim();
+      if (text) this.actions.onEdit(this.index, text);
+    };
+    const cancel = () => {
+      this.show();
+      this.editButton.focus();
+    };
+    area.addEventListener('input', () => fit(area));
+    area.addEventListener('keydown', (event) => {
+      if (event.isComposing || event.keyCode === 229) return;
+      if (event.key === 'Escape') {
+        event.preventDefault();
+        event.stopPropagation();
+        cancel();
+      } else if (event.key === 'Enter' && !event.shiftKey) {
+        event.preventDefault();
+        send();
+      }
+    });
+    this.el.replaceChildren(h('div', { class: 'editor' }, area, h('div', { class: 'editor-buttons' },
+      h('button', { type: 'button', class: 'button', text: t('cancel'), onClick: cancel }),
+      h('button', { type: 'button', class: 'button primary', text: t('editSend'), 'data-testid': 'edit-send', onClick: send }))));
+    fit(area);
+    area.focus();
+    area.setSelectionRange(area.value.length, area.value.length);
+  }
+
+  dispose() {}
+}
+
+class AssistantView {
+  #timer = 0;
+
+  constructor(message, actions) {
+    this.message = message;
+    this.actions = actions;
+    this.answer = h('div', { class: 'prose', 'data-testid': 'answer-text' });
+    this.status = h('div', { class: 'status' });
+    this.foot = h('footer', { class: 'answer-foot' });
+    this.thought = h('div', { class: 'thought' });
+    this.thinking = h('details', { class: 'thinking', hidden: true }, h('summary', { text: t('thinking') }), this.thought);
+    this.el = h('article', { class: 'message assistant', 'data-testid': 'message-assistant', 'aria-label': 'Sluice' },
+      h('div', { class: 'avatar' }, mark()),
+      h('div', { class: 'answer' }, this.thinking, this.answer, this.status, this.foot));
+  }
+
+  #reasoning(text) {
+    this.thinking.hidden = !text;
+    if (this.thought.textContent.length !== text.length) this.thought.textContent = text;
+  }
+
+  /** A finished answer. */
+  finish(last, hasKey) {
+    clearInterval(this.#timer);
+    const { text, end, error, model, stats, reasoning } = this.message;
+    this.el.classList.remove('live');
+    this.el.removeAttribute('aria-busy');
+    if (this.stream) this.stream.update(text, true);
+    else renderInto(this.answer, text);
+    this.stream = null;
+    this.#reasoning(reasoning ?? '');
+    this.status.replaceChildren();
+    if (end === 'error') this.#showError(error, last, hasKey);
+    const note = END_NOTES[end];
+    const actions = h('div', { class: 'actions' });
+    if (text) actions.append(copyButton(() => text));
+    if (last && end !== 'error') actions.append(actionButton('again', t('regenerate'), 'regenerate', () => this.actions.onRegenerate()));
+    const parts = statsNodes(model, stats, false);
+    this.foot.replaceChildren(
+      note ? h('p', { class: `end end-${end}`, 'data-testid': 'end' }, t(note)) : '',
+      h('div', { class: 'foot-row' }, actions,
+        parts.length > 0 && text ? h('p', { class: 'stats', 'data-testid': 'stats' }, parts) : ''));
+  }
+
+  #showError(error, last, hasKey) {
+    const wait = h('p', { class: 'error-wait' });
+    const again = h('button', { type: 'button', class: 'button', 'data-testid': 'try-again', onClick: () => this.actions.onRegenerate() }, icon('again'), t('tryAgain'));
+    const buttons = h('div', { class: 'error-buttons' }, last ? again : null,
+      error.status === 401 ? h('button', { type: 'button', class: 'button primary', 'data-testid': 'enter-key', text: t('enterKey'), onClick: () => this.actions.onEnterKey() }) : null);
+    const detail = error.kind === 'network' ? t('eNetworkText') : error.message;
+    // The countdown stands outside the alert, which would be read out again at every change.
+    this.status.replaceChildren(h('div', { class: 'error', 'data-testid': 'error' },
+      icon('alert'),
+      h('div', { class: 'error-body' },
+        h('div', { role: 'alert' },
+          h('p', { class: 'error-title', text: errorTitle(error, hasKey) }),
+          detail ? h('p', { class: 'error-text', text: detail }) : null),
+        wait, buttons)));
+    if (error.status !== 429 || !error.retryAt || !last) { wait.remove(); return; }
+    const tick = () => {
+      const left = error.retryAt - Date.now();
+      wait.textContent = left > 0 ? t('e429wait', { n: formatWait(left) }) : t('e429now');
+      again.disabled = left > 0;
+      if (left <= 0) clearInterval(this.#timer);
+    };
+    this.#timer = setInterval(tick, 1000);
+    tick();
+  }
+
+  /** An answer under way. */
+  begin(run) {
+    this.el.classList.add('live');
+    this.el.setAttribute('aria-busy', 'true');
+    this.stream = new StreamRenderer(this.answer);
+    this.state(run);
+  }
+
+  state(run) {
+    clearInterval(this.#timer);
+    if (run.state === 'connecting') {
+      this.status.replaceChildren(h('p', { class: 'opening', text: t('connecting') }));
+    } else if (run.state === 'waiting') {
+      const text = h('span');
+      const tick = () => { text.textContent = t('waiting', { n: Math.max(1, Math.ceil((run.retryAt - Date.now()) / 1000)) }); };
+      tick();
+      this.#timer = setInterval(tick, 500);
+      this.status.replaceChildren(h('p', { class: 'opening', 'data-testid': 'waiting' }, text,
+        h('button', { type: 'button', class: 'link-button', 'data-testid': 'waiting-cancel', text: t('cancel'), onClick: () => run.stop() })));
+    } else {
+      this.status.replaceChildren();
+    }
+  }
+
+  draw(run) {
+    this.stream?.update(run.text);
+    this.#reasoning(run.reasoning);
+    if (run.text && this.status.firstChild) this.status.replaceChildren();
+    const now = performance.now();
+    if (now - (this.statsAt ?? 0) < 250) return;
+    this.statsAt = now;
+    this.foot.replaceChildren(h('div', { class: 'foot-row' },
+      h('p', { class: 'stats', 'data-testid': 'stats' }, statsNodes(run.model, run.stats(), true))));
+  }
+
+  dispose() { clearInterval(this.#timer); }
+}
+
+/** Makes a textarea as high as its text, within what the style sheet allows. */
+export function fit(area) {
+  area.style.height = 'auto';
+  area.style.height = `${area.scrollHeight + area.offsetHeight - area.clientHeight}px`;
+}
+
+export class Thread {
+  #root;
+  #scroll;
+  #latest;
+  #actions;
+  #views = [];
+  #live = null; // {run, view}
+  #frame = 0;
+  #restUntil = 0;
+  #pinned = true;
+  #lastTop = 0;
+
+  /** actions: onEdit(index, text), onRegenerate(), onEnterKey(), hasKey(). */
+  constructor({ root, scroll, latest, actions }) {
+    this.#root = root;
+    this.#scroll = scroll;
+    this.#latest = latest;
+    this.#actions = actions;
+    scroll.addEventListener('scroll', () => this.#onScroll(), { passive: true });
+    latest.addEventListener('click', () => this.toBottom());
+    new ResizeObserver(() => this.#follow()).observe(scroll);
+  }
+
+  #atBottom() {
+    const { scrollHeight, scrollTop, clientHeight } = this.#scroll;
+    return scrollHeight - scrollTop - clientHeight < NEAR_BOTTOM_PX;
+  }
+
+  #onScroll() {
+    const top = this.#scroll.scrollTop;
+    if (this.#atBottom()) this.#pinned = true;
+    else if (top < this.#lastTop) this.#pinned = false;
+    this.#lastTop = top;
+    this.#latest.hidden = this.#pinned || this.#atBottom();
+  }
+
+  #follow() {
+    if (this.#pinned) this.#scroll.scrollTop = this.#scroll.scrollHeight;
+    this.#latest.hidden = this.#pinned || this.#atBottom();
+  }
+
+  toBottom() {
+    this.#pinned = true;
+    this.#follow();
+  }
+
+  /** Shows a conversation; `run` is its answer under way, or null. */
+  show(messages, run) {
+    this.#stopDrawing();
+    for (const view of this.#views) view.dispose();
+    const lastIndex = messages.length - 1;
+    this.#views = messages.map((m, i) => {
+      if (m.role === 'user') return new UserView(m, i, this.#actions);
+      const view = new AssistantView(m, this.#actions);
+      if (run && i === lastIndex) {
+        this.#live = { run, view };
+        view.begin(run);
+        view.draw(run);
+      } else {
+        view.finish(i === lastIndex, this.#actions.hasKey());
+      }
+      return view;
+    });
+    this.#root.replaceChildren(...this.#views.map((v) => v.el));
+    this.toBottom();
+  }
+
+  #stopDrawing() {
+    cancelAnimationFrame(this.#frame);
+    this.#frame = 0;
+    this.#live = null;
+    this.#restUntil = 0;
+  }
+
+  /** News of a run; ignored when its conversation is not the one shown. */
+  update(run, what) {
+    if (this.#live?.run !== run) return;
+    if (what === 'state') this.#live.view.state(run);
+    else if (!this.#frame) this.#frame = requestAnimationFrame(() => this.#draw());
+    if (what === 'state') this.#follow();
+  }
+
+  #draw() {
+    this.#frame = 0;
+    if (!this.#live) return;
+    const { run, view } = this.#live;
+    const from = performance.now();
+    if (from < this.#restUntil) {
+      this.#frame = requestAnimationFrame(() => this.#draw());
+      return;
+    }
+    view.draw(run);
+    this.#follow();
+    const cost = performance.now() - from;
+    this.#restUntil = cost > 8 ? from + Math.min(MAX_REST_MS, cost * REST_FACTOR) : 0;
+  }
+
+  /** The run shown has ended and its message holds the result. Returns whether it was on screen. */
+  finished(run) {
+    if (this.#live?.run !== run) return false;
+    const { view } = this.#live;
+    this.#stopDrawing();
+    view.finish(true, this.#actions.hasKey());
+    this.#follow();
+    return true;
+  }
+
+  /** Opens the last user message for editing. */
+  editLast() {
+    for (let i = this.#views.length - 1; i >= 0; i--) {
+      if (this.#views[i] instanceof UserView) { this.#views[i].edit(); return true; }
+    }
+    return false;
+  }
+
+  /** The words of the last answer as a reader would say them. */
+  lastAnswerText() {
+    const view = this.#views[this.#views.length - 1];
+    return view instanceof AssistantView ? view.answer.innerText : '';
+  }
+}

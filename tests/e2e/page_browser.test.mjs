@@ -1,0 +1,611 @@
+// The page in Chromium: a stand-in server with faults by default; a real one when SLUICE_PAGE holds its full address
+// with the keys in the fragment (then the cases that need a programmable server are skipped).
+//
+//   SLUICE_GAUGE='http://localhost:8080/metrics sluice_sequences_running' also checks that this metric is at zero
+//   within 200 ms of Stop on a real server.
+
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { chromium } from 'playwright-core';
+import { jumble, random, SCRIPTS } from './page_corpus.mjs';
+import { KEYS, startMock } from './page_mock.mjs';
+
+const REAL = process.env.SLUICE_PAGE ?? '';
+const TIMEOUT = REAL ? 60_000 : 8_000;
+const ARGS = ['--headless', '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'];
+const onMock = REAL ? { skip: 'needs the programmable server' } : {};
+
+let browser;
+let mock;
+let address;
+const open = [];
+
+before(async () => {
+  browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium', args: ARGS });
+  if (REAL) {
+    address = REAL;
+  } else {
+    mock = await startMock({ trustedTypes: true });
+    address = mock.page;
+  }
+});
+
+after(async () => {
+  await browser?.close();
+  await mock?.close();
+});
+
+const id = (name) => `[data-testid="${name}"]`;
+
+/** Opens the page in a fresh profile and watches it: errors, policy violations and requests are checked by close(). */
+async function visit({ at = address, ready = true, ...options } = {}) {
+  const context = await browser.newContext({ locale: 'en-US', viewport: { width: 1280, height: 800 }, ...options });
+  await context.grantPermissions(['clipboard-read', 'clipboard-write'], { origin: new URL(at).origin });
+  const page = await context.newPage();
+  page.setDefaultTimeout(TIMEOUT);
+  const seen = { errors: [], requests: [], dialogs: 0 };
+  context.on('request', (r) => seen.requests.push(r.url()));
+  page.on('pageerror', (e) => seen.errors.push(`error: ${e.message}`));
+  page.on('console', (m) => { if (m.type() === 'error' && !m.text().startsWith('Failed to load resource')) seen.errors.push(`console: ${m.text()}`); });
+  page.on('dialog', (d) => { seen.dialogs++; d.dismiss(); });
+  await page.addInitScript(() => {
+    window.violations = [];
+    document.addEventListener('securitypolicyviolation', (e) => window.violations.push(`${e.violatedDirective} ${e.blockedURI}`));
+  });
+  await page.goto(at);
+  const visitor = {
+    page, context, seen,
+    el: (name) => page.locator(id(name)),
+    answer: () => page.locator(id('message-assistant')).last().locator(id('answer-text')),
+    ask: async (text) => {
+      await page.fill(id('composer'), text);
+      await page.press(id('composer'), 'Enter');
+    },
+    done: () => page.locator(id('message-assistant')).last().locator(`${id('regenerate')}, ${id('try-again')}`).waitFor(),
+    close: async () => {
+      assert.deepEqual(seen.errors, []);
+      assert.equal(seen.dialogs, 0);
+      assert.deepEqual(await page.evaluate(() => window.violations), []);
+      const { origin } = new URL(at);
+      for (const url of seen.requests) {
+        assert.equal(new URL(url).origin, origin, 'a request left the origin');
+        for (const key of Object.values(KEYS)) assert.ok(!new URL(url).pathname.includes(key) && !new URL(url).search.includes(key), 'a key in an address');
+      }
+      await context.close();
+    },
+  };
+  open.push(visitor);
+  if (ready) await page.locator(`${id('model-select')}:enabled`).waitFor();
+  return visitor;
+}
+
+/** Records the lengths of the last answer's text as frames are painted. */
+const watchPaints = (page) => page.evaluate(() => {
+  window.paints = [];
+  const look = () => {
+    const all = document.querySelectorAll('[data-testid="answer-text"]');
+    const n = all.length > 0 ? all[all.length - 1].textContent.length : 0;
+    if (n !== (window.paints.at(-1) ?? 0)) window.paints.push(n);
+    window.paintFrame = requestAnimationFrame(look);
+  };
+  look();
+});
+
+async function runningOf() {
+  if (mock) return mock.running;
+  const [url, metric] = (process.env.SLUICE_GAUGE ?? '').split(' ');
+  if (!metric) return 0;
+  const lines = (await (await fetch(url)).text()).split('\n').filter((l) => l.startsWith(metric) && ' {'.includes(l[metric.length]));
+  assert.ok(lines.length > 0, `no metric ${metric}`);
+  return lines.reduce((sum, l) => sum + Number(l.slice(l.lastIndexOf(' ') + 1)), 0);
+}
+
+const LONG = 'Write a very long story about a river, at least two thousand words.';
+
+// ---- both servers ---------------------------------------------------------------------------------------------------
+
+test('a question is typed, the text grows in at least three paints, and the figures are shown', async () => {
+  const v = await visit();
+  assert.equal(await v.page.evaluate(() => location.hash), '', 'the keys are gone from the address bar');
+  await watchPaints(v.page);
+  await v.page.locator(id('composer')).pressSequentially('How does a sluice work?');
+  await v.el('send').click();
+  await v.done();
+  const paints = await v.page.evaluate(() => window.paints);
+  assert.ok(paints.length >= 3, `${paints.length} paints`);
+  if (!REAL) assert.ok(paints.every((n, i) => i === 0 || n > paints[i - 1]), `text shrank: ${paints}`);
+  assert.match(await v.el('stats').textContent(), /\d+ ms to first token.*\d tokens\/s.*\d+ in · \d+ out/);
+  assert.equal(await v.el('message-user').count(), 1);
+  await v.close();
+});
+
+test('Stop ends the answer and the server is rid of it within 200 ms', async () => {
+  const v = await visit();
+  for (const how of ['click', 'Escape']) {
+    mock?.next({ text: 'a long river '.repeat(2000), everyMs: 15 });
+    await v.ask(LONG);
+    await v.page.waitForFunction(() => [...document.querySelectorAll('[data-testid="answer-text"]')].at(-1)?.textContent.length > 20);
+    assert.equal(await v.el('send').isVisible(), false);
+    if (how === 'click') await v.el('stop').click();
+    else await v.page.keyboard.press('Escape');
+    const from = Date.now();
+    while (await runningOf() > 0 && Date.now() - from < 1000) await sleep(5);
+    assert.ok(Date.now() - from <= 200, `${Date.now() - from} ms`);
+    await v.done();
+    assert.match(await v.el('end').last().textContent(), /Stopped/);
+    const length = (await v.answer().textContent()).length;
+    await sleep(200);
+    assert.equal((await v.answer().textContent()).length, length);
+    assert.equal(await v.page.evaluate(() => document.activeElement.id), 'composer');
+  }
+  if (mock) assert.ok(mock.aborted >= 2);
+  await v.close();
+});
+
+test('edit sends again from there, regenerate asks the same', async () => {
+  const v = await visit();
+  await v.ask('First question');
+  await v.done();
+  await v.ask('Second question');
+  await v.done();
+  assert.equal(await v.el('message-assistant').count(), 2);
+  await v.el('regenerate').click();
+  await v.done();
+  assert.equal(await v.el('message-assistant').count(), 2);
+  await v.el('message-user').first().hover();
+  await v.el('edit').first().click();
+  assert.equal(await v.el('edit-text').inputValue(), 'First question');
+  await v.el('edit-text').fill('Changed question');
+  await v.el('edit-send').click();
+  await v.done();
+  assert.equal(await v.el('message-user').count(), 1);
+  assert.equal(await v.el('message-user').locator('.bubble').textContent(), 'Changed question');
+  if (mock) {
+    const bodies = mock.chats().slice(-4).map((r) => JSON.parse(r.body).messages.map((m) => `${m.role}:${m.content.slice(0, 7)}`));
+    assert.deepEqual(bodies[1].length, 3);
+    assert.deepEqual(bodies[2], bodies[1], 'regenerate sends the same conversation');
+    assert.deepEqual(bodies[3], ['user:Changed']);
+  }
+  await v.close();
+});
+
+test('copy puts the answer as written on the clipboard', async () => {
+  mock?.next({ text: 'Some **bold** text.\n\n```c\nint x;\n```\n' });
+  const v = await visit();
+  await v.ask('Write a short C program in a code block.');
+  await v.done();
+  await v.el('message-assistant').locator(id('copy')).click();
+  const copied = await v.page.evaluate(() => navigator.clipboard.readText());
+  if (mock) {
+    assert.equal(copied, 'Some **bold** text.\n\n```c\nint x;\n```\n');
+    await v.el('copy-code').click();
+    assert.equal(await v.page.evaluate(() => navigator.clipboard.readText()), 'int x;');
+  } else {
+    assert.ok(copied.length > 0);
+  }
+  await v.close();
+});
+
+test('the history survives a reload, can be renamed and deleted', async () => {
+  const v = await visit();
+  await v.ask('Remember the river');
+  await v.done();
+  const text = await v.answer().textContent();
+  await v.page.reload();
+  await v.page.locator(`${id('model-select')}:enabled`).waitFor();
+  assert.equal(await v.answer().textContent(), text);
+  await v.el('new-chat').click();
+  assert.equal(await v.el('message-user').count(), 0);
+  assert.equal(await v.el('suggestion').count() >= 3, true);
+  await v.el('chat').locator('.chat-open').click();
+  assert.equal(await v.answer().textContent(), text);
+  await v.el('chat').hover();
+  await v.el('rename').click();
+  await v.el('rename-input').fill('My river');
+  await v.page.keyboard.press('Enter');
+  assert.equal(await v.el('chat').textContent(), 'My river');
+  assert.equal(await v.page.title(), 'My river – Sluice');
+  await v.el('chat').hover();
+  await v.el('remove').click();
+  await v.el('remove-yes').click();
+  assert.equal(await v.el('chat').count(), 0);
+  assert.equal(await v.page.evaluate(() => Object.keys(localStorage).filter((k) => k.includes('chat.')).length), 0);
+  await v.close();
+});
+
+test('everything can be done with the keyboard alone', async () => {
+  const v = await visit();
+  const focused = () => v.page.evaluate(() => document.activeElement.dataset.testid ?? document.activeElement.id);
+  const tabTo = async (name, key = 'Tab') => {
+    for (let i = 0; i < 40; i++) {
+      if (await focused() === name) return;
+      await v.page.keyboard.press(key);
+    }
+    assert.fail(`${name} cannot be reached with ${key}`);
+  };
+  assert.equal(await focused(), 'composer');
+  await v.page.keyboard.type('line one');
+  await v.page.keyboard.press('Shift+Enter');
+  await v.page.keyboard.type('line two');
+  await v.page.keyboard.press('Enter');
+  await v.done();
+  assert.equal(await v.el('message-user').locator('.bubble').textContent(), 'line one\nline two');
+  assert.equal(await focused(), 'composer');
+  await v.page.keyboard.press('ArrowUp');
+  assert.equal(await focused(), 'edit-text');
+  await v.page.keyboard.press('Escape');
+  assert.equal(await focused(), 'edit');
+  await tabTo('regenerate');
+  await v.page.keyboard.press('Enter');
+  await v.done();
+  await tabTo('new-chat', 'Shift+Tab');
+  await v.page.keyboard.press('Enter');
+  assert.equal(await focused(), 'composer');
+  await tabTo('suggestion', 'Shift+Tab');
+  const outline = await v.page.evaluate(() => getComputedStyle(document.activeElement).outlineStyle);
+  assert.equal(outline, 'solid', 'the focus can be seen');
+  await v.page.keyboard.press('Enter');
+  await v.done();
+  await tabTo('model-select', 'Shift+Tab');
+  await v.close();
+});
+
+test('Korean by the browser’s language, English by choice', async () => {
+  const v = await visit({ locale: 'ko-KR' });
+  assert.equal(await v.page.evaluate(() => document.documentElement.lang), 'ko');
+  assert.match(await v.el('new-chat').textContent(), /새 대화/);
+  assert.match(await v.el('suggestion').first().textContent(), /하늘/);
+  await v.ask('안녕하세요');
+  await v.done();
+  assert.match(await v.el('stats').textContent(), /첫 토큰까지/);
+  await v.el('language').click();
+  assert.equal(await v.page.evaluate(() => document.documentElement.lang), 'en');
+  assert.match(await v.el('stats').textContent(), /to first token/);
+  await v.page.reload();
+  assert.match(await v.el('new-chat').textContent(), /New chat/);
+  await v.close();
+});
+
+test('names, roles, headings and contrast, light and dark', async () => {
+  for (const colorScheme of ['light', 'dark']) {
+    const v = await visit({ colorScheme, reducedMotion: 'reduce' });
+    const audit = () => v.page.evaluate(() => {
+      const faults = [];
+      const shown = (e) => e.checkVisibility({ visibilityProperty: true, opacityProperty: true }) && !e.closest('[inert]') && !e.closest('.hidden');
+      for (const e of document.querySelectorAll('button, a[href], input, select, textarea, [role=button], dialog[open]')) {
+        if (!shown(e)) continue;
+        const by = (e.getAttribute('aria-labelledby') ?? '').split(' ').map((i) => document.getElementById(i)?.textContent ?? '').join(' ');
+        const name = e.getAttribute('aria-label') || by.trim() || [...(e.labels ?? [])].map((l) => l.textContent).join(' ') || (e.matches('select, textarea, input') ? '' : e.textContent);
+        if (!name.trim()) faults.push(`no name: ${e.outerHTML.slice(0, 120)}`);
+      }
+      const ids = [...document.querySelectorAll('[id]')].map((e) => e.id);
+      for (const i of ids) if (ids.filter((x) => x === i).length > 1) faults.push(`id twice: ${i}`);
+      if (document.querySelectorAll('h1').length !== 1) faults.push('not one h1');
+      if (document.querySelectorAll('main').length !== 1) faults.push('not one main');
+      if (document.querySelector('[tabindex]:not([tabindex="0"]):not([tabindex="-1"])')) faults.push('positive tabindex');
+      for (const e of document.querySelectorAll('[aria-labelledby], [aria-describedby], [aria-controls]')) {
+        for (const a of ['aria-labelledby', 'aria-describedby', 'aria-controls']) {
+          for (const i of (e.getAttribute(a) ?? '').split(' ').filter(Boolean)) if (!document.getElementById(i)) faults.push(`${a} to nothing: ${i}`);
+        }
+      }
+      const rgb = (c) => c.match(/[\d.]+/g).map(Number);
+      const lum = ([r, g, b]) => [r, g, b].map((x) => x / 255).map((x) => (x <= 0.03928 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4)).reduce((s, x, i) => s + x * [0.2126, 0.7152, 0.0722][i], 0);
+      const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+      while (walker.nextNode()) {
+        const e = walker.currentNode.parentElement;
+        if (!walker.currentNode.data.trim() || !e || !shown(e) || e.closest(':disabled, option, script, noscript, svg')) continue;
+        let ground = e;
+        while (ground && (rgb(getComputedStyle(ground).backgroundColor)[3] ?? 1) === 0) ground = ground.parentElement;
+        const [a, b] = [lum(rgb(getComputedStyle(e).color)), lum(rgb(getComputedStyle(ground ?? document.body).backgroundColor))].sort((x, y) => y - x);
+        const ratio = (a + 0.05) / (b + 0.05);
+        if (ratio < 4.5) faults.push(`contrast ${ratio.toFixed(2)}: "${walker.currentNode.data.trim().slice(0, 30)}" ${e.className}`);
+      }
+      return [...new Set(faults)];
+    });
+    assert.deepEqual(await audit(), [], `${colorScheme}, empty`);
+    mock?.next({ text: '# One\n\ntext with `code`, a [link](https://example.org)\n\n> quote\n\n```c\n// note\nint main(void) { return f("s", 1); }\n```\n\n| a | b |\n|--|--|\n| 1 | 2 |\n\n- [x] done' });
+    await v.ask('Hello');
+    await v.done();
+    assert.deepEqual(await audit(), [], `${colorScheme}, answered`);
+    if (mock) {
+      mock.next({ status: 429, retryAfter: 30, message: 'slow down' });
+      await v.ask('Again');
+      await v.el('error').waitFor();
+      assert.deepEqual(await audit(), [], `${colorScheme}, refused`);
+    }
+    await v.page.selectOption(id('key-select'), { index: await v.page.locator(`${id('key-select')} option`).count() - 1 });
+    await v.el('key-dialog').waitFor();
+    assert.deepEqual(await audit(), [], `${colorScheme}, dialog`);
+    await v.page.keyboard.press('Escape');
+    await v.close();
+  }
+});
+
+test('theme follows the system until one is chosen', async () => {
+  const v = await visit({ colorScheme: 'dark' });
+  const ground = () => v.page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+  const dark = await ground();
+  await v.page.emulateMedia({ colorScheme: 'light' });
+  await v.page.waitForFunction((c) => getComputedStyle(document.body).backgroundColor !== c, dark);
+  await v.el('theme').click();
+  await v.el('theme').click();
+  assert.equal(await ground(), dark);
+  await v.page.reload();
+  assert.equal(await ground(), dark);
+  await v.close();
+});
+
+test('360 pixels are enough', async () => {
+  const v = await visit({ viewport: { width: 360, height: 640 }, hasTouch: true, isMobile: true });
+  mock?.next({ text: `${'word'.repeat(60)}\n\n| ${'column | '.repeat(12)}\n|${'--|'.repeat(12)}\n\n\`\`\`\n${'x'.repeat(300)}\n\`\`\`\n\n${'- '.repeat(9)}a` });
+  const wide = () => v.page.evaluate(() => [document.documentElement.scrollWidth, document.querySelector('#scroll').scrollWidth - document.querySelector('#scroll').clientWidth]);
+  assert.deepEqual(await wide(), [360, 0]);
+  await v.ask('Hello');
+  await v.done();
+  assert.deepEqual(await wide(), [360, 0]);
+  await v.el('sidebar-open').click();
+  assert.equal(await v.page.evaluate(() => document.querySelector('main').inert), true);
+  await v.page.keyboard.press('Escape');
+  assert.equal(await v.page.evaluate(() => document.activeElement.id), 'side-open');
+  await v.el('sidebar-open').click();
+  await v.el('new-chat').click();
+  assert.equal(await v.page.evaluate(() => [document.querySelector('main').inert, document.activeElement.id].join()), 'false,composer');
+  await v.close();
+});
+
+// ---- the programmable server ----------------------------------------------------------------------------------------
+
+test('nothing a model, a server or a user writes runs or becomes markup', onMock, async () => {
+  const v = await visit();
+  const forbidden = () => v.page.evaluate(() => ({
+    hacked: window.hacked,
+    elements: [...document.querySelectorAll('#thread :is(script, img, iframe, style, link, base, form, input, meta, object, embed, video, audio, math)')].map((e) => e.outerHTML),
+    handlers: [...document.querySelectorAll('#thread *')].flatMap((e) => [...e.attributes].filter((a) => /^on|^style$|^srcdoc$/.test(a.name)).map((a) => a.name)),
+    links: [...document.querySelectorAll('#thread a')].filter((a) => !/^(https?|mailto):/.test(a.href) || a.rel !== 'noopener noreferrer nofollow' || a.target !== '_blank').map((a) => a.outerHTML),
+    scripts: document.scripts.length,
+  }));
+  const clean = { hacked: undefined, elements: [], handlers: [], links: [], scripts: 2 };
+  mock.next({ text: SCRIPTS.join('\n\n'), everyMs: 0 });
+  await v.ask(SCRIPTS[0]);
+  await v.done();
+  assert.deepEqual(await forbidden(), clean);
+  for (const s of SCRIPTS) {
+    mock.next({ pieces: [...s], everyMs: 0 });
+    await v.el('new-chat').click();
+    await v.ask(s);
+    await v.done();
+    assert.deepEqual(await forbidden(), clean, s);
+  }
+  await v.ask(SCRIPTS.join('\n')); // as a message of the user's, and in the title of the list
+  await v.done();
+  mock.next({ status: 400, message: SCRIPTS.join(' ') });
+  await v.ask('error text');
+  await v.el('error').waitFor();
+  mock.next({ text: 'x', reasoning: SCRIPTS.join('\n') });
+  await v.ask('reasoning');
+  await v.done();
+  mock.models = ['<img src=x onerror=window.hacked=1>'];
+  await v.page.reload();
+  await v.page.locator(`${id('model-select')}:enabled`).waitFor();
+  mock.models = ['demo-small', 'demo-large'];
+  assert.deepEqual(await forbidden(), clean);
+  await sleep(100);
+  await v.close();
+});
+
+test('growing in any pieces gives the same page as drawing it once', onMock, async () => {
+  const v = await visit();
+  const rnd = random(99);
+  const texts = Array.from({ length: 60 }, () => jumble(rnd, 120));
+  texts.push(`\`\`\`c\n${'int x = 1; // one\n'.repeat(800)}\`\`\`\n\nafter`);
+  const different = await v.page.evaluate(async (all) => {
+    const { StreamRenderer, renderInto } = await import(`${location.origin}/www/render.js`);
+    const bad = [];
+    for (const text of all) {
+      const whole = document.createElement('div');
+      renderInto(whole, text);
+      for (const step of [1, 7, 50]) {
+        if (step === 1 && text.length > 3000) continue;
+        const grown = document.createElement('div');
+        const renderer = new StreamRenderer(grown);
+        for (let i = 0; i < text.length; i += step) {
+          renderer.update(text.slice(0, i + step));
+          if (grown.textContent.length > 3 * text.length + 2000) bad.push(['grows', text]);
+        }
+        renderer.update(text, true);
+        if (grown.outerHTML !== whole.outerHTML) bad.push([step, text, grown.outerHTML.slice(0, 400), whole.outerHTML.slice(0, 400)]);
+      }
+    }
+    return bad;
+  }, texts);
+  assert.deepEqual(different.slice(0, 2), []);
+  await v.close();
+});
+
+test('a starting engine is waited for, and the wait can be cancelled', onMock, async () => {
+  const v = await visit();
+  mock.next({ status: 503, retryAfter: 1 }, { text: 'It is up.' });
+  await v.ask('Are you there?');
+  await v.el('waiting').waitFor();
+  assert.match(await v.el('waiting').textContent(), /engine is starting.*\d+ s/);
+  await v.done();
+  assert.equal(await v.answer().textContent(), 'It is up.');
+  mock.next({ status: 503, retryAfter: 25 });
+  await v.ask('And now?');
+  await v.el('waiting-cancel').click();
+  await v.done();
+  assert.match(await v.el('end').last().textContent(), /Stopped/);
+  await v.close();
+});
+
+test('limits, refusals and broken streams are explained', onMock, async () => {
+  const v = await visit();
+  mock.next({ status: 429, retryAfter: 2, message: 'requests per minute' });
+  await v.ask('one');
+  assert.match(await v.el('error').textContent(), /limit of this key.*requests per minute.*try again in \d s/);
+  assert.equal(await v.el('try-again').isDisabled(), true);
+  await v.page.waitForFunction(() => !document.querySelector('[data-testid="try-again"]').disabled);
+  await v.el('try-again').click();
+  await v.done();
+  assert.equal(await v.el('error').count(), 0);
+
+  mock.next({ status: 404, message: 'no such model' });
+  await v.ask('two');
+  assert.match(await v.el('error').textContent(), /not available.*no such model/);
+  await v.el('try-again').click();
+  await v.done();
+
+  mock.next({ errorAfter: 5 });
+  await v.ask('three');
+  await v.el('error').waitFor();
+  assert.match(await v.el('error').textContent(), /broke off.*device stopped/);
+  assert.ok((await v.answer().textContent()).length > 5, 'the partial text stays');
+
+  for (const fault of [{ cutAfter: 6 }, { noDone: true }]) {
+    mock.next(fault);
+    await v.ask('four');
+    await v.done();
+    assert.match(await v.el('end').last().textContent(), /Connection lost/);
+    assert.ok((await v.answer().textContent()).length > 5);
+  }
+  mock.next({ status: 400, message: 'no' });
+  await v.ask('unanswered');
+  await v.done();
+  mock.next({ finish: 'length' });
+  await v.ask('five');
+  await v.done();
+  assert.match(await v.el('end').last().textContent(), /length limit/);
+  const turns = JSON.parse(mock.chats().at(-1).body).messages;
+  assert.equal(turns.at(-1).content, 'unanswered\n\nfive');
+  assert.ok(turns.every((m, i) => m.role === (i % 2 ? 'assistant' : 'user')), 'roles alternate');
+  await v.close();
+});
+
+test('hard streams: single bytes, CRLF, pings, reasoning', onMock, async () => {
+  const v = await visit();
+  mock.next({ text: '물은 **흐릅니다** 🌊', bytes: 3, crlf: true, pings: true, reasoning: 'Let me think.' });
+  await v.ask('go');
+  await v.done();
+  assert.equal(await v.answer().textContent(), '물은 흐릅니다 🌊');
+  assert.match(await v.page.locator('.thinking').textContent(), /Let me think\./);
+  mock.next({ text: '<think>\nHm.\n</think>\n\nFour.' });
+  await v.ask('2 + 2?');
+  await v.done();
+  assert.equal(await v.answer().textContent(), 'Four.');
+  assert.match(await v.page.locator('.thinking').last().textContent(), /Hm\./);
+  await v.close();
+});
+
+test('without a key one is asked for; a wrong one is asked for again', onMock, async () => {
+  const v = await visit({ at: mock.origin, ready: false });
+  await v.el('key-dialog').waitFor();
+  await v.el('key-use').click();
+  assert.match(await v.page.locator('#key-wrong').textContent(), /4 to 512/);
+  await v.el('key-input').fill('sk-wrong-9999');
+  await v.page.keyboard.press('Enter');
+  await v.page.waitForFunction(() => document.querySelector('#key-dialog').open && document.querySelector('#key-input').value === '');
+  await v.el('key-input').fill(KEYS.paid);
+  await v.page.keyboard.press('Enter');
+  await v.page.locator(`${id('model-select')}:enabled`).waitFor();
+  assert.match(await v.page.locator(`${id('key-select')} option:checked`).textContent(), /0002/);
+  await v.ask('Hello');
+  await v.done();
+  assert.equal(mock.chats().at(-1).headers.authorization, `Bearer ${KEYS.paid}`);
+  await v.close();
+});
+
+test('model and key are the ones chosen, and remembered', onMock, async () => {
+  const v = await visit();
+  await v.page.selectOption(id('model-select'), 'demo-large');
+  await v.page.selectOption(id('key-select'), 'paid');
+  await v.page.reload();
+  await v.page.locator(`${id('model-select')}:enabled`).waitFor();
+  await v.ask('Hello');
+  await v.done();
+  const { headers, body } = mock.chats().at(-1);
+  assert.deepEqual([headers.authorization, JSON.parse(body).model], [`Bearer ${KEYS.paid}`, 'demo-large']);
+  await v.close();
+});
+
+test('a suggestion is sent by one click; another conversation may be opened while it is answered', onMock, async () => {
+  const v = await visit();
+  mock.next({ everyMs: 20 });
+  await v.el('suggestion').nth(1).click();
+  assert.match(JSON.parse(mock.chats().at(-1)?.body ?? '{"messages":[{"content":"Write"}]}').messages[0].content, /Write/);
+  await v.page.waitForFunction(() => document.querySelector('[data-testid="answer-text"]')?.textContent.length > 3);
+  await v.el('new-chat').click();
+  assert.equal(await v.el('message-user').count(), 0);
+  assert.equal(await v.el('stop').isVisible(), false);
+  await v.el('chat').locator('.chat-open').click();
+  assert.equal(await v.el('stop').isVisible(), true);
+  await v.done();
+  assert.match(await v.answer().textContent(), /That is all there is to it\.$/);
+  await v.close();
+});
+
+test('the view follows the text only while the reader is at its end', onMock, async () => {
+  const v = await visit();
+  mock.next({ text: 'A line of text.\n\n'.repeat(150), everyMs: 4 });
+  await v.ask('go');
+  await v.page.waitForFunction(() => document.querySelector('#scroll').scrollTop > 200);
+  await v.page.hover('#scroll');
+  await v.page.mouse.wheel(0, -150);
+  await sleep(150);
+  const top = await v.page.evaluate(() => document.querySelector('#scroll').scrollTop);
+  await sleep(300);
+  assert.equal(await v.page.evaluate(() => document.querySelector('#scroll').scrollTop), top);
+  await v.page.locator('#latest').click();
+  await sleep(150);
+  const left = () => v.page.evaluate(() => { const s = document.querySelector('#scroll'); return s.scrollHeight - s.scrollTop - s.clientHeight; });
+  assert.ok(await left() < 80);
+  await v.done();
+  assert.ok(await left() < 80);
+  await v.close();
+});
+
+test('screen readers hear of an answer once, not token by token', onMock, async () => {
+  const v = await visit();
+  await v.page.evaluate(() => {
+    window.said = [];
+    new MutationObserver(() => { const text = document.querySelector('#live').textContent; if (text) window.said.push(text); })
+      .observe(document.querySelector('#live'), { childList: true, characterData: true, subtree: true });
+  });
+  await v.ask('go');
+  assert.equal(await v.el('message-assistant').getAttribute('aria-busy'), 'true');
+  await v.done();
+  await sleep(150);
+  assert.equal(await v.el('message-assistant').getAttribute('aria-busy'), null);
+  const said = await v.page.evaluate(() => window.said);
+  assert.equal(said.length, 2);
+  assert.match(said[1], /^Answer: Water finds its way/);
+  await v.close();
+});
+
+test('an input method’s Enter finishes a syllable and does not send', onMock, async () => {
+  const v = await visit({ locale: 'ko-KR' });
+  const cdp = await v.context.newCDPSession(v.page);
+  await v.page.focus(id('composer'));
+  await cdp.send('Input.imeSetComposition', { text: '한', selectionStart: 1, selectionEnd: 1 });
+  await v.page.evaluate(() => document.activeElement.dispatchEvent(new KeyboardEvent('keydown', { key: 'Enter', isComposing: true, bubbles: true, cancelable: true })));
+  assert.equal(await v.el('message-user').count(), 0);
+  await cdp.send('Input.insertText', { text: '한글' });
+  await v.page.keyboard.press('Enter');
+  await v.done();
+  assert.equal(await v.el('message-user').locator('.bubble').textContent(), '한글');
+  await v.close();
+});
+
+test('closing the page while an answer grows keeps what came', onMock, async () => {
+  const v = await visit();
+  mock.next({ text: 'river '.repeat(500), everyMs: 10 });
+  await v.ask('go');
+  await v.page.waitForFunction(() => document.querySelector('[data-testid="answer-text"]')?.textContent.length > 30);
+  await v.page.reload();
+  await v.done();
+  assert.match(await v.answer().textContent(), /^river river/);
+  assert.match(await v.el('end').textContent(), /Connection lost/);
+  for (let i = 0; i < 40 && mock.running > 0; i++) await sleep(5);
+  assert.equal(mock.running, 0);
+  await v.close();
+});

@@ -1,0 +1,508 @@
+// The page's modules without a browser: Markdown safety and cost, the event parser, one answer's life, the history.
+
+import assert from 'node:assert/strict';
+import { webcrypto } from 'node:crypto';
+import { cp, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, test } from 'node:test';
+import { fileURLToPath, pathToFileURL } from 'node:url';
+import { gzipSync } from 'node:zlib';
+import { jumble, random, SCRIPTS } from './page_corpus.mjs';
+
+globalThis.crypto ??= webcrypto; // Node 18 has it, but not as a global
+
+const www = new URL('../../gateway/www/', import.meta.url);
+
+// Node takes a .js file for a module only beside a package.json that says so; the page's folder has none, so the modules
+// are loaded from a copy.
+const copy = await mkdtemp(join(tmpdir(), 'sluice-page-'));
+await cp(fileURLToPath(www), copy, { recursive: true });
+await writeFile(join(copy, 'package.json'), '{"type":"module"}');
+const load = (name) => import(pathToFileURL(join(copy, name)));
+after(() => rm(copy, { recursive: true }));
+
+const { parse, inline, safeUrl, settled } = await load('markdown.js');
+const { SseParser, retryAfterMs, streamChat, listModels, ApiError } = await load('api.js');
+const { Run, ThinkingSplitter } = await load('run.js');
+const { Store, memoryStorage, newId } = await load('store.js');
+const { keysOfFragment, Keys } = await load('keys.js');
+const { WORDS, pickLanguage, t } = await load('i18n.js');
+const { tokens } = await load('code.js');
+
+// ---- helpers --------------------------------------------------------------------------------------------------------
+
+const plain = (nodes) => nodes.map((n) => (n.t === 'br' ? '\n' : n.c ? plain(n.c) : n.v)).join('');
+const shape = (nodes) => nodes.map((n) => (n.t === 'text' ? n.v : n.t === 'br' ? '<br>' : `<${n.t}>${n.c ? shape(n.c) : n.v}</${n.t}>`)).join('');
+const first = (source) => parse(source)[0];
+
+function walk(nodes, visit, depth = 0) {
+  for (const n of nodes) {
+    visit(n, depth);
+    for (const part of [n.c, n.b, n.head?.flat(), n.rows?.flat(2), n.items?.flatMap((i) => i.b)]) if (part) walk(part, visit, depth + 1);
+  }
+}
+
+const BLOCKS = new Set(['p', 'h', 'code', 'quote', 'list', 'table', 'hr']);
+const INLINE = new Set(['text', 'code', 'em', 'strong', 'del', 'link', 'br']);
+
+function assertSafe(source) {
+  let deepest = 0;
+  walk(parse(source), (n, depth) => {
+    assert.ok(BLOCKS.has(n.t) || INLINE.has(n.t), `unknown node ${n.t}`);
+    deepest = Math.max(deepest, depth);
+    if (n.t !== 'link') return;
+    const url = new URL(n.href);
+    assert.ok(['http:', 'https:', 'mailto:'].includes(url.protocol), `${n.href} from ${source.slice(0, 80)}`);
+    walk(n.c, (inner) => assert.notEqual(inner.t, 'link', 'a link within a link'));
+  });
+  assert.ok(deepest < 60, `depth ${deepest}`);
+}
+
+/** Asserts that work on four times the input takes clearly less than sixteen times as long, as a quadratic one would. */
+function assertLinear(name, make, work, n = 30_000) {
+  const time = (input) => {
+    let best = Infinity;
+    for (let i = 0; i < 3; i++) {
+      const from = process.hrtime.bigint();
+      work(input);
+      best = Math.min(best, Number(process.hrtime.bigint() - from) / 1e6);
+    }
+    return best;
+  };
+  const small = make(n);
+  const large = make(4 * n);
+  work(make(1000));
+  let ratio = Infinity; // the least of a few tries: a pause of the machine only ever adds
+  for (let i = 0; i < 4 && ratio >= 9; i++) ratio = Math.min(ratio, (time(large) + 1) / (time(small) + 1));
+  assert.ok(ratio < 9, `${name}: four times the text takes ${ratio.toFixed(1)} times as long`);
+}
+
+// ---- Markdown -------------------------------------------------------------------------------------------------------
+
+test('inline marks', () => {
+  const cases = [
+    ['a **b** *c* `d` ~~e~~', 'a <strong>b</strong> <em>c</em> <code>d</code> <del>e</del>'],
+    ['***x***', '<em><strong>x</strong></em>'],
+    ['**a *b* c**', '<strong>a <em>b</em> c</strong>'],
+    ['snake_case_word and __init__', 'snake_case_word and <strong>init</strong>'],
+    ['2 * 3 * 4', '2 * 3 * 4'],
+    ['*open', '*open'],
+    ['a\\*b\\* \\`c\\`', 'a*b* `c`'],
+    ['`` a ` b ``', '<code>a ` b</code>'],
+    ['`unclosed **b**', '`unclosed <strong>b</strong>'],
+    ['**`a*b`**', '<strong><code>a*b</code></strong>'],
+    ['one\ntwo<br>three', 'one<br>two<br>three'],
+    ['&lt;b&gt; &amp; &#65; &nope;', '<b> & A &nope;'],
+    ['**"강조"**은 **밑줄(x)**이', '<strong>"강조"</strong>은 <strong>밑줄(x)</strong>이'],
+    ['[a](https://e.org/b_(c)) d', '<link>a</link> d'],
+    ['[a **b**](<https://e.org> "title")', '<link>a <strong>b</strong></link>'],
+    ['![cat](https://e.org/c.png)', '<link>cat</link>'],
+    ['see https://e.org/x_y. (https://e.org)', 'see <link>https://e.org/x_y</link>. (<link>https://e.org</link>)'],
+    ['<https://e.org/a>', '<link>https://e.org/a</link>'],
+    ['[x](javascript:alert(1))', '[x](javascript:alert(1))'],
+    ['[not a link] (x)', '[not a link] (x)'],
+    ['[a [b](https://e.org) c](https://f.org)', '[a <link>b</link> c](<link>https://f.org</link>)'],
+    ['[https://good.org](https://other.org)', '<link>https://good.org</link>'],
+  ];
+  for (const [source, wanted] of cases) assert.equal(shape(inline(source)), wanted, source);
+});
+
+test('blocks', () => {
+  assert.deepEqual(parse('# A\n\nb\nc\n\n---\n').map((b) => b.t), ['h', 'p', 'hr']);
+  assert.deepEqual(first('```js\na\n\nb\n```\n'), { t: 'code', lang: 'js', v: 'a\n\nb', closed: true, at: 0 });
+  assert.deepEqual(first('~~~\n```\n~~~'), { t: 'code', lang: '', v: '```', closed: true, at: 0 });
+  assert.equal(first('```py\nx = 1\n').closed, false);
+  assert.equal(first('```py\nx = 1\n').v, 'x = 1');
+  assert.equal(first('## Title ##').n, 2);
+  assert.equal(plain(first('## Title ##').c), 'Title');
+  assert.equal(first('#hashtag').t, 'p');
+  assert.deepEqual(parse('text\n---\nmore').map((b) => b.t), ['p', 'hr', 'p']);
+
+  const list = first('1. a\n   - b\n     - c\n2. d\n\n   more\n3. e');
+  assert.equal(list.items.length, 3);
+  assert.equal(list.items[0].b[1].items[0].b[1].items.length, 1);
+  assert.deepEqual(list.items[1].b.map((b) => b.t), ['p', 'p']);
+  assert.equal(first('1. a\n  - b\n2. c').items.length, 2, 'two spaces under a number nest');
+  assert.equal(first('3) x').start, 3);
+  assert.equal(first('- [x] a\n- [ ] b').items[0].check, true);
+  assert.deepEqual(first('- a\n  ```\n  b\n  ```\n- c').items.map((i) => i.b.length), [2, 1]);
+
+  const table = first('| a | b |\n|:--|--:|\n| 1 | x\\|y |\n| 2 |\nnot a row');
+  assert.deepEqual(table.align, ['left', 'right']);
+  assert.deepEqual(table.rows.map((r) => r.map(plain)), [['1', 'x|y'], ['2']]);
+  assert.equal(first('a | b\nc | d').t, 'p');
+
+  const quote = first('> a\n> > b\n> - c');
+  assert.deepEqual(quote.b.map((b) => b.t), ['p', 'quote', 'list']);
+  assert.deepEqual(parse('').length + parse('\n \n').length, 0);
+});
+
+test('nothing a model writes becomes markup or a dangerous link', () => {
+  for (const s of SCRIPTS) assertSafe(s);
+  for (const bad of ['javascript:x', ' javascript:x', 'java\tscript:x', 'data:text/html,x', '//e.org', '/x', '#x', 'ftp://e.org',
+    'file:///etc/passwd', 'https:/e.org\u202e', 'https://', 'http://[', 'https:javascript:x', 'about:blank', `https://e.org/${'a'.repeat(3000)}`]) {
+    assert.equal(safeUrl(bad), null, bad);
+  }
+  assert.equal(safeUrl('HTTPS://E.org/a?b#c'), 'https://e.org/a?b#c');
+  assert.equal(safeUrl('mailto:a@e.org'), 'mailto:a@e.org');
+});
+
+test('random mixtures of marks stay safe', () => {
+  const rnd = random(7);
+  for (let i = 0; i < 3000; i++) assertSafe(jumble(rnd, 1 + rnd(40)));
+});
+
+test('settled blocks never change while the text grows', () => {
+  const rnd = random(21);
+  for (let i = 0; i < 150; i++) {
+    const text = jumble(rnd, 40).replaceAll('\r\n', '\n');
+    const whole = parse(text);
+    for (let cut = 0; cut <= text.length; cut++) {
+      const part = text.slice(0, cut);
+      const tree = parse(part);
+      const n = settled(part, tree);
+      assert.deepEqual(tree.slice(0, n), whole.slice(0, n), JSON.stringify(part));
+      if (n > 0) assert.equal(tree[n].at, whole[n].at, JSON.stringify(part));
+    }
+    whole.forEach((block, k) => {
+      const again = parse(text.slice(block.at)).map((b) => ({ ...b, at: b.at + block.at }));
+      assert.deepEqual(again, whole.slice(k), JSON.stringify(text));
+    });
+  }
+});
+
+test('hostile texts cost no more than their length', () => {
+  const repeat = (s) => (n) => s.repeat(Math.ceil(n / s.length));
+  const patterns = ['*', '_', '~', '`', '[', ']', '![', '(', '<', '>', '&', '\\', '|', '#', '-', '- ', '> ', '1. ', '**a', 'a**', '**a**', '*a_', '*a **b ', '_a*b',
+    '[](', '](', '[a](', '[a](b', '[a](<b', '[a](b "', "[a](b '", '[[]]', '`a', '``a`', '`` ` ', 'https://', 'http://a)', 'https://a.b/((((', '<https://', '<http', '&#', '&a', '~~a',
+    '\n', '\n\n', ' \n', '- a\n', '  - a\n', '> a\n', '>\n', '```\n', '~~~a\n', '|a\n', '|a|b\n|-|-\n', '|-', ':-|', '# a\n', '---\n', '1. a\n', '- [ ] ', 'a\n- b\n\n', '\t', 'a ', '*가', '**가"'];
+  for (const p of patterns) assertLinear(JSON.stringify(p), repeat(p), parse);
+  const nested = (n) => { let s = ''; for (let i = 0; s.length < n; i++) s += `${' '.repeat(2 * (i % 200))}- a\n`; return s; };
+  assertLinear('nested lists', nested, parse);
+  assertLinear('opening then closing', (n) => '*'.repeat(n / 2) + 'a' + '*'.repeat(n / 2), parse);
+  assertLinear('brackets then closers', (n) => '['.repeat(n / 2) + '](https://e.org)'.repeat(n / 32), parse);
+  assertLinear('runs of growing length', (n) => { let s = ''; for (let i = 1; s.length < n; i++) s += `${'`'.repeat(i)} `; return s; }, parse);
+});
+
+test('code colours keep the text and cost no more than its length', () => {
+  for (const lang of ['c', 'python', 'sql', 'html', 'nolang']) {
+    for (const source of ['int main(void) { return "x\\"" + 0x1F; } // end', '# a\n"""doc""" x = \'y\'', 'SELECT a -- b', '<!-- a --><p class="x">', '/* open', '"open', '', '\u0000가']) {
+      assert.equal(tokens(source, lang).map((k) => k.v).join(''), source);
+    }
+    for (const p of ['/*', '"', "'", '`', '"""', '<!--', 'a', '0', '0x', '#', '\\', '"\\', '<a', ' ']) {
+      assertLinear(`${lang} ${p}`, (n) => p.repeat(n / p.length), (s) => tokens(s, lang), 15_000);
+    }
+  }
+});
+
+// ---- events ---------------------------------------------------------------------------------------------------------
+
+function parsed(pieces) {
+  const events = [];
+  const parser = new SseParser((e) => events.push(e));
+  for (const p of pieces) parser.push(p);
+  return events;
+}
+
+test('events come out the same wherever the stream is cut', () => {
+  for (const eol of ['\n', '\r\n', '\r']) {
+    const text = [': ping', 'id: 1', 'data: {"a":1}', '', ': ping', 'event: note', 'data:two', 'data: lines', 'data', '', 'retry: 5', '', ': ping', 'data: 가나', '', 'data: never ended'].join(eol);
+    const wanted = [{ event: 'message', data: '{"a":1}' }, { event: 'note', data: 'two\nlines\n' }, { event: 'message', data: '가나' }];
+    assert.deepEqual(parsed([text]), wanted);
+    assert.deepEqual(parsed([...text]), wanted);
+    for (let i = 0; i <= text.length; i++) {
+      for (let j = i; j <= text.length; j++) assert.deepEqual(parsed([text.slice(0, i), text.slice(i, j), text.slice(j)]), wanted);
+    }
+  }
+});
+
+test('many small pieces of one long line cost no more than their length', () => {
+  assertLinear('pieces', (n) => n, (n) => {
+    const parser = new SseParser(() => {});
+    for (let i = 0; i < n; i++) parser.push('aaaa');
+  });
+  const parser = new SseParser(() => {});
+  assert.throws(() => { for (let i = 0; i < 6; i++) parser.push('a'.repeat(1 << 20)); }, ApiError);
+});
+
+const chunk = (delta, finish = null) => `data: ${JSON.stringify({ model: 'm', choices: [{ index: 0, delta, finish_reason: finish }], usage: null })}\n\n`;
+const USAGE = 'data: {"choices":[],"usage":{"prompt_tokens":5,"completion_tokens":3}}\n\n';
+const DONE = 'data: [DONE]\n\n';
+
+/** A fetch that answers with these byte pieces. */
+function fakeFetch(pieces, { status = 200, headers = {}, fail } = {}) {
+  const calls = [];
+  const fn = async (url, options) => {
+    calls.push({ url, options });
+    if (fail) throw new TypeError('refused');
+    const body = new ReadableStream({
+      async start(controller) {
+        for (const p of pieces) {
+          if (p === 'break') { controller.error(new TypeError('network')); return; }
+          if (p === 'hang') return;
+          controller.enqueue(typeof p === 'string' ? new TextEncoder().encode(p) : p);
+          await null;
+        }
+        controller.close();
+      },
+    });
+    return new Response(body, { status, headers: { 'content-type': 'text/event-stream', ...headers } });
+  };
+  fn.calls = calls;
+  return fn;
+}
+
+async function chat(fetchFn) {
+  let text = '';
+  const result = await streamChat({ key: 'sk-test', model: 'm', messages: [], fetchFn, onDelta: (d) => { text += d.content; } });
+  return { text, ...result };
+}
+
+test('a streamed answer survives any cut, within characters too', async () => {
+  const bytes = new TextEncoder().encode(chunk({ role: 'assistant', content: '' }) + chunk({ content: '가🌊' }) + chunk({ content: 'b' }, 'stop') + USAGE + DONE);
+  for (let i = 0; i <= bytes.length; i++) {
+    const { text, done, finishReason, usage } = await chat(fakeFetch([bytes.slice(0, i), bytes.slice(i)]));
+    assert.deepEqual([text, done, finishReason, usage.completion_tokens], ['가🌊b', true, 'stop', 3]);
+  }
+});
+
+test('the request carries the key in its header only', async () => {
+  const fetchFn = fakeFetch([DONE]);
+  await chat(fetchFn);
+  const [{ url, options }] = fetchFn.calls;
+  assert.equal(url, 'v1/chat/completions');
+  assert.equal(options.headers.Authorization, 'Bearer sk-test');
+  const body = JSON.parse(options.body);
+  assert.deepEqual([body.stream, body.stream_options], [true, { include_usage: true }]);
+});
+
+test('a stream without [DONE] is lost, and what came stands', async () => {
+  assert.deepEqual(await chat(fakeFetch([chunk({ content: 'half' })])), { text: 'half', finishReason: null, usage: null, model: 'm', done: false });
+  assert.equal((await chat(fakeFetch([chunk({ content: 'half' }), 'break']))).done, false);
+});
+
+test('faults become errors that can be explained', async () => {
+  await assert.rejects(chat(fakeFetch(['data: {"error":{"message":"lost","type":"server_error","param":null,"code":"device_lost"}}\n\n'])), { kind: 'stream', message: 'lost', code: 'device_lost' });
+  await assert.rejects(chat(fakeFetch(['data: {nonsense\n\n'])), { kind: 'stream' });
+  await assert.rejects(chat(fakeFetch([], { fail: true })), { kind: 'network' });
+  await assert.rejects(chat(fakeFetch(['{"error":{"message":"slow down","code":"rate_limit"}}'], { status: 429, headers: { 'retry-after': '7' } })),
+    { kind: 'http', status: 429, message: 'slow down', retryAfterMs: 7000 });
+  await assert.rejects(chat(fakeFetch(['<html>'], { status: 502 })), { kind: 'http', status: 502, message: '' });
+  const models = await listModels({ key: 'k', fetchFn: fakeFetch(['{"data":[{"id":"a"},{"id":7},null,{"id":"b"}]}']) });
+  assert.deepEqual(models, ['a', 'b']);
+});
+
+test('Retry-After in seconds, milliseconds or as a date', () => {
+  const of = (h) => retryAfterMs(new Headers(h), Date.parse('2026-01-01T00:00:00Z'));
+  assert.equal(of({ 'retry-after': '3' }), 3000);
+  assert.equal(of({ 'retry-after': '3', 'retry-after-ms': '150' }), 150);
+  assert.equal(of({ 'retry-after': 'Thu, 01 Jan 2026 00:00:09 GMT' }), 9000);
+  assert.equal(of({ 'retry-after': 'soon' }), null);
+  assert.equal(of({}), null);
+});
+
+// ---- one answer -----------------------------------------------------------------------------------------------------
+
+function makeRun(fetchFn, extra = {}) {
+  const states = [];
+  const run = new Run({ key: 'k', model: async () => 'm', messages: [], fetchFn, onChange: (r, what) => { if (what === 'state') states.push(r.state); }, ...extra });
+  return { run, states };
+}
+
+test('an answer from request to end, with its figures', async () => {
+  let clock = 0;
+  const { run, states } = makeRun(fakeFetch([chunk({ content: 'a' }), chunk({ content: 'b' }), chunk({ content: 'c' }, 'length'), USAGE, DONE]), { now: () => (clock += 100) });
+  await run.start();
+  assert.deepEqual(states, ['streaming', 'done']);
+  assert.deepEqual([run.text, run.end], ['abc', 'length']);
+  assert.deepEqual(run.stats(), { ttftMs: 100, tps: 10, promptTokens: 5, completionTokens: 3, exact: true });
+});
+
+test('a starting engine is asked again, a bounded number of times', async () => {
+  const waits = [];
+  const sleep = async (ms) => { waits.push(ms); };
+  let n = 0;
+  const ok = fakeFetch([chunk({ content: 'up' }, 'stop'), DONE]);
+  const flaky = (...a) => (n++ < 2 ? fakeFetch(['{}'], { status: 503, headers: { 'retry-after': '2' } })(...a) : ok(...a));
+  const { run, states } = makeRun(flaky, { sleep });
+  await run.start();
+  assert.deepEqual([run.text, run.end, waits], ['up', 'stop', [2000, 2000]]);
+  assert.deepEqual(states, ['waiting', 'connecting', 'waiting', 'connecting', 'streaming', 'done']);
+
+  waits.length = 0;
+  const never = makeRun(fakeFetch(['{}'], { status: 503 }), { sleep }).run;
+  await never.start();
+  assert.deepEqual([never.end, never.error.status], ['error', 503]);
+  assert.deepEqual(waits, [1000, 2000, 4000, 8000, 16000]);
+});
+
+test('stop ends it while waiting and while streaming', async () => {
+  const waiting = makeRun(fakeFetch(['{}'], { status: 503, headers: { 'retry-after': '30' } })).run;
+  const ended = waiting.start();
+  setTimeout(() => waiting.stop(), 20);
+  await ended;
+  assert.deepEqual([waiting.end, waiting.state], ['stopped', 'done']);
+
+  const abortable = async (url, options) => {
+    const response = await fakeFetch([chunk({ content: 'a' }), 'hang'])(url, options);
+    const { body } = response;
+    const reader = body.getReader();
+    const linked = new ReadableStream({
+      async pull(c) { const { value } = await reader.read(); c.enqueue(value); },
+      start(c) { options.signal.addEventListener('abort', () => c.error(options.signal.reason)); },
+    });
+    return new Response(linked, { headers: { 'content-type': 'text/event-stream' } });
+  };
+  const { run } = makeRun(abortable, { onChange: (r) => { if (r.text) r.stop(); } });
+  await run.start();
+  assert.deepEqual([run.text, run.end], ['a', 'stopped']);
+  assert.equal(run.stats().exact, false);
+});
+
+test('thoughts written into an answer are told apart, wherever it is cut', () => {
+  const split = (pieces) => {
+    const got = ['', ''];
+    const splitter = new ThinkingSplitter((s) => { got[0] += s; }, (s) => { got[1] += s; });
+    for (const p of pieces) splitter.push(p);
+    splitter.end();
+    return got;
+  };
+  const cases = [
+    ['\n<think>\nhm </thin k>\n</think>\n\nYes <think> no', ['Yes <think> no', '\nhm </thin k>\n']],
+    ['<think></think>a', ['a', '']],
+    ['<think>cut o</thi', ['', 'cut o</thi']],
+    [' <thin', [' <thin', '']],
+    ['  plain <think>x</think>', ['  plain <think>x</think>', '']],
+    ['', ['', '']],
+  ];
+  for (const [text, wanted] of cases) {
+    assert.deepEqual(split([...text]), wanted);
+    for (let i = 0; i <= text.length; i++) assert.deepEqual(split([text.slice(0, i), text.slice(i)]), wanted, text);
+  }
+});
+
+// ---- history --------------------------------------------------------------------------------------------------------
+
+const makeChat = (updated, text = 'hello') => ({
+  v: 1, id: newId(), title: text.slice(0, 20), created: updated, updated,
+  messages: [{ role: 'user', text }, { role: 'assistant', text: 'hi', model: 'm', end: 'stop', stats: { ttftMs: 1, tps: 2, exact: true, promptTokens: 3, completionTokens: 4 } }],
+});
+
+test('what is saved comes back', () => {
+  const storage = memoryStorage();
+  const a = makeChat(1);
+  const b = makeChat(2);
+  const store = new Store(storage);
+  assert.ok(store.save(a) && store.save(b));
+  const again = new Store(storage);
+  assert.deepEqual(again.list().map((c) => c.id), [b.id, a.id]);
+  assert.deepEqual(again.get(a.id), a);
+  again.rename(a.id, 'new name');
+  assert.equal(again.get(a.id).title, 'new name');
+  again.remove(b.id);
+  assert.deepEqual([again.list().length, again.get(b.id)], [1, null]);
+  again.clear();
+  assert.equal(again.list().length, 0);
+});
+
+test('the history is bounded in number and size, the oldest go first', () => {
+  const store = new Store(memoryStorage(), { chats: 3, totalChars: 5000 });
+  const chats = [1, 2, 3, 4, 5].map((i) => makeChat(i));
+  for (const c of chats) store.save(c);
+  assert.deepEqual(store.list().map((c) => c.updated), [5, 4, 3]);
+  const big = makeChat(6, 'x'.repeat(4500));
+  assert.ok(store.save(big));
+  assert.deepEqual(store.list().map((c) => c.updated), [6]);
+  const huge = makeChat(7, 'x'.repeat(9000));
+  assert.equal(store.save(huge), false, 'too large to keep');
+  assert.deepEqual(store.get(huge.id), huge, 'but there until the page is closed');
+});
+
+test('a full or forbidden storage loses nothing of the chat at hand', () => {
+  const inner = memoryStorage();
+  const sizes = new Map();
+  const quota = {
+    ...inner,
+    setItem(k, v) {
+      const total = [...sizes].reduce((n, [key, size]) => n + (key === k ? 0 : size), v.length);
+      if (total > 2500) throw new DOMException('full', 'QuotaExceededError');
+      sizes.set(k, v.length);
+      inner.setItem(k, v);
+    },
+    removeItem(k) { sizes.delete(k); inner.removeItem(k); },
+  };
+  const store = new Store(quota);
+  for (let i = 1; i < 30; i++) {
+    const c = makeChat(i);
+    assert.ok(store.save(c), 'the oldest made room');
+    assert.deepEqual(store.get(c.id), c);
+  }
+  assert.equal(store.list()[0].updated, 29);
+
+  const refuse = () => { throw new DOMException('no', 'SecurityError'); };
+  const forbidden = new Store({ getItem: refuse, setItem: refuse, removeItem: refuse });
+  const c = makeChat(1);
+  assert.equal(forbidden.save(c), false);
+  assert.deepEqual(forbidden.get(c.id), c);
+  assert.equal(forbidden.list().length, 1);
+});
+
+test('foreign or damaged records are not trusted', () => {
+  const storage = memoryStorage();
+  const store = new Store(storage);
+  storage.setItem('sluice.v1.index', '{"v":1,"chats":[{"id":"../x","title":"a"},{"id":"abcd12","title":"ok","updated":"soon"},7,null]}');
+  assert.deepEqual(store.list().map((c) => c.id), ['abcd12']);
+  for (const raw of ['', 'nonsense', 'null', '7', '{"v":2,"messages":[]}', '{"v":1}']) {
+    storage.setItem('sluice.v1.chat.abcd12', raw);
+    assert.equal(store.get('abcd12'), null, raw);
+  }
+  storage.setItem('sluice.v1.chat.abcd12', JSON.stringify({ v: 1, messages: [{ role: 'system', text: 'x' }, { role: 'user', text: 5 }, null,
+    { role: 'assistant', text: 'a', end: null, error: { kind: 'evil' }, stats: { ttftMs: 'fast' } }] }));
+  const chat = store.get('abcd12');
+  assert.equal(chat.messages.length, 1);
+  assert.equal(chat.messages[0].end, 'lost', 'an answer cut off by closing the page');
+  assert.equal(chat.messages[0].stats.ttftMs, null);
+});
+
+test('keys from the address and their choice', () => {
+  assert.deepEqual(keysOfFragment('#free=sk-abc1&paid=sk-abc2'), [{ name: 'free', key: 'sk-abc1' }, { name: 'paid', key: 'sk-abc2' }]);
+  assert.deepEqual(keysOfFragment('#=x&a&b=%&c=with space&<d>=sk-abc1&e=sk'), []);
+  const store = new Store(memoryStorage());
+  const keys = new Keys(store);
+  assert.equal(keys.current(), null);
+  keys.add(keysOfFragment('#free=sk-abc1&paid=sk-abc2'), 'free');
+  keys.select('paid');
+  assert.deepEqual(new Keys(store).current(), { name: 'paid', key: 'sk-abc2' });
+  keys.add([{ name: 'paid', key: 'sk-new9' }]);
+  assert.equal(new Keys(store).current().key, 'sk-new9');
+});
+
+// ---- words and files ------------------------------------------------------------------------------------------------
+
+test('both languages have the same words with the same placeholders', () => {
+  const holes = (s) => (s.match(/\{\w+\}/g) ?? []).sort();
+  assert.deepEqual(Object.keys(WORDS.ko).sort(), Object.keys(WORDS.en).sort());
+  for (const k of Object.keys(WORDS.en)) assert.deepEqual(holes(WORDS.ko[k]), holes(WORDS.en[k]), k);
+  assert.equal(pickLanguage(null, ['fr', 'ko-KR', 'en']), 'ko');
+  assert.equal(pickLanguage(null, ['de']), 'en');
+  assert.equal(pickLanguage('en', ['ko']), 'en');
+  assert.equal(t('e429wait', { n: '{n} $&' }), 'You may try again in {n} $&.');
+});
+
+test('the files are small, ask for nothing outside, and never parse a string as HTML or code', async () => {
+  let total = 0;
+  let packed = 0;
+  for (const name of await readdir(www)) {
+    const text = await readFile(new URL(name, www), 'utf8');
+    total += Buffer.byteLength(text);
+    packed += gzipSync(text).length;
+    const outside = text.match(/\b(?:https?:)?\/\/[a-z0-9.-]+\.[a-z]{2,}/gi) ?? [];
+    assert.deepEqual(outside.filter((u) => u !== 'http://www.w3.org'), [], name);
+    assert.doesNotMatch(text, /innerHTML|outerHTML|insertAdjacentHTML|document\.write|DOMParser|createContextualFragment|\beval\(|new Function|srcdoc/, name);
+    if (name.endsWith('.html')) assert.doesNotMatch(text, /\sstyle=|\son\w+=|<script(?![^>]*\ssrc=)[^>]*>|<style/i, name);
+    if (name.endsWith('.css')) assert.doesNotMatch(text, /@import|url\(/, name);
+  }
+  assert.ok(total < 150_000, `${total} bytes`);
+  assert.ok(packed < 50_000, `${packed} bytes compressed`);
+});

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a user sees when a process dies or hangs, and how soon service is back by itself.
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { existsSync, readdirSync } from 'node:fs';
+import net from 'node:net';
+import { join } from 'node:path';
+import { afterEach, test } from 'node:test';
+import { chat, until, user } from './client.mjs';
+import { SLUICE, startServer } from './harness.mjs';
+
+let server;
+afterEach(async () => { await server?.stop(); server = null; });
+
+const longStory = { model: 'demo-small', messages: user('Tell me a long story about a river.'), max_tokens: 400 };
+const shortAsk = { model: 'demo-small', messages: user('What is the capital of France?'), max_tokens: 16 };
+
+/** Asks again and again until a whole answer came; returns the milliseconds since `since` and the refusals on the way. */
+async function serviceBack(since, ms) {
+  const refused = [];
+  const answer = await until(async () => {
+    const r = await chat(server.http, server.keys.paid, shortAsk);
+    if (r.status === 200 && r.done && !r.errors.length) return r;
+    refused.push(r);
+    return null;
+  }, ms);
+  return { took: answer ? Date.now() - since : Infinity, refused };
+}
+
+/** Starts n slow streams (the free tier is paced) and calls `act` once every one shows text. */
+async function whileStreaming(n, act) {
+  let showing = 0, done;
+  const acted = new Promise((r) => { done = r; });
+  const key = server.keys.free;
+  const streams = Array.from({ length: n }, () => {
+    let seen = false;
+    return chat(server.http, key, longStory, { onEvent: (e, r) => {
+      if (!seen && r.text.length > 0) { seen = true; if (++showing === n) done(Date.now()); }
+    } });
+  });
+  const at = await acted;
+  await act(at);
+  return { killedAt: Date.now(), streams: Promise.all(streams) };
+}
+
+for (const threads of [1, 4]) {
+  test(`kill -9 of the engine, ${threads} gateway thread(s)`, async () => {
+    server = await startServer({ sets: [`gateway.threads=${threads}`] });
+    const pid = (await server.pids()).engine;
+    let killedAt;
+    const { streams } = await whileStreaming(3, () => { killedAt = Date.now(); process.kill(pid, 'SIGKILL'); });
+    const { took, refused } = await serviceBack(killedAt, 6000);
+    for (const r of await streams) {
+      assert.equal(r.errors.length, 1, `exactly one error event: ${r.body.slice(-400)}`);
+      assert.equal(r.finish, null, 'no made-up finish_reason');
+      assert.ok(!r.done, 'no [DONE] after an error');
+      assert.equal(r.error, null, 'the response itself ends cleanly');
+      assert.ok(r.ended - killedAt < 1000, `ended ${r.ended - killedAt} ms after the kill`);
+    }
+    for (const r of refused) {
+      assert.equal(r.status, 503, r.body);
+      assert.ok(Number(r.headers['retry-after']) >= 1, 'Retry-After');
+      assert.ok(JSON.parse(r.body).error.message);
+    }
+    assert.ok(took < 3000, `service was back after ${took} ms`);
+    assert.notEqual((await server.pids()).engine, pid);
+  });
+}
+
+test('kill -9 of the gateway', async () => {
+  server = await startServer({});
+  const pid = (await server.pids()).gateway;
+  process.kill(pid, 'SIGKILL');
+  const { took } = await serviceBack(Date.now(), 3000);
+  assert.ok(took < 1000, `service was back after ${took} ms`);
+  assert.notEqual((await server.pids()).gateway, pid);
+});
+
+test('a hung engine is killed and replaced', async () => {
+  server = await startServer({ sets: ['supervisor.hang=1s'] });
+  const pid = (await server.pids()).engine;
+  process.kill(pid, 'SIGSTOP');
+  const replaced = await until(async () => {
+    const now = (await server.pids()).engine;
+    return now && now !== pid;
+  }, 5000);
+  assert.ok(replaced, 'the engine was not replaced');
+  const { took } = await serviceBack(Date.now(), 4000);
+  assert.ok(took < 3000, `service was back after ${took} ms`);
+});
+
+test('stopping ends every process and leaves no socket', async () => {
+  server = await startServer({});
+  const pids = Object.values(await server.pids());
+  const { state } = server;
+  const status = await server.stop();
+  assert.equal(status, 0);
+  for (const pid of pids) assert.throws(() => process.kill(pid, 0), `process ${pid} is still there`);
+  const run = join(state, 'run');
+  assert.deepEqual(existsSync(run) ? readdirSync(run).filter((f) => f.endsWith('.sock')) : [], []);
+  server = null;
+});
+
+test('a port in use is one clear line that names it', async () => {
+  const holder = net.createServer().listen(0, '127.0.0.1');
+  await new Promise((r) => holder.once('listening', r));
+  const { port } = holder.address();
+  const out = spawnSync(SLUICE, ['serve', '-c', 'etc/sluice.yaml', '--state', `${process.env.TMPDIR ?? '/tmp'}/sluice-port-${process.pid}`,
+    '--set', `gateway.http=127.0.0.1:${port}`, '--set', 'gateway.https=127.0.0.1:0'], { timeout: 10000, encoding: 'utf8' });
+  holder.close();
+  assert.notEqual(out.status, 0);
+  const last = out.stderr.trim().split('\n').at(-1);
+  assert.match(last, new RegExp(`127\\.0\\.0\\.1:${port}`));
+  assert.match(last, /in use/);
+});
