@@ -32,8 +32,8 @@ struct eng_model {
 	/* The loader's, then constant. */
 	uint64_t file_bytes;
 	struct model_info info;
-	bool inspected;
-	struct sl_err load_err; /* code 0: it was loaded */
+	bool inspected, loaded;
+	struct sl_err load_err; /* why not; may hold anything when it was loaded */
 	const struct kn_ops *ops;
 	struct kn_backend *backend;
 	struct model *model;

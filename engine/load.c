@@ -30,8 +30,10 @@ static uint64_t pages_each(const struct engine *e)
 {
 	uint64_t one_of_each = 0;
 	for (int i = 0; i < e->n_models; i++) {
-		if (e->models[i].inspected)
-			one_of_each += page_bytes(e, &e->models[i].info.arch);
+		if (e->models[i].inspected &&
+		    __builtin_add_overflow(one_of_each, page_bytes(e, &e->models[i].info.arch),
+					   &one_of_each))
+			return 0;
 	}
 	return one_of_each > 0 ? e->cfg.kv_bytes / one_of_each : 0;
 }
@@ -194,7 +196,7 @@ static void inspect(struct eng_model *m)
 		m->file_bytes = (uint64_t)st.st_size;
 	int rc = model_inspect(m->path, &m->info, &m->load_err);
 	m->inspected = rc == 0;
-	if (rc != 0 && m->load_err.code == 0)
+	if (rc != 0 && m->load_err.text[0] == '\0')
 		sl_errf(&m->load_err, rc, "%s: %s", m->path, sl_code_name(rc));
 }
 
@@ -219,9 +221,10 @@ void *loader_main(void *engine)
 	while ((m = smallest_of(e, taken)) != NULL && !atomic_load(&e->stopping)) {
 		taken[m->index] = true;
 		uint64_t begin = clock_now_ns();
-		int rc = m->inspected ? load(m) : m->load_err.code;
+		int rc = m->inspected ? load(m) : SL_EINVAL;
+		m->loaded = rc == 0;
 		if (rc != 0) {
-			if (m->load_err.code == 0)
+			if (m->load_err.text[0] == '\0')
 				sl_errf(&m->load_err, rc, "%s: %s", m->path, sl_code_name(rc));
 			model_unload(m);
 		} else {

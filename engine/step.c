@@ -149,7 +149,7 @@ static bool grow_logits(struct step *st, size_t n_vocab)
 
 static void on_model(struct step *st, struct eng_model *m)
 {
-	if (m->load_err.code != 0) {
+	if (!m->loaded) {
 		set_model_state(st->e, m, PROTO_MODEL_FAILED, m->load_err.text);
 		return;
 	}
