@@ -36,7 +36,7 @@ long_target() {
 	local flags
 	flags=$(pkg-config --libs libevent libevent_pthreads libnghttp2 libssl libcrypto jansson yaml-0.1 libpcre2-8)
 	# The library is built by clang as well, for its coverage counters.
-	make -s CC=clang SAN=fuzzer-no-link,address,undefined build/san-fuzzer-no-link-address-undefined/libsluice.a || return 1
+	make -s -j2 CC=clang SAN=fuzzer-no-link,address,undefined build/san-fuzzer-no-link-address-undefined/libsluice.a || return 1
 	# shellcheck disable=SC2086
 	clang -std=gnu11 -D_GNU_SOURCE -O1 -g -fsanitize=fuzzer,address,undefined \
 		-fno-sanitize-recover=all -I. -o "$out/$1-long" "tests/fuzz/$1.c" \
