@@ -39,18 +39,17 @@ struct eng_config {
 	uint32_t max_prompt_bytes;
 };
 
-enum eng_event_kind { ENG_MODEL, ENG_QUEUED, ENG_TOKENS, ENG_DONE, ENG_COUNTED, ENG_STATS };
+enum eng_event_kind { ENG_MODEL, ENG_QUEUED, ENG_TOKENS, ENG_DONE, ENG_COUNTED };
 
 struct eng_event {
 	enum eng_event_kind kind;
-	uint64_t id; /* the sequence's; 0 for MODEL and STATS */
+	uint64_t id; /* the sequence's; 0 for MODEL */
 	union {
 		struct proto_model model;
 		struct proto_queued queued;
 		struct proto_tokens tokens; /* `tokens` set, `records` not */
 		struct proto_done done;
 		struct proto_counted counted;
-		struct proto_stats stats;
 	} u;
 };
 

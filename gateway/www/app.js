@@ -4,7 +4,7 @@
 // conversation being answered. An answer goes on when another conversation is opened; its text lands in its own record.
 
 import { mark, h, icon } from './dom.js';
-import { formatWait, language, pickLanguage, setLanguage, t, translatePage } from './i18n.js';
+import { formatWait, pickLanguage, setLanguage, t, translatePage } from './i18n.js';
 import { Keys, keysOfFragment } from './keys.js';
 import { Run } from './run.js';
 import { Settings } from './settings.js';
@@ -243,9 +243,21 @@ function regenerate() {
   toComposer();
 }
 
+/** What the model is sent: questions that got no answer are joined, since chat templates want the roles to alternate. */
+function turnsOf(messages) {
+  const sent = [];
+  for (const { role, text } of messages) {
+    if (text === '') continue;
+    const last = sent.at(-1);
+    if (last?.role === role) last.content += `\n\n${text}`;
+    else sent.push({ role, content: text });
+  }
+  return sent;
+}
+
 /** Asks for the next message of the conversation on screen. */
 function answer() {
-  const sent = chat.messages.filter((m) => m.text !== '').map((m) => ({ role: m.role, content: m.text }));
+  const sent = turnsOf(chat.messages);
   const message = { role: 'assistant', text: '', model: settings.model, end: null };
   chat.messages.push(message);
   const live = { chat, message, savedAt: Date.now(), run: null };
@@ -274,6 +286,9 @@ function onRun(live, run, what) {
   if (runs.get(live.chat.id) !== live) return; // removed or replaced meanwhile
   if (run.state !== 'done') {
     thread.update(run, what);
+    if (run.state === 'waiting' && live.chat === chat) {
+      announce(t('waiting', { n: Math.ceil((run.retryAt - Date.now()) / 1000) }));
+    }
     if (what === 'text' && Date.now() - live.savedAt > SAVE_EVERY_MS) {
       live.savedAt = Date.now();
       takeOver(live);

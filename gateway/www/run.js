@@ -8,6 +8,72 @@ import { ApiError, streamChat } from './api.js';
 const MAX_RETRIES = 5;
 const MAX_WAIT_MS = 30_000;
 
+/**
+ * Parts the thoughts that some models write into their answer, as a leading <think>…</think>, from the answer itself.
+ * Takes the text in any pieces; what might still be the beginning of a tag is held back until it is decided.
+ */
+export class ThinkingSplitter {
+  #onText;
+  #onThought;
+  #state = 'start'; // start → thought → after → text, or start → text
+  #held = '';
+
+  constructor(onText, onThought) {
+    this.#onText = onText;
+    this.#onThought = onThought;
+  }
+
+  push(piece) {
+    if (this.#state === 'text') { if (piece) this.#onText(piece); return; }
+    this.#held += piece;
+    if (this.#state === 'start') {
+      const head = this.#held.trimStart();
+      if (head.startsWith('<think>')) {
+        this.#held = head.slice(7);
+        this.#state = 'thought';
+      } else if (!'<think>'.startsWith(head)) {
+        this.#release('text');
+      }
+    }
+    if (this.#state === 'thought') {
+      const close = this.#held.indexOf('</think>');
+      if (close < 0) {
+        const keep = heldBack(this.#held, '</think>');
+        if (this.#held.length > keep) this.#onThought(this.#held.slice(0, this.#held.length - keep));
+        this.#held = this.#held.slice(this.#held.length - keep);
+      } else {
+        if (close > 0) this.#onThought(this.#held.slice(0, close));
+        this.#held = this.#held.slice(close + 8);
+        this.#state = 'after';
+      }
+    }
+    if (this.#state === 'after') {
+      this.#held = this.#held.trimStart();
+      if (this.#held) this.#release('text');
+    }
+  }
+
+  #release(state) {
+    const text = this.#held;
+    this.#held = '';
+    this.#state = state;
+    if (text) this.#onText(text);
+  }
+
+  /** The text is over: what was held back is what it looks like. */
+  end() {
+    if (this.#state === 'thought') this.#onThought(this.#held);
+    else if (this.#held) this.#onText(this.#held);
+    this.#held = '';
+  }
+}
+
+/** How many characters at the end of `text` are a beginning of `tag`. */
+function heldBack(text, tag) {
+  for (let n = Math.min(text.length, tag.length - 1); n > 0; n--) if (tag.startsWith(text.slice(-n))) return n;
+  return 0;
+}
+
 export class Run {
   state = 'connecting';
   text = '';
@@ -26,6 +92,7 @@ export class Run {
   #firstAt = 0;
   #lastAt = 0;
   #usage = null;
+  #thinking = new ThinkingSplitter((text) => { this.text += text; }, (text) => { this.reasoning += text; });
 
   /** options: key, model() (a promise of its id), messages, onChange; fetchFn, now and sleep for tests. */
   constructor(options) {
@@ -57,6 +124,7 @@ export class Run {
         break;
       }
     }
+    this.#thinking.end();
     this.#set('done');
   }
 
@@ -84,8 +152,8 @@ export class Run {
         this.#deltas++;
         if (!this.#firstAt) this.#firstAt = t;
         this.#lastAt = t;
-        this.text += content;
         this.reasoning += reasoning;
+        this.#thinking.push(content);
         if (this.state !== 'streaming') this.#set('streaming');
         this.#options.onChange(this, 'text');
       },

@@ -160,11 +160,14 @@ class AssistantView {
     const buttons = h('div', { class: 'error-buttons' }, last ? again : null,
       error.status === 401 ? h('button', { type: 'button', class: 'button primary', 'data-testid': 'enter-key', text: t('enterKey'), onClick: () => this.actions.onEnterKey() }) : null);
     const detail = error.kind === 'network' ? t('eNetworkText') : error.message;
-    this.status.replaceChildren(h('div', { class: 'error', role: 'alert', 'data-testid': 'error' },
+    // The countdown stands outside the alert, which would be read out again at every change.
+    this.status.replaceChildren(h('div', { class: 'error', 'data-testid': 'error' },
       icon('alert'),
       h('div', { class: 'error-body' },
-        h('p', { class: 'error-title', text: errorTitle(error, hasKey) }),
-        detail ? h('p', { class: 'error-text', text: detail }) : null, wait, buttons)));
+        h('div', { role: 'alert' },
+          h('p', { class: 'error-title', text: errorTitle(error, hasKey) }),
+          detail ? h('p', { class: 'error-text', text: detail }) : null),
+        wait, buttons)));
     if (error.status !== 429 || !error.retryAt || !last) { wait.remove(); return; }
     const tick = () => {
       const left = error.retryAt - Date.now();

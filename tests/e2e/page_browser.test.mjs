@@ -469,10 +469,16 @@ test('limits, refusals and broken streams are explained', onMock, async () => {
     assert.match(await v.el('end').last().textContent(), /Connection lost/);
     assert.ok((await v.answer().textContent()).length > 5);
   }
+  mock.next({ status: 400, message: 'no' });
+  await v.ask('unanswered');
+  await v.done();
   mock.next({ finish: 'length' });
   await v.ask('five');
   await v.done();
   assert.match(await v.el('end').last().textContent(), /length limit/);
+  const turns = JSON.parse(mock.chats().at(-1).body).messages;
+  assert.equal(turns.at(-1).content, 'unanswered\n\nfive');
+  assert.ok(turns.every((m, i) => m.role === (i % 2 ? 'assistant' : 'user')), 'roles alternate');
   await v.close();
 });
 
@@ -483,6 +489,11 @@ test('hard streams: single bytes, CRLF, pings, reasoning', onMock, async () => {
   await v.done();
   assert.equal(await v.answer().textContent(), '물은 흐릅니다 🌊');
   assert.match(await v.page.locator('.thinking').textContent(), /Let me think\./);
+  mock.next({ text: '<think>\nHm.\n</think>\n\nFour.' });
+  await v.ask('2 + 2?');
+  await v.done();
+  assert.equal(await v.answer().textContent(), 'Four.');
+  assert.match(await v.page.locator('.thinking').last().textContent(), /Hm\./);
   await v.close();
 });
 

@@ -117,9 +117,9 @@ export async function startMock({ port = 0, trustedTypes = false, keys = Object.
     let raw = '';
     for await (const part of req) raw += part;
     mock.requests.push({ method: req.method, url: req.url, path, search, headers: req.headers, body: raw, at: Date.now() });
-    if (path === '/gauge') {
-      res.writeHead(200, { 'content-type': 'application/json' });
-      res.end(JSON.stringify({ running: mock.running }));
+    if (path === '/metrics') {
+      res.writeHead(200, { 'content-type': 'text/plain' });
+      res.end(`sluice_sequences_running ${mock.running}\n`);
       return;
     }
     if (path.startsWith('/v1/')) {

@@ -24,7 +24,7 @@ after(() => rm(copy, { recursive: true }));
 
 const { parse, inline, safeUrl, settled } = await load('markdown.js');
 const { SseParser, retryAfterMs, streamChat, listModels, ApiError } = await load('api.js');
-const { Run } = await load('run.js');
+const { Run, ThinkingSplitter } = await load('run.js');
 const { Store, memoryStorage, newId } = await load('store.js');
 const { keysOfFragment, Keys } = await load('keys.js');
 const { WORDS, pickLanguage, t } = await load('i18n.js');
@@ -360,6 +360,28 @@ test('stop ends it while waiting and while streaming', async () => {
   assert.equal(run.stats().exact, false);
 });
 
+test('thoughts written into an answer are told apart, wherever it is cut', () => {
+  const split = (pieces) => {
+    const got = ['', ''];
+    const splitter = new ThinkingSplitter((s) => { got[0] += s; }, (s) => { got[1] += s; });
+    for (const p of pieces) splitter.push(p);
+    splitter.end();
+    return got;
+  };
+  const cases = [
+    ['\n<think>\nhm </thin k>\n</think>\n\nYes <think> no', ['Yes <think> no', '\nhm </thin k>\n']],
+    ['<think></think>a', ['a', '']],
+    ['<think>cut o</thi', ['', 'cut o</thi']],
+    [' <thin', [' <thin', '']],
+    ['  plain <think>x</think>', ['  plain <think>x</think>', '']],
+    ['', ['', '']],
+  ];
+  for (const [text, wanted] of cases) {
+    assert.deepEqual(split([...text]), wanted);
+    for (let i = 0; i <= text.length; i++) assert.deepEqual(split([text.slice(0, i), text.slice(i)]), wanted, text);
+  }
+});
+
 // ---- history --------------------------------------------------------------------------------------------------------
 
 const makeChat = (updated, text = 'hello') => ({
@@ -481,6 +503,6 @@ test('the files are small, ask for nothing outside, and never parse a string as 
     if (name.endsWith('.html')) assert.doesNotMatch(text, /\sstyle=|\son\w+=|<script(?![^>]*\ssrc=)[^>]*>|<style/i, name);
     if (name.endsWith('.css')) assert.doesNotMatch(text, /@import|url\(/, name);
   }
-  assert.ok(total < 140_000, `${total} bytes`);
+  assert.ok(total < 150_000, `${total} bytes`);
   assert.ok(packed < 50_000, `${packed} bytes compressed`);
 });

@@ -1,0 +1,600 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The echo engine: the real protocol with no model behind it, for tests and measurements of the
+ * gateway. It says the last user message's words once and stops. Where that message begins with
+ * "repeat" or the request ignores end tokens, the words go round until max_tokens; where it begins
+ * with "clock", every token is `t` and the 20 digits of CLOCK_MONOTONIC in nanoseconds at its
+ * making, so that a reader on the same machine can measure the way of each token.
+ *
+ * Everything runs on the I/O thread: a sequence has one timer, for whatever comes next (the first
+ * token, the pace, the deadline). Events go out through the hub's mailbox as the real engine's do.
+ * A sequence is freed in its timer's callback or when it is cancelled, never in between.
+ */
+#include <event2/event.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/beat.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "engine/echo.h"
+#include "engine/link.h"
+#include "engine/prompt.h"
+#include "engine/server.h"
+
+enum {
+	ECHO_MODELS = 2,
+	ECHO_MAX_SEQUENCES = 65536,
+	ECHO_MAX_WORD = 64,   /* bytes of one token */
+	ECHO_FRAME_TOKENS = 64,
+	ECHO_CLOCK_BYTES = 22,
+	ECHO_FIRST_ID = 1000,
+	ECHO_DIE_MS = 20, /* what was said is sent before the process dies */
+	ECHO_EXIT_DIED = 70,
+};
+
+_Static_assert((int)ECHO_FRAME_TOKENS <= (int)PROTO_MAX_TOKENS_PER_FRAME, "one frame a burst");
+
+struct echo {
+	struct eng_echo_config cfg;
+	struct event_base *base;
+	struct link_hub *hub;
+	struct idmap seqs;
+	struct proto_stats stats;
+	uint64_t tokens_made; /* in all */
+	bool dying;
+};
+
+struct echo_seq {
+	struct idmap_node node; /* key: the engine-wide identifier */
+	struct echo *e;
+	struct event *timer;
+	char *words; /* owned: the last user message */
+	size_t n_words_bytes, at;
+	bool round;  /* the words go round */
+	bool clock;
+	bool started; /* credit has come */
+	uint32_t n_prompt, n_made, max_tokens, credit;
+	double rate_tps;
+	uint32_t burst;
+	uint8_t length_why;
+	uint64_t arrived_ns, started_ns, first_ns, deadline_ns;
+	uint64_t made_ns; /* the engine's rate: when the next group is due */
+	uint64_t pace_ns; /* the request's pace: when the next token is due, none being early */
+};
+
+/* ---- text ---- */
+
+static bool is_space(char c)
+{
+	return c == ' ' || c == '\n' || c == '\t' || c == '\r';
+}
+
+static uint32_t count_words(const char *text, size_t n)
+{
+	uint32_t words = 0;
+	for (size_t i = 0; i < n; i++) {
+		if (!is_space(text[i]) && (i == 0 || is_space(text[i - 1])))
+			words++;
+	}
+	return words;
+}
+
+/* Bytes of the token that begins at text: a word with the space after it, cut at a character when
+ * it is long. */
+static size_t token_bytes(const char *text, size_t n)
+{
+	size_t i = 0;
+	while (i < n && is_space(text[i]))
+		i++;
+	while (i < n && !is_space(text[i]))
+		i++;
+	while (i < n && is_space(text[i]))
+		i++;
+	if (i > ECHO_MAX_WORD) {
+		i = ECHO_MAX_WORD;
+		while (i > 1 && ((uint8_t)text[i] & 0xc0) == 0x80)
+			i--;
+	}
+	return i;
+}
+
+struct prompt_view {
+	uint32_t n_tokens;
+	char *last; /* owned: the last user message, else the last one */
+	size_t last_bytes;
+};
+
+static int view_prompt(uint8_t kind, struct proto_str prompt, struct prompt_view *out,
+		       struct sl_err *err)
+{
+	const char *last = prompt.at;
+	size_t n = prompt.n;
+	json_t *messages = NULL;
+	*out = (struct prompt_view){0};
+	if (kind == PROTO_PROMPT_TOKENS) {
+		out->n_tokens = (uint32_t)(prompt.n / 4);
+		last = "tokens";
+		n = strlen(last);
+	} else if (kind == PROTO_PROMPT_TEXT) {
+		out->n_tokens = count_words(prompt.at, prompt.n);
+	} else {
+		int rc = prompt_parse_chat(prompt.at, prompt.n, &messages, err);
+		if (rc != 0)
+			return rc;
+		bool user = false;
+		for (size_t i = 0; i < json_array_size(messages); i++) {
+			const json_t *m = json_array_get(messages, i);
+			const json_t *content = json_object_get(m, "content");
+			const char *text = json_string_value(content);
+			size_t bytes = json_string_length(content);
+			out->n_tokens += count_words(text, bytes);
+			bool by_user =
+			    strcmp(json_string_value(json_object_get(m, "role")), "user") == 0;
+			if (by_user || !user) {
+				last = text;
+				n = bytes;
+				user = by_user;
+			}
+		}
+	}
+	out->last = sl_strndup(last, n);
+	out->last_bytes = n;
+	json_decref(messages);
+	return out->last != NULL ? 0 : sl_errf(err, SL_ENOMEM, "out of memory");
+}
+
+/* ---- the end of a sequence ---- */
+
+static struct proto_str str_of(const char *s)
+{
+	return (struct proto_str){.at = s, .n = strlen(s)};
+}
+
+static uint32_t us_between(uint64_t from_ns, uint64_t to_ns)
+{
+	if (from_ns == 0 || to_ns <= from_ns)
+		return 0;
+	uint64_t us = (to_ns - from_ns) / 1000;
+	return us < UINT32_MAX ? (uint32_t)us : UINT32_MAX;
+}
+
+static void seq_end(struct echo_seq *s, uint8_t finish, uint8_t error, const char *message)
+{
+	struct echo *e = s->e;
+	uint64_t now = clock_now_ns();
+	struct eng_event ev = {
+	    .kind = ENG_DONE,
+	    .id = s->node.key,
+	    .u.done = {.finish = finish,
+		       .error = error,
+		       .length_why = s->length_why,
+		       .n_prompt = s->n_prompt,
+		       .n_completion = s->n_made,
+		       .queue_us = us_between(s->arrived_ns, s->started ? s->started_ns : now),
+		       .prefill_us = us_between(s->started_ns, s->first_ns),
+		       .decode_us = us_between(s->first_ns, now),
+		       .message = str_of(message)}};
+	hub_post(e->hub, &ev);
+	if (s->started)
+		e->stats.running--;
+	else
+		e->stats.waiting--;
+	if (finish == PROTO_FINISH_CANCELLED)
+		e->stats.cancelled++;
+	else if (finish == PROTO_FINISH_ERROR)
+		e->stats.failed++;
+	else
+		e->stats.finished++;
+	idmap_remove(&e->seqs, &s->node);
+	event_free(s->timer);
+	sl_free(s->words);
+	sl_free(s);
+}
+
+/* ---- making tokens ---- */
+
+static void on_die(evutil_socket_t fd, short what, void *ctx)
+{
+	(void)fd;
+	(void)what;
+	(void)ctx;
+	_exit(ECHO_EXIT_DIED);
+}
+
+/* Silence, for ever: only a cancellation or the deadline ends it. */
+static bool hangs(const struct echo_seq *s)
+{
+	const struct eng_echo_config *cfg = &s->e->cfg;
+	return s->e->dying || (cfg->hang_after > 0 && s->n_made >= (uint32_t)cfg->hang_after);
+}
+
+static bool says_nothing_more(const struct echo_seq *s)
+{
+	return !s->clock && !s->round && s->at >= s->n_words_bytes;
+}
+
+static void send_tokens(struct echo_seq *s, uint32_t want)
+{
+	struct echo *e = s->e;
+	struct proto_token tokens[ECHO_FRAME_TOKENS];
+	char text[ECHO_FRAME_TOKENS * (ECHO_MAX_WORD + 1)];
+	size_t n_text = 0;
+	uint16_t n = 0;
+	while (n < want && !hangs(s) && !says_nothing_more(s) &&
+	       !(e->cfg.fail_after > 0 && s->n_made >= (uint32_t)e->cfg.fail_after)) {
+		size_t bytes;
+		if (s->clock) {
+			snprintf(text + n_text, ECHO_CLOCK_BYTES + 1, "t%020llu ",
+				 (unsigned long long)clock_now_ns());
+			bytes = ECHO_CLOCK_BYTES;
+		} else {
+			if (s->at >= s->n_words_bytes)
+				s->at = 0;
+			bytes = token_bytes(s->words + s->at, s->n_words_bytes - s->at);
+			memcpy(text + n_text, s->words + s->at, bytes);
+			s->at += bytes;
+			/* Going round, the last word needs its space. */
+			if (s->round && s->at >= s->n_words_bytes &&
+			    !is_space(text[n_text + bytes - 1]))
+				text[n_text + bytes++] = ' ';
+		}
+		tokens[n] = (struct proto_token){.id = ECHO_FIRST_ID + s->n_made,
+						 .logprob = -0.125f * (float)(s->n_made % 8),
+						 .n_bytes = (uint16_t)bytes};
+		n_text += bytes;
+		n++;
+		s->n_made++;
+		e->tokens_made++;
+		if (e->cfg.die_after > 0 && e->tokens_made >= (uint64_t)e->cfg.die_after) {
+			const struct timeval soon = {.tv_usec = ECHO_DIE_MS * 1000};
+			e->dying = true;
+			event_base_once(e->base, -1, EV_TIMEOUT, on_die, NULL, &soon);
+		}
+	}
+	if (n == 0)
+		return;
+	s->credit -= n;
+	e->stats.steps++;
+	e->stats.decode_tokens += n;
+	struct eng_event ev = {.kind = ENG_TOKENS,
+			       .id = s->node.key,
+			       .u.tokens = {.n = n, .tokens = tokens,
+					    .text = {.at = text, .n = n_text}}};
+	hub_post(e->hub, &ev);
+}
+
+static void arm(struct echo_seq *s, uint64_t at_ns)
+{
+	uint64_t now = clock_now_ns();
+	uint64_t us = at_ns > now ? (at_ns - now + 999) / 1000 : 0;
+	struct timeval tv = {.tv_sec = (time_t)(us / 1000000),
+			     .tv_usec = (suseconds_t)(us % 1000000)};
+	event_add(s->timer, &tv);
+}
+
+/* How many of at most `most` tokens may be made now; *due_ns: when there may be more.
+ *
+ * Two clocks: the engine's own rate makes groups of tokens_per_burst at equal distances; the
+ * request's pace is a bucket of `burst` tokens filled at rate_tps, kept as the time at which the
+ * next token would be due if none were early (GCRA). */
+static uint32_t allowed_now(struct echo_seq *s, uint64_t now, uint32_t most, uint64_t *due_ns)
+{
+	const struct eng_echo_config *cfg = &s->e->cfg;
+	uint32_t group = cfg->tokens_per_burst > 0 ? (uint32_t)cfg->tokens_per_burst : UINT32_MAX;
+	*due_ns = now;
+	most = most < group ? most : group;
+	if (cfg->rate_tps > 0 && now < s->made_ns) {
+		*due_ns = s->made_ns;
+		return 0;
+	}
+	uint32_t n = most;
+	if (s->rate_tps > 0) {
+		uint64_t each = (uint64_t)(1e9 / s->rate_tps) + 1;
+		uint64_t early = each * (s->burst > 0 ? s->burst - 1 : 0);
+		if (s->pace_ns < now)
+			s->pace_ns = now;
+		for (n = 0; n < most && s->pace_ns <= now + early; n++)
+			s->pace_ns += each;
+		*due_ns = s->pace_ns - early;
+	}
+	if (cfg->rate_tps > 0 && n > 0) {
+		uint64_t distance = (uint64_t)(1e9 * n / cfg->rate_tps);
+		/* Keeps its rhythm, but does not make up for a pause. */
+		s->made_ns = now - s->made_ns > distance ? now + distance : s->made_ns + distance;
+		if (s->made_ns > *due_ns)
+			*due_ns = s->made_ns;
+	}
+	return n;
+}
+
+/* Makes what may be made; when to look again (UINT64_MAX: when somebody asks). */
+static uint64_t seq_make(struct echo_seq *s, uint64_t now)
+{
+	uint64_t first = s->started_ns + (unsigned)s->e->cfg.ttft_ms * NS_PER_MS, due;
+	if (!s->started || s->credit == 0 || hangs(s))
+		return UINT64_MAX;
+	if (now < first)
+		return first;
+	if (s->first_ns == 0)
+		s->first_ns = s->made_ns = now;
+	uint32_t most = s->max_tokens - s->n_made;
+	most = most < s->credit ? most : s->credit;
+	most = most < ECHO_FRAME_TOKENS ? most : ECHO_FRAME_TOKENS;
+	send_tokens(s, allowed_now(s, now, most, &due));
+	return s->credit > 0 && !hangs(s) ? due : UINT64_MAX;
+}
+
+/* One function decides what a sequence does next; the timer, credit and creation all lead here. It
+ * may free s. */
+static void seq_advance(struct echo_seq *s)
+{
+	const struct eng_echo_config *cfg = &s->e->cfg;
+	uint64_t now = clock_now_ns();
+	uint64_t next = seq_make(s, now);
+
+	if (cfg->fail_after > 0 && s->n_made >= (uint32_t)cfg->fail_after) {
+		seq_end(s, PROTO_FINISH_ERROR, PROTO_ERR_INTERNAL,
+			"The echo engine fails as it was told.");
+		return;
+	}
+	if (!hangs(s) && s->n_made >= s->max_tokens) {
+		seq_end(s, PROTO_FINISH_LENGTH, 0, "");
+		return;
+	}
+	if (!hangs(s) && s->first_ns != 0 && says_nothing_more(s)) {
+		s->n_made++; /* the end token */
+		seq_end(s, PROTO_FINISH_STOP, 0, "");
+		return;
+	}
+	if (now >= s->deadline_ns) {
+		s->length_why = PROTO_LENGTH_DEADLINE;
+		seq_end(s, PROTO_FINISH_LENGTH, 0, "");
+		return;
+	}
+	if (s->deadline_ns < next)
+		next = s->deadline_ns;
+	if (next != UINT64_MAX)
+		arm(s, next);
+	else
+		event_del(s->timer);
+}
+
+static void on_timer(evutil_socket_t fd, short what, void *ctx)
+{
+	(void)fd;
+	(void)what;
+	seq_advance(ctx);
+}
+
+/* ---- the backend ---- */
+
+static const char *const model_names[ECHO_MODELS] = {"demo-small", "demo-large"};
+
+static int echo_n_models(void *be)
+{
+	(void)be;
+	return ECHO_MODELS;
+}
+
+static void echo_model_info(void *be, int index, struct proto_model *out)
+{
+	const struct echo *e = be;
+	*out = (struct proto_model){.index = (uint16_t)index,
+				    .state = PROTO_MODEL_READY,
+				    .role = (uint8_t)(index + 1),
+				    .n_ctx = (uint32_t)e->cfg.n_ctx,
+				    .n_vocab = ECHO_FIRST_ID,
+				    .name = str_of(model_names[index]),
+				    .reason = str_of("")};
+}
+
+static void echo_stats(void *be, struct proto_stats *out)
+{
+	const struct echo *e = be;
+	*out = e->stats;
+}
+
+/* What is wrong with the request: an error and its sentence, or PROTO_ERR_NONE. */
+static uint8_t check(const struct echo *e, uint16_t model, const struct prompt_view *view, int rc,
+		     struct sl_err *err)
+{
+	if (model >= ECHO_MODELS) {
+		sl_errf(err, SL_ENOTFOUND, "There is no model %u.", (unsigned)model);
+		return PROTO_ERR_NO_MODEL;
+	}
+	if (rc != 0)
+		return rc == SL_EINVAL ? PROTO_ERR_BAD_REQUEST : PROTO_ERR_OVERLOADED;
+	if (view->n_tokens >= (uint32_t)e->cfg.n_ctx) {
+		sl_errf(err, SL_ELIMIT,
+			"This model's maximum context length is %d tokens. However, your messages "
+			"resulted in %u tokens.", e->cfg.n_ctx, view->n_tokens);
+		return PROTO_ERR_CONTEXT_LENGTH;
+	}
+	return PROTO_ERR_NONE;
+}
+
+static bool begins_with(const struct echo_seq *s, const char *word)
+{
+	size_t n = strlen(word);
+	return s->n_words_bytes >= n && memcmp(s->words, word, n) == 0;
+}
+
+static int echo_submit(void *be, uint64_t id, const struct proto_submit *req)
+{
+	struct echo *e = be;
+	if (e->seqs.n >= ECHO_MAX_SEQUENCES)
+		return SL_ELIMIT;
+	struct echo_seq *s = sl_zalloc(sizeof *s);
+	if (s == NULL)
+		return SL_ENOMEM;
+	s->timer = event_new(e->base, -1, 0, on_timer, s);
+	if (s->timer == NULL) {
+		sl_free(s);
+		return SL_ENOMEM;
+	}
+	struct prompt_view view;
+	struct sl_err err = {0};
+	int rc = view_prompt(req->prompt_kind, req->prompt, &view, &err);
+	s->e = e;
+	s->node.key = id;
+	s->words = view.last;
+	s->n_words_bytes = view.last_bytes;
+	s->n_prompt = view.n_tokens;
+	s->arrived_ns = clock_now_ns();
+	s->clock = begins_with(s, "clock");
+	s->round = s->n_words_bytes > 0 && (begins_with(s, "repeat") ||
+					    (req->flags & PROTO_SUBMIT_IGNORE_EOS) != 0);
+	s->rate_tps = (double)req->rate_tps;
+	s->burst = req->burst;
+	s->deadline_ns = UINT64_MAX;
+	if (req->deadline_ms > 0)
+		s->deadline_ns = s->arrived_ns + req->deadline_ms * NS_PER_MS;
+	idmap_insert(&e->seqs, &s->node);
+	e->stats.submitted++;
+	e->stats.waiting++;
+
+	uint8_t error = check(e, req->model, &view, rc, &err);
+	if (error != PROTO_ERR_NONE) {
+		seq_end(s, PROTO_FINISH_ERROR, error, err.text);
+		return 0;
+	}
+	uint32_t room = (uint32_t)e->cfg.n_ctx - s->n_prompt;
+	s->max_tokens = req->max_tokens;
+	if (s->max_tokens > room) {
+		s->max_tokens = room;
+		s->length_why = PROTO_LENGTH_CONTEXT;
+	}
+	e->stats.prefill_tokens += s->n_prompt;
+	struct eng_event ev = {
+	    .kind = ENG_QUEUED,
+	    .id = id,
+	    .u.queued = {.n_prompt = s->n_prompt,
+			 .predicted_ttft_us = (uint32_t)e->cfg.ttft_ms * 1000}};
+	hub_post(e->hub, &ev);
+	seq_advance(s);
+	return 0;
+}
+
+static struct echo_seq *find(const struct echo *e, uint64_t id)
+{
+	struct idmap_node *node = idmap_find(&e->seqs, id);
+	return node != NULL ? idmap_entry(node, struct echo_seq, node) : NULL;
+}
+
+static int echo_count(void *be, uint64_t id, const struct proto_count *req)
+{
+	struct echo *e = be;
+	struct prompt_view view;
+	struct sl_err err = {0};
+	int rc = view_prompt(req->prompt_kind, req->prompt, &view, &err);
+	uint8_t error = check(e, req->model, &view, rc, &err);
+	if (error == PROTO_ERR_CONTEXT_LENGTH) { /* a count may be anything */
+		error = PROTO_ERR_NONE;
+		err.text[0] = '\0';
+	}
+	struct eng_event ev = {.kind = ENG_COUNTED,
+			       .id = id,
+			       .u.counted = {.error = error,
+					     .n_tokens = view.n_tokens,
+					     .message = str_of(err.text)}};
+	hub_post(e->hub, &ev);
+	sl_free(view.last);
+	return 0;
+}
+
+static void echo_credit(void *be, uint64_t id, uint32_t n_tokens)
+{
+	struct echo *e = be;
+	struct echo_seq *s = find(e, id);
+	if (s == NULL)
+		return;
+	if (__builtin_add_overflow(s->credit, n_tokens, &s->credit))
+		s->credit = UINT32_MAX;
+	if (!s->started && s->credit > 0) {
+		s->started = true;
+		s->started_ns = clock_now_ns();
+		e->stats.waiting--;
+		e->stats.running++;
+	}
+	seq_advance(s);
+}
+
+static void echo_cancel(void *be, uint64_t id)
+{
+	struct echo_seq *s = find(be, id);
+	if (s != NULL)
+		seq_end(s, PROTO_FINISH_CANCELLED, 0, "");
+}
+
+static const struct eng_backend echo_backend = {
+    .submit = echo_submit,
+    .count = echo_count,
+    .credit = echo_credit,
+    .cancel = echo_cancel,
+    .stats = echo_stats,
+    .n_models = echo_n_models,
+    .model_info = echo_model_info,
+};
+
+/* ---- the process ---- */
+
+int echo_create(const struct eng_echo_config *cfg, struct server *server, struct echo **out)
+{
+	struct echo *e = sl_zalloc(sizeof *e);
+	if (e == NULL || idmap_init(&e->seqs) != 0) {
+		sl_free(e);
+		return SL_ENOMEM;
+	}
+	e->cfg = *cfg;
+	e->base = server_base(server);
+	e->hub = server_hub(server);
+	hub_attach(e->hub, &echo_backend, e);
+	for (int i = 0; i < ECHO_MODELS; i++) {
+		struct eng_event ev = {.kind = ENG_MODEL};
+		echo_model_info(e, i, &ev.u.model);
+		hub_post(e->hub, &ev);
+	}
+	*out = e;
+	return 0;
+}
+
+void echo_destroy(struct echo *e)
+{
+	struct idmap_node *node;
+	while ((node = idmap_any(&e->seqs)) != NULL)
+		seq_end(idmap_entry(node, struct echo_seq, node), PROTO_FINISH_CANCELLED, 0, "");
+	BUG_IF(e->stats.running != 0 || e->stats.waiting != 0, "echo: counters are not back at 0");
+	idmap_dispose(&e->seqs);
+	sl_free(e);
+}
+
+int engine_serve_echo(const struct eng_echo_config *cfg, const struct eng_server_config *srv)
+{
+	struct sl_err err = {0};
+	struct server *s;
+	struct echo *e = NULL;
+	int rc = server_create(srv, &s, &err);
+	if (rc != 0) {
+		log_error("%s", err.text);
+		return rc == SL_ENOMEM || rc == SL_EIO ? 1 : SERVER_EXIT_CONFIG;
+	}
+	rc = server_catch_signals(s);
+	if (rc == 0)
+		rc = echo_create(cfg, s, &e);
+	if (rc == 0)
+		rc = beat_start(srv->beat_fd, srv->beat_ms, srv->stale_ms);
+	if (rc == 0) {
+		log_info("echo engine on %s", srv->socket_path);
+		server_run(s);
+		beat_stop();
+	} else {
+		log_error("the echo engine can't start: %s", sl_code_name(rc));
+	}
+	if (e != NULL)
+		echo_destroy(e);
+	server_destroy(s);
+	return rc == 0 ? 0 : 1;
+}

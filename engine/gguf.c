@@ -1,0 +1,582 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The reader walks the head once with a cursor that can't pass the end of the file, and remembers
+ * where each key and tensor lies. What a count promises must fit into what is left of the file
+ * (every key takes at least 13 bytes, every tensor at least 24) before anything is allocated for it.
+ * Keys and tensors are found through sorted indexes, which also show duplicates.
+ */
+#include "engine/gguf.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "kernels/kernels.h"
+
+enum {
+	MAX_KEYS = 1 << 16,
+	MAX_TENSORS = 1 << 16,
+	MAX_NAME = 256,
+	MIN_KEY_BYTES = 8 + 1 + 4 + 1,
+	MIN_TENSOR_BYTES = 8 + 1 + 4 + 8 + 4 + 8,
+	DEFAULT_ALIGNMENT = 32,
+};
+
+struct key {
+	struct proto_str name;
+	enum gguf_value type;
+	const uint8_t *at; /* of the value */
+	struct gguf_array array;
+};
+
+struct gguf {
+	char *path;
+	const uint8_t *map;
+	size_t bytes;
+	struct key *keys;
+	size_t n_keys;
+	struct gguf_tensor *tensors;
+	size_t n_tensors;
+	uint32_t *keys_by_name, *tensors_by_name;
+	char *names; /* terminated names of tensors */
+};
+
+/* ---- the cursor ---- */
+
+struct cursor {
+	const uint8_t *p, *end;
+	bool bad;
+};
+
+static const uint8_t *take(struct cursor *c, uint64_t n)
+{
+	if (c->bad || n > (uint64_t)(c->end - c->p)) {
+		c->bad = true;
+		return NULL;
+	}
+	const uint8_t *at = c->p;
+	c->p += n;
+	return at;
+}
+
+static uint64_t load_le(const uint8_t *p, int n)
+{
+	uint64_t v = 0;
+	for (int i = 0; i < n; i++)
+		v |= (uint64_t)p[i] << (8 * i);
+	return v;
+}
+
+static uint32_t take_u32(struct cursor *c)
+{
+	const uint8_t *p = take(c, 4);
+	return p ? (uint32_t)load_le(p, 4) : 0;
+}
+
+static uint64_t take_u64(struct cursor *c)
+{
+	const uint8_t *p = take(c, 8);
+	return p ? load_le(p, 8) : 0;
+}
+
+static struct proto_str take_str(struct cursor *c)
+{
+	uint64_t n = take_u64(c);
+	const uint8_t *p = take(c, n);
+	return (struct proto_str){.at = p ? (const char *)p : "", .n = p ? (size_t)n : 0};
+}
+
+/* Bytes of a scalar; 0 for strings, arrays and unknown types. */
+static int scalar_bytes(uint32_t type)
+{
+	static const int sizes[] = {[GGUF_U8] = 1, [GGUF_I8] = 1, [GGUF_U16] = 2, [GGUF_I16] = 2,
+				    [GGUF_U32] = 4, [GGUF_I32] = 4, [GGUF_F32] = 4, [GGUF_BOOL] = 1,
+				    [GGUF_U64] = 8, [GGUF_I64] = 8, [GGUF_F64] = 8};
+	return type <= GGUF_F64 ? sizes[type] : 0;
+}
+
+/* ---- reading the head ---- */
+
+static int fail(const struct gguf *g, struct sl_err *err, const char *what, struct proto_str name)
+{
+	return sl_errf(err, SL_EINVAL, "%s: %s%s%.*s%s", g->path, what, name.n ? " \"" : "",
+		       (int)(name.n > 80 ? 80 : name.n), name.n ? name.at : "", name.n ? "\"" : "");
+}
+
+static int read_value(struct gguf *g, struct cursor *c, struct key *k, struct sl_err *err)
+{
+	k->at = c->p;
+	if (k->type == GGUF_STRING) {
+		take_str(c);
+	} else if (k->type == GGUF_ARRAY) {
+		uint32_t type = take_u32(c);
+		uint64_t n = take_u64(c), bytes;
+		k->array = (struct gguf_array){.type = (enum gguf_value)type, .n = n, .at = c->p};
+		if (type == GGUF_STRING) {
+			/* Each string takes at least its length, so n is bounded by the file. */
+			if (n > (uint64_t)(c->end - c->p) / 8)
+				c->bad = true;
+			for (uint64_t i = 0; i < n && !c->bad; i++)
+				take_str(c);
+		} else if (scalar_bytes(type) == 0) {
+			return fail(g, err, "array of an unsupported element type in key", k->name);
+		} else if (__builtin_mul_overflow(n, (uint64_t)scalar_bytes(type), &bytes)) {
+			c->bad = true;
+		} else {
+			take(c, bytes);
+		}
+		k->array.end = c->p;
+	} else if (scalar_bytes(k->type) == 0) {
+		return fail(g, err, "unknown value type in key", k->name);
+	} else {
+		take(c, (uint64_t)scalar_bytes(k->type));
+	}
+	return c->bad ? fail(g, err, "the file ends inside key", k->name) : 0;
+}
+
+static int read_keys(struct gguf *g, struct cursor *c, struct sl_err *err)
+{
+	g->keys = sl_zalloc_n(g->n_keys, sizeof *g->keys);
+	if (g->keys == NULL)
+		return sl_errf(err, SL_ENOMEM, "%s: no memory for %zu keys", g->path, g->n_keys);
+	for (size_t i = 0; i < g->n_keys; i++) {
+		struct key *k = &g->keys[i];
+		k->name = take_str(c);
+		k->type = (enum gguf_value)take_u32(c);
+		if (c->bad || k->name.n == 0 || k->name.n > 65535)
+			return sl_errf(err, SL_EINVAL, "%s: key %zu of %zu has no proper name", g->path,
+				       i + 1, g->n_keys);
+		int rc = read_value(g, c, k, err);
+		if (rc != 0)
+			return rc;
+	}
+	return 0;
+}
+
+static int read_tensor(struct gguf *g, struct cursor *c, struct gguf_tensor *t, char *name,
+		       uint64_t *offset, struct sl_err *err)
+{
+	struct proto_str s = take_str(c);
+	if (c->bad || s.n == 0 || s.n > MAX_NAME || memchr(s.at, 0, s.n) != NULL)
+		return fail(g, err, "a tensor has no proper name", (struct proto_str){0});
+	memcpy(name, s.at, s.n);
+	name[s.n] = '\0';
+	t->name = name;
+	uint32_t n_dims = take_u32(c);
+	if (c->bad || n_dims == 0 || n_dims > GGUF_MAX_DIMS)
+		return fail(g, err, "unsupported number of dimensions of tensor", s);
+	t->n_dims = (int)n_dims;
+	uint64_t elements = 1;
+	for (int d = 0; d < GGUF_MAX_DIMS; d++) {
+		t->dims[d] = d < t->n_dims ? take_u64(c) : 1;
+		if (t->dims[d] == 0 || __builtin_mul_overflow(elements, t->dims[d], &elements) ||
+		    elements > INT64_MAX / 8)
+			return fail(g, err, "impossible dimensions of tensor", s);
+	}
+	uint32_t type = take_u32(c);
+	*offset = take_u64(c);
+	if (c->bad)
+		return fail(g, err, "the file ends inside tensor", s);
+	t->type = type <= INT_MAX ? (int)type : -1;
+	/* A type this build does not know has no size here; whoever needs the tensor refuses it. */
+	uint64_t block = (uint64_t)kn_type_block(t->type);
+	if (block == 0)
+		return 0;
+	if (t->dims[0] % block != 0)
+		return fail(g, err, "row length is no multiple of the block in tensor", s);
+	if (__builtin_mul_overflow(elements / block, kn_type_block_bytes(t->type), &t->bytes))
+		return fail(g, err, "impossible size of tensor", s);
+	return 0;
+}
+
+static int read_tensors(struct gguf *g, struct cursor *c, struct sl_err *err)
+{
+	uint64_t *offsets = sl_zalloc_n(g->n_tensors, sizeof *offsets);
+	g->tensors = sl_zalloc_n(g->n_tensors, sizeof *g->tensors);
+	g->names = sl_zalloc_n(g->n_tensors, MAX_NAME + 1);
+	int rc = 0;
+	if (offsets == NULL || g->tensors == NULL || g->names == NULL)
+		rc = sl_errf(err, SL_ENOMEM, "%s: no memory for %zu tensors", g->path, g->n_tensors);
+	for (size_t i = 0; i < g->n_tensors && rc == 0; i++)
+		rc = read_tensor(g, c, &g->tensors[i], g->names + i * (MAX_NAME + 1), &offsets[i], err);
+
+	uint32_t alignment = DEFAULT_ALIGNMENT;
+	if (rc == 0) {
+		rc = gguf_get_u32(g, "general.alignment", &alignment, err);
+		if (rc == SL_ENOTFOUND)
+			rc = 0;
+		else if (rc == 0 && (alignment < 8 || alignment > 65536 || (alignment & (alignment - 1)) != 0))
+			rc = sl_errf(err, SL_EINVAL, "%s: general.alignment %u is not a power of two from 8 to 65536",
+				     g->path, alignment);
+	}
+	if (rc == 0) {
+		uint64_t start = (uint64_t)(c->p - g->map);
+		start = (start + alignment - 1) / alignment * alignment;
+		for (size_t i = 0; i < g->n_tensors && rc == 0; i++) {
+			struct gguf_tensor *t = &g->tensors[i];
+			uint64_t at, end;
+			struct proto_str name = {.at = t->name, .n = strlen(t->name)};
+			if (offsets[i] % alignment != 0)
+				rc = fail(g, err, "misaligned offset of tensor", name);
+			else if (__builtin_add_overflow(start, offsets[i], &at) ||
+				 __builtin_add_overflow(at, t->bytes, &end) || end > g->bytes)
+				rc = fail(g, err, "the file is too short for tensor", name);
+			else
+				t->data = g->map + at;
+		}
+	}
+	sl_free(offsets);
+	return rc;
+}
+
+/* ---- indexes ---- */
+
+static int compare_str(struct proto_str a, struct proto_str b)
+{
+	size_t n = a.n < b.n ? a.n : b.n;
+	int c = n > 0 ? memcmp(a.at, b.at, n) : 0;
+	return c != 0 ? c : (a.n > b.n) - (a.n < b.n);
+}
+
+static int compare_keys(const void *a, const void *b, void *ctx)
+{
+	const struct gguf *g = ctx;
+	return compare_str(g->keys[*(const uint32_t *)a].name, g->keys[*(const uint32_t *)b].name);
+}
+
+static int compare_tensors(const void *a, const void *b, void *ctx)
+{
+	const struct gguf *g = ctx;
+	return strcmp(g->tensors[*(const uint32_t *)a].name, g->tensors[*(const uint32_t *)b].name);
+}
+
+/* Sorts 0…n-1 by compare; *twice is an index whose name stands twice, or n. */
+static int make_index(struct gguf *g, size_t n, int (*compare)(const void *, const void *, void *),
+		      uint32_t **out, size_t *twice)
+{
+	uint32_t *index = sl_zalloc_n(n, sizeof *index);
+	if (index == NULL)
+		return SL_ENOMEM;
+	for (size_t i = 0; i < n; i++)
+		index[i] = (uint32_t)i;
+	qsort_r(index, n, sizeof *index, compare, g);
+	*twice = n;
+	for (size_t i = 1; i < n; i++)
+		if (compare(&index[i - 1], &index[i], g) == 0)
+			*twice = index[i];
+	*out = index;
+	return 0;
+}
+
+static const struct key *find_key(const struct gguf *g, const char *name)
+{
+	struct proto_str want = {.at = name, .n = strlen(name)};
+	size_t lo = 0, hi = g->n_keys;
+	while (lo < hi) {
+		size_t mid = (lo + hi) / 2;
+		const struct key *k = &g->keys[g->keys_by_name[mid]];
+		int c = compare_str(want, k->name);
+		if (c == 0)
+			return k;
+		if (c < 0)
+			hi = mid;
+		else
+			lo = mid + 1;
+	}
+	return NULL;
+}
+
+const struct gguf_tensor *gguf_find_tensor(const struct gguf *g, const char *name)
+{
+	size_t lo = 0, hi = g->n_tensors;
+	while (lo < hi) {
+		size_t mid = (lo + hi) / 2;
+		const struct gguf_tensor *t = &g->tensors[g->tensors_by_name[mid]];
+		int c = strcmp(name, t->name);
+		if (c == 0)
+			return t;
+		if (c < 0)
+			hi = mid;
+		else
+			lo = mid + 1;
+	}
+	return NULL;
+}
+
+/* ---- opening ---- */
+
+static int read_head(struct gguf *g, struct sl_err *err)
+{
+	struct cursor c = {.p = g->map, .end = g->map + g->bytes};
+	const uint8_t *magic = take(&c, 4);
+	if (magic == NULL || memcmp(magic, "GGUF", 4) != 0)
+		return sl_errf(err, SL_EINVAL, "%s: not a GGUF file", g->path);
+	uint32_t version = take_u32(&c);
+	uint64_t n_tensors = take_u64(&c), n_keys = take_u64(&c);
+	if (c.bad)
+		return sl_errf(err, SL_EINVAL, "%s: the file ends inside its head", g->path);
+	if (version != 2 && version != 3)
+		return sl_errf(err, SL_EUNSUPPORTED, "%s: GGUF version %u (supported: 2 and 3, little endian)",
+			       g->path, version);
+	uint64_t left = (uint64_t)(c.end - c.p);
+	if (n_keys > MAX_KEYS || n_keys > left / MIN_KEY_BYTES)
+		return sl_errf(err, SL_EINVAL, "%s: says it has %llu keys", g->path,
+			       (unsigned long long)n_keys);
+	if (n_tensors > MAX_TENSORS || n_tensors > left / MIN_TENSOR_BYTES)
+		return sl_errf(err, SL_EINVAL, "%s: says it has %llu tensors", g->path,
+			       (unsigned long long)n_tensors);
+	g->n_keys = (size_t)n_keys;
+	g->n_tensors = (size_t)n_tensors;
+
+	size_t twice;
+	int rc = read_keys(g, &c, err);
+	if (rc != 0)
+		return rc;
+	if (make_index(g, g->n_keys, compare_keys, &g->keys_by_name, &twice) != 0)
+		return sl_errf(err, SL_ENOMEM, "%s: no memory", g->path);
+	if (twice < g->n_keys)
+		return fail(g, err, "duplicate key", g->keys[twice].name);
+	rc = read_tensors(g, &c, err);
+	if (rc != 0)
+		return rc;
+	if (make_index(g, g->n_tensors, compare_tensors, &g->tensors_by_name, &twice) != 0)
+		return sl_errf(err, SL_ENOMEM, "%s: no memory", g->path);
+	if (twice < g->n_tensors)
+		return fail(g, err, "duplicate tensor",
+			    (struct proto_str){.at = g->tensors[twice].name,
+					       .n = strlen(g->tensors[twice].name)});
+	return 0;
+}
+
+int gguf_open(const char *path, struct gguf **out, struct sl_err *err)
+{
+	struct stat st;
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return sl_errf(err, SL_EIO, "%s: %m", path);
+	if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
+		close(fd);
+		return sl_errf(err, SL_EIO, "%s: not a regular file", path);
+	}
+	struct gguf *g = sl_zalloc(sizeof *g);
+	if (g != NULL)
+		g->path = sl_strdup(path);
+	if (g == NULL || g->path == NULL) {
+		close(fd);
+		sl_free(g);
+		return sl_errf(err, SL_ENOMEM, "%s: no memory", path);
+	}
+	g->bytes = (size_t)st.st_size;
+	void *map = g->bytes > 0 ? mmap(NULL, g->bytes, PROT_READ, MAP_PRIVATE, fd, 0) : MAP_FAILED;
+	close(fd);
+	int rc;
+	if (map == MAP_FAILED) {
+		rc = g->bytes == 0 ? sl_errf(err, SL_EINVAL, "%s: empty file", path)
+				   : sl_errf(err, SL_EIO, "%s: can't be mapped: %m", path);
+	} else {
+		g->map = map;
+		rc = read_head(g, err);
+	}
+	if (rc != 0) {
+		gguf_close(g);
+		return rc;
+	}
+	*out = g;
+	return 0;
+}
+
+void gguf_close(struct gguf *g)
+{
+	if (g == NULL)
+		return;
+	if (g->map != NULL)
+		munmap((void *)(uintptr_t)g->map, g->bytes);
+	sl_free(g->keys);
+	sl_free(g->tensors);
+	sl_free(g->keys_by_name);
+	sl_free(g->tensors_by_name);
+	sl_free(g->names);
+	sl_free(g->path);
+	sl_free(g);
+}
+
+const char *gguf_path(const struct gguf *g) { return g->path; }
+uint64_t gguf_file_bytes(const struct gguf *g) { return g->bytes; }
+size_t gguf_n_tensors(const struct gguf *g) { return g->n_tensors; }
+const struct gguf_tensor *gguf_tensor_at(const struct gguf *g, size_t i) { return &g->tensors[i]; }
+size_t gguf_n_keys(const struct gguf *g) { return g->n_keys; }
+
+/* ---- values ---- */
+
+static int wrong_type(const struct gguf *g, const char *key, const char *want, struct sl_err *err)
+{
+	return sl_errf(err, SL_EINVAL, "%s: key \"%s\" is not %s", g->path, key, want);
+}
+
+static int missing(const struct gguf *g, const char *key, struct sl_err *err)
+{
+	return sl_errf(err, SL_ENOTFOUND, "%s: key \"%s\" is missing", g->path, key);
+}
+
+static struct proto_str string_at(const uint8_t *at)
+{
+	return (struct proto_str){.at = (const char *)at + 8, .n = (size_t)load_le(at, 8)};
+}
+
+/* The integer at `at`; *is_int false for floats. Unsigned 64-bit values above INT64_MAX are capped. */
+static int64_t int_at(enum gguf_value type, const uint8_t *at, bool *is_int)
+{
+	*is_int = true;
+	switch (type) {
+	case GGUF_U8:
+	case GGUF_BOOL: return at[0];
+	case GGUF_I8: return (int8_t)at[0];
+	case GGUF_U16: return (int64_t)load_le(at, 2);
+	case GGUF_I16: return (int16_t)load_le(at, 2);
+	case GGUF_U32: return (int64_t)load_le(at, 4);
+	case GGUF_I32: return (int32_t)load_le(at, 4);
+	case GGUF_U64: {
+		uint64_t v = load_le(at, 8);
+		return v > INT64_MAX ? INT64_MAX : (int64_t)v;
+	}
+	case GGUF_I64: return (int64_t)load_le(at, 8);
+	case GGUF_F32:
+	case GGUF_F64:
+	case GGUF_STRING:
+	case GGUF_ARRAY: break;
+	}
+	*is_int = false;
+	return 0;
+}
+
+static float f32_at(const uint8_t *at)
+{
+	uint32_t bits = (uint32_t)load_le(at, 4);
+	float f;
+	memcpy(&f, &bits, sizeof f);
+	return f;
+}
+
+static double f64_at(const uint8_t *at)
+{
+	uint64_t bits = load_le(at, 8);
+	double f;
+	memcpy(&f, &bits, sizeof f);
+	return f;
+}
+
+int gguf_get_str(const struct gguf *g, const char *key, struct proto_str *out, struct sl_err *err)
+{
+	const struct key *k = find_key(g, key);
+	if (k == NULL)
+		return missing(g, key, err);
+	if (k->type != GGUF_STRING)
+		return wrong_type(g, key, "a string", err);
+	*out = string_at(k->at);
+	return 0;
+}
+
+int gguf_get_u32(const struct gguf *g, const char *key, uint32_t *out, struct sl_err *err)
+{
+	const struct key *k = find_key(g, key);
+	if (k == NULL)
+		return missing(g, key, err);
+	bool is_int;
+	int64_t v = int_at(k->type, k->at, &is_int);
+	if (!is_int || k->type == GGUF_BOOL || v < 0 || v > UINT32_MAX)
+		return wrong_type(g, key, "an integer from 0 to 2^32-1", err);
+	*out = (uint32_t)v;
+	return 0;
+}
+
+int gguf_get_f32(const struct gguf *g, const char *key, float *out, struct sl_err *err)
+{
+	const struct key *k = find_key(g, key);
+	if (k == NULL)
+		return missing(g, key, err);
+	if (k->type == GGUF_F32)
+		*out = f32_at(k->at);
+	else if (k->type == GGUF_F64)
+		*out = (float)f64_at(k->at);
+	else
+		return wrong_type(g, key, "a number with a point", err);
+	return 0;
+}
+
+int gguf_get_bool(const struct gguf *g, const char *key, bool *out, struct sl_err *err)
+{
+	const struct key *k = find_key(g, key);
+	if (k == NULL)
+		return missing(g, key, err);
+	if (k->type != GGUF_BOOL)
+		return wrong_type(g, key, "true or false", err);
+	*out = k->at[0] != 0;
+	return 0;
+}
+
+int gguf_get_array(const struct gguf *g, const char *key, struct gguf_array *out,
+		   struct sl_err *err)
+{
+	const struct key *k = find_key(g, key);
+	if (k == NULL)
+		return missing(g, key, err);
+	if (k->type != GGUF_ARRAY)
+		return wrong_type(g, key, "a list", err);
+	*out = k->array;
+	return 0;
+}
+
+bool gguf_next_string(struct gguf_array *a, struct proto_str *out)
+{
+	if (a->type != GGUF_STRING || a->at >= a->end)
+		return false;
+	*out = string_at(a->at);
+	a->at += 8 + out->n;
+	return true;
+}
+
+int64_t gguf_array_int(const struct gguf_array *a, uint64_t i)
+{
+	BUG_IF(i >= a->n, "array index %llu of %llu", (unsigned long long)i, (unsigned long long)a->n);
+	bool is_int;
+	int64_t v = int_at(a->type, a->at + i * (uint64_t)scalar_bytes(a->type), &is_int);
+	BUG_IF(!is_int, "not an array of integers");
+	return v;
+}
+
+float gguf_array_f32(const struct gguf_array *a, uint64_t i)
+{
+	BUG_IF(i >= a->n || a->type != GGUF_F32, "not an array of f32, or index %llu of %llu",
+	       (unsigned long long)i, (unsigned long long)a->n);
+	return f32_at(a->at + i * 4);
+}
+
+const char *gguf_key_at(const struct gguf *g, size_t i, char *value, size_t value_bytes)
+{
+	static const char *const names[] = {"u8", "i8", "u16", "i16", "u32", "i32", "f32",
+					    "bool", "string", "array", "u64", "i64", "f64"};
+	const struct key *k = &g->keys[i];
+	bool is_int;
+	int64_t v = int_at(k->type, k->at, &is_int);
+	if (k->type == GGUF_BOOL)
+		snprintf(value, value_bytes, "%s", v ? "true" : "false");
+	else if (is_int)
+		snprintf(value, value_bytes, "%lld", (long long)v);
+	else if (k->type == GGUF_F32)
+		snprintf(value, value_bytes, "%.9g", (double)f32_at(k->at));
+	else if (k->type == GGUF_F64)
+		snprintf(value, value_bytes, "%.17g", f64_at(k->at));
+	else if (k->type == GGUF_STRING)
+		snprintf(value, value_bytes, "%.*s", (int)(string_at(k->at).n > 200 ? 200 : string_at(k->at).n),
+			 string_at(k->at).at);
+	else
+		snprintf(value, value_bytes, "%llu × %s", (unsigned long long)k->array.n,
+			 names[k->array.type]);
+	return k->name.at;
+}

@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The reference: every operation as plainly as it can be written, one thread, double accumulators.
+ * It is the oracle of the tests and is never optimised.
+ */
+#include "kernels/cpu/ref.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "kernels/cpu/half.h"
+
+struct kn_backend {
+	const struct kn_step *step;
+	float *row; /* one dequantized weight row */
+	float *scores;
+	size_t n_scores;
+	int max_width;
+};
+
+static int ref_open(const struct kn_config *cfg, struct kn_backend **out, struct sl_err *err)
+{
+	struct kn_backend *b = sl_zalloc(sizeof *b);
+	if (b != NULL)
+		b->row = sl_zalloc_n((size_t)cfg->max_width, sizeof *b->row);
+	if (b == NULL || b->row == NULL) {
+		sl_free(b);
+		return sl_errf(err, SL_ENOMEM, "no memory for the reference backend");
+	}
+	b->max_width = cfg->max_width;
+	*out = b;
+	return 0;
+}
+
+static void ref_close(struct kn_backend *b)
+{
+	sl_free(b->row);
+	sl_free(b->scores);
+	sl_free(b);
+}
+
+static const char *ref_describe(struct kn_backend *b)
+{
+	(void)b;
+	return "reference, one thread";
+}
+
+static int ref_mem_alloc(struct kn_backend *b, size_t bytes, void **out)
+{
+	(void)b;
+	size_t rounded;
+	if (__builtin_add_overflow(bytes, KN_ALIGN - 1, &rounded))
+		return SL_ENOMEM;
+	rounded = rounded / KN_ALIGN * KN_ALIGN;
+	void *p = aligned_alloc(KN_ALIGN, rounded ? rounded : KN_ALIGN);
+	if (p == NULL)
+		return SL_ENOMEM;
+	memset(p, 0, rounded);
+	*out = p;
+	return 0;
+}
+
+static void ref_mem_free(struct kn_backend *b, void *p)
+{
+	(void)b;
+	free(p);
+}
+
+static int ref_weight_load(struct kn_backend *b, const void *host, int type, int n_out, int n_in,
+			   struct kn_weight *out, struct sl_err *err)
+{
+	if (kn_type_block(type) == 0)
+		return sl_errf(err, SL_EUNSUPPORTED, "weights of type %s are not supported",
+			       kn_type_name(type));
+	if (n_in > b->max_width)
+		return sl_errf(err, SL_EINVAL, "a weight row of %d, the widest is %d", n_in, b->max_width);
+	*out = (struct kn_weight){.data = host, .type = type, .n_out = n_out, .n_in = n_in};
+	return 0;
+}
+
+static void ref_weight_free(struct kn_backend *b, struct kn_weight *w)
+{
+	(void)b;
+	w->data = NULL;
+}
+
+static int ref_step_begin(struct kn_backend *b, const struct kn_step *s)
+{
+	b->step = s;
+	return 0;
+}
+
+static int ref_step_end(struct kn_backend *b)
+{
+	b->step = NULL;
+	return 0;
+}
+
+static void dequantize_row(const struct kn_weight *w, int row, float *y)
+{
+	const uint8_t *at = (const uint8_t *)w->data + (size_t)row * kn_row_bytes(w->type, (size_t)w->n_in);
+	for (int i = 0; i < w->n_in; i++) {
+		uint16_t h;
+		switch (w->type) {
+		case KN_F32: memcpy(&y[i], at + (size_t)i * 4, 4); break;
+		case KN_F16:
+			memcpy(&h, at + (size_t)i * 2, 2);
+			y[i] = kn_f32_from_f16(h);
+			break;
+		case KN_BF16:
+			memcpy(&h, at + (size_t)i * 2, 2);
+			y[i] = kn_f32_from_bf16(h);
+			break;
+		case KN_Q8_0: {
+			const uint8_t *block = at + (size_t)(i / 32) * 34;
+			memcpy(&h, block, 2);
+			y[i] = kn_f32_from_f16(h) * (float)(int8_t)block[2 + i % 32];
+			break;
+		}
+		default: BUG("weight type %d", w->type);
+		}
+	}
+}
+
+static int ref_embed(struct kn_backend *b, const struct kn_weight *w, float *y)
+{
+	for (int r = 0; r < b->step->n_rows; r++)
+		dequantize_row(w, b->step->row_token[r], y + (size_t)r * (size_t)w->n_in);
+	return 0;
+}
+
+static int ref_rmsnorm(struct kn_backend *b, const float *x, const float *gain, float eps, int n_rows,
+		       int width, float *y)
+{
+	(void)b;
+	for (int r = 0; r < n_rows; r++, x += width, y += width) {
+		double sum = 0;
+		for (int i = 0; i < width; i++)
+			sum += (double)x[i] * (double)x[i];
+		double scale = 1.0 / sqrt(sum / width + (double)eps);
+		for (int i = 0; i < width; i++)
+			y[i] = (float)((double)x[i] * scale * (double)gain[i]);
+	}
+	return 0;
+}
+
+static int ref_matmul(struct kn_backend *b, const struct kn_weight *w, const float *x, int n_rows,
+		      float *y)
+{
+	for (int o = 0; o < w->n_out; o++) {
+		dequantize_row(w, o, b->row);
+		for (int r = 0; r < n_rows; r++) {
+			double sum = 0;
+			for (int i = 0; i < w->n_in; i++)
+				sum += (double)b->row[i] * (double)x[(size_t)r * (size_t)w->n_in + (size_t)i];
+			y[(size_t)r * (size_t)w->n_out + (size_t)o] = (float)sum;
+		}
+	}
+	return 0;
+}
+
+static void rotate(const struct kn_rope *rope, float *head, int32_t pos)
+{
+	for (int i = 0; i < rope->n_rot / 2; i++) {
+		double angle = (double)pos * pow((double)rope->freq_base, -2.0 * i / rope->n_rot) *
+			       (double)rope->freq_scale;
+		if (rope->factors != NULL)
+			angle /= (double)rope->factors[i];
+		double c = cos(angle), s = sin(angle), a = (double)head[2 * i], d = (double)head[2 * i + 1];
+		head[2 * i] = (float)(a * c - d * s);
+		head[2 * i + 1] = (float)(a * s + d * c);
+	}
+}
+
+/* Floats from the start of k or v to a position of a sequence in one layer. */
+static size_t kv_offset(const struct kn_step *s, const struct kn_kv *kv, int layer, int32_t seq, int32_t pos)
+{
+	int32_t page = s->page_table[(size_t)seq * (size_t)s->max_pages + (size_t)(pos / kv->page_tokens)];
+	BUG_IF(page < 0 || page >= kv->n_pages, "page %d at position %d", page, pos);
+	size_t token = ((size_t)page * (size_t)kv->n_layers + (size_t)layer) * (size_t)kv->page_tokens +
+		       (size_t)(pos % kv->page_tokens);
+	return token * (size_t)kv->n_kv_heads * (size_t)kv->head_dim;
+}
+
+static int ref_rope_kv_write(struct kn_backend *b, const struct kn_rope *rope, float *q, int n_heads,
+			     float *k, const float *v, const struct kn_kv *kv, int layer)
+{
+	const struct kn_step *s = b->step;
+	size_t hd = (size_t)kv->head_dim, kv_width = (size_t)kv->n_kv_heads * hd;
+	for (int r = 0; r < s->n_rows; r++) {
+		for (int h = 0; h < n_heads; h++)
+			rotate(rope, q + ((size_t)r * (size_t)n_heads + (size_t)h) * hd, s->row_pos[r]);
+		for (int h = 0; h < kv->n_kv_heads; h++)
+			rotate(rope, k + (size_t)r * kv_width + (size_t)h * hd, s->row_pos[r]);
+		size_t at = kv_offset(s, kv, layer, s->row_seq[r], s->row_pos[r]);
+		memcpy((float *)kv->k + at, k + (size_t)r * kv_width, kv_width * sizeof(float));
+		memcpy((float *)kv->v + at, v + (size_t)r * kv_width, kv_width * sizeof(float));
+	}
+	return 0;
+}
+
+static void attend(struct kn_backend *b, const float *q, const struct kn_kv *kv, int layer, int kv_head,
+		   int row, float scale, float *out)
+{
+	const struct kn_step *s = b->step;
+	int32_t n = s->row_pos[row] + 1, seq = s->row_seq[row];
+	size_t head_at = (size_t)kv_head * (size_t)kv->head_dim;
+	float max = -INFINITY;
+	for (int32_t p = 0; p < n; p++) {
+		const float *k = (float *)kv->k + kv_offset(s, kv, layer, seq, p) + head_at;
+		double dot = 0;
+		for (int d = 0; d < kv->head_dim; d++)
+			dot += (double)q[d] * (double)k[d];
+		b->scores[p] = (float)(dot * (double)scale);
+		max = b->scores[p] > max ? b->scores[p] : max;
+	}
+	double sum = 0;
+	for (int32_t p = 0; p < n; p++)
+		sum += exp((double)(b->scores[p] - max));
+	for (int d = 0; d < kv->head_dim; d++) {
+		double acc = 0;
+		for (int32_t p = 0; p < n; p++) {
+			const float *v = (float *)kv->v + kv_offset(s, kv, layer, seq, p) + head_at;
+			acc += exp((double)(b->scores[p] - max)) / sum * (double)v[d];
+		}
+		out[d] = (float)acc;
+	}
+}
+
+static int ref_attention(struct kn_backend *b, const float *q, int n_heads, const struct kn_kv *kv,
+			 int layer, float scale, float *out)
+{
+	const struct kn_step *s = b->step;
+	int group = n_heads / kv->n_kv_heads;
+	for (int r = 0; r < s->n_rows; r++) {
+		size_t n = (size_t)s->row_pos[r] + 1;
+		if (n > b->n_scores) {
+			float *grown = sl_realloc_n(b->scores, n * 2, sizeof *grown);
+			if (grown == NULL)
+				return SL_EIO;
+			b->scores = grown;
+			b->n_scores = n * 2;
+		}
+		for (int h = 0; h < n_heads; h++) {
+			size_t at = ((size_t)r * (size_t)n_heads + (size_t)h) * (size_t)kv->head_dim;
+			attend(b, q + at, kv, layer, h / group, r, scale, out + at);
+		}
+	}
+	return 0;
+}
+
+static int ref_silu_mul(struct kn_backend *b, float *gate, const float *up, int n_rows, int width)
+{
+	(void)b;
+	for (size_t i = 0; i < (size_t)n_rows * (size_t)width; i++) {
+		double g = (double)gate[i];
+		gate[i] = (float)(g / (1.0 + exp(-g)) * (double)up[i]);
+	}
+	return 0;
+}
+
+static int ref_add(struct kn_backend *b, float *x, const float *y, int n_rows, int width)
+{
+	(void)b;
+	for (size_t i = 0; i < (size_t)n_rows * (size_t)width; i++)
+		x[i] += y[i];
+	return 0;
+}
+
+static int ref_gather(struct kn_backend *b, const float *x, const int32_t *rows, int n, int width,
+		      float *y)
+{
+	(void)b;
+	for (int i = 0; i < n; i++)
+		memcpy(y + (size_t)i * (size_t)width, x + (size_t)rows[i] * (size_t)width,
+		       (size_t)width * sizeof *y);
+	return 0;
+}
+
+static int ref_read_back(struct kn_backend *b, const float *src, size_t n, float *host)
+{
+	(void)b;
+	memcpy(host, src, n * sizeof *host);
+	return 0;
+}
+
+static int ref_page_copy(struct kn_backend *b, const struct kn_kv *kv, int src, int dst)
+{
+	(void)b;
+	size_t page = (size_t)kv->n_layers * (size_t)kv->page_tokens * (size_t)kv->n_kv_heads *
+		      (size_t)kv->head_dim;
+	memcpy((float *)kv->k + (size_t)dst * page, (float *)kv->k + (size_t)src * page, page * sizeof(float));
+	memcpy((float *)kv->v + (size_t)dst * page, (float *)kv->v + (size_t)src * page, page * sizeof(float));
+	return 0;
+}
+
+const struct kn_ops kn_ref_ops = {
+    .name = "cpu-ref",
+    .open = ref_open,
+    .close = ref_close,
+    .describe = ref_describe,
+    .mem_alloc = ref_mem_alloc,
+    .mem_free = ref_mem_free,
+    .weight_load = ref_weight_load,
+    .weight_free = ref_weight_free,
+    .step_begin = ref_step_begin,
+    .step_end = ref_step_end,
+    .embed = ref_embed,
+    .rmsnorm = ref_rmsnorm,
+    .matmul = ref_matmul,
+    .rope_kv_write = ref_rope_kv_write,
+    .attention = ref_attention,
+    .silu_mul = ref_silu_mul,
+    .add = ref_add,
+    .gather = ref_gather,
+    .read_back = ref_read_back,
+    .page_copy = ref_page_copy,
+};
