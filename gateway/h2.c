@@ -24,6 +24,7 @@
 #include <nghttp2/nghttp2.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/alloc.h"
 #include "base/metrics.h"
@@ -37,7 +38,6 @@ enum {
 	PEER_RESETS_BURST = 100, PEER_RESETS_PER_S = 10,
 	MAX_CONTINUATIONS = 4,
 	MAX_SETTINGS = 16,
-	FIELDS_MAX = 32, /* of an answer */
 	STREAM_WINDOW = 65535,
 	FRAME_HEAD = 9,
 	FIRST_UNKNOWN_TYPE = 0x0a,
@@ -306,6 +306,21 @@ static void authority_from_host(struct http_stream *s)
 		s->req.authority = host;
 }
 
+static nghttp2_nv field(const char *name, const char *value)
+{
+	return (nghttp2_nv){(uint8_t *)(uintptr_t)name, (uint8_t *)(uintptr_t)value, strlen(name),
+			    strlen(value), NGHTTP2_NV_FLAG_NONE};
+}
+
+static void say_continue(struct h2 *h, struct http_stream *s)
+{
+	const char *expect = http_header(&s->req, "expect");
+	if (expect == NULL || strcasecmp(expect, "100-continue") != 0)
+		return;
+	const nghttp2_nv nv = field(":status", "100");
+	nghttp2_submit_headers(h->session, NGHTTP2_FLAG_NONE, s->id, NULL, &nv, 1, NULL);
+}
+
 static void request_complete(struct h2 *h, struct http_stream *s, bool end)
 {
 	s->head_done = true;
@@ -330,6 +345,8 @@ static void request_complete(struct h2 *h, struct http_stream *s, bool end)
 	stream_begin(s);
 	if (end)
 		stream_body_end(s);
+	else if (!s->answered)
+		say_continue(h, s);
 }
 
 static int on_frame_recv(nghttp2_session *session, const nghttp2_frame *frame, void *user)
@@ -541,19 +558,12 @@ static ssize_t read_source(nghttp2_session *session, int32_t id, uint8_t *buf, s
 	return n == 0 && !end ? NGHTTP2_ERR_DEFERRED : n;
 }
 
-static nghttp2_nv field(const char *name, const char *value)
-{
-	return (nghttp2_nv){(uint8_t *)(uintptr_t)name, (uint8_t *)(uintptr_t)value, strlen(name),
-			    strlen(value), NGHTTP2_NV_FLAG_NONE};
-}
-
 static int h2_respond(struct http_stream *s, int status, const struct http_field *fields, size_t n)
 {
 	struct h2 *h = s->conn->p;
-	nghttp2_nv nv[FIELDS_MAX + 3];
+	nghttp2_nv nv[HTTP_MAX_ANSWER_FIELDS + 3];
 	char code[8], length[24];
 	size_t m = 0;
-	BUG_IF(n > FIELDS_MAX, "an answer with %zu fields", n);
 	snprintf(code, sizeof code, "%d", status);
 	nv[m++] = field(":status", code);
 	nv[m++] = field("date", transport_date(s->conn->tr));
@@ -601,6 +611,9 @@ static int h2_fill(struct conn *c, struct sl_buf *out, size_t room, bool *more)
 	struct h2 *h = c->p;
 	while (out->len < room) {
 		const uint8_t *data;
+		/* Behind the last GOAWAY the library would go on with the open streams. */
+		if (h->ended && !nghttp2_session_want_write(h->session))
+			break;
 		ssize_t n = nghttp2_session_mem_send(h->session, &data);
 		if (n < 0)
 			return n == NGHTTP2_ERR_NOMEM ? SL_ENOMEM : SL_EPROTO;

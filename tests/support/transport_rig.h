@@ -11,6 +11,7 @@
  *   /wait           bytes that the test gives with rig_give
  *   /reset          http_reset in on_request
  *   /fail           a source that fails after one byte
+ *   /split          a field value that holds a line's end: refused, reset
  */
 #ifndef TESTS_SUPPORT_TRANSPORT_RIG_H
 #define TESTS_SUPPORT_TRANSPORT_RIG_H
@@ -113,7 +114,10 @@ static void rig_on_request(void *ctx, struct http_stream *s, const struct http_r
 		http_reply(s, 200, NULL, 0, "hello\n", 6);
 	else if (strcmp(r->path, "/empty") == 0)
 		http_reply(s, 204, NULL, 0, NULL, 0);
-	else if (strcmp(r->path, "/big") == 0)
+	else if (strcmp(r->path, "/split") == 0) {
+		struct http_field f = {"x-a", "b\r\nset-cookie: c"};
+		assert_int_equal(http_reply(s, 200, &f, 1, "x", 1), SL_EINVAL);
+	} else if (strcmp(r->path, "/big") == 0)
 		http_reply_stream(s, 200, NULL, 0, (struct http_source){rig_pull_big, x});
 	else if (strcmp(r->path, "/wait") == 0)
 		http_reply_stream(s, 200, NULL, 0, (struct http_source){rig_pull_given, x});

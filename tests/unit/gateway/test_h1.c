@@ -331,7 +331,10 @@ static void reset_and_failing_source_close(void **state)
 	static const char f[] = "GET /fail HTTP/1.1\r\n" HOST "\r\n";
 	ask(f, sizeof f - 1);
 	assert_int_equal(count("0\r\n\r\n"), 0); /* no proper end of the chunks */
-	assert_int_equal(rig.closed[HTTP_CLOSE_ERROR], 2);
+	static const char p[] = "GET /split HTTP/1.1\r\n" HOST "\r\n";
+	ask(p, sizeof p - 1);
+	assert_int_equal(in.len, 0);
+	assert_int_equal(rig.closed[HTTP_CLOSE_ERROR], 3);
 }
 
 static void a_slow_reader_is_not_buffered_for(void **state)

@@ -6,6 +6,7 @@
 #include "tests/support/transport_rig.h"
 
 #include "base/fault.h"
+#include "gateway/conn.h"
 
 enum { DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE,
        CONTINUATION };
@@ -257,6 +258,26 @@ static void bodies_and_trailers(void **state)
 	assert_int_equal(f.len, 5);
 	assert_memory_equal(f.payload, "abcde", 5);
 	assert_int_equal(rig.n_body_ends, 1);
+}
+
+static void expect_100_continue(void **state)
+{
+	(void)state;
+	struct frame f;
+	uint8_t block[512];
+	begin();
+	size_t m = hp_request(block, "POST", "/echo");
+	m += hp_field(block + m, "expect", "100-continue");
+	put_frame(HEADERS, END_HEADERS, 1, block, m);
+	flush();
+	assert_true(await(HEADERS, 1, &f));
+	assert_memory_equal(f.payload, "\x48\x82\x08\x01", 4); /* :status 100, Huffman-coded */
+	put_frame(DATA, END_STREAM, 1, "ok", 2);
+	flush();
+	assert_true(await(HEADERS, 1, &f));
+	assert_int_equal(f.payload[0], 0x88);
+	assert_true(await(DATA, 1, &f));
+	assert_int_equal(f.len, 2);
 }
 
 static void bytes_one_by_one(void **state)
@@ -618,7 +639,8 @@ static void streams_are_capped(void **state)
 	assert_int_equal(rig.n_requests, 5);
 }
 
-/* 64 MiB of PING from a client that never reads: the connection ends and nothing grows. */
+/* PINGs from a client that never reads. Its limits are set out of the way, so that only the bound on
+ * pending output is left: reading stops, or the library gives up; nothing grows. */
 static void unread_pings_do_not_grow(void **state)
 {
 	(void)state;
@@ -627,26 +649,28 @@ static void unread_pings_do_not_grow(void **state)
 	begin();
 	close(fd);
 	fd = rig_connect_to(&rig, false, 4096);
+	flush();
 	for (int i = 0; i < 4000; i++)
 		put_frame(PING, 0, 0, "12345678", 8);
-	bool open = true;
-	static uint8_t copy[4000 * 17 + 33];
-	size_t n = out.len;
-	assert_true(n <= sizeof copy);
-	memcpy(copy, buf_data(&out), n);
-	buf_clear(&out, SIZE_MAX);
-	size_t pings = 33;
-	for (int i = 0; i < 1000 && open; i++) {
-		ssize_t m = send(fd, copy + (i ? pings : 0), n - (i ? pings : 0),
-				 MSG_NOSIGNAL | MSG_DONTWAIT);
+	size_t at = 0, sent = 0;
+	for (int idle = 0; sent < 64u << 20 && idle < 5;) {
+		ssize_t m = send(fd, buf_data(&out) + at, out.len - at, MSG_NOSIGNAL | MSG_DONTWAIT);
 		if (m < 0 && errno != EAGAIN)
-			open = false;
-		else if (m < 0)
-			break; /* not read any more: as good */
+			break; /* ended */
+		idle = m < 0 ? idle + 1 : 0;
+		sent += m > 0 ? (size_t)m : 0;
+		at = m > 0 ? (at + (size_t)m) % out.len : at;
 		rig_turn(&rig);
+		if (transport_empty(rig.tr))
+			break;
+		struct conn *c = list_entry(rig.tr->conns.next, struct conn, node);
+		size_t queued = c->state == CONN_OPEN ? c->proto->queued(c) : 0;
+		/* One read more than the bound. */
+		assert_true(c->pending.len + queued <=
+			    rig.cfg.limits.output_bytes + 2 * TRANSPORT_READ_BYTES / 17 * 192);
 	}
-	RIG_UNTIL(&rig, true);
-	assert_true(rig.tr->n_conns <= 1);
+	buf_clear(&out, SIZE_MAX);
+	assert_true(sent < 64u << 20);
 }
 
 /* ---- flow control ---- */
@@ -727,8 +751,10 @@ static void reset_and_failing_source(void **state)
 	expect_reset("http_reset", 1, INTERNAL_ERROR);
 	put_request(3, "GET", "/fail", END_STREAM);
 	expect_reset("source", 3, INTERNAL_ERROR);
+	put_request(5, "GET", "/split", END_STREAM);
+	expect_reset("split", 5, INTERNAL_ERROR);
 	expect_alive("resets");
-	assert_int_equal(rig.closed[HTTP_CLOSE_ERROR], 2);
+	assert_int_equal(rig.closed[HTTP_CLOSE_ERROR], 3);
 }
 
 static void uploads_over_the_limit(void **state)
@@ -760,6 +786,23 @@ static void uploads_over_the_limit(void **state)
 	assert_int_equal(rig.closed[HTTP_CLOSE_ERROR], 1);
 	assert_int_equal(rig.n_body_ends, 0);
 	expect_alive("uploads");
+}
+
+/* After an error nothing but the GOAWAY goes out, however much the streams still have. */
+static void an_error_ends_running_streams_too(void **state)
+{
+	(void)state;
+	struct frame f;
+	begin();
+	put_setting(4, 0x7fffffff);
+	put_u32(WINDOW_UPDATE, 0, 0, 0x7fff0000 - 65535);
+	put_request(1, "GET", "/big?500000000", END_STREAM);
+	flush();
+	assert_true(await(DATA, 1, &f));
+	put_frame(PING, 0, 0, "short", 5);
+	expect_goaway("PING length", FRAME_SIZE_ERROR);
+	assert_true(rig.pulled < 100 << 20);
+	RIG_UNTIL(&rig, rig.closed[HTTP_CLOSE_ERROR] == 1);
 }
 
 /* ---- ends ---- */
@@ -905,6 +948,7 @@ int main(void)
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 		T(request_and_answer),
 		T(bodies_and_trailers),
+		T(expect_100_continue),
 		T(bytes_one_by_one),
 		T(a_long_upload_gets_its_window_back),
 		T(malformed_requests),
@@ -926,6 +970,7 @@ int main(void)
 		T(a_source_wakes_its_stream),
 		T(reset_and_failing_source),
 		T(uploads_over_the_limit),
+		T(an_error_ends_running_streams_too),
 		T(deadlines),
 		T(drain_in_two_steps),
 		T(every_stream_is_told_when_the_connection_goes),
