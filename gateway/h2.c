@@ -4,8 +4,8 @@
  *
  * The library does the framing, HPACK, flow control and the messaging checks of RFC 9113. What it
  * leaves open to abuse is bounded here:
- *   - resets that a peer sends: the library's rate limit; resets that a peer makes us send and frames
- *     that are invalid: a token bucket, past which the connection ends with ENHANCE_YOUR_CALM;
+ *   - resets that a peer sends, and resets that a peer makes us send together with invalid frames: a
+ *     token bucket each, past which the connection ends with ENHANCE_YOUR_CALM;
  *   - PING, SETTINGS, PRIORITY, empty DATA, unknown frames: another bucket;
  *   - heads: name + value + 32 and the number of fields are counted as they are decoded; a head over
  *     the limit is answered 431, one far over it ends the connection;
@@ -24,6 +24,7 @@
 #include <nghttp2/nghttp2.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/alloc.h"
 #include "base/metrics.h"
@@ -37,8 +38,9 @@ enum {
 	PEER_RESETS_BURST = 100, PEER_RESETS_PER_S = 10,
 	MAX_CONTINUATIONS = 4,
 	MAX_SETTINGS = 16,
-	FIELDS_MAX = 32, /* of an answer */
 	STREAM_WINDOW = 65535,
+	FRAME_HEAD = 9,
+	FIRST_UNKNOWN_TYPE = 0x0a,
 };
 static const uint8_t drain_ping[8] = "sl-drain";
 
@@ -50,7 +52,11 @@ struct bucket {
 struct h2 {
 	struct conn *c;
 	nghttp2_session *session;
-	struct bucket resets, control;
+	struct bucket resets, control; /* resets: made by us */
+	struct bucket peer_resets;
+	/* Where the input is in its frames, for what the library does not report. */
+	uint8_t frame_head[FRAME_HEAD];
+	size_t n_head, skip;
 	int32_t ring[RING];
 	unsigned ring_at;
 	int32_t newest;   /* highest id of a HEADERS frame */
@@ -186,6 +192,12 @@ static int on_begin_frame(nghttp2_session *session, const nghttp2_frame_hd *hd, 
 			charge_control(h);
 		break;
 	case NGHTTP2_RST_STREAM:
+		/* The library's limit acts only once its GOAWAY has been sent: a whole read of
+		 * requests and resets would still be processed. */
+		if (!bucket_take(&h->peer_resets, PEER_RESETS_PER_S, PEER_RESETS_BURST,
+				 clock_now_ns()))
+			end_with(h, NGHTTP2_ENHANCE_YOUR_CALM, END_RESETS);
+		break;
 	case NGHTTP2_WINDOW_UPDATE:
 	case NGHTTP2_CONTINUATION:
 	case NGHTTP2_GOAWAY:
@@ -195,7 +207,7 @@ static int on_begin_frame(nghttp2_session *session, const nghttp2_frame_hd *hd, 
 		if (!(hd->flags & NGHTTP2_FLAG_ACK))
 			charge_control(h);
 		break;
-	default: /* PRIORITY, PUSH_PROMISE, unknown */
+	default: /* PRIORITY, PUSH_PROMISE */
 		charge_control(h);
 		break;
 	}
@@ -263,12 +275,8 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
 	}
 	int rc = n_name > 0 && name[0] == ':' ? pseudo_field(s, name, n_name, value, n_value)
 					      : http_head_add(s, name, n_name, value, n_value);
-	if (rc == SL_ELIMIT || (rc == 0 && s->head_status != 0))
-		s->head_status = 431;
-	else if (rc == SL_EINVAL)
-		s->head_status = 400;
-	else if (rc != 0)
-		s->head_status = 503;
+	if (rc != 0 && s->head_status == 0)
+		s->head_status = rc == SL_ELIMIT ? 431 : rc == SL_EINVAL ? 400 : 503;
 	if (s->head.charged > HEAD_OVER_FACTOR * lim->header_bytes) {
 		end_with(h, NGHTTP2_ENHANCE_YOUR_CALM, END_HEAD);
 		return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
@@ -298,8 +306,24 @@ static void authority_from_host(struct http_stream *s)
 		s->req.authority = host;
 }
 
+static nghttp2_nv field(const char *name, const char *value)
+{
+	return (nghttp2_nv){(uint8_t *)(uintptr_t)name, (uint8_t *)(uintptr_t)value, strlen(name),
+			    strlen(value), NGHTTP2_NV_FLAG_NONE};
+}
+
+static void say_continue(struct h2 *h, struct http_stream *s)
+{
+	const char *expect = http_header(&s->req, "expect");
+	if (expect == NULL || strcasecmp(expect, "100-continue") != 0)
+		return;
+	const nghttp2_nv nv = field(":status", "100");
+	nghttp2_submit_headers(h->session, NGHTTP2_FLAG_NONE, s->id, NULL, &nv, 1, NULL);
+}
+
 static void request_complete(struct h2 *h, struct http_stream *s, bool end)
 {
+	s->head_done = true;
 	s->req.has_body = !end;
 	s->recv_done = end;
 	deadline_cancel(&s->recv);
@@ -321,6 +345,8 @@ static void request_complete(struct h2 *h, struct http_stream *s, bool end)
 	stream_begin(s);
 	if (end)
 		stream_body_end(s);
+	else if (!s->answered)
+		say_continue(h, s);
 }
 
 static int on_frame_recv(nghttp2_session *session, const nghttp2_frame *frame, void *user)
@@ -385,6 +411,28 @@ static int on_data_chunk(nghttp2_session *session, uint8_t flags, int32_t id, co
 	return 0;
 }
 
+/* The library drops frames of unknown types without a word; here they are charged. */
+static void charge_unknown(struct h2 *h, const uint8_t *data, size_t n)
+{
+	while (n > 0) {
+		size_t take = h->skip < n ? h->skip : n;
+		h->skip -= take;
+		data += take;
+		n -= take;
+		while (n > 0 && h->n_head < FRAME_HEAD) {
+			h->frame_head[h->n_head++] = *data++;
+			n--;
+		}
+		if (h->n_head < FRAME_HEAD)
+			return;
+		h->n_head = 0;
+		h->skip = (size_t)h->frame_head[0] << 16 | (size_t)h->frame_head[1] << 8 |
+			  h->frame_head[2];
+		if (h->frame_head[3] >= FIRST_UNKNOWN_TYPE)
+			charge_control(h);
+	}
+}
+
 /* ---- ends ---- */
 
 static int on_stream_close(nghttp2_session *session, int32_t id, uint32_t code, void *user)
@@ -414,6 +462,9 @@ static int on_frame_send(nghttp2_session *session, const nghttp2_frame *frame, v
 	    frame->rst_stream.error_code != NGHTTP2_NO_ERROR &&
 	    (s == NULL || !(s->reset_wanted || s->timed_out)))
 		charge_reset(h);
+	/* Only now: the library sends a PING before a GOAWAY that waits. */
+	if (frame->hd.type == NGHTTP2_GOAWAY && h->draining && !h->drain_seen)
+		nghttp2_submit_ping(session, NGHTTP2_FLAG_NONE, drain_ping);
 	if ((frame->hd.type == NGHTTP2_HEADERS || frame->hd.type == NGHTTP2_DATA) && s != NULL &&
 	    (frame->hd.flags & NGHTTP2_FLAG_END_STREAM)) {
 		s->sent_done = s->end_sent = true;
@@ -443,6 +494,11 @@ static void h2_stream_timeout(struct http_stream *s)
 		conn_schedule(s->conn);
 		return;
 	}
+	if (!s->head_done) {
+		/* In the middle of a head no other frame may come: the connection is of no use. */
+		conn_doom(s->conn, HTTP_CLOSE_TIMEOUT);
+		return;
+	}
 	s->timed_out = true;
 	stream_tell_close(s, HTTP_CLOSE_TIMEOUT);
 	nghttp2_submit_rst_stream(h->session, NGHTTP2_FLAG_NONE, s->id, NGHTTP2_CANCEL);
@@ -469,7 +525,6 @@ static void h2_drain(struct conn *c)
 		return;
 	h->draining = true;
 	nghttp2_submit_shutdown_notice(h->session);
-	nghttp2_submit_ping(h->session, NGHTTP2_FLAG_NONE, drain_ping);
 	arm_idle(h);
 	conn_schedule(c);
 }
@@ -503,19 +558,12 @@ static ssize_t read_source(nghttp2_session *session, int32_t id, uint8_t *buf, s
 	return n == 0 && !end ? NGHTTP2_ERR_DEFERRED : n;
 }
 
-static nghttp2_nv field(const char *name, const char *value)
-{
-	return (nghttp2_nv){(uint8_t *)(uintptr_t)name, (uint8_t *)(uintptr_t)value, strlen(name),
-			    strlen(value), NGHTTP2_NV_FLAG_NONE};
-}
-
 static int h2_respond(struct http_stream *s, int status, const struct http_field *fields, size_t n)
 {
 	struct h2 *h = s->conn->p;
-	nghttp2_nv nv[FIELDS_MAX + 3];
+	nghttp2_nv nv[HTTP_MAX_ANSWER_FIELDS + 3];
 	char code[8], length[24];
 	size_t m = 0;
-	BUG_IF(n > FIELDS_MAX, "an answer with %zu fields", n);
 	snprintf(code, sizeof code, "%d", status);
 	nv[m++] = field(":status", code);
 	nv[m++] = field("date", transport_date(s->conn->tr));
@@ -545,6 +593,7 @@ static int h2_on_input(struct conn *c, const uint8_t *data, size_t n)
 	struct h2 *h = c->p;
 	if (h->ended)
 		return 0;
+	charge_unknown(h, data, n);
 	ssize_t used = nghttp2_session_mem_recv(h->session, data, n);
 	if (used == NGHTTP2_ERR_NOMEM)
 		return SL_ENOMEM;
@@ -562,6 +611,9 @@ static int h2_fill(struct conn *c, struct sl_buf *out, size_t room, bool *more)
 	struct h2 *h = c->p;
 	while (out->len < room) {
 		const uint8_t *data;
+		/* Behind the last GOAWAY the library would go on with the open streams. */
+		if (h->ended && !nghttp2_session_want_write(h->session))
+			break;
 		ssize_t n = nghttp2_session_mem_send(h->session, &data);
 		if (n < 0)
 			return n == NGHTTP2_ERR_NOMEM ? SL_ENOMEM : SL_EPROTO;
@@ -631,7 +683,9 @@ int h2_attach(struct conn *c)
 	if (h == NULL)
 		return SL_ENOMEM;
 	h->c = c;
+	h->skip = CONN_PREFACE_BYTES;
 	h->resets = (struct bucket){(double)lim->resets_burst, clock_now_ns()};
+	h->peer_resets = (struct bucket){PEER_RESETS_BURST, clock_now_ns()};
 	h->control = (struct bucket){(double)lim->control_frames_burst, clock_now_ns()};
 	const nghttp2_settings_entry settings[] = {
 		{NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, (uint32_t)lim->streams_per_connection},

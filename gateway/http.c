@@ -284,14 +284,26 @@ ssize_t stream_pull(struct http_stream *s, uint8_t *dst, size_t room, bool *end)
 	return n;
 }
 
+/* Field values may come from requests: nothing of them may end a line. */
+static bool fields_are_clean(const struct http_field *fields, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		for (const char *v = fields[i].value; *v != '\0'; v++)
+			if (((unsigned char)*v < 0x20 && *v != '\t') || *v == 0x7f)
+				return false;
+	return true;
+}
+
 static int answer(struct http_stream *s, int status, const struct http_field *fields, size_t n)
 {
 	BUG_IF(s->answered, "a stream was answered twice");
 	BUG_IF(status < 200 || status > 599, "status %d", status);
+	BUG_IF(n > HTTP_MAX_ANSWER_FIELDS, "an answer with %zu fields", n);
 	s->answered = true;
 	if (status == 204 || status == 304)
 		s->no_body = true;
-	int rc = s->conn->proto->respond(s, status, fields, n);
+	int rc = fields_are_clean(fields, n) ? s->conn->proto->respond(s, status, fields, n)
+					     : SL_EINVAL;
 	if (rc != 0) {
 		http_reset(s);
 		return rc;
