@@ -3,10 +3,11 @@
 
 #include <string.h>
 
-const struct www_file *www_find(const char *name)
+const struct www_file *www_find(const char *path)
 {
-	for (const struct www_file *f = www_files; f->name != NULL; f++)
-		if (strcmp(f->name, name) == 0)
-			return f;
+	for (size_t i = 0; i < n_www_files; i++) {
+		if (strcmp(www_files[i].path, path) == 0)
+			return &www_files[i];
+	}
 	return NULL;
 }
