@@ -39,7 +39,7 @@ isa = $(if $(findstring _avx512,$(1)),$(ISA_avx512),$(if $(findstring _avx2,$(1)
 
 LIB_SRC := $(wildcard base/*.c kernels/*.c kernels/cpu/*.c engine/*.c cascade/*.c cache/*.c gateway/*.c)
 CMD_SRC := $(wildcard cmd/*.c)
-WWW_SRC := $(wildcard gateway/www/*)
+WWW_SRC := $(wildcard gateway/www/*) gateway/openapi.json
 LIB_OBJ := $(LIB_SRC:%.c=$(B)/%.o) $(B)/gateway/www_files.o
 CMD_OBJ := $(CMD_SRC:%.c=$(B)/%.o)
 TEST_SRC := $(wildcard tests/unit/*/test_*.c tests/kernels/test_*.c tests/sim/test_*.c tests/regress/test_*.c)
@@ -113,9 +113,10 @@ $(B)/%.o: %.c $(B)/flags
 
 $(B)/cmd/main.o: $(B)/version.h
 
-$(B)/gateway/www_files.c: gateway/embed.sh gateway/www $(WWW_SRC)
+# gateway/www itself: a file that was removed there.
+$(B)/gateway/www_files.c: etc/embed.sh gateway/www.h gateway/www $(WWW_SRC)
 	@mkdir -p $(@D)
-	$(Q)gateway/embed.sh gateway/www $@
+	$(Q)etc/embed.sh $@ $(WWW_SRC)
 
 $(B)/gateway/www_files.o: $(B)/gateway/www_files.c $(B)/flags
 	$(Q)$(CC) $(CFLAGS_ALL) -c -o $@ $<

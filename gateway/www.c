@@ -3,11 +3,10 @@
 
 #include <string.h>
 
-const struct www_file *www_find(const char *path)
+const struct www_file *www_find(const char *name)
 {
-	for (size_t i = 0; i < n_www_files; i++) {
-		if (strcmp(www_files[i].path, path) == 0)
-			return &www_files[i];
-	}
+	for (const struct www_file *f = www_files; f->name != NULL; f++)
+		if (strcmp(f->name, name) == 0)
+			return f;
 	return NULL;
 }
