@@ -32,5 +32,5 @@ one() {
 }
 export -f one
 
-ls base/*.c kernels/*.c kernels/cpu/*.c engine/*.c cache/*.c cascade/*.c gateway/*.c cmd/*.c 2>/dev/null |
+printf "%s\n" base/*.c kernels/*.c kernels/cpu/*.c engine/*.c cache/*.c cascade/*.c gateway/*.c cmd/*.c | grep -v "\*" |
 	xargs -P "$(nproc)" -I{} bash -c 'one "$@"' one {} "${flags[@]}"

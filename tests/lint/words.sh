@@ -21,7 +21,7 @@ if grep -nIE '<<<<<<< |>>>>>>> ' "${files[@]}"; then
 fi
 for f in "${files[@]}"; do
 	case $f in
-	*.c | *.h | *.sh | *.mjs | *.py | *.cu)
+	*.c | *.h | *.sh | *.cu)
 		head -n 3 "$f" | grep -q 'SPDX-License-Identifier: Apache-2.0' || {
 			echo "$f: no licence line at its top"
 			bad=1
