@@ -38,7 +38,7 @@ int buf_reserve(struct sl_buf *b, size_t n, uint8_t **out)
 		return SL_ELIMIT;
 	if (b->cap - b->off < need || b->mem == NULL) {
 		/* Reclaim what was consumed when that alone makes room and pays for the move. */
-		if (b->off > 0 && b->cap >= need && b->off >= b->len) {
+		if (b->mem != NULL && b->off > 0 && b->cap >= need && b->off >= b->len) {
 			memmove(b->mem, b->mem + b->off, b->len);
 		} else {
 			size_t cap = b->cap ? b->cap : BUF_FIRST;
@@ -47,7 +47,7 @@ int buf_reserve(struct sl_buf *b, size_t n, uint8_t **out)
 			uint8_t *mem = sl_alloc(cap);
 			if (mem == NULL)
 				return SL_ENOMEM;
-			if (b->len > 0)
+			if (b->mem != NULL)
 				memcpy(mem, b->mem + b->off, b->len);
 			sl_free(b->mem);
 			b->mem = mem;

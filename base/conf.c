@@ -543,7 +543,9 @@ static int check_list(const struct conf *c, const struct conf_row *r, const stru
 		if (rc != 0)
 			return rc;
 		for (size_t k = 0; k < i; k++) {
-			if (strcmp(name, item_name(r, &s->items[k])) != 0)
+			const char *other = item_name(r, &s->items[k]);
+			BUG_IF(name == NULL || other == NULL, "conf: an item without a name");
+			if (strcmp(name, other) != 0)
 				continue;
 			struct sl_err why;
 			sl_errf(&why, SL_EINVAL, "two items have the %s '%.80s'", r->item_name,

@@ -439,8 +439,12 @@ int proto_get_tokens(const uint8_t *p, size_t n, struct proto_tokens *out, struc
 	if (rc != 0)
 		return rc;
 	size_t sum = 0;
-	for (uint16_t i = 0; i < out->n; i++)
+	for (uint16_t i = 0; i < out->n; i++) {
+		const uint8_t *record = out->records + (size_t)i * 12;
+		if (record[10] != 0 || record[11] != 0)
+			return out_of_bounds(err, PROTO_TOKENS, "padding");
 		sum += proto_token_at(out, i).n_bytes;
+	}
 	return sum == out->text.n ? 0 : out_of_bounds(err, PROTO_TOKENS, "n_bytes");
 }
 

@@ -1,7 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# cppcheck over all sources; its own build folder keeps what has not changed.
+# cppcheck over all sources; its own build folder keeps what has not changed. Left out: NULL given to
+# a variadic function (it has a pointer's size here), and uninitialised structs given to a function
+# that fills them.
 set -u -o pipefail
 cd "$(dirname "$0")/../.." || exit 1
 mkdir -p build/lint/cppcheck
@@ -10,4 +12,5 @@ for d in base kernels engine cache cascade gateway cmd; do [ -d "$d" ] && folder
 cppcheck --quiet --std=c11 --language=c --enable=warning,portability --inline-suppr \
 	--error-exitcode=1 --cppcheck-build-dir=build/lint/cppcheck -j "$(nproc)" -I. \
 	--suppress=missingIncludeSystem --suppress=normalCheckLevelMaxBranches \
+	--suppress=varFuncNullUB --suppress=ctuuninitvar \
 	-D__GNUC__=12 -D_GNU_SOURCE "${folders[@]}"
