@@ -165,7 +165,7 @@ static int write_pair(const struct paths *p, X509 *cert, EVP_PKEY *key, struct s
 
 int gw_dev_cert_ensure(const char *state_dir, struct sl_err *err)
 {
-	struct paths p;
+	struct paths p = {0};
 	int rc = make_paths(state_dir, &p, err);
 	if (rc == 0)
 		rc = make_dir(state_dir, err);

@@ -3,7 +3,7 @@
  * HTTP/2 on a connection, by nghttp2; nobody else includes it.
  *
  * The library does the framing, HPACK, flow control and the messaging checks of RFC 9113. What it
- * leaves open to abuse is bounded here:
+ * leaves open to abuse is bounded here and in h2_guard.c:
  *   - resets that a peer sends, and resets that a peer makes us send together with invalid frames: a
  *     token bucket each, past which the connection ends with ENHANCE_YOUR_CALM;
  *   - PING, SETTINGS, PRIORITY, empty DATA, unknown frames: another bucket;
@@ -29,37 +29,24 @@
 #include "base/alloc.h"
 #include "base/metrics.h"
 #include "gateway/conn.h"
+#include "gateway/h2_guard.h"
 #include "gateway/http_stream.h"
 
 enum {
-	RING = 128,              /* recent stream ids; above any concurrency that makes sense */
 	HEAD_OVER_FACTOR = 4,    /* a head that many times over its limit ends the connection */
 	QUEUED_ITEM_BYTES = 192, /* what an unsent frame costs inside the library, about */
-	PEER_RESETS_BURST = 100, PEER_RESETS_PER_S = 10,
+	LIBRARY_RESETS_BURST = 100, /* behind h2_guard's, which acts at once */
+	LIBRARY_RESETS_PER_S = 10,
 	MAX_CONTINUATIONS = 4,
 	MAX_SETTINGS = 16,
 	STREAM_WINDOW = 65535,
-	FRAME_HEAD = 9,
-	FIRST_UNKNOWN_TYPE = 0x0a,
 };
 static const uint8_t drain_ping[8] = "sl-drain";
-
-struct bucket {
-	double level;
-	uint64_t at_ns;
-};
 
 struct h2 {
 	struct conn *c;
 	nghttp2_session *session;
-	struct bucket resets, control; /* resets: made by us */
-	struct bucket peer_resets;
-	/* Where the input is in its frames, for what the library does not report. */
-	uint8_t frame_head[FRAME_HEAD];
-	size_t n_head, skip;
-	int32_t ring[RING];
-	unsigned ring_at;
-	int32_t newest;   /* highest id of a HEADERS frame */
+	struct h2_guard guard;
 	bool ended;       /* GOAWAY with an error is queued: nothing more is read */
 	bool draining;
 	bool drain_seen;   /* the peer has seen the notice: the last GOAWAY is queued */
@@ -93,17 +80,6 @@ __attribute__((constructor)) static void register_metrics(void)
 	metric_register(&refused);
 }
 
-static bool bucket_take(struct bucket *b, int64_t per_s, int64_t burst, uint64_t now_ns)
-{
-	double gained = (double)(now_ns - b->at_ns) / (double)NS_PER_S * (double)per_s;
-	b->at_ns = now_ns;
-	b->level = b->level + gained > (double)burst ? (double)burst : b->level + gained;
-	if (b->level < 1)
-		return false;
-	b->level -= 1;
-	return true;
-}
-
 /* Ends the connection: GOAWAY goes out with the next fill, then conn_finish. */
 static void end_with(struct h2 *h, uint32_t code, int why)
 {
@@ -117,16 +93,13 @@ static void end_with(struct h2 *h, uint32_t code, int why)
 
 static void charge_reset(struct h2 *h)
 {
-	const struct gw_limits *lim = &h->c->tr->t->cfg->limits;
-	if (!bucket_take(&h->resets, lim->resets_per_s, lim->resets_burst, clock_now_ns()))
+	if (!h2_bucket_take(&h->guard.resets, clock_now_ns()))
 		end_with(h, NGHTTP2_ENHANCE_YOUR_CALM, END_RESETS);
 }
 
 static void charge_control(struct h2 *h)
 {
-	const struct gw_limits *lim = &h->c->tr->t->cfg->limits;
-	if (!bucket_take(&h->control, lim->control_frames_per_s, lim->control_frames_burst,
-			 clock_now_ns()))
+	if (!h2_bucket_take(&h->guard.control, clock_now_ns()))
 		end_with(h, NGHTTP2_ENHANCE_YOUR_CALM, END_CONTROL);
 }
 
@@ -158,24 +131,12 @@ static struct http_stream *stream_of(nghttp2_session *session, int32_t id)
 
 /* ---- frames in ---- */
 
-static bool seen_id(const struct h2 *h, int32_t id)
-{
-	for (int i = 0; i < RING; i++)
-		if (h->ring[i] == id)
-			return true;
-	return false;
-}
-
 /* RFC 9113 5.1.1: an id below the newest opens nothing. It is a trailer of a stream we know, or an
  * error. The library would ignore the frame. */
 static void check_stream_id(struct h2 *h, int32_t id)
 {
-	if (id > h->newest) {
-		h->newest = id;
-		h->ring[h->ring_at++ % RING] = id;
-	} else if (!seen_id(h, id) && stream_of(h->session, id) == NULL) {
+	if (!h2_guard_stream_id(&h->guard, id) && stream_of(h->session, id) == NULL)
 		end_with(h, NGHTTP2_PROTOCOL_ERROR, END_STREAM_ID);
-	}
 }
 
 static int on_begin_frame(nghttp2_session *session, const nghttp2_frame_hd *hd, void *user)
@@ -194,8 +155,7 @@ static int on_begin_frame(nghttp2_session *session, const nghttp2_frame_hd *hd, 
 	case NGHTTP2_RST_STREAM:
 		/* The library's limit acts only once its GOAWAY has been sent: a whole read of
 		 * requests and resets would still be processed. */
-		if (!bucket_take(&h->peer_resets, PEER_RESETS_PER_S, PEER_RESETS_BURST,
-				 clock_now_ns()))
+		if (!h2_bucket_take(&h->guard.peer_resets, clock_now_ns()))
 			end_with(h, NGHTTP2_ENHANCE_YOUR_CALM, END_RESETS);
 		break;
 	case NGHTTP2_WINDOW_UPDATE:
@@ -411,28 +371,6 @@ static int on_data_chunk(nghttp2_session *session, uint8_t flags, int32_t id, co
 	return 0;
 }
 
-/* The library drops frames of unknown types without a word; here they are charged. */
-static void charge_unknown(struct h2 *h, const uint8_t *data, size_t n)
-{
-	while (n > 0) {
-		size_t take = h->skip < n ? h->skip : n;
-		h->skip -= take;
-		data += take;
-		n -= take;
-		while (n > 0 && h->n_head < FRAME_HEAD) {
-			h->frame_head[h->n_head++] = *data++;
-			n--;
-		}
-		if (h->n_head < FRAME_HEAD)
-			return;
-		h->n_head = 0;
-		h->skip = (size_t)h->frame_head[0] << 16 | (size_t)h->frame_head[1] << 8 |
-			  h->frame_head[2];
-		if (h->frame_head[3] >= FIRST_UNKNOWN_TYPE)
-			charge_control(h);
-	}
-}
-
 /* ---- ends ---- */
 
 static int on_stream_close(nghttp2_session *session, int32_t id, uint32_t code, void *user)
@@ -593,7 +531,8 @@ static int h2_on_input(struct conn *c, const uint8_t *data, size_t n)
 	struct h2 *h = c->p;
 	if (h->ended)
 		return 0;
-	charge_unknown(h, data, n);
+	for (size_t k = h2_guard_unknown_frames(&h->guard, data, n); k > 0; k--)
+		charge_control(h);
 	ssize_t used = nghttp2_session_mem_recv(h->session, data, n);
 	if (used == NGHTTP2_ERR_NOMEM)
 		return SL_ENOMEM;
@@ -661,7 +600,8 @@ int h2_env_create(const struct gw_config *cfg, struct h2_env **out)
 		return SL_ENOMEM;
 	}
 	nghttp2_option_set_no_auto_window_update(e->option, 1);
-	nghttp2_option_set_stream_reset_rate_limit(e->option, PEER_RESETS_BURST, PEER_RESETS_PER_S);
+	nghttp2_option_set_stream_reset_rate_limit(e->option, LIBRARY_RESETS_BURST,
+						   LIBRARY_RESETS_PER_S);
 	nghttp2_option_set_max_continuations(e->option, MAX_CONTINUATIONS);
 	nghttp2_option_set_max_settings(e->option, MAX_SETTINGS);
 	nghttp2_session_callbacks_set_on_begin_frame_callback(e->callbacks, on_begin_frame);
@@ -683,10 +623,7 @@ int h2_attach(struct conn *c)
 	if (h == NULL)
 		return SL_ENOMEM;
 	h->c = c;
-	h->skip = CONN_PREFACE_BYTES;
-	h->resets = (struct bucket){(double)lim->resets_burst, clock_now_ns()};
-	h->peer_resets = (struct bucket){PEER_RESETS_BURST, clock_now_ns()};
-	h->control = (struct bucket){(double)lim->control_frames_burst, clock_now_ns()};
+	h2_guard_init(&h->guard, lim, CONN_PREFACE_BYTES, clock_now_ns());
 	const nghttp2_settings_entry settings[] = {
 		{NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, (uint32_t)lim->streams_per_connection},
 		{NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, STREAM_WINDOW},
