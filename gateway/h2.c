@@ -4,22 +4,22 @@
  *
  * The library does the framing, HPACK, flow control and the messaging checks of RFC 9113. What it
  * leaves open to abuse is bounded here and in h2_guard.c:
- *   - resets that a peer sends, and resets that a peer makes us send together with invalid frames: a
- *     token bucket each, past which the connection ends with ENHANCE_YOUR_CALM;
+ *   - resets that a peer sends, and resets that a peer makes us send together with invalid frames:
+ * a token bucket each, past which the connection ends with ENHANCE_YOUR_CALM;
  *   - PING, SETTINGS, PRIORITY, empty DATA, unknown frames: another bucket;
- *   - heads: name + value + 32 and the number of fields are counted as they are decoded; a head over
- *     the limit is answered 431, one far over it ends the connection;
+ *   - heads: name + value + 32 and the number of fields are counted as they are decoded; a head
+ * over the limit is answered 431, one far over it ends the connection;
  *   - a HEADERS frame with an id below the newest one, which the library ignores by design: a ring
  *     of recent ids tells a trailer from an illegal reopening;
  *   - output: nothing is drained from the library while the socket is blocked (conn.c), and reading
  *     stops then, so its own limits on unsent acknowledgements hold.
  *
- * Draining is in two steps: GOAWAY with the highest id as a notice, a PING, and when its answer shows
- * that the peer has seen the notice, GOAWAY with the last id really taken.
+ * Draining is in two steps: GOAWAY with the highest id as a notice, a PING, and when its answer
+ * shows that the peer has seen the notice, GOAWAY with the last id really taken.
  *
- * Invariants: nghttp2_session_mem_recv and mem_send are called from on_input and fill only; a stream
- * object lives from begin_headers to stream_close, which is where the application learns of its end.
- * Thread: the connection's.
+ * Invariants: nghttp2_session_mem_recv and mem_send are called from on_input and fill only; a
+ * stream object lives from begin_headers to stream_close, which is where the application learns of
+ * its end. Thread: the connection's.
  */
 #include <nghttp2/nghttp2.h>
 #include <stdio.h>
@@ -33,8 +33,8 @@
 #include "gateway/http_stream.h"
 
 enum {
-	HEAD_OVER_FACTOR = 4,    /* a head that many times over its limit ends the connection */
-	QUEUED_ITEM_BYTES = 192, /* what an unsent frame costs inside the library, about */
+	HEAD_OVER_FACTOR = 4,       /* a head that many times over its limit ends the connection */
+	QUEUED_ITEM_BYTES = 192,    /* what an unsent frame costs inside the library, about */
 	LIBRARY_RESETS_BURST = 100, /* behind h2_guard's, which acts at once */
 	LIBRARY_RESETS_PER_S = 10,
 	MAX_CONTINUATIONS = 4,
@@ -47,7 +47,7 @@ struct h2 {
 	struct conn *c;
 	nghttp2_session *session;
 	struct h2_guard guard;
-	bool ended;       /* GOAWAY with an error is queued: nothing more is read */
+	bool ended; /* GOAWAY with an error is queued: nothing more is read */
 	bool draining;
 	bool drain_seen;   /* the peer has seen the notice: the last GOAWAY is queued */
 	bool got_settings; /* the peer's first */
@@ -58,19 +58,19 @@ struct h2_env {
 	nghttp2_option *option;
 };
 
-#define ENDED(why)                                                      \
-	{                                                               \
-		.kind = METRIC_COUNTER, .name = "sluice_http2_goaway_total", \
-		.help = "HTTP/2 connections the transport ended with an error.", \
-		.labels = "reason=\"" why "\""                          \
+#define ENDED(why)                                                                                 \
+	{                                                                                          \
+		.kind = METRIC_COUNTER, .name = "sluice_http2_goaway_total",                       \
+		.help = "HTTP/2 connections the transport ended with an error.",                   \
+		.labels = "reason=\"" why "\""                                                     \
 	}
 enum { END_RESETS, END_CONTROL, END_HEAD, END_STREAM_ID, END_PROTOCOL, END_N };
 static struct metric ended[END_N] = {ENDED("resets"), ENDED("control_frames"), ENDED("head"),
 				     ENDED("stream_id"), ENDED("protocol")};
 static struct metric refused = {
-	.kind = METRIC_COUNTER,
-	.name = "sluice_http2_streams_refused_total",
-	.help = "HTTP/2 streams refused before they were processed.",
+    .kind = METRIC_COUNTER,
+    .name = "sluice_http2_streams_refused_total",
+    .help = "HTTP/2 streams refused before they were processed.",
 };
 
 __attribute__((constructor)) static void register_metrics(void)
@@ -103,7 +103,8 @@ static void charge_control(struct h2 *h)
 		end_with(h, NGHTTP2_ENHANCE_YOUR_CALM, END_CONTROL);
 }
 
-/* No stream is open: how long may that last? While a drain waits for the peer's answer, not long. */
+/* No stream is open: how long may that last? While a drain waits for the peer's answer, not long.
+ */
 static void arm_idle(struct h2 *h)
 {
 	struct gw_transport *tr = h->c->tr;
@@ -119,8 +120,8 @@ static void last_goaway(struct h2 *h)
 		return;
 	h->drain_seen = true;
 	nghttp2_submit_goaway(h->session, NGHTTP2_FLAG_NONE,
-			      nghttp2_session_get_last_proc_stream_id(h->session),
-			      NGHTTP2_NO_ERROR, NULL, 0);
+			      nghttp2_session_get_last_proc_stream_id(h->session), NGHTTP2_NO_ERROR,
+			      NULL, 0);
 	conn_schedule(h->c);
 }
 
@@ -160,16 +161,13 @@ static int on_begin_frame(nghttp2_session *session, const nghttp2_frame_hd *hd, 
 		break;
 	case NGHTTP2_WINDOW_UPDATE:
 	case NGHTTP2_CONTINUATION:
-	case NGHTTP2_GOAWAY:
-		break; /* limited by the library, or cheap and needed often */
+	case NGHTTP2_GOAWAY: break; /* limited by the library, or cheap and needed often */
 	case NGHTTP2_SETTINGS:
 	case NGHTTP2_PING:
 		if (!(hd->flags & NGHTTP2_FLAG_ACK))
 			charge_control(h);
 		break;
-	default: /* PRIORITY, PUSH_PROMISE */
-		charge_control(h);
-		break;
+	default: /* PRIORITY, PUSH_PROMISE */ charge_control(h); break;
 	}
 	/* Ends the reading; the GOAWAY is queued already. */
 	return h->ended ? NGHTTP2_ERR_CALLBACK_FAILURE : 0;
@@ -342,13 +340,13 @@ static int on_frame_recv(nghttp2_session *session, const nghttp2_frame *frame, v
 		    memcmp(frame->ping.opaque_data, drain_ping, sizeof drain_ping) == 0)
 			last_goaway(h);
 		break;
-	default:
-		break;
+	default: break;
 	}
 	return 0;
 }
 
-static int on_invalid_frame(nghttp2_session *session, const nghttp2_frame *frame, int code, void *user)
+static int on_invalid_frame(nghttp2_session *session, const nghttp2_frame *frame, int code,
+			    void *user)
 {
 	(void)session, (void)frame, (void)code;
 	charge_reset(user);
@@ -380,10 +378,10 @@ static int on_stream_close(nghttp2_session *session, int32_t id, uint32_t code, 
 	struct http_stream *s = stream_of(session, id);
 	if (s == NULL)
 		return 0;
-	enum http_close_reason why = s->timed_out	     ? HTTP_CLOSE_TIMEOUT
+	enum http_close_reason why = s->timed_out                  ? HTTP_CLOSE_TIMEOUT
 				     : s->sent_done && s->end_sent ? HTTP_CLOSE_DONE
-				     : s->peer_reset	     ? HTTP_CLOSE_PEER
-							     : HTTP_CLOSE_ERROR;
+				     : s->peer_reset               ? HTTP_CLOSE_PEER
+								   : HTTP_CLOSE_ERROR;
 	stream_close(s, why);
 	arm_idle(h);
 	return 0;
@@ -472,7 +470,7 @@ static void h2_destroy(struct conn *c, enum http_close_reason why)
 	struct h2 *h = c->p;
 	/* The session's own destruction makes no callbacks. */
 	list_each_safe(it, tmp, &c->streams)
-		stream_close(list_entry(it, struct http_stream, node), why);
+	    stream_close(list_entry(it, struct http_stream, node), why);
 	nghttp2_session_del(h->session);
 	sl_free(h);
 	c->p = NULL;
@@ -539,8 +537,8 @@ static int h2_on_input(struct conn *c, const uint8_t *data, size_t n)
 	if (used < 0 && !h->ended)
 		end_with(h,
 			 used == NGHTTP2_ERR_FLOODED || used == NGHTTP2_ERR_TOO_MANY_CONTINUATIONS
-				 ? NGHTTP2_ENHANCE_YOUR_CALM
-				 : NGHTTP2_PROTOCOL_ERROR,
+			     ? NGHTTP2_ENHANCE_YOUR_CALM
+			     : NGHTTP2_PROTOCOL_ERROR,
 			 END_PROTOCOL);
 	return 0;
 }
@@ -566,8 +564,8 @@ static int h2_fill(struct conn *c, struct sl_buf *out, size_t room, bool *more)
 	if (*more)
 		return 0;
 	bool drained = h->drain_seen && list_empty(&c->streams);
-	if (h->ended || drained || (!nghttp2_session_want_read(h->session) &&
-				    !nghttp2_session_want_write(h->session)))
+	if (h->ended || drained ||
+	    (!nghttp2_session_want_read(h->session) && !nghttp2_session_want_write(h->session)))
 		conn_finish(c);
 	return 0;
 }
@@ -595,7 +593,8 @@ int h2_env_create(const struct gw_config *cfg, struct h2_env **out)
 	struct h2_env *e = sl_zalloc(sizeof *e);
 	if (e == NULL)
 		return SL_ENOMEM;
-	if (nghttp2_session_callbacks_new(&e->callbacks) != 0 || nghttp2_option_new(&e->option) != 0) {
+	if (nghttp2_session_callbacks_new(&e->callbacks) != 0 ||
+	    nghttp2_option_new(&e->option) != 0) {
 		h2_env_destroy(e);
 		return SL_ENOMEM;
 	}
@@ -608,7 +607,8 @@ int h2_env_create(const struct gw_config *cfg, struct h2_env **out)
 	nghttp2_session_callbacks_set_on_begin_headers_callback(e->callbacks, on_begin_headers);
 	nghttp2_session_callbacks_set_on_header_callback(e->callbacks, on_header);
 	nghttp2_session_callbacks_set_on_frame_recv_callback(e->callbacks, on_frame_recv);
-	nghttp2_session_callbacks_set_on_invalid_frame_recv_callback(e->callbacks, on_invalid_frame);
+	nghttp2_session_callbacks_set_on_invalid_frame_recv_callback(e->callbacks,
+								     on_invalid_frame);
 	nghttp2_session_callbacks_set_on_data_chunk_recv_callback(e->callbacks, on_data_chunk);
 	nghttp2_session_callbacks_set_on_stream_close_callback(e->callbacks, on_stream_close);
 	nghttp2_session_callbacks_set_on_frame_send_callback(e->callbacks, on_frame_send);
@@ -625,11 +625,12 @@ int h2_attach(struct conn *c)
 	h->c = c;
 	h2_guard_init(&h->guard, lim, CONN_PREFACE_BYTES, clock_now_ns());
 	const nghttp2_settings_entry settings[] = {
-		{NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, (uint32_t)lim->streams_per_connection},
-		{NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, STREAM_WINDOW},
-		{NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, (uint32_t)lim->header_bytes},
+	    {NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, (uint32_t)lim->streams_per_connection},
+	    {NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, STREAM_WINDOW},
+	    {NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, (uint32_t)lim->header_bytes},
 	};
-	int rc = nghttp2_session_server_new2(&h->session, c->tr->h2->callbacks, h, c->tr->h2->option);
+	int rc =
+	    nghttp2_session_server_new2(&h->session, c->tr->h2->callbacks, h, c->tr->h2->option);
 	if (rc == 0)
 		rc = nghttp2_submit_settings(h->session, NGHTTP2_FLAG_NONE, settings,
 					     sizeof settings / sizeof *settings);
@@ -645,15 +646,15 @@ int h2_attach(struct conn *c)
 }
 
 const struct conn_proto h2_proto = {
-	.name = "h2",
-	.on_input = h2_on_input,
-	.fill = h2_fill,
-	.queued = h2_queued,
-	.drain = h2_drain,
-	.on_deadline = h2_on_deadline,
-	.destroy = h2_destroy,
-	.respond = h2_respond,
-	.body_ready = h2_body_ready,
-	.reset = h2_reset,
-	.stream_timeout = h2_stream_timeout,
+    .name = "h2",
+    .on_input = h2_on_input,
+    .fill = h2_fill,
+    .queued = h2_queued,
+    .drain = h2_drain,
+    .on_deadline = h2_on_deadline,
+    .destroy = h2_destroy,
+    .respond = h2_respond,
+    .body_ready = h2_body_ready,
+    .reset = h2_reset,
+    .stream_timeout = h2_stream_timeout,
 };

@@ -14,7 +14,7 @@
 #include "gateway/h2_guard.h"
 
 static const struct gw_limits limits = {
-	.resets_per_s = 2, .resets_burst = 3, .control_frames_per_s = 10, .control_frames_burst = 5};
+    .resets_per_s = 2, .resets_burst = 3, .control_frames_per_s = 10, .control_frames_burst = 5};
 
 static void buckets_refill_up_to_their_burst(void **state)
 {
@@ -72,10 +72,9 @@ static void unknown_frames_are_counted(void **state)
 		size_t found = 0;
 		h2_guard_init(&g, &limits, 7, 0);
 		for (size_t at = 0; at < sizeof input - 1; at += step)
-			found += h2_guard_unknown_frames(&g, input + at,
-							 sizeof input - 1 - at < step
-								 ? sizeof input - 1 - at
-								 : step);
+			found += h2_guard_unknown_frames(
+			    &g, input + at,
+			    sizeof input - 1 - at < step ? sizeof input - 1 - at : step);
 		assert_int_equal(found, 3);
 		assert_int_equal(g.skip, 0);
 		assert_int_equal(g.n_head, 0);
@@ -85,9 +84,9 @@ static void unknown_frames_are_counted(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(buckets_refill_up_to_their_burst),
-		cmocka_unit_test(ids_must_rise),
-		cmocka_unit_test(unknown_frames_are_counted),
+	    cmocka_unit_test(buckets_refill_up_to_their_burst),
+	    cmocka_unit_test(ids_must_rise),
+	    cmocka_unit_test(unknown_frames_are_counted),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
