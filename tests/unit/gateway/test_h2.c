@@ -770,6 +770,27 @@ static void a_source_wakes_its_stream(void **state)
 	RIG_UNTIL(&rig, rig.closed[HTTP_CLOSE_PEER] == 1);
 }
 
+/* Whatever became ready in one turn goes out in one send. */
+static void a_turn_is_one_send(void **state)
+{
+	(void)state;
+	struct frame f;
+	begin();
+	for (uint32_t i = 0; i < 20; i++)
+		put_request(2 * i + 1, "GET", "/wait", END_STREAM);
+	flush();
+	for (uint32_t i = 0; i < 20; i++)
+		assert_true(await(HEADERS, 2 * i + 1, &f));
+	expect_alive("before");
+	fault_arm(FAULT_WRITE, 1000000, 1); /* counts the sends */
+	long before = fault_passes(FAULT_WRITE);
+	for (int i = 0; i < 20; i++)
+		rig_give(rig.ex[i], "event", false);
+	for (uint32_t i = 0; i < 20; i++)
+		assert_true(await(DATA, 0, &f));
+	assert_int_equal(fault_passes(FAULT_WRITE) - before, 1);
+}
+
 static void reset_and_failing_source(void **state)
 {
 	(void)state;
@@ -998,6 +1019,7 @@ int main(void)
 	    T(a_closed_window_holds_the_body_back),
 	    T(a_stalled_stream_is_reset_and_others_live),
 	    T(a_source_wakes_its_stream),
+	    T(a_turn_is_one_send),
 	    T(reset_and_failing_source),
 	    T(uploads_over_the_limit),
 	    T(an_error_ends_running_streams_too),
