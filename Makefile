@@ -32,7 +32,8 @@ isa = $(if $(findstring _avx512,$(1)),$(ISA_avx512),$(if $(findstring _avx2,$(1)
 
 LIB_SRC := $(wildcard base/*.c kernels/*.c kernels/cpu/*.c engine/*.c cascade/*.c cache/*.c gateway/*.c)
 CMD_SRC := $(wildcard cmd/*.c)
-LIB_OBJ := $(LIB_SRC:%.c=$(B)/%.o)
+LIB_OBJ := $(LIB_SRC:%.c=$(B)/%.o) $(B)/www_files.o
+WWW := $(wildcard gateway/www/*) gateway/openapi.json
 CMD_OBJ := $(CMD_SRC:%.c=$(B)/%.o)
 TEST_SRC := $(wildcard tests/unit/*/test_*.c tests/kernels/test_*.c tests/sim/test_*.c tests/regress/test_*.c)
 TEST_BIN := $(TEST_SRC:%.c=$(B)/%)
@@ -47,6 +48,18 @@ $(B)/sluice: $(CMD_OBJ) $(B)/libsluice.a
 
 $(B)/libsluice.a: $(LIB_OBJ)
 	rm -f $@ && ar rcs $@ $^
+
+$(B)/www_files.c: etc/embed.sh $(WWW)
+	@mkdir -p $(@D)
+	etc/embed.sh $@ $(WWW)
+
+$(B)/www_files.o: $(B)/www_files.c
+	$(CC) $(CFLAGS_ALL) -c -o $@ $<
+
+$(B)/version.h: Makefile
+	@mkdir -p $(@D)
+	@echo '#define SLUICE_VERSION "0.1.0"' >$@
+$(B)/cmd/main.o: $(B)/version.h
 
 $(B)/%.o: %.c
 	@mkdir -p $(@D)

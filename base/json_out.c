@@ -39,17 +39,20 @@ char *json_escape(char *dst, const char *text, size_t n)
 
 int json_out_string(struct sl_buf *out, const char *text, size_t n)
 {
-	size_t most;
+	/* Counted first: reserving the worst case would refuse text that fits the bound. */
+	size_t exact = 2;
+	for (size_t i = 0; i < n; i++) {
+		char e = escapes[(uint8_t)text[i]];
+		exact += e == 0 ? 1 : e == 1 ? 6 : 2;
+	}
 	uint8_t *at;
-	if (__builtin_mul_overflow(n, 6, &most) || __builtin_add_overflow(most, 2, &most))
-		return SL_ELIMIT;
-	int rc = buf_reserve(out, most, &at);
+	int rc = buf_reserve(out, exact, &at);
 	if (rc != 0)
 		return rc;
 	char *p = (char *)at;
 	*p++ = '"';
 	p = json_escape(p, text, n);
-	*p++ = '"';
-	buf_commit(out, (size_t)(p - (char *)at));
+	*p = '"';
+	buf_commit(out, exact);
 	return 0;
 }

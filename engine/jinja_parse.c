@@ -553,7 +553,7 @@ static int take_comparison(struct parser *p)
 	} ops[] = {{"==", JO_EQ}, {"!=", JO_NE}, {"<", JO_LT}, {">", JO_GT}, {"<=", JO_LE}, {">=", JO_GE}};
 	for (size_t i = 0; i < sizeof(ops) / sizeof(ops[0]); i++)
 		if (take_op(p, ops[i].op))
-			return ops[i].jop;
+			return (int)ops[i].jop;
 	if (take_word(p, "in"))
 		return JO_IN;
 	if (is_word(p->t, "not") && is_word(p->t + 1, "in")) {
@@ -616,7 +616,7 @@ static int parse_expr(struct parser *p, struct jnode **out)
 	int rc = enter(p);
 	if (rc == 0)
 		rc = parse_logic(p, true, out);
-	if (rc == 0 && is_word(p->t, "if")) {
+	while (rc == 0 && is_word(p->t, "if")) {
 		struct jnode *n = NULL, *value = *out;
 		rc = new_node(p, JN_COND, p->t++->line, &n);
 		if (rc == 0) {

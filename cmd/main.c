@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+#include <string.h>
+
+#include "cmd/cmd.h"
+#include "version.h" /* made by the Makefile */
+
+struct command {
+	const char *name;
+	int (*run)(int argc, char **argv);
+	const char *what;
+};
+
+static const struct command commands[] = {
+    {"serve", cmd_serve, "start the engine and the gateway, and watch them"},
+    {"gateway", cmd_gateway, "the gateway alone"},
+    {"engine", cmd_engine, "the engine alone; --echo: without models, for tests"},
+    {"config", cmd_config, "check or show the configuration"},
+    {"model", cmd_model, "look into model files and run them here"},
+};
+
+static void print_usage(FILE *to)
+{
+	fprintf(to, "Sluice " SLUICE_VERSION ": a gateway for large language models and their "
+		    "engine\n\nusage: sluice COMMAND [options]\n\n");
+	for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+		fprintf(to, "  %-9s %s\n", commands[i].name, commands[i].what);
+	fprintf(to, "\n  sluice COMMAND --help says more; sluice --version\n");
+}
+
+int main(int argc, char **argv)
+{
+	if (argc < 2) {
+		print_usage(stderr);
+		return CMD_EXIT_USAGE;
+	}
+	if (strcmp(argv[1], "--version") == 0) {
+		puts("sluice " SLUICE_VERSION);
+		return 0;
+	}
+	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
+		print_usage(stdout);
+		return 0;
+	}
+	for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+		if (strcmp(commands[i].name, argv[1]) == 0)
+			return commands[i].run(argc - 1, argv + 1);
+	}
+	fprintf(stderr, "sluice: no command '%s'; try sluice --help\n", argv[1]);
+	return CMD_EXIT_USAGE;
+}

@@ -1,0 +1,444 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The table of all keys. etc/sluice.yaml shows every one of them with a comment; `sluice config
+ * show` prints them with their values and where each came from. Defaults are safe: loopback only,
+ * nobody has a key, every limit has a number.
+ */
+#include "cmd/schema.h"
+
+#include <ctype.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+
+#define ROOT(field) offsetof(struct sluice_config, field)
+#define MODEL(field) offsetof(struct model_settings, field)
+#define TIER(field) offsetof(struct gw_tier_config, field)
+#define KEY(field) offsetof(struct gw_key_config, field)
+
+/* One line a row: key, type, where, default, least, most, what it means. */
+#define ROW(k, t, o, d, lo, hi, h) \
+	{.key = k, .type = t, .offset = o, .fallback = d, .min = lo, .max = hi, .help = h}
+#define ROW_ENUM(k, o, d, c, h) \
+	{.key = k, .type = CONF_ENUM, .offset = o, .fallback = d, .choices = c, .help = h}
+#define ROW_LIST(k, o, rows, type_, lo, hi, h)                                                     \
+	{.key = k, .type = CONF_LIST, .offset = o, .item_rows = rows, .item_size = sizeof(type_),  \
+	 .item_name = "name", .min = lo, .max = hi, .help = h}
+#define ROW_END {.key = NULL}
+
+#define KIB 1024.0
+#define MIB (1024 * KIB)
+#define GIB (1024 * MIB)
+#define TIB (1024 * GIB)
+#define SECOND 1000.0
+#define MINUTE 60000.0
+#define HOUR 3600000.0
+
+static const char *const log_levels[] = {"debug", "info", "warn", "error", NULL};
+static const char *const backends[] = {"auto", "cpu-ref", "cpu-avx2", "cpu-avx512", NULL};
+static const char *const roles[] = {"none", "small", "large", NULL};
+
+static const struct conf_row model_rows[] = {
+    ROW("name", CONF_STRING, MODEL(name), NULL, 1, PROTO_MAX_NAME, "As clients ask for it."),
+    ROW("path", CONF_STRING, MODEL(path), NULL, 1, 4095,
+	"A GGUF file; relative paths start at the working directory."),
+    ROW_ENUM("role", MODEL(role), "none", roles,
+	     "small and large are the pair that tiers and the default choose from."),
+    ROW_END,
+};
+
+static const struct conf_row tier_rows[] = {
+    ROW("name", CONF_STRING, TIER(name), NULL, 1, 64, "As keys name it."),
+    ROW("priority", CONF_INT, TIER(priority), "1", 0, 9, "0 is served first."),
+    ROW("pace_tps", CONF_FLOAT, TIER(pace_tps), "0", 0, 100000,
+	"Tokens per second of one stream; 0: unpaced."),
+    ROW("burst", CONF_INT, TIER(pace_burst), "8", 1, 100000,
+	"Tokens that may come at once before the pace begins."),
+    ROW("max_output", CONF_INT, TIER(max_output), "1024", 1, 1000000,
+	"The most tokens of one answer."),
+    ROW("concurrency", CONF_INT, TIER(concurrency), "4", 1, 100000,
+	"Answers of one key at once; one more is refused with 429."),
+    ROW("deadline", CONF_DURATION, TIER(deadline_ms), "0", 0, 24 * HOUR,
+	"The longest time of one answer, from arrival; 0: none."),
+    ROW("models", CONF_STRINGS, TIER(models), "", 0, PROTO_MAX_MODELS,
+	"Model names this tier may ask for; empty: all."),
+    ROW_END,
+};
+
+static const struct conf_row key_rows[] = {
+    ROW("name", CONF_STRING, KEY(name), NULL, 1, 64, "For logs and metrics, never the key."),
+    ROW("sha256", CONF_STRING, KEY(sha256), NULL, 64, 64, "SHA-256 of the key, 64 hex digits."),
+    ROW("tier", CONF_STRING, KEY(tier), NULL, 1, 64,
+	"A tier's name, or admin: may only read /metrics."),
+    ROW_END,
+};
+
+static const struct conf_row all_rows[] = {
+    ROW("state", CONF_STRING, ROOT(state), "state", 1, 80,
+	"Folder for what Sluice keeps: sockets, development certificate and keys."),
+    ROW_ENUM("log.level", ROOT(log_level), "info", log_levels, "The least level that is logged."),
+
+    ROW("supervisor.heartbeat", CONF_DURATION, ROOT(supervisor.heartbeat_ms), "500ms", 10, MINUTE,
+	"The engine and the gateway send a sign of life that often."),
+    ROW("supervisor.hang", CONF_DURATION, ROOT(supervisor.hang_ms), "3s", 50, 10 * MINUTE,
+	"A process silent for that long is killed and started again."),
+    ROW("supervisor.backoff_min", CONF_DURATION, ROOT(supervisor.backoff_min_ms), "250ms", 1,
+	MINUTE, "The wait before the second restart in a row; it doubles from there."),
+    ROW("supervisor.backoff_max", CONF_DURATION, ROOT(supervisor.backoff_max_ms), "15s", 1, HOUR,
+	"The longest wait before a restart."),
+    ROW("supervisor.drain", CONF_DURATION, ROOT(supervisor.drain_ms), "15s", 10, HOUR,
+	"The longest wait for a process to end by itself."),
+
+    ROW("engine.socket", CONF_STRING, ROOT(engine.socket), "", 0, 107,
+	"The engine's unix socket; empty: STATE/run/engine.sock."),
+    ROW_ENUM("engine.backend", ROOT(engine.backend), "auto", backends,
+	     "Which kernels compute; auto takes the fastest this processor has."),
+    ROW("engine.threads", CONF_INT, ROOT(engine.threads), "0", 0, 1024,
+	"Threads that compute; 0: one for each core."),
+    ROW("engine.text_workers", CONF_INT, ROOT(engine.text_workers), "1", 1, 64,
+	"Threads for templates and tokenizers."),
+    ROW("engine.page_tokens", CONF_INT, ROOT(engine.page_tokens), "16", 1, 256,
+	"Tokens in one page of the KV cache."),
+    ROW("engine.kv_memory", CONF_BYTES, ROOT(engine.kv_memory), "256MiB", MIB, TIB,
+	"Memory for the KV cache of all models together."),
+    ROW("engine.max_model_memory", CONF_BYTES, ROOT(engine.max_model_memory), "0", 0, TIB,
+	"A larger model file is refused; 0: what memory allows."),
+    ROW("engine.max_sequences", CONF_INT, ROOT(engine.max_sequences), "32", 1, 4096,
+	"Answers in progress at once."),
+    ROW("engine.max_waiting", CONF_INT, ROOT(engine.max_waiting), "256", 1, 65536,
+	"Requests that may wait; one more is refused."),
+    ROW("engine.step_tokens", CONF_INT, ROOT(engine.step_tokens), "128", 1, 8192,
+	"Tokens computed in one step; long prompts are cut to it."),
+    ROW("engine.max_prompt", CONF_BYTES, ROOT(engine.max_prompt), "1MiB", 1, 3 * MIB,
+	"Bytes of one prompt before it is tokenized."),
+    ROW_LIST("engine.models", ROOT(engine.models), model_rows, struct model_settings, 0,
+	     PROTO_MAX_MODELS, "The models to serve."),
+
+    ROW("engine.echo.enabled", CONF_BOOL, ROOT(echo.enabled), "false", 0, 0,
+	"Serve no model but an echo with programmable behaviour, for tests."),
+    ROW("engine.echo.rate", CONF_FLOAT, ROOT(echo.rate), "50", 0, 10000000,
+	"Tokens per second of one answer; 0: as fast as the gateway takes them."),
+    ROW("engine.echo.burst", CONF_INT, ROOT(echo.burst), "1", 1, PROTO_MAX_TOKENS_PER_FRAME,
+	"Tokens sent together."),
+    ROW("engine.echo.ttft", CONF_DURATION, ROOT(echo.ttft_ms), "50ms", 0, HOUR,
+	"The wait before the first token."),
+    ROW("engine.echo.fail_after", CONF_INT, ROOT(echo.fail_after), "0", 0, INT_MAX,
+	"An answer fails after that many tokens; 0: never."),
+    ROW("engine.echo.hang_after", CONF_INT, ROOT(echo.hang_after), "0", 0, INT_MAX,
+	"An answer falls silent after that many tokens; 0: never."),
+    ROW("engine.echo.die_after", CONF_INT, ROOT(echo.die_after), "0", 0, INT_MAX,
+	"The engine exits after that many tokens in all; 0: never."),
+    ROW("engine.echo.context", CONF_INT, ROOT(echo.context), "4096", 16, 1 << 20,
+	"The context it claims, in tokens."),
+
+    ROW("gateway.https", CONF_ADDRESS, ROOT(gateway.https), "127.0.0.1:8443", 0, 0,
+	"Where TLS is served (HTTP/2 and HTTP/1.1); off: nowhere."),
+    ROW("gateway.http", CONF_ADDRESS, ROOT(gateway.http), "127.0.0.1:8080", 0, 0,
+	"Where cleartext is served (HTTP/1.1, HTTP/2 with prior knowledge); off: nowhere."),
+    ROW("gateway.threads", CONF_INT, ROOT(gateway.threads), "1", 0, 64,
+	"Event loops; 0: one for each core."),
+    ROW("gateway.cert", CONF_STRING, ROOT(gateway.cert_file), "", 0, 4095,
+	"PEM certificate chain; empty: a self-signed one in STATE/tls, for development."),
+    ROW("gateway.key", CONF_STRING, ROOT(gateway.key_file), "", 0, 4095,
+	"PEM private key of gateway.cert."),
+    ROW("gateway.engine_socket", CONF_STRING, ROOT(gateway.engine_socket), "", 0, 107,
+	"The engine to talk to; empty: engine.socket."),
+    ROW("gateway.dev_keys", CONF_BOOL, ROOT(gateway.dev_keys), "false", 0, 0,
+	"Accept the keys in STATE/dev-keys.yaml, made on first start."),
+    ROW("gateway.metrics_public", CONF_BOOL, ROOT(gateway.metrics_public), "false", 0, 0,
+	"Let anybody read /metrics; false: only admin keys."),
+    ROW("gateway.default_model", CONF_STRING, ROOT(gateway.default_model), "", 0, PROTO_MAX_NAME,
+	"What a request for the model named default gets; empty: the large one."),
+    ROW("gateway.heartbeat", CONF_DURATION, ROOT(gateway.heartbeat_ms), "10s", 10, HOUR,
+	"A stream silent for that long sends an SSE comment, so that proxies keep it open."),
+    ROW("gateway.drain", CONF_DURATION, ROOT(gateway.drain_ms), "10s", 0, HOUR,
+	"How long running answers may take to finish when the gateway ends."),
+    ROW("gateway.cors_origins", CONF_STRINGS, ROOT(gateway.cors_origins), "", 0, 64,
+	"Web origins that may call from a browser; http://localhost:* allows every port."),
+    ROW_LIST("gateway.tiers", ROOT(gateway.tiers), tier_rows, struct gw_tier_config, 0, 32,
+	     "What keys of a kind get."),
+    ROW_LIST("gateway.keys", ROOT(gateway.keys), key_rows, struct gw_key_config, 0, 1024,
+	     "Who may ask; only hashes of keys stand here."),
+
+    ROW("gateway.limits.connections", CONF_INT, ROOT(gateway.limits.connections), "4096", 1,
+	1000000, "Open connections of one thread."),
+    ROW("gateway.limits.streams_per_connection", CONF_INT,
+	ROOT(gateway.limits.streams_per_connection), "100", 1, 10000,
+	"Open HTTP/2 streams of one connection."),
+    ROW("gateway.limits.header_bytes", CONF_BYTES, ROOT(gateway.limits.header_bytes), "16KiB", 512,
+	MIB, "Header block: name, value and 32 for each field."),
+    ROW("gateway.limits.header_fields", CONF_INT, ROOT(gateway.limits.header_fields), "100", 8,
+	1000, "Header fields of one request."),
+    ROW("gateway.limits.body_bytes", CONF_BYTES, ROOT(gateway.limits.body_bytes), "1MiB", 16,
+	64 * MIB, "Body of one request."),
+    ROW("gateway.limits.handshake", CONF_DURATION, ROOT(gateway.limits.handshake_ms), "10s", 10,
+	HOUR, "From accept to the end of the TLS handshake."),
+    ROW("gateway.limits.header", CONF_DURATION, ROOT(gateway.limits.header_ms), "10s", 10, HOUR,
+	"From a request's first byte to the end of its headers."),
+    ROW("gateway.limits.body", CONF_DURATION, ROOT(gateway.limits.body_ms), "30s", 10, HOUR,
+	"From the headers to the end of the body."),
+    ROW("gateway.limits.idle", CONF_DURATION, ROOT(gateway.limits.idle_ms), "5m", 10, 24 * HOUR,
+	"A connection without streams is closed after that long."),
+    ROW("gateway.limits.stall", CONF_DURATION, ROOT(gateway.limits.stall_ms), "30s", 10, HOUR,
+	"A response whose reader takes nothing for that long is ended."),
+    ROW("gateway.limits.output_bytes", CONF_BYTES, ROOT(gateway.limits.output_bytes), "256KiB",
+	16 * KIB, 64 * MIB, "Unsent output of a connection above which nothing is read from it."),
+    ROW("gateway.limits.resets_per_s", CONF_INT, ROOT(gateway.limits.resets_per_s), "10", 1,
+	100000, "Streams a peer may reset per second (rapid reset)."),
+    ROW("gateway.limits.resets_burst", CONF_INT, ROOT(gateway.limits.resets_burst), "100", 1,
+	100000, "Resets that may come at once."),
+    ROW("gateway.limits.control_frames_per_s", CONF_INT,
+	ROOT(gateway.limits.control_frames_per_s), "50", 1, 100000,
+	"PING, SETTINGS, PRIORITY and empty frames per second."),
+    ROW("gateway.limits.control_frames_burst", CONF_INT,
+	ROOT(gateway.limits.control_frames_burst), "200", 1, 100000,
+	"Such frames that may come at once."),
+    ROW("gateway.limits.window_tokens", CONF_INT, ROOT(gateway.limits.window_tokens), "64", 1,
+	65536, "Tokens made but not yet taken by a slow reader."),
+    ROW("gateway.limits.messages", CONF_INT, ROOT(gateway.limits.messages), "512", 1, 100000,
+	"Messages of one chat request."),
+    ROW("gateway.limits.json_depth", CONF_INT, ROOT(gateway.limits.json_depth), "32", 4, 1000,
+	"Nesting of a request's JSON."),
+    ROW("gateway.limits.submit_wait", CONF_DURATION, ROOT(gateway.limits.submit_wait_ms), "5s", 10,
+	HOUR, "The longest wait for the engine to answer a request at all."),
+    ROW("gateway.limits.first_token", CONF_DURATION, ROOT(gateway.limits.first_token_ms), "60s",
+	10, HOUR, "The longest predicted or real wait for a first token."),
+    ROW_END,
+};
+
+/* ---- checks between keys ---- */
+
+#define LIST_AT(list, type, i) ((type *)(list).items + (i))
+
+static const struct model_settings *find_model(const struct sluice_config *cfg, const char *name)
+{
+	for (size_t i = 0; i < cfg->engine.models.n; i++) {
+		const struct model_settings *m =
+		    LIST_AT(cfg->engine.models, const struct model_settings, i);
+		if (strcmp(m->name, name) == 0)
+			return m;
+	}
+	return NULL;
+}
+
+static bool has_tier(const struct sluice_config *cfg, const char *name)
+{
+	for (size_t i = 0; i < cfg->gateway.tiers.n; i++) {
+		if (strcmp(LIST_AT(cfg->gateway.tiers, const struct gw_tier_config, i)->name,
+			   name) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* Does this configuration say which models there are? Not when the gateway talks to an engine
+ * started otherwise, or to the echo. */
+static bool knows_models(const struct sluice_config *cfg)
+{
+	return !cfg->echo.enabled && cfg->engine.models.n > 0 &&
+	       strcmp(cfg->gateway.engine_socket, cfg->engine.socket) == 0;
+}
+
+static int check_models(const struct sluice_config *cfg, struct sl_err *err)
+{
+	const char *with_role[3] = {NULL, NULL, NULL};
+	for (size_t i = 0; i < cfg->engine.models.n; i++) {
+		const struct model_settings *m =
+		    LIST_AT(cfg->engine.models, const struct model_settings, i);
+		char key[256];
+		snprintf(key, sizeof key, "engine.models.%s.role", m->name);
+		if (m->role != 0 && with_role[m->role] != NULL)
+			return conf_fail(cfg->conf, key, err, "'%.60s' is the %s model already",
+					 with_role[m->role], roles[m->role]);
+		with_role[m->role] = m->name;
+		snprintf(key, sizeof key, "engine.models.%s.name", m->name);
+		for (const char *p = m->name; *p != '\0'; p++) {
+			if (!isalnum((unsigned char)*p) && strchr("._:/-", *p) == NULL)
+				return conf_fail(cfg->conf, key, err,
+						 "a name is made of letters, digits and . _ : / -");
+		}
+		if (strcmp(m->name, "default") == 0)
+			return conf_fail(cfg->conf, key, err,
+					 "default stands for gateway.default_model");
+	}
+	return 0;
+}
+
+static int check_tiers(const struct sluice_config *cfg, struct sl_err *err)
+{
+	const struct gw_config *g = &cfg->gateway;
+	char key[256];
+	for (size_t i = 0; i < g->tiers.n; i++) {
+		const struct gw_tier_config *t = LIST_AT(g->tiers, const struct gw_tier_config, i);
+		snprintf(key, sizeof key, "gateway.tiers.%s.name", t->name);
+		if (strcmp(t->name, "admin") == 0)
+			return conf_fail(cfg->conf, key, err, "admin is not a tier's name");
+		snprintf(key, sizeof key, "gateway.tiers.%s.models", t->name);
+		for (size_t k = 0; knows_models(cfg) && k < t->models.n; k++) {
+			if (find_model(cfg, t->models.items[k]) == NULL)
+				return conf_fail(cfg->conf, key, err, "no model is named '%.60s'",
+						 t->models.items[k]);
+		}
+	}
+	for (size_t i = 0; i < g->keys.n; i++) {
+		const struct gw_key_config *k = LIST_AT(g->keys, const struct gw_key_config, i);
+		snprintf(key, sizeof key, "gateway.keys.%s.sha256", k->name);
+		if (strspn(k->sha256, "0123456789abcdefABCDEF") != 64)
+			return conf_fail(cfg->conf, key, err,
+					 "64 hex digits are wanted (printf %%s KEY | sha256sum)");
+		snprintf(key, sizeof key, "gateway.keys.%s.tier", k->name);
+		if (strcmp(k->tier, "admin") != 0 && !has_tier(cfg, k->tier))
+			return conf_fail(cfg->conf, key, err, "no tier is named '%.60s'", k->tier);
+	}
+	if (g->dev_keys && (!has_tier(cfg, "free") || !has_tier(cfg, "paid")))
+		return conf_fail(cfg->conf, "gateway.dev_keys", err,
+				 "needs the tiers free and paid in gateway.tiers");
+	return 0;
+}
+
+/* scheme://host or scheme://host:port, port may be a star. */
+static bool is_origin(const char *o)
+{
+	const char *host = strncmp(o, "http://", 7) == 0    ? o + 7
+			   : strncmp(o, "https://", 8) == 0 ? o + 8
+							    : NULL;
+	if (host == NULL || *host == '\0' || *host == ':' || strpbrk(host, "/?#@ ") != NULL)
+		return false;
+	const char *star = strchr(host, '*');
+	return star == NULL || (star[1] == '\0' && star > host && star[-1] == ':');
+}
+
+static int check_gateway(const struct sluice_config *cfg, struct sl_err *err)
+{
+	const struct gw_config *g = &cfg->gateway;
+	if (g->https.off && g->http.off)
+		return conf_fail(cfg->conf, "gateway.https", err,
+				 "off, and gateway.http is off too: nothing would be served");
+	if (!g->https.off && !g->http.off && g->https.port == g->http.port &&
+	    (strcmp(g->https.host, g->http.host) == 0 || g->https.host[0] == '\0' ||
+	     g->http.host[0] == '\0'))
+		return conf_fail(cfg->conf, "gateway.http", err,
+				 "port %u is gateway.https's already", (unsigned)g->http.port);
+	if ((g->cert_file[0] != '\0') != (g->key_file[0] != '\0'))
+		return conf_fail(cfg->conf, g->cert_file[0] ? "gateway.key" : "gateway.cert", err,
+				 "must be given together with gateway.%s",
+				 g->cert_file[0] ? "cert" : "key");
+	for (size_t i = 0; i < g->cors_origins.n; i++) {
+		if (!is_origin(g->cors_origins.items[i]))
+			return conf_fail(cfg->conf, "gateway.cors_origins", err,
+					 "'%.80s' is not an origin such as https://chat.example or "
+					 "http://localhost:*",
+					 g->cors_origins.items[i]);
+	}
+	if (g->default_model[0] != '\0' && knows_models(cfg) &&
+	    find_model(cfg, g->default_model) == NULL)
+		return conf_fail(cfg->conf, "gateway.default_model", err,
+				 "no model is named '%.60s'", g->default_model);
+	return 0;
+}
+
+static int check_supervisor(const struct sluice_config *cfg, struct sl_err *err)
+{
+	const struct supervisor_settings *s = &cfg->supervisor;
+	if (s->hang_ms < 2 * s->heartbeat_ms)
+		return conf_fail(cfg->conf, "supervisor.hang", err,
+				 "must be at least twice supervisor.heartbeat");
+	if (s->backoff_max_ms < s->backoff_min_ms)
+		return conf_fail(cfg->conf, "supervisor.backoff_max", err,
+				 "must be at least supervisor.backoff_min");
+	if (s->drain_ms < cfg->gateway.drain_ms)
+		return conf_fail(cfg->conf, "supervisor.drain", err,
+				 "must be at least gateway.drain");
+	return 0;
+}
+
+/* Fills in what the configuration leaves to the program. */
+static int derive(struct sluice_config *cfg, struct sl_err *err)
+{
+	int n = snprintf(cfg->default_socket, sizeof cfg->default_socket, "%s/run/engine.sock",
+			 cfg->state);
+	if (n < 0 || (size_t)n >= sizeof cfg->default_socket)
+		return conf_fail(cfg->conf, "state", err, "too long for a socket in it");
+	if (cfg->engine.socket[0] == '\0')
+		cfg->engine.socket = cfg->default_socket;
+	if (cfg->gateway.engine_socket[0] == '\0')
+		cfg->gateway.engine_socket = cfg->engine.socket;
+	cfg->gateway.state_dir = cfg->state;
+	if (cfg->gateway.threads == 0) {
+		long cores = sysconf(_SC_NPROCESSORS_ONLN);
+		cfg->gateway.threads = cores < 1 ? 1 : cores > 64 ? 64 : cores;
+	}
+	cfg->gateway.beat_fd = -1;
+	cfg->gateway.beat_ms = (unsigned)cfg->supervisor.heartbeat_ms;
+	cfg->gateway.stale_ms = (unsigned)cfg->supervisor.hang_ms;
+	return 0;
+}
+
+int sluice_config_load(struct sluice_config *cfg, const char *path, const char *const *sets,
+		       size_t n_sets, struct sl_err *err)
+{
+	memset(cfg, 0, sizeof *cfg);
+	int rc = conf_load(all_rows, path, sets, n_sets, cfg, &cfg->conf, err);
+	if (rc != 0)
+		return rc;
+	rc = derive(cfg, err);
+	if (rc == 0)
+		rc = check_supervisor(cfg, err);
+	if (rc == 0)
+		rc = check_models(cfg, err);
+	if (rc == 0)
+		rc = check_tiers(cfg, err);
+	if (rc == 0)
+		rc = check_gateway(cfg, err);
+	if (rc != 0)
+		sluice_config_free(cfg);
+	return rc;
+}
+
+void sluice_config_free(struct sluice_config *cfg)
+{
+	conf_free(cfg->conf);
+	cfg->conf = NULL;
+}
+
+void sluice_engine_config(const struct sluice_config *cfg, struct eng_model_config *models,
+			  struct eng_config *out)
+{
+	const struct engine_settings *e = &cfg->engine;
+	for (size_t i = 0; i < e->models.n; i++) {
+		const struct model_settings *m =
+		    LIST_AT(e->models, const struct model_settings, i);
+		models[i] = (struct eng_model_config){m->name, m->path, m->role};
+	}
+	*out = (struct eng_config){
+	    .models = models,
+	    .n_models = (int)e->models.n,
+	    .backend = backends[e->backend],
+	    .n_threads = (int)e->threads,
+	    .n_text_workers = (int)e->text_workers,
+	    .page_tokens = (int)e->page_tokens,
+	    .kv_bytes = e->kv_memory,
+	    .max_model_bytes = e->max_model_memory,
+	    .max_sequences = (int)e->max_sequences,
+	    .max_waiting = (int)e->max_waiting,
+	    .step_tokens = (int)e->step_tokens,
+	    .max_prompt_bytes = (uint32_t)e->max_prompt,
+	};
+}
+
+void sluice_echo_config(const struct sluice_config *cfg, struct eng_echo_config *out)
+{
+	const struct echo_settings *e = &cfg->echo;
+	*out = (struct eng_echo_config){
+	    .rate_tps = e->rate,
+	    .tokens_per_burst = (int)e->burst,
+	    .ttft_ms = (int)e->ttft_ms,
+	    .fail_after = (int)e->fail_after,
+	    .hang_after = (int)e->hang_after,
+	    .die_after = (int)e->die_after,
+	    .n_ctx = (int)e->context,
+	};
+}

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The configuration of all of Sluice: one struct, one table (schema.c) that says for every key its
+ * type, range, default and meaning, and the checks between keys.
+ */
+#ifndef CMD_SCHEMA_H
+#define CMD_SCHEMA_H
+
+#include "base/conf.h"
+#include "engine/engine.h"
+#include "gateway/gateway.h"
+
+struct supervisor_settings {
+	uint64_t heartbeat_ms; /* children send a sign of life that often */
+	uint64_t hang_ms;      /* silence after which a child is killed */
+	uint64_t backoff_min_ms, backoff_max_ms;
+	uint64_t drain_ms; /* of one child, before it is killed */
+};
+
+/* One entry of engine.models: as in struct eng_model_config, but owned by the conf. */
+struct model_settings {
+	char *name;
+	char *path;
+	int role;
+};
+
+struct engine_settings {
+	char *socket; /* never empty after loading */
+	int backend;
+	int64_t threads, text_workers, page_tokens;
+	uint64_t kv_memory, max_model_memory;
+	int64_t max_sequences, max_waiting, step_tokens;
+	uint64_t max_prompt;
+	struct conf_list models; /* struct model_settings */
+};
+
+struct echo_settings {
+	bool enabled;
+	double rate;
+	int64_t burst;
+	uint64_t ttft_ms;
+	int64_t fail_after, hang_after, die_after, context;
+};
+
+struct sluice_config {
+	char *state;
+	int log_level; /* enum log_level */
+	struct supervisor_settings supervisor;
+	struct engine_settings engine;
+	struct echo_settings echo;
+	struct gw_config gateway;
+	/* Derived: state/run/engine.sock, where the configuration names no socket. */
+	char default_socket[108];
+	struct conf *conf; /* owns everything above */
+};
+
+/* Reads path (NULL: defaults only) and the overrides, checks, derives. On failure *err is one line
+ * for a person. 0 or a code; after 0 the caller owes sluice_config_free. cfg must not move. */
+int sluice_config_load(struct sluice_config *cfg, const char *path, const char *const *sets,
+		       size_t n_sets, struct sl_err *err);
+void sluice_config_free(struct sluice_config *cfg);
+
+/* The engine's own view. models: room for cfg->engine.models.n; everything borrows from cfg. */
+void sluice_engine_config(const struct sluice_config *cfg, struct eng_model_config *models,
+			  struct eng_config *out);
+void sluice_echo_config(const struct sluice_config *cfg, struct eng_echo_config *out);
+
+#endif

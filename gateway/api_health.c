@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Health and metrics. /live: the process turns. /ready: a request could be served now. /health: both,
+ * in words, for a person; always 200, so that it can be read when something is wrong.
+ */
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/json_out.h"
+#include "base/metrics.h"
+#include "gateway/app.h"
+#include "gateway/app_state.h"
+#include "gateway/exchange.h"
+#include "gateway/handlers.h"
+
+enum { MAX_METRICS = 1 << 20, MAX_HEALTH = 64 << 10 };
+
+void api_live(struct exchange *x)
+{
+	static const char body[] = "{\"status\":\"live\"}";
+	exchange_reply(x, 200, "application/json", NULL, 0, body, sizeof body - 1);
+}
+
+void api_ready(struct exchange *x)
+{
+	static const char body[] = "{\"status\":\"ready\"}";
+	if (app_ready(x->app))
+		exchange_reply(x, 200, "application/json", NULL, 0, body, sizeof body - 1);
+	else
+		exchange_error(x, &(struct api_error){503, "server_error", "not_ready", NULL, 1},
+			       "No model is ready to serve.");
+}
+
+void api_health(struct exchange *x)
+{
+	static const char *const states[] = {"loading", "ready", "failed"};
+	const struct engine_link *link = x->app->link;
+	struct sl_buf body;
+	buf_init(&body, MAX_HEALTH);
+	int rc = buf_printf(&body, "{\"status\":\"%s\",\"engine\":\"%s\",\"models\":[",
+			    app_ready(x->app) ? "ok" : "degraded", engine_link_up(link) ? "up" : "down");
+	for (int i = 0; i < engine_link_n_models(link) && rc == 0; i++) {
+		const struct link_model *m = engine_link_model(link, i);
+		rc = buf_append_str(&body, i ? ",{\"id\":" : "{\"id\":");
+		if (rc == 0)
+			rc = json_out_string(&body, m->name, strlen(m->name));
+		if (rc == 0)
+			rc = buf_printf(&body, ",\"state\":\"%s\"}", states[m->state]);
+	}
+	if (rc == 0)
+		rc = buf_append_str(&body, "]}");
+	static const struct http_field no_store = {"cache-control", "no-store"};
+	exchange_reply(x, 200, "application/json", &no_store, 1, buf_data(&body), rc == 0 ? body.len : 0);
+	buf_dispose(&body);
+}
+
+void api_metrics(struct exchange *x)
+{
+	struct sl_buf body;
+	buf_init(&body, MAX_METRICS);
+	if (metrics_print(&body) == 0)
+		exchange_reply(x, 200, "text/plain; version=0.0.4; charset=utf-8", NULL, 0, buf_data(&body), body.len);
+	else
+		exchange_error(x, &(struct api_error){500, "server_error", NULL, NULL, 0},
+			       "The metrics did not fit into memory.");
+	buf_dispose(&body);
+}

@@ -1,0 +1,343 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The application of a thread: from a request's headers to its handler, and from its close to the
+ * access log.
+ *
+ * Order of checks: route (404, 405), preflight, key (401, 403), body (413, 415), then the handler once
+ * the body is whole. The keys are shared by all threads: made by the first app_create, freed by the
+ * last app_destroy, both under one lock.
+ */
+#include "gateway/app.h"
+
+#include <openssl/rand.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/metrics.h"
+#include "gateway/app_state.h"
+#include "gateway/chat_metrics.h"
+#include "gateway/cors.h"
+#include "gateway/exchange.h"
+#include "gateway/generation.h"
+#include "gateway/route.h"
+
+enum { GAUGE_TICK_MS = 50 };
+
+/* ---- what all threads share ---- */
+
+static pthread_mutex_t shared_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct auth *shared_auth;
+static int shared_users;
+
+static struct metric engine_up = {.kind = METRIC_GAUGE, .name = "sluice_engine_up",
+				  .help = "1 while the link to the engine is up"};
+static struct metric engine_running = {.kind = METRIC_GAUGE, .name = "sluice_engine_running",
+				       .help = "Sequences that run in the engine"};
+static struct metric engine_waiting = {.kind = METRIC_GAUGE, .name = "sluice_engine_waiting",
+				       .help = "Sequences that wait in the engine"};
+static struct metric engine_pages = {.kind = METRIC_GAUGE, .name = "sluice_engine_pages",
+				     .help = "KV pages of the engine"};
+static struct metric engine_pages_free = {.kind = METRIC_GAUGE, .name = "sluice_engine_pages_free",
+					  .help = "KV pages of the engine that are free"};
+static struct metric engine_steps = {.kind = METRIC_COUNTER, .name = "sluice_engine_steps_total",
+				     .help = "Steps of the engine"};
+static struct metric engine_prefill = {.kind = METRIC_COUNTER, .name = "sluice_engine_prefill_tokens_total",
+				       .help = "Prompt tokens computed"};
+static struct metric engine_decode = {.kind = METRIC_COUNTER, .name = "sluice_engine_decode_tokens_total",
+				      .help = "Tokens generated"};
+static struct metric answers[] = {
+    {.kind = METRIC_COUNTER, .name = "sluice_answers_total", .labels = "class=\"2xx\"", .help = "Answers by class of status"},
+    {.kind = METRIC_COUNTER, .name = "sluice_answers_total", .labels = "class=\"3xx\"", .help = "Answers by class of status"},
+    {.kind = METRIC_COUNTER, .name = "sluice_answers_total", .labels = "class=\"4xx\"", .help = "Answers by class of status"},
+    {.kind = METRIC_COUNTER, .name = "sluice_answers_total", .labels = "class=\"5xx\"", .help = "Answers by class of status"},
+    {.kind = METRIC_COUNTER, .name = "sluice_answers_total", .labels = "class=\"none\"", .help = "Answers by class of status"},
+};
+
+static void register_metrics(void)
+{
+	struct metric *const all[] = {&engine_up, &engine_running, &engine_waiting, &engine_pages,
+				      &engine_pages_free, &engine_steps, &engine_prefill, &engine_decode};
+	static bool done;
+	if (done)
+		return;
+	done = true;
+	for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+		metric_register(all[i]);
+	for (size_t i = 0; i < sizeof answers / sizeof answers[0]; i++)
+		metric_register(&answers[i]);
+	gen_metrics_register();
+	chat_metrics_register();
+}
+
+static int shared_acquire(const struct gw_config *cfg, struct auth **out, struct sl_err *err)
+{
+	int rc = 0;
+	pthread_mutex_lock(&shared_lock);
+	register_metrics();
+	if (shared_users == 0)
+		rc = auth_create(cfg, &shared_auth, err);
+	if (rc == 0) {
+		shared_users++;
+		*out = shared_auth;
+	}
+	pthread_mutex_unlock(&shared_lock);
+	return rc;
+}
+
+static void shared_release(void)
+{
+	pthread_mutex_lock(&shared_lock);
+	if (--shared_users == 0) {
+		auth_destroy(shared_auth);
+		shared_auth = NULL;
+	}
+	pthread_mutex_unlock(&shared_lock);
+}
+
+/* ---- exchanges ---- */
+
+static void count_answer(int status)
+{
+	metric_add(&answers[status < 200 ? 4 : status < 300 ? 0 : status < 400 ? 1 : status < 500 ? 2 : 3], 1);
+}
+
+static struct exchange *exchange_create(struct gw_app *app, struct http_stream *s)
+{
+	uint64_t random[2];
+	struct exchange *x = sl_zalloc(sizeof *x);
+	if (x == NULL || RAND_bytes((uint8_t *)random, sizeof random) != 1) {
+		sl_free(x);
+		return NULL;
+	}
+	x->app = app;
+	x->stream = s;
+	x->started_ns = clock_now_ns();
+	buf_init(&x->body, app->t->cfg->limits.body_bytes);
+	snprintf(x->id, sizeof x->id, "req_%016llx%016llx", (unsigned long long)random[0],
+		 (unsigned long long)random[1]);
+	app->n_exchanges++;
+	return x;
+}
+
+static const char *path_for_log(const struct exchange *x)
+{
+	return x->route ? x->route->path : "unknown path";
+}
+
+static void on_close(void *ctx, struct http_stream *s, enum http_close_reason why)
+{
+	static const char *const ends[] = {"", ", client left", ", timed out", ", shut down", ", broken off"};
+	struct gw_app *app = ctx;
+	struct exchange *x = http_user(s);
+	if (x == NULL)
+		return;
+	if (x->on_close != NULL)
+		x->on_close(x);
+	count_answer(x->status);
+	log_info("%s %s %d %.1f ms%s%s%s, %u in, %u out, %s", http_request(s)->method, path_for_log(x), x->status,
+		 (double)(clock_now_ns() - x->started_ns) / 1e6, ends[why], x->key ? ", key " : "",
+		 x->key ? x->key->name : "", x->n_prompt, x->n_completion, x->id);
+	buf_dispose(&x->body);
+	sl_free(x);
+	http_set_user(s, NULL);
+	app->n_exchanges--;
+}
+
+static void answer_preflight(struct exchange *x, const struct http_request *r, const char *methods)
+{
+	const struct gw_config *cfg = x->app->t->cfg;
+	struct http_field fields[CORS_PREFLIGHT_FIELDS];
+	char headers[CORS_HEADERS_BYTES];
+	size_t n = 0;
+	if (cors_allows(cfg, http_header(r, "origin")))
+		n = cors_preflight_fields(r, methods, headers, fields);
+	exchange_reply(x, 204, NULL, fields, n, NULL, 0);
+}
+
+/* False with the answer given. */
+static bool find_route(struct exchange *x, const struct http_request *r)
+{
+	const char *allow;
+	x->route = route_find(r->method, r->path, &allow);
+	if (x->route != NULL)
+		return true;
+	if (allow == NULL) {
+		exchange_error(x, &(struct api_error){404, "invalid_request_error", "unknown_url", NULL, 0},
+			       "Unknown request URL: %s %.200s.", r->method, r->path);
+		return false;
+	}
+	if (cors_is_preflight(r)) {
+		answer_preflight(x, r, allow);
+		return false;
+	}
+	const struct http_field field = {"allow", allow};
+	if (strcmp(r->method, "OPTIONS") == 0) {
+		exchange_reply(x, 204, NULL, &field, 1, NULL, 0);
+		return false;
+	}
+	struct sl_buf body;
+	buf_init(&body, 1024);
+	char message[128];
+	snprintf(message, sizeof message, "Method %.20s is not allowed here. Allowed: %s.", r->method, allow);
+	int rc = api_error_print(&body, &(struct api_error){405, "invalid_request_error", "method_not_allowed", NULL, 0},
+				 message);
+	exchange_reply(x, 405, "application/json", &field, 1, buf_data(&body), rc == 0 ? body.len : 0);
+	buf_dispose(&body);
+	return false;
+}
+
+static bool check_access(struct exchange *x, const struct http_request *r)
+{
+	const struct gw_config *cfg = x->app->t->cfg;
+	if (x->route->access == ACCESS_PUBLIC || (x->route->access == ACCESS_ADMIN && cfg->metrics_public))
+		return true;
+	bool given;
+	x->key = auth_check(x->app->auth, r, &given);
+	if (x->key == NULL) {
+		exchange_error(x, &(struct api_error){401, "invalid_request_error", "invalid_api_key", NULL, 0}, "%s",
+			       given ? "Incorrect API key provided."
+				     : "You didn't provide an API key. Send it in an Authorization header: 'Authorization: Bearer YOUR_KEY'.");
+		return false;
+	}
+	if ((x->route->access == ACCESS_ADMIN) == (x->key->tier == NULL))
+		return true;
+	exchange_error(x, &(struct api_error){403, "invalid_request_error", "insufficient_permissions", NULL, 0}, "%s",
+		       x->key->tier ? "This needs an administrator's key." : "An administrator's key can't be used here.");
+	return false;
+}
+
+static bool is_json(const char *type)
+{
+	size_t n = strcspn(type, "; \t");
+	return n == 16 && strncasecmp(type, "application/json", 16) == 0;
+}
+
+static bool check_body(struct exchange *x, const struct http_request *r)
+{
+	if (!x->route->takes_body)
+		return true;
+	const char *type = http_header(r, "content-type"), *coding = http_header(r, "content-encoding");
+	if ((type != NULL && !is_json(type)) || (coding != NULL && strcasecmp(coding, "identity") != 0)) {
+		exchange_error(x, &(struct api_error){415, "invalid_request_error", "unsupported_media_type", NULL, 0},
+			       "The body must be application/json without a content encoding.");
+		return false;
+	}
+	if (r->content_length > (int64_t)x->app->t->cfg->limits.body_bytes) {
+		exchange_error(x, &(struct api_error){413, "invalid_request_error", "request_too_large", NULL, 0},
+			       "The body has %lld bytes, the most is %llu.", (long long)r->content_length,
+			       (unsigned long long)x->app->t->cfg->limits.body_bytes);
+		return false;
+	}
+	return true;
+}
+
+static void on_request(void *ctx, struct http_stream *s, const struct http_request *r)
+{
+	struct exchange *x = exchange_create(ctx, s);
+	http_set_user(s, x);
+	if (x == NULL) {
+		http_reset(s);
+		return;
+	}
+	if (find_route(x, r) && check_access(x, r))
+		check_body(x, r);
+}
+
+static void on_body(void *ctx, struct http_stream *s, const uint8_t *data, size_t n)
+{
+	struct exchange *x = http_user(s);
+	(void)ctx;
+	if (x == NULL || http_answered(s) || !x->route->takes_body)
+		return;
+	int rc = buf_append(&x->body, data, n);
+	if (rc == SL_ELIMIT)
+		exchange_error(x, &(struct api_error){413, "invalid_request_error", "request_too_large", NULL, 0},
+			       "The body is larger than %llu bytes.",
+			       (unsigned long long)x->app->t->cfg->limits.body_bytes);
+	else if (rc != 0)
+		exchange_error(x, &(struct api_error){503, "server_error", "overloaded", NULL, 1},
+			       "The server is out of memory.");
+}
+
+static void on_body_end(void *ctx, struct http_stream *s)
+{
+	struct exchange *x = http_user(s);
+	(void)ctx;
+	if (x != NULL && !http_answered(s))
+		x->route->handle(x);
+}
+
+const struct http_app app_http = {on_request, on_body, on_body_end, on_close};
+
+/* ---- life ---- */
+
+static void on_tick(evutil_socket_t fd, short what, void *ctx)
+{
+	struct gw_app *app = ctx;
+	const struct proto_stats *st = engine_link_stats(app->link);
+	(void)fd;
+	(void)what;
+	metric_set(&engine_up, engine_link_up(app->link));
+	metric_set(&engine_running, st->running);
+	metric_set(&engine_waiting, st->waiting);
+	metric_set(&engine_pages, st->pages_total);
+	metric_set(&engine_pages_free, st->pages_free);
+	metric_set(&engine_steps, (int64_t)st->steps);
+	metric_set(&engine_prefill, (int64_t)st->prefill_tokens);
+	metric_set(&engine_decode, (int64_t)st->decode_tokens);
+}
+
+int app_create(struct gw_thread *t, struct gw_app **out, struct sl_err *err)
+{
+	struct gw_app *app = sl_zalloc(sizeof *app);
+	if (app == NULL)
+		return sl_errf(err, SL_ENOMEM, "no memory for the application");
+	app->t = t;
+	app->started_s = clock_unix_s();
+	int rc = shared_acquire(t->cfg, &app->auth, err);
+	if (rc == 0)
+		rc = engine_link_create(t, t->cfg->engine_socket, &app->link, err);
+	/* The engine's gauges are the same on every link; one thread prints them. */
+	if (rc == 0 && t->index == 0) {
+		struct timeval tv = {.tv_usec = GAUGE_TICK_MS * 1000};
+		app->tick = event_new(t->base, -1, EV_PERSIST, on_tick, app);
+		if (app->tick == NULL || event_add(app->tick, &tv) != 0)
+			rc = sl_errf(err, SL_ENOMEM, "no memory for the application");
+	}
+	if (rc != 0) {
+		app_destroy(app);
+		return rc;
+	}
+	t->link = app->link;
+	*out = app;
+	return 0;
+}
+
+void app_destroy(struct gw_app *app)
+{
+	if (app == NULL)
+		return;
+	BUG_IF(app->n_exchanges != 0, "the application is destroyed with %zu requests open", app->n_exchanges);
+	if (app->tick != NULL)
+		event_free(app->tick);
+	engine_link_destroy(app->link);
+	app->t->link = NULL;
+	if (app->auth != NULL)
+		shared_release();
+	sl_free(app);
+}
+
+bool app_ready(struct gw_app *app)
+{
+	if (!engine_link_up(app->link))
+		return false;
+	for (int i = 0; i < engine_link_n_models(app->link); i++)
+		if (engine_link_model(app->link, i)->state == PROTO_MODEL_READY)
+			return true;
+	return false;
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the application of one thread holds; for the application's own files.
+ */
+#ifndef GATEWAY_APP_STATE_H
+#define GATEWAY_APP_STATE_H
+
+#include <stdint.h>
+
+#include "gateway/auth.h"
+#include "gateway/engine_link.h"
+#include "gateway/thread.h"
+
+struct gw_app {
+	struct gw_thread *t;
+	struct auth *auth; /* shared by the threads; counted in app.c */
+	struct engine_link *link;
+	struct event *tick; /* thread 0: engine gauges */
+	int64_t started_s; /* seconds since 1970 */
+	size_t n_exchanges;
+};
+
+#endif

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One request as the application sees it: its route, its key, its body as it grows, and the ways to
+ * answer it. Every answer goes through here, so that all carry the request's id and the CORS fields,
+ * all errors have OpenAI's shape, and each request leaves one line in the access log.
+ */
+#ifndef GATEWAY_EXCHANGE_H
+#define GATEWAY_EXCHANGE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "gateway/auth.h"
+#include "gateway/http.h"
+
+struct gw_app;
+struct route;
+
+struct exchange {
+	struct gw_app *app;
+	struct http_stream *stream;
+	const struct route *route;
+	const struct auth_key *key; /* NULL on public routes */
+	struct sl_buf body;         /* of the request, bounded by limits.body_bytes */
+	char id[40];                /* "req_…" */
+	uint64_t started_ns;
+	int status;                 /* of the answer; 0: none yet */
+	uint32_t n_prompt, n_completion; /* for the access log */
+	/* The handler's own: closed by on_close before the exchange is freed. */
+	void *state;
+	void (*on_close)(struct exchange *x);
+};
+
+/* What an error says. retry_after_s 0: no such header. */
+struct api_error {
+	int status;
+	const char *type;  /* "invalid_request_error", … */
+	const char *code;  /* NULL: null */
+	const char *param; /* NULL or "": null */
+	unsigned retry_after_s;
+};
+
+/* Answers with JSON text, copied. fields: the handler's own, up to EXCHANGE_MAX_FIELDS. */
+enum { EXCHANGE_MAX_FIELDS = 8 };
+void exchange_reply(struct exchange *x, int status, const char *content_type, const struct http_field *fields,
+		    size_t n_fields, const void *body, size_t n);
+void exchange_reply_stream(struct exchange *x, const struct http_field *fields, size_t n_fields,
+			   struct http_source src);
+void exchange_error(struct exchange *x, const struct api_error *e, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* Appends {"error":{"message":…,"type":…,"param":…,"code":…}}. */
+int api_error_print(struct sl_buf *out, const struct api_error *e, const char *message);
+
+#endif

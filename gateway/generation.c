@@ -1,0 +1,330 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Generations. The log is a ring of token records and one buffer of text; both are dropped behind
+ * the slowest subscriber. Indexes are absolute (token 0 is the answer's first), so cursors never
+ * need adjusting.
+ *
+ * Credit: at admission the engine may make window_tokens; when the slowest subscriber has advanced
+ * by at least half a window, as many again. So the log never holds more than a window.
+ *
+ * A generation has no owner but its subscribers. When the last leaves it is destroyed at the end of
+ * the turn, so callbacks may leave freely.
+ */
+#include "gateway/generation.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/metrics.h"
+#include "gateway/engine_link.h"
+
+enum {
+	MAX_WINDOW = 1 << 16,
+	/* A window's text: a token rarely has more than a few bytes, and a stop string's held-back
+	 * beginning is released with one. Beyond it the generation fails rather than grow. */
+	MAX_TEXT = 4 << 20,
+};
+
+struct record {
+	uint32_t text_end; /* offset of the token's end in the text, from text_base */
+	float logprob;
+	uint32_t id;
+};
+
+struct generation {
+	struct gw_thread *t;
+	enum gen_state state;
+	uint64_t link_id; /* 0: the link has forgotten it */
+	struct list subscribers;
+	struct gw_deferred reap;
+	uint32_t window;
+	struct record *ring; /* [ring_size] */
+	uint32_t ring_size;
+	uint64_t first, end;  /* tokens in the ring */
+	struct sl_buf text;   /* of tokens first … end - 1 */
+	uint64_t text_base;   /* absolute offset of the text's first byte, modulo 2^32 in the records */
+	uint64_t credited;    /* tokens the engine may make in all */
+	bool admitted;
+	struct proto_queued queued;
+	struct proto_done done;
+	char message[PROTO_MAX_MESSAGE + 1]; /* done.message points here */
+};
+
+static struct metric state_gauges[] = {
+    [GEN_SUBMITTED] = {.kind = METRIC_GAUGE, .name = "sluice_generations", .labels = "state=\"submitted\"",
+		       .help = "Generations that exist, by state"},
+    [GEN_QUEUED] = {.kind = METRIC_GAUGE, .name = "sluice_generations", .labels = "state=\"queued\"",
+		    .help = "Generations that exist, by state"},
+    [GEN_RUNNING] = {.kind = METRIC_GAUGE, .name = "sluice_generations", .labels = "state=\"running\"",
+		     .help = "Generations that exist, by state"},
+};
+
+static struct metric end_counters[] = {
+    [GEN_FINISHED] = {.kind = METRIC_COUNTER, .name = "sluice_generations_ended_total", .labels = "how=\"finished\"",
+		      .help = "Generations that ended"},
+    [GEN_FAILED] = {.kind = METRIC_COUNTER, .name = "sluice_generations_ended_total", .labels = "how=\"failed\"",
+		    .help = "Generations that ended"},
+    [GEN_CANCELLED] = {.kind = METRIC_COUNTER, .name = "sluice_generations_ended_total", .labels = "how=\"cancelled\"",
+		       .help = "Generations that ended"},
+};
+
+void gen_metrics_register(void)
+{
+	for (int i = GEN_SUBMITTED; i <= GEN_RUNNING; i++)
+		metric_register(&state_gauges[i]);
+	for (int i = GEN_FINISHED; i <= GEN_CANCELLED; i++)
+		metric_register(&end_counters[i]);
+}
+
+/* The only place that moves a generation; states only grow, and the last three are final. */
+static void gen_set_state(struct generation *g, enum gen_state to)
+{
+	BUG_IF(g->state >= GEN_FINISHED || to <= g->state, "generation from state %d to %d", g->state, to);
+	metric_add(&state_gauges[g->state], -1);
+	g->state = to;
+	if (to >= GEN_FINISHED)
+		metric_add(&end_counters[to], 1);
+	else
+		metric_add(&state_gauges[to], 1);
+}
+
+static bool is_final(const struct generation *g)
+{
+	return g->state >= GEN_FINISHED;
+}
+
+/* A subscriber may leave in its own call, not make another leave. */
+static void tell_all(struct generation *g, bool queued)
+{
+	list_each_safe(it, next, &g->subscribers) {
+		struct subscriber *s = list_entry(it, struct subscriber, node);
+		if (queued)
+			s->on_queued(s);
+		else
+			s->on_progress(s);
+	}
+}
+
+/* ---- ends ---- */
+
+static void fail(struct generation *g, enum proto_error error, const char *message)
+{
+	size_t n = strlen(message);
+	memcpy(g->message, message, n + 1);
+	g->done = (struct proto_done){.finish = PROTO_FINISH_ERROR, .error = (uint8_t)error,
+				      .n_prompt = g->queued.n_prompt, .n_completion = (uint32_t)g->end,
+				      .message = {.at = g->message, .n = n}};
+	gen_set_state(g, GEN_FAILED);
+	tell_all(g, false);
+}
+
+static void forget(struct generation *g)
+{
+	if (g->link_id != 0)
+		engine_link_forget(g->t->link, g->link_id);
+	g->link_id = 0;
+}
+
+static void on_reap(struct gw_deferred *d)
+{
+	struct generation *g = list_entry(d, struct generation, reap);
+	if (!list_empty(&g->subscribers))
+		return;
+	BUG_IF(g->link_id != 0 || !is_final(g), "a generation in state %d is reaped", g->state);
+	buf_dispose(&g->text);
+	sl_free(g->ring);
+	sl_free(g);
+}
+
+/* ---- what the engine says ---- */
+
+static void on_queued(void *ctx, const struct proto_queued *m)
+{
+	struct generation *g = ctx;
+	if (g->state != GEN_SUBMITTED)
+		return;
+	g->queued = *m;
+	gen_set_state(g, GEN_QUEUED);
+	tell_all(g, true);
+}
+
+static void on_tokens(void *ctx, const struct proto_tokens *m)
+{
+	struct generation *g = ctx;
+	if (is_final(g))
+		return;
+	if (g->state != GEN_RUNNING || m->n > g->credited - g->end) {
+		forget(g);
+		fail(g, PROTO_ERR_INTERNAL, "The engine made tokens that nobody asked for.");
+		return;
+	}
+	if (buf_append(&g->text, m->text.at, m->text.n) != 0) {
+		forget(g);
+		fail(g, PROTO_ERR_INTERNAL, "The answer outgrew its buffer.");
+		return;
+	}
+	uint64_t at = g->text_base + g->text.len - m->text.n;
+	for (uint16_t i = 0; i < m->n; i++) {
+		struct proto_token t = proto_token_at(m, i);
+		at += t.n_bytes;
+		g->ring[g->end++ % g->ring_size] =
+		    (struct record){.text_end = (uint32_t)at, .logprob = t.logprob, .id = t.id};
+	}
+	tell_all(g, false);
+}
+
+static void on_done(void *ctx, const struct proto_done *m)
+{
+	struct generation *g = ctx;
+	g->link_id = 0;
+	if (is_final(g))
+		return;
+	g->done = *m;
+	memcpy(g->message, m->message.at, m->message.n);
+	g->message[m->message.n] = '\0';
+	g->done.message.at = g->message;
+	/* Nobody here cancelled it: an engine that stops cancels what it runs. */
+	if (m->finish == PROTO_FINISH_CANCELLED) {
+		fail(g, PROTO_ERR_INTERNAL, "The engine stopped.");
+		return;
+	}
+	gen_set_state(g, m->finish == PROTO_FINISH_ERROR ? GEN_FAILED : GEN_FINISHED);
+	tell_all(g, false);
+}
+
+static void on_lost(void *ctx)
+{
+	struct generation *g = ctx;
+	g->link_id = 0;
+	if (!is_final(g))
+		fail(g, PROTO_ERR_NOT_READY, "The engine stopped unexpectedly. It is being restarted.");
+}
+
+static const struct link_listener listener = {on_queued, on_tokens, on_done, on_lost};
+
+/* ---- subscribers ---- */
+
+int gen_start(struct gw_thread *t, const struct proto_submit *req, uint32_t window_tokens,
+	      struct subscriber *first, struct generation **out)
+{
+	BUG_IF(window_tokens == 0 || window_tokens > MAX_WINDOW, "a window of %u tokens", window_tokens);
+	struct generation *g = sl_zalloc(sizeof *g);
+	if (g == NULL)
+		return SL_ENOMEM;
+	g->t = t;
+	g->window = window_tokens;
+	g->ring_size = window_tokens;
+	g->ring = sl_zalloc_n(g->ring_size, sizeof *g->ring);
+	list_init(&g->subscribers);
+	gw_defer_init(&g->reap, on_reap);
+	buf_init(&g->text, MAX_TEXT);
+	int rc = g->ring == NULL ? SL_ENOMEM : engine_link_submit(t->link, req, &listener, g, &g->link_id);
+	if (rc != 0) {
+		sl_free(g->ring);
+		sl_free(g);
+		return rc;
+	}
+	metric_add(&state_gauges[GEN_SUBMITTED], 1);
+	gen_subscribe(g, first, 0);
+	*out = g;
+	return 0;
+}
+
+void gen_subscribe(struct generation *g, struct subscriber *s, uint64_t from_token)
+{
+	BUG_IF(s->gen != NULL, "a subscriber subscribes twice");
+	BUG_IF(from_token < g->first || from_token > g->end, "token %llu is not in the log",
+	       (unsigned long long)from_token);
+	s->gen = g;
+	s->next_token = from_token;
+	list_push_back(&g->subscribers, &s->node);
+}
+
+void gen_unsubscribe(struct subscriber *s)
+{
+	struct generation *g = s->gen;
+	if (g == NULL)
+		return;
+	s->gen = NULL;
+	list_remove(&s->node);
+	if (!list_empty(&g->subscribers))
+		return;
+	if (!is_final(g)) {
+		forget(g);
+		gen_set_state(g, GEN_CANCELLED);
+	}
+	gw_defer(g->t, &g->reap);
+}
+
+static void give_credit(struct generation *g, uint32_t n)
+{
+	g->credited += n;
+	if (g->link_id != 0)
+		engine_link_credit(g->t->link, g->link_id, n);
+}
+
+void gen_admit(struct generation *g)
+{
+	if (g->admitted || g->state != GEN_QUEUED)
+		return;
+	g->admitted = true;
+	gen_set_state(g, GEN_RUNNING);
+	give_credit(g, g->window);
+}
+
+bool gen_peek(const struct generation *g, const struct subscriber *s, size_t max_bytes,
+	      struct gen_chunk *out)
+{
+	if (s->next_token >= g->end)
+		return false;
+	uint32_t base = (uint32_t)g->text_base;
+	uint32_t from = s->next_token == g->first
+			    ? 0
+			    : g->ring[(s->next_token - 1) % g->ring_size].text_end - base;
+	uint32_t n = 0, bytes = 0;
+	while (s->next_token + n < g->end) {
+		uint32_t end = g->ring[(s->next_token + n) % g->ring_size].text_end - base - from;
+		if (n > 0 && end > max_bytes)
+			break;
+		bytes = end;
+		n++;
+	}
+	*out = (struct gen_chunk){.first_token = s->next_token, .n_tokens = n, .n_bytes = bytes,
+				  .text = g->text.len > 0 ? (const char *)buf_data(&g->text) + from : ""};
+	return true;
+}
+
+void gen_advance(struct subscriber *s, uint32_t n_tokens)
+{
+	struct generation *g = s->gen;
+	BUG_IF(n_tokens > g->end - s->next_token, "advance by %u of %llu tokens", n_tokens,
+	       (unsigned long long)(g->end - s->next_token));
+	s->next_token += n_tokens;
+
+	uint64_t slowest = s->next_token;
+	list_each(it, &g->subscribers) {
+		uint64_t at = list_entry(it, struct subscriber, node)->next_token;
+		slowest = at < slowest ? at : slowest;
+	}
+	if (slowest > g->first) {
+		uint32_t end = g->ring[(slowest - 1) % g->ring_size].text_end;
+		uint32_t drop = end - (uint32_t)g->text_base;
+		buf_consume(&g->text, drop);
+		g->text_base += drop;
+		g->first = slowest;
+	}
+	/* What the engine may still make, seen from the slowest cursor. */
+	uint64_t ahead = g->credited - g->first;
+	if (g->admitted && !is_final(g) && ahead <= g->window / 2)
+		give_credit(g, (uint32_t)(g->window - ahead));
+}
+
+enum gen_state gen_state(const struct generation *g) { return g->state; }
+const struct proto_queued *gen_queued(const struct generation *g) { return &g->queued; }
+uint64_t gen_n_tokens(const struct generation *g) { return g->end; }
+
+const struct proto_done *gen_done(const struct generation *g)
+{
+	BUG_IF(g->state != GEN_FINISHED && g->state != GEN_FAILED, "gen_done in state %d", g->state);
+	return &g->done;
+}

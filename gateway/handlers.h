@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The handlers of the route table. Each answers its exchange now or later, exactly once, or resets it.
+ */
+#ifndef GATEWAY_HANDLERS_H
+#define GATEWAY_HANDLERS_H
+
+struct exchange;
+
+void api_chat(struct exchange *x);    /* api_chat.c */
+void api_models(struct exchange *x);  /* api_models.c */
+void api_model(struct exchange *x);
+void api_unbuilt(struct exchange *x); /* api_health.c and on: what this version does not do */
+void api_live(struct exchange *x);
+void api_ready(struct exchange *x);
+void api_health(struct exchange *x);
+void api_metrics(struct exchange *x);
+void api_openapi(struct exchange *x); /* api_openapi.c */
+void page_serve(struct exchange *x);  /* page.c */
+
+#endif

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The one table of what is served. What is not in it is 404; a path is matched exactly as it was
+ * sent (nothing decoded, nothing normalised), so no writing of it can go around its row's access.
+ */
+#ifndef GATEWAY_ROUTE_H
+#define GATEWAY_ROUTE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct exchange;
+
+enum access {
+	ACCESS_PUBLIC,
+	ACCESS_KEY,   /* a key with a tier */
+	ACCESS_ADMIN, /* an administrator's key, or public where the configuration says so */
+};
+
+struct route {
+	const char *method; /* "GET" (answers HEAD too) or "POST" */
+	const char *path;   /* exact; one that ends in "/" matches what begins with it and has one more part */
+	enum access access;
+	bool takes_body;    /* JSON */
+	void (*handle)(struct exchange *x); /* the body is complete */
+	const char *name;   /* for metrics and the access log */
+};
+
+extern const struct route routes[];
+extern const size_t n_routes;
+
+/* The row for method and path; NULL with *allow set to the path's methods when only the method is
+ * wrong, or NULL when the path is unknown. */
+const struct route *route_find(const char *method, const char *path, const char **allow);
+/* The methods of a path ("GET, HEAD, OPTIONS"), or NULL. */
+const char *route_methods(const char *path);
+
+#endif
