@@ -4,8 +4,8 @@
  *
  * The library does the framing, HPACK, flow control and the messaging checks of RFC 9113. What it
  * leaves open to abuse is bounded here:
- *   - resets that a peer sends: the library's rate limit; resets that a peer makes us send and frames
- *     that are invalid: a token bucket, past which the connection ends with ENHANCE_YOUR_CALM;
+ *   - resets that a peer sends, and resets that a peer makes us send together with invalid frames: a
+ *     token bucket each, past which the connection ends with ENHANCE_YOUR_CALM;
  *   - PING, SETTINGS, PRIORITY, empty DATA, unknown frames: another bucket;
  *   - heads: name + value + 32 and the number of fields are counted as they are decoded; a head over
  *     the limit is answered 431, one far over it ends the connection;
@@ -39,6 +39,8 @@ enum {
 	MAX_SETTINGS = 16,
 	FIELDS_MAX = 32, /* of an answer */
 	STREAM_WINDOW = 65535,
+	FRAME_HEAD = 9,
+	FIRST_UNKNOWN_TYPE = 0x0a,
 };
 static const uint8_t drain_ping[8] = "sl-drain";
 
@@ -50,7 +52,11 @@ struct bucket {
 struct h2 {
 	struct conn *c;
 	nghttp2_session *session;
-	struct bucket resets, control;
+	struct bucket resets, control; /* resets: made by us */
+	struct bucket peer_resets;
+	/* Where the input is in its frames, for what the library does not report. */
+	uint8_t frame_head[FRAME_HEAD];
+	size_t n_head, skip;
 	int32_t ring[RING];
 	unsigned ring_at;
 	int32_t newest;   /* highest id of a HEADERS frame */
@@ -186,6 +192,12 @@ static int on_begin_frame(nghttp2_session *session, const nghttp2_frame_hd *hd, 
 			charge_control(h);
 		break;
 	case NGHTTP2_RST_STREAM:
+		/* The library's limit acts only once its GOAWAY has been sent: a whole read of
+		 * requests and resets would still be processed. */
+		if (!bucket_take(&h->peer_resets, PEER_RESETS_PER_S, PEER_RESETS_BURST,
+				 clock_now_ns()))
+			end_with(h, NGHTTP2_ENHANCE_YOUR_CALM, END_RESETS);
+		break;
 	case NGHTTP2_WINDOW_UPDATE:
 	case NGHTTP2_CONTINUATION:
 	case NGHTTP2_GOAWAY:
@@ -195,7 +207,7 @@ static int on_begin_frame(nghttp2_session *session, const nghttp2_frame_hd *hd, 
 		if (!(hd->flags & NGHTTP2_FLAG_ACK))
 			charge_control(h);
 		break;
-	default: /* PRIORITY, PUSH_PROMISE, unknown */
+	default: /* PRIORITY, PUSH_PROMISE */
 		charge_control(h);
 		break;
 	}
@@ -263,12 +275,8 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
 	}
 	int rc = n_name > 0 && name[0] == ':' ? pseudo_field(s, name, n_name, value, n_value)
 					      : http_head_add(s, name, n_name, value, n_value);
-	if (rc == SL_ELIMIT || (rc == 0 && s->head_status != 0))
-		s->head_status = 431;
-	else if (rc == SL_EINVAL)
-		s->head_status = 400;
-	else if (rc != 0)
-		s->head_status = 503;
+	if (rc != 0 && s->head_status == 0)
+		s->head_status = rc == SL_ELIMIT ? 431 : rc == SL_EINVAL ? 400 : 503;
 	if (s->head.charged > HEAD_OVER_FACTOR * lim->header_bytes) {
 		end_with(h, NGHTTP2_ENHANCE_YOUR_CALM, END_HEAD);
 		return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
@@ -300,6 +308,7 @@ static void authority_from_host(struct http_stream *s)
 
 static void request_complete(struct h2 *h, struct http_stream *s, bool end)
 {
+	s->head_done = true;
 	s->req.has_body = !end;
 	s->recv_done = end;
 	deadline_cancel(&s->recv);
@@ -385,6 +394,28 @@ static int on_data_chunk(nghttp2_session *session, uint8_t flags, int32_t id, co
 	return 0;
 }
 
+/* The library drops frames of unknown types without a word; here they are charged. */
+static void charge_unknown(struct h2 *h, const uint8_t *data, size_t n)
+{
+	while (n > 0) {
+		size_t take = h->skip < n ? h->skip : n;
+		h->skip -= take;
+		data += take;
+		n -= take;
+		while (n > 0 && h->n_head < FRAME_HEAD) {
+			h->frame_head[h->n_head++] = *data++;
+			n--;
+		}
+		if (h->n_head < FRAME_HEAD)
+			return;
+		h->n_head = 0;
+		h->skip = (size_t)h->frame_head[0] << 16 | (size_t)h->frame_head[1] << 8 |
+			  h->frame_head[2];
+		if (h->frame_head[3] >= FIRST_UNKNOWN_TYPE)
+			charge_control(h);
+	}
+}
+
 /* ---- ends ---- */
 
 static int on_stream_close(nghttp2_session *session, int32_t id, uint32_t code, void *user)
@@ -414,6 +445,9 @@ static int on_frame_send(nghttp2_session *session, const nghttp2_frame *frame, v
 	    frame->rst_stream.error_code != NGHTTP2_NO_ERROR &&
 	    (s == NULL || !(s->reset_wanted || s->timed_out)))
 		charge_reset(h);
+	/* Only now: the library sends a PING before a GOAWAY that waits. */
+	if (frame->hd.type == NGHTTP2_GOAWAY && h->draining && !h->drain_seen)
+		nghttp2_submit_ping(session, NGHTTP2_FLAG_NONE, drain_ping);
 	if ((frame->hd.type == NGHTTP2_HEADERS || frame->hd.type == NGHTTP2_DATA) && s != NULL &&
 	    (frame->hd.flags & NGHTTP2_FLAG_END_STREAM)) {
 		s->sent_done = s->end_sent = true;
@@ -443,6 +477,11 @@ static void h2_stream_timeout(struct http_stream *s)
 		conn_schedule(s->conn);
 		return;
 	}
+	if (!s->head_done) {
+		/* In the middle of a head no other frame may come: the connection is of no use. */
+		conn_doom(s->conn, HTTP_CLOSE_TIMEOUT);
+		return;
+	}
 	s->timed_out = true;
 	stream_tell_close(s, HTTP_CLOSE_TIMEOUT);
 	nghttp2_submit_rst_stream(h->session, NGHTTP2_FLAG_NONE, s->id, NGHTTP2_CANCEL);
@@ -469,7 +508,6 @@ static void h2_drain(struct conn *c)
 		return;
 	h->draining = true;
 	nghttp2_submit_shutdown_notice(h->session);
-	nghttp2_submit_ping(h->session, NGHTTP2_FLAG_NONE, drain_ping);
 	arm_idle(h);
 	conn_schedule(c);
 }
@@ -545,6 +583,7 @@ static int h2_on_input(struct conn *c, const uint8_t *data, size_t n)
 	struct h2 *h = c->p;
 	if (h->ended)
 		return 0;
+	charge_unknown(h, data, n);
 	ssize_t used = nghttp2_session_mem_recv(h->session, data, n);
 	if (used == NGHTTP2_ERR_NOMEM)
 		return SL_ENOMEM;
@@ -631,7 +670,9 @@ int h2_attach(struct conn *c)
 	if (h == NULL)
 		return SL_ENOMEM;
 	h->c = c;
+	h->skip = CONN_PREFACE_BYTES;
 	h->resets = (struct bucket){(double)lim->resets_burst, clock_now_ns()};
+	h->peer_resets = (struct bucket){PEER_RESETS_BURST, clock_now_ns()};
 	h->control = (struct bucket){(double)lim->control_frames_burst, clock_now_ns()};
 	const nghttp2_settings_entry settings[] = {
 		{NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, (uint32_t)lim->streams_per_connection},

@@ -38,7 +38,7 @@ struct http_stream {
 	uint64_t received;    /* body bytes */
 	int32_t id;           /* HTTP/2 */
 	int head_status;      /* HTTP/2: what a head that can't be processed is answered; 0: fine */
-	bool peer_reset, timed_out, end_sent; /* HTTP/2: why and how far it ended */
+	bool head_done, peer_reset, timed_out, end_sent; /* HTTP/2 */
 	bool to_app;      /* the application knows it: on_request was, on_close was not called */
 	bool answered;
 	bool no_body;     /* HEAD, 204, 304: the answer has no content */

@@ -1,0 +1,935 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * HTTP/2 with frames written by hand: conformance where a library leaves a choice, abuse and its
+ * bounds, flow control, draining. Section numbers are RFC 9113's.
+ */
+#include "tests/support/transport_rig.h"
+
+#include "base/fault.h"
+
+enum { DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE,
+       CONTINUATION };
+enum { END_STREAM = 1, ACK = 1, END_HEADERS = 4, PADDED = 8 };
+enum { NO_ERROR, PROTOCOL_ERROR, INTERNAL_ERROR, FLOW_CONTROL_ERROR, SETTINGS_TIMEOUT,
+       STREAM_CLOSED, FRAME_SIZE_ERROR, REFUSED_STREAM, CANCEL, COMPRESSION_ERROR, CONNECT_ERROR,
+       ENHANCE_YOUR_CALM };
+
+static struct rig rig;
+static struct sl_buf in, out;
+static int fd;
+
+struct frame {
+	uint32_t len;
+	uint8_t type, flags;
+	uint32_t id;
+	const uint8_t *payload;
+};
+
+static int setup(void **state)
+{
+	(void)state;
+	rig_config(&rig);
+	buf_init(&in, 64 << 20);
+	buf_init(&out, 64 << 20);
+	fd = -1;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	fault_disarm_all();
+	if (fd >= 0)
+		close(fd);
+	rig_stop(&rig);
+	buf_dispose(&in);
+	buf_dispose(&out);
+	return 0;
+}
+
+/* ---- writing ---- */
+
+static void put(const void *p, size_t n)
+{
+	assert_int_equal(buf_append(&out, p, n), 0);
+}
+
+static void put_head(size_t len, int type, int flags, uint32_t id)
+{
+	uint8_t h[9] = {(uint8_t)(len >> 16), (uint8_t)(len >> 8), (uint8_t)len, (uint8_t)type,
+			(uint8_t)flags, (uint8_t)(id >> 24), (uint8_t)(id >> 16),
+			(uint8_t)(id >> 8), (uint8_t)id};
+	put(h, 9);
+}
+
+static void put_frame(int type, int flags, uint32_t id, const void *payload, size_t n)
+{
+	put_head(n, type, flags, id);
+	put(payload, n);
+}
+
+static void put_u32(int type, int flags, uint32_t id, uint32_t v)
+{
+	uint8_t p[4] = {(uint8_t)(v >> 24), (uint8_t)(v >> 16), (uint8_t)(v >> 8), (uint8_t)v};
+	put_frame(type, flags, id, p, 4);
+}
+
+static void put_setting(uint16_t key, uint32_t v)
+{
+	uint8_t p[6] = {(uint8_t)(key >> 8), (uint8_t)key, (uint8_t)(v >> 24), (uint8_t)(v >> 16),
+			(uint8_t)(v >> 8), (uint8_t)v};
+	put_frame(SETTINGS, 0, 0, p, 6);
+}
+
+/* HPACK: a literal that is not indexed, with a new name; lengths up to 16 KiB. */
+static size_t hp_int(uint8_t *at, size_t n)
+{
+	size_t m = 0;
+	if (n < 127) {
+		at[m++] = (uint8_t)n;
+		return m;
+	}
+	at[m++] = 127;
+	n -= 127;
+	while (n >= 128) {
+		at[m++] = (uint8_t)(128 | (n & 127));
+		n >>= 7;
+	}
+	at[m++] = (uint8_t)n;
+	return m;
+}
+
+static size_t hp_field(uint8_t *at, const char *name, const char *value)
+{
+	size_t m = 0;
+	at[m++] = 0;
+	m += hp_int(at + m, strlen(name));
+	memcpy(at + m, name, strlen(name));
+	m += strlen(name);
+	m += hp_int(at + m, strlen(value));
+	memcpy(at + m, value, strlen(value));
+	return m + strlen(value);
+}
+
+static size_t hp_request(uint8_t *at, const char *method, const char *path)
+{
+	size_t m = hp_field(at, ":method", method);
+	m += hp_field(at + m, ":scheme", "http");
+	m += hp_field(at + m, ":path", path);
+	return m + hp_field(at + m, ":authority", "localhost");
+}
+
+static void put_request(uint32_t id, const char *method, const char *path, int flags)
+{
+	uint8_t block[512];
+	put_frame(HEADERS, flags | END_HEADERS, id, block, hp_request(block, method, path));
+}
+
+static bool flush(void)
+{
+	bool ok = rig_send(&rig, fd, buf_data(&out), out.len);
+	buf_clear(&out, SIZE_MAX);
+	return ok;
+}
+
+static void begin(void)
+{
+	if (rig.tr == NULL)
+		rig_start(&rig);
+	if (fd >= 0)
+		close(fd);
+	fd = rig_connect(&rig);
+	buf_clear(&in, SIZE_MAX);
+	put("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 24);
+	put_frame(SETTINGS, 0, 0, NULL, 0);
+}
+
+/* ---- reading ---- */
+
+/* The next whole frame; false: the connection ended. */
+static bool next_frame(struct frame *f)
+{
+	if (!rig_read(&rig, fd, &in, 9))
+		return false;
+	const uint8_t *h = buf_data(&in);
+	size_t len = (size_t)h[0] << 16 | (size_t)h[1] << 8 | h[2];
+	if (!rig_read(&rig, fd, &in, 9 + len))
+		return false;
+	h = buf_data(&in);
+	*f = (struct frame){(uint32_t)len, h[3], h[4],
+			    ((uint32_t)h[5] << 24 | (uint32_t)h[6] << 16 | (uint32_t)h[7] << 8 | h[8]) &
+				    0x7fffffff,
+			    h + 9};
+	buf_consume(&in, 9 + len);
+	return true;
+}
+
+static uint32_t u32(const uint8_t *p)
+{
+	return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
+}
+
+/* Skips to a frame of that type (and stream, unless 0). */
+static bool await(int type, uint32_t id, struct frame *f)
+{
+	while (next_frame(f))
+		if (f->type == type && (id == 0 || f->id == id) &&
+		    !(type == SETTINGS && (f->flags & ACK)))
+			return true;
+	return false;
+}
+
+static void expect_goaway(const char *what, uint32_t code)
+{
+	struct frame f;
+	flush();
+	if (!await(GOAWAY, 0, &f))
+		fail_msg("%s: no GOAWAY", what);
+	if (u32(f.payload + 4) != code)
+		fail_msg("%s: GOAWAY %u, not %u", what, u32(f.payload + 4), code);
+	while (next_frame(&f))
+		;
+}
+
+static void expect_reset(const char *what, uint32_t id, uint32_t code)
+{
+	struct frame f;
+	flush();
+	while (next_frame(&f)) {
+		if (f.type == GOAWAY)
+			fail_msg("%s: GOAWAY %u", what, u32(f.payload + 4));
+		if (f.type == RST_STREAM && f.id == id) {
+			if (u32(f.payload) != code)
+				fail_msg("%s: reset %u, not %u", what, u32(f.payload), code);
+			return;
+		}
+	}
+	fail_msg("%s: closed", what);
+}
+
+/* The connection still works. */
+static void expect_alive(const char *what)
+{
+	struct frame f;
+	put_frame(PING, 0, 0, "alive?!!", 8);
+	flush();
+	if (!await(PING, 0, &f) || !(f.flags & ACK))
+		fail_msg("%s: dead", what);
+}
+
+/* ---- requests ---- */
+
+static void request_and_answer(void **state)
+{
+	(void)state;
+	struct frame f;
+	begin();
+	put_request(1, "GET", "/small", END_STREAM);
+	flush();
+	assert_true(await(HEADERS, 1, &f));
+	assert_int_equal(f.flags & END_STREAM, 0);
+	assert_int_equal(f.payload[0], 0x88); /* :status 200 */
+	assert_true(await(DATA, 1, &f));
+	assert_int_equal(f.len, 6);
+	assert_true(f.flags & END_STREAM);
+	assert_int_equal(rig.closed[HTTP_CLOSE_DONE], 1);
+	/* Without content the head ends the stream. */
+	put_request(3, "HEAD", "/small", END_STREAM);
+	put_request(5, "GET", "/empty", END_STREAM);
+	flush();
+	assert_true(await(HEADERS, 3, &f) && (f.flags & END_STREAM));
+	assert_true(await(HEADERS, 5, &f) && (f.flags & END_STREAM));
+	assert_int_equal(rig.closed[HTTP_CLOSE_DONE], 3);
+}
+
+static void bodies_and_trailers(void **state)
+{
+	(void)state;
+	struct frame f;
+	uint8_t block[64];
+	begin();
+	put_request(1, "POST", "/echo", 0);
+	put_frame(DATA, PADDED, 1, "\x02" "abc\0\0", 6);
+	put_frame(DATA, 0, 1, "de", 2);
+	put_frame(HEADERS, END_STREAM | END_HEADERS, 1, block, hp_field(block, "x-t", "1"));
+	flush();
+	assert_true(await(DATA, 1, &f));
+	assert_int_equal(f.len, 5);
+	assert_memory_equal(f.payload, "abcde", 5);
+	assert_int_equal(rig.n_body_ends, 1);
+}
+
+static void bytes_one_by_one(void **state)
+{
+	(void)state;
+	struct frame f;
+	begin();
+	put_request(1, "POST", "/echo", 0);
+	put_frame(DATA, END_STREAM, 1, "xyz", 3);
+	for (size_t i = 0; i < out.len; i++) {
+		assert_true(rig_send(&rig, fd, buf_data(&out) + i, 1));
+		rig_turn(&rig);
+	}
+	buf_clear(&out, SIZE_MAX);
+	assert_true(await(DATA, 1, &f));
+	assert_memory_equal(f.payload, "xyz", 3);
+}
+
+static void a_long_upload_gets_its_window_back(void **state)
+{
+	(void)state;
+	static uint8_t chunk[16384];
+	struct frame f;
+	size_t window = 65535, left = 500000;
+	begin();
+	put_request(1, "POST", "/echo", 0);
+	flush();
+	while (left > 0) {
+		size_t n = left < sizeof chunk ? left : sizeof chunk;
+		while (window < n) {
+			assert_true(await(WINDOW_UPDATE, 1, &f));
+			window += u32(f.payload);
+		}
+		left -= n;
+		window -= n;
+		put_frame(DATA, left == 0 ? END_STREAM : 0, 1, chunk, n);
+		flush();
+	}
+	RIG_UNTIL(&rig, rig.n_body_ends == 1);
+	assert_int_equal(rig.body_bytes, 500000);
+}
+
+static void malformed_requests(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *what;
+		const char *fields[10];
+	} cases[] = {
+		{"no path", {":method", "GET", ":scheme", "http"}},
+		{"empty path", {":method", "GET", ":scheme", "http", ":path", ""}},
+		{"no method", {":scheme", "http", ":path", "/small"}},
+		{"two paths", {":method", "GET", ":scheme", "http", ":path", "/", ":path", "/"}},
+		{"unknown pseudo", {":method", "GET", ":scheme", "http", ":path", "/", ":x", "y"}},
+		{"pseudo late", {":method", "GET", ":scheme", "http", "a", "b", ":path", "/"}},
+		{"upper case", {":method", "GET", ":scheme", "http", ":path", "/", "X", "y"}},
+		{"connection", {":method", "GET", ":scheme", "http", ":path", "/", "connection", "close"}},
+		{"te", {":method", "GET", ":scheme", "http", ":path", "/", "te", "gzip"}},
+		{"transfer-encoding",
+		 {":method", "GET", ":scheme", "http", ":path", "/", "transfer-encoding", "chunked"}},
+	};
+	begin();
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		uint8_t block[512];
+		size_t m = 0;
+		for (int k = 0; k < 10 && cases[i].fields[k] != NULL; k += 2)
+			m += hp_field(block + m, cases[i].fields[k], cases[i].fields[k + 1]);
+		put_frame(HEADERS, END_STREAM | END_HEADERS, (uint32_t)(2 * i + 1), block, m);
+		expect_reset(cases[i].what, (uint32_t)(2 * i + 1), PROTOCOL_ERROR);
+	}
+	/* 8.1.1: the sum of DATA against content-length. */
+	uint8_t block[512];
+	size_t m = hp_request(block, "POST", "/echo");
+	m += hp_field(block + m, "content-length", "2");
+	put_frame(HEADERS, END_HEADERS, 101, block, m);
+	put_frame(DATA, END_STREAM, 101, "abc", 3);
+	expect_reset("content-length", 101, PROTOCOL_ERROR);
+	expect_alive("after malformed requests");
+	assert_int_equal(rig.n_body_ends, 0);
+}
+
+static void paths_are_checked_like_in_http_1(void **state)
+{
+	(void)state;
+	struct frame f;
+	begin();
+	put_request(1, "GET", "/a#b", END_STREAM);
+	flush();
+	assert_true(await(HEADERS, 1, &f));
+	assert_int_equal(f.payload[0], 0x8c); /* :status 400 */
+	assert_int_equal(rig.n_requests, 0);
+}
+
+/* ---- frames that break the connection ---- */
+
+static void connection_errors(void **state)
+{
+	(void)state;
+	begin();
+	put_request(2, "GET", "/small", END_STREAM);
+	expect_goaway("even id", PROTOCOL_ERROR);
+	begin();
+	put_request(0, "GET", "/small", END_STREAM);
+	expect_goaway("HEADERS on 0", PROTOCOL_ERROR);
+	begin();
+	put_frame(DATA, 0, 0, "x", 1);
+	expect_goaway("DATA on 0", PROTOCOL_ERROR);
+	begin();
+	put_frame(DATA, 0, 1, "x", 1);
+	expect_goaway("DATA on idle", PROTOCOL_ERROR);
+	begin();
+	put_u32(RST_STREAM, 0, 1, CANCEL);
+	expect_goaway("RST_STREAM on idle", PROTOCOL_ERROR);
+	begin();
+	put_u32(WINDOW_UPDATE, 0, 1, 1);
+	expect_goaway("WINDOW_UPDATE on idle", PROTOCOL_ERROR);
+	begin();
+	put_u32(WINDOW_UPDATE, 0, 0, 0);
+	expect_goaway("WINDOW_UPDATE 0", PROTOCOL_ERROR);
+	begin();
+	put_u32(WINDOW_UPDATE, 0, 0, 0x7fffffff);
+	expect_goaway("WINDOW_UPDATE over", FLOW_CONTROL_ERROR);
+	begin();
+	put_frame(PING, 0, 0, "short", 5);
+	expect_goaway("PING length", FRAME_SIZE_ERROR);
+	begin();
+	put_frame(PING, 0, 1, "12345678", 8);
+	expect_goaway("PING on 1", PROTOCOL_ERROR);
+	begin();
+	put_frame(SETTINGS, 0, 0, "12345", 5);
+	expect_goaway("SETTINGS length", FRAME_SIZE_ERROR);
+	begin();
+	put_frame(SETTINGS, ACK, 0, "123456", 6);
+	expect_goaway("SETTINGS ack with payload", FRAME_SIZE_ERROR);
+	begin();
+	put_setting(4, 0x80000000);
+	expect_goaway("INITIAL_WINDOW_SIZE", FLOW_CONTROL_ERROR);
+	begin();
+	put_setting(5, 100);
+	expect_goaway("MAX_FRAME_SIZE", PROTOCOL_ERROR);
+	begin();
+	put_setting(2, 2);
+	expect_goaway("ENABLE_PUSH", PROTOCOL_ERROR);
+	begin();
+	put_frame(CONTINUATION, END_HEADERS, 1, "x", 1);
+	expect_goaway("CONTINUATION alone", PROTOCOL_ERROR);
+	begin();
+	put_frame(HEADERS, END_STREAM, 1, "\x82", 1);
+	put_frame(PING, 0, 0, "12345678", 8);
+	expect_goaway("frame inside a head", PROTOCOL_ERROR);
+	begin();
+	put_frame(HEADERS, END_STREAM | END_HEADERS, 1, "\xff\xff\xff\xff\xff\xff", 6);
+	expect_goaway("HPACK", COMPRESSION_ERROR);
+	begin();
+	put_frame(PUSH_PROMISE, END_HEADERS, 1, "\0\0\0\2", 4);
+	expect_goaway("PUSH_PROMISE", PROTOCOL_ERROR);
+	begin();
+	put_head(16385, DATA, 0, 1);
+	expect_goaway("frame too long", FRAME_SIZE_ERROR);
+	assert_int_equal(rig.n_requests, 0);
+}
+
+/* 5.1.1: "an endpoint that receives an unexpected stream identifier MUST respond with a connection
+ * error"; nghttp2 alone ignores the frame. */
+static void a_smaller_stream_id_is_an_error(void **state)
+{
+	(void)state;
+	struct frame f;
+	begin();
+	put_request(5, "GET", "/small", END_STREAM);
+	flush();
+	assert_true(await(DATA, 5, &f));
+	put_request(3, "GET", "/small", END_STREAM);
+	expect_goaway("smaller id", PROTOCOL_ERROR);
+	assert_int_equal(rig.n_requests, 1);
+	/* A trailer of a stream opened long ago is none, however many came after it. */
+	begin();
+	put_request(1, "POST", "/echo", 0);
+	for (uint32_t i = 0; i < 300; i++) {
+		put_request(3 + 2 * i, "GET", "/small", END_STREAM);
+		flush();
+		assert_true(await(DATA, 3 + 2 * i, &f));
+	}
+	uint8_t block[64];
+	put_frame(DATA, 0, 1, "late", 4);
+	put_frame(HEADERS, END_STREAM | END_HEADERS, 1, block, hp_field(block, "x-t", "1"));
+	flush();
+	assert_true(await(DATA, 1, &f));
+	assert_memory_equal(f.payload, "late", 4);
+}
+
+static void frames_on_closed_streams(void **state)
+{
+	(void)state;
+	struct frame f;
+	begin();
+	put_request(1, "GET", "/never", END_STREAM);
+	put_frame(DATA, 0, 1, "x", 1);
+	/* 5.1 asks for a stream error at least; the library ends the connection. */
+	expect_goaway("DATA when half closed", STREAM_CLOSED);
+	begin();
+	put_request(3, "GET", "/small", END_STREAM);
+	flush();
+	assert_true(await(DATA, 3, &f));
+	put_u32(WINDOW_UPDATE, 0, 3, 1); /* 5.1: may be received for a while */
+	put_u32(RST_STREAM, 0, 3, CANCEL);
+	put_frame(PRIORITY, 0, 3, "\0\0\0\0\x10", 5);
+	expect_alive("harmless frames on a closed stream");
+	put_u32(WINDOW_UPDATE, 0, 5, 1);
+	expect_goaway("WINDOW_UPDATE on idle", PROTOCOL_ERROR);
+}
+
+static void unknown_things_are_ignored(void **state)
+{
+	(void)state;
+	begin();
+	put_frame(0xbb, 0xff, 0, "whatever", 8);
+	put_frame(0xbb, 0xff, 77, "whatever", 8);
+	put_setting(0x99, 1);
+	put_frame(PRIORITY, 0, 9, "\0\0\0\0\x10", 5);
+	expect_alive("unknown frames");
+}
+
+static void cleartext_upgrade_is_ignored(void **state)
+{
+	(void)state;
+	rig_start(&rig);
+	fd = rig_connect(&rig);
+	static const char q[] = "GET /small HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, HTTP2-Settings\r\n"
+				"Upgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n\r\n";
+	rig_send(&rig, fd, q, sizeof q - 1);
+	assert_true(rig_read(&rig, fd, &in, 17));
+	assert_int_equal(strncmp(buf_cstr(&in), "HTTP/1.1 200 OK\r\n", 17), 0);
+}
+
+/* ---- abuse ---- */
+
+static void rapid_reset_is_stopped(void **state)
+{
+	(void)state;
+	begin();
+	bool open = true;
+	for (uint32_t i = 0; i < 5000 && open; i++) {
+		put_request(2 * i + 1, "GET", "/never", END_STREAM);
+		put_u32(RST_STREAM, 0, 2 * i + 1, CANCEL);
+		if (out.len > 4096)
+			open = flush();
+	}
+	struct frame f;
+	while (next_frame(&f))
+		;
+	assert_true(rig.n_requests <= 110);
+	assert_int_equal(rig.n_closed, rig.n_requests);
+}
+
+/* Resets that we are made to send: a window that overflows each. */
+static void made_resets_are_stopped(void **state)
+{
+	(void)state;
+	rig.cfg.limits.resets_burst = 20;
+	begin();
+	for (uint32_t i = 0; i < 60; i++) {
+		put_request(2 * i + 1, "GET", "/never", END_STREAM);
+		put_u32(WINDOW_UPDATE, 0, 2 * i + 1, 0x7fffffff);
+	}
+	expect_goaway("made resets", ENHANCE_YOUR_CALM);
+	assert_true(rig.n_requests <= 60);
+}
+
+static void control_floods_are_stopped(void **state)
+{
+	(void)state;
+	rig.cfg.limits.control_frames_burst = 50;
+	static const char *const what[] = {"PING", "PRIORITY", "empty DATA", "unknown", "SETTINGS"};
+	for (int kind = 0; kind < 5; kind++) {
+		begin();
+		put_request(1, "POST", "/echo", 0);
+		for (int i = 0; i < 200; i++) {
+			if (kind == 0)
+				put_frame(PING, 0, 0, "12345678", 8);
+			else if (kind == 1)
+				put_frame(PRIORITY, 0, 3, "\0\0\0\0\x10", 5);
+			else if (kind == 2)
+				put_frame(DATA, 0, 1, NULL, 0);
+			else if (kind == 3)
+				put_frame(0xee, 0, 0, NULL, 0);
+			else
+				put_setting(4, 65535);
+		}
+		expect_goaway(what[kind], ENHANCE_YOUR_CALM);
+	}
+	RIG_UNTIL(&rig, rig.n_closed == rig.n_requests);
+}
+
+static void continuation_flood_is_stopped(void **state)
+{
+	(void)state;
+	uint8_t block[512];
+	begin();
+	put_frame(HEADERS, END_STREAM, 1, block, hp_request(block, "GET", "/small"));
+	for (int i = 0; i < 20; i++)
+		put_frame(CONTINUATION, 0, 1, NULL, 0);
+	expect_goaway("CONTINUATION", ENHANCE_YOUR_CALM);
+	assert_int_equal(rig.n_requests, 0);
+}
+
+static void heads_are_bounded(void **state)
+{
+	(void)state;
+	static uint8_t block[80000];
+	struct frame f;
+	begin();
+	/* Too many fields: 431 and the connection lives. */
+	size_t m = hp_request(block, "GET", "/small");
+	for (int i = 0; i < 101; i++)
+		m += hp_field(block + m, "a", "b");
+	put_frame(HEADERS, END_STREAM | END_HEADERS, 1, block, m);
+	flush();
+	assert_true(await(HEADERS, 1, &f));
+	assert_memory_equal(f.payload + 1, "\x03" "431", 4);
+	/* Too many bytes. */
+	static char long_value[15000];
+	memset(long_value, 'v', sizeof long_value - 1);
+	m = hp_request(block, "GET", "/small");
+	m += hp_field(block + m, "a", long_value);
+	put_frame(HEADERS, END_STREAM, 3, block, m);
+	m = hp_field(block, "b", long_value);
+	put_frame(CONTINUATION, END_HEADERS, 3, block, m);
+	flush();
+	assert_true(await(HEADERS, 3, &f));
+	expect_alive("after 431");
+	/* A bomb: one big entry in the dynamic table, then one-byte references to it. */
+	m = hp_request(block, "GET", "/small");
+	block[m++] = 0x40;
+	m += hp_int(block + m, 1);
+	block[m++] = 'c';
+	long_value[3000] = '\0';
+	m += hp_int(block + m, 3000);
+	memcpy(block + m, long_value, 3000);
+	m += 3000;
+	memset(block + m, 0xbe, 8000);
+	put_frame(HEADERS, END_STREAM | END_HEADERS, 5, block, m + 8000);
+	expect_goaway("header bomb", ENHANCE_YOUR_CALM);
+	assert_int_equal(rig.n_requests, 0);
+}
+
+static void streams_are_capped(void **state)
+{
+	(void)state;
+	rig.cfg.limits.streams_per_connection = 5;
+	struct frame f;
+	begin();
+	put_frame(SETTINGS, ACK, 0, NULL, 0);
+	for (uint32_t i = 0; i < 6; i++)
+		put_request(2 * i + 1, "GET", "/never", END_STREAM);
+	flush();
+	RIG_UNTIL(&rig, rig.n_requests == 5);
+	assert_true(await(RST_STREAM, 11, &f) || f.type == GOAWAY);
+	assert_int_equal(rig.n_requests, 5);
+}
+
+/* 64 MiB of PING from a client that never reads: the connection ends and nothing grows. */
+static void unread_pings_do_not_grow(void **state)
+{
+	(void)state;
+	rig.cfg.limits.control_frames_burst = 1 << 30;
+	rig.cfg.limits.control_frames_per_s = 1 << 30;
+	begin();
+	close(fd);
+	fd = rig_connect_to(&rig, false, 4096);
+	for (int i = 0; i < 4000; i++)
+		put_frame(PING, 0, 0, "12345678", 8);
+	bool open = true;
+	static uint8_t copy[4000 * 17 + 33];
+	size_t n = out.len;
+	assert_true(n <= sizeof copy);
+	memcpy(copy, buf_data(&out), n);
+	buf_clear(&out, SIZE_MAX);
+	size_t pings = 33;
+	for (int i = 0; i < 1000 && open; i++) {
+		ssize_t m = send(fd, copy + (i ? pings : 0), n - (i ? pings : 0),
+				 MSG_NOSIGNAL | MSG_DONTWAIT);
+		if (m < 0 && errno != EAGAIN)
+			open = false;
+		else if (m < 0)
+			break; /* not read any more: as good */
+		rig_turn(&rig);
+	}
+	RIG_UNTIL(&rig, true);
+	assert_true(rig.tr->n_conns <= 1);
+}
+
+/* ---- flow control ---- */
+
+static void a_closed_window_holds_the_body_back(void **state)
+{
+	(void)state;
+	struct frame f;
+	begin();
+	put_setting(4, 10);
+	put_request(1, "GET", "/big?25", END_STREAM);
+	flush();
+	assert_true(await(DATA, 1, &f));
+	assert_int_equal(f.len, 10);
+	assert_int_equal(rig.pulled, 10);
+	expect_alive("closed window");
+	put_u32(WINDOW_UPDATE, 0, 1, 5);
+	flush();
+	assert_true(await(DATA, 1, &f));
+	assert_int_equal(f.len, 5);
+	put_setting(4, 20); /* 6.9.2: moves the windows of open streams */
+	flush();
+	assert_true(await(DATA, 1, &f));
+	assert_int_equal(f.len, 10);
+	assert_true(f.flags & END_STREAM);
+}
+
+static void a_stalled_stream_is_reset_and_others_live(void **state)
+{
+	(void)state;
+	uint64_t now = clock_now_ns();
+	struct frame f;
+	rig_start(&rig);
+	clock_fake(&now);
+	begin();
+	put_setting(4, 0);
+	put_request(1, "GET", "/big?5", END_STREAM);
+	put_request(3, "GET", "/wait", END_STREAM);
+	put_u32(WINDOW_UPDATE, 0, 3, 1000);
+	flush();
+	assert_true(await(HEADERS, 1, &f));
+	assert_true(await(HEADERS, 3, &f));
+	now += 31 * NS_PER_S;
+	expect_reset("stalled", 1, CANCEL);
+	assert_int_equal(rig.closed[HTTP_CLOSE_TIMEOUT], 1);
+	rig_give(rig.ex[1], "on", true);
+	assert_true(await(DATA, 3, &f));
+	assert_int_equal(f.len, 2);
+}
+
+static void a_source_wakes_its_stream(void **state)
+{
+	(void)state;
+	struct frame f;
+	begin();
+	put_request(1, "GET", "/wait", END_STREAM);
+	put_request(3, "GET", "/wait", END_STREAM);
+	flush();
+	RIG_UNTIL(&rig, rig.n_requests == 2);
+	rig_give(rig.ex[1], "b", false);
+	rig_give(rig.ex[0], "a", false);
+	rig_give(rig.ex[0], "A", false);
+	assert_true(await(DATA, 1, &f));
+	assert_int_equal(f.len, 2); /* gathered */
+	rig_give(rig.ex[0], "", true);
+	assert_true(await(DATA, 1, &f));
+	assert_true(f.flags & END_STREAM);
+	put_u32(RST_STREAM, 0, 3, CANCEL);
+	flush();
+	RIG_UNTIL(&rig, rig.closed[HTTP_CLOSE_PEER] == 1);
+}
+
+static void reset_and_failing_source(void **state)
+{
+	(void)state;
+	begin();
+	put_request(1, "GET", "/reset", END_STREAM);
+	expect_reset("http_reset", 1, INTERNAL_ERROR);
+	put_request(3, "GET", "/fail", END_STREAM);
+	expect_reset("source", 3, INTERNAL_ERROR);
+	expect_alive("resets");
+	assert_int_equal(rig.closed[HTTP_CLOSE_ERROR], 2);
+}
+
+static void uploads_over_the_limit(void **state)
+{
+	(void)state;
+	rig.cfg.limits.body_bytes = 1000;
+	uint64_t now = clock_now_ns();
+	struct frame f;
+	uint8_t block[512], body[1001] = {0};
+	rig_start(&rig);
+	clock_fake(&now);
+	begin();
+	size_t m = hp_request(block, "POST", "/echo");
+	m += hp_field(block + m, "content-length", "1001");
+	put_frame(HEADERS, END_HEADERS, 1, block, m);
+	flush();
+	assert_true(await(HEADERS, 1, &f));
+	assert_memory_equal(f.payload + 1, "\x03" "413", 4);
+	assert_true(await(DATA, 1, &f));
+	/* The rest of the upload is waited for only a moment. */
+	now += 2 * NS_PER_S;
+	expect_reset("announced", 1, NO_ERROR);
+	assert_int_equal(rig.n_requests, 0);
+	/* Not announced. */
+	put_request(3, "POST", "/echo", 0);
+	put_frame(DATA, END_STREAM, 3, body, sizeof body);
+	flush();
+	assert_true(await(HEADERS, 3, &f));
+	assert_int_equal(rig.closed[HTTP_CLOSE_ERROR], 1);
+	assert_int_equal(rig.n_body_ends, 0);
+	expect_alive("uploads");
+}
+
+/* ---- ends ---- */
+
+static void deadlines(void **state)
+{
+	(void)state;
+	uint64_t now = clock_now_ns();
+	struct frame f;
+	rig_start(&rig);
+	clock_fake(&now);
+	/* A head that is never finished. */
+	begin();
+	put_frame(HEADERS, END_STREAM, 1, "\x82", 1);
+	flush();
+	RIG_UNTIL(&rig, rig.tr->n_streams == 1);
+	now += 11 * NS_PER_S;
+	while (next_frame(&f))
+		;
+	/* A body that is never finished. */
+	begin();
+	put_request(1, "POST", "/echo", 0);
+	flush();
+	RIG_UNTIL(&rig, rig.n_requests == 1);
+	now += 31 * NS_PER_S;
+	expect_reset("body", 1, CANCEL);
+	assert_int_equal(rig.closed[HTTP_CLOSE_TIMEOUT], 1);
+	/* Idle. */
+	now += 61 * NS_PER_S;
+	expect_goaway("idle", NO_ERROR);
+	/* No SETTINGS after the preface. */
+	buf_clear(&out, SIZE_MAX);
+	close(fd);
+	fd = rig_connect(&rig);
+	buf_clear(&in, SIZE_MAX);
+	put("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 24);
+	flush();
+	assert_true(await(SETTINGS, 0, &f));
+	now += 11 * NS_PER_S;
+	while (next_frame(&f))
+		;
+}
+
+static void drain_in_two_steps(void **state)
+{
+	(void)state;
+	struct frame f;
+	begin();
+	put_request(1, "GET", "/wait", END_STREAM);
+	flush();
+	assert_true(await(HEADERS, 1, &f));
+	transport_drain(rig.tr);
+	assert_true(await(GOAWAY, 0, &f));
+	assert_int_equal(u32(f.payload), 0x7fffffff);
+	assert_int_equal(u32(f.payload + 4), NO_ERROR);
+	assert_true(await(PING, 0, &f));
+	uint8_t ping[8];
+	memcpy(ping, f.payload, 8);
+	/* Sent before the peer could know: still served. */
+	put_request(3, "GET", "/small", END_STREAM);
+	put_frame(PING, ACK, 0, ping, 8);
+	flush();
+	assert_true(await(GOAWAY, 0, &f));
+	assert_int_equal(u32(f.payload), 3);
+	/* Too late: not processed. */
+	put_request(5, "GET", "/small", END_STREAM);
+	flush();
+	rig_give(rig.ex[0], "end", true);
+	assert_true(await(DATA, 1, &f));
+	assert_true(f.flags & END_STREAM || (await(DATA, 1, &f) && (f.flags & END_STREAM)));
+	while (next_frame(&f))
+		;
+	assert_int_equal(rig.n_requests, 2);
+	assert_int_equal(rig.closed[HTTP_CLOSE_DONE], 2);
+	RIG_UNTIL(&rig, transport_empty(rig.tr));
+}
+
+static void every_stream_is_told_when_the_connection_goes(void **state)
+{
+	(void)state;
+	begin();
+	for (uint32_t i = 0; i < 50; i++)
+		put_request(2 * i + 1, i % 2 ? "GET" : "POST", i % 3 ? "/wait" : "/never",
+			    i % 2 ? END_STREAM : 0);
+	flush();
+	RIG_UNTIL(&rig, rig.n_requests == 50);
+	close(fd);
+	fd = -1;
+	RIG_UNTIL(&rig, rig.closed[HTTP_CLOSE_PEER] == 50);
+}
+
+static void every_fault_is_survived(void **state)
+{
+	(void)state;
+	static const enum fault_point points[] = {FAULT_ALLOC, FAULT_READ, FAULT_WRITE};
+	begin();
+	for (size_t p = 0; p < 3; p++) {
+		bool whole = false;
+		for (long nth = 1; nth < 300 && !whole; nth++) {
+			if (nth > 1 || p > 0)
+				begin();
+			put_request(1, "POST", "/echo", 0);
+			put_frame(DATA, END_STREAM, 1, "abc", 3);
+			put_request(3, "GET", "/big?30000", END_STREAM);
+			put_request(5, "GET", "/small", END_STREAM);
+			flush();
+			int done = rig.closed[HTTP_CLOSE_DONE];
+			static uint8_t sink[65536];
+			ssize_t n;
+			fault_arm(points[p], nth, 1);
+			time_t end = rig_now() + RIG_PATIENCE_S;
+			while (rig_now() < end) {
+				n = recv(fd, sink, sizeof sink, MSG_DONTWAIT);
+				if (n == 0 || (n < 0 && errno != EAGAIN))
+					break;
+				if (n < 0)
+					rig_turn(&rig);
+				if (rig.n_requests > 0 && rig.n_closed == rig.n_requests &&
+				    rig.tr->n_streams == 0)
+					break;
+			}
+			fault_disarm_all();
+			assert_true(rig_now() < end);
+			whole = rig.closed[HTTP_CLOSE_DONE] == done + 3;
+			close(fd);
+			fd = -1;
+			RIG_UNTIL(&rig, transport_empty(rig.tr));
+			assert_int_equal(rig.n_closed, rig.n_requests);
+			for (int i = 0; i < rig.n_requests; i++) {
+				buf_dispose(&rig.ex[i]->body);
+				buf_dispose(&rig.ex[i]->give);
+				free(rig.ex[i]);
+			}
+			rig.n_requests = rig.n_closed = 0;
+		}
+		assert_true(whole);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+		T(request_and_answer),
+		T(bodies_and_trailers),
+		T(bytes_one_by_one),
+		T(a_long_upload_gets_its_window_back),
+		T(malformed_requests),
+		T(paths_are_checked_like_in_http_1),
+		T(connection_errors),
+		T(a_smaller_stream_id_is_an_error),
+		T(frames_on_closed_streams),
+		T(unknown_things_are_ignored),
+		T(cleartext_upgrade_is_ignored),
+		T(rapid_reset_is_stopped),
+		T(made_resets_are_stopped),
+		T(control_floods_are_stopped),
+		T(continuation_flood_is_stopped),
+		T(heads_are_bounded),
+		T(streams_are_capped),
+		T(unread_pings_do_not_grow),
+		T(a_closed_window_holds_the_body_back),
+		T(a_stalled_stream_is_reset_and_others_live),
+		T(a_source_wakes_its_stream),
+		T(reset_and_failing_source),
+		T(uploads_over_the_limit),
+		T(deadlines),
+		T(drain_in_two_steps),
+		T(every_stream_is_told_when_the_connection_goes),
+		T(every_fault_is_survived),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
