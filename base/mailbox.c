@@ -27,6 +27,7 @@ int mailbox_init(struct mailbox *box)
 	pthread_condattr_destroy(&attr);
 	box->first = NULL;
 	box->last = &box->first;
+	box->nudged = false;
 	return 0;
 }
 
@@ -65,6 +66,7 @@ static struct mail *take_locked(struct mailbox *box)
 	struct mail *all = box->first;
 	box->first = NULL;
 	box->last = &box->first;
+	box->nudged = false;
 	uint64_t count;
 	ssize_t n = read(box->wake_fd, &count, sizeof count);
 	(void)n; /* EAGAIN when there was no wake */
@@ -82,7 +84,7 @@ struct mail *mailbox_take_all(struct mailbox *box)
 struct mail *mailbox_wait(struct mailbox *box, uint64_t deadline_ns)
 {
 	pthread_mutex_lock(&box->lock);
-	while (box->first == NULL) {
+	while (box->first == NULL && !box->nudged) {
 		if (deadline_ns == UINT64_MAX) {
 			pthread_cond_wait(&box->filled, &box->lock);
 		} else {
@@ -100,7 +102,9 @@ struct mail *mailbox_wait(struct mailbox *box, uint64_t deadline_ns)
 void mailbox_nudge(struct mailbox *box)
 {
 	pthread_mutex_lock(&box->lock);
-	wake(box);
+	if (!box->nudged)
+		wake(box);
+	box->nudged = true;
 	pthread_cond_signal(&box->filled);
 	pthread_mutex_unlock(&box->lock);
 }

@@ -22,6 +22,7 @@ struct mailbox {
 	pthread_cond_t filled;
 	struct mail *first, **last;
 	int wake_fd;
+	bool nudged; /* since the receiver last took */
 };
 
 /* 0 or SL_EIO. */
@@ -32,7 +33,7 @@ void mailbox_dispose(struct mailbox *m);
 void mailbox_send(struct mailbox *box, struct mail *m);
 /* Receiver only. Takes the whole chain, oldest first (NULL when empty), and clears the wake. */
 struct mail *mailbox_take_all(struct mailbox *box);
-/* Receiver only: blocks until something is there or the monotonic deadline passes
+/* Receiver only: blocks until something is there, somebody nudges or the monotonic deadline passes
  * (UINT64_MAX: no deadline), then as mailbox_take_all. */
 struct mail *mailbox_wait(struct mailbox *box, uint64_t deadline_ns);
 /* Wakes the receiver without a message. */

@@ -11,6 +11,7 @@
  */
 #include "engine/bpe.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -23,7 +24,7 @@ struct pair {
 };
 
 struct bpe {
-	int32_t byte_token[256];
+	int32_t byte_token[256]; /* -1: only where never_in_utf8 */
 	uint32_t byte_symbol[256];
 	int32_t *symbol_token; /* by symbol; -1: not a token */
 	uint32_t *merged;      /* by rank: the symbol that the merge makes */
@@ -115,6 +116,12 @@ static struct pair *pair_slot(const struct bpe *b, uint32_t left, uint32_t right
 
 /* ---- reading the vocabulary ---- */
 
+/* Vocabularies trained on valid text often lack these, and need them only for broken input. */
+static bool never_in_utf8(unsigned c)
+{
+	return c == 0xC0 || c == 0xC1 || c >= 0xF5;
+}
+
 static int read_tokens(struct bpe *b, struct interner *in, const struct bpe_source *src,
 		       struct sl_err *err)
 {
@@ -133,7 +140,7 @@ static int read_tokens(struct bpe *b, struct interner *in, const struct bpe_sour
 	for (int c = 0; c < 256; c++) {
 		int32_t id = b->symbol_token[b->byte_symbol[c]];
 		b->byte_token[c] = id >= 0 ? id : src->unknown;
-		if (b->byte_token[c] < 0)
+		if (b->byte_token[c] < 0 && !never_in_utf8((unsigned)c))
 			return sl_errf(err, SL_EINVAL,
 				       "the vocabulary has no token for the byte 0x%02X and none for unknown text",
 				       (unsigned)c);
@@ -334,11 +341,23 @@ static void merge_all(struct merge *m)
 	}
 }
 
+/* A byte that has no token, and none for unknown text, becomes U+FFFD. */
+static int push_byte(const struct bpe *b, uint8_t c, struct tok_ids *out)
+{
+	static const uint8_t replacement[] = {0xEF, 0xBF, 0xBD};
+	if (b->byte_token[c] >= 0)
+		return tok_ids_push(out, b->byte_token[c]);
+	int rc = 0;
+	for (size_t i = 0; i < sizeof(replacement) && rc == 0; i++)
+		rc = tok_ids_push(out, b->byte_token[replacement[i]]);
+	return rc;
+}
+
 int bpe_encode(const struct bpe *b, struct bpe_scratch *s, const char *piece, size_t n,
 	       struct tok_ids *out)
 {
 	if (n == 1)
-		return tok_ids_push(out, b->byte_token[(uint8_t)piece[0]]);
+		return push_byte(b, (uint8_t)piece[0], out);
 	if (n >= NONE)
 		return SL_ELIMIT;
 	int rc = scratch_reserve(s, n);
@@ -363,7 +382,7 @@ int bpe_encode(const struct bpe *b, struct bpe_scratch *s, const char *piece, si
 		}
 		uint32_t stop = m.nodes[i].next == NONE ? end : m.nodes[i].next;
 		for (uint32_t k = i; k < stop && rc == 0; k++)
-			rc = tok_ids_push(out, b->byte_token[(uint8_t)piece[k]]);
+			rc = push_byte(b, (uint8_t)piece[k], out);
 	}
 	return rc;
 }

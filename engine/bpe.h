@@ -23,7 +23,9 @@ struct bpe_source {
 	/* Halves of each merge by falling priority: left at 2i, right at 2i + 1. Borrowed. */
 	const struct proto_str *halves;
 	size_t n_merges;
-	int32_t unknown; /* token for a byte without one; -1: then every byte must have its token */
+	/* Token for a byte without one. -1: then every byte of valid UTF-8 must have its token, and
+	 * another byte without one is read as U+FFFD. */
+	int32_t unknown;
 };
 
 /* Borrows src only during the call. SL_EINVAL names what the vocabulary lacks. */

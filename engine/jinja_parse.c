@@ -616,7 +616,7 @@ static int parse_expr(struct parser *p, struct jnode **out)
 	int rc = enter(p);
 	if (rc == 0)
 		rc = parse_logic(p, true, out);
-	if (rc == 0 && is_word(p->t, "if")) {
+	while (rc == 0 && is_word(p->t, "if")) {
 		struct jnode *n = NULL, *value = *out;
 		rc = new_node(p, JN_COND, p->t++->line, &n);
 		if (rc == 0) {

@@ -32,6 +32,9 @@ struct eng_backend {
 	void (*model_info)(void *be, int index, struct proto_model *out);
 };
 
+/* engine/engine.h itself; be is the struct engine (engine/serve.c). */
+extern const struct eng_backend engine_backend;
+
 enum {
 	LINK_MAX_OUT = 4 << 20, /* unread output above it closes the link */
 	LINK_KEEP = 64 << 10,   /* memory an idle buffer keeps */

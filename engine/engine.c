@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The engine's door: what other threads may call, and the life of the engine.
+ *
+ * The index. A sequence is in it from submit until just before its DONE is told; credit and cancel
+ * find it there under a lock held for a few instructions, leave what they want in its `knock` and
+ * nudge the step thread. So neither allocates, and neither can fail: a cancellation always
+ * arrives. The step thread takes the knocks at the beginning of each turn.
+ *
+ * Life: create starts text workers, the step thread and the loader. Destroy stops the step thread
+ * first (it tells every sequence its DONE), then the workers and the loader, then frees, and
+ * everything that is counted must be back.
+ */
+#include "engine/engine.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "engine/internal.h"
+
+/* ---- requests ---- */
+
+/* With the index's lock held. */
+static void knock(struct engine *e, struct eng_seq *s)
+{
+	list_remove(&s->knock.in_knocks);
+	list_push_back(&e->knocks, &s->knock.in_knocks);
+}
+
+static unsigned n_waiting(struct engine *e)
+{
+	return atomic_load(&e->counters.in_state[SEQ_TEXT]) +
+	       atomic_load(&e->counters.in_state[SEQ_WAITING]);
+}
+
+int engine_submit(struct engine *e, uint64_t id, const struct proto_submit *req)
+{
+	unsigned most = (unsigned)(e->cfg.max_waiting + e->cfg.max_sequences);
+	if (n_waiting(e) >= (unsigned)e->cfg.max_waiting)
+		return SL_ELIMIT;
+	if (atomic_fetch_add(&e->n_live, 1) >= most) {
+		atomic_fetch_sub(&e->n_live, 1);
+		return SL_ELIMIT;
+	}
+	struct eng_seq *s;
+	int rc = eng_seq_create(id, req, &s);
+	if (rc != 0) {
+		atomic_fetch_sub(&e->n_live, 1);
+		return rc;
+	}
+	s->mail.kind = STEP_TEXT;
+	s->with_worker = true;
+	eng_seq_set_state(&e->counters, s, SEQ_TEXT);
+	atomic_fetch_add(&e->counters.submitted, 1);
+	pthread_mutex_lock(&e->index_lock);
+	s->order = e->next_order++;
+	idmap_insert(&e->index, &s->node);
+	s->knock.fresh = true;
+	knock(e, s);
+	pthread_mutex_unlock(&e->index_lock);
+	text_queue_put(&e->text_queue, s);
+	mailbox_nudge(&e->box);
+	return 0;
+}
+
+int engine_count(struct engine *e, uint64_t id, const struct proto_count *req)
+{
+	if (atomic_fetch_add(&e->n_counting, 1) >= (unsigned)e->cfg.max_waiting) {
+		atomic_fetch_sub(&e->n_counting, 1);
+		return SL_ELIMIT;
+	}
+	struct proto_submit like = {
+	    .model = req->model, .prompt_kind = req->prompt_kind, .prompt = req->prompt};
+	struct eng_seq *s;
+	int rc = eng_seq_create(id, &like, &s);
+	if (rc != 0) {
+		atomic_fetch_sub(&e->n_counting, 1);
+		return rc;
+	}
+	s->text.counting = true;
+	text_queue_put(&e->text_queue, s);
+	return 0;
+}
+
+void engine_credit(struct engine *e, uint64_t id, uint32_t n_tokens)
+{
+	pthread_mutex_lock(&e->index_lock);
+	struct idmap_node *node = idmap_find(&e->index, id);
+	if (node != NULL) {
+		struct eng_seq *s = idmap_entry(node, struct eng_seq, node);
+		if (__builtin_add_overflow(s->knock.credit, n_tokens, &s->knock.credit))
+			s->knock.credit = UINT32_MAX;
+		knock(e, s);
+	}
+	pthread_mutex_unlock(&e->index_lock);
+	if (node != NULL)
+		mailbox_nudge(&e->box);
+}
+
+void engine_cancel(struct engine *e, uint64_t id)
+{
+	pthread_mutex_lock(&e->index_lock);
+	struct idmap_node *node = idmap_find(&e->index, id);
+	if (node != NULL) {
+		struct eng_seq *s = idmap_entry(node, struct eng_seq, node);
+		s->knock.cancel = true;
+		knock(e, s);
+	}
+	pthread_mutex_unlock(&e->index_lock);
+	if (node != NULL)
+		mailbox_nudge(&e->box);
+}
+
+/* ---- state ---- */
+
+void engine_stats(struct engine *e, struct proto_stats *out)
+{
+	*out = (struct proto_stats){
+	    .running = atomic_load(&e->counters.in_state[SEQ_PREFILL]) +
+		       atomic_load(&e->counters.in_state[SEQ_DECODE]),
+	    .waiting = n_waiting(e),
+	    .pages_total = atomic_load(&e->pages_total),
+	    .pages_free = atomic_load(&e->pages_free),
+	    .steps = atomic_load(&e->steps),
+	    .prefill_tokens = atomic_load(&e->prefill_tokens),
+	    .decode_tokens = atomic_load(&e->decode_tokens),
+	    .submitted = atomic_load(&e->counters.submitted),
+	    .finished = atomic_load(&e->counters.finished),
+	    .cancelled = atomic_load(&e->counters.cancelled),
+	    .failed = atomic_load(&e->counters.failed),
+	    .us_per_prefill_token = atomic_load(&e->us_per_prefill_token),
+	    .us_per_decode_step = atomic_load(&e->us_per_decode_step),
+	};
+}
+
+int engine_n_models(struct engine *e)
+{
+	return e->n_models;
+}
+
+void engine_model_info(struct engine *e, int index, struct proto_model *out)
+{
+	static _Thread_local char reason[PROTO_MAX_MESSAGE + 1];
+	BUG_IF(index < 0 || index >= e->n_models, "engine_model_info: model %d", index);
+	struct eng_model *m = &e->models[index];
+	pthread_mutex_lock(&e->info_lock);
+	*out = (struct proto_model){.index = (uint16_t)index,
+				    .state = (uint8_t)atomic_load(&m->state),
+				    .role = (uint8_t)m->role,
+				    .n_ctx = m->shown.n_ctx,
+				    .n_vocab = m->shown.n_vocab,
+				    .n_params = m->shown.n_params,
+				    .name = {.at = m->name, .n = strlen(m->name)}};
+	memcpy(reason, m->shown.reason, sizeof reason);
+	pthread_mutex_unlock(&e->info_lock);
+	out->reason = (struct proto_str){.at = reason, .n = strlen(reason)};
+}
+
+/* ---- life ---- */
+
+static int check_config(const struct eng_config *cfg, struct sl_err *err)
+{
+	if (cfg->n_models < 1 || cfg->n_models > PROTO_MAX_MODELS)
+		return sl_errf(err, SL_EINVAL, "an engine has 1 to %d models, not %d",
+			       PROTO_MAX_MODELS, cfg->n_models);
+	if (cfg->n_text_workers < 1 || cfg->page_tokens < 1 || cfg->max_sequences < 1 ||
+	    cfg->max_waiting < 1 || cfg->step_tokens < 1)
+		return sl_errf(err, SL_EINVAL, "every size of the engine must be at least 1");
+	for (int i = 0; i < cfg->n_models; i++) {
+		size_t n = strlen(cfg->models[i].name);
+		if (n < 1 || n > PROTO_MAX_NAME)
+			return sl_errf(err, SL_EINVAL, "a model's name has 1 to %d bytes",
+				       PROTO_MAX_NAME);
+		for (int j = 0; j < i; j++) {
+			if (strcmp(cfg->models[i].name, cfg->models[j].name) == 0)
+				return sl_errf(err, SL_EINVAL, "two models are named %s",
+					       cfg->models[i].name);
+		}
+	}
+	return 0;
+}
+
+static int make_models(struct engine *e, const struct eng_config *cfg)
+{
+	e->models = sl_zalloc_n((size_t)cfg->n_models, sizeof *e->models);
+	if (e->models == NULL)
+		return SL_ENOMEM;
+	for (int i = 0; i < cfg->n_models; i++) {
+		struct eng_model *m = &e->models[i];
+		m->e = e;
+		m->index = i;
+		m->mail.kind = STEP_MODEL;
+		m->role = cfg->models[i].role;
+		m->name = sl_strdup(cfg->models[i].name);
+		m->path = sl_strdup(cfg->models[i].path);
+		e->n_models++;
+		if (m->name == NULL || m->path == NULL)
+			return SL_ENOMEM;
+	}
+	return 0;
+}
+
+static int start_threads(struct engine *e)
+{
+	e->step_running = pthread_create(&e->step_thread, NULL, step_main, e) == 0;
+	if (!e->step_running)
+		return SL_EIO;
+	for (; e->n_text_threads < e->cfg.n_text_workers; e->n_text_threads++) {
+		if (pthread_create(&e->text_threads[e->n_text_threads], NULL, text_worker_main,
+				   e) != 0)
+			return SL_EIO;
+	}
+	e->loader_running = pthread_create(&e->loader_thread, NULL, loader_main, e) == 0;
+	return e->loader_running ? 0 : SL_EIO;
+}
+
+int engine_create(const struct eng_config *cfg, eng_on_event *on_event, void *ctx,
+		  struct engine **out, struct sl_err *err)
+{
+	int rc = check_config(cfg, err);
+	if (rc != 0)
+		return rc;
+	const struct kn_ops *ops = kn_select(cfg->backend, err);
+	if (ops == NULL)
+		return SL_EINVAL;
+	struct engine *e = sl_zalloc(sizeof *e);
+	if (e == NULL || idmap_init(&e->index) != 0) {
+		sl_free(e);
+		return sl_errf(err, SL_ENOMEM, "out of memory");
+	}
+	if (mailbox_init(&e->box) != 0) {
+		idmap_dispose(&e->index);
+		sl_free(e);
+		return sl_errf(err, SL_EIO, "no wake descriptor");
+	}
+	e->cfg = *cfg;
+	e->cfg.models = NULL;
+	e->on_event = on_event;
+	e->on_event_ctx = ctx;
+	e->ops = ops;
+	pthread_mutex_init(&e->info_lock, NULL);
+	pthread_mutex_init(&e->index_lock, NULL);
+	list_init(&e->knocks);
+	text_queue_init(&e->text_queue);
+	e->text_threads = sl_zalloc_n((size_t)cfg->n_text_workers, sizeof *e->text_threads);
+	rc = e->text_threads != NULL ? make_models(e, cfg) : SL_ENOMEM;
+	if (rc == 0)
+		rc = step_create(e, &e->step);
+	if (rc == 0)
+		rc = start_threads(e);
+	if (rc != 0) {
+		engine_destroy(e);
+		return sl_errf(err, rc, "the engine can't start: %s", sl_code_name(rc));
+	}
+	*out = e;
+	return 0;
+}
+
+static void stop_threads(struct engine *e)
+{
+	atomic_store(&e->stopping, true);
+	mailbox_nudge(&e->box);
+	if (e->step_running)
+		pthread_join(e->step_thread, NULL);
+	text_queue_close(&e->text_queue);
+	for (int i = 0; i < e->n_text_threads; i++)
+		pthread_join(e->text_threads[i], NULL);
+	if (e->loader_running)
+		pthread_join(e->loader_thread, NULL);
+}
+
+void engine_destroy(struct engine *e)
+{
+	stop_threads(e);
+	if (e->step != NULL)
+		step_destroy(e->step);
+	for (int i = 0; i < e->n_models; i++) {
+		model_unload(&e->models[i]);
+		sl_free(e->models[i].name);
+		sl_free(e->models[i].path);
+	}
+	for (int i = 0; i < SEQ_N_STATES; i++)
+		BUG_IF(atomic_load(&e->counters.in_state[i]) != 0,
+		       "engine: sequences are left in state %d", i);
+	BUG_IF(atomic_load(&e->n_live) != 0 || atomic_load(&e->n_counting) != 0,
+	       "engine: requests are left");
+	sl_free(e->models);
+	sl_free(e->text_threads);
+	text_queue_dispose(&e->text_queue);
+	idmap_dispose(&e->index);
+	mailbox_dispose(&e->box);
+	pthread_mutex_destroy(&e->index_lock);
+	pthread_mutex_destroy(&e->info_lock);
+	sl_free(e);
+}

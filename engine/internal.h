@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the engine's own files share: the engine, its models, the text queue and the mails of the
+ * step thread. Private to engine/.
+ */
+#ifndef ENGINE_INTERNAL_H
+#define ENGINE_INTERNAL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "engine/engine.h"
+#include "engine/kv.h"
+#include "engine/model.h"
+#include "engine/seq.h"
+
+/* A model of the configuration. The loader fills it and mails it to the step thread; from then on
+ * `model` and what it holds do not change until the engine goes, even when the device fails. */
+struct eng_model {
+	struct step_mail mail; /* loaded, or not */
+	struct engine *e;
+	int index;
+	char *name, *path;
+	int role;
+	atomic_int state; /* enum proto_model_state; the step thread's to change */
+	struct {
+		uint32_t n_ctx, n_vocab;
+		uint64_t n_params;
+		char reason[PROTO_MAX_MESSAGE + 1];
+	} shown; /* to other threads, under the engine's info_lock */
+
+	/* The loader's, then constant. */
+	uint64_t file_bytes;
+	struct model_info info;
+	bool inspected, loaded;
+	struct sl_err load_err; /* why not; may hold anything when it was loaded */
+	const struct kn_ops *ops;
+	struct kn_backend *backend;
+	struct model *model;
+	char *bos, *eos; /* text, for the template; NULL: none */
+
+	/* The step thread's. */
+	struct kv_pool *pool;
+	uint32_t n_ctx;        /* what the pool allows one sequence */
+	uint32_t max_pages;    /* of one sequence */
+	int32_t *page_tables;  /* [max_sequences][max_pages] */
+	struct eng_seq **places; /* [max_sequences] */
+	uint64_t vtime_ns;     /* of the device, spent on this model */
+	double ns_per_prefill_token, ns_per_decode_step; /* moving averages; 0: not known yet */
+};
+
+/* Requests for the text workers: a bounded queue with several takers. */
+struct text_queue {
+	pthread_mutex_t lock;
+	pthread_cond_t filled;
+	struct mail *first, **last;
+	bool closed;
+};
+
+struct engine {
+	struct eng_config cfg; /* its models live in `models` */
+	eng_on_event *on_event;
+	void *on_event_ctx;
+	struct kn_ops const *ops;
+
+	struct eng_model *models;
+	int n_models;
+	pthread_mutex_t info_lock;
+
+	pthread_mutex_t index_lock;
+	struct idmap index;  /* identifier → struct eng_seq, until DONE */
+	struct list knocks;  /* struct seq_knock: sequences to look at */
+	uint64_t next_order;
+
+	struct eng_counters counters;
+	atomic_uint n_live;     /* sequences that exist */
+	atomic_uint n_counting; /* COUNTs on their way */
+	atomic_uint pages_total, pages_free;
+	atomic_ullong steps, prefill_tokens, decode_tokens;
+	atomic_uint us_per_prefill_token, us_per_decode_step;
+
+	struct mailbox box; /* of the step thread: text results, loaded models */
+	atomic_bool stopping;
+	pthread_t step_thread, loader_thread, *text_threads;
+	int n_text_threads;
+	bool step_running, loader_running;
+	struct text_queue text_queue;
+	struct step *step; /* the step thread's own */
+};
+
+/* ---- worker.c ---- */
+void text_queue_init(struct text_queue *q);
+void text_queue_dispose(struct text_queue *q);
+void text_queue_put(struct text_queue *q, struct eng_seq *s);
+/* The takers return when the queue is empty. */
+void text_queue_close(struct text_queue *q);
+void *text_worker_main(void *engine);
+
+/* ---- load.c ---- */
+void *loader_main(void *engine);
+/* Frees what the loader made of a model. */
+void model_unload(struct eng_model *m);
+
+/* ---- step.c ---- */
+int step_create(struct engine *e, struct step **out);
+void *step_main(void *engine);
+/* After the thread has ended: frees what is still in the mailbox. */
+void step_destroy(struct step *st);
+
+#endif

@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The loader: one thread that reads all heads, then loads the models one by one, the smallest file
+ * first, and mails each to the step thread, loaded or not. A model that fails fails alone.
+ *
+ * The KV memory is one budget for all pools. Each pool gets as many pages as the others, so that
+ * every model has room for the same number of tokens whatever its layers cost; a model whose head
+ * can't be read takes no share.
+ *
+ * Before a model is given away it computes a few rows: this brings its weights into memory and
+ * tells how long a token takes, so that the first prediction is one.
+ */
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "engine/internal.h"
+
+enum { WARM_ROWS = 16, MAX_TOKEN_BYTES = 4096 };
+
+static size_t page_bytes(const struct engine *e, const struct model_arch *a)
+{
+	return kv_page_bytes(e->cfg.page_tokens, a->n_layers, a->n_kv_heads, a->head_dim);
+}
+
+/* Pages of each pool; 0: the budget is too small for one. */
+static uint64_t pages_each(const struct engine *e)
+{
+	uint64_t one_of_each = 0;
+	for (int i = 0; i < e->n_models; i++) {
+		if (e->models[i].inspected &&
+		    __builtin_add_overflow(one_of_each, page_bytes(e, &e->models[i].info.arch),
+					   &one_of_each))
+			return 0;
+	}
+	return one_of_each > 0 ? e->cfg.kv_bytes / one_of_each : 0;
+}
+
+static int make_pool(struct eng_model *m)
+{
+	const struct engine *e = m->e;
+	const struct model_arch *a = &m->info.arch;
+	uint32_t page_tokens = (uint32_t)e->cfg.page_tokens;
+	uint32_t n_ctx = (uint32_t)a->n_ctx;
+	uint64_t n_pages = pages_each(e);
+	uint64_t useful = (uint64_t)e->cfg.max_sequences * ((n_ctx + page_tokens - 1) / page_tokens);
+	n_pages = n_pages < useful ? n_pages : useful;
+	if (n_pages < 2)
+		return sl_errf(&m->load_err, SL_ELIMIT,
+			       "the KV memory of %llu bytes is too small for two pages of %zu bytes",
+			       (unsigned long long)e->cfg.kv_bytes, page_bytes(e, a));
+	/* What is announced must be possible for one sequence alone. */
+	if (n_pages * page_tokens < n_ctx) {
+		n_ctx = (uint32_t)n_pages * page_tokens;
+		log_warn("model %s: the KV memory holds %u of its %d tokens of context", m->name,
+			 n_ctx, a->n_ctx);
+	}
+	m->max_pages = (n_ctx + page_tokens - 1) / page_tokens;
+	m->n_ctx = n_ctx;
+	m->page_tables = sl_zalloc_n((size_t)e->cfg.max_sequences * m->max_pages,
+				     sizeof *m->page_tables);
+	m->places = sl_zalloc_n((size_t)e->cfg.max_sequences, sizeof *m->places);
+	if (m->page_tables == NULL || m->places == NULL)
+		return sl_errf(&m->load_err, SL_ENOMEM, "out of memory for page tables");
+	return kv_pool_create(m->ops, m->backend, (int)n_pages, e->cfg.page_tokens, a->n_layers,
+			      a->n_kv_heads, a->head_dim, &m->pool, &m->load_err);
+}
+
+static int token_text(const struct tokenizer *t, int32_t id, char **out)
+{
+	if (id < 0)
+		return 0;
+	struct proto_str s = tokenizer_bytes(t, id);
+	*out = sl_strndup(s.at, s.n);
+	return *out != NULL ? 0 : SL_ENOMEM;
+}
+
+static int check_vocabulary(struct eng_model *m)
+{
+	const struct tokenizer *t = model_tokenizer(m->model);
+	int n = tokenizer_n_vocab(t);
+	if (n != m->info.arch.n_vocab)
+		return sl_errf(&m->load_err, SL_EINVAL,
+			       "%s: the tokenizer has %d tokens, the weights have %d", m->path, n,
+			       m->info.arch.n_vocab);
+	for (int32_t id = 0; id < n; id++) {
+		if (tokenizer_bytes(t, id).n > MAX_TOKEN_BYTES)
+			return sl_errf(&m->load_err, SL_ELIMIT, "%s: token %d is longer than %d bytes",
+				       m->path, (int)id, MAX_TOKEN_BYTES);
+	}
+	if (token_text(t, tokenizer_bos(t), &m->bos) != 0 ||
+	    token_text(t, tokenizer_eos(t), &m->eos) != 0)
+		return sl_errf(&m->load_err, SL_ENOMEM, "out of memory");
+	return 0;
+}
+
+static int warm_up(struct eng_model *m)
+{
+	int page_tokens = m->e->cfg.page_tokens;
+	int32_t tokens[WARM_ROWS] = {0}, pos[WARM_ROWS], seq[WARM_ROWS] = {0}, pages[WARM_ROWS];
+	int rows = 2 * page_tokens < WARM_ROWS ? 2 * page_tokens : WARM_ROWS;
+	int max_rows = m->e->cfg.step_tokens + m->e->cfg.max_sequences;
+	rows = rows < max_rows ? rows : max_rows;
+	rows = rows < (int)m->n_ctx ? rows : (int)m->n_ctx;
+	int n_pages = (rows + page_tokens - 1) / page_tokens;
+	float *logits = sl_zalloc_n((size_t)m->info.arch.n_vocab, sizeof *logits);
+	if (logits == NULL)
+		return sl_errf(&m->load_err, SL_ENOMEM, "out of memory for logits");
+	int got = 0, rc = 0;
+	while (got < n_pages && rc == 0) {
+		rc = kv_page_alloc(m->pool, &pages[got]);
+		got += rc == 0;
+	}
+	for (int i = 0; i < rows; i++)
+		pos[i] = i;
+	struct kn_step step = {.n_rows = rows,
+			       .row_token = tokens,
+			       .row_pos = pos,
+			       .row_seq = seq,
+			       .n_seqs = 1,
+			       .page_table = pages,
+			       .max_pages = n_pages};
+	int32_t want = rows - 1;
+	for (int i = 0; i < 2 && rc == 0; i++) { /* the first one pays for cold memory */
+		uint64_t begin = clock_now_ns();
+		rc = model_forward(m->model, &step, kv_pool_layout(m->pool), &want, 1, logits);
+		m->ns_per_prefill_token = (double)(clock_now_ns() - begin) / rows;
+	}
+	m->ns_per_decode_step = m->ns_per_prefill_token;
+	while (got > 0)
+		kv_page_unref(m->pool, pages[--got]);
+	sl_free(logits);
+	if (rc != 0)
+		return sl_errf(&m->load_err, rc, "%s: the first step failed: %s", m->path,
+			       sl_code_name(rc));
+	return 0;
+}
+
+static int max_width(const struct model_arch *a)
+{
+	int widths[] = {a->n_embd, a->n_ff, a->n_heads * a->head_dim, a->n_vocab};
+	int widest = 0;
+	for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
+		widest = widths[i] > widest ? widths[i] : widest;
+	return widest;
+}
+
+static int load(struct eng_model *m)
+{
+	const struct engine *e = m->e;
+	int max_rows = e->cfg.step_tokens + e->cfg.max_sequences;
+	struct kn_config kc = {.n_threads = e->cfg.n_threads,
+			       .max_rows = max_rows,
+			       .max_width = max_width(&m->info.arch)};
+	m->ops = e->ops;
+	/* A backend of its own: a fault ends this model only, and one may load while another runs. */
+	int rc = m->ops->open(&kc, &m->backend, &m->load_err);
+	if (rc == 0)
+		rc = model_load(m->path, m->ops, m->backend, max_rows, e->cfg.max_model_bytes,
+				&m->model, &m->load_err);
+	if (rc == 0)
+		rc = check_vocabulary(m);
+	if (rc == 0)
+		rc = make_pool(m);
+	if (rc == 0)
+		rc = warm_up(m);
+	return rc;
+}
+
+void model_unload(struct eng_model *m)
+{
+	if (m->pool != NULL)
+		kv_pool_destroy(m->pool);
+	m->pool = NULL;
+	if (m->model != NULL)
+		model_free(m->model);
+	m->model = NULL;
+	if (m->backend != NULL)
+		m->ops->close(m->backend);
+	m->backend = NULL;
+	sl_free(m->page_tables);
+	sl_free(m->places);
+	sl_free(m->bos);
+	sl_free(m->eos);
+	m->page_tables = NULL;
+	m->places = NULL;
+	m->bos = m->eos = NULL;
+}
+
+static void inspect(struct eng_model *m)
+{
+	struct stat st;
+	if (stat(m->path, &st) == 0 && st.st_size > 0)
+		m->file_bytes = (uint64_t)st.st_size;
+	int rc = model_inspect(m->path, &m->info, &m->load_err);
+	m->inspected = rc == 0;
+	if (rc != 0 && m->load_err.text[0] == '\0')
+		sl_errf(&m->load_err, rc, "%s: %s", m->path, sl_code_name(rc));
+}
+
+static struct eng_model *smallest_of(struct engine *e, const bool *taken)
+{
+	struct eng_model *best = NULL;
+	for (int i = 0; i < e->n_models; i++) {
+		struct eng_model *m = &e->models[i];
+		if (!taken[i] && (best == NULL || m->file_bytes < best->file_bytes))
+			best = m;
+	}
+	return best;
+}
+
+void *loader_main(void *engine)
+{
+	struct engine *e = engine;
+	bool taken[PROTO_MAX_MODELS] = {0};
+	for (int i = 0; i < e->n_models; i++)
+		inspect(&e->models[i]);
+	struct eng_model *m;
+	while ((m = smallest_of(e, taken)) != NULL && !atomic_load(&e->stopping)) {
+		taken[m->index] = true;
+		uint64_t begin = clock_now_ns();
+		int rc = m->inspected ? load(m) : SL_EINVAL;
+		m->loaded = rc == 0;
+		if (rc != 0) {
+			if (m->load_err.text[0] == '\0')
+				sl_errf(&m->load_err, rc, "%s: %s", m->path, sl_code_name(rc));
+			model_unload(m);
+		} else {
+			log_info("model %s: loaded in %llu ms on %s", m->name,
+				 (unsigned long long)((clock_now_ns() - begin) / NS_PER_MS),
+				 m->ops->describe(m->backend));
+		}
+		mailbox_send(&e->box, &m->mail.mail);
+	}
+	return NULL;
+}

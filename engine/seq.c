@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/seq.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+
+static const char *const state_names[SEQ_N_STATES] = {"new",     "text",   "waiting",
+						      "prefill", "decode", "done"};
+
+void eng_seq_set_state(struct eng_counters *c, struct eng_seq *s, enum eng_seq_state to)
+{
+	/* Row: from; bit: to. */
+	static const unsigned allowed[SEQ_N_STATES] = {
+	    [SEQ_NEW] = 1u << SEQ_TEXT,
+	    [SEQ_TEXT] = 1u << SEQ_WAITING | 1u << SEQ_DONE,
+	    [SEQ_WAITING] = 1u << SEQ_PREFILL | 1u << SEQ_DONE,
+	    [SEQ_PREFILL] = 1u << SEQ_DECODE | 1u << SEQ_WAITING | 1u << SEQ_DONE,
+	    [SEQ_DECODE] = 1u << SEQ_WAITING | 1u << SEQ_DONE,
+	    [SEQ_DONE] = 0,
+	};
+	BUG_IF((allowed[s->state] & 1u << to) == 0, "sequence: from %s to %s",
+	       state_names[s->state], state_names[to]);
+	if (s->state != SEQ_NEW)
+		atomic_fetch_sub(&c->in_state[s->state], 1);
+	if (to != SEQ_DONE)
+		atomic_fetch_add(&c->in_state[to], 1);
+	s->state = to;
+}
+
+/* A bucket of `burst` tokens filled at rate_tps, kept as the time at which the next token would be
+ * due if none were early (the generic cell rate algorithm of ITU-T I.371). */
+static void set_pace(struct eng_seq *s, double rate_tps, uint32_t burst)
+{
+	if (rate_tps <= 0)
+		return;
+	double each = 1e9 / rate_tps;
+	double early = each * (burst > 0 ? burst - 1 : 0);
+	s->pace_each_ns = each < 1e15 ? (uint64_t)each + 1 : (uint64_t)1e15;
+	s->pace_early_ns = early < 1e18 ? (uint64_t)early : (uint64_t)1e18;
+}
+
+void eng_seq_pace(struct eng_seq *s, uint64_t now_ns)
+{
+	if (s->pace_each_ns == 0)
+		return;
+	if (s->pace_next_ns < now_ns)
+		s->pace_next_ns = now_ns;
+	s->pace_next_ns += s->pace_each_ns;
+}
+
+uint64_t eng_seq_due(const struct eng_seq *s)
+{
+	return s->pace_next_ns > s->pace_early_ns ? s->pace_next_ns - s->pace_early_ns : 0;
+}
+
+int eng_seq_create(uint64_t id, const struct proto_submit *req, struct eng_seq **out)
+{
+	struct eng_seq *s = sl_zalloc(sizeof *s);
+	if (s == NULL)
+		return SL_ENOMEM;
+	s->mem = sl_strndup(req->prompt.n > 0 ? req->prompt.at : "", req->prompt.n);
+	if (s->mem == NULL || text_stream_init(&s->stream, req->stops, req->n_stops) != 0) {
+		sl_free(s->mem);
+		sl_free(s);
+		return SL_ENOMEM;
+	}
+	s->node.key = id;
+	list_init(&s->knock.in_knocks);
+	list_init(&s->in_all);
+	s->text.model = req->model;
+	s->text.prompt_kind = req->prompt_kind;
+	s->text.prompt = (struct proto_str){.at = s->mem, .n = req->prompt.n};
+	s->tenant_digest = req->tenant;
+	s->priority = req->priority;
+	s->ignore_eos = (req->flags & PROTO_SUBMIT_IGNORE_EOS) != 0;
+	s->max_tokens = req->max_tokens;
+	s->sampling = (struct sampler_params){.temperature = req->temperature,
+					      .top_p = req->top_p,
+					      .min_p = req->min_p,
+					      .top_k = req->top_k,
+					      .presence_penalty = req->presence_penalty,
+					      .frequency_penalty = req->frequency_penalty,
+					      .seed = req->seed};
+	s->arrived_ns = s->served_ns = clock_now_ns();
+	s->deadline_ns = UINT64_MAX;
+	if (req->deadline_ms > 0)
+		s->deadline_ns = s->arrived_ns + req->deadline_ms * NS_PER_MS;
+	set_pace(s, (double)req->rate_tps, req->burst);
+	s->place = -1;
+	*out = s;
+	return 0;
+}
+
+void eng_seq_free(struct eng_seq *s)
+{
+	BUG_IF(s->state != SEQ_NEW && s->state != SEQ_DONE, "sequence: freed while %s",
+	       state_names[s->state]);
+	BUG_IF(s->place >= 0 || s->n_pages != 0, "sequence: freed with pages");
+	text_stream_dispose(&s->stream);
+	tok_ids_dispose(&s->text.ids);
+	sl_free(s->tokens);
+	sl_free(s->counts);
+	sl_free(s->mem);
+	sl_free(s);
+}

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A sequence: one accepted request from submit to DONE. Private to engine/.
+ *
+ * Who may touch it: the submitting thread until it is in the engine's index; then the step thread,
+ * but for `text` (the text worker's until its mail comes back) and `knock` (under the index's lock).
+ */
+#ifndef ENGINE_SEQ_H
+#define ENGINE_SEQ_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/list.h"
+#include "base/mailbox.h"
+#include "base/proto.h"
+#include "engine/idmap.h"
+#include "engine/sampler.h"
+#include "engine/sched.h"
+#include "engine/text_stream.h"
+#include "engine/tokenizer.h"
+
+enum eng_seq_state {
+	SEQ_NEW,     /* not counted anywhere */
+	SEQ_TEXT,    /* with a text worker */
+	SEQ_WAITING, /* tokens known; not started, or pre-empted: no place, no pages */
+	SEQ_PREFILL, /* has a place */
+	SEQ_DECODE,  /* all but the last token are in its pages */
+	SEQ_DONE,    /* told; freed when no worker holds it */
+	SEQ_N_STATES,
+};
+
+/* How many sequences are in which state; the counters of everything that is announced. */
+struct eng_counters {
+	atomic_uint in_state[SEQ_N_STATES];
+	atomic_ullong submitted, finished, cancelled, failed;
+};
+
+struct eng_model;
+
+/* What the step thread gets by mail begins with what it is. */
+enum step_mail_kind { STEP_TEXT, STEP_MODEL };
+struct step_mail {
+	struct mail mail;
+	enum step_mail_kind kind;
+};
+
+/* What a text worker reads and makes. */
+struct seq_text {
+	uint16_t model;
+	uint8_t prompt_kind;
+	struct proto_str prompt; /* in the sequence's own memory */
+	bool counting;
+	atomic_bool unwanted; /* cancelled: the worker need not work */
+	struct tok_ids ids;   /* the result */
+	uint8_t error;        /* enum proto_error */
+	struct sl_err err;    /* why, for the client */
+};
+
+/* What came from other threads since the step thread last looked; under the index's lock. */
+struct seq_knock {
+	struct list in_knocks;
+	uint32_t credit;
+	bool cancel, fresh;
+};
+
+struct eng_seq {
+	struct step_mail mail;  /* to the text workers and from there to the step thread */
+	struct idmap_node node; /* in the index; key: the identifier */
+	struct seq_knock knock;
+	struct seq_text text;
+	char *mem; /* owned: the prompt */
+
+	enum eng_seq_state state; /* by eng_seq_set_state only */
+	struct list in_all;
+	uint64_t order;
+	bool with_worker; /* its text mail is still to come */
+
+	/* The request. */
+	uint64_t tenant_digest;
+	struct sampler_params sampling;
+	uint8_t priority;
+	bool ignore_eos;
+	uint32_t max_tokens, credit;
+	uint64_t deadline_ns; /* UINT64_MAX: none */
+	uint64_t pace_each_ns, pace_early_ns, pace_next_ns;
+	struct text_stream stream;
+
+	/* The work. */
+	struct eng_model *model; /* set when its text is ready */
+	struct sched_tenant *tenant;
+	int32_t *tokens; /* prompt and answer; owned */
+	size_t tokens_cap;
+	uint32_t n_prompt, n_made, n_past;
+	int place;        /* row of the model's page tables; -1: none */
+	uint32_t n_pages; /* filled in that row */
+	uint16_t *counts; /* of tokens made, for the penalties; NULL when there are none */
+	uint8_t length_why;
+
+	/* Clocks. */
+	uint64_t arrived_ns, started_ns, first_ns, served_ns;
+};
+
+/* Copies the request. 0 or SL_ENOMEM. */
+int eng_seq_create(uint64_t id, const struct proto_submit *req, struct eng_seq **out);
+/* It must be NEW or DONE, without place and worker. */
+void eng_seq_free(struct eng_seq *s);
+
+/* The one place where a state changes, and the counters with it. BUG on a transition that the
+ * machine does not have. */
+void eng_seq_set_state(struct eng_counters *c, struct eng_seq *s, enum eng_seq_state to);
+
+static inline uint32_t eng_seq_n_tokens(const struct eng_seq *s)
+{
+	return s->n_prompt + s->n_made;
+}
+
+/* A token was made at now: the pace moves on. */
+void eng_seq_pace(struct eng_seq *s, uint64_t now_ns);
+/* When the pace allows the next token. */
+uint64_t eng_seq_due(const struct eng_seq *s);
+
+#endif

@@ -1,0 +1,438 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The step thread: owner of sequences, pages, the scheduler and the models' forward passes.
+ *
+ * A turn: take knocks (new, credit, cancel) and mail (text ready, model loaded), end what has
+ * passed its deadline, then one step of one model. Models with work take turns by the device time
+ * they have had. When there is nothing to compute the thread sleeps until mail, the next due time
+ * of a paced sequence or the next deadline, so pace costs no spinning.
+ *
+ * Knocks are taken before the mail that was there with them, so a sequence is known before its
+ * text arrives.
+ */
+#include "engine/step.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/beat.h"
+#include "base/clock.h"
+#include "base/log.h"
+
+enum {
+	STEP_SLEEP_MS = 100, /* at most: the supervisor wants to see the loop turn */
+	AGE_MS = 2000,       /* without progress: one priority better */
+	STARVE_MS = 10000,
+	PAUSED_MS = 1000,
+};
+
+/* ---- the end of a sequence ---- */
+
+static uint32_t us_between(uint64_t from_ns, uint64_t to_ns)
+{
+	if (from_ns == 0 || to_ns <= from_ns)
+		return 0;
+	uint64_t us = (to_ns - from_ns) / 1000;
+	return us < UINT32_MAX ? (uint32_t)us : UINT32_MAX;
+}
+
+static void seq_drop(struct engine *e, struct eng_seq *s)
+{
+	eng_seq_free(s);
+	atomic_fetch_sub(&e->n_live, 1);
+}
+
+void step_finish(struct step *st, struct eng_seq *s, uint8_t finish, uint8_t error,
+		 const char *message)
+{
+	struct engine *e = st->e;
+	uint64_t now = clock_now_ns();
+	batch_release(s);
+	if (s->tenant != NULL)
+		sched_tenant_leave(&st->tenants, s->tenant);
+	s->tenant = NULL;
+	list_remove(&s->in_all);
+	eng_seq_set_state(&e->counters, s, SEQ_DONE);
+	if (finish == PROTO_FINISH_CANCELLED)
+		atomic_fetch_add(&e->counters.cancelled, 1);
+	else if (finish == PROTO_FINISH_ERROR)
+		atomic_fetch_add(&e->counters.failed, 1);
+	else
+		atomic_fetch_add(&e->counters.finished, 1);
+
+	/* Out of the index first: after DONE the identifier may come again. */
+	pthread_mutex_lock(&e->index_lock);
+	idmap_remove(&e->index, &s->node);
+	list_remove(&s->knock.in_knocks);
+	pthread_mutex_unlock(&e->index_lock);
+	struct eng_event ev = {
+	    .kind = ENG_DONE,
+	    .id = s->node.key,
+	    .u.done = {.finish = finish,
+		       .error = error,
+		       .length_why = finish == PROTO_FINISH_LENGTH ? s->length_why : 0,
+		       .n_prompt = s->n_prompt,
+		       .n_completion = s->n_made,
+		       .queue_us = us_between(s->arrived_ns, s->started_ns ? s->started_ns : now),
+		       .prefill_us = us_between(s->started_ns, s->first_ns ? s->first_ns : now),
+		       .decode_us = us_between(s->first_ns, now),
+		       .message = {.at = message, .n = strlen(message)}}};
+	e->on_event(e->on_event_ctx, &ev);
+	if (s->with_worker)
+		atomic_store(&s->text.unwanted, true);
+	else
+		seq_drop(e, s);
+}
+
+/* ---- models ---- */
+
+static void announce(struct engine *e, struct eng_model *m)
+{
+	struct eng_event ev = {.kind = ENG_MODEL};
+	engine_model_info(e, m->index, &ev.u.model);
+	e->on_event(e->on_event_ctx, &ev);
+}
+
+static void set_model_state(struct engine *e, struct eng_model *m, enum proto_model_state state,
+			    const char *reason)
+{
+	pthread_mutex_lock(&e->info_lock);
+	if (state == PROTO_MODEL_READY) {
+		m->shown.n_ctx = m->n_ctx;
+		m->shown.n_vocab = (uint32_t)m->info.arch.n_vocab;
+		m->shown.n_params = m->info.n_params;
+	}
+	size_t n = strnlen(reason, sizeof m->shown.reason - 1);
+	memcpy(m->shown.reason, reason, n);
+	m->shown.reason[n] = '\0';
+	atomic_store(&m->state, (int)state);
+	pthread_mutex_unlock(&e->info_lock);
+	if (state == PROTO_MODEL_FAILED)
+		log_error("model %s failed: %s", m->name, reason);
+	else
+		log_info("model %s is ready, %u tokens of context", m->name, m->n_ctx);
+	announce(e, m);
+}
+
+void step_fail_model(struct step *st, struct eng_model *m, const char *reason)
+{
+	list_each_safe(it, tmp, &st->all) {
+		struct eng_seq *s = list_entry(it, struct eng_seq, in_all);
+		if (s->model == m)
+			step_finish(st, s, PROTO_FINISH_ERROR, PROTO_ERR_INTERNAL,
+				    "The model's device failed.");
+	}
+	set_model_state(st->e, m, PROTO_MODEL_FAILED, reason);
+}
+
+static bool grow_logits(struct step *st, size_t n_vocab)
+{
+	if (n_vocab <= st->n_vocab_max)
+		return true;
+	size_t rows = (size_t)st->e->cfg.max_sequences, n;
+	if (__builtin_mul_overflow(rows, n_vocab, &n))
+		return false;
+	float *logits = sl_zalloc_n(n, sizeof *logits);
+	int32_t *scratch = sl_zalloc_n(n_vocab, sizeof *scratch);
+	if (logits == NULL || scratch == NULL) {
+		sl_free(logits);
+		sl_free(scratch);
+		return false;
+	}
+	sl_free(st->logits);
+	sl_free(st->scratch);
+	st->logits = logits;
+	st->scratch = scratch;
+	st->n_vocab_max = n_vocab;
+	return true;
+}
+
+static void on_model(struct step *st, struct eng_model *m)
+{
+	if (!m->loaded) {
+		set_model_state(st->e, m, PROTO_MODEL_FAILED, m->load_err.text);
+		return;
+	}
+	if (!grow_logits(st, (size_t)m->info.arch.n_vocab)) {
+		set_model_state(st->e, m, PROTO_MODEL_FAILED, "out of memory for logits");
+		return;
+	}
+	m->vtime_ns = st->vclock_ns;
+	set_model_state(st->e, m, PROTO_MODEL_READY, "");
+}
+
+/* ---- text ---- */
+
+/* What stands before s on its model: how many have not started, and the tokens to compute. */
+static void count_ahead(const struct step *st, const struct eng_seq *s, uint32_t *position,
+			uint64_t *n_tokens)
+{
+	*position = 0;
+	*n_tokens = 0;
+	list_each(it, &st->all) {
+		const struct eng_seq *o = list_entry(it, struct eng_seq, in_all);
+		if (o == s || o->model != s->model || o->priority > s->priority)
+			continue;
+		if (o->state == SEQ_WAITING)
+			*position += 1;
+		if (o->credit > 0 && (o->state == SEQ_WAITING || o->state == SEQ_PREFILL))
+			*n_tokens += eng_seq_n_tokens(o) - o->n_past;
+	}
+}
+
+static void tell_queued(struct step *st, struct eng_seq *s)
+{
+	struct eng_event ev = {.kind = ENG_QUEUED, .id = s->node.key};
+	uint64_t n_ahead;
+	count_ahead(st, s, &ev.u.queued.position, &n_ahead);
+	double us = ((double)(n_ahead + s->n_prompt) * s->model->ns_per_prefill_token +
+		     s->model->ns_per_decode_step) / 1e3;
+	ev.u.queued.n_prompt = s->n_prompt;
+	ev.u.queued.predicted_ttft_us = us < (double)UINT32_MAX ? (uint32_t)us : UINT32_MAX;
+	st->e->on_event(st->e->on_event_ctx, &ev);
+}
+
+/* The prompt's tokens are there: the sequence may wait for its turn. An error, or 0. */
+static uint8_t accept_text(struct step *st, struct eng_seq *s, struct sl_err *err)
+{
+	struct eng_model *m = &st->e->models[s->text.model];
+	size_t n = s->text.ids.n;
+	if (atomic_load(&m->state) != PROTO_MODEL_READY) {
+		sl_errf(err, SL_EIO, "The model has failed.");
+		return PROTO_ERR_NOT_READY;
+	}
+	s->n_prompt = n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
+	if (n >= m->n_ctx) {
+		sl_errf(err, SL_ELIMIT,
+			"This model's maximum context length is %u tokens. However, your messages "
+			"resulted in %zu tokens.", m->n_ctx, n);
+		return PROTO_ERR_CONTEXT_LENGTH;
+	}
+	if (s->max_tokens > m->n_ctx - s->n_prompt) {
+		s->max_tokens = m->n_ctx - s->n_prompt;
+		s->length_why = PROTO_LENGTH_CONTEXT;
+	}
+	if (s->sampling.presence_penalty != 0 || s->sampling.frequency_penalty != 0)
+		s->counts = sl_zalloc_n((size_t)m->info.arch.n_vocab, sizeof *s->counts);
+	s->tenant = sched_tenant_enter(&st->tenants, s->tenant_digest);
+	bool penalties = s->sampling.presence_penalty != 0 || s->sampling.frequency_penalty != 0;
+	if (s->tenant == NULL || (penalties && s->counts == NULL)) {
+		sl_errf(err, SL_ENOMEM, "The engine is out of memory.");
+		return PROTO_ERR_OVERLOADED;
+	}
+	s->model = m;
+	s->tokens = s->text.ids.ids;
+	s->tokens_cap = s->text.ids.cap;
+	s->text.ids = (struct tok_ids){0};
+	sl_free(s->mem); /* the prompt itself is no longer needed */
+	s->mem = NULL;
+	return 0;
+}
+
+static void on_text(struct step *st, struct eng_seq *s)
+{
+	s->with_worker = false;
+	if (s->state == SEQ_DONE) {
+		seq_drop(st->e, s);
+		return;
+	}
+	struct sl_err err = s->text.err;
+	uint8_t error = s->text.error;
+	if (error == 0)
+		error = accept_text(st, s, &err);
+	if (error != 0) {
+		step_finish(st, s, PROTO_FINISH_ERROR, error, err.text);
+		return;
+	}
+	eng_seq_set_state(&st->e->counters, s, SEQ_WAITING);
+	tell_queued(st, s);
+}
+
+/* ---- the loop ---- */
+
+static void take_knocks(struct step *st)
+{
+	struct engine *e = st->e;
+	for (;;) {
+		pthread_mutex_lock(&e->index_lock);
+		if (list_empty(&e->knocks)) {
+			pthread_mutex_unlock(&e->index_lock);
+			return;
+		}
+		struct eng_seq *s = list_entry(e->knocks.next, struct eng_seq, knock.in_knocks);
+		list_remove(&s->knock.in_knocks);
+		struct seq_knock k = s->knock;
+		s->knock.credit = 0;
+		s->knock.fresh = false;
+		pthread_mutex_unlock(&e->index_lock);
+		if (k.fresh)
+			list_push_back(&st->all, &s->in_all);
+		if (k.credit > 0) {
+			if (s->credit == 0) /* it could not be served before */
+				s->served_ns = clock_now_ns();
+			if (__builtin_add_overflow(s->credit, k.credit, &s->credit))
+				s->credit = UINT32_MAX;
+		}
+		if (k.cancel)
+			step_finish(st, s, PROTO_FINISH_CANCELLED, 0, "");
+	}
+}
+
+static void take_mail(struct step *st, struct mail *it)
+{
+	struct mail *next;
+	for (; it != NULL; it = next) {
+		next = it->next;
+		struct step_mail *m = (struct step_mail *)(void *)it;
+		if (m->kind == STEP_MODEL)
+			on_model(st, (struct eng_model *)(void *)m);
+		else
+			on_text(st, (struct eng_seq *)(void *)m);
+	}
+}
+
+/* Ends what is late; when the next one will be. */
+static uint64_t check_deadlines(struct step *st)
+{
+	uint64_t now = clock_now_ns(), next = UINT64_MAX;
+	list_each_safe(it, tmp, &st->all) {
+		struct eng_seq *s = list_entry(it, struct eng_seq, in_all);
+		if (now >= s->deadline_ns) {
+			s->length_why = PROTO_LENGTH_DEADLINE;
+			step_finish(st, s, PROTO_FINISH_LENGTH, 0, "");
+		} else if (s->deadline_ns < next) {
+			next = s->deadline_ns;
+		}
+	}
+	return next;
+}
+
+static void publish_pages(struct engine *e)
+{
+	unsigned total = 0, n_free = 0;
+	for (int i = 0; i < e->n_models; i++) {
+		struct eng_model *m = &e->models[i];
+		if (atomic_load(&m->state) != PROTO_MODEL_READY)
+			continue;
+		total += (unsigned)kv_pool_n_pages(m->pool);
+		n_free += (unsigned)kv_pool_n_free(m->pool);
+	}
+	atomic_store(&e->pages_total, total);
+	atomic_store(&e->pages_free, n_free);
+}
+
+/* One step of the model that has had the least of the device and has something to do. An idle
+ * model saves nothing up: it enters at the clock of the others. */
+static bool step_some_model(struct step *st, uint64_t *next_due)
+{
+	struct engine *e = st->e;
+	bool tried[PROTO_MAX_MODELS] = {0};
+	for (;;) {
+		struct eng_model *best = NULL;
+		for (int i = 0; i < e->n_models; i++) {
+			struct eng_model *m = &e->models[i];
+			if (!tried[i] && atomic_load(&m->state) == PROTO_MODEL_READY &&
+			    (best == NULL || m->vtime_ns < best->vtime_ns))
+				best = m;
+		}
+		if (best == NULL)
+			return false;
+		tried[best->index] = true;
+		uint64_t begin = clock_now_ns();
+		if (!batch_step(st, best, next_due)) {
+			if (best->vtime_ns < st->vclock_ns)
+				best->vtime_ns = st->vclock_ns;
+			continue;
+		}
+		st->vclock_ns = best->vtime_ns;
+		best->vtime_ns += clock_now_ns() - begin;
+		return true;
+	}
+}
+
+void *step_main(void *engine)
+{
+	struct engine *e = engine;
+	struct step *st = e->step;
+	uint64_t sleep_until = 0;
+	st->beat_slot = beat_slot("engine step");
+	while (!atomic_load(&e->stopping)) {
+		struct mail *mail = mailbox_wait(&e->box, sleep_until);
+		beat_touch(st->beat_slot);
+		take_knocks(st);
+		take_mail(st, mail);
+		uint64_t next = check_deadlines(st);
+		bool worked = step_some_model(st, &next);
+		publish_pages(e);
+		uint64_t latest = clock_now_ns() + STEP_SLEEP_MS * NS_PER_MS;
+		sleep_until = worked ? 0 : next < latest ? next : latest;
+	}
+	take_knocks(st);
+	while (!list_empty(&st->all))
+		step_finish(st, list_entry(st->all.next, struct eng_seq, in_all),
+			    PROTO_FINISH_CANCELLED, 0, "");
+	beat_slot_close(st->beat_slot);
+	return NULL;
+}
+
+/* ---- life ---- */
+
+int step_create(struct engine *e, struct step **out)
+{
+	struct step *st = sl_zalloc(sizeof *st);
+	if (st == NULL || sched_tenants_init(&st->tenants) != 0) {
+		sl_free(st);
+		return SL_ENOMEM;
+	}
+	const struct eng_config *cfg = &e->cfg;
+	size_t max_rows = (size_t)cfg->step_tokens + (size_t)cfg->max_sequences;
+	st->e = e;
+	list_init(&st->all);
+	buf_init(&st->text, PROTO_MAX_TEXT_PER_FRAME);
+	st->sched = (struct sched_config){.step_tokens = (uint32_t)cfg->step_tokens,
+					  .max_sequences = (uint32_t)cfg->max_sequences,
+					  .page_tokens = (uint32_t)cfg->page_tokens,
+					  .age_ns = AGE_MS * NS_PER_MS,
+					  .starve_ns = STARVE_MS * NS_PER_MS,
+					  .paused_ns = PAUSED_MS * NS_PER_MS};
+	st->max_seqs = (size_t)cfg->max_sequences + (size_t)cfg->max_waiting;
+	st->views = sl_zalloc_n(st->max_seqs, sizeof *st->views);
+	st->view_seqs = sl_zalloc_n(st->max_seqs, sizeof(void *));
+	st->order = sl_zalloc_n(st->max_seqs, sizeof(void *));
+	st->row_token = sl_zalloc_n(max_rows, sizeof(int32_t));
+	st->row_pos = sl_zalloc_n(max_rows, sizeof(int32_t));
+	st->row_seq = sl_zalloc_n(max_rows, sizeof(int32_t));
+	st->want = sl_zalloc_n(max_rows, sizeof(int32_t));
+	st->want_seqs = sl_zalloc_n(max_rows, sizeof(void *));
+	*out = st;
+	if (st->views == NULL || st->view_seqs == NULL || st->order == NULL ||
+	    st->row_token == NULL || st->row_pos == NULL || st->row_seq == NULL ||
+	    st->want == NULL || st->want_seqs == NULL)
+		return SL_ENOMEM; /* engine_destroy frees it */
+	return 0;
+}
+
+void step_destroy(struct step *st)
+{
+	struct mail *next, *it = mailbox_take_all(&st->e->box);
+	for (; it != NULL; it = next) {
+		next = it->next;
+		struct step_mail *m = (struct step_mail *)(void *)it;
+		if (m->kind == STEP_TEXT)
+			seq_drop(st->e, (struct eng_seq *)(void *)m);
+	}
+	BUG_IF(!list_empty(&st->all), "the step thread left sequences behind");
+	sched_tenants_dispose(&st->tenants);
+	buf_dispose(&st->text);
+	sl_free(st->views);
+	sl_free(st->view_seqs);
+	sl_free(st->order);
+	sl_free(st->row_token);
+	sl_free(st->row_pos);
+	sl_free(st->row_seq);
+	sl_free(st->want);
+	sl_free(st->want_seqs);
+	sl_free(st->logits);
+	sl_free(st->scratch);
+	sl_free(st);
+}

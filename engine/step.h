@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The step thread's own state. Private to engine/: step.c turns the loop and owns the life of
+ * sequences, batch.c computes one step.
+ */
+#ifndef ENGINE_STEP_H
+#define ENGINE_STEP_H
+
+#include "base/buf.h"
+#include "engine/internal.h"
+
+struct step {
+	struct engine *e;
+	struct list all; /* struct eng_seq.in_all: every sequence that is not DONE */
+	struct sched_tenants tenants;
+	struct sched_config sched;
+	uint64_t vclock_ns; /* vtime of the model that ran last */
+	int beat_slot;
+
+	/* The plan's arrays, for all sequences that may exist. */
+	size_t max_seqs;
+	struct sched_seq *views;
+	struct eng_seq **view_seqs;
+	struct sched_seq **order;
+	size_t n_views;
+
+	/* The batch's arrays. */
+	int32_t *row_token, *row_pos, *row_seq, *want;
+	struct eng_seq **want_seqs;
+	float *logits; /* [max_sequences][widest vocabulary] */
+	int32_t *scratch;
+	size_t n_vocab_max;
+	struct sl_buf text; /* released with one token */
+};
+
+/* ---- batch.c ---- */
+
+/* Plans m's next step and computes it. True when something was computed or changed; else
+ * *next_due_ns is lowered to when something may be. */
+bool batch_step(struct step *st, struct eng_model *m, uint64_t *next_due_ns);
+/* Takes place and pages away; the state is the caller's to change. */
+void batch_release(struct eng_seq *s);
+
+/* ---- step.c ---- */
+
+/* The end of a sequence: frees what it holds, tells DONE. s is gone afterwards. */
+void step_finish(struct step *st, struct eng_seq *s, uint8_t finish, uint8_t error,
+		 const char *message);
+/* The device failed: every sequence of m ends. */
+void step_fail_model(struct step *st, struct eng_model *m, const char *reason);
+
+#endif

@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A model for tests of the engine without weights: it defines everything of engine/model.h and
+ * engine/tokenizer.h, so the real ones are not linked. Its "forward pass" writes each token to its
+ * place in the KV pages and makes logits from a hash of what it reads back of the whole past:
+ * whoever mixes up pages, positions or sequences gets other tokens. Tokens are bytes.
+ *
+ * Included by one test file each.
+ */
+#ifndef TESTS_FAKE_MODEL_H
+#define TESTS_FAKE_MODEL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "engine/model.h"
+
+enum { FAKE_EOS = 256, FAKE_BOS = 257, FAKE_VOCAB = 258, FAKE_CTX = 512 };
+
+struct tokenizer {
+	int unused;
+};
+
+struct model {
+	struct model_info info;
+	struct tokenizer tok;
+	struct chat_template *template;
+	int max_rows;
+};
+
+static struct {
+	atomic_int fail_next;   /* forwards to come before SL_EIO; -1: never */
+	atomic_int forwards;
+	atomic_int max_rows_seen, max_want_seen;
+	atomic_int end_never;   /* no end tokens */
+	atomic_int step_us;     /* a step takes so long */
+	pthread_mutex_t gate;   /* held: every step waits */
+} fake = {.fail_next = -1, .gate = PTHREAD_MUTEX_INITIALIZER};
+
+static char fake_bytes[FAKE_VOCAB];
+
+static __attribute__((constructor)) void fake_init(void)
+{
+	for (int i = 0; i < FAKE_VOCAB; i++)
+		fake_bytes[i] = (char)i;
+}
+
+static const char fake_chat[] = "{% for m in messages %}<{{ m['role'] }}>{{ m['content'] }}{% endfor %}"
+				"<assistant>";
+
+int model_inspect(const char *path, struct model_info *out, struct sl_err *err)
+{
+	if (strstr(path, "missing") != NULL)
+		return sl_errf(err, SL_EIO, "%s: no such file", path);
+	*out = (struct model_info){
+	    .arch = {.family = "fake", .n_layers = 1, .n_embd = 8, .n_heads = 1, .n_kv_heads = 1,
+		     .head_dim = 8, .n_ff = 8, .n_vocab = FAKE_VOCAB, .n_ctx = FAKE_CTX},
+	    .file_bytes = 100,
+	    .n_params = 1000};
+	return 0;
+}
+
+int model_load(const char *path, const struct kn_ops *ops, struct kn_backend *backend, int max_rows,
+	       uint64_t max_bytes, struct model **out, struct sl_err *err)
+{
+	(void)ops;
+	(void)backend;
+	(void)max_bytes;
+	if (strstr(path, "bad") != NULL)
+		return sl_errf(err, SL_EINVAL, "%s: these are no weights", path);
+	struct model *m = calloc(1, sizeof *m);
+	model_inspect(path, &m->info, err);
+	m->max_rows = max_rows;
+	int rc = chat_template_compile(fake_chat, sizeof fake_chat - 1, &m->template, err);
+	if (rc != 0) {
+		free(m);
+		return rc;
+	}
+	*out = m;
+	return 0;
+}
+
+void model_free(struct model *m)
+{
+	chat_template_free(m->template);
+	free(m);
+}
+
+const struct model_info *model_info(const struct model *m)
+{
+	return &m->info;
+}
+
+const struct tokenizer *model_tokenizer(const struct model *m)
+{
+	return &m->tok;
+}
+
+const struct chat_template *model_template(const struct model *m)
+{
+	return m->template;
+}
+
+static uint64_t fake_mix(uint64_t h, uint64_t v)
+{
+	h = (h ^ v) * 0xff51afd7ed558ccdull;
+	return h ^ h >> 32;
+}
+
+int model_forward(struct model *m, const struct kn_step *s, const struct kn_kv *kv,
+		  const int32_t *want, int n_want, float *logits)
+{
+	float *k = kv->k;
+	size_t page_stride = (size_t)kv->n_layers * (size_t)kv->page_tokens *
+			     (size_t)kv->n_kv_heads * (size_t)kv->head_dim;
+	size_t token_stride = (size_t)kv->n_kv_heads * (size_t)kv->head_dim;
+	pthread_mutex_lock(&fake.gate);
+	pthread_mutex_unlock(&fake.gate);
+	int us = atomic_load(&fake.step_us);
+	if (us > 0) {
+		struct timespec ts = {.tv_nsec = us * 1000};
+		nanosleep(&ts, NULL);
+	}
+	BUG_IF(s->n_rows > m->max_rows || s->n_rows < 1, "fake: %d rows", s->n_rows);
+	int left = atomic_load(&fake.fail_next);
+	if (left >= 0) {
+		atomic_store(&fake.fail_next, left - 1);
+		if (left == 0)
+			return SL_EIO;
+	}
+	atomic_fetch_add(&fake.forwards, 1);
+	if (s->n_rows > atomic_load(&fake.max_rows_seen))
+		atomic_store(&fake.max_rows_seen, s->n_rows);
+	if (n_want > atomic_load(&fake.max_want_seen))
+		atomic_store(&fake.max_want_seen, n_want);
+	for (int r = 0; r < s->n_rows; r++) {
+		const int32_t *table = s->page_table + (size_t)s->row_seq[r] * (size_t)s->max_pages;
+		size_t page = (size_t)table[s->row_pos[r] / kv->page_tokens];
+		k[page * page_stride +
+		  (size_t)(s->row_pos[r] % kv->page_tokens) * token_stride] =
+		    (float)(s->row_token[r] + 1);
+	}
+	for (int w = 0; w < n_want; w++) {
+		int r = want[w];
+		const int32_t *table = s->page_table + (size_t)s->row_seq[r] * (size_t)s->max_pages;
+		uint64_t h = 1;
+		for (int pos = 0; pos <= s->row_pos[r]; pos++) {
+			size_t page = (size_t)table[pos / kv->page_tokens];
+			float v = k[page * page_stride +
+				    (size_t)(pos % kv->page_tokens) * token_stride];
+			h = fake_mix(h, (uint64_t)(int64_t)v);
+		}
+		float *row = logits + (size_t)w * FAKE_VOCAB;
+		for (int i = 0; i < FAKE_VOCAB; i++) {
+			bool letter = (i >= 'a' && i <= 'z') || i == ' ';
+			row[i] = letter ? (float)(fake_mix(h, (uint64_t)i) % 1000) / 100.0f : -50.0f;
+		}
+		if (!atomic_load(&fake.end_never))
+			row[FAKE_EOS] = (float)(fake_mix(h, 999) % 1050) / 100.0f;
+	}
+	return 0;
+}
+
+int tokenizer_encode(const struct tokenizer *t, const char *text, size_t n, const uint8_t *trust,
+		     struct tok_ids *out)
+{
+	(void)t;
+	(void)trust;
+	int32_t *ids = realloc(out->ids, (out->n + n + 1) * sizeof *ids);
+	out->ids = ids;
+	out->cap = out->n + n + 1;
+	for (size_t i = 0; i < n; i++)
+		ids[out->n++] = (uint8_t)text[i];
+	return 0;
+}
+
+void tok_ids_dispose(struct tok_ids *l)
+{
+	free(l->ids);
+	*l = (struct tok_ids){0};
+}
+
+int tokenizer_add_bos(const struct tokenizer *t, struct tok_ids *out)
+{
+	(void)t;
+	(void)out;
+	return 0;
+}
+
+int tokenizer_n_vocab(const struct tokenizer *t)
+{
+	(void)t;
+	return FAKE_VOCAB;
+}
+
+struct proto_str tokenizer_bytes(const struct tokenizer *t, int32_t id)
+{
+	(void)t;
+	return (struct proto_str){.at = &fake_bytes[id], .n = 1};
+}
+
+enum tok_attr tokenizer_attr(const struct tokenizer *t, int32_t id)
+{
+	(void)t;
+	return id >= FAKE_EOS ? TOK_CONTROL : TOK_NORMAL;
+}
+
+bool tokenizer_is_end(const struct tokenizer *t, int32_t id)
+{
+	(void)t;
+	return id == FAKE_EOS;
+}
+
+int32_t tokenizer_bos(const struct tokenizer *t)
+{
+	(void)t;
+	return -1;
+}
+
+int32_t tokenizer_eos(const struct tokenizer *t)
+{
+	(void)t;
+	return FAKE_EOS;
+}
+
+#endif

@@ -1,0 +1,522 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The engine with a model that has no weights (fake_model.h): phases can be held, devices can fail,
+ * and any mistake with pages or positions shows in the text.
+ */
+#include "../unit/engine/engine_run.h"
+#include "fake_model.h"
+
+#include "base/fault.h"
+#include "engine/kv.h"
+
+static const struct eng_model_config one_model[] = {{.name = "fake", .path = "fake.gguf"}};
+
+static struct eng_config config(void)
+{
+	return (struct eng_config){.models = one_model,
+				   .n_models = 1,
+				   .backend = "cpu-ref",
+				   .n_threads = 1,
+				   .n_text_workers = 2,
+				   .page_tokens = 4,
+				   .kv_bytes = 16 << 20,
+				   .max_sequences = 8,
+				   .max_waiting = 64,
+				   .step_tokens = 16,
+				   .max_prompt_bytes = 1 << 20};
+}
+
+enum { MANY = 32 };
+
+static char prompts[MANY][160];
+
+static struct proto_submit nth_request(int i)
+{
+	int n = 1 + i * 37 % 150;
+	memset(prompts[i], 'a' + i % 26, (size_t)n);
+	prompts[i][n / 2] = (char)('A' + i % 26);
+	prompts[i][n] = '\0';
+	struct proto_submit req = run_plain(prompts[i], (uint32_t)(20 + i));
+	req.seed = (uint64_t)i * 1000;
+	req.temperature = i % 3 == 0 ? 0 : 0.9f;
+	req.tenant = (uint64_t)(i % 5);
+	req.priority = (uint8_t)(i % 2);
+	return req;
+}
+
+/* Each alone, on an engine with room for it. */
+static void alone(struct answer *out)
+{
+	struct run r;
+	struct eng_config cfg = config();
+	run_start(&r, &cfg);
+	for (int i = 0; i < MANY; i++) {
+		struct proto_submit req = nth_request(i);
+		out[i] = *run_one(&r, (uint64_t)i + 1, &req);
+		assert_int_not_equal(out[i].end.finish, PROTO_FINISH_ERROR);
+	}
+	run_stop(&r);
+}
+
+static void together(const struct eng_config *cfg, const struct answer *expect)
+{
+	struct run r;
+	run_start(&r, cfg);
+	for (int i = 0; i < MANY; i++) {
+		struct proto_submit req = nth_request(i);
+		run_submit(&r, (uint64_t)i + 1, &req);
+		run_credit(&r, (uint64_t)i + 1, 3); /* pauses on the way */
+	}
+	for (int i = 0; i < MANY; i++)
+		run_credit(&r, (uint64_t)i + 1, 1000);
+	for (int i = 0; i < MANY; i++)
+		run_assert_same(run_until_done(&r, (uint64_t)i + 1), &expect[i]);
+	run_until_idle(&r);
+	run_stop(&r);
+}
+
+static void same_together_as_alone(void **state)
+{
+	(void)state;
+	struct answer *expect = calloc(MANY, sizeof *expect);
+	alone(expect);
+	struct eng_config cfg = config();
+	atomic_store(&fake.max_rows_seen, 0);
+	together(&cfg, expect);
+	assert_true(atomic_load(&fake.max_rows_seen) > 8);
+	assert_true(atomic_load(&fake.max_rows_seen) <= 16 + 8);
+	cfg.step_tokens = 1;
+	together(&cfg, expect);
+	/* Pages for 200 tokens: less than two of the longest at once, so many are pre-empted. */
+	cfg = config();
+	cfg.kv_bytes = kv_page_bytes(4, 1, 1, 8) * 50;
+	together(&cfg, expect);
+	free(expect);
+}
+
+static void credit_is_exact(void **state)
+{
+	(void)state;
+	struct run r;
+	struct eng_config cfg = config();
+	atomic_store(&fake.end_never, 1);
+	run_start(&r, &cfg);
+	struct proto_submit req = run_plain("hello", 50);
+	run_submit(&r, 1, &req);
+	RUN_UNTIL(&r, r.answers[1].queued);
+	int before = atomic_load(&fake.forwards);
+	run_submit(&r, 2, &req); /* a full turn of another sequence */
+	run_credit(&r, 2, 50);
+	run_until_done(&r, 2);
+	assert_int_equal(r.answers[1].n_tokens, 0);
+	assert_int_equal(atomic_load(&fake.forwards) - before, 50);
+	run_credit(&r, 1, 7);
+	RUN_UNTIL(&r, r.answers[1].n_tokens == 7);
+	run_submit(&r, 3, &req);
+	run_credit(&r, 3, 50);
+	run_until_done(&r, 3);
+	assert_int_equal(r.answers[1].n_tokens, 7); /* the collector checks "never more" too */
+	run_credit(&r, 1, 43);
+	const struct answer *a = run_until_done(&r, 1);
+	assert_int_equal(a->n_tokens, 50);
+	assert_int_equal(a->end.finish, PROTO_FINISH_LENGTH);
+	assert_int_equal(a->end.length_why, PROTO_LENGTH_MAX_TOKENS);
+	run_assert_same(a, &r.answers[2]);
+	run_stop(&r);
+	atomic_store(&fake.end_never, 0);
+}
+
+static void expect_cancelled(struct run *r, uint64_t id)
+{
+	engine_cancel(r->e, id);
+	engine_cancel(r->e, id);
+	const struct answer *a = run_until_done(r, id);
+	assert_int_equal(a->end.finish, PROTO_FINISH_CANCELLED);
+	run_until_idle(r);
+}
+
+static void cancel_in_every_phase(void **state)
+{
+	(void)state;
+	struct run r;
+	struct eng_config cfg = config();
+	atomic_store(&fake.end_never, 1);
+	run_start(&r, &cfg);
+	struct proto_submit req = run_plain("hello", 400);
+
+	/* With the text worker (or just after). */
+	for (int i = 0; i < 20; i++) {
+		run_submit(&r, 1, &req);
+		expect_cancelled(&r, 1);
+	}
+	/* Waiting for credit. */
+	run_submit(&r, 2, &req);
+	RUN_UNTIL(&r, r.answers[2].queued);
+	expect_cancelled(&r, 2);
+	/* In prefill: the step is held, with chunks still to come. */
+	char longer[200];
+	memset(longer, 'x', sizeof longer);
+	longer[sizeof longer - 1] = '\0';
+	struct proto_submit req_long = run_plain(longer, 100);
+	run_submit(&r, 3, &req_long);
+	RUN_UNTIL(&r, r.answers[3].queued);
+	int before = atomic_load(&fake.forwards);
+	pthread_mutex_lock(&fake.gate);
+	run_credit(&r, 3, 100);
+	struct proto_stats stats;
+	do
+		engine_stats(r.e, &stats);
+	while (stats.running == 0);
+	engine_cancel(r.e, 3);
+	pthread_mutex_unlock(&fake.gate);
+	expect_cancelled(&r, 3);
+	assert_int_equal(r.answers[3].n_tokens, 0);
+	assert_int_equal(atomic_load(&fake.forwards) - before, 1); /* within one step */
+	/* Waiting in the queue behind others: all places are taken. */
+	for (uint64_t i = 10; i < 18; i++) {
+		run_submit(&r, i, &req);
+		run_credit(&r, i, 2);
+		RUN_UNTIL(&r, r.answers[i].n_tokens == 2);
+	}
+	run_submit(&r, 20, &req);
+	RUN_UNTIL(&r, r.answers[20].queued);
+	engine_cancel(r.e, 20);
+	assert_int_equal(run_until_done(&r, 20)->end.finish, PROTO_FINISH_CANCELLED);
+	/* Paused, with pages. */
+	engine_stats(r.e, &stats);
+	assert_int_equal(stats.running, 8);
+	for (uint64_t i = 10; i < 18; i++)
+		engine_cancel(r.e, i);
+	for (uint64_t i = 10; i < 18; i++)
+		assert_int_equal(run_until_done(&r, i)->end.finish, PROTO_FINISH_CANCELLED);
+	run_until_idle(&r);
+	/* Decoding. */
+	run_submit(&r, 4, &req);
+	run_credit(&r, 4, 400);
+	RUN_UNTIL(&r, r.answers[4].n_tokens >= 1);
+	engine_cancel(r.e, 4);
+	run_until_done(&r, 4);
+	run_until_idle(&r);
+	/* Asleep for its pace. */
+	req.rate_tps = 0.01f;
+	req.burst = 1;
+	run_submit(&r, 5, &req);
+	run_credit(&r, 5, 400);
+	RUN_UNTIL(&r, r.answers[5].n_tokens == 1);
+	expect_cancelled(&r, 5);
+	/* Unknown identifiers are ignored. */
+	engine_cancel(r.e, 99);
+	engine_credit(r.e, 99, 5);
+	/* Going down with everything in flight: each gets its DONE. */
+	req.rate_tps = 0;
+	for (uint64_t i = 30; i < 60; i++) {
+		run_submit(&r, i, i % 2 ? &req : &req_long);
+		if (i % 3 != 0)
+			run_credit(&r, i, 400);
+	}
+	engine_destroy(r.e);
+	for (uint64_t i = 30; i < 60; i++)
+		assert_true(r.answers[i].done);
+	run_free(&r);
+	atomic_store(&fake.end_never, 0);
+}
+
+static void stop_strings(void **state)
+{
+	(void)state;
+	struct run r;
+	struct eng_config cfg = config();
+	atomic_store(&fake.end_never, 1);
+	run_start(&r, &cfg);
+	struct proto_submit req = run_plain("stops", 60);
+	struct answer full = *run_one(&r, 1, &req);
+	char stop[4];
+	memcpy(stop, full.text + 20, 3);
+	stop[3] = '\0';
+	full.text[full.n_text] = '\0';
+	size_t at = (size_t)(strstr(full.text, stop) - full.text);
+	req.n_stops = 2;
+	req.stops[0] = (struct proto_str){.at = "not in there", .n = 12};
+	req.stops[1] = (struct proto_str){.at = stop, .n = 3};
+	const struct answer *a = run_one(&r, 2, &req);
+	assert_int_equal(a->end.finish, PROTO_FINISH_STOP);
+	assert_int_equal(a->n_text, at);
+	assert_memory_equal(a->text, full.text, at);
+	assert_int_equal(a->end.n_completion, at + 3);
+	/* A stop string that has begun when max_tokens comes is text after all. */
+	req.max_tokens = (uint32_t)at + 2;
+	a = run_one(&r, 3, &req);
+	assert_int_equal(a->end.finish, PROTO_FINISH_LENGTH);
+	assert_int_equal(a->n_text, at + 2);
+	run_stop(&r);
+	atomic_store(&fake.end_never, 0);
+}
+
+static void limits_of_context(void **state)
+{
+	(void)state;
+	struct run r;
+	struct eng_config cfg = config();
+	atomic_store(&fake.end_never, 1);
+	run_start(&r, &cfg);
+	char text[FAKE_CTX + 1];
+	memset(text, 'c', sizeof text);
+	text[FAKE_CTX] = '\0';
+	struct proto_submit req = run_plain(text, 5);
+	run_submit(&r, 1, &req);
+	const struct answer *a = run_until_done(&r, 1);
+	assert_int_equal(a->end.error, PROTO_ERR_CONTEXT_LENGTH);
+	assert_string_equal(a->message, "This model's maximum context length is 512 tokens. "
+					"However, your messages resulted in 512 tokens.");
+	assert_false(a->queued);
+	text[FAKE_CTX - 1] = '\0';
+	req = run_plain(text, 5);
+	a = run_one(&r, 2, &req);
+	assert_int_equal(a->end.finish, PROTO_FINISH_LENGTH);
+	assert_int_equal(a->end.length_why, PROTO_LENGTH_CONTEXT);
+	assert_int_equal(a->n_tokens, 1);
+	text[FAKE_CTX - 10] = '\0';
+	req = run_plain(text, 5);
+	a = run_one(&r, 3, &req);
+	assert_int_equal(a->end.length_why, PROTO_LENGTH_MAX_TOKENS);
+	assert_int_equal(a->n_tokens, 5);
+	req = run_plain("", 5);
+	assert_int_equal(run_one(&r, 4, &req)->end.error, PROTO_ERR_BAD_REQUEST);
+	static const uint8_t ids[] = {'h', 0, 0, 0, 2, 1, 0, 0};
+	req.prompt_kind = PROTO_PROMPT_TOKENS;
+	req.prompt = (struct proto_str){.at = (const char *)ids, .n = 4};
+	assert_int_equal(run_one(&r, 5, &req)->end.finish, PROTO_FINISH_LENGTH);
+	req.prompt.n = 8; /* the second one is 258: outside the vocabulary */
+	assert_int_equal(run_one(&r, 6, &req)->end.error, PROTO_ERR_BAD_REQUEST);
+	run_stop(&r);
+	atomic_store(&fake.end_never, 0);
+}
+
+static void chats(void **state)
+{
+	static const struct {
+		const char *json;
+		uint8_t error;
+	} cases[] = {
+	    {"{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}", 0},
+	    {"{\"messages\":[]}", PROTO_ERR_BAD_REQUEST},
+	    {"{\"messages\":{}}", PROTO_ERR_BAD_REQUEST},
+	    {"[]", PROTO_ERR_BAD_REQUEST},
+	    {"{\"messages\":[{\"role\":\"user\"}]}", PROTO_ERR_BAD_REQUEST},
+	    {"{\"messages\":[{\"role\":\"god\",\"content\":\"hi\"}]}", PROTO_ERR_BAD_REQUEST},
+	    {"{\"messages\":[{\"role\":\"user\",\"content\":[\"hi\"]}]}", PROTO_ERR_BAD_REQUEST},
+	    {"{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"},7]}", PROTO_ERR_BAD_REQUEST},
+	    {"[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[", PROTO_ERR_BAD_REQUEST},
+	    {"{\"messages\":[{\"role\":\"user\",\"content\":\"h", PROTO_ERR_BAD_REQUEST},
+	};
+	(void)state;
+	struct run r;
+	struct eng_config cfg = config();
+	run_start(&r, &cfg);
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		struct proto_submit req = run_plain(cases[i].json, 3);
+		req.prompt_kind = PROTO_PROMPT_CHAT;
+		const struct answer *a = run_one(&r, i + 1, &req);
+		assert_int_equal(a->end.error, cases[i].error);
+		if (i == 0)
+			assert_int_equal(a->end.n_prompt, strlen("<user>hi<assistant>"));
+	}
+	struct proto_count count = {
+	    .prompt_kind = PROTO_PROMPT_CHAT,
+	    .prompt = {.at = cases[0].json, .n = strlen(cases[0].json)}};
+	assert_int_equal(engine_count(r.e, 50, &count), 0);
+	RUN_UNTIL(&r, r.answers[50].counted);
+	assert_int_equal(r.answers[50].count.n_tokens, strlen("<user>hi<assistant>"));
+	count.model = 3;
+	assert_int_equal(engine_count(r.e, 51, &count), 0);
+	RUN_UNTIL(&r, r.answers[51].counted);
+	assert_int_equal(r.answers[51].count.error, PROTO_ERR_NO_MODEL);
+	run_stop(&r);
+}
+
+static void deadlines_and_pace(void **state)
+{
+	(void)state;
+	struct run r;
+	struct eng_config cfg = config();
+	atomic_store(&fake.end_never, 1);
+	run_start(&r, &cfg);
+	struct proto_submit req = run_plain("late", 400);
+	req.deadline_ms = 40;
+	req.rate_tps = 100;
+	req.burst = 3;
+	uint64_t begin = clock_now_ns();
+	const struct answer *a = run_one(&r, 1, &req);
+	uint64_t took = clock_now_ns() - begin;
+	assert_int_equal(a->end.finish, PROTO_FINISH_LENGTH);
+	assert_int_equal(a->end.length_why, PROTO_LENGTH_DEADLINE);
+	assert_true(took >= 40 * NS_PER_MS);
+	assert_true(a->n_tokens >= 3 && a->n_tokens <= 3 + 4);
+	/* A deadline while it waits for credit. */
+	run_submit(&r, 2, &req);
+	a = run_until_done(&r, 2);
+	assert_int_equal(a->end.length_why, PROTO_LENGTH_DEADLINE);
+	assert_int_equal(a->n_tokens, 0);
+	/* Pace: 3 at once, then 7 at 200 a second; and sleeping is not spinning. */
+	req.deadline_ms = 0;
+	req.rate_tps = 200;
+	req.max_tokens = 10;
+	struct timespec cpu0, cpu1;
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu0);
+	begin = clock_now_ns();
+	run_one(&r, 3, &req);
+	took = clock_now_ns() - begin;
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu1);
+	assert_true(took >= 35 * NS_PER_MS);
+	int64_t cpu_ms = (cpu1.tv_sec - cpu0.tv_sec) * 1000 +
+			 (cpu1.tv_nsec - cpu0.tv_nsec) / 1000000;
+	assert_true(cpu_ms < 30);
+	run_stop(&r);
+	atomic_store(&fake.end_never, 0);
+}
+
+static void failures_of_models(void **state)
+{
+	static const struct eng_model_config models[] = {
+	    {.name = "gone", .path = "missing.gguf"},
+	    {.name = "good", .path = "good.gguf"},
+	    {.name = "bad", .path = "bad.gguf"},
+	};
+	(void)state;
+	struct run r;
+	struct eng_config cfg = config();
+	cfg.models = models;
+	cfg.n_models = 3;
+	atomic_store(&fake.end_never, 1);
+	run_start(&r, &cfg);
+	assert_int_equal(r.states[0], PROTO_MODEL_FAILED);
+	assert_int_equal(r.states[1], PROTO_MODEL_READY);
+	assert_int_equal(r.states[2], PROTO_MODEL_FAILED);
+	assert_string_equal(r.reasons[0], "missing.gguf: no such file");
+	assert_string_equal(r.reasons[2], "bad.gguf: these are no weights");
+	struct proto_submit req = run_plain("x", 50);
+	assert_int_equal(run_one(&r, 1, &req)->end.error, PROTO_ERR_NOT_READY);
+	req.model = 7;
+	assert_int_equal(run_one(&r, 2, &req)->end.error, PROTO_ERR_NO_MODEL);
+	req.model = 1;
+	assert_int_equal(run_one(&r, 3, &req)->end.finish, PROTO_FINISH_LENGTH);
+	run_stop(&r);
+
+	/* The device fails in mid-answer: this model ends, the other one serves. */
+	static const struct eng_model_config two[] = {{.name = "a", .path = "a.gguf"},
+						      {.name = "b", .path = "b.gguf"}};
+	cfg.models = two;
+	cfg.n_models = 2;
+	run_start(&r, &cfg);
+	req.model = 0;
+	for (uint64_t i = 1; i <= 4; i++)
+		run_submit(&r, i, &req);
+	run_credit(&r, 1, 5);
+	RUN_UNTIL(&r, r.answers[1].n_tokens == 5);
+	for (uint64_t i = 2; i <= 4; i++)
+		RUN_UNTIL(&r, r.answers[i].queued);
+	atomic_store(&fake.fail_next, 3);
+	run_credit(&r, 2, 50);
+	for (uint64_t i = 1; i <= 4; i++) {
+		assert_int_equal(run_until_done(&r, i)->end.finish, PROTO_FINISH_ERROR);
+		assert_int_equal(r.answers[i].end.error, PROTO_ERR_INTERNAL);
+	}
+	RUN_UNTIL(&r, r.states[0] == PROTO_MODEL_FAILED);
+	assert_int_equal(run_one(&r, 5, &req)->end.error, PROTO_ERR_NOT_READY);
+	req.model = 1;
+	assert_int_equal(run_one(&r, 6, &req)->end.finish, PROTO_FINISH_LENGTH);
+	run_until_idle(&r);
+	run_stop(&r);
+	atomic_store(&fake.end_never, 0);
+}
+
+static void queue_is_bounded(void **state)
+{
+	(void)state;
+	struct run r;
+	struct eng_config cfg = config();
+	cfg.max_waiting = 3;
+	run_start(&r, &cfg);
+	struct proto_submit req = run_plain("x", 5);
+	for (uint64_t i = 1; i <= 3; i++)
+		run_submit(&r, i, &req);
+	assert_int_equal(engine_submit(r.e, 4, &req), SL_ELIMIT);
+	run_credit(&r, 1, 5);
+	run_until_done(&r, 1);
+	run_submit(&r, 4, &req);
+	RUN_UNTIL(&r, r.answers[4].queued);
+	assert_int_equal(r.answers[4].queued_as.position, 2);
+	for (uint64_t i = 2; i <= 4; i++) {
+		run_credit(&r, i, 5);
+		run_until_done(&r, i);
+	}
+	run_stop(&r);
+}
+
+/* Every allocation and every page on the way of a request fails once: an error or a result, never a
+ * crash or a leak (the sanitizer and the counters see). */
+static void faults(void **state)
+{
+	(void)state;
+	struct run r;
+	struct eng_config cfg = config();
+	cfg.n_text_workers = 1;
+	run_start(&r, &cfg);
+	struct proto_submit req = nth_request(9);
+	req.presence_penalty = 0.5f;
+	req.prompt_kind = PROTO_PROMPT_CHAT;
+	static const char chat[] = "{\"messages\":[{\"role\":\"user\",\"content\":\"hello\"}]}";
+	req.prompt = (struct proto_str){.at = chat, .n = sizeof chat - 1};
+	req.n_stops = 1;
+	req.stops[0] = (struct proto_str){.at = "zzzz", .n = 4};
+	struct answer expect = *run_one(&r, 1, &req);
+	int failed = 0, survived = 0;
+	for (long nth = 1; nth <= 60; nth++) {
+		fault_arm(FAULT_ALLOC, nth, 1);
+		r.answers[2] = (struct answer){.credit = 1000};
+		int rc = engine_submit(r.e, 2, &req);
+		if (rc == 0) {
+			engine_credit(r.e, 2, 1000);
+			const struct answer *a = run_until_done(&r, 2);
+			if (a->end.finish == PROTO_FINISH_ERROR)
+				assert_true(a->message[0] != '\0');
+			else
+				run_assert_same(a, &expect);
+			survived += a->end.finish != PROTO_FINISH_ERROR;
+		} else {
+			assert_int_equal(rc, SL_ENOMEM);
+			failed++;
+		}
+		fault_disarm_all();
+		run_until_idle(&r);
+	}
+	assert_true(failed > 0 && survived > 0);
+	for (long nth = 1; nth <= 12; nth++) {
+		fault_arm(FAULT_KV_PAGE, nth, 3);
+		run_assert_same(run_one(&r, 3, &req), &expect);
+		fault_disarm_all();
+	}
+	run_stop(&r);
+	/* The same while the engine starts. */
+	for (long nth = 1; nth <= 40; nth++) {
+		fault_arm(FAULT_ALLOC, nth, 1);
+		if (run_start_rc(&r, &cfg) == 0) {
+			RUN_UNTIL(&r, r.states[0] > PROTO_MODEL_LOADING);
+			engine_destroy(r.e);
+		}
+		run_free(&r);
+		fault_disarm_all();
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(same_together_as_alone), cmocka_unit_test(credit_is_exact),
+	    cmocka_unit_test(cancel_in_every_phase),  cmocka_unit_test(stop_strings),
+	    cmocka_unit_test(limits_of_context),      cmocka_unit_test(chats),
+	    cmocka_unit_test(deadlines_and_pace),     cmocka_unit_test(failures_of_models),
+	    cmocka_unit_test(queue_is_bounded),	      cmocka_unit_test(faults),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

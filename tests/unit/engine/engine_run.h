@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Driving engine/engine.h in tests: a collector of events that a test can wait on. It checks the
+ * order of events itself: one QUEUED at most, nothing after DONE, no token beyond the credit given.
+ */
+#ifndef TESTS_ENGINE_RUN_H
+#define TESTS_ENGINE_RUN_H
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "engine/engine.h"
+
+enum { RUN_MAX = 256, RUN_TOKENS = 2048, RUN_WAIT_S = 60 };
+
+struct answer {
+	bool queued, done;
+	struct proto_queued queued_as;
+	struct proto_done end;
+	char message[PROTO_MAX_MESSAGE + 1];
+	uint32_t n_tokens, credit;
+	int32_t ids[RUN_TOKENS];
+	float logprobs[RUN_TOKENS];
+	char text[8 * RUN_TOKENS];
+	size_t n_text;
+	bool counted;
+	struct proto_counted count;
+};
+
+struct run {
+	struct engine *e;
+	pthread_mutex_t lock;
+	pthread_cond_t news;
+	struct answer *answers; /* [RUN_MAX], by identifier */
+	int states[PROTO_MAX_MODELS]; /* -1: not announced */
+	char reasons[PROTO_MAX_MODELS][PROTO_MAX_MESSAGE + 1];
+	uint32_t n_ctx[PROTO_MAX_MODELS];
+};
+
+static inline void run_on_event(void *ctx, const struct eng_event *ev)
+{
+	struct run *r = ctx;
+	pthread_mutex_lock(&r->lock);
+	BUG_IF(ev->id >= RUN_MAX, "event for %llu", (unsigned long long)ev->id);
+	struct answer *a = &r->answers[ev->id];
+	BUG_IF(ev->kind != ENG_MODEL && a->done, "an event after DONE");
+	switch (ev->kind) {
+	case ENG_MODEL:
+		r->states[ev->u.model.index] = ev->u.model.state;
+		r->n_ctx[ev->u.model.index] = ev->u.model.n_ctx;
+		memcpy(r->reasons[ev->u.model.index], ev->u.model.reason.at, ev->u.model.reason.n);
+		break;
+	case ENG_QUEUED:
+		BUG_IF(a->queued, "a second QUEUED");
+		a->queued = true;
+		a->queued_as = ev->u.queued;
+		break;
+	case ENG_TOKENS: {
+		const struct proto_tokens *t = &ev->u.tokens;
+		BUG_IF(!a->queued, "TOKENS before QUEUED");
+		BUG_IF(a->n_tokens + t->n > a->credit, "tokens beyond the credit");
+		size_t n = 0;
+		for (int i = 0; i < t->n; i++) {
+			a->ids[a->n_tokens] = (int32_t)t->tokens[i].id;
+			a->logprobs[a->n_tokens++] = t->tokens[i].logprob;
+			n += t->tokens[i].n_bytes;
+		}
+		BUG_IF(n != t->text.n, "n_bytes do not add up");
+		memcpy(a->text + a->n_text, t->text.at, n);
+		a->n_text += n;
+		break;
+	}
+	case ENG_DONE:
+		a->done = true;
+		a->end = ev->u.done;
+		memcpy(a->message, ev->u.done.message.at, ev->u.done.message.n);
+		break;
+	case ENG_COUNTED:
+		a->counted = true;
+		a->count = ev->u.counted;
+		break;
+	}
+	pthread_cond_broadcast(&r->news);
+	pthread_mutex_unlock(&r->lock);
+}
+
+/* Waits under the lock until cond; fails the test when it does not come. */
+#define RUN_UNTIL(r, cond)                                                                 \
+	do {                                                                               \
+		struct timespec run_ts;                                                    \
+		clock_gettime(CLOCK_REALTIME, &run_ts);                                    \
+		run_ts.tv_sec += RUN_WAIT_S;                                               \
+		int run_rc = 0;                                                            \
+		pthread_mutex_lock(&(r)->lock);                                            \
+		while (!(cond) && run_rc == 0)                                             \
+			run_rc = pthread_cond_timedwait(&(r)->news, &(r)->lock, &run_ts);  \
+		bool run_met = (cond);                                                     \
+		pthread_mutex_unlock(&(r)->lock);                                          \
+		assert_true(run_met);                                                      \
+	} while (0)
+
+static inline int run_start_rc(struct run *r, const struct eng_config *cfg)
+{
+	struct sl_err err = {0};
+	*r = (struct run){.answers = calloc(RUN_MAX, sizeof *r->answers)};
+	pthread_mutex_init(&r->lock, NULL);
+	pthread_cond_init(&r->news, NULL);
+	memset(r->states, -1, sizeof r->states);
+	return engine_create(cfg, run_on_event, r, &r->e, &err);
+}
+
+/* Starts and waits until every model is READY or FAILED. */
+static inline void run_start(struct run *r, const struct eng_config *cfg)
+{
+	assert_int_equal(run_start_rc(r, cfg), 0);
+	for (int i = 0; i < cfg->n_models; i++)
+		RUN_UNTIL(r, r->states[i] > PROTO_MODEL_LOADING);
+}
+
+static inline void run_free(struct run *r)
+{
+	free(r->answers);
+	pthread_cond_destroy(&r->news);
+	pthread_mutex_destroy(&r->lock);
+}
+
+/* engine_destroy asserts that every page, sequence and counter is back. */
+static inline void run_stop(struct run *r)
+{
+	engine_destroy(r->e);
+	run_free(r);
+}
+
+static inline struct proto_submit run_plain(const char *prompt, uint32_t max_tokens)
+{
+	return (struct proto_submit){.prompt_kind = PROTO_PROMPT_TEXT,
+				     .top_p = 1,
+				     .seed = 7,
+				     .max_tokens = max_tokens,
+				     .prompt = {.at = prompt, .n = strlen(prompt)}};
+}
+
+static inline void run_submit(struct run *r, uint64_t id, const struct proto_submit *req)
+{
+	pthread_mutex_lock(&r->lock);
+	r->answers[id] = (struct answer){0};
+	pthread_mutex_unlock(&r->lock);
+	assert_int_equal(engine_submit(r->e, id, req), 0);
+}
+
+static inline void run_credit(struct run *r, uint64_t id, uint32_t n)
+{
+	pthread_mutex_lock(&r->lock);
+	r->answers[id].credit += n;
+	pthread_mutex_unlock(&r->lock);
+	engine_credit(r->e, id, n);
+}
+
+static inline const struct answer *run_until_done(struct run *r, uint64_t id)
+{
+	RUN_UNTIL(r, r->answers[id].done);
+	return &r->answers[id];
+}
+
+static inline const struct answer *run_one(struct run *r, uint64_t id,
+					   const struct proto_submit *req)
+{
+	run_submit(r, id, req);
+	run_credit(r, id, req->max_tokens);
+	return run_until_done(r, id);
+}
+
+/* Nothing runs or waits and every page is free. Pages and counters are published at the end of the
+ * turn that told DONE, so this polls. */
+static inline void run_until_idle(struct run *r)
+{
+	uint64_t until = clock_now_ns() + RUN_WAIT_S * NS_PER_S;
+	struct proto_stats s;
+	do {
+		engine_stats(r->e, &s);
+		if (s.running == 0 && s.waiting == 0 && s.pages_free == s.pages_total)
+			return;
+		struct timespec ts = {.tv_nsec = 1000000};
+		nanosleep(&ts, NULL);
+	} while (clock_now_ns() < until);
+	fail_msg("not idle: %u run, %u wait, %u of %u pages are free", s.running, s.waiting,
+		 s.pages_free, s.pages_total);
+}
+
+static inline void run_assert_same(const struct answer *a, const struct answer *b)
+{
+	assert_int_equal(a->end.finish, b->end.finish);
+	assert_int_equal(a->end.n_completion, b->end.n_completion);
+	assert_int_equal(a->n_tokens, b->n_tokens);
+	assert_memory_equal(a->ids, b->ids, a->n_tokens * sizeof *a->ids);
+	assert_memory_equal(a->logprobs, b->logprobs, a->n_tokens * sizeof *a->logprobs);
+	assert_int_equal(a->n_text, b->n_text);
+	assert_memory_equal(a->text, b->text, a->n_text);
+}
+
+#endif
