@@ -25,7 +25,7 @@ void buf_clear(struct sl_buf *b, size_t keep_bytes);
 
 static inline uint8_t *buf_data(const struct sl_buf *b)
 {
-	return b->mem + b->off;
+	return b->mem == NULL ? NULL : b->mem + b->off;
 }
 
 /* Room for n more bytes at the end: *out points at it; commit with buf_commit.

@@ -553,7 +553,7 @@ static int take_comparison(struct parser *p)
 	} ops[] = {{"==", JO_EQ}, {"!=", JO_NE}, {"<", JO_LT}, {">", JO_GT}, {"<=", JO_LE}, {">=", JO_GE}};
 	for (size_t i = 0; i < sizeof(ops) / sizeof(ops[0]); i++)
 		if (take_op(p, ops[i].op))
-			return ops[i].jop;
+			return (int)ops[i].jop;
 	if (take_word(p, "in"))
 		return JO_IN;
 	if (is_word(p->t, "not") && is_word(p->t + 1, "in")) {

@@ -43,7 +43,9 @@ int text_stream_init(struct text_stream *s, const struct proto_str *stops, int n
 		return SL_EINVAL;
 	size_t total = 0;
 	for (int i = 0; i < n_stops; i++) {
-		if (stops[i].n == 0 || stops[i].n > PROTO_MAX_STOP_BYTES)
+		/* Only whole characters: a stop may not cut the text inside of one. */
+		if (stops[i].n == 0 || stops[i].n > PROTO_MAX_STOP_BYTES ||
+		    !utf8_valid(stops[i].at, stops[i].n))
 			return SL_EINVAL;
 		total += stops[i].n;
 	}

@@ -26,8 +26,8 @@ struct text_stream {
 	bool stopped;
 };
 
-/* Copies the stops (each 1 to PROTO_MAX_STOP_BYTES bytes, else SL_EINVAL). 0 or SL_ENOMEM. On
- * failure s holds nothing. */
+/* Copies the stops (each 1 to PROTO_MAX_STOP_BYTES bytes of valid UTF-8, else SL_EINVAL). 0 or
+ * SL_ENOMEM. On failure s holds nothing. */
 int text_stream_init(struct text_stream *s, const struct proto_str *stops, int n_stops);
 void text_stream_dispose(struct text_stream *s);
 /* Adds a token's bytes and appends what is now safe to out. *stopped: a stop string was completed

@@ -83,30 +83,32 @@ static int get_name(const struct gguf *g, const char *key, struct proto_str *out
 
 int tokenizer_create(const struct gguf *g, struct tokenizer **out, struct sl_err *err)
 {
+	/* Keys that may be absent leave a message; the caller sees one only on failure. */
+	struct sl_err why = {0}, reason = {0};
 	struct tok_source src = {.add_bos = -1};
 	struct proto_str *tokens = NULL, *merges = NULL;
 	int32_t *attrs = NULL;
 	bool add_bos = false;
-	int rc = get_name(g, "tokenizer.ggml.model", &src.model, err);
+	int rc = get_name(g, "tokenizer.ggml.model", &src.model, &why);
 	if (rc == 0 && src.model.n == 4 && memcmp(src.model.at, "gpt2", 4) == 0) {
-		rc = get_name(g, "tokenizer.ggml.pre", &src.pre, err);
+		rc = get_name(g, "tokenizer.ggml.pre", &src.pre, &why);
 		if (rc == 0)
-			rc = get_strings(g, "tokenizer.ggml.merges", &merges, &src.n_merges, err);
+			rc = get_strings(g, "tokenizer.ggml.merges", &merges, &src.n_merges, &why);
 	}
 	if (rc == 0)
-		rc = get_strings(g, "tokenizer.ggml.tokens", &tokens, &src.n_tokens, err);
+		rc = get_strings(g, "tokenizer.ggml.tokens", &tokens, &src.n_tokens, &why);
 	if (rc == 0)
-		rc = get_attrs(g, src.n_tokens, &attrs, err);
+		rc = get_attrs(g, src.n_tokens, &attrs, &why);
 	if (rc == 0)
-		rc = get_id(g, "tokenizer.ggml.bos_token_id", &src.bos, err);
+		rc = get_id(g, "tokenizer.ggml.bos_token_id", &src.bos, &why);
 	if (rc == 0)
-		rc = get_id(g, "tokenizer.ggml.eos_token_id", &src.eos, err);
+		rc = get_id(g, "tokenizer.ggml.eos_token_id", &src.eos, &why);
 	if (rc == 0)
-		rc = get_id(g, "tokenizer.ggml.eot_token_id", &src.eot, err);
+		rc = get_id(g, "tokenizer.ggml.eot_token_id", &src.eot, &why);
 	if (rc == 0)
-		rc = get_id(g, "tokenizer.ggml.unknown_token_id", &src.unknown, err);
+		rc = get_id(g, "tokenizer.ggml.unknown_token_id", &src.unknown, &why);
 	if (rc == 0) {
-		rc = gguf_get_bool(g, "tokenizer.ggml.add_bos_token", &add_bos, err);
+		rc = gguf_get_bool(g, "tokenizer.ggml.add_bos_token", &add_bos, &why);
 		if (rc == 0)
 			src.add_bos = add_bos;
 		else if (rc == SL_ENOTFOUND)
@@ -116,11 +118,12 @@ int tokenizer_create(const struct gguf *g, struct tokenizer **out, struct sl_err
 		src.tokens = tokens;
 		src.merges = merges;
 		src.attrs = attrs;
-		struct sl_err why = {0};
-		rc = tokenizer_create_from(&src, out, &why);
+		rc = tokenizer_create_from(&src, out, &reason);
 		if (rc != 0)
-			sl_errf(err, rc, "%s: %s", gguf_path(g), why.text);
+			sl_errf(&why, rc, "%s: %s", gguf_path(g), reason.text);
 	}
+	if (rc != 0 && err != NULL)
+		*err = why;
 	sl_free(tokens);
 	sl_free(merges);
 	sl_free(attrs);

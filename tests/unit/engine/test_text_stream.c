@@ -197,6 +197,9 @@ static void bounds(void **state)
 	assert_int_equal(text_stream_init(&s, &stop, 1), SL_EINVAL);
 	stop.n = 0;
 	assert_int_equal(text_stream_init(&s, &stop, 1), SL_EINVAL);
+	stop = str("a\xC3");
+	assert_int_equal(text_stream_init(&s, &stop, 1), SL_EINVAL);
+	stop.at = longest;
 	struct proto_str many[PROTO_MAX_STOPS + 1];
 	for (size_t i = 0; i < PROTO_MAX_STOPS + 1; i++)
 		many[i] = str("x");

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * base/proto's decoders. Input: a byte that is the frame's type, then the payload (or a head where
+ * the type is none). What decodes must encode to the same payload, for every type.
+ */
+#include <string.h>
+
+#include "base/proto.h"
+#include "tests/fuzz/fuzz.h"
+
+static struct sl_buf frame;
+
+/* A frame made by an encoder as a seed: its type and payload. */
+static size_t seed_of(uint8_t type, int rc, uint8_t *out, size_t max)
+{
+	FUZZ_REQUIRE(rc == 0);
+	size_t n = frame.len - PROTO_HEAD_BYTES;
+	if (n > max - 1)
+		n = max - 1;
+	out[0] = type;
+	memcpy(out + 1, buf_data(&frame) + PROTO_HEAD_BYTES, n);
+	buf_dispose(&frame);
+	return n + 1;
+}
+
+size_t fuzz_seed(size_t i, uint8_t *out, size_t max)
+{
+	const struct proto_str word = {"word", 4};
+	const struct proto_token toks[2] = {{.id = 7, .logprob = -0.5f, .n_bytes = 1},
+					    {.id = 8, .logprob = -1.5f, .n_bytes = 3}};
+	const struct proto_submit submit = {
+	    .prompt_kind = PROTO_PROMPT_TEXT, .n_stops = 2, .stops = {word, word}, .prompt = word,
+	    .temperature = 1, .top_p = 1, .max_tokens = 5, .seed = 1};
+	buf_init(&frame, 1 << 20);
+	switch (i) {
+	case 0:
+		return seed_of(PROTO_HELLO, proto_put_hello(&frame, &(struct proto_hello){
+				.version = PROTO_VERSION, .epoch = 5, .n_models = 2, .name = word}), out, max);
+	case 1:
+		return seed_of(PROTO_SUBMIT, proto_put_submit(&frame, 1, &submit), out, max);
+	case 2:
+		return seed_of(PROTO_CREDIT, proto_put_credit(&frame, 1, &(struct proto_credit){9}), out,
+			       max);
+	case 3:
+		return seed_of(PROTO_COUNT, proto_put_count(&frame, 1, &(struct proto_count){
+				.prompt_kind = PROTO_PROMPT_TEXT, .prompt = word}), out, max);
+	case 4:
+		return seed_of(PROTO_MODEL, proto_put_model(&frame, &(struct proto_model){
+				.state = PROTO_MODEL_FAILED, .name = word, .reason = word}), out, max);
+	case 5:
+		return seed_of(PROTO_QUEUED, proto_put_queued(&frame, 1, &(struct proto_queued){1, 0, 2, 3}),
+			       out, max);
+	case 6:
+		return seed_of(PROTO_TOKENS, proto_put_tokens(&frame, 1, &(struct proto_tokens){
+				.n = 2, .tokens = toks, .text = word}), out, max);
+	case 7:
+		return seed_of(PROTO_DONE, proto_put_done(&frame, 1, &(struct proto_done){
+				.finish = PROTO_FINISH_ERROR, .error = PROTO_ERR_INTERNAL, .message = word}),
+			       out, max);
+	case 8:
+		return seed_of(PROTO_COUNTED, proto_put_counted(&frame, 1, &(struct proto_counted){
+				.n_tokens = 3, .message = word}), out, max);
+	case 9:
+		return seed_of(PROTO_STATS, proto_put_stats(&frame, &(struct proto_stats){.running = 1}),
+			       out, max);
+	case 10:
+		return seed_of(PROTO_BYE, proto_put_bye(&frame, &(struct proto_bye){word}), out, max);
+	default:
+		return 0;
+	}
+}
+
+/* Decodes into m and, where that worked, encodes again; *rc is the decoder's result. */
+#define AGAIN(name, kind, ...)                                                                     \
+	{                                                                                          \
+		struct proto_##name m = {0};                                                       \
+		rc = proto_get_##name(p, n, &m, &err);                                             \
+		again = rc == 0 ? proto_put_##name(&frame, ##__VA_ARGS__, &m) : 0;                 \
+		break;                                                                             \
+	}
+
+/* TOKENS decodes to records and encodes from an array. */
+static int tokens_again(const struct proto_tokens *m)
+{
+	static struct proto_token toks[PROTO_MAX_TOKENS_PER_FRAME];
+	FUZZ_REQUIRE(m->n <= PROTO_MAX_TOKENS_PER_FRAME);
+	for (uint16_t i = 0; i < m->n; i++)
+		toks[i] = proto_token_at(m, i);
+	struct proto_tokens copy = {.n = m->n, .tokens = toks, .text = m->text};
+	return proto_put_tokens(&frame, 1, &copy);
+}
+
+/* Of a token's 12 bytes the last two mean nothing: the decoder passes over them, the encoder writes
+ * zeros. All other bytes must be the same. */
+static bool same_payload(uint8_t type, const uint8_t *a, const uint8_t *b, size_t n)
+{
+	size_t records = type == PROTO_TOKENS ? (size_t)(b[0] | b[1] << 8) * 12 : 0;
+	for (size_t i = 0; i < n; i++) {
+		bool spare = i >= 2 && i - 2 < records && (i - 2) % 12 >= 10;
+		if (!spare && a[i] != b[i])
+			return false;
+	}
+	return true;
+}
+
+static void check_payload(uint8_t type, const uint8_t *p, size_t n)
+{
+	struct sl_err err = {0};
+	int rc = SL_EPROTO, again = 0;
+	struct proto_tokens tokens = {0};
+	buf_init(&frame, 16 << 20);
+	switch (type) {
+	case PROTO_HELLO:
+		AGAIN(hello, HELLO)
+	case PROTO_SUBMIT:
+		AGAIN(submit, SUBMIT, 1)
+	case PROTO_CREDIT:
+		AGAIN(credit, CREDIT, 1)
+	case PROTO_COUNT:
+		AGAIN(count, COUNT, 1)
+	case PROTO_MODEL:
+		AGAIN(model, MODEL)
+	case PROTO_QUEUED:
+		AGAIN(queued, QUEUED, 1)
+	case PROTO_TOKENS:
+		rc = proto_get_tokens(p, n, &tokens, &err);
+		again = rc == 0 ? tokens_again(&tokens) : 0;
+		break;
+	case PROTO_DONE:
+		AGAIN(done, DONE, 1)
+	case PROTO_COUNTED:
+		AGAIN(counted, COUNTED, 1)
+	case PROTO_STATS:
+		AGAIN(stats, STATS)
+	case PROTO_BYE:
+		AGAIN(bye, BYE)
+	default:
+		break;
+	}
+	FUZZ_REQUIRE(rc == 0 || rc == SL_EPROTO);
+	if (rc == 0) {
+		struct proto_head head;
+		FUZZ_REQUIRE(again == 0);
+		again = proto_head_read(buf_data(&frame), &head, &err);
+		FUZZ_REQUIRE(again == 0 && head.type == type && head.length == n);
+		FUZZ_REQUIRE(same_payload(type, buf_data(&frame) + PROTO_HEAD_BYTES, p, n));
+	}
+	buf_dispose(&frame);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
+{
+	if (n == 0)
+		return 0;
+	if (n > PROTO_HEAD_BYTES) {
+		struct proto_head head;
+		struct sl_err err;
+		int rc = proto_head_read(data + 1, &head, &err);
+		FUZZ_REQUIRE(rc == SL_EPROTO || (rc == 0 && head.length <= proto_type_max(head.type)));
+	}
+	if (n - 1 <= proto_type_max(data[0]))
+		check_payload(data[0], data + 1, n - 1);
+	return 0;
+}
