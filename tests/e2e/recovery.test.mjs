@@ -93,9 +93,9 @@ test('stopping ends every process and leaves no socket', async () => {
   assert.equal(pids.length, 2);
   const stopping = server;
   server = null;
-  assert.equal(await stopping.stop(), 0);
+  assert.deepEqual(await stopping.stop(), { code: 0, signal: null });
   for (const pid of pids) assert.throws(() => process.kill(pid, 0), `process ${pid} is still there`);
-  assert.deepEqual(stopping.left.filter((f) => f.endsWith('.sock')), []);
+  assert.deepEqual(stopping.left().filter((f) => f.endsWith('.sock')), []);
 });
 
 test('a port in use is one clear line that names it', async () => {
