@@ -167,8 +167,8 @@ static int parse_address(const struct conf_row *row, const char *text, struct co
 	if (digits == 0 || digits > 5 || colon[1 + digits] != '\0')
 		return wrong(row, text, why);
 	long port = strtol(colon + 1, NULL, 10);
-	if (port < 1 || port > 65535)
-		return sl_errf(why, SL_ERANGE, "port %ld is outside 1 to 65535", port);
+	if (port > 65535) /* 0: any free one */
+		return sl_errf(why, SL_ERANGE, "port %ld is outside 0 to 65535", port);
 	out->port = (uint16_t)port;
 
 	const char *host = text;

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Builds the demo pair from nothing: corpus, tokenizer, training, export, evaluation, golden file.
 # A developer's tool: needs python3 with torch and numpy; about an hour on two quiet cores with AMX.
 #
