@@ -478,9 +478,10 @@ int server_create(const struct eng_server_config *cfg, struct server **out, stru
 
 void server_destroy(struct server *s)
 {
-	struct event *const all[] = {s->accept_ev, s->resume_ev,    s->mail_ev,
+	enum { N_EVENTS = 6 };
+	struct event *const all[N_EVENTS] = {s->accept_ev, s->resume_ev,    s->mail_ev,
 				     s->tick_ev,   s->signal_ev[0], s->signal_ev[1]};
-	for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+	for (size_t i = 0; i < N_EVENTS; i++) {
 		if (all[i] != NULL)
 			event_free(all[i]);
 	}
