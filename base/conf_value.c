@@ -184,6 +184,9 @@ static int parse_address(const struct conf_row *row, const char *text, struct co
 	if (n >= sizeof out->host)
 		return wrong(row, text, why);
 	memcpy(out->host, host, n);
+	/* The one name: both loopbacks. */
+	if (!v6 && strcmp(out->host, "localhost") == 0)
+		return 0;
 	if (inet_pton(v6 ? AF_INET6 : AF_INET, out->host, bytes) != 1)
 		return sl_errf(why, SL_EINVAL, "'%.47s' is not an IP address; %s is wanted",
 			       out->host, conf_type_wants(row->type));

@@ -18,6 +18,7 @@
 
 #include "cmd/cmd.h"
 #include "cmd/supervise.h"
+#include "engine/model.h"
 
 enum { FIRST_BEAT_MS = 10000, HEALTHY_MS = 10000 };
 
@@ -109,12 +110,32 @@ static void warn_of_exposure(const struct gw_config *g)
 		log_warn("gateway.http listens beyond this machine without TLS");
 }
 
-/* What must be there before the children start. */
+/* A model that can't be loaded is FAILED alone while others serve; when none can be, nothing is
+ * started and the first one's reason is the answer. */
+static int check_models(const struct sluice_config *cfg, struct sl_err *err)
+{
+	const struct model_settings *models = cfg->engine.models.items;
+	struct sl_err other;
+	int first = 0;
+	for (size_t i = 0; i < cfg->engine.models.n; i++) {
+		int rc = model_check(models[i].path, cfg->engine.max_model_memory,
+				     first == 0 ? err : &other);
+		if (rc == 0 || rc == SL_ENOMEM)
+			return 0;
+		first = first == 0 ? rc : first;
+	}
+	return first;
+}
+
+/* What must be there before the children start, and what would keep them from it: found here, it is
+ * one line and nothing else. */
 static int prepare(struct serving *s, struct sl_err *err)
 {
 	const struct gw_config *g = &s->cfg->gateway;
-	int rc = 0;
-	if (!g->https.off && g->cert_file[0] == '\0')
+	int rc = gateway_check(g, err);
+	if (rc == 0 && !s->cfg->echo.enabled)
+		rc = check_models(s->cfg, err);
+	if (rc == 0 && !g->https.off && g->cert_file[0] == '\0')
 		rc = gw_dev_cert_ensure(s->cfg->state, err);
 	if (rc == 0 && g->dev_keys)
 		rc = gw_dev_keys_ensure(s->cfg->state, &s->keys, err);

@@ -141,7 +141,7 @@ static int view_prompt(uint8_t kind, struct proto_str prompt, struct prompt_view
 		}
 	}
 	out->last = sl_strndup(last, n);
-	out->last_bytes = n;
+	out->last_bytes = out->last != NULL ? n : 0;
 	json_decref(messages);
 	return out->last != NULL ? 0 : sl_errf(err, SL_ENOMEM, "out of memory");
 }
@@ -238,7 +238,7 @@ static void send_tokens(struct echo_seq *s, uint32_t want)
 			s->at += bytes;
 			/* Going round, the last word needs its space. */
 			if (s->round && s->at >= s->n_words_bytes &&
-			    !is_space(text[n_text + bytes - 1]))
+			    !is_space(s->words[s->n_words_bytes - 1]))
 				text[n_text + bytes++] = ' ';
 		}
 		tokens[n] = (struct proto_token){.id = ECHO_FIRST_ID + s->n_made,

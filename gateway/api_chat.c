@@ -32,7 +32,8 @@
 
 enum {
 	EVENT_TEXT = 4096,       /* the most text of one event */
-	MAX_CARRY = 64 << 10,
+	/* One event: a single token may carry a frame's text, held back until then. */
+	MAX_CARRY = 6 * PROTO_MAX_TEXT_PER_FRAME + 8192,
 	MAX_ANSWER = 4 << 20,    /* text of an answer that is not streamed */
 	RETRY_AFTER_S = 1,
 };
@@ -48,6 +49,7 @@ struct chat {
 	struct generation *gen;
 	struct event *timer;      /* WAITING: the longest wait for QUEUED; then heartbeats */
 	bool stream, include_usage;
+	bool late; /* STREAMING: given up before the first token */
 	char id[48];
 	char model[PROTO_MAX_NAME + 1];
 	int64_t created;
@@ -55,6 +57,7 @@ struct chat {
 	struct sse_chat sse;
 	struct sl_buf carry;      /* rendered, not yet pulled */
 	struct sl_buf text;       /* COLLECTING */
+	uint64_t admitted_ns;     /* when the engine got its first credit */
 	uint64_t moved_ns;        /* the last bytes out, for heartbeats */
 	uint64_t token_ns;        /* the last tokens in, for ITL; 0: none yet */
 	struct auth_key *counted; /* the key whose running count holds one for this chat */
@@ -75,12 +78,24 @@ static void stop_counting(struct chat *c)
 	c->counted = NULL;
 }
 
+/* For the access log and the metrics: what the answer cost up to now. */
+static void note_tokens(struct chat *c)
+{
+	enum gen_state state = gen_state(c->gen);
+	bool over = state == GEN_FINISHED || state == GEN_FAILED;
+	c->x->n_prompt = over ? gen_done(c->gen)->n_prompt : gen_queued(c->gen)->n_prompt;
+	c->x->n_completion = over ? gen_done(c->gen)->n_completion : (uint32_t)gen_n_tokens(c->gen);
+}
+
 static void chat_close(struct exchange *x)
 {
 	struct chat *c = x->state;
-	if (c->gen != NULL && c->sub.gen != NULL)
+	if (c->sub.gen != NULL) {
+		note_tokens(c);
 		gen_unsubscribe(&c->sub);
+	}
 	stop_counting(c);
+	chat_metrics_tokens(x->key->tier->name, x->n_prompt, x->n_completion);
 	if (c->timer != NULL)
 		event_free(c->timer);
 	sse_chat_dispose(&c->sse);
@@ -110,6 +125,9 @@ static struct api_error error_of(const struct proto_done *d)
 	return (struct api_error){500, "server_error", "engine_error", NULL, 0};
 }
 
+static const struct api_error too_late = {503, "server_error", "overloaded", NULL, RETRY_AFTER_S};
+static const char too_late_text[] = "The server is busy: the first token did not come in time.";
+
 static struct sse_usage usage_of(const struct proto_done *d)
 {
 	return (struct sse_usage){d->n_prompt, d->n_cached, d->n_completion};
@@ -123,8 +141,10 @@ static const char *finish_of(const struct proto_done *d)
 static void refuse(struct chat *c, const struct api_error *e, const char *message)
 {
 	chat_set_state(c, CHAT_ENDED);
-	if (c->sub.gen != NULL)
+	if (c->sub.gen != NULL) {
+		note_tokens(c);
 		gen_unsubscribe(&c->sub);
+	}
 	exchange_error(c->x, e, "%s", message);
 }
 
@@ -141,10 +161,17 @@ static void fail_whole(struct chat *c, const struct proto_done *d)
 /* The next event into carry. False: nothing now. Sets the stage to END after the last. */
 static int render_next(struct chat *c, bool *something)
 {
-	enum gen_state state = gen_state(c->gen);
 	struct gen_chunk chunk;
 	int rc = 0;
 	*something = true;
+	if (c->late) {
+		*something = c->stage != STAGE_END;
+		if (*something)
+			rc = sse_error(&c->carry, &too_late, too_late_text);
+		c->stage = STAGE_END;
+		return rc;
+	}
+	enum gen_state state = gen_state(c->gen);
 	if (c->stage == STAGE_ROLE) {
 		rc = sse_chat_role(&c->sse, &c->carry);
 		c->stage = STAGE_CONTENT;
@@ -197,12 +224,8 @@ static ssize_t chat_pull(void *ctx, uint8_t *dst, size_t room, bool *end)
 	*end = c->stage == STAGE_END && c->carry.len == 0;
 	if (n > 0)
 		c->moved_ns = clock_now_ns();
-	if (*end && c->state != CHAT_ENDED) {
-		const struct proto_done *d = gen_done(c->gen);
-		c->x->n_prompt = d->n_prompt;
-		c->x->n_completion = d->n_completion;
+	if (*end && c->state != CHAT_ENDED)
 		chat_set_state(c, CHAT_ENDED);
-	}
 	return (ssize_t)n;
 }
 
@@ -237,12 +260,11 @@ static void reply_whole(struct chat *c)
 			     finish_of(d))) == 0 &&
 	    (rc = usage_print(&out, &u)) == 0)
 		rc = buf_append_str(&out, "}");
-	c->x->n_prompt = d->n_prompt;
-	c->x->n_completion = d->n_completion;
 	if (rc != 0) {
 		refuse(c, &(struct api_error){500, "server_error", NULL, NULL, 0}, "The answer did not fit into memory.");
 	} else {
 		chat_set_state(c, CHAT_ENDED);
+		note_tokens(c);
 		gen_unsubscribe(&c->sub);
 		exchange_reply(c->x, 200, "application/json", NULL, 0, buf_data(&out), out.len);
 	}
@@ -273,6 +295,11 @@ static void restart_timer(struct chat *c, uint64_t ms)
 	evtimer_add(c->timer, &tv);
 }
 
+static uint64_t sooner(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
 static void on_queued(struct subscriber *s)
 {
 	struct chat *c = list_entry(s, struct chat, sub);
@@ -285,12 +312,13 @@ static void on_queued(struct subscriber *s)
 		return;
 	}
 	gen_admit(c->gen);
+	c->admitted_ns = clock_now_ns();
 	if (c->stream) {
 		start_streaming(c);
-		restart_timer(c, cfg->heartbeat_ms);
+		restart_timer(c, sooner(cfg->heartbeat_ms, cfg->limits.first_token_ms));
 	} else {
 		chat_set_state(c, CHAT_COLLECTING);
-		event_del(c->timer);
+		restart_timer(c, cfg->limits.first_token_ms);
 	}
 }
 
@@ -321,6 +349,29 @@ static void on_progress(struct subscriber *s)
 	}
 }
 
+/* How long the first token may still take; 0: it is late. */
+static uint64_t first_token_left_ms(const struct chat *c)
+{
+	uint64_t waited = (clock_now_ns() - c->admitted_ns) / NS_PER_MS, most = c->x->app->t->cfg->limits.first_token_ms;
+	return waited < most ? most - waited : 0;
+}
+
+/* True when the first token is late: the work is cancelled and the client told. */
+static bool give_up(struct chat *c)
+{
+	if (c->token_ns != 0 || c->late || first_token_left_ms(c) > 0)
+		return c->late;
+	if (c->state == CHAT_COLLECTING) {
+		refuse(c, &too_late, too_late_text);
+		return true;
+	}
+	c->late = true;
+	note_tokens(c);
+	gen_unsubscribe(&c->sub);
+	http_body_ready(c->x->stream);
+	return true;
+}
+
 static void on_timer(evutil_socket_t fd, short what, void *ctx)
 {
 	struct chat *c = ctx;
@@ -331,13 +382,14 @@ static void on_timer(evutil_socket_t fd, short what, void *ctx)
 		       "The engine did not take the request in time.");
 		return;
 	}
-	if (c->state != CHAT_STREAMING)
+	if (c->state == CHAT_ENDED || give_up(c) || c->state == CHAT_COLLECTING)
 		return;
 	uint64_t interval = c->x->app->t->cfg->heartbeat_ms * NS_PER_MS, silent = clock_now_ns() - c->moved_ns;
 	/* Only between events: a comment inside one would end up in its text. */
 	if (silent >= interval && c->carry.len == 0 && sse_ping(&c->carry) == 0)
 		http_body_ready(c->x->stream);
-	restart_timer(c, (silent >= interval ? interval : interval - silent) / NS_PER_MS + 1);
+	uint64_t next = (silent >= interval ? interval : interval - silent) / NS_PER_MS + 1;
+	restart_timer(c, c->token_ns == 0 ? sooner(next, first_token_left_ms(c) + 1) : next);
 }
 
 /* ---- the beginning ---- */
@@ -357,16 +409,22 @@ static bool tier_may(const struct gw_tier_config *tier, const char *model)
 	return tier->models.n == 0;
 }
 
-/* "default": the configured name, or the large one, or the first. */
-static int default_model(const struct gw_app *app)
+/* "default": the configured name, or the large one of those the tier may use, or the first of them. */
+static int default_model(const struct gw_app *app, const struct gw_tier_config *tier)
 {
 	const char *name = app->t->cfg->default_model;
+	int found = -1;
 	if (name != NULL && name[0] != '\0')
 		return engine_link_find_model(app->link, name);
-	for (int i = 0; i < engine_link_n_models(app->link); i++)
-		if (engine_link_model(app->link, i)->role == 2)
+	for (int i = 0; i < engine_link_n_models(app->link); i++) {
+		const struct link_model *m = engine_link_model(app->link, i);
+		if (m->name[0] == '\0' || !tier_may(tier, m->name))
+			continue;
+		if (m->role == 2)
 			return i;
-	return engine_link_n_models(app->link) > 0 ? 0 : -1;
+		found = found < 0 ? i : found;
+	}
+	return found;
 }
 
 /* The model's index, or -1 with the answer given. */
@@ -378,7 +436,7 @@ static int choose_model(struct exchange *x, const char *name)
 			       "The engine is starting.");
 		return -1;
 	}
-	int index = strcmp(name, "default") == 0 ? default_model(x->app) : engine_link_find_model(link, name);
+	int index = strcmp(name, "default") == 0 ? default_model(x->app, x->key->tier) : engine_link_find_model(link, name);
 	if (index < 0 || !tier_may(x->key->tier, engine_link_model(link, index)->name)) {
 		exchange_error(x, &(struct api_error){404, "invalid_request_error", "model_not_found", "model", 0},
 			       "The model '%s' does not exist or you do not have access to it.", name);

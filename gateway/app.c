@@ -33,6 +33,7 @@ enum { GAUGE_TICK_MS = 50 };
 static pthread_mutex_t shared_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct auth *shared_auth;
 static int shared_users;
+static int64_t shared_started_s;
 
 static struct metric engine_up = {.kind = METRIC_GAUGE, .name = "sluice_engine_up",
 				  .help = "1 while the link to the engine is up"};
@@ -50,13 +51,32 @@ static struct metric engine_prefill = {.kind = METRIC_COUNTER, .name = "sluice_e
 				       .help = "Prompt tokens computed"};
 static struct metric engine_decode = {.kind = METRIC_COUNTER, .name = "sluice_engine_decode_tokens_total",
 				      .help = "Tokens generated"};
-static struct metric answers[] = {
-    {.kind = METRIC_COUNTER, .name = "sluice_answers_total", .labels = "class=\"2xx\"", .help = "Answers by class of status"},
-    {.kind = METRIC_COUNTER, .name = "sluice_answers_total", .labels = "class=\"3xx\"", .help = "Answers by class of status"},
-    {.kind = METRIC_COUNTER, .name = "sluice_answers_total", .labels = "class=\"4xx\"", .help = "Answers by class of status"},
-    {.kind = METRIC_COUNTER, .name = "sluice_answers_total", .labels = "class=\"5xx\"", .help = "Answers by class of status"},
-    {.kind = METRIC_COUNTER, .name = "sluice_answers_total", .labels = "class=\"none\"", .help = "Answers by class of status"},
-};
+/* Answers by route and class of status. Rows of the route table that share a name share a metric. */
+enum { CLASSES = 5, MAX_ROUTES = 32, LABEL_BYTES = 48 };
+static const char *const classes[CLASSES] = {"none", "2xx", "3xx", "4xx", "5xx"};
+static struct metric answers[MAX_ROUTES + 1][CLASSES]; /* the last row: no route */
+static char answer_labels[MAX_ROUTES + 1][CLASSES][LABEL_BYTES];
+
+static size_t answer_row(const struct route *r)
+{
+	size_t i = 0;
+	if (r == NULL)
+		return MAX_ROUTES;
+	while (strcmp(routes[i].name, r->name) != 0)
+		i++;
+	return i;
+}
+
+static void register_answers(size_t row, const char *name)
+{
+	for (int c = 0; c < CLASSES; c++) {
+		snprintf(answer_labels[row][c], LABEL_BYTES, "route=\"%s\",class=\"%s\"", name, classes[c]);
+		answers[row][c] = (struct metric){.kind = METRIC_COUNTER, .name = "sluice_answers_total",
+						  .labels = answer_labels[row][c],
+						  .help = "Ended requests by route and class of status; none: not answered"};
+		metric_register(&answers[row][c]);
+	}
+}
 
 static void register_metrics(void)
 {
@@ -68,22 +88,37 @@ static void register_metrics(void)
 	done = true;
 	for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
 		metric_register(all[i]);
-	for (size_t i = 0; i < sizeof answers / sizeof answers[0]; i++)
-		metric_register(&answers[i]);
+	BUG_IF(n_routes > MAX_ROUTES, "%zu routes", n_routes);
+	for (size_t i = 0; i < n_routes; i++)
+		if (answer_row(&routes[i]) == i)
+			register_answers(i, routes[i].name);
+	register_answers(MAX_ROUTES, "unknown");
 	gen_metrics_register();
-	chat_metrics_register();
 }
 
-static int shared_acquire(const struct gw_config *cfg, struct auth **out, struct sl_err *err)
+static void register_tiers(const struct gw_config *cfg)
+{
+	const struct gw_tier_config *tiers = cfg->tiers.items;
+	for (size_t i = 0; i < cfg->tiers.n; i++) {
+		const char *name = tiers[i].name;
+		chat_metrics_register(&name, 1);
+	}
+}
+
+static int shared_acquire(const struct gw_config *cfg, struct gw_app *app, struct sl_err *err)
 {
 	int rc = 0;
 	pthread_mutex_lock(&shared_lock);
 	register_metrics();
-	if (shared_users == 0)
+	register_tiers(cfg);
+	if (shared_users == 0) {
+		shared_started_s = clock_unix_s();
 		rc = auth_create(cfg, &shared_auth, err);
+	}
 	if (rc == 0) {
 		shared_users++;
-		*out = shared_auth;
+		app->auth = shared_auth;
+		app->started_s = shared_started_s;
 	}
 	pthread_mutex_unlock(&shared_lock);
 	return rc;
@@ -101,9 +136,10 @@ static void shared_release(void)
 
 /* ---- exchanges ---- */
 
-static void count_answer(int status)
+static void count_answer(const struct exchange *x)
 {
-	metric_add(&answers[status < 200 ? 4 : status < 300 ? 0 : status < 400 ? 1 : status < 500 ? 2 : 3], 1);
+	int class = x->status < 200 ? 0 : x->status / 100 - 1;
+	metric_add(&answers[answer_row(x->route)][class], 1);
 }
 
 static struct exchange *exchange_create(struct gw_app *app, struct http_stream *s)
@@ -138,10 +174,11 @@ static void on_close(void *ctx, struct http_stream *s, enum http_close_reason wh
 		return;
 	if (x->on_close != NULL)
 		x->on_close(x);
-	count_answer(x->status);
-	log_info("%s %s %d %.1f ms%s%s%s, %u in, %u out, %s", http_request(s)->method, path_for_log(x), x->status,
-		 (double)(clock_now_ns() - x->started_ns) / 1e6, ends[why], x->key ? ", key " : "",
-		 x->key ? x->key->name : "", x->n_prompt, x->n_completion, x->id);
+	count_answer(x);
+	log_info("%.16s %s %d %.1f ms%s, key %s, tier %s, %u in, %u out, %s", http_request(s)->method, path_for_log(x),
+		 x->status, (double)(clock_now_ns() - x->started_ns) / 1e6, ends[why], x->key ? x->key->name : "-",
+		 x->key == NULL ? "-" : x->key->tier ? x->key->tier->name : "admin", x->n_prompt, x->n_completion,
+		 x->id);
 	buf_dispose(&x->body);
 	sl_free(x);
 	http_set_user(s, NULL);
@@ -298,8 +335,7 @@ int app_create(struct gw_thread *t, struct gw_app **out, struct sl_err *err)
 	if (app == NULL)
 		return sl_errf(err, SL_ENOMEM, "no memory for the application");
 	app->t = t;
-	app->started_s = clock_unix_s();
-	int rc = shared_acquire(t->cfg, &app->auth, err);
+	int rc = shared_acquire(t->cfg, app, err);
 	if (rc == 0)
 		rc = engine_link_create(t, t->cfg->engine_socket, &app->link, err);
 	/* The engine's gauges are the same on every link; one thread prints them. */

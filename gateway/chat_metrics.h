@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Latencies of chat answers as the gateway sees them.
+ * Latencies and tokens of chat completions, all threads together.
  */
 #ifndef GATEWAY_CHAT_METRICS_H
 #define GATEWAY_CHAT_METRICS_H
 
+#include <stddef.h>
 #include <stdint.h>
 
-void chat_metrics_register(void);
-void chat_metrics_ttft(uint64_t ns); /* request complete to first token */
-void chat_metrics_itl(uint64_t ns);  /* between two arrivals of tokens */
+/* Any number of times, but not from two threads at once: a tier's name is registered when it is new. */
+void chat_metrics_register(const char *const *tiers, size_t n_tiers);
+void chat_metrics_ttft(uint64_t ns); /* from the request's head to its first token */
+void chat_metrics_itl(uint64_t ns);  /* between two arrivals of tokens in one generation */
+/* At a request's end. */
+void chat_metrics_tokens(const char *tier, uint32_t n_prompt, uint32_t n_completion);
 
 #endif

@@ -14,7 +14,7 @@
 #include "base/json_out.h"
 #include "base/utf8.h"
 
-enum { MAX_MODEL_NAME = PROTO_MAX_NAME };
+enum { MAX_MODEL_NAME = PROTO_MAX_NAME, MAX_QUOTED = 40 };
 
 static int bad(struct chat_error *e, const char *code, const char *param, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
@@ -53,6 +53,13 @@ static int wrong_type(struct chat_error *e, const char *param, const char *want,
 		   want, type_name(got));
 }
 
+/* How many bytes of a string are quoted in a message: whole characters. */
+static int quoted(const json_t *v)
+{
+	size_t n = strlen(json_string_value(v));
+	return (int)utf8_whole_prefix((const uint8_t *)json_string_value(v), n < MAX_QUOTED ? n : MAX_QUOTED);
+}
+
 /* A field that is there and not null; else NULL. */
 static json_t *field(const json_t *object, const char *key)
 {
@@ -86,12 +93,25 @@ static bool too_deep(const char *s, size_t n, size_t max)
 	return false;
 }
 
+/* How many bytes at the beginning are whole, correct characters. */
+static size_t utf8_valid_bytes(const char *bytes, size_t n)
+{
+	size_t i = 0;
+	uint32_t cp;
+	if (utf8_valid(bytes, n))
+		return n;
+	for (int len; i < n && (len = utf8_decode((const uint8_t *)bytes + i, n - i, &cp)) > 0;)
+		i += (size_t)len;
+	return i;
+}
+
 static int parse_json(const char *bytes, size_t n, size_t max_depth, json_t **out, struct chat_error *e)
 {
 	if (n == 0)
 		return bad(e, NULL, "", "The request has no body. A JSON object is needed.");
-	if (!utf8_valid(bytes, n))
-		return bad(e, NULL, "", "The body is not valid UTF-8.");
+	size_t valid = utf8_valid_bytes(bytes, n);
+	if (valid < n)
+		return bad(e, NULL, "", "The body is not valid UTF-8 (byte %zu).", valid + 1);
 	if (too_deep(bytes, n, max_depth))
 		return bad(e, NULL, "", "The body is nested deeper than %zu levels.", max_depth);
 	json_error_t je;
@@ -268,8 +288,8 @@ static int get_role(const json_t *m, const char *param, const char **out, struct
 		return bad(e, "unsupported_value", param, "Unsupported value: '%s' is '%s', and tools are not supported by this version.",
 			   param, role);
 	return bad(e, "invalid_value", param,
-		   "Invalid value for '%s': '%.40s'. Supported values are 'system', 'developer', 'user' and 'assistant'.",
-		   param, role);
+		   "Invalid value for '%s': '%.*s'. Supported values are 'system', 'developer', 'user' and 'assistant'.",
+		   param, quoted(v), role);
 }
 
 static int check_text(const json_t *v, const char *param, struct chat_error *e)
@@ -300,8 +320,8 @@ static int put_parts(struct sl_buf *out, const json_t *parts, const char *param,
 		if (!json_is_string(type)) {
 			rc = bad(e, "invalid_type", at, "'%s' must be a string.", at);
 		} else if (strcmp(json_string_value(type), "text") != 0) {
-			rc = bad(e, "unsupported_value", at, "Unsupported value: '%s' is '%.40s', and only 'text' is supported by this version.",
-				 at, json_string_value(type));
+			rc = bad(e, "unsupported_value", at, "Unsupported value: '%s' is '%.*s', and only 'text' is supported by this version.",
+				 at, quoted(type), json_string_value(type));
 		} else if (!json_is_string(v)) {
 			snprintf(at, sizeof at, "%.80s[%zu].text", param, i);
 			rc = bad(e, "invalid_type", at, "'%s' must be a string.", at);

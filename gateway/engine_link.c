@@ -222,6 +222,8 @@ static int on_model(struct engine_link *l, const uint8_t *p, size_t n, struct sl
 static int on_hello(struct engine_link *l, const uint8_t *p, size_t n, struct sl_err *err)
 {
 	struct proto_hello m;
+	if (l->state == LINK_UP)
+		return sl_errf(err, SL_EPROTO, "a second HELLO");
 	int rc = proto_get_hello(p, n, &m, err);
 	if (rc != 0)
 		return rc;

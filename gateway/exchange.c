@@ -7,6 +7,7 @@
 
 #include "base/err.h"
 #include "base/json_out.h"
+#include "base/utf8.h"
 #include "gateway/cors.h"
 #include "gateway/thread.h"
 
@@ -77,6 +78,8 @@ void exchange_error(struct exchange *x, const struct api_error *e, const char *f
 	va_start(ap, fmt);
 	vsnprintf(message, sizeof message, fmt, ap);
 	va_end(ap);
+	/* What is quoted from the request may have been cut inside a character. */
+	message[utf8_whole_prefix((const uint8_t *)message, strlen(message))] = '\0';
 	if (e->retry_after_s > 0) {
 		snprintf(retry, sizeof retry, "%u", e->retry_after_s);
 		fields[n++] = (struct http_field){"retry-after", retry};

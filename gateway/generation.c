@@ -185,7 +185,7 @@ static void on_done(void *ctx, const struct proto_done *m)
 	g->done.message.at = g->message;
 	/* Nobody here cancelled it: an engine that stops cancels what it runs. */
 	if (m->finish == PROTO_FINISH_CANCELLED) {
-		fail(g, PROTO_ERR_INTERNAL, "The engine stopped.");
+		fail(g, PROTO_ERR_NOT_READY, "The engine is being stopped.");
 		return;
 	}
 	gen_set_state(g, m->finish == PROTO_FINISH_ERROR ? GEN_FAILED : GEN_FINISHED);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Starts a server of its own for a test: free ports, a state folder of its own, and everything gone at the end.
+// Starts a whole server (`sluice serve`) for one test file: its own state folder, its own free ports, stopped and removed
+// at the end. What it prints on standard output says how to reach it; its log is kept for failures.
 import { spawn } from 'node:child_process';
 import { mkdtempSync, readFileSync, readdirSync, rmSync } from 'node:fs';
 import http from 'node:http';
@@ -10,99 +11,127 @@ import { fileURLToPath } from 'node:url';
 
 export const ROOT = resolve(dirname(fileURLToPath(import.meta.url)), '../..');
 export const SLUICE = process.env.SLUICE ?? join(ROOT, 'build/sluice');
-process.chdir(ROOT); // paths in etc/sluice.yaml are relative to it
+process.chdir(ROOT); // tests also start build/sluice by themselves, with paths relative to it
+const READY_MS = Number(process.env.SLUICE_READY_MS ?? 30000);
+const STOP_MS = 30000;
 
-/** Ports that were free a moment ago. All are held open until all are known, so they differ. */
-export async function freePorts(n) {
-  const holders = await Promise.all(Array.from({ length: n }, () => new Promise((ok, fail) => {
-    const s = net.createServer().listen(0, '127.0.0.1', () => ok(s));
-    s.on('error', fail);
-  })));
-  const ports = holders.map((s) => s.address().port);
-  await Promise.all(holders.map((s) => new Promise((ok) => s.close(ok))));
+/** Free TCP ports of 127.0.0.1, held until all are known, so that they differ. From SLUICE_PORTS ("23000-23099") if given. */
+async function freePorts(n) {
+  const [from, to] = (process.env.SLUICE_PORTS ?? '0-0').split('-').map(Number);
+  const held = [];
+  for (let port = from; held.length < n && port <= to; port += from ? 1 : 0) {
+    const s = net.createServer();
+    const ok = await new Promise((done) => {
+      s.once('error', () => done(false));
+      s.listen(port, '127.0.0.1', () => done(true));
+    });
+    if (ok) held.push(s);
+    else if (!from) throw new Error('no free port');
+  }
+  if (held.length < n) throw new Error(`no ${n} free ports in ${from}-${to}`);
+  const ports = held.map((s) => s.address().port);
+  await Promise.all(held.map((s) => new Promise((done) => s.close(done))));
   return ports;
 }
 
-export function get(url, headers = {}) {
-  return new Promise((ok, fail) => {
-    http.get(url, { headers, agent: false }, (res) => {
-      let body = '';
+process.setMaxListeners(100);
+
+/** One GET or other small request over cleartext HTTP/1.1: {status, headers, body}. */
+export function request(base, path, { method = 'GET', headers = {}, body } = {}) {
+  return new Promise((done, failed) => {
+    const url = new URL(base);
+    const req = http.request({ host: url.hostname, port: url.port, path, method, headers, agent: false }, (res) => {
+      let text = '';
       res.setEncoding('utf8');
-      res.on('data', (d) => { body += d; });
-      res.on('end', () => ok({ status: res.statusCode, headers: res.headers, body }));
-      res.on('error', fail);
-    }).on('error', fail);
+      res.on('data', (d) => { text += d; });
+      res.on('error', failed);
+      res.on('end', () => done({ status: res.statusCode, headers: res.headers, body: text }));
+    });
+    req.on('error', failed);
+    req.end(body);
   });
 }
 
-const children = new Set();
-process.on('exit', () => { for (const c of children) c.kill('SIGKILL'); });
-
 /** The children of a process by their subcommand: {engine: pid, gateway: pid}. */
-function childPids(parent) {
-  const found = {};
+function childrenOf(parent) {
+  const out = {};
   for (const entry of readdirSync('/proc')) {
     if (!/^\d+$/.test(entry)) continue;
     try {
       const stat = readFileSync(`/proc/${entry}/stat`, 'utf8');
       const [state, ppid] = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
       if (Number(ppid) !== parent || state === 'Z') continue;
-      const name = readFileSync(`/proc/${entry}/cmdline`, 'utf8').split('\0')[1];
-      if (name) found[name] = Number(entry);
-    } catch { /* it has gone meanwhile */ }
+      const [, name] = readFileSync(`/proc/${entry}/cmdline`, 'utf8').split('\0');
+      if (name) out[name] = Number(entry);
+    } catch { /* it ended while we looked */ }
   }
-  return found;
+  return out;
+}
+
+function namesIn(folder) {
+  try { return readdirSync(folder); } catch { return []; }
 }
 
 /**
- * Starts `sluice serve` and resolves once it says `ready`.
- *   sets   overrides, each `key=value`;  echo  the echo engine in place of the models
- * The result: http, https (bases), page (address with the keys), keys {free, paid, admin}, caFile, state, log(), pids(),
- * metrics() (text), stop() (resolves with the exit status).
+ * sets: list of 'key=value' on top of etc/sluice.yaml; echo: the engine without models.
+ * stop() resolves to the exit status (or the signal's name); left() is what it then left in its run folder.
+ * → {http, https, page (address with the keys), keys: {free, paid, admin}, caFile, state, pid, log(), pids(), metrics(),
+ *    stop(), left()}
  */
-export async function startServer({ sets = [], echo = false, readyMs = 20000 } = {}) {
+export async function startServer({ sets = [], echo = false } = {}) {
+  const state = mkdtempSync(join(tmpdir(), 'sluice-e2e-'));
+  // Not in stop(): a test may look at what a stopped server left behind.
+  process.once('exit', () => rmSync(state, { recursive: true, force: true }));
   const [plain, tls] = await freePorts(2);
-  const state = mkdtempSync(join(tmpdir(), 'sluice-test-'));
   const all = [`gateway.http=127.0.0.1:${plain}`, `gateway.https=127.0.0.1:${tls}`, ...(echo ? ['engine.echo.enabled=true'] : []), ...sets];
   const child = spawn(SLUICE, ['serve', '-c', 'etc/sluice.yaml', '--state', state, ...all.flatMap((s) => ['--set', s])],
-    { stdio: ['ignore', 'pipe', 'pipe'] });
-  children.add(child);
-  let out = '', log = '';
-  const exited = new Promise((ok) => child.on('exit', (code, signal) => { children.delete(child); ok(code ?? signal); }));
+    { cwd: ROOT, stdio: ['ignore', 'pipe', 'pipe'] });
+  let log = '', said = '', page = '';
+  let left = [];
+  const keys = {};
+  const ended = new Promise((done) => child.once('close', (code, signal) => done({ code, signal })));
   child.stderr.setEncoding('utf8').on('data', (d) => { log += d; });
-  const ready = await new Promise((ok) => {
-    const timer = setTimeout(() => ok(false), readyMs);
-    child.stdout.setEncoding('utf8').on('data', (d) => {
-      out += d;
-      if (/^ready$/m.test(out)) { clearTimeout(timer); ok(true); }
-    });
-    exited.then(() => { clearTimeout(timer); ok(false); });
-  });
-  const said = (name) => out.match(new RegExp(`^${name} (.*)$`, 'm'))?.[1];
-  const server = {
-    state, http: `http://127.0.0.1:${plain}`, https: `https://127.0.0.1:${tls}`, caFile: join(state, 'tls/cert.pem'),
-    page: said('page'), keys: { free: said('key-free'), paid: said('key-paid'), admin: said('key-admin') },
-    out: () => out, log: () => log, pid: child.pid,
-    pids: async () => childPids(child.pid),
-    metrics: async () => (await get(`http://127.0.0.1:${plain}/metrics`, { authorization: `Bearer ${said('key-admin')}` })).body,
-    async stop(signal = 'SIGINT') {
-      child.kill(signal);
-      const timer = setTimeout(() => child.kill('SIGKILL'), 30000);
-      const status = await exited;
-      clearTimeout(timer);
-      this.left = namesIn(join(state, 'run'));
-      rmSync(state, { recursive: true, force: true });
-      return status;
-    },
-  };
-  if (!ready) {
-    await server.stop('SIGKILL');
-    throw new Error(`the server did not become ready:\n${out}\n${log}`);
-  }
-  return server;
-}
 
-/** Names in a folder; empty when it is not there. */
-function namesIn(folder) {
-  try { return readdirSync(folder); } catch { return []; }
+  const ready = new Promise((done) => {
+    child.stdout.setEncoding('utf8').on('data', (d) => {
+      said += d;
+      for (let i; (i = said.indexOf('\n')) >= 0;) {
+        const line = said.slice(0, i);
+        said = said.slice(i + 1);
+        const key = /^key-(\w+) (\S+)$/.exec(line);
+        if (key) keys[key[1]] = key[2];
+        if (line.startsWith('page ')) page = line.slice(5);
+        if (line === 'ready') done('ready');
+      }
+    });
+  });
+
+  async function stop() {
+    if (child.exitCode === null && child.signalCode === null) child.kill('SIGTERM');
+    const late = setTimeout(() => child.kill('SIGKILL'), STOP_MS);
+    const { code, signal } = await ended;
+    clearTimeout(late);
+    left = namesIn(join(state, 'run'));
+    return signal ?? code;
+  }
+
+  let timer;
+  const what = await Promise.race([ready, ended.then(() => 'ended'),
+    new Promise((done) => { timer = setTimeout(() => done('late'), READY_MS); })]);
+  clearTimeout(timer);
+  if (what !== 'ready') {
+    await stop();
+    throw new Error(`the server is not ready (${what}):\n${log}`);
+  }
+  const base = `http://127.0.0.1:${plain}`;
+  return {
+    http: base,
+    https: `https://127.0.0.1:${tls}`,
+    page, keys, state, pid: child.pid, stop, ended,
+    left: () => left,
+    caFile: join(state, 'tls/cert.pem'),
+    log: () => log,
+    pids: async () => childrenOf(child.pid),
+    metrics: async () => (await request(base, '/metrics', { headers: { authorization: `Bearer ${keys.admin}` } })).body,
+  };
 }

@@ -95,7 +95,7 @@ test('stopping ends every process and leaves no socket', async () => {
   server = null;
   assert.equal(await stopping.stop(), 0);
   for (const pid of pids) assert.throws(() => process.kill(pid, 0), `process ${pid} is still there`);
-  assert.deepEqual(stopping.left.filter((f) => f.endsWith('.sock')), []);
+  assert.deepEqual(stopping.left().filter((f) => f.endsWith('.sock')), []);
 });
 
 test('a port in use is one clear line that names it', async () => {

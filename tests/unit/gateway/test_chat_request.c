@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Bodies of chat requests: what is taken, what is refused and under which name.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/utf8.h"
+#include "gateway/chat_request.h"
+
+#define MSG "\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]"
+
+static const struct chat_limits limits = {.messages = 4, .json_depth = 8};
+static struct chat_error error;
+
+static int parse(const char *text, struct chat_request *r)
+{
+	return chat_request_parse(text, strlen(text), &limits, r, &error);
+}
+
+struct refusal {
+	const char *body, *param, *code;
+};
+
+static void refuses_by_name(void **state)
+{
+	static const struct refusal cases[] = {
+	    {"{\"messages\":[]}", "model", "missing_required_parameter"},
+	    {"{\"model\":3}", "model", "invalid_type"},
+	    {"{\"model\":\"\"}", "model", "invalid_value"},
+	    {"{\"model\":\"m\"}", "messages", "missing_required_parameter"},
+	    {"{\"model\":\"m\",\"messages\":null}", "messages", "missing_required_parameter"},
+	    {"{\"model\":\"m\",\"messages\":{}}", "messages", "invalid_type"},
+	    {"{\"model\":\"m\",\"messages\":[]}", "messages", "empty_array"},
+	    {"{\"model\":\"m\",\"messages\":[1,2,3,4,5]}", "messages", "array_above_max_length"},
+	    {"{\"model\":\"m\",\"messages\":[1]}", "messages[0]", "invalid_type"},
+	    {"{\"model\":\"m\",\"messages\":[{\"content\":\"x\"}]}", "messages[0].role", "missing_required_parameter"},
+	    {"{\"model\":\"m\",\"messages\":[{\"role\":\"tool\",\"content\":\"x\"}]}", "messages[0].role", "unsupported_value"},
+	    {"{\"model\":\"m\",\"messages\":[{\"role\":\"king\",\"content\":\"x\"}]}", "messages[0].role", "invalid_value"},
+	    {"{\"model\":\"m\",\"messages\":[{\"role\":\"user\"}]}", "messages[0].content", "missing_required_parameter"},
+	    {"{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":7}]}", "messages[0].content", "invalid_type"},
+	    {"{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":[]}]}", "messages[0].content", "invalid_value"},
+	    {"{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"a\\u0000b\"}]}", "messages[0].content", "invalid_value"},
+	    {"{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},{\"type\":\"image_url\"}]}]}",
+	     "messages[0].content[1].type", "unsupported_value"},
+	    {"{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\"}]}]}", "messages[0].content[0].text", "invalid_type"},
+	    {"{\"model\":\"m\",\"messages\":[{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{}]}]}", "messages[0].tool_calls",
+	     "unsupported_parameter"},
+	    {"{" MSG ",\"temperature\":2.01}", "temperature", "invalid_value"},
+	    {"{" MSG ",\"temperature\":-0.1}", "temperature", "invalid_value"},
+	    {"{" MSG ",\"temperature\":\"1\"}", "temperature", "invalid_type"},
+	    {"{" MSG ",\"top_p\":0}", "top_p", "invalid_value"},
+	    {"{" MSG ",\"top_p\":1.5}", "top_p", "invalid_value"},
+	    {"{" MSG ",\"top_k\":-1}", "top_k", "invalid_value"},
+	    {"{" MSG ",\"min_p\":2}", "min_p", "invalid_value"},
+	    {"{" MSG ",\"presence_penalty\":-3}", "presence_penalty", "invalid_value"},
+	    {"{" MSG ",\"frequency_penalty\":3}", "frequency_penalty", "invalid_value"},
+	    {"{" MSG ",\"max_tokens\":0}", "max_tokens", "invalid_value"},
+	    {"{" MSG ",\"max_completion_tokens\":1.5}", "max_completion_tokens", "invalid_type"},
+	    {"{" MSG ",\"seed\":1.5}", "seed", "invalid_type"},
+	    {"{" MSG ",\"n\":2}", "n", "unsupported_value"},
+	    {"{" MSG ",\"n\":1000000}", "n", "invalid_value"},
+	    {"{" MSG ",\"stop\":7}", "stop", "invalid_type"},
+	    {"{" MSG ",\"stop\":\"\"}", "stop", "invalid_value"},
+	    {"{" MSG ",\"stop\":[\"a\",\"\"]}", "stop[1]", "invalid_value"},
+	    {"{" MSG ",\"stop\":[1,2,3,4,5,6,7,8,9,0,1,2,3,4,5,6,7]}", "stop", "array_above_max_length"},
+	    {"{" MSG ",\"stream\":1}", "stream", "invalid_type"},
+	    {"{" MSG ",\"stream_options\":{}}", "stream_options", "invalid_value"},
+	    {"{" MSG ",\"stream\":true,\"stream_options\":{\"include_usage\":1}}", "stream_options.include_usage", "invalid_type"},
+	    {"{" MSG ",\"tools\":[{}]}", "tools", "unsupported_parameter"},
+	    {"{" MSG ",\"tool_choice\":\"auto\"}", "tool_choice", "unsupported_parameter"},
+	    {"{" MSG ",\"functions\":[{}]}", "functions", "unsupported_parameter"},
+	    {"{" MSG ",\"response_format\":{\"type\":\"json_object\"}}", "response_format", "unsupported_parameter"},
+	    {"{" MSG ",\"logprobs\":true}", "logprobs", "unsupported_parameter"},
+	    {"{" MSG ",\"top_logprobs\":3}", "top_logprobs", "unsupported_parameter"},
+	    {"{" MSG ",\"logit_bias\":{\"1\":2}}", "logit_bias", "unsupported_parameter"},
+	    {"{" MSG ",\"modalities\":[\"audio\"]}", "modalities", "unsupported_parameter"},
+	    {"{" MSG ",\"reasoning_effort\":\"low\"}", "reasoning_effort", "unsupported_parameter"},
+	};
+	(void)state;
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		struct chat_request r;
+		int rc = parse(cases[i].body, &r);
+		if (rc != SL_EINVAL || strcmp(error.param, cases[i].param) != 0 || strcmp(error.code, cases[i].code) != 0)
+			fail_msg("%s: %d, param %s, code %s: %s", cases[i].body, rc, error.param,
+				 error.code ? error.code : "null", error.message);
+		assert_true(error.message[0] != '\0');
+	}
+}
+
+static void refuses_what_is_no_json_object(void **state)
+{
+	static const char *const bodies[] = {
+	    "", "{", "[]", "null", "\"x\"", "{} x", "{\"a\":1,\"a\":2}", "\xef\xbb\xbf{}", "{\"a\":\"\xff\"}",
+	    "{\"a\":\"\xed\xa0\x80\"}", "{\"a\":\"\\ud800\"}", "{\"a\":\"\\udc00x\"}", "{\"a\":1e999}", "{\"a\":NaN}",
+	    "{\"a\":99999999999999999999}", "{'a':1}", "{\"a\":01}", "{\"a\":[[[[[[[[1]]]]]]]]}", "{\"a\\u0000b\":1}",
+	};
+	(void)state;
+	for (size_t i = 0; i < sizeof bodies / sizeof bodies[0]; i++) {
+		struct chat_request r;
+		if (parse(bodies[i], &r) != SL_EINVAL)
+			fail_msg("taken: %s", bodies[i]);
+		assert_true(error.message[0] != '\0');
+	}
+	/* Deep nesting is refused before it is parsed. */
+	enum { DEEP = 1 << 18 };
+	char *deep = malloc(DEEP + 1);
+	memset(deep, '[', DEEP);
+	deep[DEEP] = '\0';
+	struct chat_request r;
+	assert_int_equal(parse(deep, &r), SL_EINVAL);
+	assert_non_null(strstr(error.message, "nested"));
+	free(deep);
+}
+
+static void takes_all_fields(void **state)
+{
+	struct chat_request r;
+	(void)state;
+	assert_int_equal(parse("{\"model\":\"m\",\"messages\":["
+			       "{\"role\":\"developer\",\"content\":\"s\"},{\"role\":\"user\",\"name\":\"x\",\"content\":"
+			       "[{\"type\":\"text\",\"text\":\"a\\\"\"},{\"type\":\"text\",\"text\":\"\\u00e9\\ud83d\\ude00\"}]},"
+			       "{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[]}],"
+			       "\"stream\":true,\"stream_options\":{\"include_usage\":true},\"temperature\":0,\"top_p\":0.5,"
+			       "\"top_k\":40,\"min_p\":0.1,\"seed\":-9223372036854775808,\"stop\":[\"a\",\"bc\"],"
+			       "\"max_tokens\":5,\"max_completion_tokens\":7,\"presence_penalty\":-2,\"frequency_penalty\":2,"
+			       "\"n\":1,\"user\":\"u\",\"metadata\":{},\"store\":false,\"service_tier\":\"auto\","
+			       "\"prompt_cache_key\":\"k\",\"safety_identifier\":\"i\",\"parallel_tool_calls\":true,"
+			       "\"unknown\":{\"deep\":[1]},\"tools\":[],\"tool_choice\":\"none\",\"logit_bias\":{},"
+			       "\"response_format\":{\"type\":\"text\"},\"logprobs\":false,\"modalities\":[\"text\"]}", &r), 0);
+	assert_string_equal(r.model, "m");
+	assert_true(r.stream && r.include_usage && r.has_seed && r.has_max_tokens);
+	assert_int_equal(r.max_tokens, 7);
+	assert_true(r.submit.seed == (uint64_t)INT64_MIN);
+	assert_true(r.submit.temperature == 0 && r.submit.top_p == 0.5f && r.submit.min_p == 0.1f);
+	assert_int_equal(r.submit.top_k, 40);
+	assert_true(r.submit.presence_penalty == -2 && r.submit.frequency_penalty == 2);
+	assert_int_equal(r.submit.n_stops, 2);
+	assert_int_equal(r.submit.stops[1].n, 2);
+	static const char want[] = "{\"messages\":[{\"role\":\"system\",\"content\":\"s\"},{\"role\":\"user\",\"content\":"
+				   "\"a\\\"\u00e9\U0001F600\"},{\"role\":\"assistant\",\"content\":\"\"}]}";
+	assert_int_equal(r.submit.prompt.n, sizeof want - 1);
+	assert_memory_equal(r.submit.prompt.at, want, sizeof want - 1);
+	chat_request_dispose(&r);
+}
+
+static void null_counts_as_absent(void **state)
+{
+	static const char *const names[] = {"stream", "stream_options", "temperature", "top_p", "top_k", "min_p", "seed",
+					    "stop", "max_tokens", "max_completion_tokens", "n", "tools", "tool_choice",
+					    "functions", "response_format", "logprobs", "logit_bias", "audio"};
+	(void)state;
+	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+		char body[256];
+		struct chat_request r;
+		snprintf(body, sizeof body, "{" MSG ",\"%s\":null}", names[i]);
+		if (parse(body, &r) != 0)
+			fail_msg("%s: %s", names[i], error.message);
+		assert_true(r.submit.temperature == 1 && r.submit.top_p == 1 && !r.stream && !r.has_seed && !r.has_max_tokens);
+		chat_request_dispose(&r);
+	}
+}
+
+/* A long quotation in a message is cut between characters. */
+static void cuts_messages_at_characters(void **state)
+{
+	(void)state;
+	for (int shift = 0; shift < 4; shift++) {
+		char body[4096];
+		struct chat_request r;
+		size_t n = (size_t)snprintf(body, sizeof body, "{\"model\":\"m\",\"messages\":[{\"role\":\"%.*s", shift, "abcd");
+		for (int i = 0; i < 100; i++)
+			n += (size_t)snprintf(body + n, sizeof body - n, "\U0001F600");
+		snprintf(body + n, sizeof body - n, "\"}]}");
+		assert_int_equal(parse(body, &r), SL_EINVAL);
+		assert_true(utf8_valid(error.message, strlen(error.message)));
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(refuses_by_name),
+	    cmocka_unit_test(refuses_what_is_no_json_object),
+	    cmocka_unit_test(takes_all_fields),
+	    cmocka_unit_test(null_counts_as_absent),
+	    cmocka_unit_test(cuts_messages_at_characters),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The engine link and the generations on it, against an engine that the test plays itself on a real
+ * socket. The loop turns until what the test waits for is there.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "gateway/engine_link.h"
+#include "gateway/generation.h"
+
+enum { PATIENCE_S = 10, WINDOW = 4 };
+
+struct rig {
+	char dir[64], path[96];
+	int listener, fd;
+	struct gw_config cfg;
+	struct gw_thread t;
+	struct sl_buf in;
+	struct subscriber sub;
+	struct generation *gen;
+	int n_queued, n_progress;
+};
+
+static void on_queued(struct subscriber *s) { list_entry(s, struct rig, sub)->n_queued++; }
+static void on_progress(struct subscriber *s) { list_entry(s, struct rig, sub)->n_progress++; }
+
+/* Turns the loop until the condition holds. */
+#define TURN_UNTIL(r, cond)                                                                                  \
+	do {                                                                                                 \
+		uint64_t start_ = clock_now_ns();                                                            \
+		while (!(cond)) {                                                                            \
+			assert_int_equal(gw_thread_turn(&(r)->t), 0);                                        \
+			if (clock_now_ns() - start_ > PATIENCE_S * NS_PER_S)                                 \
+				fail_msg("never: %s", #cond);                                                \
+		}                                                                                            \
+	} while (0)
+
+/* The next frame from the gateway, or false when there is none yet. Consumed by drop_frame. */
+static bool have_frame(struct rig *r, struct proto_head *h)
+{
+	uint8_t bytes[4096];
+	ssize_t n = recv(r->fd, bytes, sizeof bytes, MSG_DONTWAIT);
+	if (n > 0)
+		assert_int_equal(buf_append(&r->in, bytes, (size_t)n), 0);
+	return r->in.len >= PROTO_HEAD_BYTES && proto_head_read(buf_data(&r->in), h, NULL) == 0 &&
+	       r->in.len >= PROTO_HEAD_BYTES + h->length;
+}
+
+static struct proto_head expect(struct rig *r, uint8_t type)
+{
+	struct proto_head h;
+	TURN_UNTIL(r, have_frame(r, &h));
+	if (h.type != type)
+		fail_msg("%s instead of %s", proto_type_name(h.type), proto_type_name(type));
+	return h;
+}
+
+static void drop_frame(struct rig *r, const struct proto_head *h)
+{
+	buf_consume(&r->in, PROTO_HEAD_BYTES + (size_t)h->length);
+}
+
+static uint32_t expect_credit(struct rig *r)
+{
+	struct proto_head h = expect(r, PROTO_CREDIT);
+	struct proto_credit c;
+	assert_int_equal(proto_get_credit(buf_data(&r->in) + PROTO_HEAD_BYTES, h.length, &c, NULL), 0);
+	drop_frame(r, &h);
+	return c.n_tokens;
+}
+
+static void send_buf(struct rig *r, struct sl_buf *b)
+{
+	assert_int_equal(send(r->fd, buf_data(b), b->len, MSG_NOSIGNAL), (ssize_t)b->len);
+	buf_dispose(b);
+}
+
+static void send_tokens(struct rig *r, uint64_t id, uint16_t n, const char *text)
+{
+	struct proto_token tokens[16] = {0};
+	struct sl_buf b;
+	buf_init(&b, 65536);
+	for (uint16_t i = 0; i < n; i++)
+		tokens[i].n_bytes = (uint16_t)(i + 1 < n ? 1 : strlen(text) - i);
+	struct proto_tokens m = {.n = n, .tokens = tokens, .text = {text, strlen(text)}};
+	assert_int_equal(proto_put_tokens(&b, id, &m), 0);
+	send_buf(r, &b);
+}
+
+/* Up to a generation that is queued; returns its id. */
+static uint64_t start(struct rig *r)
+{
+	struct sl_buf b;
+	struct proto_hello hello = {.version = PROTO_VERSION, .epoch = 1, .n_models = 1, .name = {"test", 4}};
+	struct proto_model model = {.state = PROTO_MODEL_READY, .role = 1, .n_ctx = 100, .name = {"m", 1}};
+	r->fd = accept(r->listener, NULL, NULL);
+	assert_true(r->fd >= 0);
+	struct proto_head h = expect(r, PROTO_HELLO);
+	drop_frame(r, &h);
+	buf_init(&b, 65536);
+	assert_int_equal(proto_put_hello(&b, &hello), 0);
+	assert_int_equal(proto_put_model(&b, &model), 0);
+	send_buf(r, &b);
+	TURN_UNTIL(r, engine_link_up(r->t.link) && engine_link_find_model(r->t.link, "m") == 0);
+
+	struct proto_submit req = {.prompt_kind = PROTO_PROMPT_TEXT, .temperature = 1, .top_p = 1, .max_tokens = 9,
+				   .prompt = {"p", 1}};
+	assert_int_equal(gen_start(&r->t, &req, WINDOW, &r->sub, &r->gen), 0);
+	h = expect(r, PROTO_SUBMIT);
+	drop_frame(r, &h);
+	struct proto_queued q = {.n_prompt = 3};
+	buf_init(&b, 65536);
+	assert_int_equal(proto_put_queued(&b, h.id, &q), 0);
+	send_buf(r, &b);
+	TURN_UNTIL(r, r->n_queued == 1);
+	assert_int_equal(gen_state(r->gen), GEN_QUEUED);
+	assert_int_equal(gen_queued(r->gen)->n_prompt, 3);
+	return h.id;
+}
+
+static int set_up(void **state)
+{
+	static bool registered;
+	struct rig *r = calloc(1, sizeof *r);
+	struct sl_err err = {0};
+	if (!registered)
+		gen_metrics_register();
+	registered = true;
+	snprintf(r->dir, sizeof r->dir, "/tmp/sluice-gen-XXXXXX");
+	assert_non_null(mkdtemp(r->dir));
+	snprintf(r->path, sizeof r->path, "%s/s", r->dir);
+	struct sockaddr_un addr = {.sun_family = AF_UNIX};
+	snprintf(addr.sun_path, sizeof addr.sun_path, "%s", r->path);
+	r->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	assert_int_equal(bind(r->listener, (struct sockaddr *)&addr, sizeof addr), 0);
+	assert_int_equal(listen(r->listener, 4), 0);
+	r->fd = -1;
+	r->sub.on_queued = on_queued;
+	r->sub.on_progress = on_progress;
+	buf_init(&r->in, 1 << 20);
+	assert_int_equal(gw_thread_init(&r->t, 0, &r->cfg, &err), 0);
+	assert_int_equal(engine_link_create(&r->t, r->path, &r->t.link, &err), 0);
+	*state = r;
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	struct rig *r = *state;
+	gen_unsubscribe(&r->sub);
+	engine_link_destroy(r->t.link);
+	gw_thread_dispose(&r->t);
+	buf_dispose(&r->in);
+	if (r->fd >= 0)
+		close(r->fd);
+	close(r->listener);
+	unlink(r->path);
+	rmdir(r->dir);
+	free(r);
+	return 0;
+}
+
+static void credit_follows_the_reader(void **state)
+{
+	struct rig *r = *state;
+	struct gen_chunk c;
+	uint64_t id = start(r);
+	gen_admit(r->gen);
+	assert_int_equal(expect_credit(r), WINDOW);
+	send_tokens(r, id, 4, "abcde");
+	TURN_UNTIL(r, gen_n_tokens(r->gen) == 4);
+	assert_true(gen_peek(r->gen, &r->sub, 2, &c));
+	assert_int_equal(c.n_tokens, 2);
+	assert_memory_equal(c.text, "ab", 2);
+	gen_advance(&r->sub, 1);
+	gen_advance(&r->sub, 1);
+	assert_int_equal(expect_credit(r), 2); /* one credit for half a window */
+	assert_true(gen_peek(r->gen, &r->sub, 100, &c));
+	assert_int_equal(c.first_token, 2);
+	assert_int_equal(c.n_bytes, 3);
+	assert_memory_equal(c.text, "cde", 3);
+	gen_advance(&r->sub, 2);
+	assert_int_equal(expect_credit(r), 2);
+	assert_false(gen_peek(r->gen, &r->sub, 100, &c));
+}
+
+static void tokens_without_credit_fail_it(void **state)
+{
+	struct rig *r = *state;
+	uint64_t id = start(r);
+	gen_admit(r->gen);
+	assert_int_equal(expect_credit(r), WINDOW);
+	send_tokens(r, id, WINDOW + 1, "abcde");
+	TURN_UNTIL(r, gen_state(r->gen) == GEN_FAILED);
+	assert_int_equal(gen_done(r->gen)->error, PROTO_ERR_INTERNAL);
+	assert_int_equal(expect(r, PROTO_CANCEL).id, id);
+}
+
+static void the_last_reader_cancels(void **state)
+{
+	struct rig *r = *state;
+	uint64_t id = start(r);
+	gen_unsubscribe(&r->sub);
+	assert_int_equal(expect(r, PROTO_CANCEL).id, id);
+}
+
+static void a_lost_engine_fails_it_and_the_link_comes_back(void **state)
+{
+	struct rig *r = *state;
+	start(r);
+	close(r->fd);
+	TURN_UNTIL(r, gen_state(r->gen) == GEN_FAILED);
+	assert_int_equal(gen_done(r->gen)->error, PROTO_ERR_NOT_READY);
+	assert_int_equal(r->n_progress, 1);
+	assert_false(engine_link_up(r->t.link));
+	assert_int_equal(engine_link_model(r->t.link, 0)->state, PROTO_MODEL_LOADING);
+	gen_unsubscribe(&r->sub);
+	assert_int_equal(fcntl(r->listener, F_SETFL, O_NONBLOCK), 0);
+	TURN_UNTIL(r, (r->fd = accept(r->listener, NULL, NULL)) >= 0);
+	buf_clear(&r->in, 0);
+	expect(r, PROTO_HELLO);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test_setup_teardown(credit_follows_the_reader, set_up, tear_down),
+	    cmocka_unit_test_setup_teardown(tokens_without_credit_fail_it, set_up, tear_down),
+	    cmocka_unit_test_setup_teardown(the_last_reader_cancels, set_up, tear_down),
+	    cmocka_unit_test_setup_teardown(a_lost_engine_fails_it_and_the_link_comes_back, set_up, tear_down),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The route table: exact paths, default deny, and the description that /openapi.json gives of it.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "gateway/route.h"
+#include "gateway/www.h"
+
+static void matches_exactly(void **state)
+{
+	static const char *const unknown[] = {"", "/v1", "//v1/models", "/v1/models/", "/v1/models/a/b", "/v1/%6dodels",
+					      "/V1/models", "/v1/models?", "/v1/./models", "/live/", "/metrics/", "*",
+					      "http://localhost/live", "/www/", "/www/../live", "/www/a/b"};
+	const char *allow;
+	(void)state;
+	for (size_t i = 0; i < sizeof unknown / sizeof unknown[0]; i++) {
+		if (route_find("GET", unknown[i], &allow) != NULL || allow != NULL)
+			fail_msg("%s has a route", unknown[i]);
+	}
+	const struct route *r = route_find("GET", "/v1/models/a", &allow);
+	assert_non_null(r);
+	assert_string_equal(r->name, "model");
+	assert_ptr_equal(route_find("HEAD", "/v1/models/a", &allow), r);
+	assert_null(route_find("POST", "/v1/models", &allow));
+	assert_string_equal(allow, "GET, HEAD, OPTIONS");
+	assert_null(route_find("GET", "/v1/chat/completions", &allow));
+	assert_string_equal(allow, "POST, OPTIONS");
+}
+
+/* What may be seen without a key is written down here once more, so that no row becomes public by a slip. */
+static void only_these_are_public(void **state)
+{
+	static const char *const public[] = {"/live", "/ready", "/health", "/openapi.json", "/", "/www/", "/favicon.ico"};
+	(void)state;
+	for (size_t i = 0; i < n_routes; i++) {
+		bool known = false;
+		for (size_t k = 0; k < sizeof public / sizeof public[0]; k++)
+			known = known || strcmp(public[k], routes[i].path) == 0;
+		if (known != (routes[i].access == ACCESS_PUBLIC))
+			fail_msg("%s", routes[i].path);
+		assert_true((routes[i].access == ACCESS_ADMIN) == (strcmp(routes[i].path, "/metrics") == 0));
+	}
+}
+
+static const char *documented_path(const char *path)
+{
+	if (strcmp(path, "/v1/models/") == 0)
+		return "/v1/models/{model}";
+	return strcmp(path, "/www/") == 0 ? "/www/{file}" : path;
+}
+
+static void openapi_says_what_is_served(void **state)
+{
+	const struct www_file *f = www_find("openapi.json");
+	json_error_t e;
+	(void)state;
+	assert_non_null(f);
+	json_t *doc = json_loadb((const char *)f->bytes, f->n_bytes, JSON_REJECT_DUPLICATES, &e);
+	if (doc == NULL)
+		fail_msg("openapi.json: %s, line %d", e.text, e.line);
+	assert_string_equal(json_string_value(json_object_get(doc, "openapi")), "3.1.0");
+	const json_t *paths = json_object_get(doc, "paths");
+	size_t n = 0;
+	for (size_t i = 0; i < n_routes; i++) {
+		const char *method = strcmp(routes[i].method, "GET") == 0 ? "get" : "post";
+		const json_t *op = json_object_get(json_object_get(paths, documented_path(routes[i].path)), method);
+		if (op == NULL)
+			fail_msg("%s %s is not documented", method, routes[i].path);
+		/* "security": [] stands exactly at what is public. */
+		assert_true((json_object_get(op, "security") != NULL) == (routes[i].access == ACCESS_PUBLIC));
+	}
+	const char *path;
+	json_t *item;
+	json_object_foreach((json_t *)(uintptr_t)paths, path, item)
+		n += json_object_size(item);
+	assert_int_equal(n, n_routes);
+	json_decref(doc);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(matches_exactly),
+	    cmocka_unit_test(only_these_are_public),
+	    cmocka_unit_test(openapi_says_what_is_served),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
