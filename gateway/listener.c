@@ -242,7 +242,7 @@ static int open_one(struct gw_transport *tr, const struct bind_address *a,
 		close(fd);
 		return sl_errf(err, SL_ENOMEM, "%s: no memory", addr->text);
 	}
-	struct sockaddr_in6 sa; /* the port is at the same place in both families */
+	struct sockaddr_in6 sa = {0}; /* the port is at the same place in both families */
 	socklen_t len = sizeof sa;
 	if (listen(fd, BACKLOG) != 0 || getsockname(fd, (struct sockaddr *)&sa, &len) != 0) {
 		int e = errno;

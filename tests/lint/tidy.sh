@@ -27,7 +27,7 @@ one() {
 	esac
 	clang-tidy --quiet "$src" -- -std=gnu11 -D_GNU_SOURCE -I. -Ibuild "$@" "${isa[@]}" \
 		-Xclang -analyzer-config -Xclang ipa=none 2>"$cache/err.$$" || {
-				rm -f "$cache/err.$$"
+		rm -f "$cache/err.$$"
 		return 1
 	}
 	rm -f "$cache/err.$$"
