@@ -24,7 +24,7 @@ build p jansson libjansson-dev
 build p yaml-0.1 libyaml-dev
 build p libpcre2-8 libpcre2-dev
 tests p cmocka libcmocka-dev
-tests c curl curl
+build c curl curl
 tests c node nodejs
 tests c npm npm
 tests c chromium chromium
