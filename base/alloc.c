@@ -20,9 +20,10 @@ void *sl_zalloc(size_t bytes)
 
 void *sl_zalloc_n(size_t n, size_t each)
 {
-	if (fault_hit(FAULT_ALLOC))
+	size_t bytes;
+	if (__builtin_mul_overflow(n, each, &bytes) || fault_hit(FAULT_ALLOC))
 		return NULL;
-	return calloc(n ? n : 1, each ? each : 1);
+	return calloc(1, bytes ? bytes : 1);
 }
 
 void *sl_realloc_n(void *p, size_t n, size_t each)

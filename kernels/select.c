@@ -11,6 +11,10 @@
 #include "kernels/cpu/ref.h"
 #include "kernels/kernels.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 static const struct kn_ops *available[4];
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
@@ -20,7 +24,10 @@ static void look(void)
 	available[n++] = &kn_ref_ops;
 #if defined(__x86_64__)
 	__builtin_cpu_init();
-	bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+	/* f16c by hand: clang 14 has no name for it. */
+	unsigned a, b, c = 0, d;
+	bool f16c = __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+	bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && f16c;
 	if (avx2)
 		available[n++] = &kn_avx2_ops;
 	if (avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
