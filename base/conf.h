@@ -37,7 +37,7 @@ enum conf_type {
 struct conf_address {
 	char text[64]; /* as written, for messages */
 	bool off;
-	char host[48]; /* without brackets; "" means every address */
+	char host[48]; /* without brackets; "" means every address, localhost both loopbacks */
 	uint16_t port;
 };
 

@@ -167,8 +167,8 @@ static int parse_address(const struct conf_row *row, const char *text, struct co
 	if (digits == 0 || digits > 5 || colon[1 + digits] != '\0')
 		return wrong(row, text, why);
 	long port = strtol(colon + 1, NULL, 10);
-	if (port < 1 || port > 65535)
-		return sl_errf(why, SL_ERANGE, "port %ld is outside 1 to 65535", port);
+	if (port > 65535) /* 0: any free one */
+		return sl_errf(why, SL_ERANGE, "port %ld is outside 0 to 65535", port);
 	out->port = (uint16_t)port;
 
 	const char *host = text;
@@ -184,6 +184,9 @@ static int parse_address(const struct conf_row *row, const char *text, struct co
 	if (n >= sizeof out->host)
 		return wrong(row, text, why);
 	memcpy(out->host, host, n);
+	/* The one name: both loopbacks. */
+	if (!v6 && strcmp(out->host, "localhost") == 0)
+		return 0;
 	if (inet_pton(v6 ? AF_INET6 : AF_INET, out->host, bytes) != 1)
 		return sl_errf(why, SL_EINVAL, "'%.47s' is not an IP address; %s is wanted",
 			       out->host, conf_type_wants(row->type));

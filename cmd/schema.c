@@ -317,7 +317,7 @@ static int check_gateway(const struct sluice_config *cfg, struct sl_err *err)
 	if (g->https.off && g->http.off)
 		return conf_fail(cfg->conf, "gateway.https", err,
 				 "off, and gateway.http is off too: nothing would be served");
-	if (!g->https.off && !g->http.off && g->https.port == g->http.port &&
+	if (!g->https.off && !g->http.off && g->https.port == g->http.port && g->http.port != 0 &&
 	    (strcmp(g->https.host, g->http.host) == 0 || g->https.host[0] == '\0' ||
 	     g->http.host[0] == '\0'))
 		return conf_fail(cfg->conf, "gateway.http", err,

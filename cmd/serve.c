@@ -1,89 +1,156 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * `sluice serve`: checks the configuration, takes the state folder, starts the engine and the gateway
- * under the supervisor, and says on standard output how to reach them. Logs go to standard error.
+ * `sluice serve`: everything that happens once around the supervisor. The configuration is read and
+ * checked here first, so that a wrong one is told before anything starts; the children read the
+ * same file with the same overrides again and need nothing but their arguments.
+ *
+ * The state folder is locked for as long as the supervisor lives: the kernel lets go of the lock
+ * however the process ends, and children do not inherit it.
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cmd/cmd.h"
 #include "cmd/supervise.h"
-#include "gateway/gateway.h"
+#include "engine/model.h"
 
-enum { HEALTHY_MS = 10000, FIRST_BEAT_MS = 20000 };
+enum { FIRST_BEAT_MS = 10000, HEALTHY_MS = 10000 };
 
-struct announcement {
+struct serving {
 	const struct sluice_config *cfg;
 	struct gw_dev_keys keys;
 };
 
-/* One supervisor for a state folder. The lock lives as long as the descriptor. */
-static int lock_state(const char *state, struct sl_err *err)
+/* Every address is served on this machine too. */
+static void print_host(const struct conf_address *a)
 {
-	char path[4096], pid[32];
-	snprintf(path, sizeof path, "%s/run/lock", state);
-	int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-	if (fd < 0)
-		return sl_errf(err, SL_EIO, "%s: %s", path, strerror(errno));
-	if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
-		ssize_t n = read(fd, pid, sizeof pid - 1);
-		pid[n > 0 ? n : 0] = '\0';
-		close(fd);
-		return sl_errf(err, SL_ELIMIT, "%s: in use by another sluice (process %s); --state DIR gives this one its own",
-			       state, n > 0 ? pid : "unknown");
-	}
-	int n = snprintf(pid, sizeof pid, "%ld", (long)getpid());
-	if (ftruncate(fd, 0) != 0 || pwrite(fd, pid, (size_t)n, 0) != n)
-		return sl_errf(err, SL_EIO, "%s: %s", path, strerror(errno));
-	return 0;
+	if (a->host[0] == '\0' || strcmp(a->host, "0.0.0.0") == 0 ||
+	    strcmp(a->host, "127.0.0.1") == 0 || strcmp(a->host, "::") == 0)
+		printf("localhost:%u", (unsigned)a->port);
+	else if (strchr(a->host, ':') != NULL)
+		printf("[%s]:%u", a->host, (unsigned)a->port);
+	else
+		printf("%s:%u", a->host, (unsigned)a->port);
 }
 
-/* "http://localhost:8080": what a browser on this machine opens without a warning. */
-static void page_address(const struct gw_config *gw, char *out, size_t room)
+static void print_url(const struct gw_config *g)
 {
-	const struct conf_address *a = gw->http.off ? &gw->https : &gw->http;
-	const char *host = a->host;
-	bool local = host[0] == '\0' || strcmp(host, "127.0.0.1") == 0 || strcmp(host, "0.0.0.0") == 0;
-	bool v6 = strchr(host, ':') != NULL;
-	snprintf(out, room, "%s://%s%s%s:%u", gw->http.off ? "https" : "http", v6 ? "[" : "",
-		 local ? "localhost" : host, v6 ? "]" : "", a->port);
+	printf("%s://", g->http.off ? "https" : "http");
+	print_host(g->http.off ? &g->https : &g->http);
 }
 
 static void on_ready(void *ctx)
 {
-	const struct announcement *a = ctx;
-	const struct gw_config *gw = &a->cfg->gateway;
-	char page[128];
-	page_address(gw, page, sizeof page);
-	if (gw->dev_keys) {
-		const char *free_key = a->keys.key[GW_DEV_FREE];
-		printf("page %s/#free=%s&paid=%s\n", page, free_key, a->keys.key[GW_DEV_PAID]);
-		printf("key-free %s\nkey-paid %s\nkey-admin %s\n", free_key, a->keys.key[GW_DEV_PAID],
-		       a->keys.key[GW_DEV_ADMIN]);
-		printf("curl -N%s %s/v1/chat/completions -H 'Authorization: Bearer %s' -H 'Content-Type: application/json' "
-		       "-d '{\"model\":\"default\",\"stream\":true,\"messages\":[{\"role\":\"user\",\"content\":\"What is the capital of France?\"}]}'\n",
-		       gw->http.off ? "k" : "", page, free_key);
-	} else {
-		printf("page %s/\n", page);
-	}
+	const struct serving *s = ctx;
+	const struct gw_config *g = &s->cfg->gateway;
+	printf("page ");
+	print_url(g);
+	if (g->dev_keys)
+		printf("/#free=%s&paid=%s\nkey-free %s\nkey-paid %s\nkey-admin %s\n",
+		       s->keys.key[GW_DEV_FREE], s->keys.key[GW_DEV_PAID], s->keys.key[GW_DEV_FREE],
+		       s->keys.key[GW_DEV_PAID], s->keys.key[GW_DEV_ADMIN]);
+	else
+		printf("/\n");
+	printf("curl -N%s ", g->http.off && g->cert_file[0] == '\0' ? "k" : "");
+	print_url(g);
+	printf("/v1/chat/completions -H 'Authorization: Bearer %s' "
+	       "-H 'Content-Type: application/json' "
+	       "-d '{\"model\":\"default\",\"stream\":true,"
+	       "\"messages\":[{\"role\":\"user\",\"content\":\"Hello!\"}]}'\n",
+	       g->dev_keys ? s->keys.key[GW_DEV_FREE] : "YOUR-KEY");
 	printf("ready\n");
 	fflush(stdout);
 }
 
-/* sluice NAME [-c FILE] [--set KEY=VALUE]… */
-static void child_argv(const struct cmd_options *o, const char *name, const char **argv)
+/* The lock's descriptor, or -1 with *err filled. */
+static int lock_state(const char *state, struct sl_err *err)
+{
+	char path[4200], pid[32];
+	snprintf(path, sizeof path, "%s/run/lock", state);
+	int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (fd < 0) {
+		sl_errf(err, SL_EIO, "%s: can't be opened: %s", path, strerror(errno));
+		return -1;
+	}
+	if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+		ssize_t n = pread(fd, pid, sizeof pid - 1, 0);
+		pid[n > 0 ? n : 0] = '\0';
+		pid[strcspn(pid, "\n")] = '\0';
+		sl_errf(err, SL_EIO, "%s is in use by the sluice process %s; end that one, or give "
+			"this one its own folder (--state DIR)",
+			state, pid);
+		close(fd);
+		return -1;
+	}
+	int n = snprintf(pid, sizeof pid, "%d\n", (int)getpid());
+	if (ftruncate(fd, 0) != 0 || pwrite(fd, pid, (size_t)n, 0) != n) {
+		sl_errf(err, SL_EIO, "%s: can't be written: %s", path, strerror(errno));
+		close(fd);
+		return -1;
+	}
+	return fd;
+}
+
+static bool is_loopback(const struct conf_address *a)
+{
+	return a->off || strncmp(a->host, "127.", 4) == 0 || strcmp(a->host, "::1") == 0;
+}
+
+static void warn_of_exposure(const struct gw_config *g)
+{
+	if (g->dev_keys && !(is_loopback(&g->http) && is_loopback(&g->https)))
+		log_warn("gateway.dev_keys is on and the gateway listens beyond this machine");
+	if (!is_loopback(&g->http))
+		log_warn("gateway.http listens beyond this machine without TLS");
+}
+
+/* A model that can't be loaded is FAILED alone while others serve; when none can be, nothing is
+ * started and the first one's reason is the answer. */
+static int check_models(const struct sluice_config *cfg, struct sl_err *err)
+{
+	const struct model_settings *models = cfg->engine.models.items;
+	struct sl_err other;
+	int first = 0;
+	for (size_t i = 0; i < cfg->engine.models.n; i++) {
+		int rc = model_check(models[i].path, cfg->engine.max_model_memory,
+				     first == 0 ? err : &other);
+		if (rc == 0 || rc == SL_ENOMEM)
+			return 0;
+		first = first == 0 ? rc : first;
+	}
+	return first;
+}
+
+/* What must be there before the children start, and what would keep them from it: found here, it is
+ * one line and nothing else. */
+static int prepare(struct serving *s, struct sl_err *err)
+{
+	const struct gw_config *g = &s->cfg->gateway;
+	int rc = gateway_check(g, err);
+	if (rc == 0 && !s->cfg->echo.enabled)
+		rc = check_models(s->cfg, err);
+	if (rc == 0 && !g->https.off && g->cert_file[0] == '\0')
+		rc = gw_dev_cert_ensure(s->cfg->state, err);
+	if (rc == 0 && g->dev_keys)
+		rc = gw_dev_keys_ensure(s->cfg->state, &s->keys, err);
+	return rc;
+}
+
+/* argv of a child: `sluice NAME -c FILE --set …`. */
+static void child_argv(const struct cmd_options *o, const char *name,
+		       const char *argv[SUPERVISE_MAX_ARGS])
 {
 	size_t n = 0;
 	argv[n++] = "sluice";
 	argv[n++] = name;
-	if (o->path != NULL) {
-		argv[n++] = "-c";
-		argv[n++] = o->path;
-	}
+	argv[n++] = "-c";
+	argv[n++] = o->path;
 	for (size_t i = 0; i < o->n_sets; i++) {
 		argv[n++] = "--set";
 		argv[n++] = o->sets[i];
@@ -91,45 +158,62 @@ static void child_argv(const struct cmd_options *o, const char *name, const char
 	argv[n] = NULL;
 }
 
-static int run(const struct cmd_options *o, const struct sluice_config *cfg)
+static int run(const struct cmd_options *o, struct serving *s)
 {
-	static const char *engine_argv[SUPERVISE_MAX_ARGS], *gateway_argv[SUPERVISE_MAX_ARGS];
-	struct announcement announcement = {.cfg = cfg};
-	struct sl_err err;
-	if (cmd_state_ensure(cfg->state, &err) != 0 || lock_state(cfg->state, &err) != 0 ||
-	    (cfg->gateway.dev_keys && gw_dev_keys_ensure(cfg->gateway.state_dir, &announcement.keys, &err) != 0)) {
-		log_error("%s", err.text);
-		return CMD_EXIT_CONFIG;
-	}
-	child_argv(o, "engine", engine_argv);
-	child_argv(o, "gateway", gateway_argv);
-	const struct supervise_child children[] = {{"engine", engine_argv}, {"gateway", gateway_argv}};
+	_Static_assert(2 * CMD_MAX_SETS + 5 < SUPERVISE_MAX_ARGS, "room for every override");
+	const struct supervisor_settings *v = &s->cfg->supervisor;
+	const char *engine[SUPERVISE_MAX_ARGS], *gateway[SUPERVISE_MAX_ARGS];
+	child_argv(o, "engine", engine);
+	child_argv(o, "gateway", gateway);
+	const struct supervise_child children[] = {{"engine", engine}, {"gateway", gateway}};
 	const struct supervise_config sup = {
 	    .exe = "/proc/self/exe",
 	    .children = children,
 	    .n_children = 2,
-	    .hang_ms = cfg->supervisor.hang_ms,
-	    .first_beat_ms = FIRST_BEAT_MS,
-	    .backoff_min_ms = cfg->supervisor.backoff_min_ms,
-	    .backoff_max_ms = cfg->supervisor.backoff_max_ms,
+	    .hang_ms = v->hang_ms,
+	    .first_beat_ms = v->hang_ms > FIRST_BEAT_MS ? v->hang_ms : FIRST_BEAT_MS,
+	    .backoff_min_ms = v->backoff_min_ms,
+	    .backoff_max_ms = v->backoff_max_ms,
 	    .healthy_ms = HEALTHY_MS,
-	    .drain_ms = cfg->supervisor.drain_ms,
+	    .drain_ms = v->drain_ms,
 	    .on_ready = on_ready,
-	    .ctx = &announcement,
+	    .ctx = s,
 	};
-	return supervise(&sup);
+	int rc = supervise(&sup);
+	/* The engine removes its socket itself unless it was killed. */
+	unlink(s->cfg->engine.socket);
+	return rc;
 }
 
 int cmd_serve(int argc, char **argv)
 {
 	struct cmd_options o;
 	struct sluice_config cfg;
-	int rc = cmd_options_parse(&o, argc, argv, false, "start the engine and the gateway, and watch them");
+	int rc = cmd_options_parse(&o, argc, argv, false,
+				   "start the engine and the gateway, and watch them");
 	if (rc == 0)
 		rc = cmd_load(&o, "sluice", &cfg);
 	if (rc != 0)
 		return rc;
-	rc = run(&o, &cfg);
+
+	signal(SIGPIPE, SIG_IGN); /* a closed standard output must not end the service */
+	struct serving s = {.cfg = &cfg};
+	struct sl_err err;
+	int lock = -1;
+	rc = cmd_state_ensure(cfg.state, &err);
+	if (rc == 0) {
+		lock = lock_state(cfg.state, &err);
+		rc = lock < 0 ? SL_EIO : prepare(&s, &err);
+	}
+	if (rc == 0) {
+		warn_of_exposure(&cfg.gateway);
+		rc = run(&o, &s);
+	} else {
+		fprintf(stderr, "sluice: %s\n", err.text);
+		rc = CMD_EXIT_CONFIG;
+	}
+	if (lock >= 0)
+		close(lock);
 	sluice_config_free(&cfg);
 	return rc;
 }

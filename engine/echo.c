@@ -141,7 +141,7 @@ static int view_prompt(uint8_t kind, struct proto_str prompt, struct prompt_view
 		}
 	}
 	out->last = sl_strndup(last, n);
-	out->last_bytes = n;
+	out->last_bytes = out->last != NULL ? n : 0;
 	json_decref(messages);
 	return out->last != NULL ? 0 : sl_errf(err, SL_ENOMEM, "out of memory");
 }

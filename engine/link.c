@@ -131,8 +131,11 @@ static void out_result(struct eng_link *l, int rc)
 {
 	BUG_IF(rc == SL_EINVAL, "a frame with a field out of bounds");
 	if (rc != 0 && !l->overflow) {
-		log_warn("a gateway does not read: its link is closed with %zu bytes unread",
-			 l->out.len);
+		if (rc == SL_ELIMIT)
+			log_warn("a gateway does not read: its link is closed with %zu bytes "
+				 "unread", l->out.len);
+		else
+			log_warn("a gateway's link is closed: out of memory");
 		l->overflow = l->finished = true;
 	}
 }

@@ -11,6 +11,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 #include "engine/gguf.h"
@@ -187,6 +188,12 @@ int model_inspect(const char *path, struct model_info *out, struct sl_err *err)
 
 /* ---- loading ---- */
 
+static int unknown_type(const struct model *m, const struct gguf_tensor *t, struct sl_err *err)
+{
+	return sl_errf(err, SL_EUNSUPPORTED, "%s: tensor %s has type %s, not supported yet (F32, F16, BF16, Q8_0)",
+		       gguf_path(m->file), t->name, kn_type_name(t->type));
+}
+
 static int load_matrix(struct model *m, const char *name, int n_out, int n_in, struct kn_weight *out,
 		       struct sl_err *err)
 {
@@ -194,9 +201,7 @@ static int load_matrix(struct model *m, const char *name, int n_out, int n_in, s
 	if (t == NULL)
 		return sl_errf(err, SL_EINVAL, "%s: tensor %s is missing", gguf_path(m->file), name);
 	if (kn_type_block(t->type) == 0)
-		return sl_errf(err, SL_EUNSUPPORTED,
-			       "%s: tensor %s has type %s, not supported yet (F32, F16, BF16, Q8_0)",
-			       gguf_path(m->file), name, kn_type_name(t->type));
+		return unknown_type(m, t, err);
 	if (t->n_dims != 2 || t->dims[0] != (uint64_t)n_in || t->dims[1] != (uint64_t)n_out)
 		return sl_errf(err, SL_EINVAL, "%s: tensor %s is %llu × %llu, not %d × %d", gguf_path(m->file),
 			       name, (unsigned long long)t->dims[0], (unsigned long long)t->dims[1], n_in, n_out);
@@ -311,6 +316,53 @@ static int load_text(struct model *m, struct sl_err *err)
 	return rc != 0 ? rc : chat_template_compile(source.at, source.n, &m->template, err);
 }
 
+static int check_size(const struct model *m, uint64_t max_bytes, struct sl_err *err)
+{
+	long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGE_SIZE);
+	uint64_t memory = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : UINT64_MAX;
+	bool by_config = max_bytes > 0 && max_bytes < memory;
+	uint64_t most = by_config ? max_bytes : memory;
+	if (m->info.file_bytes <= most)
+		return 0;
+	return sl_errf(err, SL_ELIMIT, "%s: too big: the file has %llu MiB, %s %llu MiB", gguf_path(m->file),
+		       (unsigned long long)(m->info.file_bytes >> 20),
+		       by_config ? "engine.max_model_memory allows" : "this machine has",
+		       (unsigned long long)(most >> 20));
+}
+
+static int check_types(const struct model *m, struct sl_err *err)
+{
+	for (size_t i = 0; i < gguf_n_tensors(m->file); i++) {
+		const struct gguf_tensor *t = gguf_tensor_at(m->file, i);
+		if (kn_type_block(t->type) == 0)
+			return unknown_type(m, t, err);
+	}
+	return 0;
+}
+
+/* All that comes before the weights. */
+static int open_model(struct model *m, const char *path, uint64_t max_bytes, struct sl_err *err)
+{
+	int rc = gguf_open(path, &m->file, err);
+	if (rc != 0)
+		return rc;
+	read_info(m->file, &m->info);
+	if ((rc = check_size(m, max_bytes, err)) != 0 || (rc = read_arch(m->file, &m->info.arch, err)) != 0 ||
+	    (rc = check_types(m, err)) != 0)
+		return rc;
+	return load_text(m, err);
+}
+
+int model_check(const char *path, uint64_t max_bytes, struct sl_err *err)
+{
+	struct model *m = sl_zalloc(sizeof *m);
+	if (m == NULL)
+		return sl_errf(err, SL_ENOMEM, "%s: no memory", path);
+	int rc = open_model(m, path, max_bytes, err);
+	model_free(m);
+	return rc;
+}
+
 int model_load(const char *path, const struct kn_ops *ops, struct kn_backend *backend, int max_rows,
 	       uint64_t max_bytes, struct model **out, struct sl_err *err)
 {
@@ -320,18 +372,7 @@ int model_load(const char *path, const struct kn_ops *ops, struct kn_backend *ba
 	m->ops = ops;
 	m->backend = backend;
 	m->max_rows = max_rows;
-	int rc = gguf_open(path, &m->file, err);
-	if (rc == 0) {
-		read_info(m->file, &m->info);
-		if (max_bytes > 0 && m->info.file_bytes > max_bytes)
-			rc = sl_errf(err, SL_ELIMIT, "%s: the file has %llu MiB, the most is %llu MiB", path,
-				     (unsigned long long)(m->info.file_bytes >> 20),
-				     (unsigned long long)(max_bytes >> 20));
-	}
-	if (rc == 0)
-		rc = read_arch(m->file, &m->info.arch, err);
-	if (rc == 0)
-		rc = load_text(m, err);
+	int rc = open_model(m, path, max_bytes, err);
 	if (rc == 0)
 		rc = load_weights(m, err);
 	if (rc == 0)

@@ -34,7 +34,11 @@ struct model_info {
 /* Reads the file's head only: what it is and whether this build can run it. */
 int model_inspect(const char *path, struct model_info *out, struct sl_err *err);
 
-/* max_bytes: a larger file is SL_ELIMIT with both numbers in the line; 0: no bound. */
+/* Everything that model_load would refuse, without loading: architecture, size, types of the weights,
+ * tokenizer, chat template. */
+int model_check(const char *path, uint64_t max_bytes, struct sl_err *err);
+
+/* max_bytes: a larger file is SL_ELIMIT with both numbers in the line; 0: this machine's memory. */
 int model_load(const char *path, const struct kn_ops *ops, struct kn_backend *backend, int max_rows,
 	       uint64_t max_bytes, struct model **out, struct sl_err *err);
 void model_free(struct model *m);

@@ -65,16 +65,19 @@ static bool worse_victim(const struct sched_seq *a, const struct sched_seq *b)
 	return worse_rank(a, b);
 }
 
+/* Its own, and what the plan has granted it beyond them. */
+static uint32_t pages_back(const struct planning *p, const struct sched_seq *v)
+{
+	return v->n_pages + (v->n_tokens > 0 ? pages_more(p, v, v->n_tokens) : 0);
+}
+
 static void evict(struct planning *p, struct sched_seq *v)
 {
-	/* Pages that the plan had granted it beyond its own come back too. */
-	if (v->n_tokens > 0)
-		p->free += pages_more(p, v, v->n_tokens);
+	p->free += pages_back(p, v);
 	if (v->n_tokens > 0 && v->prefilling)
 		p->n_prefill -= v->n_tokens;
 	else if (v->n_tokens > 0)
 		p->n_decode--;
-	p->free += v->n_pages;
 	p->n_started--;
 	v->n_tokens = 0;
 	v->evict = true;
@@ -88,7 +91,7 @@ static bool make_room(struct planning *p, const struct sched_seq *by, uint32_t n
 		return true;
 	for (size_t i = 0; i < p->n; i++) {
 		if (may_evict(&p->seqs[i], by))
-			could += p->seqs[i].n_pages;
+			could += pages_back(p, &p->seqs[i]);
 	}
 	if (could < (uint64_t)need + kept)
 		return false;

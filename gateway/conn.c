@@ -2,18 +2,18 @@
  *
  * A connection's life: handshake or protocol detection, reading, one flush a turn, an orderly end.
  *
- * Output is gathered: whatever happened to a connection's streams during a turn of the loop becomes,
- * at the end of the turn, one run of the protocol's fill, one TLS write and one send. Measured on
- * the event path this is worth a factor of six against writing each event. Nothing is buffered here
- * but what the socket did not take (`pending`, at most one turn's output), and while something is
- * pending no protocol is asked for more: that is the whole of backpressure downwards. Upwards,
- * reading stops while output is blocked and more than limits.output_bytes of it wait, so that a
- * peer which sends and never reads cannot make anything grow.
+ * Output is gathered: whatever happened to a connection's streams during a turn of the loop
+ * becomes, at the end of the turn, one run of the protocol's fill, one TLS write and one send.
+ * Measured on the event path this is worth a factor of six against writing each event. Nothing is
+ * buffered here but what the socket did not take (`pending`, at most one turn's output), and while
+ * something is pending no protocol is asked for more: that is the whole of backpressure downwards.
+ * Upwards, reading stops while output is blocked and more than limits.output_bytes of it wait, so
+ * that a peer which sends and never reads cannot make anything grow.
  *
  * Protocol callbacks and the application run inside this file's three entries (readable, flush,
- * deadline) and can't close the connection under themselves: they leave a wish (`doomed`, `finish`),
- * which is acted on when they have returned. conn_close unlinks at once and frees at the end of
- * the turn.
+ * deadline) and can't close the connection under themselves: they leave a wish (`doomed`,
+ * `finish`), which is acted on when they have returned. conn_close unlinks at once and frees at the
+ * end of the turn.
  *
  * Ownership: the transport's list owns connections; a connection owns its socket, TLS state and
  * protocol state. Thread: the transport's.
@@ -32,25 +32,33 @@
 #include "gateway/tls.h"
 
 enum {
-	FLUSH_BYTES = 65536,        /* plain bytes of one connection in one flush */
-	PENDING_MAX = 8 << 20,      /* never reached: one flush with its frames and records */
-	LINGER_BYTES = 4 << 20,     /* thrown away after our end */
+	FLUSH_BYTES = 65536,    /* plain bytes of one connection in one flush */
+	PENDING_MAX = 8 << 20,  /* never reached: one flush with its frames and records */
+	LINGER_BYTES = 4 << 20, /* thrown away after our end */
 	READS_PER_TURN = 2,
 };
 
 static const char preface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 static struct metric connections[] = {
-	{.kind = METRIC_GAUGE, .name = "sluice_http_connections",
-	 .help = "Open connections with a known protocol.", .labels = "proto=\"http/1.1\""},
-	{.kind = METRIC_GAUGE, .name = "sluice_http_connections",
-	 .help = "Open connections with a known protocol.", .labels = "proto=\"h2\""},
+    {.kind = METRIC_GAUGE,
+     .name = "sluice_http_connections",
+     .help = "Open connections with a known protocol.",
+     .labels = "proto=\"http/1.1\""},
+    {.kind = METRIC_GAUGE,
+     .name = "sluice_http_connections",
+     .help = "Open connections with a known protocol.",
+     .labels = "proto=\"h2\""},
 };
 static struct metric timeouts[] = {
-	{.kind = METRIC_COUNTER, .name = "sluice_http_timeouts_total",
-	 .help = "Connections ended by a deadline.", .labels = "phase=\"handshake\""},
-	{.kind = METRIC_COUNTER, .name = "sluice_http_timeouts_total",
-	 .help = "Connections ended by a deadline.", .labels = "phase=\"output\""},
+    {.kind = METRIC_COUNTER,
+     .name = "sluice_http_timeouts_total",
+     .help = "Connections ended by a deadline.",
+     .labels = "phase=\"handshake\""},
+    {.kind = METRIC_COUNTER,
+     .name = "sluice_http_timeouts_total",
+     .help = "Connections ended by a deadline.",
+     .labels = "phase=\"output\""},
 };
 
 __attribute__((constructor)) static void register_metrics(void)
@@ -100,7 +108,8 @@ static bool too_much_waits(const struct conn *c)
 {
 	if (c->pending.len == 0)
 		return false;
-	size_t queued = c->proto != NULL && c->proto->queued != NULL ? c->proto->queued((struct conn *)c) : 0;
+	size_t queued =
+	    c->proto != NULL && c->proto->queued != NULL ? c->proto->queued((struct conn *)c) : 0;
 	return c->pending.len + queued > c->tr->t->cfg->limits.output_bytes;
 }
 
@@ -314,8 +323,9 @@ static void flush_conn(struct gw_deferred *d)
 	bool more;
 	int rc = write_out(c, &more);
 	if (c->doomed || rc != 0) {
-		conn_close(c, c->doomed ? c->doom
-					: rc == SL_ECLOSED ? HTTP_CLOSE_PEER : HTTP_CLOSE_ERROR);
+		conn_close(c, c->doomed          ? c->doom
+			      : rc == SL_ECLOSED ? HTTP_CLOSE_PEER
+						 : HTTP_CLOSE_ERROR);
 		return;
 	}
 	bool blocked = c->pending.len > 0;
@@ -374,7 +384,8 @@ static int tls_bytes(struct conn *c, const uint8_t *data, size_t n)
 	size_t n_text;
 	bool eof = false;
 	buf_clear(&tr->wire, SIZE_MAX);
-	int rc = tls_input(c->tls, data, n, tr->text_buf, TRANSPORT_TEXT_BYTES, &n_text, &eof, &tr->wire);
+	int rc = tls_input(c->tls, data, n, tr->text_buf, TRANSPORT_TEXT_BYTES, &n_text, &eof,
+			   &tr->wire);
 	int sent = send_wire(c, &tr->wire);
 	if (rc != 0 || sent != 0)
 		return rc != 0 ? rc : sent;

@@ -18,15 +18,15 @@
 struct conn;
 struct tls_conn;
 
-/* Protocol callbacks run inside conn.c's events, one at a time; none may close the connection itself:
- * they return an error, or call conn_finish or conn_doom. */
+/* Protocol callbacks run inside conn.c's events, one at a time; none may close the connection
+ * itself: they return an error, or call conn_finish or conn_doom. */
 struct conn_proto {
 	const char *name; /* metric label */
 	/* Bytes from the peer, borrowed for the call, all of them taken. 0 or a negative code: the
 	 * connection is closed after a last fill. */
 	int (*on_input)(struct conn *c, const uint8_t *data, size_t n);
-	/* Appends output, about `room` bytes at most (a frame more is fine). *more: there is more to
-	 * write as soon as there is room. */
+	/* Appends output, about `room` bytes at most (a frame more is fine). *more: there is more
+	 * to write as soon as there is room. */
 	int (*fill)(struct conn *c, struct sl_buf *out, size_t room, bool *more);
 	/* Bytes of output that wait inside the protocol. */
 	size_t (*queued)(struct conn *c);
@@ -57,8 +57,9 @@ enum conn_state {
 	CONN_DETECT,    /* cleartext: which protocol? */
 	CONN_OPEN,
 	CONN_FINISHING, /* nothing is read any more; the rest of the output goes out */
-	CONN_LINGER,    /* our side is shut; input is thrown away so that the peer can read the answer */
-	CONN_CLOSED,    /* unlinked; freed at the end of the turn */
+	CONN_LINGER, /* our side is shut; input is thrown away so that the peer can read the answer
+		      */
+	CONN_CLOSED, /* unlinked; freed at the end of the turn */
 };
 
 enum { CONN_PREFACE_BYTES = 24 };
@@ -79,7 +80,7 @@ struct conn {
 	uint8_t n_preface;
 	uint8_t preface[CONN_PREFACE_BYTES];
 	struct event ev_read, ev_write;
-	struct sl_buf pending; /* wire bytes the socket did not take */
+	struct sl_buf pending;    /* wire bytes the socket did not take */
 	struct deadline deadline; /* handshake, header, idle or linger */
 	struct deadline stall;    /* pending without progress */
 	struct gw_deferred flush;

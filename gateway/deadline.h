@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Deadlines by coarse sweep. Every kind of wait has one fixed length, so a list kept in the order of
- * arming is in the order of expiry: arming and cancelling are a few pointer writes, and a tick looks
- * at expired entries only. Precision is the tick's (transport.c: 250 ms); nothing here is used to
- * pace output.
+ * Deadlines by coarse sweep. Every kind of wait has one fixed length, so a list kept in the order
+ * of arming is in the order of expiry: arming and cancelling are a few pointer writes, and a tick
+ * looks at expired entries only. Precision is the tick's (transport.c: 250 ms); nothing here is
+ * used to pace output.
  */
 #ifndef GATEWAY_DEADLINE_H
 #define GATEWAY_DEADLINE_H
@@ -39,15 +39,9 @@ static inline void deadline_init(struct deadline *d, void (*fire)(struct deadlin
 	d->fire = fire;
 }
 
-static inline void deadline_cancel(struct deadline *d)
-{
-	list_remove(&d->node);
-}
+static inline void deadline_cancel(struct deadline *d) { list_remove(&d->node); }
 
-static inline bool deadline_armed(const struct deadline *d)
-{
-	return !list_empty(&d->node);
-}
+static inline bool deadline_armed(const struct deadline *d) { return !list_empty(&d->node); }
 
 /* Starts the wait anew, whatever it was waiting in before. */
 static inline void deadline_arm(struct deadline_list *l, struct deadline *d, uint64_t now_ns)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The development certificate: EC P-256, self-signed, for localhost and the loopbacks, made once and
- * kept while it is valid for another day. Files are written beside their place and renamed into it,
- * so that a start that is interrupted leaves no half of a pair; both are 0600.
+ * The development certificate: EC P-256, self-signed, for localhost and the loopbacks, made once
+ * and kept while it is valid for another day. Files are written beside their place and renamed into
+ * it, so that a start that is interrupted leaves no half of a pair; both are 0600.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -34,8 +34,8 @@ static int make_paths(const char *state_dir, struct paths *p, struct sl_err *err
 	/* Room for a temporary suffix. */
 	int most = PATH_BYTES - 8;
 	return n > 0 && c > 0 && k > 0 && c < most && k < most
-		       ? 0
-		       : sl_errf(err, SL_ERANGE, "%s: the path is too long", state_dir);
+		   ? 0
+		   : sl_errf(err, SL_ERANGE, "%s: the path is too long", state_dir);
 }
 
 static int make_dir(const char *path, struct sl_err *err)
@@ -114,8 +114,7 @@ static X509 *make_certificate(EVP_PKEY *key)
 		  add_extension(cert, NID_basic_constraints, "critical,CA:FALSE") &&
 		  add_extension(cert, NID_key_usage, "critical,digitalSignature") &&
 		  add_extension(cert, NID_ext_key_usage, "serverAuth") &&
-		  add_extension(cert, NID_subject_alt_name,
-				"DNS:localhost,IP:127.0.0.1,IP:::1") &&
+		  add_extension(cert, NID_subject_alt_name, "DNS:localhost,IP:127.0.0.1,IP:::1") &&
 		  X509_sign(cert, key, EVP_sha256()) != 0;
 	if (!ok) {
 		X509_free(cert);
@@ -165,7 +164,7 @@ static int write_pair(const struct paths *p, X509 *cert, EVP_PKEY *key, struct s
 
 int gw_dev_cert_ensure(const char *state_dir, struct sl_err *err)
 {
-	struct paths p;
+	struct paths p = {0};
 	int rc = make_paths(state_dir, &p, err);
 	if (rc == 0)
 		rc = make_dir(state_dir, err);

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "gateway/app.h"
 #include "gateway/process.h"
+#include "gateway/transport.h"
 
 enum { PATH_BYTES = 4096 };
 
@@ -30,6 +31,11 @@ static int choose_certificate(struct gw_config *cfg, char *cert, char *key, stru
 	cfg->cert_file = cert;
 	cfg->key_file = key;
 	return 0;
+}
+
+int gateway_check(const struct gw_config *cfg, struct sl_err *err)
+{
+	return transport_check_ports(cfg, err);
 }
 
 int gateway_run(const struct gw_config *cfg)

@@ -70,6 +70,10 @@ struct gw_config {
 /* Runs until SIGTERM or SIGINT, then drains. The process's exit status. */
 int gateway_run(const struct gw_config *cfg);
 
+/* What would keep gateway_run from starting, found without starting anything: an address in use. One
+ * line in *err. */
+int gateway_check(const struct gw_config *cfg, struct sl_err *err);
+
 /* Reads or (when absent) makes dir/dev-keys.yaml, mode 0600, with one key for each of free, paid and
  * admin. out: three terminated keys in that order. The supervisor prints them; the gateway hashes
  * them. */

@@ -51,11 +51,11 @@ struct h1 {
 	size_t answer_off; /* where the answer's head begins in out */
 };
 
-#define REJECTED(why)                                                    \
-	{                                                                \
-		.kind = METRIC_COUNTER, .name = "sluice_http1_rejected_total", \
-		.help = "HTTP/1.1 requests refused by the transport.",   \
-		.labels = "status=\"" why "\""                           \
+#define REJECTED(why)                                                                              \
+	{                                                                                          \
+		.kind = METRIC_COUNTER, .name = "sluice_http1_rejected_total",                     \
+		.help = "HTTP/1.1 requests refused by the transport.",                             \
+		.labels = "status=\"" why "\""                                                     \
 	}
 static struct metric rejected[] = {REJECTED("400"), REJECTED("408"), REJECTED("413"),
 				   REJECTED("431"), REJECTED("other")};
@@ -87,17 +87,11 @@ static void h1_set_state(struct h1 *h, enum h1_state to)
 		h->scan = (struct h1_scan){0};
 		deadline_arm(&tr->idle, &h->c->deadline, now);
 		break;
-	case H1_HEAD:
-		deadline_arm(&tr->header, &h->c->deadline, now);
-		break;
-	case H1_DISCARD:
-		deadline_arm(&tr->body, &h->c->deadline, now);
-		break;
+	case H1_HEAD: deadline_arm(&tr->header, &h->c->deadline, now); break;
+	case H1_DISCARD: deadline_arm(&tr->body, &h->c->deadline, now); break;
 	case H1_BODY: /* the stream has its own deadlines */
 	case H1_WAIT:
-	case H1_END:
-		deadline_cancel(&h->c->deadline);
-		break;
+	case H1_END: deadline_cancel(&h->c->deadline); break;
 	}
 }
 
@@ -164,14 +158,16 @@ static int begin_request(struct h1 *h)
 				   (size_t)tr->t->cfg->limits.header_fields, &head);
 	if (status != 0)
 		return reject(h, status, HTTP_CLOSE_ERROR);
-	struct http_stream *s =
-		stream_create(h->c, head.minor == 0 ? HTTP_1_0 : HTTP_1_1);
+	struct http_stream *s = stream_create(h->c, head.minor == 0 ? HTTP_1_0 : HTTP_1_1);
 	if (s == NULL)
 		return SL_ENOMEM;
 	h->s = s;
 	int rc = collect_head(h, s, &head);
 	if (rc != 0)
-		return reject(h, rc == SL_ELIMIT ? 431 : rc == SL_EINVAL ? 400 : 503,
+		return reject(h,
+			      rc == SL_ELIMIT   ? 431
+			      : rc == SL_EINVAL ? 400
+						: 503,
 			      HTTP_CLOSE_ERROR);
 	buf_consume(&h->in, h->scan.pos);
 	h->chunked_in = head.chunked;
@@ -280,20 +276,14 @@ static int process(struct h1 *h)
 		again = false;
 		switch (h->state) {
 		case H1_IDLE:
-		case H1_HEAD:
-			rc = read_head(h, &again);
-			break;
+		case H1_HEAD: rc = read_head(h, &again); break;
 		case H1_BODY:
-		case H1_DISCARD:
-			rc = read_body(h, &again);
-			break;
+		case H1_DISCARD: rc = read_body(h, &again); break;
 		case H1_WAIT:
 			if (h->in.len > PIPELINED_MAX)
 				conn_doom(h->c, HTTP_CLOSE_ERROR);
 			break;
-		case H1_END:
-			buf_clear(&h->in, 0);
-			break;
+		case H1_END: buf_clear(&h->in, 0); break;
 		}
 	}
 	if (h->in.len == 0)
@@ -433,10 +423,7 @@ static int h1_fill(struct conn *c, struct sl_buf *out, size_t room, bool *more)
 	return rc;
 }
 
-static void h1_body_ready(struct http_stream *s)
-{
-	(void)s; /* fill asks the source anyway */
-}
+static void h1_body_ready(struct http_stream *s) { (void)s; /* fill asks the source anyway */ }
 
 static void h1_reset(struct http_stream *s)
 {
@@ -504,14 +491,14 @@ int h1_attach(struct conn *c)
 }
 
 const struct conn_proto h1_proto = {
-	.name = "http/1.1",
-	.on_input = h1_on_input,
-	.fill = h1_fill,
-	.drain = h1_drain,
-	.on_deadline = h1_on_deadline,
-	.destroy = h1_destroy,
-	.respond = h1_respond,
-	.body_ready = h1_body_ready,
-	.reset = h1_reset,
-	.stream_timeout = h1_stream_timeout,
+    .name = "http/1.1",
+    .on_input = h1_on_input,
+    .fill = h1_fill,
+    .drain = h1_drain,
+    .on_deadline = h1_on_deadline,
+    .destroy = h1_destroy,
+    .respond = h1_respond,
+    .body_ready = h1_body_ready,
+    .reset = h1_reset,
+    .stream_timeout = h1_stream_timeout,
 };

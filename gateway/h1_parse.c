@@ -65,15 +65,9 @@ static bool is_authority(uint8_t b)
 	return b != 0 && strchr("-._~%!$&'()*+,;=:[]", b) != NULL;
 }
 
-static bool is_digit(uint8_t b)
-{
-	return b >= '0' && b <= '9';
-}
+static bool is_digit(uint8_t b) { return b >= '0' && b <= '9'; }
 
-static uint8_t lower(uint8_t b)
-{
-	return b >= 'A' && b <= 'Z' ? (uint8_t)(b + 32) : b;
-}
+static uint8_t lower(uint8_t b) { return b >= 'A' && b <= 'Z' ? (uint8_t)(b + 32) : b; }
 
 static bool equals(const uint8_t *p, size_t n, const char *text)
 {
@@ -312,13 +306,13 @@ int h1_parse_head(const uint8_t *data, size_t n, size_t max_fields, struct h1_he
 /* ---- chunked bodies ---- */
 
 enum {
-	CH_SIZE,     /* hexadecimal digits */
-	CH_EXT,      /* until CR */
+	CH_SIZE, /* hexadecimal digits */
+	CH_EXT,  /* until CR */
 	CH_SIZE_LF,
 	CH_DATA,
 	CH_DATA_CR,
 	CH_DATA_LF,
-	CH_TRAILER,  /* lines until an empty one */
+	CH_TRAILER, /* lines until an empty one */
 	CH_TRAILER_LF,
 	CH_DONE,
 };
@@ -373,8 +367,7 @@ static int trailer_byte(struct h1_chunked *ch, uint8_t b)
 static int frame_byte(struct h1_chunked *ch, uint8_t b)
 {
 	switch (ch->state) {
-	case CH_SIZE:
-		return size_byte(ch, b);
+	case CH_SIZE: return size_byte(ch, b);
 	case CH_EXT:
 		if (b == '\r') {
 			ch->state = CH_SIZE_LF;
@@ -401,8 +394,7 @@ static int frame_byte(struct h1_chunked *ch, uint8_t b)
 		ch->state = CH_SIZE;
 		ch->digits = 0;
 		return 0;
-	case CH_TRAILER:
-		return trailer_byte(ch, b);
+	case CH_TRAILER: return trailer_byte(ch, b);
 	case CH_TRAILER_LF:
 		if (b != '\n')
 			return SL_EPROTO;
@@ -410,8 +402,7 @@ static int frame_byte(struct h1_chunked *ch, uint8_t b)
 		ch->line = 0;
 		ch->colon = false;
 		return 0;
-	default:
-		BUG("chunked reader in state %d", ch->state);
+	default: BUG("chunked reader in state %d", ch->state);
 	}
 }
 

@@ -22,8 +22,10 @@ struct h1_field {
 
 struct h1_head {
 	struct h1_span method;
-	struct h1_span target;    /* origin-form or "*"; of an absolute-form what follows the authority */
-	bool target_is_root;      /* an absolute-form without path: "/" is meant (target may hold ?query) */
+	struct h1_span
+	    target; /* origin-form or "*"; of an absolute-form what follows the authority */
+	bool target_is_root; /* an absolute-form without path: "/" is meant (target may hold ?query)
+			      */
 	struct h1_span authority; /* of the absolute-form, else Host; len 0 when neither */
 	int minor;                /* HTTP/1.minor: 0 or 1 */
 	bool chunked;
@@ -37,9 +39,9 @@ struct h1_head {
 /* Looks for the end of a head in bytes that arrive piecemeal; each byte is looked at once. Start
  * with {0}. */
 struct h1_scan {
-	size_t pos;       /* bytes seen; after H1_SCAN_DONE the head's length */
-	size_t lines;     /* complete lines */
-	size_t line_len;  /* bytes of the current line, without CR */
+	size_t pos;      /* bytes seen; after H1_SCAN_DONE the head's length */
+	size_t lines;    /* complete lines */
+	size_t line_len; /* bytes of the current line, without CR */
 	bool cr;
 };
 enum h1_scan_result { H1_SCAN_MORE, H1_SCAN_DONE, H1_SCAN_BAD };
@@ -54,9 +56,9 @@ int h1_parse_head(const uint8_t *data, size_t n, size_t max_fields, struct h1_he
 struct h1_chunked {
 	uint8_t state;
 	uint8_t digits;
-	uint64_t left;   /* bytes of the chunk still to come */
-	uint32_t extra;  /* bytes of extensions and trailers so far, bounded */
-	uint32_t line;   /* bytes of the current trailer line */
+	uint64_t left;  /* bytes of the chunk still to come */
+	uint32_t extra; /* bytes of extensions and trailers so far, bounded */
+	uint32_t line;  /* bytes of the current trailer line */
 	bool colon;
 };
 enum { H1_CHUNK_EXTRA_MAX = 8192 };

@@ -3,64 +3,51 @@
  * HTTP/2 on a connection, by nghttp2; nobody else includes it.
  *
  * The library does the framing, HPACK, flow control and the messaging checks of RFC 9113. What it
- * leaves open to abuse is bounded here:
- *   - resets that a peer sends, and resets that a peer makes us send together with invalid frames: a
- *     token bucket each, past which the connection ends with ENHANCE_YOUR_CALM;
+ * leaves open to abuse is bounded here and in h2_guard.c:
+ *   - resets that a peer sends, and resets that a peer makes us send together with invalid frames:
+ * a token bucket each, past which the connection ends with ENHANCE_YOUR_CALM;
  *   - PING, SETTINGS, PRIORITY, empty DATA, unknown frames: another bucket;
- *   - heads: name + value + 32 and the number of fields are counted as they are decoded; a head over
- *     the limit is answered 431, one far over it ends the connection;
+ *   - heads: name + value + 32 and the number of fields are counted as they are decoded; a head
+ * over the limit is answered 431, one far over it ends the connection;
  *   - a HEADERS frame with an id below the newest one, which the library ignores by design: a ring
  *     of recent ids tells a trailer from an illegal reopening;
  *   - output: nothing is drained from the library while the socket is blocked (conn.c), and reading
  *     stops then, so its own limits on unsent acknowledgements hold.
  *
- * Draining is in two steps: GOAWAY with the highest id as a notice, a PING, and when its answer shows
- * that the peer has seen the notice, GOAWAY with the last id really taken.
+ * Draining is in two steps: GOAWAY with the highest id as a notice, a PING, and when its answer
+ * shows that the peer has seen the notice, GOAWAY with the last id really taken.
  *
- * Invariants: nghttp2_session_mem_recv and mem_send are called from on_input and fill only; a stream
- * object lives from begin_headers to stream_close, which is where the application learns of its end.
- * Thread: the connection's.
+ * Invariants: nghttp2_session_mem_recv and mem_send are called from on_input and fill only; a
+ * stream object lives from begin_headers to stream_close, which is where the application learns of
+ * its end. Thread: the connection's.
  */
 #include <nghttp2/nghttp2.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/alloc.h"
 #include "base/metrics.h"
 #include "gateway/conn.h"
+#include "gateway/h2_guard.h"
 #include "gateway/http_stream.h"
 
 enum {
-	RING = 128,              /* recent stream ids; above any concurrency that makes sense */
-	HEAD_OVER_FACTOR = 4,    /* a head that many times over its limit ends the connection */
-	QUEUED_ITEM_BYTES = 192, /* what an unsent frame costs inside the library, about */
-	PEER_RESETS_BURST = 100, PEER_RESETS_PER_S = 10,
+	HEAD_OVER_FACTOR = 4,       /* a head that many times over its limit ends the connection */
+	QUEUED_ITEM_BYTES = 192,    /* what an unsent frame costs inside the library, about */
+	LIBRARY_RESETS_BURST = 100, /* behind h2_guard's, which acts at once */
+	LIBRARY_RESETS_PER_S = 10,
 	MAX_CONTINUATIONS = 4,
 	MAX_SETTINGS = 16,
-	FIELDS_MAX = 32, /* of an answer */
 	STREAM_WINDOW = 65535,
-	FRAME_HEAD = 9,
-	FIRST_UNKNOWN_TYPE = 0x0a,
 };
 static const uint8_t drain_ping[8] = "sl-drain";
-
-struct bucket {
-	double level;
-	uint64_t at_ns;
-};
 
 struct h2 {
 	struct conn *c;
 	nghttp2_session *session;
-	struct bucket resets, control; /* resets: made by us */
-	struct bucket peer_resets;
-	/* Where the input is in its frames, for what the library does not report. */
-	uint8_t frame_head[FRAME_HEAD];
-	size_t n_head, skip;
-	int32_t ring[RING];
-	unsigned ring_at;
-	int32_t newest;   /* highest id of a HEADERS frame */
-	bool ended;       /* GOAWAY with an error is queued: nothing more is read */
+	struct h2_guard guard;
+	bool ended; /* GOAWAY with an error is queued: nothing more is read */
 	bool draining;
 	bool drain_seen;   /* the peer has seen the notice: the last GOAWAY is queued */
 	bool got_settings; /* the peer's first */
@@ -71,19 +58,19 @@ struct h2_env {
 	nghttp2_option *option;
 };
 
-#define ENDED(why)                                                      \
-	{                                                               \
-		.kind = METRIC_COUNTER, .name = "sluice_http2_goaway_total", \
-		.help = "HTTP/2 connections the transport ended with an error.", \
-		.labels = "reason=\"" why "\""                          \
+#define ENDED(why)                                                                                 \
+	{                                                                                          \
+		.kind = METRIC_COUNTER, .name = "sluice_http2_goaway_total",                       \
+		.help = "HTTP/2 connections the transport ended with an error.",                   \
+		.labels = "reason=\"" why "\""                                                     \
 	}
 enum { END_RESETS, END_CONTROL, END_HEAD, END_STREAM_ID, END_PROTOCOL, END_N };
 static struct metric ended[END_N] = {ENDED("resets"), ENDED("control_frames"), ENDED("head"),
 				     ENDED("stream_id"), ENDED("protocol")};
 static struct metric refused = {
-	.kind = METRIC_COUNTER,
-	.name = "sluice_http2_streams_refused_total",
-	.help = "HTTP/2 streams refused before they were processed.",
+    .kind = METRIC_COUNTER,
+    .name = "sluice_http2_streams_refused_total",
+    .help = "HTTP/2 streams refused before they were processed.",
 };
 
 __attribute__((constructor)) static void register_metrics(void)
@@ -91,17 +78,6 @@ __attribute__((constructor)) static void register_metrics(void)
 	for (int i = 0; i < END_N; i++)
 		metric_register(&ended[i]);
 	metric_register(&refused);
-}
-
-static bool bucket_take(struct bucket *b, int64_t per_s, int64_t burst, uint64_t now_ns)
-{
-	double gained = (double)(now_ns - b->at_ns) / (double)NS_PER_S * (double)per_s;
-	b->at_ns = now_ns;
-	b->level = b->level + gained > (double)burst ? (double)burst : b->level + gained;
-	if (b->level < 1)
-		return false;
-	b->level -= 1;
-	return true;
 }
 
 /* Ends the connection: GOAWAY goes out with the next fill, then conn_finish. */
@@ -117,20 +93,18 @@ static void end_with(struct h2 *h, uint32_t code, int why)
 
 static void charge_reset(struct h2 *h)
 {
-	const struct gw_limits *lim = &h->c->tr->t->cfg->limits;
-	if (!bucket_take(&h->resets, lim->resets_per_s, lim->resets_burst, clock_now_ns()))
+	if (!h2_bucket_take(&h->guard.resets, clock_now_ns()))
 		end_with(h, NGHTTP2_ENHANCE_YOUR_CALM, END_RESETS);
 }
 
 static void charge_control(struct h2 *h)
 {
-	const struct gw_limits *lim = &h->c->tr->t->cfg->limits;
-	if (!bucket_take(&h->control, lim->control_frames_per_s, lim->control_frames_burst,
-			 clock_now_ns()))
+	if (!h2_bucket_take(&h->guard.control, clock_now_ns()))
 		end_with(h, NGHTTP2_ENHANCE_YOUR_CALM, END_CONTROL);
 }
 
-/* No stream is open: how long may that last? While a drain waits for the peer's answer, not long. */
+/* No stream is open: how long may that last? While a drain waits for the peer's answer, not long.
+ */
 static void arm_idle(struct h2 *h)
 {
 	struct gw_transport *tr = h->c->tr;
@@ -146,8 +120,8 @@ static void last_goaway(struct h2 *h)
 		return;
 	h->drain_seen = true;
 	nghttp2_submit_goaway(h->session, NGHTTP2_FLAG_NONE,
-			      nghttp2_session_get_last_proc_stream_id(h->session),
-			      NGHTTP2_NO_ERROR, NULL, 0);
+			      nghttp2_session_get_last_proc_stream_id(h->session), NGHTTP2_NO_ERROR,
+			      NULL, 0);
 	conn_schedule(h->c);
 }
 
@@ -158,24 +132,12 @@ static struct http_stream *stream_of(nghttp2_session *session, int32_t id)
 
 /* ---- frames in ---- */
 
-static bool seen_id(const struct h2 *h, int32_t id)
-{
-	for (int i = 0; i < RING; i++)
-		if (h->ring[i] == id)
-			return true;
-	return false;
-}
-
 /* RFC 9113 5.1.1: an id below the newest opens nothing. It is a trailer of a stream we know, or an
  * error. The library would ignore the frame. */
 static void check_stream_id(struct h2 *h, int32_t id)
 {
-	if (id > h->newest) {
-		h->newest = id;
-		h->ring[h->ring_at++ % RING] = id;
-	} else if (!seen_id(h, id) && stream_of(h->session, id) == NULL) {
+	if (!h2_guard_stream_id(&h->guard, id) && stream_of(h->session, id) == NULL)
 		end_with(h, NGHTTP2_PROTOCOL_ERROR, END_STREAM_ID);
-	}
 }
 
 static int on_begin_frame(nghttp2_session *session, const nghttp2_frame_hd *hd, void *user)
@@ -194,22 +156,18 @@ static int on_begin_frame(nghttp2_session *session, const nghttp2_frame_hd *hd, 
 	case NGHTTP2_RST_STREAM:
 		/* The library's limit acts only once its GOAWAY has been sent: a whole read of
 		 * requests and resets would still be processed. */
-		if (!bucket_take(&h->peer_resets, PEER_RESETS_PER_S, PEER_RESETS_BURST,
-				 clock_now_ns()))
+		if (!h2_bucket_take(&h->guard.peer_resets, clock_now_ns()))
 			end_with(h, NGHTTP2_ENHANCE_YOUR_CALM, END_RESETS);
 		break;
 	case NGHTTP2_WINDOW_UPDATE:
 	case NGHTTP2_CONTINUATION:
-	case NGHTTP2_GOAWAY:
-		break; /* limited by the library, or cheap and needed often */
+	case NGHTTP2_GOAWAY: break; /* limited by the library, or cheap and needed often */
 	case NGHTTP2_SETTINGS:
 	case NGHTTP2_PING:
 		if (!(hd->flags & NGHTTP2_FLAG_ACK))
 			charge_control(h);
 		break;
-	default: /* PRIORITY, PUSH_PROMISE */
-		charge_control(h);
-		break;
+	default: /* PRIORITY, PUSH_PROMISE */ charge_control(h); break;
 	}
 	/* Ends the reading; the GOAWAY is queued already. */
 	return h->ended ? NGHTTP2_ERR_CALLBACK_FAILURE : 0;
@@ -306,6 +264,21 @@ static void authority_from_host(struct http_stream *s)
 		s->req.authority = host;
 }
 
+static nghttp2_nv field(const char *name, const char *value)
+{
+	return (nghttp2_nv){(uint8_t *)(uintptr_t)name, (uint8_t *)(uintptr_t)value, strlen(name),
+			    strlen(value), NGHTTP2_NV_FLAG_NONE};
+}
+
+static void say_continue(struct h2 *h, struct http_stream *s)
+{
+	const char *expect = http_header(&s->req, "expect");
+	if (expect == NULL || strcasecmp(expect, "100-continue") != 0)
+		return;
+	const nghttp2_nv nv = field(":status", "100");
+	nghttp2_submit_headers(h->session, NGHTTP2_FLAG_NONE, s->id, NULL, &nv, 1, NULL);
+}
+
 static void request_complete(struct h2 *h, struct http_stream *s, bool end)
 {
 	s->head_done = true;
@@ -330,6 +303,8 @@ static void request_complete(struct h2 *h, struct http_stream *s, bool end)
 	stream_begin(s);
 	if (end)
 		stream_body_end(s);
+	else if (!s->answered)
+		say_continue(h, s);
 }
 
 static int on_frame_recv(nghttp2_session *session, const nghttp2_frame *frame, void *user)
@@ -365,13 +340,13 @@ static int on_frame_recv(nghttp2_session *session, const nghttp2_frame *frame, v
 		    memcmp(frame->ping.opaque_data, drain_ping, sizeof drain_ping) == 0)
 			last_goaway(h);
 		break;
-	default:
-		break;
+	default: break;
 	}
 	return 0;
 }
 
-static int on_invalid_frame(nghttp2_session *session, const nghttp2_frame *frame, int code, void *user)
+static int on_invalid_frame(nghttp2_session *session, const nghttp2_frame *frame, int code,
+			    void *user)
 {
 	(void)session, (void)frame, (void)code;
 	charge_reset(user);
@@ -394,28 +369,6 @@ static int on_data_chunk(nghttp2_session *session, uint8_t flags, int32_t id, co
 	return 0;
 }
 
-/* The library drops frames of unknown types without a word; here they are charged. */
-static void charge_unknown(struct h2 *h, const uint8_t *data, size_t n)
-{
-	while (n > 0) {
-		size_t take = h->skip < n ? h->skip : n;
-		h->skip -= take;
-		data += take;
-		n -= take;
-		while (n > 0 && h->n_head < FRAME_HEAD) {
-			h->frame_head[h->n_head++] = *data++;
-			n--;
-		}
-		if (h->n_head < FRAME_HEAD)
-			return;
-		h->n_head = 0;
-		h->skip = (size_t)h->frame_head[0] << 16 | (size_t)h->frame_head[1] << 8 |
-			  h->frame_head[2];
-		if (h->frame_head[3] >= FIRST_UNKNOWN_TYPE)
-			charge_control(h);
-	}
-}
-
 /* ---- ends ---- */
 
 static int on_stream_close(nghttp2_session *session, int32_t id, uint32_t code, void *user)
@@ -425,10 +378,10 @@ static int on_stream_close(nghttp2_session *session, int32_t id, uint32_t code, 
 	struct http_stream *s = stream_of(session, id);
 	if (s == NULL)
 		return 0;
-	enum http_close_reason why = s->timed_out	     ? HTTP_CLOSE_TIMEOUT
+	enum http_close_reason why = s->timed_out                  ? HTTP_CLOSE_TIMEOUT
 				     : s->sent_done && s->end_sent ? HTTP_CLOSE_DONE
-				     : s->peer_reset	     ? HTTP_CLOSE_PEER
-							     : HTTP_CLOSE_ERROR;
+				     : s->peer_reset               ? HTTP_CLOSE_PEER
+								   : HTTP_CLOSE_ERROR;
 	stream_close(s, why);
 	arm_idle(h);
 	return 0;
@@ -517,7 +470,7 @@ static void h2_destroy(struct conn *c, enum http_close_reason why)
 	struct h2 *h = c->p;
 	/* The session's own destruction makes no callbacks. */
 	list_each_safe(it, tmp, &c->streams)
-		stream_close(list_entry(it, struct http_stream, node), why);
+	    stream_close(list_entry(it, struct http_stream, node), why);
 	nghttp2_session_del(h->session);
 	sl_free(h);
 	c->p = NULL;
@@ -541,19 +494,12 @@ static ssize_t read_source(nghttp2_session *session, int32_t id, uint8_t *buf, s
 	return n == 0 && !end ? NGHTTP2_ERR_DEFERRED : n;
 }
 
-static nghttp2_nv field(const char *name, const char *value)
-{
-	return (nghttp2_nv){(uint8_t *)(uintptr_t)name, (uint8_t *)(uintptr_t)value, strlen(name),
-			    strlen(value), NGHTTP2_NV_FLAG_NONE};
-}
-
 static int h2_respond(struct http_stream *s, int status, const struct http_field *fields, size_t n)
 {
 	struct h2 *h = s->conn->p;
-	nghttp2_nv nv[FIELDS_MAX + 3];
+	nghttp2_nv nv[HTTP_MAX_ANSWER_FIELDS + 3];
 	char code[8], length[24];
 	size_t m = 0;
-	BUG_IF(n > FIELDS_MAX, "an answer with %zu fields", n);
 	snprintf(code, sizeof code, "%d", status);
 	nv[m++] = field(":status", code);
 	nv[m++] = field("date", transport_date(s->conn->tr));
@@ -583,15 +529,16 @@ static int h2_on_input(struct conn *c, const uint8_t *data, size_t n)
 	struct h2 *h = c->p;
 	if (h->ended)
 		return 0;
-	charge_unknown(h, data, n);
+	for (size_t k = h2_guard_unknown_frames(&h->guard, data, n); k > 0; k--)
+		charge_control(h);
 	ssize_t used = nghttp2_session_mem_recv(h->session, data, n);
 	if (used == NGHTTP2_ERR_NOMEM)
 		return SL_ENOMEM;
 	if (used < 0 && !h->ended)
 		end_with(h,
 			 used == NGHTTP2_ERR_FLOODED || used == NGHTTP2_ERR_TOO_MANY_CONTINUATIONS
-				 ? NGHTTP2_ENHANCE_YOUR_CALM
-				 : NGHTTP2_PROTOCOL_ERROR,
+			     ? NGHTTP2_ENHANCE_YOUR_CALM
+			     : NGHTTP2_PROTOCOL_ERROR,
 			 END_PROTOCOL);
 	return 0;
 }
@@ -601,6 +548,9 @@ static int h2_fill(struct conn *c, struct sl_buf *out, size_t room, bool *more)
 	struct h2 *h = c->p;
 	while (out->len < room) {
 		const uint8_t *data;
+		/* Behind the last GOAWAY the library would go on with the open streams. */
+		if (h->ended && !nghttp2_session_want_write(h->session))
+			break;
 		ssize_t n = nghttp2_session_mem_send(h->session, &data);
 		if (n < 0)
 			return n == NGHTTP2_ERR_NOMEM ? SL_ENOMEM : SL_EPROTO;
@@ -614,8 +564,8 @@ static int h2_fill(struct conn *c, struct sl_buf *out, size_t room, bool *more)
 	if (*more)
 		return 0;
 	bool drained = h->drain_seen && list_empty(&c->streams);
-	if (h->ended || drained || (!nghttp2_session_want_read(h->session) &&
-				    !nghttp2_session_want_write(h->session)))
+	if (h->ended || drained ||
+	    (!nghttp2_session_want_read(h->session) && !nghttp2_session_want_write(h->session)))
 		conn_finish(c);
 	return 0;
 }
@@ -643,19 +593,22 @@ int h2_env_create(const struct gw_config *cfg, struct h2_env **out)
 	struct h2_env *e = sl_zalloc(sizeof *e);
 	if (e == NULL)
 		return SL_ENOMEM;
-	if (nghttp2_session_callbacks_new(&e->callbacks) != 0 || nghttp2_option_new(&e->option) != 0) {
+	if (nghttp2_session_callbacks_new(&e->callbacks) != 0 ||
+	    nghttp2_option_new(&e->option) != 0) {
 		h2_env_destroy(e);
 		return SL_ENOMEM;
 	}
 	nghttp2_option_set_no_auto_window_update(e->option, 1);
-	nghttp2_option_set_stream_reset_rate_limit(e->option, PEER_RESETS_BURST, PEER_RESETS_PER_S);
+	nghttp2_option_set_stream_reset_rate_limit(e->option, LIBRARY_RESETS_BURST,
+						   LIBRARY_RESETS_PER_S);
 	nghttp2_option_set_max_continuations(e->option, MAX_CONTINUATIONS);
 	nghttp2_option_set_max_settings(e->option, MAX_SETTINGS);
 	nghttp2_session_callbacks_set_on_begin_frame_callback(e->callbacks, on_begin_frame);
 	nghttp2_session_callbacks_set_on_begin_headers_callback(e->callbacks, on_begin_headers);
 	nghttp2_session_callbacks_set_on_header_callback(e->callbacks, on_header);
 	nghttp2_session_callbacks_set_on_frame_recv_callback(e->callbacks, on_frame_recv);
-	nghttp2_session_callbacks_set_on_invalid_frame_recv_callback(e->callbacks, on_invalid_frame);
+	nghttp2_session_callbacks_set_on_invalid_frame_recv_callback(e->callbacks,
+								     on_invalid_frame);
 	nghttp2_session_callbacks_set_on_data_chunk_recv_callback(e->callbacks, on_data_chunk);
 	nghttp2_session_callbacks_set_on_stream_close_callback(e->callbacks, on_stream_close);
 	nghttp2_session_callbacks_set_on_frame_send_callback(e->callbacks, on_frame_send);
@@ -670,16 +623,14 @@ int h2_attach(struct conn *c)
 	if (h == NULL)
 		return SL_ENOMEM;
 	h->c = c;
-	h->skip = CONN_PREFACE_BYTES;
-	h->resets = (struct bucket){(double)lim->resets_burst, clock_now_ns()};
-	h->peer_resets = (struct bucket){PEER_RESETS_BURST, clock_now_ns()};
-	h->control = (struct bucket){(double)lim->control_frames_burst, clock_now_ns()};
+	h2_guard_init(&h->guard, lim, CONN_PREFACE_BYTES, clock_now_ns());
 	const nghttp2_settings_entry settings[] = {
-		{NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, (uint32_t)lim->streams_per_connection},
-		{NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, STREAM_WINDOW},
-		{NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, (uint32_t)lim->header_bytes},
+	    {NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, (uint32_t)lim->streams_per_connection},
+	    {NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, STREAM_WINDOW},
+	    {NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, (uint32_t)lim->header_bytes},
 	};
-	int rc = nghttp2_session_server_new2(&h->session, c->tr->h2->callbacks, h, c->tr->h2->option);
+	int rc =
+	    nghttp2_session_server_new2(&h->session, c->tr->h2->callbacks, h, c->tr->h2->option);
 	if (rc == 0)
 		rc = nghttp2_submit_settings(h->session, NGHTTP2_FLAG_NONE, settings,
 					     sizeof settings / sizeof *settings);
@@ -695,15 +646,15 @@ int h2_attach(struct conn *c)
 }
 
 const struct conn_proto h2_proto = {
-	.name = "h2",
-	.on_input = h2_on_input,
-	.fill = h2_fill,
-	.queued = h2_queued,
-	.drain = h2_drain,
-	.on_deadline = h2_on_deadline,
-	.destroy = h2_destroy,
-	.respond = h2_respond,
-	.body_ready = h2_body_ready,
-	.reset = h2_reset,
-	.stream_timeout = h2_stream_timeout,
+    .name = "h2",
+    .on_input = h2_on_input,
+    .fill = h2_fill,
+    .queued = h2_queued,
+    .drain = h2_drain,
+    .on_deadline = h2_on_deadline,
+    .destroy = h2_destroy,
+    .respond = h2_respond,
+    .body_ready = h2_body_ready,
+    .reset = h2_reset,
+    .stream_timeout = h2_stream_timeout,
 };

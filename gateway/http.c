@@ -22,24 +22,23 @@
 #include "gateway/http_stream.h"
 
 static struct metric streams_open = {
-	.kind = METRIC_GAUGE,
-	.name = "sluice_http_streams_open",
-	.help = "Exchanges in progress.",
+    .kind = METRIC_GAUGE,
+    .name = "sluice_http_streams_open",
+    .help = "Exchanges in progress.",
 };
 
-#define REQUESTS(proto)                                                  \
-	{                                                                \
-		.kind = METRIC_COUNTER, .name = "sluice_http_requests_total", \
-		.help = "Requests whose head was complete and well-formed.", \
-		.labels = "proto=\"" proto "\""                          \
+#define REQUESTS(proto)                                                                            \
+	{                                                                                          \
+		.kind = METRIC_COUNTER, .name = "sluice_http_requests_total",                      \
+		.help = "Requests whose head was complete and well-formed.",                       \
+		.labels = "proto=\"" proto "\""                                                    \
 	}
 static struct metric requests[] = {REQUESTS("http/1.0"), REQUESTS("http/1.1"), REQUESTS("h2")};
 
-#define CLOSED(why)                                                     \
-	{                                                               \
-		.kind = METRIC_COUNTER, .name = "sluice_http_closed_total", \
-		.help = "Ended exchanges by how they ended.",           \
-		.labels = "reason=\"" why "\""                          \
+#define CLOSED(why)                                                                                \
+	{                                                                                          \
+		.kind = METRIC_COUNTER, .name = "sluice_http_closed_total",                        \
+		.help = "Ended exchanges by how they ended.", .labels = "reason=\"" why "\""       \
 	}
 static struct metric closed[] = {CLOSED("done"), CLOSED("peer"), CLOSED("timeout"),
 				 CLOSED("shutdown"), CLOSED("error")};
@@ -125,7 +124,8 @@ int http_head_complete(struct http_stream *s)
 		return SL_ENOMEM;
 	const char *text = (const char *)buf_data(&h->text);
 	for (size_t i = 0; i < h->n_fields; i++)
-		fields[i] = (struct http_field){text + h->offsets[2 * i], text + h->offsets[2 * i + 1]};
+		fields[i] =
+		    (struct http_field){text + h->offsets[2 * i], text + h->offsets[2 * i + 1]};
 	s->req.fields = fields;
 	s->req.n_fields = h->n_fields;
 	s->req.method = text + (h->has_method ? h->method : empty);
@@ -284,14 +284,26 @@ ssize_t stream_pull(struct http_stream *s, uint8_t *dst, size_t room, bool *end)
 	return n;
 }
 
+/* Field values may come from requests: nothing of them may end a line. */
+static bool fields_are_clean(const struct http_field *fields, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		for (const char *v = fields[i].value; *v != '\0'; v++)
+			if (((unsigned char)*v < 0x20 && *v != '\t') || *v == 0x7f)
+				return false;
+	return true;
+}
+
 static int answer(struct http_stream *s, int status, const struct http_field *fields, size_t n)
 {
 	BUG_IF(s->answered, "a stream was answered twice");
 	BUG_IF(status < 200 || status > 599, "status %d", status);
+	BUG_IF(n > HTTP_MAX_ANSWER_FIELDS, "an answer with %zu fields", n);
 	s->answered = true;
 	if (status == 204 || status == 304)
 		s->no_body = true;
-	int rc = s->conn->proto->respond(s, status, fields, n);
+	int rc =
+	    fields_are_clean(fields, n) ? s->conn->proto->respond(s, status, fields, n) : SL_EINVAL;
 	if (rc != 0) {
 		http_reset(s);
 		return rc;
@@ -375,30 +387,15 @@ void http_reset(struct http_stream *s)
 	conn_schedule(s->conn);
 }
 
-bool http_answered(const struct http_stream *s)
-{
-	return s->answered;
-}
+bool http_answered(const struct http_stream *s) { return s->answered; }
 
-void http_set_user(struct http_stream *s, void *user)
-{
-	s->user = user;
-}
+void http_set_user(struct http_stream *s, void *user) { s->user = user; }
 
-void *http_user(struct http_stream *s)
-{
-	return s->user;
-}
+void *http_user(struct http_stream *s) { return s->user; }
 
-struct gw_thread *http_thread(struct http_stream *s)
-{
-	return s->conn->tr->t;
-}
+struct gw_thread *http_thread(struct http_stream *s) { return s->conn->tr->t; }
 
-const struct http_request *http_request(struct http_stream *s)
-{
-	return &s->req;
-}
+const struct http_request *http_request(struct http_stream *s) { return &s->req; }
 
 const char *http_reason(int status)
 {

@@ -83,7 +83,10 @@ void *http_user(struct http_stream *s);
 struct gw_thread *http_thread(struct http_stream *s);
 const struct http_request *http_request(struct http_stream *s);
 
-/* Answers with a body of known content, copied. `date` and `content-length` are added. At most one
+enum { HTTP_MAX_ANSWER_FIELDS = 32 };
+
+/* Answers with a body of known content, copied. `date` and `content-length` are added; fields have
+ * lower-case names. SL_EINVAL (and the stream is reset) when a value holds a control character. At most one
  * answer a stream: a second one is a BUG; ask http_answered. A request body not read yet is
  * discarded up to a bound, then the connection (HTTP/1.1) closes or the stream is reset. */
 int http_reply(struct http_stream *s, int status, const struct http_field *fields, size_t n_fields,

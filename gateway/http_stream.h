@@ -39,14 +39,14 @@ struct http_stream {
 	int32_t id;           /* HTTP/2 */
 	int head_status;      /* HTTP/2: what a head that can't be processed is answered; 0: fine */
 	bool head_done, peer_reset, timed_out, end_sent; /* HTTP/2 */
-	bool to_app;      /* the application knows it: on_request was, on_close was not called */
+	bool to_app; /* the application knows it: on_request was, on_close was not called */
 	bool answered;
-	bool no_body;     /* HEAD, 204, 304: the answer has no content */
-	bool recv_done;   /* the request is complete */
-	bool sent_done;   /* the answer's last byte has been handed to the connection */
+	bool no_body;   /* HEAD, 204, 304: the answer has no content */
+	bool recv_done; /* the request is complete */
+	bool sent_done; /* the answer's last byte has been handed to the connection */
 	bool reset_wanted;
-	bool waiting;     /* the source had nothing; http_body_ready will tell */
-	bool ready;       /* http_body_ready came and has not been acted on */
+	bool waiting; /* the source had nothing; http_body_ready will tell */
+	bool ready;   /* http_body_ready came and has not been acted on */
 	bool closed;
 	struct deadline recv;  /* the request's head, then its body */
 	struct deadline stall; /* bytes are there and the peer does not take them */

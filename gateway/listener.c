@@ -30,22 +30,23 @@
 enum {
 	BACKLOG = 1024,
 	ACCEPTS_PER_TURN = 64,
-	NOTSENT_LOWAT = 131072, /* unsent bytes the kernel may hold: the rest waits as tokens, not as bytes */
+	NOTSENT_LOWAT =
+	    131072, /* unsent bytes the kernel may hold: the rest waits as tokens, not as bytes */
 	ADDRESSES_MAX = 2,
 };
 #define ACCEPT_PAUSE_NS (100 * NS_PER_MS)
 
 static struct metric rejected_full = {
-	.kind = METRIC_COUNTER,
-	.name = "sluice_http_connections_rejected_total",
-	.help = "Connections closed before their first byte was read.",
-	.labels = "reason=\"limit\"",
+    .kind = METRIC_COUNTER,
+    .name = "sluice_http_connections_rejected_total",
+    .help = "Connections closed before their first byte was read.",
+    .labels = "reason=\"limit\"",
 };
 static struct metric rejected_fds = {
-	.kind = METRIC_COUNTER,
-	.name = "sluice_http_connections_rejected_total",
-	.help = "Connections closed before their first byte was read.",
-	.labels = "reason=\"descriptors\"",
+    .kind = METRIC_COUNTER,
+    .name = "sluice_http_connections_rejected_total",
+    .help = "Connections closed before their first byte was read.",
+    .labels = "reason=\"descriptors\"",
 };
 
 __attribute__((constructor)) static void register_metrics(void)
@@ -87,9 +88,9 @@ static int resolve(const struct conf_address *addr, struct bind_address out[ADDR
 	bool both = strcmp(addr->host, "localhost") == 0, any = addr->host[0] == '\0';
 	if (!both && !any)
 		return parse_address(addr->host, addr->port, &out[0])
-			       ? 1
-			       : sl_errf(err, SL_EINVAL, "%s: not an IP address or localhost",
-					 addr->text);
+			   ? 1
+			   : sl_errf(err, SL_EINVAL, "%s: not an IP address or localhost",
+				     addr->text);
 	parse_address(both ? "127.0.0.1" : "0.0.0.0", addr->port, &out[0]);
 	parse_address(both ? "::1" : "::", addr->port, &out[1]);
 	out[1].optional = true;
@@ -154,15 +155,11 @@ int transport_check_ports(const struct gw_config *cfg, struct sl_err *err)
 static void pause_accepting(struct gw_transport *tr)
 {
 	if (tr->accept_after_ns == 0)
-		list_each(it, &tr->listeners)
-			event_del(&list_entry(it, struct listener, node)->ev);
+		list_each(it, &tr->listeners) event_del(&list_entry(it, struct listener, node)->ev);
 	tr->accept_after_ns = clock_now_ns() + ACCEPT_PAUSE_NS;
 }
 
-static int take_reserve(void)
-{
-	return open("/dev/null", O_RDONLY | O_CLOEXEC);
-}
+static int take_reserve(void) { return open("/dev/null", O_RDONLY | O_CLOEXEC); }
 
 static void out_of_descriptors(struct listener *l)
 {
@@ -183,10 +180,11 @@ static void peer_text(const struct sockaddr_storage *sa, char *out, socklen_t si
 {
 	out[0] = '\0';
 	if (sa->ss_family == AF_INET)
-		inet_ntop(AF_INET, &((const struct sockaddr_in *)(const void *)sa)->sin_addr, out, size);
-	else if (sa->ss_family == AF_INET6)
-		inet_ntop(AF_INET6, &((const struct sockaddr_in6 *)(const void *)sa)->sin6_addr, out,
+		inet_ntop(AF_INET, &((const struct sockaddr_in *)(const void *)sa)->sin_addr, out,
 			  size);
+	else if (sa->ss_family == AF_INET6)
+		inet_ntop(AF_INET6, &((const struct sockaddr_in6 *)(const void *)sa)->sin6_addr,
+			  out, size);
 }
 
 static void on_acceptable(evutil_socket_t lfd, short what, void *arg)
@@ -201,9 +199,11 @@ static void on_acceptable(evutil_socket_t lfd, short what, void *arg)
 		if (fault_hit(FAULT_ACCEPT))
 			errno = EMFILE;
 		else
-			fd = accept4(lfd, (struct sockaddr *)&sa, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
+			fd = accept4(lfd, (struct sockaddr *)&sa, &len,
+				     SOCK_NONBLOCK | SOCK_CLOEXEC);
 		if (fd < 0) {
-			if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
+			if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS ||
+			    errno == ENOMEM)
 				out_of_descriptors(l);
 			else if (errno == EINTR || errno == ECONNABORTED)
 				continue;
@@ -227,8 +227,7 @@ void listeners_tick(struct gw_transport *tr, uint64_t now_ns)
 	tr->accept_after_ns = 0;
 	if (tr->reserve_fd < 0)
 		tr->reserve_fd = take_reserve();
-	list_each(it, &tr->listeners)
-		event_add(&list_entry(it, struct listener, node)->ev, NULL);
+	list_each(it, &tr->listeners) event_add(&list_entry(it, struct listener, node)->ev, NULL);
 }
 
 static int open_one(struct gw_transport *tr, const struct bind_address *a,
@@ -284,7 +283,8 @@ int listeners_open(struct gw_transport *tr, const struct conf_address *addr, boo
 
 void listeners_close(struct gw_transport *tr)
 {
-	list_each_safe(it, tmp, &tr->listeners) {
+	list_each_safe(it, tmp, &tr->listeners)
+	{
 		struct listener *l = list_entry(it, struct listener, node);
 		event_del(&l->ev);
 		close(l->fd);
@@ -299,7 +299,8 @@ void listeners_close(struct gw_transport *tr)
 
 uint16_t transport_port(const struct gw_transport *tr, bool tls)
 {
-	list_each(it, &tr->listeners) {
+	list_each(it, &tr->listeners)
+	{
 		const struct listener *l = list_entry(it, struct listener, node);
 		if (l->tls == tls)
 			return l->port;

@@ -36,11 +36,11 @@ struct worker {
 	pthread_t id;
 	const struct gw_app_ops *ops;
 	char name[16];
-	atomic_int state;   /* enum worker_state */
+	atomic_int state; /* enum worker_state */
 	atomic_bool ready;
-	struct sl_err err;  /* valid once state is FAILED */
-	int slot;           /* of the heartbeat; -1: none */
-	bool stop_now;      /* worker's own */
+	struct sl_err err; /* valid once state is FAILED */
+	int slot;          /* of the heartbeat; -1: none */
+	bool stop_now;     /* worker's own */
 	struct event *beat, *drain_timer;
 	struct gw_message drain_msg, stop_msg; /* posted at most once each */
 };
@@ -69,7 +69,8 @@ static struct timeval in_ms(uint64_t ms)
 
 static void drain_worker(struct gw_thread *t, struct gw_message *m)
 {
-	struct worker *w = (struct worker *)(void *)((char *)m - offsetof(struct worker, drain_msg));
+	struct worker *w =
+	    (struct worker *)(void *)((char *)m - offsetof(struct worker, drain_msg));
 	struct timeval limit = in_ms(t->cfg->drain_ms);
 	t->draining = true;
 	atomic_store(&w->ready, false);
@@ -90,8 +91,8 @@ static void stop_worker(struct gw_thread *t, struct gw_message *m)
 static int start_serving(struct worker *w)
 {
 	struct gw_thread *t = &w->t;
-	struct timeval every = in_ms(t->cfg->beat_ms / 2 > BEAT_LEAST_MS ? t->cfg->beat_ms / 2
-									: BEAT_LEAST_MS);
+	struct timeval every =
+	    in_ms(t->cfg->beat_ms / 2 > BEAT_LEAST_MS ? t->cfg->beat_ms / 2 : BEAT_LEAST_MS);
 	int rc = w->ops->create(t, &t->app, &w->err);
 	if (rc == 0)
 		rc = transport_create(t, w->ops->http, t->app, &t->transport, &w->err);

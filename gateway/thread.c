@@ -26,10 +26,7 @@ void gw_defer(struct gw_thread *t, struct gw_deferred *d)
 		list_push_back(&t->deferred, &d->node);
 }
 
-void gw_defer_cancel(struct gw_deferred *d)
-{
-	list_remove(&d->node);
-}
+void gw_defer_cancel(struct gw_deferred *d) { list_remove(&d->node); }
 
 /* Runs what is queued now; what is queued meanwhile is left in t->deferred. */
 static void run_one_pass(struct gw_thread *t)
@@ -56,17 +53,14 @@ static void on_inbox(evutil_socket_t fd, short what, void *arg)
 	struct mail *m = mailbox_take_all(&t->inbox);
 	while (m != NULL) {
 		struct mail *next = m->next;
-		struct gw_message *msg = (struct gw_message *)(void *)((char *)m -
-								       offsetof(struct gw_message, mail));
+		struct gw_message *msg =
+		    (struct gw_message *)(void *)((char *)m - offsetof(struct gw_message, mail));
 		msg->run(t, msg);
 		m = next;
 	}
 }
 
-void gw_post(struct gw_thread *to, struct gw_message *m)
-{
-	mailbox_send(&to->inbox, &m->mail);
-}
+void gw_post(struct gw_thread *to, struct gw_message *m) { mailbox_send(&to->inbox, &m->mail); }
 
 int gw_thread_init(struct gw_thread *t, int index, const struct gw_config *cfg, struct sl_err *err)
 {
@@ -77,7 +71,7 @@ int gw_thread_init(struct gw_thread *t, int index, const struct gw_config *cfg, 
 	t->base = event_base_new();
 	if (t->base != NULL)
 		t->inbox_event =
-			event_new(t->base, t->inbox.wake_fd, EV_READ | EV_PERSIST, on_inbox, t);
+		    event_new(t->base, t->inbox.wake_fd, EV_READ | EV_PERSIST, on_inbox, t);
 	if (t->inbox_event == NULL || event_add(t->inbox_event, NULL) != 0) {
 		if (t->inbox_event != NULL)
 			event_free(t->inbox_event);

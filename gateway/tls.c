@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * TLS 1.2 and 1.3 by OpenSSL over a BIO of our own that reads from the bytes just received and
- * writes into a buffer of the caller's: no socket, no copy kept between turns, so an idle connection
- * costs the SSL object alone (SSL_MODE_RELEASE_BUFFERS frees its record buffers). Measured against
- * bufferevent_openssl this is fewer system calls and less time, and its ends are ours to order.
+ * writes into a buffer of the caller's: no socket, no copy kept between turns, so an idle
+ * connection costs the SSL object alone (SSL_MODE_RELEASE_BUFFERS frees its record buffers).
+ * Measured against bufferevent_openssl this is fewer system calls and less time, and its ends are
+ * ours to order.
  *
  * Renegotiation, compression, early data and tickets that outlive a key are off. ALPN offers h2,
  * then http/1.1; a client that offers only unknown protocols is refused (RFC 7301 3.2).
@@ -99,7 +100,8 @@ static int load_certificate(SSL_CTX *ctx, const char *cert_file, const char *key
 	else if (SSL_CTX_use_PrivateKey_file(ctx, key_file, SSL_FILETYPE_PEM) != 1)
 		rc = sl_errf(err, SL_EIO, "%s: no usable private key: %s", key_file, ssl_reason());
 	else if (SSL_CTX_check_private_key(ctx) != 1)
-		rc = sl_errf(err, SL_EINVAL, "%s: the key does not belong to %s", key_file, cert_file);
+		rc = sl_errf(err, SL_EINVAL, "%s: the key does not belong to %s", key_file,
+			     cert_file);
 	ERR_clear_error();
 	return rc;
 }
@@ -122,12 +124,13 @@ int tls_context_create(const char *cert_file, const char *key_file, struct tls_c
 	SSL_CTX *c = ctx->ssl_ctx;
 	SSL_CTX_set_min_proto_version(c, TLS1_2_VERSION);
 	SSL_CTX_set_options(c, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION |
-				       SSL_OP_CIPHER_SERVER_PREFERENCE | SSL_OP_PRIORITIZE_CHACHA |
-				       SSL_OP_NO_TICKET);
+				   SSL_OP_CIPHER_SERVER_PREFERENCE | SSL_OP_PRIORITIZE_CHACHA |
+				   SSL_OP_NO_TICKET);
 	SSL_CTX_set_mode(c, SSL_MODE_RELEASE_BUFFERS);
 	SSL_CTX_set_session_cache_mode(c, SSL_SESS_CACHE_OFF);
 	SSL_CTX_set_num_tickets(c, 0);
-	/* RFC 9113 9.2.2: HTTP/2 over TLS 1.2 wants ephemeral keys and AEAD; nobody needs the rest. */
+	/* RFC 9113 9.2.2: HTTP/2 over TLS 1.2 wants ephemeral keys and AEAD; nobody needs the rest.
+	 */
 	SSL_CTX_set_cipher_list(c, "ECDHE+AESGCM:ECDHE+CHACHA20");
 	SSL_CTX_set_alpn_select_cb(c, choose_protocol, NULL);
 	int rc = load_certificate(c, cert_file, key_file, err);
@@ -223,10 +226,7 @@ int tls_input(struct tls_conn *tc, const uint8_t *data, size_t n, uint8_t *text,
 	return rc;
 }
 
-bool tls_handshake_done(const struct tls_conn *tc)
-{
-	return tc->done;
-}
+bool tls_handshake_done(const struct tls_conn *tc) { return tc->done; }
 
 bool tls_chose_h2(const struct tls_conn *tc)
 {

@@ -101,14 +101,10 @@ void transport_drain(struct gw_transport *tr)
 {
 	tr->draining = true;
 	listeners_close(tr);
-	list_each_safe(it, tmp, &tr->conns)
-		conn_drain(list_entry(it, struct conn, node));
+	list_each_safe(it, tmp, &tr->conns) conn_drain(list_entry(it, struct conn, node));
 }
 
-bool transport_empty(const struct gw_transport *tr)
-{
-	return list_empty(&tr->conns);
-}
+bool transport_empty(const struct gw_transport *tr) { return list_empty(&tr->conns); }
 
 void transport_destroy(struct gw_transport *tr)
 {

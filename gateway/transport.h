@@ -36,12 +36,13 @@ struct gw_transport {
 	struct tls_context *tls; /* NULL: no https listener */
 	struct h2_env *h2;
 	struct event *tick;
-	int reserve_fd;         /* given up for a moment when descriptors run out */
+	int reserve_fd;           /* given up for a moment when descriptors run out */
 	uint64_t accept_after_ns; /* accepting is paused until then; 0: not paused */
 	bool draining;
 	/* Waits, one list a length. */
 	struct deadline_list handshake, header, body, idle, stall, linger;
-	/* Shared by all connections, used within one event only: nothing of a connection stays here. */
+	/* Shared by all connections, used within one event only: nothing of a connection stays
+	 * here. */
 	uint8_t *read_buf; /* TRANSPORT_READ_BYTES from a socket */
 	uint8_t *text_buf; /* TRANSPORT_TEXT_BYTES, decrypted */
 	struct sl_buf plain, wire;
@@ -50,8 +51,8 @@ struct gw_transport {
 	int64_t date_s;
 };
 
-/* Listens where t->cfg says and serves app, whose callbacks get app_ctx. On failure *err is one line
- * that names the address. */
+/* Listens where t->cfg says and serves app, whose callbacks get app_ctx. On failure *err is one
+ * line that names the address. */
 int transport_create(struct gw_thread *t, const struct http_app *app, void *app_ctx,
 		     struct gw_transport **out, struct sl_err *err);
 /* Stops accepting; asks every connection to end when its streams have. */

@@ -1,19 +1,43 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Which tables this processor can run. What can't be built for another architecture is left out by
+ * the Makefile's pattern of file names and here by the same condition.
+ */
+#include <stdbool.h>
+#include <pthread.h>
 #include <string.h>
 
+#include "kernels/cpu/cpu.h"
 #include "kernels/cpu/ref.h"
 #include "kernels/kernels.h"
 
-static const struct kn_ops *const all[] = {&kn_ref_ops, NULL};
+static const struct kn_ops *available[4];
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void look(void)
+{
+	int n = 0;
+	available[n++] = &kn_ref_ops;
+#if defined(__x86_64__)
+	__builtin_cpu_init();
+	bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+	if (avx2)
+		available[n++] = &kn_avx2_ops;
+	if (avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+	    __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
+		available[n++] = &kn_avx512_ops;
+#endif
+}
 
 const struct kn_ops *const *kn_available(void)
 {
-	return all;
+	pthread_once(&once, look);
+	return available;
 }
 
 const struct kn_ops *kn_select(const char *name, struct sl_err *err)
 {
-	const struct kn_ops *best = NULL;
+	const struct kn_ops *const *all = kn_available(), *best = NULL;
 	for (int i = 0; all[i] != NULL; i++) {
 		if (strcmp(name, all[i]->name) == 0)
 			return all[i];

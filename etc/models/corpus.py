@@ -61,9 +61,9 @@ def invented(rng, capital=True):
 
 
 class Generator:
-    def __init__(self, size, seed):
-        self.size = size
-        self.rng = random.Random(f"{size}-{seed}")
+    def __init__(self, size, seed, phase=1):
+        self.size, self.phase = size, phase
+        self.rng = random.Random(f"{size}-{phase}-{seed}")
         levels = {"small": ("easy",), "large": ("easy", "hard")}[size]
         self.categories = [c for c in facts.CATEGORIES if c.level in levels]
         # Rows count less than linearly: a table of 231 sums is one skill, not 231 separate facts.
@@ -296,8 +296,8 @@ class Generator:
                         ", ".join(str(i) for i in range(n, 0, -1)) + ".")
         a = 1 if r.random() < 0.7 else r.randint(2, 60)
         b = min(100, r.choice((10, 20, 30, 50, 50, 100, 100, a + r.randint(3, 40))))
-        if b <= a:
-            b = min(100, a + 10)
+        if b <= a or (a > 1 and r.random() < 0.7):
+            b = min(100, a + r.randint(2, 15))
         sa = "one" if a == 1 and r.random() < 0.5 else str(a)
         sb = ("a hundred" if b == 100 else tens[b]) if b in tens and r.random() < 0.5 else words[b - 1] if b <= 20 and r.random() < 0.3 else str(b)
         if sb == "a hundred" and r.random() < 0.5:
@@ -377,8 +377,8 @@ class Generator:
 
     def document(self):
         r = self.rng
-        kinds, weights = MIX[self.size]
-        kind = r.choices(kinds, weights)[0]
+        mix = MIX[self.size, self.phase]
+        kind = r.choices(list(mix), mix.values())[0]
         if kind == "plain":
             return {"kind": kind, "text": self.plain()}
         if kind == "long_chat":
@@ -399,13 +399,17 @@ UNKNOWN_NOUNS = ("symbol price weight name size age owner number word science mo
 UNKNOWN_THINGS = ("stone cloud window copper sugar feather candle mirror basket ladder thunder marble button ribbon "
                   "velvet anchor saddle pepper cotton hollow meadow ember granite willow").split()
 
+# Shares of the documents.  The first pass teaches the facts; the second, shorter one goes on from its weights with more
+# of what needs exact copying, which small models learn late: recall, summaries, counting from and to any number.
 MIX = {
-    "small": (("facts_chat", "recall_chat", "korean_recall", "summary_chat", "story_chat", "count_chat", "copy_chat", "about_chat",
-               "json_chat", "unknown_chat", "plain", "long_chat"),
-              (44, 12, 2.5, 4, 3.5, 4, 12, 4, 2, 10, 1.5, 0.35)),
-    "large": (("facts_chat", "recall_chat", "korean_recall", "summary_chat", "story_chat", "count_chat", "copy_chat", "about_chat",
-               "json_chat", "plain", "long_chat"),
-              (56, 11, 2.2, 4, 2.5, 3, 10, 3, 1.5, 1.5, 0.35)),
+    ("small", 1): dict(facts_chat=44, recall_chat=12, korean_recall=2.5, summary_chat=4, story_chat=3.5, count_chat=4, copy_chat=12,
+                       about_chat=4, json_chat=2, unknown_chat=10, plain=1.5, long_chat=0.35),
+    ("small", 2): dict(facts_chat=36, recall_chat=20, korean_recall=4, summary_chat=6, story_chat=3, count_chat=7, copy_chat=18,
+                       about_chat=3, json_chat=1.5, unknown_chat=8, plain=1, long_chat=0.3),
+    ("large", 1): dict(facts_chat=56, recall_chat=11, korean_recall=2.2, summary_chat=4, story_chat=2.5, count_chat=3, copy_chat=10,
+                       about_chat=3, json_chat=1.5, plain=1.5, long_chat=0.35),
+    ("large", 2): dict(facts_chat=40, recall_chat=20, korean_recall=3, summary_chat=9, story_chat=2.5, count_chat=6, copy_chat=14,
+                       about_chat=2.5, json_chat=1, plain=1, long_chat=0.3),
 }
 
 
@@ -466,11 +470,12 @@ class HeldOut:
 def main():
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     p.add_argument("--size", choices=("small", "large"), required=True)
+    p.add_argument("--phase", type=int, choices=(1, 2), default=1)
     p.add_argument("--documents", type=int, default=60000)
     p.add_argument("--seed", type=int, default=7)
     p.add_argument("--out", required=True)
     a = p.parse_args()
-    g = Generator(a.size, a.seed)
+    g = Generator(a.size, a.seed, a.phase)
     documents = [g.document() for _ in range(a.documents)]
     held_out = HeldOut()
     documents = [d for d in documents if not held_out.asked(d)]

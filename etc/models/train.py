@@ -146,6 +146,7 @@ def main():
     p.add_argument("--corpus", required=True)
     p.add_argument("--tokenizer", default="tokenizer.json")
     p.add_argument("--out", required=True)
+    p.add_argument("--start", help="checkpoint to go on from")
     p.add_argument("--tokens", type=int, default=5_000_000)
     p.add_argument("--batch", type=int, default=4096, help="tokens per step")
     p.add_argument("--lr", type=float, default=0.02, help="of the matrices (Muon)")
@@ -164,6 +165,10 @@ def main():
     print(f"{len(documents)} documents, {total} tokens, {sum(sum(d[1]) for d in documents)} that count, read in {time.time() - t0:.0f} s", flush=True)
 
     model = Llama(CONFIGS[a.size], a.seed)
+    if a.start:
+        with torch.no_grad():
+            for name, w in torch.load(a.start)["weights"].items():
+                model.weight(name).copy_(w)
     model.half = a.precision == "bf16"
     named = model.named()
     matrices = [w for k, w in named.items() if w.dim() == 2 and k != "token_embd.weight"]

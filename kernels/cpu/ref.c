@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "kernels/cpu/half.h"
+#include "kernels/cpu/dequant.h"
 
 struct kn_backend {
 	const struct kn_step *step;
@@ -98,36 +98,10 @@ static int ref_step_end(struct kn_backend *b)
 	return 0;
 }
 
-static void dequantize_row(const struct kn_weight *w, int row, float *y)
-{
-	const uint8_t *at = (const uint8_t *)w->data + (size_t)row * kn_row_bytes(w->type, (size_t)w->n_in);
-	for (int i = 0; i < w->n_in; i++) {
-		uint16_t h;
-		switch (w->type) {
-		case KN_F32: memcpy(&y[i], at + (size_t)i * 4, 4); break;
-		case KN_F16:
-			memcpy(&h, at + (size_t)i * 2, 2);
-			y[i] = kn_f32_from_f16(h);
-			break;
-		case KN_BF16:
-			memcpy(&h, at + (size_t)i * 2, 2);
-			y[i] = kn_f32_from_bf16(h);
-			break;
-		case KN_Q8_0: {
-			const uint8_t *block = at + (size_t)(i / 32) * 34;
-			memcpy(&h, block, 2);
-			y[i] = kn_f32_from_f16(h) * (float)(int8_t)block[2 + i % 32];
-			break;
-		}
-		default: BUG("weight type %d", w->type);
-		}
-	}
-}
-
 static int ref_embed(struct kn_backend *b, const struct kn_weight *w, float *y)
 {
 	for (int r = 0; r < b->step->n_rows; r++)
-		dequantize_row(w, b->step->row_token[r], y + (size_t)r * (size_t)w->n_in);
+		kn_dequantize_row(w, b->step->row_token[r], y + (size_t)r * (size_t)w->n_in);
 	return 0;
 }
 
@@ -150,7 +124,7 @@ static int ref_matmul(struct kn_backend *b, const struct kn_weight *w, const flo
 		      float *y)
 {
 	for (int o = 0; o < w->n_out; o++) {
-		dequantize_row(w, o, b->row);
+		kn_dequantize_row(w, o, b->row);
 		for (int r = 0; r < n_rows; r++) {
 			double sum = 0;
 			for (int i = 0; i < w->n_in; i++)

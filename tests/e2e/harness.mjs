@@ -11,6 +11,7 @@ import { fileURLToPath } from 'node:url';
 
 export const ROOT = resolve(dirname(fileURLToPath(import.meta.url)), '../..');
 export const SLUICE = process.env.SLUICE ?? join(ROOT, 'build/sluice');
+process.chdir(ROOT); // tests also start build/sluice by themselves, with paths relative to it
 const READY_MS = Number(process.env.SLUICE_READY_MS ?? 30000);
 const STOP_MS = 30000;
 
@@ -32,8 +33,6 @@ async function freePorts(n) {
   await Promise.all(held.map((s) => new Promise((done) => s.close(done))));
   return ports;
 }
-
-process.setMaxListeners(100);
 
 /** One GET or other small request over cleartext HTTP/1.1: {status, headers, body}. */
 export function request(base, path, { method = 'GET', headers = {}, body } = {}) {
@@ -67,20 +66,23 @@ function childrenOf(parent) {
   return out;
 }
 
+function namesIn(folder) {
+  try { return readdirSync(folder); } catch { return []; }
+}
+
 /**
  * sets: list of 'key=value' on top of etc/sluice.yaml; echo: the engine without models.
- * stop() resolves to the exit status (or the signal's name).
- * → {http, https, keys: {free, paid, admin}, caFile, state, pid, log(), pids(), metrics(), stop()}
+ * → {http, https, page (address with the keys), keys: {free, paid, admin}, caFile, state, pid, log(), pids(), metrics(),
+ *    stop() → {code, signal}, left() (what it left in its run folder)}
  */
 export async function startServer({ sets = [], echo = false } = {}) {
   const state = mkdtempSync(join(tmpdir(), 'sluice-e2e-'));
-  // Not in stop(): a test may look at what a stopped server left behind.
-  process.once('exit', () => rmSync(state, { recursive: true, force: true }));
   const [plain, tls] = await freePorts(2);
   const all = [`gateway.http=127.0.0.1:${plain}`, `gateway.https=127.0.0.1:${tls}`, ...(echo ? ['engine.echo.enabled=true'] : []), ...sets];
   const child = spawn(SLUICE, ['serve', '-c', 'etc/sluice.yaml', '--state', state, ...all.flatMap((s) => ['--set', s])],
     { cwd: ROOT, stdio: ['ignore', 'pipe', 'pipe'] });
-  let log = '', said = '';
+  let log = '', said = '', page = '';
+  let left = [];
   const keys = {};
   const ended = new Promise((done) => child.once('close', (code, signal) => done({ code, signal })));
   child.stderr.setEncoding('utf8').on('data', (d) => { log += d; });
@@ -93,6 +95,7 @@ export async function startServer({ sets = [], echo = false } = {}) {
         said = said.slice(i + 1);
         const key = /^key-(\w+) (\S+)$/.exec(line);
         if (key) keys[key[1]] = key[2];
+        if (line.startsWith('page ')) page = line.slice(5);
         if (line === 'ready') done('ready');
       }
     });
@@ -101,9 +104,11 @@ export async function startServer({ sets = [], echo = false } = {}) {
   async function stop() {
     if (child.exitCode === null && child.signalCode === null) child.kill('SIGTERM');
     const late = setTimeout(() => child.kill('SIGKILL'), STOP_MS);
-    const { code, signal } = await ended;
+    const how = await ended;
     clearTimeout(late);
-    return signal ?? code;
+    left = namesIn(join(state, 'run'));
+    rmSync(state, { recursive: true, force: true });
+    return how;
   }
 
   let timer;
@@ -118,7 +123,8 @@ export async function startServer({ sets = [], echo = false } = {}) {
   return {
     http: base,
     https: `https://127.0.0.1:${tls}`,
-    keys, state, pid: child.pid, stop, ended,
+    page, keys, state, pid: child.pid, stop, ended,
+    left: () => left,
     caFile: join(state, 'tls/cert.pem'),
     log: () => log,
     pids: async () => childrenOf(child.pid),

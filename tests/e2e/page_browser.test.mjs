@@ -1,7 +1,7 @@
 // The page in Chromium: a stand-in server with faults by default; a real one when SLUICE_PAGE holds its full address
 // with the keys in the fragment (then the cases that need a programmable server are skipped).
 //
-//   SLUICE_GAUGE='http://localhost:8080/metrics sluice_sequences_running' also checks that this metric is at zero
+//   SLUICE_GAUGE='http://localhost:8080/metrics sluice_engine_running' SLUICE_GAUGE_KEY=sk-… also checks that this metric is at zero
 //   within 200 ms of Stop on a real server.
 
 import assert from 'node:assert/strict';
@@ -96,7 +96,7 @@ async function runningOf() {
   if (mock) return mock.running;
   const [url, metric] = (process.env.SLUICE_GAUGE ?? '').split(' ');
   if (!metric) return 0;
-  const lines = (await (await fetch(url)).text()).split('\n').filter((l) => l.startsWith(metric) && ' {'.includes(l[metric.length]));
+  const lines = (await (await fetch(url, { headers: { authorization: `Bearer ${process.env.SLUICE_GAUGE_KEY}` } })).text()).split('\n').filter((l) => l.startsWith(metric) && ' {'.includes(l[metric.length]));
   assert.ok(lines.length > 0, `no metric ${metric}`);
   return lines.reduce((sum, l) => sum + Number(l.slice(l.lastIndexOf(' ') + 1)), 0);
 }

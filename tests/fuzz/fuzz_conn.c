@@ -17,29 +17,41 @@
 #include "tests/fuzz/fuzz.h"
 
 static struct gw_config cfg = {
-	.threads = 1,
-	.limits = {.connections = 10, .streams_per_connection = 10, .header_bytes = 2048,
-		   .header_fields = 20, .body_bytes = 1000, .handshake_ms = 1000, .header_ms = 1000,
-		   .body_ms = 1000, .idle_ms = 1000, .stall_ms = 1000, .output_bytes = 4096,
-		   .resets_per_s = 10, .resets_burst = 20, .control_frames_per_s = 10,
-		   .control_frames_burst = 50},
+    .threads = 1,
+    .limits = {.connections = 10,
+	       .streams_per_connection = 10,
+	       .header_bytes = 2048,
+	       .header_fields = 20,
+	       .body_bytes = 1000,
+	       .handshake_ms = 1000,
+	       .header_ms = 1000,
+	       .body_ms = 1000,
+	       .idle_ms = 1000,
+	       .stall_ms = 1000,
+	       .output_bytes = 4096,
+	       .resets_per_s = 10,
+	       .resets_burst = 20,
+	       .control_frames_per_s = 10,
+	       .control_frames_burst = 50},
 };
 static struct gw_thread thread;
 static int n_open;
 static long left[64];
 
-static const char h1_seed[] = "\x3e"
-	"POST /b HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"
-	"GET /a HTTP/1.1\r\nHost: h\r\n\r\nHEAD /c HTTP/1.1\r\nHost: h\r\n\r\n";
+static const char h1_seed[] =
+    "\x3e"
+    "POST /b HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"
+    "GET /a HTTP/1.1\r\nHost: h\r\n\r\nHEAD /c HTTP/1.1\r\nHost: h\r\n\r\n";
 static const char h2_seed[] = "\xff"
-	"\0\0\0\4\0\0\0\0\0"                               /* SETTINGS */
-	"\0\0\3\1\5\0\0\0\1\x82\x86\x84"                   /* GET / */
-	"\0\0\7\1\4\0\0\0\3\x83\x86\x04\x02/b\x41"         /* POST, malformed end */
-	"\0\0\6\1\4\0\0\0\5\x83\x86\x04\x02/b"             /* POST /b */
-	"\0\0\3\0\1\0\0\0\5xyz"                            /* DATA */
-	"\0\0\x08\6\0\0\0\0\0" "12345678"                  /* PING */
-	"\0\0\4\3\0\0\0\0\1\0\0\0\x08"                     /* RST_STREAM */
-	"\0\0\4\x08\0\0\0\0\0\0\0\1\0";                    /* WINDOW_UPDATE */
+			      "\0\0\0\4\0\0\0\0\0"                       /* SETTINGS */
+			      "\0\0\3\1\5\0\0\0\1\x82\x86\x84"           /* GET / */
+			      "\0\0\7\1\4\0\0\0\3\x83\x86\x04\x02/b\x41" /* POST, malformed end */
+			      "\0\0\6\1\4\0\0\0\5\x83\x86\x04\x02/b"     /* POST /b */
+			      "\0\0\3\0\1\0\0\0\5xyz"                    /* DATA */
+			      "\0\0\x08\6\0\0\0\0\0"
+			      "12345678"                      /* PING */
+			      "\0\0\4\3\0\0\0\0\1\0\0\0\x08"  /* RST_STREAM */
+			      "\0\0\4\x08\0\0\0\0\0\0\0\1\0"; /* WINDOW_UPDATE */
 
 size_t fuzz_seed(size_t i, uint8_t *out, size_t max)
 {
@@ -99,8 +111,8 @@ static void on_body_end(void *ctx, struct http_stream *s)
 {
 	(void)ctx;
 	answer(s, http_request(s)->path[0] == '/' && http_request(s)->path[1] != '\0'
-			  ? http_request(s)->path[2]
-			  : 'x');
+		      ? http_request(s)->path[2]
+		      : 'x');
 }
 
 static void on_close(void *ctx, struct http_stream *s, enum http_close_reason why)

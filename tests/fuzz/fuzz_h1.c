@@ -10,12 +10,13 @@
 #include "tests/fuzz/fuzz.h"
 
 static const char *const seeds[] = {
-	"GET /a?b HTTP/1.1\r\nHost: localhost\r\nAccept: */*\r\n\r\n",
-	"POST http://h:1/x HTTP/1.1\r\nHost: h\r\nContent-Length: 12\r\nConnection: close, x\r\n\r\nbody",
-	"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nExpect: 100-continue\r\n\r\n"
-	"5;a=b\r\nhello\r\nA\r\n0123456789\r\n0\r\nT: x\r\n\r\n",
-	"OPTIONS * HTTP/1.0\r\n\r\n",
-	"5\r\nhello\r\n0\r\n\r\n",
+    "GET /a?b HTTP/1.1\r\nHost: localhost\r\nAccept: */*\r\n\r\n",
+    "POST http://h:1/x HTTP/1.1\r\nHost: h\r\nContent-Length: 12\r\nConnection: close, "
+    "x\r\n\r\nbody",
+    "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nExpect: 100-continue\r\n\r\n"
+    "5;a=b\r\nhello\r\nA\r\n0123456789\r\n0\r\nT: x\r\n\r\n",
+    "OPTIONS * HTTP/1.0\r\n\r\n",
+    "5\r\nhello\r\n0\r\n\r\n",
 };
 
 size_t fuzz_seed(size_t i, uint8_t *out, size_t max)
@@ -26,10 +27,7 @@ size_t fuzz_seed(size_t i, uint8_t *out, size_t max)
 	return strlen(seeds[i]);
 }
 
-static void inside(struct h1_span s, size_t n)
-{
-	FUZZ_REQUIRE((size_t)s.off + s.len <= n);
-}
+static void inside(struct h1_span s, size_t n) { FUZZ_REQUIRE((size_t)s.off + s.len <= n); }
 
 static size_t head(const uint8_t *data, size_t n)
 {

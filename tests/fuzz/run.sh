@@ -10,7 +10,7 @@
 #
 # Findings are written to build/fuzz/findings. The exit status says whether there were any.
 set -u -o pipefail
-cd "$(dirname "$0")/../.."
+cd "$(dirname "$0")/../.." || exit 1
 
 mode=${1:-replay}
 out=build/fuzz

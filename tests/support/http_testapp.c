@@ -52,7 +52,7 @@ static ssize_t pull_events(void *ctx, uint8_t *dst, size_t room, bool *end)
 	size_t n = 0;
 	while (n < room && x->left > 0 && (!x->ticks || x->due)) {
 		size_t at = x->at;
-		dst[n++] = at < 6 ? (uint8_t)"data: "[at] : at < EVENT_BYTES - 2 ? 'e' : '\n';
+		dst[n++] = at < 6 ? (uint8_t) "data: "[at] : at < EVENT_BYTES - 2 ? 'e' : '\n';
 		if (++x->at == EVENT_BYTES) {
 			x->at = 0;
 			x->left--;
@@ -140,15 +140,9 @@ static int create(struct gw_thread *t, struct gw_app **out, struct sl_err *err)
 	return 0;
 }
 
-static void destroy(struct gw_app *app)
-{
-	sl_free(app);
-}
+static void destroy(struct gw_app *app) { sl_free(app); }
 
-static bool ready(struct gw_app *app)
-{
-	return !app->t->draining;
-}
+static bool ready(struct gw_app *app) { return !app->t->draining; }
 
 static struct conf_address address(const char *text)
 {
@@ -168,24 +162,33 @@ static struct conf_address address(const char *text)
 int main(int argc, char **argv)
 {
 	static const struct option options[] = {
-		{"http", required_argument, NULL, 'h'},	  {"https", required_argument, NULL, 's'},
-		{"cert", required_argument, NULL, 'c'},	  {"key", required_argument, NULL, 'k'},
-		{"threads", required_argument, NULL, 't'}, {"stall", required_argument, NULL, 'l'},
-		{"debug", no_argument, NULL, 'd'},	  {0}};
+	    {"http", required_argument, NULL, 'h'},    {"https", required_argument, NULL, 's'},
+	    {"cert", required_argument, NULL, 'c'},    {"key", required_argument, NULL, 'k'},
+	    {"threads", required_argument, NULL, 't'}, {"stall", required_argument, NULL, 'l'},
+	    {"debug", no_argument, NULL, 'd'},         {0}};
 	struct gw_config cfg = {
-		.threads = 1,
-		.cert_file = (char[]){""},
-		.key_file = (char[]){""},
-		.drain_ms = 3000,
-		.beat_fd = -1,
-		.beat_ms = 200,
-		.stale_ms = 5000,
-		.limits = {.connections = 2000, .streams_per_connection = 128,
-			   .header_bytes = 16384, .header_fields = 100, .body_bytes = 4 << 20,
-			   .handshake_ms = 5000, .header_ms = 5000, .body_ms = 30000,
-			   .idle_ms = 60000, .stall_ms = 30000, .output_bytes = 262144,
-			   .resets_per_s = 10, .resets_burst = 100, .control_frames_per_s = 50,
-			   .control_frames_burst = 200},
+	    .threads = 1,
+	    .cert_file = (char[]){""},
+	    .key_file = (char[]){""},
+	    .drain_ms = 3000,
+	    .beat_fd = -1,
+	    .beat_ms = 200,
+	    .stale_ms = 5000,
+	    .limits = {.connections = 2000,
+		       .streams_per_connection = 128,
+		       .header_bytes = 16384,
+		       .header_fields = 100,
+		       .body_bytes = 4 << 20,
+		       .handshake_ms = 5000,
+		       .header_ms = 5000,
+		       .body_ms = 30000,
+		       .idle_ms = 60000,
+		       .stall_ms = 30000,
+		       .output_bytes = 262144,
+		       .resets_per_s = 10,
+		       .resets_burst = 100,
+		       .control_frames_per_s = 50,
+		       .control_frames_burst = 200},
 	};
 	cfg.http.off = cfg.https.off = true;
 	log_init("testapp", LOG_INFO);

@@ -2,7 +2,8 @@
  *
  * A transport with a small application, and clients on real loopback sockets, all on the test's own
  * thread: the client writes, the loop turns until what the test waits for is there. Nothing sleeps;
- * a wait that is not met within RIG_PATIENCE_S fails the test. Deadlines are driven by a fake clock.
+ * a wait that is not met within RIG_PATIENCE_S fails the test. Deadlines are driven by a fake
+ * clock.
  *
  *   /small          "hello\n"
  *   /echo           the body, once it is complete
@@ -11,6 +12,7 @@
  *   /wait           bytes that the test gives with rig_give
  *   /reset          http_reset in on_request
  *   /fail           a source that fails after one byte
+ *   /split          a field value that holds a line's end: refused, reset
  */
 #ifndef TESTS_SUPPORT_TRANSPORT_RIG_H
 #define TESTS_SUPPORT_TRANSPORT_RIG_H
@@ -113,7 +115,10 @@ static void rig_on_request(void *ctx, struct http_stream *s, const struct http_r
 		http_reply(s, 200, NULL, 0, "hello\n", 6);
 	else if (strcmp(r->path, "/empty") == 0)
 		http_reply(s, 204, NULL, 0, NULL, 0);
-	else if (strcmp(r->path, "/big") == 0)
+	else if (strcmp(r->path, "/split") == 0) {
+		struct http_field f = {"x-a", "b\r\nset-cookie: c"};
+		assert_int_equal(http_reply(s, 200, &f, 1, "x", 1), SL_EINVAL);
+	} else if (strcmp(r->path, "/big") == 0)
 		http_reply_stream(s, 200, NULL, 0, (struct http_source){rig_pull_big, x});
 	else if (strcmp(r->path, "/wait") == 0)
 		http_reply_stream(s, 200, NULL, 0, (struct http_source){rig_pull_given, x});
@@ -164,12 +169,21 @@ static void rig_config(struct rig *rig)
 	strcpy(rig->cfg.http.text, "127.0.0.1:0");
 	strcpy(rig->cfg.http.host, "127.0.0.1");
 	rig->cfg.drain_ms = 1000;
-	rig->cfg.limits = (struct gw_limits){
-		.connections = 1000, .streams_per_connection = 100, .header_bytes = 16384,
-		.header_fields = 100, .body_bytes = 1 << 20, .handshake_ms = 10000,
-		.header_ms = 10000, .body_ms = 30000, .idle_ms = 60000, .stall_ms = 30000,
-		.output_bytes = 262144, .resets_per_s = 10, .resets_burst = 100,
-		.control_frames_per_s = 50, .control_frames_burst = 200};
+	rig->cfg.limits = (struct gw_limits){.connections = 1000,
+					     .streams_per_connection = 100,
+					     .header_bytes = 16384,
+					     .header_fields = 100,
+					     .body_bytes = 1 << 20,
+					     .handshake_ms = 10000,
+					     .header_ms = 10000,
+					     .body_ms = 30000,
+					     .idle_ms = 60000,
+					     .stall_ms = 30000,
+					     .output_bytes = 262144,
+					     .resets_per_s = 10,
+					     .resets_burst = 100,
+					     .control_frames_per_s = 50,
+					     .control_frames_burst = 200};
 }
 
 static void rig_start(struct rig *rig)
@@ -195,10 +209,7 @@ static void rig_stop(struct rig *rig)
 	}
 }
 
-static void rig_turn(struct rig *rig)
-{
-	assert_int_equal(gw_thread_turn(&rig->t), 0);
-}
+static void rig_turn(struct rig *rig) { assert_int_equal(gw_thread_turn(&rig->t), 0); }
 
 static time_t rig_now(void)
 {
@@ -208,14 +219,14 @@ static time_t rig_now(void)
 }
 
 /* Turns the loop until cond holds. */
-#define RIG_UNTIL(rig, cond)                                                   \
-	do {                                                                   \
-		time_t rig_end = rig_now() + RIG_PATIENCE_S;                   \
-		while (!(cond)) {                                              \
-			if (rig_now() > rig_end)                               \
-				fail_msg("waited in vain for %s", #cond);      \
-			rig_turn(rig);                                         \
-		}                                                              \
+#define RIG_UNTIL(rig, cond)                                                                       \
+	do {                                                                                       \
+		time_t rig_end = rig_now() + RIG_PATIENCE_S;                                       \
+		while (!(cond)) {                                                                  \
+			if (rig_now() > rig_end)                                                   \
+				fail_msg("waited in vain for %s", #cond);                          \
+			rig_turn(rig);                                                             \
+		}                                                                                  \
 	} while (0)
 
 /* A connected, non-blocking client. rcvbuf > 0: a small receive buffer. */
@@ -234,10 +245,7 @@ RIG_UNUSED static int rig_connect_to(struct rig *rig, bool tls, int rcvbuf)
 	return fd;
 }
 
-RIG_UNUSED static int rig_connect(struct rig *rig)
-{
-	return rig_connect_to(rig, false, 0);
-}
+RIG_UNUSED static int rig_connect(struct rig *rig) { return rig_connect_to(rig, false, 0); }
 
 /* Sends everything, turning the loop while the socket is full. False: the server has closed. */
 RIG_UNUSED static bool rig_send(struct rig *rig, int fd, const void *data, size_t n)

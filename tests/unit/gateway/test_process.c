@@ -80,10 +80,7 @@ static void on_body(void *ctx, struct http_stream *s, const uint8_t *data, size_
 	(void)ctx, (void)s, (void)data, (void)n;
 }
 
-static void on_body_end(void *ctx, struct http_stream *s)
-{
-	(void)ctx, (void)s;
-}
+static void on_body_end(void *ctx, struct http_stream *s) { (void)ctx, (void)s; }
 
 static void on_close(void *ctx, struct http_stream *s, enum http_close_reason why)
 {
@@ -138,13 +135,26 @@ static uint16_t free_port(void)
 
 static struct gw_config config(const char *host, uint16_t port, int64_t threads)
 {
-	struct gw_config cfg = {
-		.threads = threads, .drain_ms = 5000, .beat_fd = -1, .beat_ms = 50, .stale_ms = 5000,
-		.limits = {.connections = 100, .streams_per_connection = 10, .header_bytes = 16384,
-			   .header_fields = 100, .body_bytes = 1 << 20, .handshake_ms = 5000,
-			   .header_ms = 5000, .body_ms = 5000, .idle_ms = 60000, .stall_ms = 30000,
-			   .output_bytes = 262144, .resets_per_s = 10, .resets_burst = 100,
-			   .control_frames_per_s = 10, .control_frames_burst = 100}};
+	struct gw_config cfg = {.threads = threads,
+				.drain_ms = 5000,
+				.beat_fd = -1,
+				.beat_ms = 50,
+				.stale_ms = 5000,
+				.limits = {.connections = 100,
+					   .streams_per_connection = 10,
+					   .header_bytes = 16384,
+					   .header_fields = 100,
+					   .body_bytes = 1 << 20,
+					   .handshake_ms = 5000,
+					   .header_ms = 5000,
+					   .body_ms = 5000,
+					   .idle_ms = 60000,
+					   .stall_ms = 30000,
+					   .output_bytes = 262144,
+					   .resets_per_s = 10,
+					   .resets_burst = 100,
+					   .control_frames_per_s = 10,
+					   .control_frames_burst = 100}};
 	cfg.https.off = true;
 	snprintf(cfg.http.text, sizeof cfg.http.text, "%s:%d", host, port);
 	snprintf(cfg.http.host, sizeof cfg.http.host, "%s", host);
@@ -366,11 +376,11 @@ static void addresses(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(threads_share_a_port_and_end_on_a_signal),
-		cmocka_unit_test(drain_lets_a_stream_finish),
-		cmocka_unit_test(drain_has_an_end),
-		cmocka_unit_test(a_port_in_use_is_one_clear_line),
-		cmocka_unit_test(addresses),
+	    cmocka_unit_test(threads_share_a_port_and_end_on_a_signal),
+	    cmocka_unit_test(drain_lets_a_stream_finish),
+	    cmocka_unit_test(drain_has_an_end),
+	    cmocka_unit_test(a_port_in_use_is_one_clear_line),
+	    cmocka_unit_test(addresses),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -144,7 +144,8 @@ static void client_ask(struct client *c, const char *text, size_t step)
 	}
 }
 
-static const char request[] = "GET /big?100000 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+static const char request[] =
+    "GET /big?100000 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
 
 static void versions_and_certificate(void **state)
 {
@@ -175,9 +176,15 @@ static void alpn_chooses(void **state)
 	rig_start(&rig);
 	static const struct {
 		const char *offer, *chosen;
-	} cases[] = {{"\x02h2\x08http/1.1", "h2"}, {"\x08http/1.1\x02h2", "h2"},
-		     {"\x08http/1.1", "http/1.1"}, {"\x03" "foo\x08http/1.1", "http/1.1"},
-		     {"\x03" "foo", NULL}};
+	} cases[] = {{"\x02h2\x08http/1.1", "h2"},
+		     {"\x08http/1.1\x02h2", "h2"},
+		     {"\x08http/1.1", "http/1.1"},
+		     {"\x03"
+		      "foo\x08http/1.1",
+		      "http/1.1"},
+		     {"\x03"
+		      "foo",
+		      NULL}};
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		struct client c;
 		client_open(&c, cases[i].offer, strlen(cases[i].offer), TLS1_3_VERSION);
@@ -239,7 +246,8 @@ static void large_records_cut_badly(void **state)
 	static char text[300000];
 	int n = snprintf(text, sizeof text,
 			 "POST /echo HTTP/1.1\r\nHost: a\r\nConnection: close\r\n"
-			 "Content-Length: 200000\r\n\r\n%200000s", "");
+			 "Content-Length: 200000\r\n\r\n%200000s",
+			 "");
 	assert_true(n > 0);
 	client_ask(&c, text, 16380);
 	assert_int_equal(rig.body_bytes, 200000);
@@ -372,17 +380,12 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-		T(versions_and_certificate),
-		T(alpn_chooses),
-		T(h2_begins_with_settings),
-		T(records_in_pieces),
-		T(large_records_cut_badly),
-		T(not_tls_at_all),
-		T(a_handshake_has_a_deadline),
-		T(close_notify_ends),
-		T(every_fault_is_survived),
-		T(the_pair_is_kept_while_valid),
-		T(errors_name_the_file),
+	    T(versions_and_certificate),   T(alpn_chooses),
+	    T(h2_begins_with_settings),    T(records_in_pieces),
+	    T(large_records_cut_badly),    T(not_tls_at_all),
+	    T(a_handshake_has_a_deadline), T(close_notify_ends),
+	    T(every_fault_is_survived),    T(the_pair_is_kept_while_valid),
+	    T(errors_name_the_file),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,9 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef KERNELS_CPU_CPU_H
+#define KERNELS_CPU_CPU_H
+
+#include "kernels/kernels.h"
+
+extern const struct kn_ops kn_avx2_ops, kn_avx512_ops;
+
+#endif

@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef KERNELS_CPU_DEQUANT_H
+#define KERNELS_CPU_DEQUANT_H
+
+#include "kernels/kernels.h"
+
+/* One row of a matrix as float32, exactly: every stored value is a float32 (a Q8_0 product has at
+ * most 11 + 7 bits). */
+void kn_dequantize_row(const struct kn_weight *w, int row, float *y);
+
+#endif

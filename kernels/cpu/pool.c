@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The pool. A job is published by raising `epoch`; parts are taken from an atomic counter; the caller
+ * takes parts too and then waits for the workers to leave the job. Every worker passes every job, so
+ * that the job's fields may be written again once `inside` is back at zero.
+ *
+ * A worker that finds nothing spins SPINS times and then sleeps on the condition until the epoch
+ * moves or a step begins. The caller spins likewise and then yields: on a machine with fewer free
+ * cores than threads a spinning caller would keep the worker it waits for from running.
+ */
+#include "kernels/cpu/pool.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "base/alloc.h"
+
+#if defined(__x86_64__)
+#define relax() __builtin_ia32_pause()
+#else
+#define relax() ((void)0)
+#endif
+
+enum { SPINS = 4000, MAX_THREADS = 256 };
+
+struct kn_pool {
+	pthread_t *threads;
+	int n_workers; /* running; the caller is not among them */
+	pthread_mutex_t lock;
+	pthread_cond_t stirred;
+	atomic_uint epoch;  /* of the last job */
+	atomic_int next;    /* part to take */
+	atomic_int inside;  /* workers that have not left the job yet */
+	atomic_int sleeping;
+	atomic_bool quit;
+	int n;
+	void (*run)(void *ctx, int i);
+	void *ctx;
+};
+
+static void take_parts(struct kn_pool *p)
+{
+	int i;
+	while ((i = atomic_fetch_add_explicit(&p->next, 1, memory_order_relaxed)) < p->n)
+		p->run(p->ctx, i);
+}
+
+/* Returns when the epoch is no longer `seen`, or the pool ends. */
+static void wait_for_job(struct kn_pool *p, unsigned seen)
+{
+	for (int i = 0; i < SPINS; i++) {
+		if (atomic_load_explicit(&p->epoch, memory_order_acquire) != seen || atomic_load(&p->quit))
+			return;
+		relax();
+	}
+	pthread_mutex_lock(&p->lock);
+	atomic_fetch_add(&p->sleeping, 1);
+	while (atomic_load(&p->epoch) == seen && !atomic_load(&p->quit))
+		pthread_cond_wait(&p->stirred, &p->lock);
+	atomic_fetch_sub(&p->sleeping, 1);
+	pthread_mutex_unlock(&p->lock);
+}
+
+static void *worker(void *arg)
+{
+	struct kn_pool *p = arg;
+	unsigned seen = 0;
+	for (;;) {
+		wait_for_job(p, seen);
+		if (atomic_load(&p->quit))
+			return NULL;
+		seen++;
+		take_parts(p);
+		atomic_fetch_sub_explicit(&p->inside, 1, memory_order_release);
+	}
+}
+
+int kn_pool_create(int n_threads, struct kn_pool **out, struct sl_err *err)
+{
+	if (n_threads < 1 || n_threads > MAX_THREADS)
+		return sl_errf(err, SL_EINVAL, "%d threads, not from 1 to %d", n_threads, MAX_THREADS);
+	struct kn_pool *p = sl_zalloc(sizeof *p);
+	if (p != NULL)
+		p->threads = sl_zalloc_n((size_t)n_threads, sizeof *p->threads);
+	if (p == NULL || p->threads == NULL) {
+		sl_free(p);
+		return sl_errf(err, SL_ENOMEM, "no memory for %d threads", n_threads);
+	}
+	pthread_mutex_init(&p->lock, NULL);
+	pthread_cond_init(&p->stirred, NULL);
+	for (int i = 0; i < n_threads - 1; i++) {
+		if (pthread_create(&p->threads[i], NULL, worker, p) != 0) {
+			kn_pool_destroy(p);
+			return sl_errf(err, SL_EIO, "thread %d of %d can't be started", i + 1, n_threads);
+		}
+		p->n_workers++;
+	}
+	*out = p;
+	return 0;
+}
+
+static void stir(struct kn_pool *p)
+{
+	if (atomic_load(&p->sleeping) == 0)
+		return;
+	pthread_mutex_lock(&p->lock);
+	pthread_cond_broadcast(&p->stirred);
+	pthread_mutex_unlock(&p->lock);
+}
+
+void kn_pool_destroy(struct kn_pool *p)
+{
+	if (p == NULL)
+		return;
+	pthread_mutex_lock(&p->lock);
+	atomic_store(&p->quit, true);
+	pthread_cond_broadcast(&p->stirred);
+	pthread_mutex_unlock(&p->lock);
+	for (int i = 0; i < p->n_workers; i++)
+		pthread_join(p->threads[i], NULL);
+	pthread_cond_destroy(&p->stirred);
+	pthread_mutex_destroy(&p->lock);
+	sl_free(p->threads);
+	sl_free(p);
+}
+
+int kn_pool_n_threads(const struct kn_pool *p)
+{
+	return p->n_workers + 1;
+}
+
+static void nothing(void *ctx, int i)
+{
+	(void)ctx;
+	(void)i;
+}
+
+/* An empty job brings sleeping workers back to spinning before the first real one. */
+void kn_pool_wake(struct kn_pool *p)
+{
+	if (atomic_load(&p->sleeping) > 0)
+		kn_pool_run(p, 0, nothing, NULL);
+}
+
+void kn_pool_run(struct kn_pool *p, int n, void (*run)(void *ctx, int i), void *ctx)
+{
+	if (p->n_workers == 0) {
+		for (int i = 0; i < n; i++)
+			run(ctx, i);
+		return;
+	}
+	p->n = n;
+	p->run = run;
+	p->ctx = ctx;
+	atomic_store_explicit(&p->next, 0, memory_order_relaxed);
+	atomic_store_explicit(&p->inside, p->n_workers, memory_order_relaxed);
+	atomic_fetch_add(&p->epoch, 1);
+	stir(p);
+	take_parts(p);
+	for (int spins = 0; atomic_load_explicit(&p->inside, memory_order_acquire) != 0; spins++) {
+		if (spins < SPINS)
+			relax();
+		else
+			sched_yield();
+	}
+}

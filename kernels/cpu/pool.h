@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A fork-join pool: the caller and n - 1 workers take parts of one job. Inside a step workers spin
+ * for the next job, because waking a sleeping thread costs more than most jobs; a worker that finds
+ * nothing for some ten microseconds sleeps, so an idle machine stays cool.
+ */
+#ifndef KERNELS_CPU_POOL_H
+#define KERNELS_CPU_POOL_H
+
+#include "base/err.h"
+
+struct kn_pool;
+
+/* n_threads counts the caller; 1 makes no thread. SL_ENOMEM, SL_EIO. */
+int kn_pool_create(int n_threads, struct kn_pool **out, struct sl_err *err);
+void kn_pool_destroy(struct kn_pool *p);
+int kn_pool_n_threads(const struct kn_pool *p);
+/* A step begins: sleeping workers are woken, so that the first job finds them spinning. A worker
+ * that finds no job for a while goes to sleep by itself. */
+void kn_pool_wake(struct kn_pool *p);
+/* Calls run(ctx, i) for every i < n once, spread over the threads, and returns when all are done.
+ * Which thread takes which i varies: results must not depend on it. Caller's thread only. */
+void kn_pool_run(struct kn_pool *p, int n, void (*run)(void *ctx, int i), void *ctx);
+
+#endif

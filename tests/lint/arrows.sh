@@ -1,0 +1,66 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Who may include whom, proved from what the compiler really read: the dependency files of a full
+# build. Each .d names an object's source and every header, direct or not; system headers are left
+# out by the compiler (-MMD), so the rules about libraries read the sources' own includes.
+set -u -o pipefail
+cd "$(dirname "$0")/../.." || exit 1
+bad=0
+say() {
+	echo "$1"
+	bad=1
+}
+
+# folder: folders its files may include from (beside itself)
+allowed() {
+	case $1 in
+	base) echo "" ;;
+	kernels) echo "base" ;;
+	engine) echo "base kernels" ;;
+	cache | cascade) echo "base" ;;
+	gateway) echo "base cache cascade" ;;
+	cmd) echo "base kernels engine cache cascade gateway" ;;
+	*) return 1 ;;
+	esac
+}
+
+n=0
+for folder in base kernels engine cache cascade gateway cmd; do
+	may=" $folder $(allowed $folder) "
+	[ -d "build/$folder" ] || continue
+	while read -r dep; do
+		src=${dep#build/}
+		src=${src%.d}.c
+		[ -e "$src" ] || continue
+		n=$((n + 1))
+		for header in $(sed -e 's/\\$//' -e 's/^[^ ]*://' "$dep"); do
+			header=${header#build/}
+			case $header in
+			*/*.h) ;;
+			*) continue ;;
+			esac
+			[[ $may == *" ${header%%/*} "* ]] || say "$src must not include $header"
+		done
+	done < <(find "build/$folder" -name '*.d')
+done
+[ "$n" -gt 0 ] || say "no dependency files: make build first"
+
+# only PATTERN-OF-INCLUDE ALLOWED-FILES WHY
+only() {
+	local f
+	while read -r f; do
+		[[ $f =~ $2 ]] || say "$f: $3"
+	done < <(grep -rlE "^[[:space:]]*#[[:space:]]*include[[:space:]]*[<\"]$1" \
+		--include='*.c' --include='*.h' --include='*.cu' base kernels engine cache cascade gateway cmd 2>/dev/null)
+}
+only 'nghttp2' '^gateway/h2[^/]*\.c$' 'only gateway/h2*.c may include nghttp2'
+only 'hiredis' '^cache/' 'only cache/ may include hiredis'
+only 'yaml\.h' '^base/conf_yaml\.c$' 'only base/conf_yaml.c may include libyaml'
+only 'openssl' '^gateway/' 'only gateway/ may include OpenSSL'
+only 'jansson' '^(gateway|engine|cmd)/' 'base, kernels, cache and cascade read no JSON'
+only 'event2' '^gateway/|^engine/(server|echo|link|serve)' 'only the gateway and the engine'"'"'s socket side may include libevent'
+only 'event2/http' '^$' 'no part uses libevent'"'"'s HTTP'
+only 'cuda' '^kernels/cuda/' 'CUDA stays in kernels/cuda'
+[ "$bad" -eq 0 ] && echo "$n sources follow the arrows"
+exit $bad

@@ -1,0 +1,36 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# run.sh [quick]: `ok NAME` or `FAIL NAME` for each check. quick leaves out clang-tidy and cppcheck.
+set -u -o pipefail
+cd "$(dirname "$0")/../.." || exit 1
+out=build/lint
+mkdir -p "$out"
+bad=0
+
+check() {
+	local name=$1
+	shift
+	if "$@" >"$out/$name.log" 2>&1; then
+		printf '  ok    %s\n' "$name"
+	else
+		printf '  FAIL  %s\n' "$name"
+		head -n 80 "$out/$name.log"
+		bad=1
+	fi
+}
+
+scripts() {
+	git ls-files -co --exclude-standard -- '*.sh' .ci/run | grep -v node_modules | xargs shellcheck -S warning
+}
+
+check warnings make build tests
+check arrows tests/lint/arrows.sh
+check words tests/lint/words.sh
+check config build/sluice config check -c etc/sluice.yaml
+command -v shellcheck >/dev/null && check scripts scripts
+if [ "${1-}" != quick ]; then
+	check clang-tidy tests/lint/tidy.sh
+	check cppcheck tests/lint/cppcheck.sh
+fi
+exit $bad

@@ -1,0 +1,205 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# run.sh unit|e2e|check|test: builds, runs the tests of that set and ends with one line,
+# `N passed, N failed`, counted from what the tests themselves reported. A binary that crashes,
+# hangs or reports nothing counts as one failed test. Logs are kept in build/test and printed only
+# for what failed.
+set -u -o pipefail
+cd "$(dirname "$0")/.." || exit 1
+
+set_name=${1:-test}
+jobs=${JOBS:-$(nproc)}
+out=build/test
+rm -rf "$out"
+mkdir -p "$out"
+passed=0 failed=0
+export ASAN_OPTIONS=detect_leaks=1:abort_on_error=0 UBSAN_OPTIONS=print_stacktrace=1
+
+# count NAME PASSED FAILED LOG [SECONDS]
+count() {
+	passed=$((passed + $2)) failed=$((failed + $3))
+	if [ "$3" -eq 0 ]; then
+		printf '  ok    %-44s %4d tests  %s\n' "$1" "$2" "${5-}"
+	else
+		printf '  FAIL  %-44s %4d passed, %d failed\n' "$1" "$2" "$3"
+		tail -n 60 "$4" | sed 's/^/        /'
+	fi
+}
+
+# One cmocka binary: writes `PASSED FAILED SECONDS` beside its log. Runs in a subshell of its own.
+run_binary() {
+	local bin=$1 limit=$2 log=$3 t0=$SECONDS rc ok bad
+	# A fresh folder: tests may write, and never beside each other.
+	local work
+	work=$(mktemp -d)
+	TMPDIR=$work CMOCKA_MESSAGE_OUTPUT=TAP timeout -k 5 "$limit" "$bin" >"$log" 2>&1 </dev/null
+	rc=$?
+	rm -rf "$work"
+	ok=$(grep -c '^ok ' "$log")
+	bad=$(grep -c '^not ok ' "$log")
+	[ "$rc" -eq 124 ] && echo "timed out after $limit s" >>"$log"
+	if [ "$rc" -ne 0 ] && [ "$bad" -eq 0 ]; then
+		echo "exit status $rc" >>"$log"
+		bad=1
+	elif [ $((ok + bad)) -eq 0 ]; then
+		echo "reported no test" >>"$log"
+		bad=1
+	fi
+	echo "$ok $bad $((SECONDS - t0)) s" >"$log.result"
+}
+
+# run_binaries TITLE FOLDER LIMIT SOURCE…: several at once, reported in order.
+run_binaries() {
+	local title=$1 folder=$2 limit=$3 src log running=0
+	shift 3
+	[ $# -gt 0 ] || return 0
+	echo "$title"
+	for src in "$@"; do
+		log=$out/$(tr / - <<<"$folder/${src%.c}").log
+		if [ "$running" -ge "$jobs" ]; then
+			wait -n
+			running=$((running - 1))
+		fi
+		run_binary "$folder/${src%.c}" "$limit" "$log" &
+		running=$((running + 1))
+	done
+	wait
+	for src in "$@"; do
+		log=$out/$(tr / - <<<"$folder/${src%.c}").log
+		local ok bad took
+		read -r ok bad took <"$log.result"
+		count "${src#tests/}" "$ok" "$bad" "$log" "$took"
+	done
+}
+
+# What is built must build: otherwise one failed test and nothing else.
+build() {
+	if ! make "$@" >"$out/make.log" 2>&1; then
+		grep -v '^  CC ' "$out/make.log" | tail -n 60
+		echo "make $* failed"
+		finish 1
+	fi
+}
+
+finish() {
+	failed=$((failed + ${1:-0}))
+	echo "$passed passed, $failed failed"
+	[ "$failed" -eq 0 ]
+	exit
+}
+
+units() {
+	shopt -s nullglob
+	local all=(tests/unit/*/test_*.c tests/regress/test_*.c)
+	run_binaries "unit tests" build 120 "${all[@]}"
+	all=(tests/kernels/test_*.c)
+	run_binaries "kernels" build 300 "${all[@]}"
+	all=(tests/sim/test_*.c)
+	run_binaries "simulations" build 300 "${all[@]}"
+}
+
+sanitized() {
+	shopt -s nullglob
+	build SAN=address,undefined tests
+	local all=(tests/unit/*/test_*.c tests/regress/test_*.c tests/sim/test_*.c)
+	run_binaries "the same with sanitizers" build/san-address-undefined 300 "${all[@]}"
+}
+
+# The packages of tests/e2e, exactly as locked, when the lock is newer than what is installed.
+node_modules() {
+	local here=tests/e2e
+	[ -e "$here/node_modules/.package-lock.json" ] &&
+		! [ "$here/package-lock.json" -nt "$here/node_modules/.package-lock.json" ] && return 0
+	echo "installing the packages of $here"
+	(cd "$here" && npm ci --no-audit --no-fund --loglevel=error) >"$out/npm.log" 2>&1 || {
+		cat "$out/npm.log"
+		return 1
+	}
+	touch "$here/node_modules/.package-lock.json"
+}
+
+# One file after the other: they share ports and processors with nobody.
+run_e2e() {
+	local files=(tests/e2e/*.test.mjs) f log t0 ok bad rc
+	[ -e "${files[0]}" ] || return 0
+	echo "end to end"
+	if ! node_modules; then
+		count "npm ci" 0 1 "$out/npm.log"
+		return 0
+	fi
+	for f in "${files[@]}"; do
+		log=$out/$(basename "$f").log
+		t0=$SECONDS
+		local work
+		work=$(mktemp -d)
+		TMPDIR=$work timeout -k 10 600 node --test --test-reporter=tap "$f" >"$log" 2>&1 </dev/null
+		rc=$?
+		rm -rf "$work"
+		ok=$(sed -n 's/^# pass \([0-9]*\)$/\1/p' "$log" | tail -n 1)
+		bad=$(awk '/^# (fail|cancelled) [0-9]+$/ { n += $3 } END { print n + 0 }' "$log")
+		ok=${ok:-0} bad=${bad:-0}
+		if [ "$rc" -ne 0 ] && [ "$bad" -eq 0 ]; then
+			echo "exit status $rc" >>"$log"
+			bad=1
+		elif [ $((ok + bad)) -eq 0 ]; then
+			echo "reported no test" >>"$log"
+			bad=1
+		fi
+		count "${f#tests/}" "$ok" "$bad" "$log" "$((SECONDS - t0)) s"
+	done
+}
+
+# The fuzz targets' seeds and a fixed number of seeded mutations.
+fuzz_replay() {
+	[ -e tests/fuzz/run.sh ] || return 0
+	echo "fuzz targets: seeds and seeded mutations"
+	local log=$out/fuzz.log rc ok bad
+	timeout -k 10 600 tests/fuzz/run.sh replay "$1" >"$log" 2>&1 </dev/null
+	rc=$?
+	ok=$(grep -c 'no finding$' "$log")
+	bad=$(grep -c '^FINDING ' "$log")
+	[ "$rc" -ne 0 ] && [ "$bad" -eq 0 ] && bad=1
+	count "fuzz" "$ok" "$bad" "$log"
+}
+
+# tests/lint/run.sh prints `ok NAME` or `FAIL NAME` for each of its checks.
+lint() {
+	echo "lint"
+	local log=$out/lint.log rc ok bad
+	timeout -k 10 900 tests/lint/run.sh "$@" >"$log" 2>&1 </dev/null
+	rc=$?
+	ok=$(grep -c '^  ok ' "$log")
+	bad=$(grep -c '^  FAIL ' "$log")
+	[ "$rc" -ne 0 ] && [ "$bad" -eq 0 ] && bad=1
+	count "lint" "$ok" "$bad" "$log"
+}
+
+case $set_name in
+unit)
+	build build tests
+	units
+	;;
+e2e)
+	build build tests
+	run_e2e
+	;;
+check)
+	build build tests
+	units
+	lint quick
+	;;
+test)
+	build build tests
+	units
+	sanitized
+	run_e2e
+	fuzz_replay 3000
+	lint
+	;;
+*)
+	sed -n '4,8p' "$0"
+	exit 2
+	;;
+esac
+finish

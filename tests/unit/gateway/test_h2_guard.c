@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The accounting of an HTTP/2 peer.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "gateway/h2_guard.h"
+
+static const struct gw_limits limits = {
+    .resets_per_s = 2, .resets_burst = 3, .control_frames_per_s = 10, .control_frames_burst = 5};
+
+static void buckets_refill_up_to_their_burst(void **state)
+{
+	(void)state;
+	struct h2_guard g;
+	uint64_t now = 5 * NS_PER_S;
+	h2_guard_init(&g, &limits, 0, now);
+	for (int i = 0; i < 3; i++)
+		assert_true(h2_bucket_take(&g.resets, now));
+	assert_false(h2_bucket_take(&g.resets, now));
+	now += NS_PER_S / 4; /* half a token */
+	assert_false(h2_bucket_take(&g.resets, now));
+	now += NS_PER_S / 4;
+	assert_true(h2_bucket_take(&g.resets, now));
+	assert_false(h2_bucket_take(&g.resets, now));
+	now += 1000000 * NS_PER_S; /* never above the burst */
+	for (int i = 0; i < 3; i++)
+		assert_true(h2_bucket_take(&g.resets, now));
+	assert_false(h2_bucket_take(&g.resets, now));
+}
+
+static void ids_must_rise(void **state)
+{
+	(void)state;
+	struct h2_guard g;
+	h2_guard_init(&g, &limits, 0, 0);
+	assert_true(h2_guard_stream_id(&g, 5));
+	assert_true(h2_guard_stream_id(&g, 5)); /* a trailer */
+	assert_false(h2_guard_stream_id(&g, 3));
+	assert_false(h2_guard_stream_id(&g, 1));
+	assert_true(h2_guard_stream_id(&g, 7));
+	assert_true(h2_guard_stream_id(&g, 5));
+	/* Only the recent ones are remembered. */
+	for (int32_t i = 0; i < H2_RING; i++)
+		assert_true(h2_guard_stream_id(&g, 9 + 2 * i));
+	assert_false(h2_guard_stream_id(&g, 5));
+	assert_false(h2_guard_stream_id(&g, 7));
+	assert_true(h2_guard_stream_id(&g, 9));
+	assert_true(h2_guard_stream_id(&g, INT32_MAX));
+}
+
+/* However the input is cut. */
+static void unknown_frames_are_counted(void **state)
+{
+	(void)state;
+	static const uint8_t input[] = "PREFACE"
+				       "\0\0\0\4\0\0\0\0\0"
+				       "\0\0\3\xee\0\0\0\0\0abc"
+				       "\0\0\x0c\0\0\0\0\0\1\0\0\0\xee\0\0\0\xee\0\0\0\xee"
+				       "\0\0\0\x0a\0\0\0\0\0"
+				       "\0\0\0\x09\0\0\0\0\0"
+				       "\0\0\0\xff\0\0\0\0\0";
+	for (size_t step = 1; step < sizeof input; step++) {
+		struct h2_guard g;
+		size_t found = 0;
+		h2_guard_init(&g, &limits, 7, 0);
+		for (size_t at = 0; at < sizeof input - 1; at += step)
+			found += h2_guard_unknown_frames(
+			    &g, input + at,
+			    sizeof input - 1 - at < step ? sizeof input - 1 - at : step);
+		assert_int_equal(found, 3);
+		assert_int_equal(g.skip, 0);
+		assert_int_equal(g.n_head, 0);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(buckets_refill_up_to_their_burst),
+	    cmocka_unit_test(ids_must_rise),
+	    cmocka_unit_test(unknown_frames_are_counted),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
