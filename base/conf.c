@@ -500,6 +500,9 @@ static int override_key(const struct conf *c, struct table *t, const char *key, 
 		t->slots[i].place = from_command_line;
 		return 0;
 	}
+	if (is_section(t, key))
+		return fail_text(c, from_command_line, key, SL_EINVAL,
+				 "a section: its keys are set one by one", err);
 	return fail_unknown(c, from_command_line, t->rows, key, key, err);
 }
 

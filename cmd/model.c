@@ -11,13 +11,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cmd/cmd.h"
 #include "engine/chat_template.h"
 #include "engine/gguf.h"
 #include "engine/model.h"
 #include "engine/prompt.h"
 #include "engine/tokenizer.h"
-
-int cmd_model(int argc, char **argv);
 
 static const char usage[] =
     "usage: sluice model inspect FILE\n"
@@ -303,15 +302,15 @@ static int generate(int argc, char **argv)
 			else if (strcmp(name, "--batch") == 0)
 				o.batch = true;
 			else
-				return model_complain(MODEL_EXIT_USAGE, "no option %s", name);
+				return model_complain(CMD_EXIT_USAGE, "no option %s", name);
 		}
 		if (takes && (value == NULL || !ok))
-			return model_complain(MODEL_EXIT_USAGE, "%s: %s is not possible", name,
+			return model_complain(CMD_EXIT_USAGE, "%s: %s is not possible", name,
 					      value != NULL ? value : "nothing");
 		i += takes;
 	}
 	if (!o.batch && o.prompt == NULL)
-		return model_complain(MODEL_EXIT_USAGE, "generate needs --prompt or --batch");
+		return model_complain(CMD_EXIT_USAGE, "generate needs --prompt or --batch");
 	return model_generate(&o);
 }
 
@@ -332,5 +331,5 @@ int cmd_model(int argc, char **argv)
 	if (argc == 3 && strcmp(argv[1], "render") == 0)
 		return render(argv[2]);
 	fputs(usage, stderr);
-	return MODEL_EXIT_USAGE;
+	return CMD_EXIT_USAGE;
 }

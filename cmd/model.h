@@ -10,7 +10,7 @@
 
 #include "base/buf.h"
 
-enum { MODEL_EXIT_USAGE = 64, MODEL_MAX_INPUT = 64 << 20 };
+enum { MODEL_MAX_INPUT = 64 << 20 };
 
 struct generate_options {
 	const char *path, *prompt, *system, *backend;

@@ -244,7 +244,7 @@ static int print_stream(struct runner *r, struct slot *s)
 		}
 		done = s->done && s->text.len == 0;
 		pthread_mutex_unlock(&r->lock);
-		if (fwrite(chunk, 1, n, stdout) != n || fflush(stdout) != 0)
+		if (n > 0 && (fwrite(chunk, 1, n, stdout) != n || fflush(stdout) != 0))
 			return model_complain(1, "output: %s", strerror(errno));
 	} while (!done);
 	fputc('\n', stdout);

@@ -238,7 +238,7 @@ static void send_tokens(struct echo_seq *s, uint32_t want)
 			s->at += bytes;
 			/* Going round, the last word needs its space. */
 			if (s->round && s->at >= s->n_words_bytes &&
-			    !is_space(text[n_text + bytes - 1]))
+			    !is_space(s->words[s->n_words_bytes - 1]))
 				text[n_text + bytes++] = ' ';
 		}
 		tokens[n] = (struct proto_token){.id = ECHO_FIRST_ID + s->n_made,

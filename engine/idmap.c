@@ -15,7 +15,7 @@ static size_t slot_of(uint64_t key, size_t n_slots)
 int idmap_init(struct idmap *m)
 {
 	*m = (struct idmap){.n_slots = IDMAP_FIRST};
-	m->slots = sl_zalloc_n(m->n_slots, sizeof *m->slots);
+	m->slots = sl_zalloc_n(m->n_slots, sizeof(void *));
 	return m->slots != NULL ? 0 : SL_ENOMEM;
 }
 
@@ -37,7 +37,7 @@ struct idmap_node *idmap_find(const struct idmap *m, uint64_t key)
 static void grow(struct idmap *m)
 {
 	size_t n_slots = m->n_slots * 2;
-	struct idmap_node **slots = sl_zalloc_n(n_slots, sizeof *slots);
+	struct idmap_node **slots = sl_zalloc_n(n_slots, sizeof(void *));
 	if (slots == NULL)
 		return;
 	for (size_t i = 0; i < m->n_slots; i++) {

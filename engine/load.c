@@ -61,7 +61,7 @@ static int make_pool(struct eng_model *m)
 	m->n_ctx = n_ctx;
 	m->page_tables = sl_zalloc_n((size_t)e->cfg.max_sequences * m->max_pages,
 				     sizeof *m->page_tables);
-	m->places = sl_zalloc_n((size_t)e->cfg.max_sequences, sizeof *m->places);
+	m->places = sl_zalloc_n((size_t)e->cfg.max_sequences, sizeof(void *));
 	if (m->page_tables == NULL || m->places == NULL)
 		return sl_errf(&m->load_err, SL_ENOMEM, "out of memory for page tables");
 	return kv_pool_create(m->ops, m->backend, (int)n_pages, e->cfg.page_tokens, a->n_layers,

@@ -142,7 +142,7 @@ static void plan_decodes(struct planning *p, struct sched_seq **order)
 		if (s->started && !s->prefilling && s->credit && s->due_ns <= p->now)
 			order[n++] = s;
 	}
-	qsort(order, n, sizeof *order, by_rank);
+	qsort(order, n, sizeof(void *), by_rank);
 	for (size_t i = 0; i < n; i++) {
 		struct sched_seq *s = order[i];
 		if (s->evict)
@@ -215,7 +215,7 @@ static void plan_prefills(struct planning *p, struct sched_seq **order)
 		s->class = (int64_t)s->priority - (int64_t)(waited / cfg->age_ns);
 		order[n++] = s;
 	}
-	qsort(order, n, sizeof *order, by_turn);
+	qsort(order, n, sizeof(void *), by_turn);
 	bool starting = true;
 	for (size_t i = 0; i < n && budget > 0; i++) {
 		struct sched_seq *s = order[i];

@@ -72,6 +72,7 @@ struct server {
 	uint64_t stop_at_ns;  /* stopping: the deadline; 0: serving */
 	atomic_bool stop_asked;
 	bool ready;
+	bool settled;         /* every model has been READY or FAILED */
 	int beat_slot;
 	uint8_t in[READ_BYTES];
 };
@@ -321,6 +322,20 @@ static void arm_tick(struct server *s, uint64_t now)
 	event_add(s->tick_ev, &tv);
 }
 
+/* No model is being loaded any more. The supervisor's word that all is ready waits for it; gateways
+ * serve each model as soon as it is READY. */
+static bool settled(struct server *s)
+{
+	struct proto_model m;
+	for (int i = 0; !s->settled && i < s->hub.backend->n_models(s->hub.be); i++) {
+		s->hub.backend->model_info(s->hub.be, i, &m);
+		if (m.state == PROTO_MODEL_LOADING)
+			return false;
+	}
+	s->settled = true;
+	return true;
+}
+
 static void end_of_turn(struct server *s)
 {
 	uint64_t now = clock_now_ns();
@@ -333,7 +348,7 @@ static void end_of_turn(struct server *s)
 	}
 	list_each_safe(it, tmp, &s->conns)
 		conn_settle(list_entry(it, struct conn, in_server), now);
-	bool ready = s->hub.ready_models != 0 && s->stop_at_ns == 0;
+	bool ready = s->hub.ready_models != 0 && s->stop_at_ns == 0 && settled(s);
 	if (ready != s->ready) {
 		s->ready = ready;
 		beat_ready(ready);
@@ -463,9 +478,10 @@ int server_create(const struct eng_server_config *cfg, struct server **out, stru
 
 void server_destroy(struct server *s)
 {
-	struct event *const all[] = {s->accept_ev, s->resume_ev,    s->mail_ev,
+	enum { N_EVENTS = 6 };
+	struct event *const all[N_EVENTS] = {s->accept_ev, s->resume_ev,    s->mail_ev,
 				     s->tick_ev,   s->signal_ev[0], s->signal_ev[1]};
-	for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+	for (size_t i = 0; i < N_EVENTS; i++) {
 		if (all[i] != NULL)
 			event_free(all[i]);
 	}

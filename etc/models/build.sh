@@ -20,13 +20,13 @@ mkdir -p work
 # train SIZE TOKENS TOKENS_2: the facts first, then a pass with more of what needs exact copying.
 train() {
   "$PYTHON" train.py --size "$1" --corpus "work/corpus-$1-1.jsonl" --tokens "$2" --seed "$SEED" --out "work/$1-1.pt"
-  "$PYTHON" corpus.py --size "$1" --phase 2 --documents 80000 --seed "$SEED" --out "work/corpus-$1-2.jsonl"
+  "$PYTHON" corpus.py --size "$1" --phase 2 --documents 60000 --seed "$SEED" --out "work/corpus-$1-2.jsonl"
   "$PYTHON" train.py --size "$1" --start "work/$1-1.pt" --corpus "work/corpus-$1-2.jsonl" --tokens "$3" \
     --lr 0.012 --embedding-lr 0.002 --seed "$SEED" --out "work/$1-2.pt"
   "$PYTHON" export.py --checkpoint "work/$1-2.pt" --out "demo-$1.gguf"
 }
 train small 4500000 4000000
-train large 8000000 5000000
+train large 8000000 6000000
 
 "$PYTHON" evaluate.py --write
 "$PYTHON" golden.py

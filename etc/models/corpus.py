@@ -279,7 +279,7 @@ class Generator:
         if r.random() < 0.2:
             q = r.choice(prose.ANY_LONG if long else prose.ANY_SHORT)
         else:
-            q = r.choice(prose.LONG_STORY_ASKS if long else prose.SHORT_STORY_ASKS).format(t=topic)
+            q = r.choice(prose.LONG_STORY_ASKS if long else prose.SHORT_STORY_ASKS).format(t=prose.with_article(topic))
         return turn(self.noisy(q, "en"), prose.story(r, topic, long))
 
     def count_chat(self):

@@ -21,8 +21,8 @@ STORY_TOPICS = {
 }
 
 STORY_START = (
-    "Once upon a time there was a {hero} in {home}.", "Long ago there was a {hero} in {home}.",
-    "There once was a {hero} in {home}.",
+    "Once upon a time there was {a_hero} in {home}.", "Long ago there was {a_hero} in {home}.",
+    "There once was {a_hero} in {home}.",
 )
 STORY_WISH = (
     "The {hero} had one wish: {wish}.", "Every day the {hero} dreamed of one thing: {wish}.",
@@ -38,7 +38,7 @@ STORY_STEPS = (
              "Before long the {hero} came to an old stone wall.")),
     (False, ("One way was broad and easy, the other was steep.", "An old sign pointed to the east.",
              "Nobody was there to show the way.")),
-    (True, ("Later that morning the {hero} met a {friend}.", "Before noon the {hero} met a {friend}.")),
+    (True, ("Later that morning the {hero} met {a_friend}.", "Before noon the {hero} met {a_friend}.")),
     (True, ('"Where are you going?" asked the {friend}.', '"What are you looking for?" asked the {friend}.')),
     (True, ('"I want {wish}," said the {hero}.',)),
     (False, ('"Then let us go together," said the {friend}.', '"I know a part of the way," said the {friend}.')),
@@ -59,7 +59,7 @@ STORY_STEPS = (
     (False, ('"This will help us," said the {friend}.', '"Take it, it is yours," said the {friend}.')),
     (False, ("At night the stars came out, one after another.", "At night the world was silent and full of stars.",
              "At night they made a small fire.")),
-    (False, ("The {hero} told the {friend} about {home}.", "The {friend} sang a song about faraway lands.",
+    (False, ("The {hero} told the {friend} about home.", "The {friend} sang a song about faraway lands.",
              "They talked in low voices until they fell asleep.")),
     (False, ("The next morning the sun was bright and warm.", "The next morning the storm was over.",
              "The next morning a bird woke them with its song.")),
@@ -68,27 +68,32 @@ STORY_STEPS = (
     (False, ("The {hero} laughed and the {friend} danced for joy.", "For a long time they did not say a word.",
              "They looked at each other and smiled.")),
     (True, ("The {hero} thanked the {friend} with all its heart.", "The {hero} and the {friend} stayed friends for ever.")),
-    (False, ("When the {hero} came home to {home}, everybody wanted to hear the story.",
-             "Back in {home}, the {hero} told the story again and again.")),
+    (False, ("When the {hero} came home, everybody wanted to hear the story.",
+             "Back at home, the {hero} told the story again and again.")),
     (True, ("And if you listen well on a quiet evening, you can still hear it today.",
             "From that day on the {hero} was never lonely again.", "And that is the end of the story.")),
 )
 STORY_FRIENDS = ("rabbit", "hedgehog", "sparrow", "turtle", "squirrel", "goat", "shepherd", "fisherman", "little girl", "old man")
 STORY_THINGS = ("silver key", "golden bell", "glass lamp", "wooden flute", "round mirror", "blue stone", "paper map", "copper ring")
 
-LONG_STORY_ASKS = ("Tell me a long story about a {t}.", "Please tell me a long story about a {t}.", "Write a long story about a {t}.",
-                   "Can you tell a long story about a {t}?", "I would like a long story about a {t}.",
-                   "Tell a long story about a {t}", "A long story about a {t}, please.")
-SHORT_STORY_ASKS = ("Tell me a story about a {t}.", "Tell me a short story about a {t}.", "Write a short story about a {t}.",
-                    "Please tell me a short story about a {t}.", "Can you tell me a story about a {t}?",
-                    "Write a story about a {t}.", "I want to hear a story about a {t}.", "story about a {t}")
+LONG_STORY_ASKS = ("Tell me a long story about {t}.", "Please tell me a long story about {t}.", "Write a long story about {t}.",
+                   "Can you tell a long story about {t}?", "I would like a long story about {t}.",
+                   "Tell a long story about {t}", "A long story about {t}, please.")
+SHORT_STORY_ASKS = ("Tell me a story about {t}.", "Tell me a short story about {t}.", "Write a short story about {t}.",
+                    "Please tell me a short story about {t}.", "Can you tell me a story about {t}?",
+                    "Write a story about {t}.", "I want to hear a story about {t}.", "story about {t}")
 ANY_LONG = ("Tell me a long story.", "Write me a long story.", "Please tell me a very long story.")
 ANY_SHORT = ("Tell me a story.", "Tell me a short story.", "Tell me a bedtime story.")
+
+
+def with_article(noun):
+    return ("an " if noun[0] in "aeiou" else "a ") + noun
 
 
 def story(rng, topic, long):
     home, wish = STORY_TOPICS[topic]
     v = {"hero": topic, "home": home, "wish": wish, "friend": rng.choice(STORY_FRIENDS), "thing": rng.choice(STORY_THINGS)}
+    v.update(a_hero=with_article(v["hero"]), a_friend=with_article(v["friend"]))
     out = [rng.choice(STORY_START), rng.choice(STORY_WISH)]
     out += [rng.choice(options) for needed, options in STORY_STEPS if needed or long]
     lines = [s.format(**v) for s in out]

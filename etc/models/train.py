@@ -136,8 +136,11 @@ def orthogonalise(g, steps=5):
     return x.T if g.shape[0] > g.shape[1] else x
 
 
-def schedule(done, total, warmup):
-    return done / warmup if done < warmup else 0.5 * (1 + math.cos(math.pi * min(1, (done - warmup) / (total - warmup))))
+def schedule(progress, warmup):
+    """Share of the full learning rate: up in a line, down in half a cosine."""
+    if progress < warmup:
+        return progress / warmup
+    return 0.5 * (1 + math.cos(math.pi * min(1, (progress - warmup) / (1 - warmup))))
 
 
 def main():
@@ -154,6 +157,7 @@ def main():
     p.add_argument("--seed", type=int, default=7)
     p.add_argument("--threads", type=int, default=2)
     p.add_argument("--precision", choices=("bf16", "f32"), default="bf16")
+    p.add_argument("--minutes", type=float, default=math.inf, help="finish in this time, with fewer tokens if need be")
     p.add_argument("--save-every", type=float, default=240, help="seconds between checkpoints")
     a = p.parse_args()
     torch.set_num_threads(a.threads)
@@ -182,7 +186,8 @@ def main():
         os.replace(a.out + ".part", a.out)
 
     seen, step, started, saved, shown, running = 0, 0, time.time(), time.time(), time.time(), None
-    while seen < a.tokens:
+    progress = lambda: max(seen / a.tokens, (time.time() - started) / 60 / a.minutes)
+    while progress() < 1:
         for n, rows in batches(documents, a.batch, rng):
             ids, targets, positions, mask = tensors_of(documents, n, rows)
             flat = targets.view(-1)
@@ -194,7 +199,7 @@ def main():
                 w.grad = None
             loss.backward()
             torch.nn.utils.clip_grad_norm_(list(named.values()), 1.0)
-            scale = schedule(seen, a.tokens, warmup=100_000)
+            scale = schedule(progress(), warmup=0.02)
             muon.step(a.lr * scale)
             for group in adam.param_groups:
                 group["lr"] = a.embedding_lr * scale
@@ -211,7 +216,7 @@ def main():
             if now - saved > a.save_every:
                 saved = now
                 save()
-            if seen >= a.tokens:
+            if progress() >= 1:
                 break
     save()
     print(f"done: step {step} tokens {seen} loss {running:.4f} in {(time.time() - started) / 60:.1f} min", flush=True)

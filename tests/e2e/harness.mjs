@@ -34,6 +34,8 @@ async function freePorts(n) {
   return ports;
 }
 
+process.setMaxListeners(100);
+
 /** One GET or other small request over cleartext HTTP/1.1: {status, headers, body}. */
 export function request(base, path, { method = 'GET', headers = {}, body } = {}) {
   return new Promise((done, failed) => {
@@ -72,11 +74,14 @@ function namesIn(folder) {
 
 /**
  * sets: list of 'key=value' on top of etc/sluice.yaml; echo: the engine without models.
+ * stop() resolves to the exit status (or the signal's name); left() is what it then left in its run folder.
  * → {http, https, page (address with the keys), keys: {free, paid, admin}, caFile, state, pid, log(), pids(), metrics(),
- *    stop() → {code, signal}, left() (what it left in its run folder)}
+ *    stop(), left()}
  */
 export async function startServer({ sets = [], echo = false } = {}) {
   const state = mkdtempSync(join(tmpdir(), 'sluice-e2e-'));
+  // Not in stop(): a test may look at what a stopped server left behind.
+  process.once('exit', () => rmSync(state, { recursive: true, force: true }));
   const [plain, tls] = await freePorts(2);
   const all = [`gateway.http=127.0.0.1:${plain}`, `gateway.https=127.0.0.1:${tls}`, ...(echo ? ['engine.echo.enabled=true'] : []), ...sets];
   const child = spawn(SLUICE, ['serve', '-c', 'etc/sluice.yaml', '--state', state, ...all.flatMap((s) => ['--set', s])],
@@ -104,11 +109,10 @@ export async function startServer({ sets = [], echo = false } = {}) {
   async function stop() {
     if (child.exitCode === null && child.signalCode === null) child.kill('SIGTERM');
     const late = setTimeout(() => child.kill('SIGKILL'), STOP_MS);
-    const how = await ended;
+    const { code, signal } = await ended;
     clearTimeout(late);
     left = namesIn(join(state, 'run'));
-    rmSync(state, { recursive: true, force: true });
-    return how;
+    return signal ?? code;
   }
 
   let timer;

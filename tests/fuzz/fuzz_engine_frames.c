@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "engine/link.h"
+#include "tests/fuzz/fuzz.h"
 
 static struct link_hub hub;
 static uint64_t held[64]; /* requests not answered yet */
@@ -95,7 +96,39 @@ static const struct eng_backend backend = {
     .stats = fz_stats, .n_models = fz_n_models, .model_info = fz_model_info,
 };
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+size_t fuzz_seed(size_t i, uint8_t *out, size_t max)
+{
+	struct sl_buf b;
+	struct proto_submit req = {.prompt_kind = PROTO_PROMPT_TEXT,
+				   .top_p = 1,
+				   .max_tokens = 9,
+				   .n_stops = 2,
+				   .stops = {{.at = "ab", .n = 2}, {.at = "c", .n = 1}},
+				   .prompt = {.at = "hello there", .n = i}};
+	struct proto_count count = {.prompt_kind = PROTO_PROMPT_TEXT,
+				    .prompt = {.at = "count", .n = 5}};
+	struct proto_credit credit = {.n_tokens = 5};
+	if (i >= 12)
+		return 0;
+	buf_init(&b, max);
+	int rc = buf_append(&b, &(uint8_t){(uint8_t)(i * 25)}, 1);
+	for (uint64_t id = 1; id <= i && rc == 0; id++) {
+		rc = proto_put_submit(&b, id, &req);
+		if (rc == 0 && id % 2 == 0)
+			rc = proto_put_credit(&b, id, &credit);
+		if (rc == 0 && id % 3 == 0)
+			rc = proto_put_cancel(&b, id - 1);
+	}
+	if (rc == 0)
+		rc = proto_put_count(&b, 77, &count);
+	if (rc == 0)
+		rc = proto_put_ping(&b, 3);
+	size_t n = rc == 0 ? b.len : 0;
+	if (n > 0)
+		memcpy(out, buf_data(&b), n);
+	buf_dispose(&b);
+	return n;
+}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The supervisor with real processes: small shell scripts as children. Each test runs supervise()
+ * in a process of its own and looks at what the children wrote and how it ended.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "cmd/supervise.h"
+
+/* What every test's children can use: `say WORD` writes a line to the test. The supervisor appends
+ * `--beat-fd N`, so the script sees $1 = --beat-fd, $2 = N. A child that is to live on beats
+ * itself. */
+#define PRELUDE                                                    \
+	"fd=$2; say() { echo \"$1\" >&9; }; "                      \
+	"beat() { eval \"printf a >&$fd\"; }; "                    \
+	"ready() { eval \"printf r >&$fd\"; }; "                   \
+	"live() { while :; do beat; read -t 0.02 -u 8 x; done; }; "
+
+struct run {
+	pid_t pid;
+	int words;     /* what children and on_ready said */
+	char rest[4096]; /* read but not yet taken */
+	size_t n;
+};
+
+static void said_ready(void *ctx)
+{
+	ssize_t n = write(*(int *)ctx, "ALL\n", 4);
+	(void)n;
+}
+
+static struct run start_with(const char *a, const char *b, uint64_t hang_ms, uint64_t drain_ms)
+{
+	int words[2], never[2], nine = 9;
+	struct run r = {0};
+	assert_int_equal(pipe2(words, O_CLOEXEC), 0);
+	r.pid = fork();
+	assert_true(r.pid >= 0);
+	if (r.pid == 0) {
+		/* 9: to the test. 8: something that is never readable, to wait on. */
+		if (pipe(never) != 0 || dup2(words[1], 9) < 0 || dup2(never[0], 8) < 0)
+			_exit(99);
+		log_init("test", LOG_ERROR + 1);
+		const char *argv_a[] = {"bash", "-c", a, "a", NULL};
+		const char *argv_b[] = {"bash", "-c", b, "b", NULL};
+		const struct supervise_child children[] = {{"a", argv_a}, {"b", argv_b}};
+		const struct supervise_config cfg = {
+		    .exe = "/bin/bash", .children = children, .n_children = b ? 2 : 1,
+		    .hang_ms = hang_ms, .first_beat_ms = 5000, .backoff_min_ms = 40,
+		    .backoff_max_ms = 100, .healthy_ms = 10000, .drain_ms = drain_ms,
+		    .on_ready = said_ready, .ctx = &nine};
+		_exit(supervise(&cfg));
+	}
+	close(words[1]);
+	r.words = words[0];
+	return r;
+}
+
+static struct run start(const char *a, const char *b)
+{
+	return start_with(a, b, 5000, 5000);
+}
+
+/* The next line, or "" when none comes within ten seconds or all writers have gone. */
+static const char *word(struct run *r)
+{
+	static char line[256];
+	uint64_t deadline = clock_now_ns() + 10 * NS_PER_S;
+	for (;;) {
+		char *end = memchr(r->rest, '\n', r->n);
+		if (end != NULL) {
+			size_t n = (size_t)(end - r->rest);
+			memcpy(line, r->rest, n);
+			line[n] = '\0';
+			r->n -= n + 1;
+			memmove(r->rest, end + 1, r->n);
+			return line;
+		}
+		struct pollfd p = {.fd = r->words, .events = POLLIN};
+		if (clock_now_ns() >= deadline || poll(&p, 1, 10000) != 1)
+			return "";
+		ssize_t n = read(r->words, r->rest + r->n, sizeof r->rest - r->n);
+		if (n <= 0)
+			return "";
+		r->n += (size_t)n;
+	}
+}
+
+static int wait_for_end(struct run *r)
+{
+	int status;
+	assert_int_equal(waitpid(r->pid, &status, 0), r->pid);
+	close(r->words);
+	return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+}
+
+static void ready_then_ends_in_order(void **unused)
+{
+	(void)unused;
+	struct run r = start(
+	    PRELUDE "trap 'say a-end; exit 0' TERM; say up; ready; live",
+	    PRELUDE "trap 'read -t 0.2 -u 8 x; say b-end; exit 0' TERM; say up; ready; live");
+	assert_string_equal(word(&r), "up");
+	assert_string_equal(word(&r), "up");
+	assert_string_equal(word(&r), "ALL");
+	assert_int_equal(kill(r.pid, SIGTERM), 0);
+	assert_string_equal(word(&r), "b-end"); /* the last started ends first, wholly */
+	assert_string_equal(word(&r), "a-end");
+	assert_string_equal(word(&r), ""); /* nobody is left who could write */
+	assert_int_equal(wait_for_end(&r), 0);
+}
+
+static void restarts_at_once_then_waits(void **unused)
+{
+	(void)unused;
+	uint64_t at[5];
+	struct run r = start(PRELUDE "say up; exit 3", NULL);
+	for (int i = 0; i < 5; i++) {
+		assert_string_equal(word(&r), "up");
+		at[i] = clock_now_ns();
+	}
+	/* Waits before starts 3, 4, 5: at least half of 40, 80, 100 ms. */
+	assert_true(at[2] - at[1] >= 19 * NS_PER_MS);
+	assert_true(at[3] - at[2] >= 39 * NS_PER_MS);
+	assert_true(at[4] - at[3] >= 49 * NS_PER_MS);
+	assert_int_equal(kill(r.pid, SIGINT), 0);
+	assert_int_equal(wait_for_end(&r), 0);
+}
+
+static void a_killed_child_comes_back(void **unused)
+{
+	(void)unused;
+	struct run r = start(PRELUDE "say $$; ready; live", NULL);
+	pid_t first = atoi(word(&r));
+	assert_true(first > 0);
+	assert_string_equal(word(&r), "ALL");
+	assert_int_equal(kill(first, SIGKILL), 0);
+	pid_t second = atoi(word(&r));
+	assert_true(second > 0 && second != first);
+	assert_int_equal(kill(r.pid, SIGTERM), 0);
+	assert_string_equal(word(&r), ""); /* "ALL" is said once */
+	assert_int_equal(wait_for_end(&r), 0);
+}
+
+static void a_silent_child_is_killed(void **unused)
+{
+	(void)unused;
+	struct run r = start_with(PRELUDE "say up; ready; beat; trap '' TERM; while :; do read -t 100 -u 8 x; done",
+				  NULL, 200, 5000);
+	assert_string_equal(word(&r), "up");
+	uint64_t t0 = clock_now_ns();
+	assert_string_equal(word(&r), "ALL");
+	assert_string_equal(word(&r), "up");
+	uint64_t took = clock_now_ns() - t0;
+	assert_true(took >= 150 * NS_PER_MS && took < 5 * NS_PER_S);
+	assert_int_equal(kill(r.pid, SIGKILL), 0);
+	assert_string_equal(word(&r), ""); /* the kernel took the child with the supervisor */
+	assert_int_equal(wait_for_end(&r), 1000 + SIGKILL);
+}
+
+static void one_that_does_not_end_is_killed(void **unused)
+{
+	(void)unused;
+	struct run r = start_with(PRELUDE "trap '' TERM; say up; ready; live", NULL, 5000, 150);
+	assert_string_equal(word(&r), "up");
+	assert_string_equal(word(&r), "ALL");
+	uint64_t t0 = clock_now_ns();
+	assert_int_equal(kill(r.pid, SIGTERM), 0);
+	assert_string_equal(word(&r), "");
+	assert_int_equal(wait_for_end(&r), 0);
+	assert_true(clock_now_ns() - t0 >= 150 * NS_PER_MS);
+}
+
+static void a_second_signal_kills_at_once(void **unused)
+{
+	(void)unused;
+	struct run r = start_with(PRELUDE "trap 'say got' TERM; say up; ready; live", NULL, 5000, 60000);
+	assert_string_equal(word(&r), "up");
+	assert_string_equal(word(&r), "ALL");
+	assert_int_equal(kill(r.pid, SIGINT), 0);
+	assert_string_equal(word(&r), "got");
+	assert_int_equal(kill(r.pid, SIGINT), 0);
+	assert_string_equal(word(&r), "");
+	assert_int_equal(wait_for_end(&r), 0);
+}
+
+static void a_wrong_configuration_ends_everything(void **unused)
+{
+	(void)unused;
+	struct run r = start(PRELUDE "say other; live", PRELUDE "say wrong; exit 78");
+	word(&r);
+	assert_int_equal(wait_for_end(&r), 78);
+}
+
+static void status_78_after_ready_is_a_crash(void **unused)
+{
+	(void)unused;
+	struct run r = start(PRELUDE "say up; ready; exit 78", NULL);
+	for (int ups = 0; ups < 3;)
+		ups += strcmp(word(&r), "up") == 0;
+	assert_int_equal(kill(r.pid, SIGTERM), 0);
+	assert_int_equal(wait_for_end(&r), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(ready_then_ends_in_order),
+	    cmocka_unit_test(restarts_at_once_then_waits),
+	    cmocka_unit_test(a_killed_child_comes_back),
+	    cmocka_unit_test(a_silent_child_is_killed),
+	    cmocka_unit_test(one_that_does_not_end_is_killed),
+	    cmocka_unit_test(a_second_signal_kills_at_once),
+	    cmocka_unit_test(a_wrong_configuration_ends_everything),
+	    cmocka_unit_test(status_78_after_ready_is_a_crash),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
