@@ -15,7 +15,7 @@ B := build$(if $(SAN),/san-$(subst $(comma),-,$(SAN)))
 
 # As many jobs as there are cores, unless -j was given.
 JOBS ?= $(shell nproc)
-ifeq ($(filter -j%,$(MAKEFLAGS))$(findstring jobserver,$(MAKEFLAGS)),)
+ifeq ($(MAKELEVEL)$(filter -j%,$(MAKEFLAGS)),0)
 MAKEFLAGS += -j$(JOBS)
 endif
 MAKEFLAGS += --no-print-directory

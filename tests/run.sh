@@ -8,7 +8,11 @@
 set -u -o pipefail
 cd "$(dirname "$0")/.." || exit 1
 
+# The make that called this shares no jobs with those called from here.
+unset MAKEFLAGS MFLAGS MAKELEVEL
 set_name=${1:-test}
+# The build folder, as the Makefile names it.
+folder=build${SAN:+/san-${SAN//,/-}}
 jobs=${JOBS:-$(nproc)}
 out=build/test
 rm -rf "$out"
@@ -92,11 +96,11 @@ finish() {
 units() {
 	shopt -s nullglob
 	local all=(tests/unit/*/test_*.c tests/regress/test_*.c)
-	run_binaries "unit tests" build 120 "${all[@]}"
+	run_binaries "unit tests" "$folder" 120 "${all[@]}"
 	all=(tests/kernels/test_*.c)
-	run_binaries "kernels" build 300 "${all[@]}"
+	run_binaries "kernels" "$folder" 300 "${all[@]}"
 	all=(tests/sim/test_*.c)
-	run_binaries "simulations" build 300 "${all[@]}"
+	run_binaries "simulations" "$folder" 300 "${all[@]}"
 }
 
 sanitized() {

@@ -4,6 +4,7 @@
 # run.sh [quick]: `ok NAME` or `FAIL NAME` for each check. quick leaves out clang-tidy and cppcheck.
 set -u -o pipefail
 cd "$(dirname "$0")/../.." || exit 1
+unset MAKEFLAGS MFLAGS MAKELEVEL
 out=build/lint
 mkdir -p "$out"
 bad=0
