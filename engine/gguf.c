@@ -2,7 +2,7 @@
  *
  * The reader walks the head once with a cursor that can't pass the end of the file, and remembers
  * where each key and tensor lies. What a count promises must fit into what is left of the file
- * (every key takes at least 13 bytes, every tensor at least 24) before anything is allocated for it.
+ * (every key takes at least MIN_KEY_BYTES, every tensor MIN_TENSOR_BYTES) before anything is allocated for it.
  * Keys and tensors are found through sorted indexes, which also show duplicates.
  */
 #include "engine/gguf.h"
@@ -367,7 +367,7 @@ static int read_head(struct gguf *g, struct sl_err *err)
 int gguf_open(const char *path, struct gguf **out, struct sl_err *err)
 {
 	struct stat st;
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	if (fd < 0)
 		return sl_errf(err, SL_EIO, "%s: %m", path);
 	if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
