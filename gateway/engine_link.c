@@ -147,31 +147,20 @@ static void close_socket(struct engine_link *l)
 	gw_defer_cancel(&l->flush);
 }
 
+/* One by one and in place: a listener may forget another, which is then not told. The link is DOWN,
+ * so none can submit meanwhile. */
 static void tell_lost(struct engine_link *l)
 {
-	struct sequence *lost = l->slots;
-	size_t n = l->n_slots;
-	struct sequence *fresh = sl_zalloc_n(FIRST_SLOTS, sizeof *fresh);
-	if (fresh == NULL) {
-		/* Without memory for an empty table the listeners are told one by one in place. */
-		for (size_t i = 0; i < n;) {
-			struct sequence s = lost[i];
-			if (s.id == 0) {
-				i++;
-				continue;
-			}
-			seq_remove(l, &lost[i]);
-			s.listener->on_lost(s.ctx);
+	for (size_t i = 0; i < l->n_slots;) {
+		struct sequence s = l->slots[i];
+		if (s.id == 0) {
+			i++;
+			continue;
 		}
-		return;
+		/* What this moves up to the slot is looked at next. */
+		seq_remove(l, &l->slots[i]);
+		s.listener->on_lost(s.ctx);
 	}
-	l->slots = fresh;
-	l->n_slots = FIRST_SLOTS;
-	l->n_seqs = 0;
-	for (size_t i = 0; i < n; i++)
-		if (lost[i].id != 0)
-			lost[i].listener->on_lost(lost[i].ctx);
-	sl_free(lost);
 }
 
 static void go_down(struct engine_link *l, const char *why)
@@ -469,6 +458,8 @@ void engine_link_destroy(struct engine_link *l)
 {
 	if (l == NULL)
 		return;
+	/* No listener may submit again when it is told. */
+	l->state = LINK_DOWN;
 	if (l->slots != NULL && l->n_seqs > 0)
 		tell_lost(l);
 	BUG_IF(l->n_seqs != 0, "engine link destroyed with %zu sequences", l->n_seqs);
@@ -491,7 +482,7 @@ const struct proto_stats *engine_link_stats(const struct engine_link *l) { retur
 int engine_link_find_model(const struct engine_link *l, const char *name)
 {
 	for (int i = 0; i < l->n_models; i++)
-		if (strcmp(l->models[i].name, name) == 0)
+		if (l->models[i].name[0] != '\0' && strcmp(l->models[i].name, name) == 0)
 			return i;
 	return -1;
 }
