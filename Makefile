@@ -170,6 +170,7 @@ lint:
 
 SECONDS_EACH ?= 60
 soak:
-	@etc/setup.sh build tests lint && $(MAKE) build tests && SAN=$(SAN) tests/soak/run.sh $(SECONDS_EACH)
+	@etc/setup.sh build tests lint && $(MAKE) build $(filter $(B)/tests/sim/%,$(TEST_BIN)) && \
+	  SAN=$(SAN) tests/soak/run.sh $(SECONDS_EACH)
 
 -include $(shell find $(B) -name '*.d' 2>/dev/null)
