@@ -68,7 +68,7 @@ help:
 	  'make unit             unit tests, kernel tests, simulations' \
 	  'make e2e              end-to-end tests: real server, clients, browser' \
 	  'make lint             clang-tidy, cppcheck, include arrows, scripts' \
-	  'make soak             long runs of the fuzzers (SECONDS_EACH=60)' \
+	  'make soak             long runs: fuzzers, simulations, chaos (SECONDS_EACH=60)' \
 	  'make install          DESTDIR= PREFIX=/usr/local' \
 	  'make clean' \
 	  '' \
@@ -170,6 +170,7 @@ lint:
 
 SECONDS_EACH ?= 60
 soak:
-	@etc/setup.sh build tests lint && $(MAKE) build && tests/fuzz/run.sh long $(SECONDS_EACH)
+	@etc/setup.sh build tests lint && $(MAKE) build $(filter $(B)/tests/sim/%,$(TEST_BIN)) && \
+	  SAN=$(SAN) tests/soak/run.sh $(SECONDS_EACH)
 
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

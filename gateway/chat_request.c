@@ -19,6 +19,22 @@ enum { MAX_MODEL_NAME = PROTO_MAX_NAME, MAX_QUOTED = 40 };
 static int bad(struct chat_error *e, const char *code, const char *param, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 
+/* What is quoted from the request may be long and is cut at a character; the JSON library quotes
+ * what it could not read, which may be a part of one. */
+static void make_valid(char *message)
+{
+	uint8_t *s = (uint8_t *)message;
+	size_t n = utf8_whole_prefix(s, strlen(message));
+	message[n] = '\0';
+	for (size_t i = 0; i < n;) {
+		uint32_t cp;
+		int len = utf8_decode(s + i, n - i, &cp);
+		if (len <= 0)
+			s[i] = '?';
+		i += len > 0 ? (size_t)len : 1;
+	}
+}
+
 static int bad(struct chat_error *e, const char *code, const char *param, const char *fmt, ...)
 {
 	va_list ap;
@@ -27,8 +43,7 @@ static int bad(struct chat_error *e, const char *code, const char *param, const 
 	va_start(ap, fmt);
 	vsnprintf(e->message, sizeof e->message, fmt, ap);
 	va_end(ap);
-	/* Cut at a character: what is quoted from the request may be long. */
-	e->message[utf8_whole_prefix((const uint8_t *)e->message, strlen(e->message))] = '\0';
+	make_valid(e->message);
 	return SL_EINVAL;
 }
 

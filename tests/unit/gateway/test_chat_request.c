@@ -184,6 +184,16 @@ static void cuts_messages_at_characters(void **state)
 	}
 }
 
+/* An escape that is none, before a character of two bytes: jansson quotes its first byte. */
+static void messages_quote_no_half_character(void **state)
+{
+	(void)state;
+	struct chat_request r;
+	assert_int_equal(parse("{\"model\":\"\\\xd4\xa3\"}", &r), SL_EINVAL);
+	assert_true(utf8_valid(error.message, strlen(error.message)));
+	assert_non_null(strstr(error.message, "\\?"));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -192,6 +202,7 @@ int main(void)
 	    cmocka_unit_test(takes_all_fields),
 	    cmocka_unit_test(null_counts_as_absent),
 	    cmocka_unit_test(cuts_messages_at_characters),
+	    cmocka_unit_test(messages_quote_no_half_character),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,65 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# run.sh [SECONDS]: the long runs. Each fuzz target for SECONDS (60), the simulations, and a whole
+# server under chaos for SECONDS (at least 20) with each of the seeds in SEEDS ("1 2 3"). Ends with one line:
+# `N passed, N failed`. Expects the binaries to be built. With SAN set, simulations and server are
+# those built with these sanitizers, and time limits are five times as long; fuzzers always are.
+# Logs and the figures of each chaos run are kept in build/soak.
+set -u -o pipefail
+cd "$(dirname "$0")/../.." || exit 1
+
+unset MAKEFLAGS MFLAGS MAKELEVEL
+seconds=${1:-60}
+read -r -a seeds <<<"${SEEDS:-1 2 3}"
+folder=build${SAN:+/san-${SAN//,/-}}
+slow=${SAN:+5}
+slow=${slow:-1}
+out=build/soak
+mkdir -p "$out"
+passed=0 failed=0
+# A short quarantine: what was freed long ago is not worth the memory of a long run.
+export ASAN_OPTIONS=detect_leaks=1:abort_on_error=0:quarantine_size_mb=32 UBSAN_OPTIONS=print_stacktrace=1
+
+# result NAME STATUS LOG
+result() {
+	if [ "$2" -eq 0 ]; then
+		passed=$((passed + 1))
+		echo "  ok    $1"
+	else
+		failed=$((failed + 1))
+		echo "  FAIL  $1"
+		tail -n 60 "$3" | sed 's/^/        /'
+	fi
+}
+
+shopt -s nullglob
+for f in tests/fuzz/fuzz_*.c; do
+	t=$(basename "$f" .c)
+	# Building comes on top of the seconds, the first time for the whole library.
+	timeout -k 10 $((seconds + 900)) tests/fuzz/run.sh long "$seconds" "$t" >"$out/$t.log" 2>&1 </dev/null
+	rc=$?
+	inputs=$(awk '/^stat::number_of_executed_units:/ { n = $2 } END { print n + 0 }' "$out/$t.log")
+	result "$t, $seconds s, $inputs inputs" $rc "$out/$t.log"
+done
+
+for f in tests/sim/test_*.c; do
+	t=${f%.c}
+	log=$out/$(basename "$t").log
+	timeout -k 5 $((300 * slow)) "$folder/$t" >"$log" 2>&1 </dev/null
+	result "$t" $? "$log"
+done
+
+# Half of a chaos run is faults, and one of them alone takes four seconds.
+chaos=$((seconds < 20 ? 20 : seconds))
+for seed in "${seeds[@]}"; do
+	log=$out/chaos-$seed.run
+	SLUICE=$PWD/$folder/sluice SLUICE_READY_MS=$((30000 * slow)) \
+		timeout -k 10 $((chaos + 120 * slow)) node tests/soak/chaos.mjs \
+		--seed "$seed" --seconds "$chaos" --slow "$slow" >"$log" 2>&1 </dev/null
+	result "chaos, seed $seed, $chaos s" $? "$log"
+	grep '^{' "$log"
+done
+
+echo "$passed passed, $failed failed"
+[ "$failed" -eq 0 ]
