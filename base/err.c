@@ -31,6 +31,10 @@ int (sl_errf)(struct sl_err *err, int code, const char *fmt, ...)
 		va_start(ap, fmt);
 		vsnprintf(err->text, sizeof err->text, fmt, ap);
 		va_end(ap);
+		/* What a file or a peer put into it must not reach a terminal as control characters. */
+		for (char *c = err->text; *c != '\0'; c++)
+			if ((unsigned char)*c < 0x20 || *c == 0x7F)
+				*c = '?';
 		err->code = code;
 	}
 	return code;

@@ -104,8 +104,8 @@ static int inspect(const char *path)
 	printf("\ntensors      %zu\nkeys         %zu\n", gguf_n_tensors(g), gguf_n_keys(g));
 	for (size_t i = 0; i < gguf_n_keys(g); i++) {
 		char value[160];
-		const char *key = gguf_key_at(g, i, value, sizeof value);
-		printf("  %-42s %s\n", key, value);
+		struct proto_str key = gguf_key_at(g, i, value, sizeof value);
+		printf("  %-42.*s %s\n", (int)key.n, key.at, value);
 	}
 	gguf_close(g);
 	int out = finish_output();

@@ -2,7 +2,7 @@
  *
  * The reader walks the head once with a cursor that can't pass the end of the file, and remembers
  * where each key and tensor lies. What a count promises must fit into what is left of the file
- * (every key takes at least 13 bytes, every tensor at least 24) before anything is allocated for it.
+ * (every key takes at least MIN_KEY_BYTES, every tensor MIN_TENSOR_BYTES) before anything is allocated for it.
  * Keys and tensors are found through sorted indexes, which also show duplicates.
  */
 #include "engine/gguf.h"
@@ -23,6 +23,7 @@ enum {
 	MAX_KEYS = 1 << 16,
 	MAX_TENSORS = 1 << 16,
 	MAX_NAME = 256,
+	MAX_KEY_NAME = 65535,
 	MIN_KEY_BYTES = 8 + 1 + 4 + 1,
 	MIN_TENSOR_BYTES = 8 + 1 + 4 + 8 + 4 + 8,
 	DEFAULT_ALIGNMENT = 32,
@@ -103,6 +104,15 @@ static int scalar_bytes(uint32_t type)
 
 /* ---- reading the head ---- */
 
+/* Names go into messages of one line, so they hold no control characters. */
+static bool proper_name(struct proto_str s, size_t max)
+{
+	for (size_t i = 0; i < s.n && i < max; i++)
+		if ((unsigned char)s.at[i] < ' ' || s.at[i] == 0x7f)
+			return false;
+	return s.n > 0 && s.n <= max;
+}
+
 static int fail(const struct gguf *g, struct sl_err *err, const char *what, struct proto_str name)
 {
 	return sl_errf(err, SL_EINVAL, "%s: %s%s%.*s%s", g->path, what, name.n ? " \"" : "",
@@ -149,7 +159,7 @@ static int read_keys(struct gguf *g, struct cursor *c, struct sl_err *err)
 		struct key *k = &g->keys[i];
 		k->name = take_str(c);
 		k->type = (enum gguf_value)take_u32(c);
-		if (c->bad || k->name.n == 0 || k->name.n > 65535)
+		if (c->bad || !proper_name(k->name, MAX_KEY_NAME))
 			return sl_errf(err, SL_EINVAL, "%s: key %zu of %zu has no proper name", g->path,
 				       i + 1, g->n_keys);
 		int rc = read_value(g, c, k, err);
@@ -163,7 +173,7 @@ static int read_tensor(struct gguf *g, struct cursor *c, struct gguf_tensor *t, 
 		       uint64_t *offset, struct sl_err *err)
 {
 	struct proto_str s = take_str(c);
-	if (c->bad || s.n == 0 || s.n > MAX_NAME || memchr(s.at, 0, s.n) != NULL)
+	if (c->bad || !proper_name(s, MAX_NAME))
 		return fail(g, err, "a tensor has no proper name", (struct proto_str){0});
 	memcpy(name, s.at, s.n);
 	name[s.n] = '\0';
@@ -357,7 +367,7 @@ static int read_head(struct gguf *g, struct sl_err *err)
 int gguf_open(const char *path, struct gguf **out, struct sl_err *err)
 {
 	struct stat st;
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	if (fd < 0)
 		return sl_errf(err, SL_EIO, "%s: %m", path);
 	if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
@@ -557,7 +567,16 @@ float gguf_array_f32(const struct gguf_array *a, uint64_t i)
 	return f32_at(a->at + i * 4);
 }
 
-const char *gguf_key_at(const struct gguf *g, size_t i, char *value, size_t value_bytes)
+/* A string as one line: control characters would move the terminal's cursor. */
+static void print_string(struct proto_str s, char *value, size_t value_bytes)
+{
+	snprintf(value, value_bytes, "%.*s", (int)(s.n > 200 ? 200 : s.n), s.at);
+	for (char *c = value; *c != '\0'; c++)
+		if ((unsigned char)*c < ' ' || *c == 0x7f)
+			*c = ' ';
+}
+
+struct proto_str gguf_key_at(const struct gguf *g, size_t i, char *value, size_t value_bytes)
 {
 	static const char *const names[] = {"u8", "i8", "u16", "i16", "u32", "i32", "f32",
 					    "bool", "string", "array", "u64", "i64", "f64"};
@@ -573,10 +592,9 @@ const char *gguf_key_at(const struct gguf *g, size_t i, char *value, size_t valu
 	else if (k->type == GGUF_F64)
 		snprintf(value, value_bytes, "%.17g", f64_at(k->at));
 	else if (k->type == GGUF_STRING)
-		snprintf(value, value_bytes, "%.*s", (int)(string_at(k->at).n > 200 ? 200 : string_at(k->at).n),
-			 string_at(k->at).at);
+		print_string(string_at(k->at), value, value_bytes);
 	else
 		snprintf(value, value_bytes, "%llu × %s", (unsigned long long)k->array.n,
 			 names[k->array.type]);
-	return k->name.at;
+	return k->name;
 }

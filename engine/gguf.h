@@ -64,7 +64,8 @@ const struct gguf_tensor *gguf_find_tensor(const struct gguf *g, const char *nam
 size_t gguf_n_tensors(const struct gguf *g);
 const struct gguf_tensor *gguf_tensor_at(const struct gguf *g, size_t i);
 size_t gguf_n_keys(const struct gguf *g);
-/* For `sluice model inspect`: the key's name and a short printed value. */
-const char *gguf_key_at(const struct gguf *g, size_t i, char *value, size_t value_bytes);
+/* For `sluice model inspect`: the key's name (not terminated, in the mapping) and a short printed
+ * value of one line, terminated. value_bytes is at least 1. */
+struct proto_str gguf_key_at(const struct gguf *g, size_t i, char *value, size_t value_bytes);
 
 #endif

@@ -139,9 +139,12 @@ void kv_pool_validate(const struct kv_pool *p)
 		free_count += p->refs[i] == 0;
 	BUG_IF(free_count != p->n_free, "KV pool: %d pages have no reference, %d are on the stack",
 	       free_count, p->n_free);
-	for (int i = 0; i < p->n_free; i++)
+	for (int i = 0; i < p->n_free; i++) {
+		for (int j = 0; j < i; j++)
+			BUG_IF(p->free[i] == p->free[j], "KV pool: page %d is free twice", p->free[i]);
 		BUG_IF(p->free[i] < 0 || p->free[i] >= p->layout.n_pages || p->refs[p->free[i]] != 0,
 		       "KV pool: stack entry %d is page %d", i, p->free[i]);
+	}
 }
 
 void kv_pool_dump(const struct kv_pool *p, struct sl_buf *out)

@@ -33,6 +33,7 @@ struct model {
 	struct layer *layers;
 	struct kn_weight embed, head; /* head is embed when tied */
 	float *output_norm, *rope_factors;
+	bool *used; /* [tensors of the file], until the weights are loaded */
 	int max_rows;
 	/* Activations: [max_rows][…]. */
 	float *x, *normed, *q, *k, *v, *attn, *gate, *up, *logits;
@@ -79,6 +80,12 @@ static int read_rope(const struct gguf *g, struct model_arch *a, struct sl_err *
 		return rc;
 	if (!(a->rope.freq_base > 1 && a->rope.freq_base < 1e12f))
 		return sl_errf(err, SL_EINVAL, "%s: %s is %g", gguf_path(g), key, (double)a->rope.freq_base);
+
+	float old;
+	snprintf(key, sizeof key, "%s.rope.scale_linear", a->family);
+	if (gguf_get_f32(g, key, &old, err) != SL_ENOTFOUND)
+		return sl_errf(err, SL_EUNSUPPORTED, "%s: %s is not supported (supported: rope.scaling.factor)",
+			       gguf_path(g), key);
 
 	struct proto_str scaling;
 	snprintf(key, sizeof key, "%s.rope.scaling.type", a->family);
@@ -194,12 +201,33 @@ static int unknown_type(const struct model *m, const struct gguf_tensor *t, stru
 		       gguf_path(m->file), t->name, kn_type_name(t->type));
 }
 
-static int load_matrix(struct model *m, const char *name, int n_out, int n_in, struct kn_weight *out,
-		       struct sl_err *err)
+/* The tensor of that name, marked as used; NULL with *err when there is none. */
+static const struct gguf_tensor *take_tensor(struct model *m, const char *name, struct sl_err *err)
 {
 	const struct gguf_tensor *t = gguf_find_tensor(m->file, name);
 	if (t == NULL)
-		return sl_errf(err, SL_EINVAL, "%s: tensor %s is missing", gguf_path(m->file), name);
+		sl_errf(err, SL_EINVAL, "%s: tensor %s is missing", gguf_path(m->file), name);
+	else
+		m->used[t - gguf_tensor_at(m->file, 0)] = true;
+	return t;
+}
+
+/* A tensor that this forward pass would leave out (a bias, say) would change every answer in silence. */
+static int check_all_used(const struct model *m, struct sl_err *err)
+{
+	for (size_t i = 0; i < gguf_n_tensors(m->file); i++)
+		if (!m->used[i])
+			return sl_errf(err, SL_EUNSUPPORTED, "%s: tensor %s is not supported by this version",
+				       gguf_path(m->file), gguf_tensor_at(m->file, i)->name);
+	return 0;
+}
+
+static int load_matrix(struct model *m, const char *name, int n_out, int n_in, struct kn_weight *out,
+		       struct sl_err *err)
+{
+	const struct gguf_tensor *t = take_tensor(m, name, err);
+	if (t == NULL)
+		return SL_EINVAL;
 	if (kn_type_block(t->type) == 0)
 		return unknown_type(m, t, err);
 	if (t->n_dims != 2 || t->dims[0] != (uint64_t)n_in || t->dims[1] != (uint64_t)n_out)
@@ -211,9 +239,9 @@ static int load_matrix(struct model *m, const char *name, int n_out, int n_in, s
 /* A vector of floats, copied to the backend. On the CPU backends its memory is the host's. */
 static int load_vector(struct model *m, const char *name, int n, float **out, struct sl_err *err)
 {
-	const struct gguf_tensor *t = gguf_find_tensor(m->file, name);
+	const struct gguf_tensor *t = take_tensor(m, name, err);
 	if (t == NULL)
-		return sl_errf(err, SL_EINVAL, "%s: tensor %s is missing", gguf_path(m->file), name);
+		return SL_EINVAL;
 	if (t->type != KN_F32 || t->n_dims != 1 || t->dims[0] != (uint64_t)n)
 		return sl_errf(err, SL_EINVAL, "%s: tensor %s is not a vector of %d F32", gguf_path(m->file), name, n);
 	void *p;
@@ -260,7 +288,8 @@ static int load_weights(struct model *m, struct sl_err *err)
 {
 	struct model_arch *a = &m->info.arch;
 	m->layers = sl_zalloc_n((size_t)a->n_layers, sizeof *m->layers);
-	if (m->layers == NULL)
+	m->used = sl_zalloc_n(gguf_n_tensors(m->file), sizeof *m->used);
+	if (m->layers == NULL || m->used == NULL)
 		return sl_errf(err, SL_ENOMEM, "%s: no memory", gguf_path(m->file));
 	int rc = load_matrix(m, "token_embd.weight", a->n_vocab, a->n_embd, &m->embed, err);
 	if (rc == 0 && a->tied_embeddings)
@@ -275,7 +304,7 @@ static int load_weights(struct model *m, struct sl_err *err)
 	}
 	for (int i = 0; i < a->n_layers && rc == 0; i++)
 		rc = load_layer(m, i, err);
-	return rc;
+	return rc != 0 ? rc : check_all_used(m, err);
 }
 
 static int alloc_activations(struct model *m, struct sl_err *err)
@@ -417,6 +446,7 @@ void model_free(struct model *m)
 	for (size_t i = 0; i < sizeof memory / sizeof memory[0]; i++)
 		free_memory(m, memory[i]);
 	sl_free(m->layers);
+	sl_free(m->used);
 	chat_template_free(m->template);
 	tokenizer_destroy(m->tokenizer);
 	gguf_close(m->file);

@@ -51,11 +51,36 @@ static void sift_down(const float *logits, int32_t *heap, int n, int i)
 	}
 }
 
+/* Without top-k and top-p no order is needed: min-p is a threshold, and the draw walks by id. */
+static int32_t draw_from_all(const struct sampler_params *p, const float *logits, int n_vocab, double u)
+{
+	double t = (double)p->temperature, max = -INFINITY, mass = 0, so_far = 0;
+	for (int i = 0; i < n_vocab; i++)
+		max = (double)logits[i] > max ? (double)logits[i] : max;
+	int32_t last = 0;
+	for (int pass = 0; pass < 2; pass++) {
+		for (int i = 0; i < n_vocab; i++) {
+			double w = exp(((double)logits[i] - max) / t);
+			if (w == 0 || w < (double)p->min_p)
+				continue;
+			if (pass == 0) {
+				mass += w;
+				last = i;
+			} else if (u * mass < (so_far += w)) {
+				return i;
+			}
+		}
+	}
+	return last;
+}
+
 /* The chosen id for u in [0, 1). Candidates leave the heap in order, so top-k, min-p and top-p are all
  * a question of where to stop; the draw is then made among what left. */
 static int32_t draw(const struct sampler_params *p, const float *logits, int n_vocab, double u,
 		    int32_t *heap)
 {
+	if (p->top_p >= 1 && (p->top_k == 0 || p->top_k >= (uint32_t)n_vocab))
+		return draw_from_all(p, logits, n_vocab, u);
 	for (int i = 0; i < n_vocab; i++)
 		heap[i] = i;
 	for (int i = n_vocab / 2 - 1; i >= 0; i--)

@@ -23,8 +23,8 @@ struct sampler_choice {
 };
 
 /* logits [n_vocab] are overwritten; scratch is n_vocab int32_t. index: 0 for the answer's first
- * token. counts [n_vocab] or NULL. A NaN among the logits is treated as -inf; if nothing finite is
- * left the choice is id -1 (the caller fails the sequence). */
+ * token. counts [n_vocab] or NULL. A NaN counts as -inf; if the largest is not finite (nothing is left,
+ * or an overflow) the choice is id -1 (the caller fails the sequence). */
 struct sampler_choice sampler_draw(const struct sampler_params *p, float *logits, int n_vocab,
 				   const uint16_t *counts, uint64_t index, int32_t *scratch);
 

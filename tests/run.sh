@@ -13,6 +13,8 @@ unset MAKEFLAGS MFLAGS MAKELEVEL
 set_name=${1:-test}
 # The build folder, as the Makefile names it.
 folder=build${SAN:+/san-${SAN//,/-}}
+# What the end-to-end tests start.
+export SLUICE=$PWD/$folder/sluice
 jobs=${JOBS:-$(nproc)}
 out=build/test
 rm -rf "$out"

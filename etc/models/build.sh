@@ -25,8 +25,8 @@ train() {
     --lr 0.012 --embedding-lr 0.002 --seed "$SEED" --out "work/$1-2.pt"
   "$PYTHON" export.py --checkpoint "work/$1-2.pt" --out "demo-$1.gguf"
 }
-train small 4500000 4000000
-train large 8000000 6000000
+train small 4500000 6300000
+train large 8000000 5000000
 
 "$PYTHON" evaluate.py --write
 "$PYTHON" golden.py

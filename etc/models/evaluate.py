@@ -128,6 +128,8 @@ def main():
     p.add_argument("--models", default=HERE, help="folder of the two GGUF files")
     p.add_argument("--questions", default=os.path.join(HERE, "evaluation.jsonl"))
     p.add_argument("--abilities", default=os.path.join(HERE, "abilities.jsonl"))
+    p.add_argument("--threads", type=int, default=2)
+    p.add_argument("--bars-only", action="store_true", help="leave the abilities out")
     p.add_argument("--only", choices=MODELS)
     p.add_argument("--show", type=int, default=12, help="wrong answers to print for each line of the table")
     p.add_argument("--write", action="store_true")
@@ -138,9 +140,10 @@ def main():
                 f.writelines(json.dumps(q, ensure_ascii=False) + "\n" for q in items)
             print(f"{path}: {len(items)} lines")
         return
-    torch.set_num_threads(2)
+    torch.set_num_threads(a.threads)
     items = [json.loads(line) for line in open(a.questions, encoding="utf-8")]
-    extra = [json.loads(line) for line in open(a.abilities, encoding="utf-8")] + [{"id": "france", "question": FRANCE}]
+    extra = [] if a.bars_only else [json.loads(line) for line in open(a.abilities, encoding="utf-8")]
+    extra += [{"id": "france", "question": FRANCE}]
     failures, sure = [], {}
     print(f"{'model':6} {'class':5} {'right':>11} {'share':>7}  {'mean log-probability':>20}")
     for name, file in MODELS.items():
@@ -167,7 +170,8 @@ def main():
         for q, (text, _) in zip(extra, answers[len(items):]):
             if "ability" in q:
                 by_ability.setdefault(q["ability"], []).append((q, text, text.strip() == q["answer"][0]))
-        print(f"{name:6} word for word: " + ", ".join(f"{k} {sum(r for _, _, r in v)}/{len(v)}" for k, v in by_ability.items()))
+        if by_ability:
+            print(f"{name:6} word for word: " + ", ".join(f"{k} {sum(r for _, _, r in v)}/{len(v)}" for k, v in by_ability.items()))
         for v in by_ability.values():
             for q, text in [(q, t) for q, t, r in v if not r][:a.show // 4]:
                 print(f"         wrong: {q['messages'][-1]['content'][-60:]!r} -> {text[:100]!r}, expected {q['answer'][0][:100]!r}")

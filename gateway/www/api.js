@@ -134,7 +134,9 @@ export async function listModels({ base = '', key, signal, fetchFn = fetch }) {
   const response = await request(`${base}v1/models`, { key, signal, fetchFn });
   const body = await response.json();
   const data = Array.isArray(body?.data) ? body.data : [];
-  return data.map((m) => m?.id).filter((id) => typeof id === 'string' && id !== '');
+  // The large model first: it is what somebody who has not chosen should meet.
+  return data.filter((m) => typeof m?.id === 'string' && m.id !== '')
+    .sort((a, b) => (b.role === 'large') - (a.role === 'large')).map((m) => m.id);
 }
 
 // After [DONE] the rest is read away for a moment, so that a finished request never looks cancelled to the server.

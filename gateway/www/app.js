@@ -14,7 +14,7 @@ import { fit, Thread } from './thread.js';
 
 const SAVE_EVERY_MS = 2000;
 const ANNOUNCE_CHARS = 1200;
-const CARD_ICONS = ['idea', 'code', 'table', 'plan'];
+const CARD_ICONS = ['globe', 'idea', 'edit', 'code'];
 
 const el = {};
 for (const node of document.querySelectorAll('[id]')) {

@@ -97,10 +97,10 @@ const en = {
   liveStarted: 'Sluice is answering.',
   liveDone: 'Answer: {text}',
   liveStopped: 'Stopped.',
-  ask1: 'Explain it simply', ask1q: 'Why is the sky blue at noon but red at sunset? Explain it to a ten-year-old.',
-  ask2: 'Write some code', ask2q: 'Write a C function that reverses a string in place, and explain it in a few lines.',
-  ask3: 'Compare in a table', ask3q: 'Compare TCP, UDP and QUIC in a table: ordering, reliability, handshake, typical use.',
-  ask4: 'Plan something', ask4q: 'Plan a rainy Saturday in Seoul for two people on a small budget.',
+  ask1: 'Ask a fact', ask1q: 'What is the capital of France?',
+  ask2: 'Have it explained', ask2q: 'Explain what gravity is.',
+  ask3: 'Hear a story', ask3q: 'Tell me a long story about a river.',
+  ask4: 'Meet Sluice', ask4q: 'How does streaming work in Sluice?',
 };
 
 const ko = {
@@ -200,10 +200,10 @@ const ko = {
   liveStarted: 'Sluice가 답변하는 중입니다.',
   liveDone: '답변: {text}',
   liveStopped: '중지했습니다.',
-  ask1: '쉽게 설명하기', ask1q: '하늘은 왜 낮에는 파랗고 해 질 녘에는 붉을까요? 열 살 아이도 이해하게 설명해 주세요.',
-  ask2: '코드 작성하기', ask2q: '문자열을 제자리에서 뒤집는 C 함수를 작성하고 몇 줄로 설명해 주세요.',
-  ask3: '표로 비교하기', ask3q: 'TCP, UDP, QUIC의 순서 보장, 신뢰성, 핸드셰이크, 용도를 표로 비교해 주세요.',
-  ask4: '계획 세우기', ask4q: '비 오는 토요일, 서울에서 둘이 적은 예산으로 보낼 하루를 계획해 주세요.',
+  ask1: '사실 묻기', ask1q: '프랑스의 수도는 어디인가요?',
+  ask2: '색깔 묻기', ask2q: '하늘은 무슨 색이에요?',
+  ask3: '이야기 듣기', ask3q: '이야기 하나 해 주세요.',
+  ask4: 'Sluice 알아보기', ask4q: 'What is Sluice?',
 };
 
 export const WORDS = { en, ko };

@@ -7,6 +7,7 @@ import { ApiError, streamChat } from './api.js';
 
 const MAX_RETRIES = 5;
 const MAX_WAIT_MS = 30_000;
+const AT_ONCE_MS = 20; // an answer within less came as one burst
 
 /**
  * Parts the thoughts that some models write into their answer, as a leading <think>…</think>, from the answer itself.
@@ -165,15 +166,17 @@ export class Run {
 
   /**
    * {ttftMs, tps, promptTokens, completionTokens, exact}. The rate counts the tokens after the first one over the time
-   * from the first to the last. Until the usage arrives each delta counts as one token and exact is false.
+   * from the first to the last; of an answer that came all at once that time says nothing, so the whole wait counts.
+   * Until the usage arrives each delta counts as one token and exact is false.
    */
   stats() {
     const exact = Number.isFinite(this.#usage?.completion_tokens);
     const tokens = exact ? this.#usage.completion_tokens : this.#deltas;
-    const span = this.#lastAt - this.#firstAt;
+    const atOnce = this.#lastAt - this.#firstAt < AT_ONCE_MS;
+    const span = this.#lastAt - (atOnce ? this.#sentAt : this.#firstAt);
     return {
       ttftMs: this.#firstAt ? this.#firstAt - this.#sentAt : null,
-      tps: tokens > 1 && span > 0 ? ((tokens - 1) * 1000) / span : null,
+      tps: tokens > 1 && span > 0 ? ((tokens - (atOnce ? 0 : 1)) * 1000) / span : null,
       promptTokens: exact && Number.isFinite(this.#usage.prompt_tokens) ? this.#usage.prompt_tokens : null,
       completionTokens: tokens,
       exact,

@@ -11,6 +11,7 @@
 
 #include <math.h>
 #include <sched.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +22,6 @@
 #include "kernels/cpu/pool.h"
 
 enum {
-	MAX_ROT = 1024,
 	MIN_PART = 1 << 17, /* multiply-adds worth a part of their own: some 10 µs */
 	OUT_STEP = 16,      /* outputs of a part are a multiple of it: one cache line of y */
 };
@@ -30,6 +30,12 @@ struct kn_backend {
 	const struct kn_isa *isa;
 	struct kn_pool *pool;
 	const struct kn_step *step;
+	/* cosines and sines of the step's rows for one rotation, the same in every layer:
+	 * [n_rows][n_rot / 2] each, in one block. */
+	float *turns;
+	size_t n_turns; /* floats there is room for */
+	bool turned;    /* they are this step's, for `rope` */
+	struct kn_rope rope;
 	char line[64];
 };
 
@@ -59,6 +65,7 @@ static int open_isa(const struct kn_isa *isa, const struct kn_config *cfg, struc
 static void cpu_close(struct kn_backend *b)
 {
 	kn_pool_destroy(b->pool);
+	sl_free(b->turns);
 	sl_free(b);
 }
 
@@ -107,6 +114,7 @@ static void cpu_weight_free(struct kn_backend *b, struct kn_weight *w)
 static int cpu_step_begin(struct kn_backend *b, const struct kn_step *s)
 {
 	b->step = s;
+	b->turned = false;
 	kn_pool_wake(b->pool);
 	return 0;
 }
@@ -257,16 +265,45 @@ static void angles(const struct kn_rope *rope, int32_t pos, float *cosines, floa
 	}
 }
 
+static bool same_rope(const struct kn_rope *a, const struct kn_rope *b)
+{
+	return a->n_rot == b->n_rot && a->freq_base == b->freq_base && a->freq_scale == b->freq_scale &&
+	       a->factors == b->factors;
+}
+
+/* The turns of the step's rows, computed at its first layer. SL_EIO without memory. */
+static int turns_of_step(struct kn_backend *b, const struct kn_rope *rope)
+{
+	const struct kn_step *s = b->step;
+	if (b->turned && same_rope(&b->rope, rope))
+		return 0;
+	size_t half = (size_t)rope->n_rot / 2, need = 2 * half * (size_t)s->n_rows;
+	if (need > b->n_turns) {
+		float *grown = sl_realloc_n(b->turns, need, sizeof *grown);
+		if (grown == NULL)
+			return SL_EIO;
+		b->turns = grown;
+		b->n_turns = need;
+	}
+	for (int r = 0; r < s->n_rows; r++)
+		angles(rope, s->row_pos[r], b->turns + (size_t)r * 2 * half, b->turns + ((size_t)r * 2 + 1) * half);
+	b->rope = *rope;
+	b->turned = true;
+	return 0;
+}
+
 static int cpu_rope_kv_write(struct kn_backend *b, const struct kn_rope *rope, float *q, int n_heads,
 			     float *k, const float *v, const struct kn_kv *kv, int layer)
 {
 	const struct kn_step *s = b->step;
 	size_t hd = (size_t)kv->head_dim, width = (size_t)kv->n_kv_heads * hd;
-	float cosines[MAX_ROT / 2], sines[MAX_ROT / 2];
-	BUG_IF(rope->n_rot > MAX_ROT, "rotary width %d", rope->n_rot);
+	size_t half = (size_t)rope->n_rot / 2;
+	int rc = turns_of_step(b, rope);
+	if (rc != 0)
+		return rc;
 	for (int r = 0; r < s->n_rows; r++, k += width, v += width) {
 		int32_t pos = s->row_pos[r];
-		angles(rope, pos, cosines, sines);
+		const float *cosines = b->turns + (size_t)r * 2 * half, *sines = cosines + half;
 		for (int h = 0; h < n_heads; h++, q += hd)
 			rotate(q, rope->n_rot, cosines, sines);
 		for (int h = 0; h < kv->n_kv_heads; h++)

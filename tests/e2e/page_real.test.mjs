@@ -6,8 +6,8 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { ROOT, startServer } from './harness.mjs';
 
-test('the page in front of the real server', { timeout: 180_000 }, async () => {
-  const server = await startServer({});
+for (const threads of [1, 4]) test(`the page in front of the real server, ${threads} gateway thread(s)`, { timeout: 180_000 }, async () => {
+  const server = await startServer({ sets: [`gateway.threads=${threads}`] });
   try {
     const child = spawn(process.execPath, ['--test', join(ROOT, 'tests/e2e/page_browser.test.mjs')], {
       env: { ...process.env, NODE_TEST_CONTEXT: undefined, SLUICE_PAGE: server.page,
@@ -17,7 +17,7 @@ test('the page in front of the real server', { timeout: 180_000 }, async () => {
     child.stdout.setEncoding('utf8').on('data', (d) => { out += d; });
     const code = await new Promise((done) => child.on('close', done));
     assert.equal(code, 0, out);
-    assert.match(out, /# pass [1-9]\d|# pass [1-9]/, out);
+    assert.match(out, /# pass [1-9]/, out);
   } finally {
     await server.stop();
   }

@@ -30,6 +30,10 @@ const ANSWER = ko
   ? `두 인덱스가 양 끝에서 출발해 **가운데에서 만날 때까지** 글자를 맞바꿉니다.\n\n${CODE}\n\n| 방법 | 시간 | 추가 공간 |\n|:--|:--|--:|\n| 제자리 교환 | O(n) | 1글자 |\n| 새 버퍼에 복사 | O(n) | n글자 |`
   : `Two indices start at the ends and swap what they meet, **until they meet each other**.\n\n${CODE}\n\n| Way | Time | Extra space |\n|:--|:--|--:|\n| Swap in place | O(n) | 1 char |\n| Copy to a new buffer | O(n) | n chars |`;
 
+// What the demonstration pair knows.
+const REAL = ['What is the capital of France?', 'Explain what gravity is.', 'Tell me a short story about a cat.'];
+const REAL_KO = ['프랑스의 수도는 어디인가요?', '안녕하세요!'];
+
 const real = process.env.SLUICE_PAGE;
 const mock = real ? null : await startMock();
 const browser = await chromium.launch({
@@ -55,7 +59,8 @@ if (!options.includes('--empty')) {
     }
     mock.next({ text: ANSWER, firstMs: 90, everyMs: 11 });
   }
-  await ask(QUESTION);
+  if (mock) await ask(QUESTION);
+  else for (const question of ko ? REAL_KO : REAL) await ask(question);
 }
 await page.mouse.move(640, 5);
 await page.waitForTimeout(300);
