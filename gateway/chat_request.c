@@ -131,6 +131,9 @@ static int parse_json(const char *bytes, size_t n, size_t max_depth, json_t **ou
 		return bad(e, NULL, "", "The body is nested deeper than %zu levels.", max_depth);
 	json_error_t je;
 	json_t *v = json_loadb(bytes, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &je);
+	/* What is wrong with a text is always named; memory running out mostly is not. */
+	if (v == NULL && je.text[0] == '\0')
+		return SL_ENOMEM;
 	if (v == NULL)
 		return bad(e, NULL, "", "The body is not valid JSON: %s (line %d, column %d).", je.text, je.line,
 			   je.column);

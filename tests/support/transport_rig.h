@@ -186,7 +186,7 @@ static void rig_config(struct rig *rig)
 					     .control_frames_burst = 200};
 }
 
-static void rig_start(struct rig *rig)
+RIG_UNUSED static void rig_start(struct rig *rig)
 {
 	struct sl_err err = {0};
 	assert_int_equal(gw_thread_init(&rig->t, 0, &rig->cfg, &err), 0);
@@ -196,7 +196,7 @@ static void rig_start(struct rig *rig)
 	rig->t.transport = rig->tr;
 }
 
-static void rig_stop(struct rig *rig)
+RIG_UNUSED static void rig_stop(struct rig *rig)
 {
 	transport_destroy(rig->tr);
 	gw_thread_dispose(&rig->t);
