@@ -8,28 +8,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-static bool too_deep(const char *text, size_t n)
-{
-	int depth = 0;
-	bool in_string = false;
-	for (size_t i = 0; i < n; i++) {
-		char c = text[i];
-		if (in_string) {
-			if (c == '\\')
-				i++;
-			else if (c == '"')
-				in_string = false;
-		} else if (c == '"') {
-			in_string = true;
-		} else if (c == '[' || c == '{') {
-			if (++depth > PROMPT_MAX_DEPTH)
-				return true;
-		} else if (c == ']' || c == '}') {
-			depth--;
-		}
-	}
-	return false;
-}
+#include "base/json_depth.h"
 
 static int check_message(const json_t *m, size_t i, struct sl_err *err)
 {
@@ -51,7 +30,7 @@ static int check_message(const json_t *m, size_t i, struct sl_err *err)
 
 int prompt_parse_chat(const char *text, size_t n, json_t **out, struct sl_err *err)
 {
-	if (too_deep(text, n))
+	if (json_deeper_than(text, n, PROMPT_MAX_DEPTH))
 		return sl_errf(err, SL_EINVAL, "The chat is nested deeper than %d levels.",
 			       PROMPT_MAX_DEPTH);
 	json_error_t je;

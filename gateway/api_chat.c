@@ -31,7 +31,7 @@
 #include "gateway/sse.h"
 
 enum {
-	EVENT_TEXT = 4096,       /* the most text of one event */
+	COLLECT_TEXT = 4096,     /* text taken at once of an answer that is not streamed */
 	/* One event: a single token may carry a frame's text, held back until then. */
 	MAX_CARRY = 6 * PROTO_MAX_TEXT_PER_FRAME + 8192,
 	MAX_ANSWER = 4 << 20,    /* text of an answer that is not streamed */
@@ -175,7 +175,8 @@ static int render_next(struct chat *c, bool *something)
 	if (c->stage == STAGE_ROLE) {
 		rc = sse_chat_role(&c->sse, &c->carry);
 		c->stage = STAGE_CONTENT;
-	} else if (c->stage == STAGE_CONTENT && gen_peek(c->gen, &c->sub, EVENT_TEXT, &chunk)) {
+	} else if (c->stage == STAGE_CONTENT && gen_peek(c->gen, &c->sub, 1, &chunk)) {
+		/* One event a token, however many have come: so the same answer is the same events. */
 		/* Tokens whose text is held back (an unfinished character) make no event. */
 		if (chunk.n_bytes > 0)
 			rc = sse_chat_content(&c->sse, &c->carry, chunk.text, chunk.n_bytes);
@@ -274,7 +275,7 @@ static void reply_whole(struct chat *c)
 static void collect(struct chat *c)
 {
 	struct gen_chunk chunk;
-	while (gen_peek(c->gen, &c->sub, EVENT_TEXT, &chunk)) {
+	while (gen_peek(c->gen, &c->sub, COLLECT_TEXT, &chunk)) {
 		if (buf_append(&c->text, chunk.text, chunk.n_bytes) != 0) {
 			refuse(c, &(struct api_error){500, "server_error", NULL, NULL, 0}, "The answer did not fit into memory.");
 			return;

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/json_depth.h"
 #include "base/json_out.h"
 #include "base/utf8.h"
 
@@ -84,30 +85,6 @@ static json_t *field(const json_t *object, const char *key)
 
 /* ---- the bytes ---- */
 
-/* Nesting is measured before parsing, so that a deep document costs nothing. */
-static bool too_deep(const char *s, size_t n, size_t max)
-{
-	size_t depth = 0;
-	bool in_string = false;
-	for (size_t i = 0; i < n; i++) {
-		char c = s[i];
-		if (in_string) {
-			if (c == '\\')
-				i++;
-			else if (c == '"')
-				in_string = false;
-		} else if (c == '"') {
-			in_string = true;
-		} else if (c == '{' || c == '[') {
-			if (++depth > max)
-				return true;
-		} else if ((c == '}' || c == ']') && depth > 0) {
-			depth--;
-		}
-	}
-	return false;
-}
-
 /* How many bytes at the beginning are whole, correct characters. */
 static size_t utf8_valid_bytes(const char *bytes, size_t n)
 {
@@ -127,7 +104,7 @@ static int parse_json(const char *bytes, size_t n, size_t max_depth, json_t **ou
 	size_t valid = utf8_valid_bytes(bytes, n);
 	if (valid < n)
 		return bad(e, NULL, "", "The body is not valid UTF-8 (byte %zu).", valid + 1);
-	if (too_deep(bytes, n, max_depth))
+	if (json_deeper_than(bytes, n, max_depth))
 		return bad(e, NULL, "", "The body is nested deeper than %zu levels.", max_depth);
 	json_error_t je;
 	json_t *v = json_loadb(bytes, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &je);

@@ -28,6 +28,9 @@ function assertWhole(r, what) {
   assert.ok(r.usage.completion_tokens > 0, what);
 }
 
+/** What each event carries, without what differs by request. */
+const pieces = (r) => r.events.map((e) => e.choices[0]?.delta ?? 'usage');
+
 for (const threads of [1, 4]) {
   describe(`${N} streams, ${threads} gateway thread(s)`, () => {
     let server, alone;
@@ -44,6 +47,7 @@ for (const threads of [1, 4]) {
       together.forEach((r, i) => {
         assertWhole(r, `stream ${i}`);
         assert.equal(r.text, alone[i].text, `stream ${i} differs from its run alone`);
+        assert.deepEqual(pieces(r), pieces(alone[i]), `stream ${i}: other events`);
         assert.deepEqual(r.usage, alone[i].usage, `stream ${i}`);
       });
     });
