@@ -357,11 +357,19 @@ static uint64_t first_token_left_ms(const struct chat *c)
 	return waited < most ? most - waited : 0;
 }
 
+/* Not so once it has ended: an answer may have no token at all. */
+static bool awaits_first_token(const struct chat *c)
+{
+	return c->token_ns == 0 && gen_state(c->gen) < GEN_FINISHED;
+}
+
 /* True when the first token is late: the work is cancelled and the client told. */
 static bool give_up(struct chat *c)
 {
-	if (c->token_ns != 0 || c->late || first_token_left_ms(c) > 0)
-		return c->late;
+	if (c->late)
+		return true;
+	if (!awaits_first_token(c) || first_token_left_ms(c) > 0)
+		return false;
 	if (c->state == CHAT_COLLECTING) {
 		refuse(c, &too_late, too_late_text);
 		return true;
@@ -383,14 +391,20 @@ static void on_timer(evutil_socket_t fd, short what, void *ctx)
 		       "The engine did not take the request in time.");
 		return;
 	}
-	if (c->state == CHAT_ENDED || give_up(c) || c->state == CHAT_COLLECTING)
+	if (c->state == CHAT_ENDED || give_up(c))
 		return;
+	if (c->state == CHAT_COLLECTING) {
+		/* A timer may come a little early: libevent counts from the turn's beginning. */
+		if (awaits_first_token(c))
+			restart_timer(c, first_token_left_ms(c) + 1);
+		return;
+	}
 	uint64_t interval = c->x->app->t->cfg->heartbeat_ms * NS_PER_MS, silent = clock_now_ns() - c->moved_ns;
 	/* Only between events: a comment inside one would end up in its text. */
 	if (silent >= interval && c->carry.len == 0 && sse_ping(&c->carry) == 0)
 		http_body_ready(c->x->stream);
 	uint64_t next = (silent >= interval ? interval : interval - silent) / NS_PER_MS + 1;
-	restart_timer(c, c->token_ns == 0 ? sooner(next, first_token_left_ms(c) + 1) : next);
+	restart_timer(c, awaits_first_token(c) ? sooner(next, first_token_left_ms(c) + 1) : next);
 }
 
 /* ---- the beginning ---- */

@@ -2,6 +2,7 @@
 // A first token that was promised in time and does not come: the engine is stopped (SIGSTOP) once the answer is admitted,
 // for less time than makes it dead. The client is told, and the engine's work is cancelled when it goes on.
 import assert from 'node:assert/strict';
+import http2 from 'node:http2';
 import { after, before, describe, test } from 'node:test';
 import { chat, metric, until, user } from './client.mjs';
 import { startServer } from './harness.mjs';
@@ -62,4 +63,30 @@ describe('a first token that does not come', () => {
     assert.equal(JSON.parse(r.body).error.code, 'overloaded');
     await served();
   });
+});
+
+test('an answer without any token that is fetched late is no late answer', async () => {
+  const server = await startServer({ echo: true, sets: ['engine.echo.ttft=1ms', 'gateway.limits.first_token=300ms'] });
+  const session = http2.connect(server.http, { settings: { initialWindowSize: 0 } });
+  try {
+    const s = session.request({ ':method': 'POST', ':path': '/v1/chat/completions', 'content-type': 'application/json',
+      authorization: `Bearer ${server.keys.paid}` });
+    let text = '';
+    s.setEncoding('utf8').on('data', (d) => { text += d; });
+    const ended = new Promise((done) => s.once('close', done));
+    s.end(JSON.stringify({ model: 'default', stream: true, messages: user('') }));
+    await new Promise((done) => s.once('response', done));
+    const finished = async () => (await server.metrics()).includes('sluice_generations_ended_total{how="finished"} 1\n');
+    assert.ok(await until(finished, 3000), 'the engine has not ended it');
+    await new Promise((done) => setTimeout(done, 600)); // the limit, twice
+    assert.equal(text, '');
+    session.settings({ initialWindowSize: 65535 });
+    await ended;
+    assert.match(text, /"finish_reason":"stop"/);
+    assert.match(text, /data: \[DONE\]\n\n$/);
+    assert.doesNotMatch(text, /"error"/);
+  } finally {
+    session.destroy();
+    assert.equal(await server.stop(), 0, server.log());
+  }
 });

@@ -35,6 +35,8 @@ struct chat_rig {
 	char answer[ANSWER_BYTES];
 	size_t n_answer;
 	bool json_fails; /* jansson's allocations too */
+	bool silent;     /* the engine makes no token */
+	uint64_t fake_ns;
 };
 
 /* ---- the engine ---- */
@@ -55,6 +57,8 @@ static void engine_on_frame(struct chat_rig *c, const struct proto_head *h)
 		engine_says(c, &c->queued, h->id);
 	} else if (h->type == PROTO_CREDIT && c->credited_id != h->id) {
 		c->credited_id = h->id;
+		if (c->silent)
+			return;
 		engine_says(c, &c->tokens, h->id);
 		engine_says(c, &c->done, h->id);
 	}
@@ -173,6 +177,7 @@ static int tear_down(void **state)
 {
 	struct chat_rig *c = *state;
 	fault_disarm_all();
+	clock_fake(NULL);
 	transport_destroy(c->r.tr);
 	app_destroy(c->app);
 	gw_thread_dispose(&c->r.t);
@@ -202,7 +207,7 @@ static bool answer_ended(struct chat_rig *c, int fd)
 	}
 }
 
-static void ask(struct chat_rig *c, const char *body)
+static int send_request(struct chat_rig *c, const char *body)
 {
 	char request[1024];
 	int n = snprintf(request, sizeof request,
@@ -212,9 +217,19 @@ static void ask(struct chat_rig *c, const char *body)
 	int fd = rig_connect(&c->r);
 	c->n_answer = 0;
 	(void)!send(fd, request, (size_t)n, MSG_NOSIGNAL);
+	return fd;
+}
+
+static void take_answer(struct chat_rig *c, int fd)
+{
 	CHAT_UNTIL(c, answer_ended(c, fd));
 	c->answer[c->n_answer] = '\0';
 	close(fd);
+}
+
+static void ask(struct chat_rig *c, const char *body)
+{
+	take_answer(c, send_request(c, body));
 }
 
 static bool ends_with(const char *s, const char *end)
@@ -354,12 +369,48 @@ static void refused_by_the_parser(void **state)
 	}
 }
 
+/* A timer that fires before its time by the clock is armed again: here by all of it. */
+static void an_early_timer_forgets_no_first_token(void **state)
+{
+	static const char *const bodies[] = {
+	    "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}",
+	    "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}],\"stream\":true}"};
+	struct chat_rig *c = *state;
+	c->r.cfg.limits.first_token_ms = 50;
+	c->silent = true;
+	for (int i = 0; i < 2; i++) {
+		CHAT_UNTIL(c, app_ready(c->app));
+		clock_fake(NULL);
+		c->fake_ns = clock_now_ns();
+		clock_fake(&c->fake_ns);
+		c->credited_id = 0;
+		int fd = send_request(c, bodies[i]);
+		CHAT_UNTIL(c, c->credited_id != 0);
+		struct timespec from, now;
+		clock_gettime(CLOCK_MONOTONIC, &from);
+		do {
+			turn(c);
+			clock_gettime(CLOCK_MONOTONIC, &now);
+		} while ((now.tv_sec - from.tv_sec) * 1000 + (now.tv_nsec - from.tv_nsec) / 1000000 < 150);
+		assert_int_equal(n_running(c), 1);
+		c->fake_ns += 51 * NS_PER_MS;
+		take_answer(c, fd);
+		assert_non_null(strstr(c->answer, "the first token did not come in time"));
+		assert_memory_equal(c->answer, i == 0 ? "HTTP/1.1 503" : "HTTP/1.1 200", 12);
+		assert_null(strstr(c->answer, "[DONE]"));
+		CHAT_UNTIL(c, c->app->n_exchanges == 0);
+		assert_int_equal(n_running(c), 0);
+	}
+	clock_fake(NULL);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test_setup_teardown(streamed, set_up, tear_down),
 	    cmocka_unit_test_setup_teardown(whole, set_up, tear_down),
 	    cmocka_unit_test_setup_teardown(whole_with_the_parser, set_up, tear_down),
+	    cmocka_unit_test_setup_teardown(an_early_timer_forgets_no_first_token, set_up, tear_down),
 	    cmocka_unit_test_setup_teardown(refused_by_the_parser, set_up, tear_down),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
