@@ -241,7 +241,9 @@ async function mischief(lastAt) {
 const rssKib = (pid) => Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))[1]);
 function fds(pid) {
   const folder = `/proc/${pid}/fd`;
-  return readdirSync(folder).flatMap((fd) => { try { return [readlinkSync(`${folder}/${fd}`)]; } catch { return []; } });
+  try {
+    return readdirSync(folder).flatMap((fd) => { try { return [readlinkSync(`${folder}/${fd}`)]; } catch { return []; } });
+  } catch { return []; } // the process is gone, and watch() tells
 }
 
 /** Watches that no process ends by itself, and keeps what each holds in memory. */
@@ -283,7 +285,7 @@ const series = (text, name) => (name.includes('{') ? Number(text.split('\n').fin
 async function atRest() {
   let seen = '', left = {};
   const idle = await until(async () => {
-    seen = await server.metrics();
+    seen = await server.metrics().catch(() => '');
     return GAUGES.every((g) => series(seen, g) === 0) && metric(seen, 'sluice_engine_pages') > 0
       && metric(seen, 'sluice_engine_pages_free') === metric(seen, 'sluice_engine_pages')
       && metric(seen, 'sluice_http_streams_open') === 1; // the one that asks
@@ -302,21 +304,27 @@ let begun = performance.now();
 const server = await startServer({ sets: ['gateway.threads=4', 'gateway.tiers.free.concurrency=1000', 'gateway.tiers.paid.concurrency=1000'] });
 const ca = readFileSync(server.caFile);
 const pids = await server.pids();
-for (const body of asks) {
-  const r = await chat(server.http, server.keys.paid, body);
-  if (r.status !== 200 || !r.done || r.errors.length) violated(`reference: ${r.status} ${r.body}`);
-  references.push({ text: r.text, finish: r.finish });
+let memory = null, descriptors = null, baseline;
+try {
+  for (const body of asks) {
+    const r = await chat(server.http, server.keys.paid, body);
+    if (r.status !== 200 || !r.done || r.errors.length) violated(`reference: ${r.status} ${r.body}`);
+    references.push({ text: r.text, finish: r.finish });
+  }
+  await sleep(1500 * slow); // the gateway listens to a connection for a second after its end
+  baseline = { engine: fds(pids.engine), gateway: fds(pids.gateway) };
+  begun = performance.now();
+  const endAt = begun + seconds * 1000, samples = [];
+  const watching = watch(samples);
+  await Promise.all([mischief(begun + seconds * 500), ...Array.from({ length: WORKERS }, (_, n) => worker(n, endAt))]);
+  stopping = true;
+  await watching;
+  memory = compareMemory(samples, performance.now());
+  descriptors = await atRest();
+} catch (e) { // an answer that nobody foresaw: it counts, and the server is stopped as always
+  stopping = true;
+  violated(`the run itself: ${e.stack}`);
 }
-await sleep(1500 * slow); // the gateway listens to a connection for a second after its end
-const baseline = { engine: fds(pids.engine), gateway: fds(pids.gateway) };
-begun = performance.now();
-const endAt = begun + seconds * 1000, samples = [];
-const watching = watch(samples);
-await Promise.all([mischief(begun + seconds * 500), ...Array.from({ length: WORKERS }, (_, n) => worker(n, endAt))]);
-stopping = true;
-await watching;
-const memory = compareMemory(samples, performance.now());
-const descriptors = await atRest();
 const status = await server.stop();
 if (status !== 0) violated(`stopping: exit status ${status}`);
 if (server.left().some((f) => f.endsWith('.sock'))) violated(`left behind: ${server.left().join(' ')}`);
