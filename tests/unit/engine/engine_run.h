@@ -75,7 +75,8 @@ static inline void run_on_event(void *ctx, const struct eng_event *ev)
 			n += t->tokens[i].n_bytes;
 		}
 		BUG_IF(n != t->text.n, "n_bytes do not add up");
-		memcpy(a->text + a->n_text, t->text.at, n);
+		if (n > 0)
+			memcpy(a->text + a->n_text, t->text.at, n);
 		a->n_text += n;
 		break;
 	}
