@@ -101,7 +101,8 @@ async function runningOf() {
   return lines.reduce((sum, l) => sum + Number(l.slice(l.lastIndexOf(' ') + 1)), 0);
 }
 
-const LONG = 'Write a very long story about a river, at least two thousand words.';
+// What is surely answered at length: by the demonstration pair too, which knows no other long answers.
+const LONG = REAL ? 'Count from one to a hundred.' : 'Write a very long story about a river, at least two thousand words.';
 
 // ---- both servers ---------------------------------------------------------------------------------------------------
 
@@ -109,7 +110,7 @@ test('a question is typed, the text grows in at least three paints, and the figu
   const v = await visit();
   assert.equal(await v.page.evaluate(() => location.hash), '', 'the keys are gone from the address bar');
   await watchPaints(v.page);
-  await v.page.locator(id('composer')).pressSequentially('How does a sluice work?');
+  await v.page.locator(id('composer')).pressSequentially(REAL ? LONG : 'How does a sluice work?');
   await v.el('send').click();
   await v.done();
   const paints = await v.page.evaluate(() => window.paints);
