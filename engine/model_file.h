@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A model on disk, whatever form it has: one GGUF file, a GGUF split in several files (any part's
+ * path names it), or a Hugging Face folder (config.json, tokenizer.json, safetensors). Behind it the
+ * tensors have GGUF's names ("blk.3.attn_q.weight"), whatever the files call them, and everything
+ * is checked: a tensor's bytes lie in a mapping that lives until model_file_close.
+ */
+#ifndef ENGINE_MODEL_FILE_H
+#define ENGINE_MODEL_FILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "engine/arch.h"
+#include "engine/gguf.h"
+#include "engine/tokenizer.h"
+
+struct model_file;
+
+struct model_tensor {
+	const char *name; /* GGUF's; terminated; owned by the file */
+	int type;         /* enum kn_type where known */
+	int n_dims;
+	uint64_t dims[GGUF_MAX_DIMS]; /* dims[0] is the contiguous one; missing ones are 1 */
+	const void *data;
+	uint64_t bytes;
+};
+
+/* Opens path, a file or a folder. The message names the file and the offending key or tensor. */
+int model_file_open(const char *path, struct model_file **out, struct sl_err *err);
+void model_file_close(struct model_file *f);
+
+const char *model_file_path(const struct model_file *f);
+uint64_t model_file_bytes(const struct model_file *f); /* of all parts */
+const char *model_file_name(const struct model_file *f); /* "" when it has none */
+/* One word: "GGUF v3", "GGUF v3 in 4 parts", "safetensors in 2 parts". */
+const char *model_file_form(const struct model_file *f);
+
+/* The family's description; SL_EUNSUPPORTED for one that this version can't run, with its name. */
+int model_file_arch(const struct model_file *f, struct model_arch *out, struct sl_err *err);
+
+size_t model_file_n_tensors(const struct model_file *f);
+const struct model_tensor *model_file_tensor_at(const struct model_file *f, size_t i);
+const struct model_tensor *model_file_find(const struct model_file *f, const char *name);
+
+int model_file_tokenizer(const struct model_file *f, struct tokenizer **out, struct sl_err *err);
+/* The chat template's text, borrowed; SL_ENOTFOUND when there is none. */
+int model_file_template(const struct model_file *f, struct proto_str *out, struct sl_err *err);
+/* The GGUF behind it, for listing its keys; NULL for a Hugging Face folder. */
+const struct gguf *model_file_gguf(const struct model_file *f);
+
+#endif
