@@ -76,7 +76,7 @@ int model_inspect(const char *path, struct model_info *out, struct sl_err *err)
 
 static int unknown_type(const struct model *m, const struct model_tensor *t, struct sl_err *err)
 {
-	return sl_errf(err, SL_EUNSUPPORTED, "%s: tensor %s has type %s, not supported yet (F32, F16, BF16, Q8_0)",
+	return sl_errf(err, SL_EUNSUPPORTED, "%s: tensor %s has type %s, which is not supported",
 		       model_file_path(m->file), t->name, kn_type_name(t->type));
 }
 

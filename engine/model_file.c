@@ -9,13 +9,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/alloc.h"
 #include "engine/arch_read.h"
+#include "engine/gguf_split.h"
+#include "engine/hf_folder.h"
 
 struct model_file {
 	char *path;
-	struct gguf *gguf;
+	struct gguf **parts; /* or */
+	size_t n_parts;
+	struct hf_folder *folder;
 	struct model_tensor *tensors;
 	uint32_t *by_name;
 	size_t n_tensors;
@@ -71,29 +76,52 @@ const struct model_tensor *model_file_tensor_at(const struct model_file *f, size
 
 static int open_gguf(struct model_file *f, struct sl_err *err)
 {
-	int rc = gguf_open(f->path, &f->gguf, err);
+	int rc = gguf_open_parts(f->path, &f->parts, &f->n_parts, err);
 	if (rc != 0)
 		return rc;
-	f->n_tensors = gguf_n_tensors(f->gguf);
+	for (size_t p = 0; p < f->n_parts; p++)
+		f->n_tensors += gguf_n_tensors(f->parts[p]);
 	f->tensors = sl_zalloc_n(f->n_tensors, sizeof *f->tensors);
 	if (f->tensors == NULL)
 		return sl_errf(err, SL_ENOMEM, "%s: no memory for %zu tensors", f->path, f->n_tensors);
-	for (size_t i = 0; i < f->n_tensors; i++) {
-		const struct gguf_tensor *t = gguf_tensor_at(f->gguf, i);
-		f->tensors[i] = (struct model_tensor){.name = t->name, .type = t->type, .n_dims = t->n_dims,
-						      .data = t->data, .bytes = t->bytes};
-		memcpy(f->tensors[i].dims, t->dims, sizeof t->dims);
+	struct model_tensor *out = f->tensors;
+	for (size_t p = 0; p < f->n_parts; p++) {
+		for (size_t i = 0; i < gguf_n_tensors(f->parts[p]); i++) {
+			const struct gguf_tensor *t = gguf_tensor_at(f->parts[p], i);
+			*out = (struct model_tensor){.name = t->name, .type = t->type, .n_dims = t->n_dims,
+						     .data = t->data, .bytes = t->bytes};
+			memcpy(out->dims, t->dims, sizeof t->dims);
+			out++;
+		}
 	}
 	struct proto_str name;
 	struct sl_err ignored;
-	if (gguf_get_str(f->gguf, "general.name", &name, &ignored) == 0)
+	if (gguf_get_str(f->parts[0], "general.name", &name, &ignored) == 0)
 		snprintf(f->name, sizeof f->name, "%.*s", (int)(name.n > 127 ? 127 : name.n), name.at);
-	snprintf(f->form, sizeof f->form, "GGUF");
+	int n = snprintf(f->form, sizeof f->form, "GGUF v%u", gguf_version(f->parts[0]));
+	if (f->n_parts > 1)
+		snprintf(f->form + n, sizeof f->form - (size_t)n, " in %zu parts", f->n_parts);
+	return 0;
+}
+
+static int open_folder(struct model_file *f, struct sl_err *err)
+{
+	int rc = hf_open(f->path, &f->folder, err);
+	if (rc == 0)
+		rc = hf_tensors(f->folder, &f->tensors, &f->n_tensors, err);
+	if (rc != 0)
+		return rc;
+	const char *slash = strrchr(hf_path(f->folder), '/');
+	snprintf(f->name, sizeof f->name, "%s", slash != NULL ? slash + 1 : hf_path(f->folder));
+	int n = snprintf(f->form, sizeof f->form, "safetensors");
+	if (hf_n_parts(f->folder) > 1)
+		snprintf(f->form + n, sizeof f->form - (size_t)n, " in %zu parts", hf_n_parts(f->folder));
 	return 0;
 }
 
 int model_file_open(const char *path, struct model_file **out, struct sl_err *err)
 {
+	struct stat st;
 	struct model_file *f = sl_zalloc(sizeof *f);
 	if (f != NULL)
 		f->path = sl_strdup(path);
@@ -101,7 +129,8 @@ int model_file_open(const char *path, struct model_file **out, struct sl_err *er
 		sl_free(f);
 		return sl_errf(err, SL_ENOMEM, "%s: no memory", path);
 	}
-	int rc = open_gguf(f, err);
+	bool is_folder = stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+	int rc = is_folder ? open_folder(f, err) : open_gguf(f, err);
 	if (rc == 0)
 		rc = make_index(f, err);
 	if (rc != 0) {
@@ -118,30 +147,41 @@ void model_file_close(struct model_file *f)
 		return;
 	sl_free(f->tensors);
 	sl_free(f->by_name);
-	gguf_close(f->gguf);
+	gguf_close_parts(f->parts, f->n_parts);
+	hf_close(f->folder);
 	sl_free(f->path);
 	sl_free(f);
 }
 
 const char *model_file_path(const struct model_file *f) { return f->path; }
-uint64_t model_file_bytes(const struct model_file *f) { return gguf_file_bytes(f->gguf); }
 const char *model_file_name(const struct model_file *f) { return f->name; }
 const char *model_file_form(const struct model_file *f) { return f->form; }
-const struct gguf *model_file_gguf(const struct model_file *f) { return f->gguf; }
+const struct gguf *model_file_gguf(const struct model_file *f) { return f->n_parts > 0 ? f->parts[0] : NULL; }
+
+uint64_t model_file_bytes(const struct model_file *f)
+{
+	if (f->folder != NULL)
+		return hf_bytes(f->folder);
+	uint64_t bytes = 0;
+	for (size_t p = 0; p < f->n_parts; p++)
+		bytes += gguf_file_bytes(f->parts[p]);
+	return bytes;
+}
 
 /* ---- what each form says ---- */
 
 int model_file_arch(const struct model_file *f, struct model_arch *out, struct sl_err *err)
 {
-	return arch_read_gguf(f, out, err);
+	return f->folder != NULL ? arch_read_hf(f, f->folder, out, err) : arch_read_gguf(f, out, err);
 }
 
 int model_file_tokenizer(const struct model_file *f, struct tokenizer **out, struct sl_err *err)
 {
-	return tokenizer_create(f->gguf, out, err);
+	return f->folder != NULL ? hf_tokenizer(f->folder, out, err) : tokenizer_create(f->parts[0], out, err);
 }
 
 int model_file_template(const struct model_file *f, struct proto_str *out, struct sl_err *err)
 {
-	return gguf_get_str(f->gguf, "tokenizer.chat_template", out, err);
+	return f->folder != NULL ? hf_template(f->folder, out, err)
+				 : gguf_get_str(f->parts[0], "tokenizer.chat_template", out, err);
 }
