@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * `sluice model`: looking into model files. Running them stands in model_generate.c.
+ * `sluice model`: looking into model files. Running them stands in model_generate.c,
+ * what describes and makes them in model_inspect.c and model_convert.c.
  */
 #include "cmd/model.h"
 
@@ -13,13 +14,15 @@
 
 #include "cmd/cmd.h"
 #include "engine/chat_template.h"
-#include "engine/gguf.h"
-#include "engine/model.h"
+#include "engine/model_file.h"
 #include "engine/prompt.h"
 #include "engine/tokenizer.h"
 
 static const char usage[] =
-    "usage: sluice model inspect FILE\n"
+    "usage: sluice model inspect FILE [--json] [--keys] [--tensors]\n"
+    "       sluice model random --shape NAME [--type TYPE] [--seed N] [--context N]\n"
+    "              [--tokenizer FILE] [--name TEXT] [--threads N] OUT\n"
+    "       sluice model quantize FILE --type TYPE OUT [--threads N]\n"
     "       sluice model generate FILE --prompt TEXT [--system TEXT] [--tokens N]\n"
     "              [--temperature T] [--seed S] [--raw] [--ids] [--logprobs]\n"
     "              [--backend NAME] [--threads N]\n"
@@ -27,7 +30,12 @@ static const char usage[] =
     "       sluice model tokenize FILE [--decode]\n"
     "       sluice model render FILE\n"
     "\n"
-    "inspect   what the file is, and every key in it\n"
+    "FILE is a GGUF file (any part of a split one) or a Hugging Face folder.\n"
+    "\n"
+    "inspect   what it is, what running it needs, and whether this build can; its keys, its tensors\n"
+    "random    a GGUF file of a real model's shape (llama-3.2-1b, qwen3-4b, …; a wrong name lists\n"
+    "          them) with random weights of TYPE (q8_0, q4_k_m, …) and a made-up vocabulary, or FILE's\n"
+    "quantize  a GGUF file of the same model with weights of TYPE\n"
     "generate  an answer to TEXT as a chat (--raw: continues TEXT itself); --ids and --logprobs\n"
     "          print one line of JSON instead of the text. --batch reads lines of JSON from\n"
     "          standard input, {\"id\":…, \"messages\":[…], \"max_tokens\":…, \"temperature\":…,\n"
@@ -64,53 +72,11 @@ static int read_input(struct sl_buf *in)
 	}
 }
 
-/* Every output ends here: a full disk or a closed pipe is a failure. */
-static int finish_output(void)
+int model_finish_output(void)
 {
 	if (fflush(stdout) != 0 || ferror(stdout))
 		return model_complain(1, "standard output: %s", strerror(errno));
 	return 0;
-}
-
-/* ---- inspect ---- */
-
-static void print_arch(const struct model_info *info)
-{
-	const struct model_arch *a = &info->arch;
-	printf("name         %s\n", info->name[0] != '\0' ? info->name : "(none)");
-	printf("family       %s\n", a->family);
-	printf("parameters   %llu\n", (unsigned long long)info->n_params);
-	printf("file         %llu bytes\n", (unsigned long long)info->file_bytes);
-	printf("weights      %s\n", info->weight_types);
-	printf("layers       %d of width %d, feed-forward %d\n", a->n_layers, a->n_embd, a->n_ff);
-	printf("heads        %d, %d for keys and values, of width %d\n", a->n_heads,
-	       a->n_kv_heads, a->head_dim);
-	printf("vocabulary   %d%s\n", a->n_vocab, a->tied_embeddings ? ", tied" : "");
-	printf("context      %d\n", a->n_ctx);
-	printf("rope         %d dimensions, base %g\n", a->rope.n_rot, a->rope.base);
-}
-
-static int inspect(const char *path)
-{
-	struct model_info info;
-	struct gguf *g;
-	struct sl_err err = {0};
-	if (gguf_open(path, &g, &err) != 0)
-		return model_complain(1, "%s", err.text);
-	int rc = model_inspect(path, &info, &err);
-	if (rc == 0)
-		print_arch(&info);
-	printf("\ntensors      %zu\nkeys         %zu\n", gguf_n_tensors(g), gguf_n_keys(g));
-	for (size_t i = 0; i < gguf_n_keys(g); i++) {
-		char value[160];
-		struct proto_str key = gguf_key_at(g, i, value, sizeof value);
-		printf("  %-42.*s %s\n", (int)key.n, key.at, value);
-	}
-	gguf_close(g);
-	int out = finish_output();
-	if (rc != 0)
-		return model_complain(1, "%s", err.text);
-	return out;
 }
 
 /* ---- tokenize ---- */
@@ -126,7 +92,7 @@ static int encode(const struct tokenizer *t, const struct sl_buf *in)
 		puts("]");
 	}
 	tok_ids_dispose(&ids);
-	return rc == 0 ? finish_output() : model_complain(1, "out of memory");
+	return rc == 0 ? model_finish_output() : model_complain(1, "out of memory");
 }
 
 static int decode(const struct tokenizer *t, const struct sl_buf *in)
@@ -149,19 +115,19 @@ static int decode(const struct tokenizer *t, const struct sl_buf *in)
 		fwrite(s.at, 1, s.n, stdout);
 	}
 	json_decref(ids);
-	return rc != 0 ? rc : finish_output();
+	return rc != 0 ? rc : model_finish_output();
 }
 
 static int tokenize(const char *path, bool decoding)
 {
 	struct sl_err err = {0};
-	struct gguf *g;
+	struct model_file *f;
 	struct tokenizer *t;
 	struct sl_buf in;
-	if (gguf_open(path, &g, &err) != 0)
+	if (model_file_open(path, &f, &err) != 0)
 		return model_complain(1, "%s", err.text);
-	int rc = tokenizer_create(g, &t, &err);
-	gguf_close(g);
+	int rc = model_file_tokenizer(f, &t, &err);
+	model_file_close(f);
 	if (rc != 0)
 		return model_complain(1, "%s", err.text);
 	rc = read_input(&in);
@@ -182,7 +148,7 @@ static char *token_text(const struct tokenizer *t, int32_t id)
 	return strndup(s.at, s.n);
 }
 
-static int render_chat(const struct gguf *g, const json_t *messages)
+static int render_chat(const struct model_file *f, const json_t *messages)
 {
 	struct sl_err err = {0};
 	struct tokenizer *t = NULL;
@@ -191,13 +157,13 @@ static int render_chat(const struct gguf *g, const json_t *messages)
 	struct sl_buf text, trust;
 	buf_init(&text, MODEL_MAX_INPUT);
 	buf_init(&trust, MODEL_MAX_INPUT);
-	int rc = gguf_get_str(g, "tokenizer.chat_template", &source, &err);
+	int rc = model_file_template(f, &source, &err);
 	if (rc == SL_ENOTFOUND)
-		sl_errf(&err, rc, "%s has no chat template", gguf_path(g));
+		sl_errf(&err, rc, "%s has no chat template", model_file_path(f));
 	if (rc == 0)
 		rc = chat_template_compile(source.at, source.n, &template, &err);
 	if (rc == 0)
-		rc = tokenizer_create(g, &t, &err);
+		rc = model_file_tokenizer(f, &t, &err);
 	if (rc == 0) {
 		char *bos = token_text(t, tokenizer_bos(t)), *eos = token_text(t, tokenizer_eos(t));
 		struct chat_vars vars = {.messages = messages,
@@ -216,16 +182,16 @@ static int render_chat(const struct gguf *g, const json_t *messages)
 		tokenizer_destroy(t);
 	if (template != NULL)
 		chat_template_free(template);
-	return rc == 0 ? finish_output() : model_complain(1, "%s", err.text);
+	return rc == 0 ? model_finish_output() : model_complain(1, "%s", err.text);
 }
 
 static int render(const char *path)
 {
 	struct sl_err err = {0};
-	struct gguf *g;
+	struct model_file *f;
 	struct sl_buf in;
 	json_t *messages;
-	if (gguf_open(path, &g, &err) != 0)
+	if (model_file_open(path, &f, &err) != 0)
 		return model_complain(1, "%s", err.text);
 	int rc = read_input(&in);
 	if (rc == 0) {
@@ -233,12 +199,12 @@ static int render(const char *path)
 		if (rc != 0) {
 			rc = model_complain(1, "%s", err.text);
 		} else {
-			rc = render_chat(g, messages);
+			rc = render_chat(f, messages);
 			json_decref(messages);
 		}
 	}
 	buf_dispose(&in);
-	gguf_close(g);
+	model_file_close(f);
 	return rc;
 }
 
@@ -254,7 +220,7 @@ static bool number(const char *text, double lo, double hi, double *out)
 	return errno == 0 && end != text && *end == '\0' && *out >= lo && *out <= hi;
 }
 
-static bool whole(const char *text, uint64_t lo, uint64_t hi, uint64_t *out)
+bool model_whole(const char *text, uint64_t lo, uint64_t hi, uint64_t *out)
 {
 	char *end;
 	if (text == NULL || text[0] < '0' || text[0] > '9')
@@ -280,13 +246,13 @@ static int generate(int argc, char **argv)
 		} else if (strcmp(name, "--backend") == 0) {
 			o.backend = value;
 		} else if (strcmp(name, "--tokens") == 0) {
-			ok = whole(value, 1, UINT32_MAX, &n);
+			ok = model_whole(value, 1, UINT32_MAX, &n);
 			o.n_tokens = ok ? (uint32_t)n : 1;
 		} else if (strcmp(name, "--threads") == 0) {
-			ok = whole(value, 0, 1024, &n);
+			ok = model_whole(value, 0, 1024, &n);
 			o.n_threads = ok ? (int)n : 0;
 		} else if (strcmp(name, "--seed") == 0) {
-			ok = whole(value, 0, UINT64_MAX, &o.seed);
+			ok = model_whole(value, 0, UINT64_MAX, &o.seed);
 		} else if (strcmp(name, "--temperature") == 0) {
 			ok = number(value, 0, 2, &x);
 			o.temperature = ok ? (float)x : 0;
@@ -319,8 +285,12 @@ int cmd_model(int argc, char **argv)
 		fputs(usage, stdout);
 		return 0;
 	}
-	if (argc >= 3 && strcmp(argv[1], "inspect") == 0 && argc == 3)
-		return inspect(argv[2]);
+	if (argc >= 3 && strcmp(argv[1], "inspect") == 0)
+		return model_inspect_command(argc, argv);
+	if (argc >= 3 && strcmp(argv[1], "random") == 0)
+		return model_random(argc, argv);
+	if (argc >= 3 && strcmp(argv[1], "quantize") == 0)
+		return model_quantize(argc, argv);
 	if (argc >= 3 && strcmp(argv[1], "generate") == 0)
 		return generate(argc, argv);
 	if (argc == 3 && strcmp(argv[1], "tokenize") == 0)

@@ -24,6 +24,15 @@ struct generate_options {
 /* The exit status. */
 int model_generate(const struct generate_options *o);
 
+/* inspect; random; quantize, with main's arguments from "model" on. The exit status. */
+int model_inspect_command(int argc, char **argv);
+int model_random(int argc, char **argv);
+int model_quantize(int argc, char **argv);
+
+/* A whole number from lo to hi; nothing else in the text. */
+bool model_whole(const char *text, uint64_t lo, uint64_t hi, uint64_t *out);
+/* Every output ends with it: a full disk or a closed pipe is a failure. */
+int model_finish_output(void);
 /* Prints `sluice model: …` on standard error and returns status. */
 int model_complain(int status, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
