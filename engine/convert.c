@@ -28,6 +28,10 @@ static void *convert_slice(void *arg)
 	float *row = sl_alloc(c->width * sizeof *row);
 	s->rc = row == NULL ? SL_ENOMEM : 0;
 	for (uint64_t i = 0; i < s->n && s->rc == 0; i++) {
+		if (c->raw_row != NULL) {
+			c->raw_row(c->ctx, s->first + i, s->out + i * row_bytes);
+			continue;
+		}
 		c->row(c->ctx, s->first + i, row);
 		s->rc = kn_quantize_row(c->type, row, c->width, s->out + i * row_bytes);
 	}

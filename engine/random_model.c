@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "engine/arch_write.h"
 #include "kernels/kernels.h"
 
@@ -19,7 +20,12 @@ struct noise {
 	uint64_t seed; /* the tensor's */
 	size_t width;
 	float mean, spread;
+	/* For types whose scales are searched for: quantized blocks to pick from; else NULL. */
+	uint8_t *pool;
+	size_t block_bytes, blocks_of_row;
 };
+
+enum { POOL_FLOATS = 1 << 19 };
 
 static uint64_t mix(uint64_t z)
 {
@@ -42,6 +48,14 @@ static void noise_row(void *ctx, uint64_t row, float *out)
 	}
 }
 
+static void pooled_row(void *ctx, uint64_t row, uint8_t *out)
+{
+	const struct noise *n = ctx;
+	uint64_t state = mix(n->seed ^ mix(row)), pool_blocks = POOL_FLOATS / (n->width / n->blocks_of_row);
+	for (size_t i = 0; i < n->blocks_of_row; i++)
+		memcpy(out + i * n->block_bytes, n->pool + mix(state + i) % pool_blocks * n->block_bytes, n->block_bytes);
+}
+
 struct tensor_spec {
 	char name[64];
 	uint64_t n_in, n_out; /* n_out 0: a vector */
@@ -58,6 +72,23 @@ struct run {
 	uint64_t tensor; /* number of the one at hand */
 	int rc;
 };
+
+/* Searching the best scales for a billion weights takes minutes; for POOL_FLOATS of each tensor, and
+ * picking among their blocks for the rest, seconds. */
+static int make_pool(struct noise *n, struct convert c, struct sl_err *err)
+{
+	size_t block = (size_t)kn_type_block(c.type), width = n->width;
+	n->block_bytes = kn_type_block_bytes(c.type);
+	n->blocks_of_row = width / block;
+	n->pool = sl_alloc(POOL_FLOATS / block * n->block_bytes);
+	if (n->pool == NULL)
+		return sl_errf(err, SL_ENOMEM, "no memory");
+	/* The pool's own rows are of one block of the largest type. */
+	n->width = c.width = 256;
+	int rc = convert_rows(&c, 0, POOL_FLOATS / 256, n->pool);
+	n->width = width;
+	return rc != 0 ? sl_errf(err, rc, "can't write %s", kn_type_name(c.type)) : 0;
+}
 
 static void each(struct run *r, const struct tensor_spec *t)
 {
@@ -77,7 +108,13 @@ static void each(struct run *r, const struct tensor_spec *t)
 			  .mean = t->mean, .spread = t->spread};
 	struct convert c = {.row = noise_row, .ctx = &n, .type = type, .width = (size_t)t->n_in,
 			    .n_threads = m->n_threads};
-	r->rc = convert_write(&c, t->name, rows, r->w, r->progress, r->err);
+	if (rows * t->n_in > POOL_FLOATS && type != KN_F32 && type != KN_F16 && type != KN_BF16 && type != KN_Q8_0) {
+		r->rc = make_pool(&n, c, r->err);
+		c.raw_row = pooled_row;
+	}
+	if (r->rc == 0)
+		r->rc = convert_write(&c, t->name, rows, r->w, r->progress, r->err);
+	sl_free(n.pool);
 }
 
 static void matrix(struct run *r, int layer, const char *name, int n_out, int n_in, double spread)

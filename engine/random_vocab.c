@@ -9,9 +9,11 @@
 
 #include "engine/random_model.h"
 
-enum { N_BYTES = 256, N_CONTROL = 4, FIRSTS = 27, LETTERS = 26, MAX_TOKEN = 8 };
+enum { N_BYTES = 256, N_CONTROL = 6, FIRSTS = 27, LETTERS = 26, MAX_TOKEN = 8 };
 
-static const char *const control[N_CONTROL] = {"<|begin|>", "<|end|>", "<|im_start|>", "<|im_end|>"};
+/* The first four are names that other engines look up in a file of the phi3 family. */
+static const char *const control[N_CONTROL] = {"<unk>", "<s>", "</s>", "<|endoftext|>", "<|im_start|>",
+						"<|im_end|>"};
 
 static const char chat[] =
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + "
@@ -93,7 +95,7 @@ void random_vocab_write(struct gguf_writer *w, int n)
 		memcpy(merge + head + 1, word + head, bytes - head);
 		gguf_item_str(w, merge, bytes + 1);
 	}
-	gguf_put_u32(w, "tokenizer.ggml.bos_token_id", (uint32_t)(n - 4));
+	gguf_put_u32(w, "tokenizer.ggml.bos_token_id", (uint32_t)(n - 5));
 	gguf_put_u32(w, "tokenizer.ggml.eos_token_id", (uint32_t)(n - 3));
 	gguf_put_u32(w, "tokenizer.ggml.eot_token_id", (uint32_t)(n - 1));
 	gguf_put_bool(w, "tokenizer.ggml.add_bos_token", false);
