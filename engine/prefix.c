@@ -530,6 +530,14 @@ struct prefix_waiter *prefix_woken(struct prefix_tree *t)
 	return w;
 }
 
+uint32_t prefix_n_exclusive(const struct prefix_path *path)
+{
+	uint32_t n = 0;
+	for (const struct prefix_node *at = path->tail; at != NULL && at->pins == 1; at = at->parent)
+		n += at->page >= 0;
+	return n;
+}
+
 struct prefix_path *prefix_claimant(const struct prefix_node *pending)
 {
 	return pending->claimant;

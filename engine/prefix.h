@@ -84,6 +84,8 @@ void prefix_end(struct prefix_tree *t, struct prefix_path *path, const int32_t *
 void prefix_await(struct prefix_node *node, struct prefix_waiter *w);
 /* The next of the woken; NULL: none. A waiter that no longer waits removes itself from its list. */
 struct prefix_waiter *prefix_woken(struct prefix_tree *t);
+/* Pages of the path that nobody else is using. */
+uint32_t prefix_n_exclusive(const struct prefix_path *path);
 /* Whoever claimed a pending node: the path given to prefix_begin. */
 struct prefix_path *prefix_claimant(const struct prefix_node *pending);
 
