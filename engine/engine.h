@@ -39,6 +39,7 @@ struct eng_config {
 	uint32_t max_prompt_bytes;
 	int itl_target_ms;         /* what prefill may add to the time between tokens; 0: no target */
 	bool no_prefix_cache;
+	bool share_prefixes;       /* between tenants */
 };
 
 enum eng_event_kind { ENG_MODEL, ENG_QUEUED, ENG_TOKENS, ENG_DONE, ENG_COUNTED };

@@ -216,6 +216,8 @@ static uint8_t accept_text(struct step *st, struct eng_seq *s, struct sl_err *er
 	s->text.ids = (struct tok_ids){0};
 	sl_free(s->mem); /* the prompt itself is no longer needed */
 	s->mem = NULL;
+	if (st->e->cfg.share_prefixes)
+		s->salt = 0;
 	struct prefix_match match = {0};
 	if (!st->e->cfg.no_prefix_cache)
 		prefix_lookup(m->prefix, s->salt, s->tokens, s->n_prompt, &match);
