@@ -12,9 +12,8 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "base/proto.h"
 
-enum { BEAM_MAX = PROTO_MAX_CHOICES };
+enum { BEAM_MAX = 16 };
 
 struct beam_hyp {
 	int32_t *tokens;  /* owned, n of them */
