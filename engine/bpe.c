@@ -43,6 +43,9 @@ struct bpe {
 	uint64_t char_mask;
 	int32_t unknown;
 	bool falls_back, fuse_unknown;
+	/* No token goes on from another character into U+2581, which begins words: so a text may be cut
+	 * there, and what is worked on stays small. */
+	bool cuts_at_marks;
 };
 
 struct bpe_node {
@@ -300,8 +303,25 @@ static struct one_char *char_slot(const struct bpe *b, uint32_t cp)
 	return &b->chars[i];
 }
 
+static bool is_mark(const char *at, size_t n)
+{
+	return n >= 3 && memcmp(at, "\xE2\x96\x81", 3) == 0;
+}
+
+/* Where a word begins after the first character; n: nowhere. */
+static size_t next_word(const char *at, size_t n)
+{
+	for (size_t i = 1; i < n; i++)
+		if (is_mark(at + i, n - i) && !(i >= 3 && is_mark(at + i - 3, 3)))
+			return i;
+	return n;
+}
+
 static int index_chars(struct bpe *b, const struct interner *in)
 {
+	b->cuts_at_marks = true;
+	for (size_t i = 0; i < in->n; i++)
+		b->cuts_at_marks &= next_word(in->texts[i].at, in->texts[i].n) == in->texts[i].n;
 	size_t n = 0, slots;
 	for (int pass = 0; pass < 2; pass++) {
 		for (size_t i = 0; i < in->n; i++) {
@@ -546,21 +566,14 @@ static void make_nodes(const struct bpe *b, struct bpe_node *nodes, const char *
 	}
 }
 
-int bpe_encode(const struct bpe *b, struct bpe_scratch *s, const char *piece, size_t n,
-	       struct tok_ids *out)
+static int encode_part(const struct bpe *b, struct bpe_scratch *s, const char *piece, size_t n,
+		       bool *was_unknown, struct tok_ids *out)
 {
-	if (n == 0)
-		return 0;
-	if (n == 1 && b->chars == NULL)
-		return push_byte(b, (uint8_t)piece[0], out);
-	if (n >= NONE)
-		return SL_ELIMIT;
 	int rc = scratch_reserve(s, n);
 	if (rc != 0)
 		return rc;
 	struct merge m = {.b = b, .nodes = s->nodes, .heap = s->heap};
 	uint32_t end = (uint32_t)n;
-	bool was_unknown = false;
 	make_nodes(b, m.nodes, piece, end);
 	for (uint32_t i = 0; i != NONE; i = m.nodes[i].next)
 		rank_pair(&m, i);
@@ -570,14 +583,36 @@ int bpe_encode(const struct bpe *b, struct bpe_scratch *s, const char *piece, si
 		int32_t id = symbol != NONE ? b->symbol_token[symbol] : -1;
 		uint32_t stop = m.nodes[i].next == NONE ? end : m.nodes[i].next;
 		if (id >= 0) {
-			was_unknown = false;
+			*was_unknown = false;
 			rc = tok_ids_push(out, id);
 		} else if (b->chars != NULL) {
-			rc = push_unknown(b, piece + i, stop - i, &was_unknown, out);
+			rc = push_unknown(b, piece + i, stop - i, was_unknown, out);
 		} else {
 			for (uint32_t k = i; k < stop && rc == 0; k++)
 				rc = push_byte(b, (uint8_t)piece[k], out);
 		}
+	}
+	return rc;
+}
+
+int bpe_encode(const struct bpe *b, struct bpe_scratch *s, const char *piece, size_t n,
+	       struct tok_ids *out)
+{
+	bool was_unknown = false;
+	if (n == 0)
+		return 0;
+	if (n == 1 && b->chars == NULL)
+		return push_byte(b, (uint8_t)piece[0], out);
+	if (n >= NONE)
+		return SL_ELIMIT;
+	if (!b->cuts_at_marks)
+		return encode_part(b, s, piece, n, &was_unknown, out);
+	int rc = 0;
+	while (n > 0 && rc == 0) {
+		size_t word = next_word(piece, n);
+		rc = encode_part(b, s, piece, word, &was_unknown, out);
+		piece += word;
+		n -= word;
 	}
 	return rc;
 }
