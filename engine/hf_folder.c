@@ -109,6 +109,7 @@ static int read_json(const struct hf_folder *f, const char *name, json_t **out, 
 		rc = sl_errf(err, SL_EINVAL, "%s/%s: line %d: %.100s", f->path, name, why.line, why.text);
 	} else if (!json_is_object(*out)) {
 		json_decref(*out);
+		*out = NULL;
 		rc = sl_errf(err, SL_EINVAL, "%s/%s: not an object", f->path, name);
 	}
 	sl_free(text);
