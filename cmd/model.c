@@ -17,6 +17,7 @@
 #include "engine/model_file.h"
 #include "engine/prompt.h"
 #include "engine/tokenizer.h"
+#include "kernels/kernels.h"
 
 static const char usage[] =
     "usage: sluice model inspect FILE [--json] [--keys] [--tensors]\n"
@@ -26,7 +27,8 @@ static const char usage[] =
     "       sluice model generate FILE --prompt TEXT [--system TEXT] [--tokens N]\n"
     "              [--temperature T] [--seed S] [--raw] [--ids] [--logprobs]\n"
     "              [--backend NAME] [--threads N]\n"
-    "       sluice model generate FILE --batch [--backend NAME] [--threads N]\n"
+    "              [--quantize TYPE]\n"
+    "       sluice model generate FILE --batch [--backend NAME] [--threads N] [--quantize TYPE]\n"
     "       sluice model tokenize FILE [--decode]\n"
     "       sluice model render FILE\n"
     "\n"
@@ -243,6 +245,8 @@ static int generate(int argc, char **argv)
 			o.prompt = value;
 		} else if (strcmp(name, "--system") == 0) {
 			o.system = value;
+		} else if (strcmp(name, "--quantize") == 0) {
+			o.quantize = value;
 		} else if (strcmp(name, "--backend") == 0) {
 			o.backend = value;
 		} else if (strcmp(name, "--tokens") == 0) {
@@ -276,6 +280,8 @@ static int generate(int argc, char **argv)
 	}
 	if (!o.batch && o.prompt == NULL)
 		return model_complain(CMD_EXIT_USAGE, "generate needs --prompt or --batch");
+	if (o.quantize != NULL && kn_type_from_name(o.quantize) < 0)
+		return model_complain(CMD_EXIT_USAGE, "--quantize: no type is named %s", o.quantize);
 	return model_generate(&o);
 }
 

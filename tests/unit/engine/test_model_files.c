@@ -455,6 +455,44 @@ static void test_quantize(void **arg)
 	assert_int_equal(convert("none.gguf", "o.gguf", "q8_0", &err), SL_EIO);
 }
 
+/* On load it becomes what `quantize` writes. */
+static void test_quantize_in_memory(void **arg)
+{
+	(void)arg;
+	struct sl_err err;
+	struct convert_progress p = {0};
+	random_file("f.gguf", "tiny-llama", "bf16", 3, 0);
+	assert_int_equal(convert("f.gguf", "q.gguf", "q8_0", &err), 0);
+	struct model_file *a = opened("f.gguf"), *b = opened("q.gguf");
+	assert_int_equal(model_file_quantize(a, KN_Q8_0, 3, &p, &err), 0);
+	assert_true(p.total > 0 && p.done == p.total);
+	for (size_t i = 0; i < model_file_n_tensors(b); i++) {
+		const struct model_tensor *want = model_file_tensor_at(b, i), *got = model_file_find(a, want->name);
+		assert_int_equal(got->type, want->type);
+		assert_int_equal(got->bytes, want->bytes);
+		assert_memory_equal(got->data, want->data, want->bytes);
+	}
+	model_file_close(b);
+	model_file_close(a);
+	/* Rows that no block fits stay as they are. */
+	md_llama_folder(dir);
+	a = opened("");
+	assert_int_equal(model_file_quantize(a, KN_Q8_0, 1, NULL, &err), 0);
+	assert_int_equal(type_of(a, "token_embd.weight"), KN_BF16);
+	model_file_close(a);
+	/* A weight that is not a number is a fault of the file. */
+	size_t n;
+	uint8_t *bytes = md_read(dir, "f.gguf", &n);
+	memset(bytes + n - 64, 0xff, 64);
+	md_write(dir, "f.gguf", bytes, n);
+	free(bytes);
+	a = opened("f.gguf");
+	assert_int_equal(model_file_quantize(a, KN_Q8_0, 1, NULL, &err), SL_EINVAL);
+	assert_non_null(strstr(err.text, "blk.1.ffn_down.weight can't be converted to Q8_0"));
+	model_file_close(a);
+	assert_int_equal(convert("f.gguf", "q.gguf", "q8_0", &err), SL_EINVAL);
+}
+
 static void test_quantize_folder(void **arg)
 {
 	(void)arg;
@@ -717,6 +755,7 @@ int main(void)
 	    cmocka_unit_test(test_names),
 	    cmocka_unit_test_setup_teardown(test_random, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_quantize, setup, teardown),
+	    cmocka_unit_test_setup_teardown(test_quantize_in_memory, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_quantize_folder, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_malformed, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_greedy_heads, setup, teardown),
