@@ -14,6 +14,7 @@
 
 #include "cmd/cmd.h"
 #include "engine/chat_template.h"
+#include "engine/map_file.h"
 #include "engine/model_file.h"
 #include "engine/prompt.h"
 #include "engine/tokenizer.h"
@@ -291,6 +292,7 @@ int cmd_model(int argc, char **argv)
 		fputs(usage, stdout);
 		return 0;
 	}
+	map_file_guard();
 	if (argc >= 3 && strcmp(argv[1], "inspect") == 0)
 		return model_inspect_command(argc, argv);
 	if (argc >= 3 && strcmp(argv[1], "random") == 0)
