@@ -62,7 +62,7 @@ struct scales {
 static inline __attribute__((always_inline)) struct scales scales_at(const uint8_t *at, size_t n, size_t block_bytes)
 {
 	uint16_t half[CHUNK / 32] = {0};
-	struct scales s;
+	struct scales s = {0};
 	for (size_t i = 0; i < n / 32; i++, at += block_bytes)
 		half[i] = kn_u16_at(at);
 	UNROLL for (int i = 0; i < CHUNK / 32; i += LANES)
