@@ -407,6 +407,19 @@ static int widen_vectors(struct hf_folder *f, struct model_tensor *tensors, size
 	return 0;
 }
 
+static void trim_rows(const struct hf_folder *f, struct model_tensor *tensors, size_t n)
+{
+	uint64_t rows = (uint64_t)hf_count_tokens(f);
+	for (size_t i = 0; i < n && rows > 0; i++) {
+		struct model_tensor *t = &tensors[i];
+		if (t->n_dims == 2 && t->dims[1] > rows &&
+		    (strcmp(t->name, "token_embd.weight") == 0 || strcmp(t->name, "output.weight") == 0)) {
+			t->bytes = t->bytes / t->dims[1] * rows;
+			t->dims[1] = rows;
+		}
+	}
+}
+
 /* The tied head that some writers store once more. */
 static bool is_tied(const struct hf_folder *f)
 {
@@ -455,6 +468,7 @@ int hf_tensors(struct hf_folder *f, struct model_tensor **out, size_t *n, struct
 		sl_free(tensors);
 		return rc;
 	}
+	trim_rows(f, tensors, used);
 	*out = tensors;
 	*n = used;
 	return 0;

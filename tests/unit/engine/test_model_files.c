@@ -169,7 +169,8 @@ static void check_llama(const char *form)
 	assert_int_equal(a.n_layers, 1);
 	assert_int_equal(a.head_dim, 4);
 	assert_int_equal(a.n_kv_heads, 1);
-	assert_int_equal(a.n_vocab, 12);
+	/* Twelve rows, seven tokens. */
+	assert_int_equal(a.n_vocab, 7);
 	assert_false(a.tied_embeddings);
 	assert_true(a.rope.halves && a.rope.base == 20000 && a.rope.n_rot == 4);
 	check_values(f, "token_embd.weight", "model.embed_tokens.weight");
@@ -499,6 +500,11 @@ static void test_quantize_folder(void **arg)
 	struct sl_err err;
 	struct model_arch a;
 	md_llama_folder(dir);
+	/* With a token whose id leaves a gap. */
+	char *gap = strdup(md_tokenizer);
+	memcpy(strstr(gap, "\"b\":3"), "\"z\":8", 5);
+	md_text(dir, "tokenizer.json", gap);
+	free(gap);
 	if (convert("", "out.gguf", "f32", &err) != 0)
 		fail_msg("%s", err.text);
 	struct model_file *f = opened("out.gguf");
@@ -517,16 +523,16 @@ static void test_quantize_folder(void **arg)
 	uint32_t id;
 	bool bos;
 	assert_int_equal(gguf_get_array(g, "tokenizer.ggml.tokens", &list, &err), 0);
-	assert_int_equal(list.n, 12);
-	static const char *const tokens[] = {"<s>", "</s>", "a", "b", "\xc4\xa0", "ab", "\"", "[PAD7]"};
-	for (size_t i = 0; i < 8; i++) {
+	assert_int_equal(list.n, 9);
+	static const char *const tokens[] = {"<s>", "</s>", "a", "[PAD3]", "\xc4\xa0", "ab", "\"", "[PAD7]", "z"};
+	for (size_t i = 0; i < 9; i++) {
 		assert_true(gguf_next_string(&list, &s));
 		assert_true(s.n == strlen(tokens[i]) && memcmp(s.at, tokens[i], s.n) == 0);
 	}
 	assert_int_equal(gguf_get_array(g, "tokenizer.ggml.token_type", &list, &err), 0);
 	assert_int_equal(gguf_array_int(&list, 0), 3);
 	assert_int_equal(gguf_array_int(&list, 2), 1);
-	assert_int_equal(gguf_array_int(&list, 11), 5);
+	assert_int_equal(gguf_array_int(&list, 7), 5);
 	assert_int_equal(gguf_get_array(g, "tokenizer.ggml.merges", &list, &err), 0);
 	assert_int_equal(list.n, 2);
 	assert_int_equal(gguf_get_str(g, "tokenizer.ggml.pre", &s, &err), 0);
@@ -538,13 +544,28 @@ static void test_quantize_folder(void **arg)
 	assert_int_equal(model_file_template(f, &s, &err), 0);
 	model_file_close(f);
 
+	/* Gemma's gains have the one added; a window and its pattern are said. */
+	md_text(dir, "config.json", "{\"model_type\":\"gemma2\"," SHAPE ",\"attn_logit_softcapping\":50.0,"
+				    "\"final_logit_softcapping\":null}");
+	if (convert("", "out.gguf", "bf16", &err) != 0)
+		fail_msg("%s", err.text);
+	f = opened("out.gguf");
+	const float *gain = model_file_find(f, "output_norm.weight")->data;
+	for (size_t i = 0; i < 8; i++)
+		assert_true(gain[i] == md_value("model.norm.weight", i) + 1);
+	assert_int_equal(gguf_get_u32(model_file_gguf(f), "gemma2.attention.sliding_window", &id, &err), 0);
+	assert_int_equal(id, 4096);
+	assert_int_equal(gguf_get_u32(model_file_gguf(f), "gemma2.final_logit_softcapping", &id, &err), SL_ENOTFOUND);
+	model_file_close(f);
+	md_text(dir, "config.json", MD_LLAMA_CONFIG "}");
+
 	md_text(dir, "tokenizer.json", "{\"model\":{\"type\":\"Unigram\",\"vocab\":[[\"a\",0.5]]}}");
 	assert_int_equal(convert("", "out.gguf", "f32", &err), SL_EUNSUPPORTED);
 	md_text(dir, "tokenizer.json", "{\"pre_tokenizer\":{\"type\":\"Whitespace\"},\"model\":{\"type\":\"BPE\",\"vocab\":{},"
 				       "\"merges\":[]}}");
 	assert_int_equal(convert("", "out.gguf", "f32", &err), SL_EUNSUPPORTED);
 	assert_non_null(strstr(err.text, "no name in GGUF"));
-	md_text(dir, "tokenizer.json", "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":99},\"merges\":[]}}");
+	md_text(dir, "tokenizer.json", "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":2000000},\"merges\":[]}}");
 	assert_int_equal(convert("", "out.gguf", "f32", &err), SL_EINVAL);
 	/* SentencePiece's: a token's score is the rank of its first merge. */
 	md_text(dir, "tokenizer.json",
