@@ -30,7 +30,7 @@ static const char usage[] =
     "              [--backend NAME] [--threads N]\n"
     "              [--quantize TYPE]\n"
     "       sluice model generate FILE --batch [--backend NAME] [--threads N] [--quantize TYPE]\n"
-    "       sluice model tokenize FILE [--decode]\n"
+    "       sluice model tokenize FILE [--decode] [--lines] [--trusted]\n"
     "       sluice model render FILE\n"
     "\n"
     "FILE is a GGUF file (any part of a split one) or a Hugging Face folder.\n"
@@ -44,7 +44,9 @@ static const char usage[] =
     "          standard input, {\"id\":…, \"messages\":[…], \"max_tokens\":…, \"temperature\":…,\n"
     "          \"seed\":…} (or \"prompt\":\"…\" for plain text), runs them side by side and writes\n"
     "          one line of JSON for each as it ends\n"
-    "tokenize  text on standard input to ids; --decode: a JSON array of ids to text\n"
+    "tokenize  text on standard input to a JSON array of ids; --decode: ids to text; --lines: each\n"
+    "          line is a JSON string (or an array of ids); --trusted: control tokens in it count;\n"
+    "          FILE may be a tokenizer.json too\n"
     "render    {\"messages\":[…]} on standard input to the text that the model reads\n";
 
 int model_complain(int status, const char *fmt, ...)
@@ -58,7 +60,7 @@ int model_complain(int status, const char *fmt, ...)
 	return status;
 }
 
-static int read_input(struct sl_buf *in)
+int model_read_input(struct sl_buf *in)
 {
 	buf_init(in, MODEL_MAX_INPUT);
 	for (;;) {
@@ -80,65 +82,6 @@ int model_finish_output(void)
 	if (fflush(stdout) != 0 || ferror(stdout))
 		return model_complain(1, "standard output: %s", strerror(errno));
 	return 0;
-}
-
-/* ---- tokenize ---- */
-
-static int encode(const struct tokenizer *t, const struct sl_buf *in)
-{
-	struct tok_ids ids = {0};
-	int rc = tokenizer_encode(t, (const char *)buf_data(in), in->len, NULL, &ids);
-	if (rc == 0) {
-		putchar('[');
-		for (size_t i = 0; i < ids.n; i++)
-			printf(i > 0 ? ",%d" : "%d", (int)ids.ids[i]);
-		puts("]");
-	}
-	tok_ids_dispose(&ids);
-	return rc == 0 ? model_finish_output() : model_complain(1, "out of memory");
-}
-
-static int decode(const struct tokenizer *t, const struct sl_buf *in)
-{
-	json_t *ids = json_loadb((const char *)buf_data(in), in->len, 0, NULL);
-	if (!json_is_array(ids)) {
-		json_decref(ids);
-		return model_complain(1, "standard input is not a JSON array");
-	}
-	int rc = 0;
-	for (size_t i = 0; i < json_array_size(ids) && rc == 0; i++) {
-		const json_t *id = json_array_get(ids, i);
-		if (!json_is_integer(id) || json_integer_value(id) < 0 ||
-		    json_integer_value(id) >= tokenizer_n_vocab(t)) {
-			rc = model_complain(1, "item %zu is not an id from 0 to %d", i,
-					    tokenizer_n_vocab(t) - 1);
-			break;
-		}
-		struct proto_str s = tokenizer_bytes(t, (int32_t)json_integer_value(id));
-		fwrite(s.at, 1, s.n, stdout);
-	}
-	json_decref(ids);
-	return rc != 0 ? rc : model_finish_output();
-}
-
-static int tokenize(const char *path, bool decoding)
-{
-	struct sl_err err = {0};
-	struct model_file *f;
-	struct tokenizer *t;
-	struct sl_buf in;
-	if (model_file_open(path, &f, &err) != 0)
-		return model_complain(1, "%s", err.text);
-	int rc = model_file_tokenizer(f, &t, &err);
-	model_file_close(f);
-	if (rc != 0)
-		return model_complain(1, "%s", err.text);
-	rc = read_input(&in);
-	if (rc == 0)
-		rc = decoding ? decode(t, &in) : encode(t, &in);
-	buf_dispose(&in);
-	tokenizer_destroy(t);
-	return rc;
 }
 
 /* ---- render ---- */
@@ -196,7 +139,7 @@ static int render(const char *path)
 	json_t *messages;
 	if (model_file_open(path, &f, &err) != 0)
 		return model_complain(1, "%s", err.text);
-	int rc = read_input(&in);
+	int rc = model_read_input(&in);
 	if (rc == 0) {
 		rc = prompt_parse_chat((const char *)buf_data(&in), in.len, &messages, &err);
 		if (rc != 0) {
@@ -301,10 +244,8 @@ int cmd_model(int argc, char **argv)
 		return model_quantize(argc, argv);
 	if (argc >= 3 && strcmp(argv[1], "generate") == 0)
 		return generate(argc, argv);
-	if (argc == 3 && strcmp(argv[1], "tokenize") == 0)
-		return tokenize(argv[2], false);
-	if (argc == 4 && strcmp(argv[1], "tokenize") == 0 && strcmp(argv[3], "--decode") == 0)
-		return tokenize(argv[2], true);
+	if (argc >= 3 && strcmp(argv[1], "tokenize") == 0)
+		return model_tokenize(argc, argv);
 	if (argc == 3 && strcmp(argv[1], "render") == 0)
 		return render(argv[2]);
 	fputs(usage, stderr);

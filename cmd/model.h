@@ -33,6 +33,9 @@ int model_quantize(int argc, char **argv);
 bool model_whole(const char *text, uint64_t lo, uint64_t hi, uint64_t *out);
 /* Every output ends with it: a full disk or a closed pipe is a failure. */
 int model_finish_output(void);
+/* All of standard input; 0, or the exit status after a complaint. */
+int model_read_input(struct sl_buf *in);
+int model_tokenize(int argc, char **argv);
 /* Prints `sluice model: …` on standard error and returns status. */
 int model_complain(int status, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
