@@ -192,11 +192,43 @@ static int add_level(struct pretok *p, struct level level, struct sl_err *err)
 	return 0;
 }
 
+/* Patterns are written for other libraries, to which \s is Unicode's White_Space; PCRE2's own has
+ * one character more (U+180E). To be freed. */
+static char *translate_pattern(struct proto_str p, size_t *n)
+{
+	static const char white[] = "\\p{White_Space}", other[] = "\\P{White_Space}";
+	char *text = sl_alloc(p.n * sizeof white), *at = text;
+	for (size_t i = 0; i < p.n && text != NULL; i++) {
+		if (p.at[i] != '\\' || i + 1 == p.n) {
+			*at++ = p.at[i];
+			continue;
+		}
+		char c = p.at[++i];
+		const char *with = c == 's' ? white : c == 'S' ? other : NULL;
+		if (with != NULL) {
+			memcpy(at, with, sizeof white - 1);
+			at += sizeof white - 1;
+		} else {
+			*at++ = '\\';
+			*at++ = c;
+		}
+	}
+	*n = (size_t)(at - text);
+	return text;
+}
+
 int pretok_add_split(struct pretok *p, struct proto_str pattern, bool literal, bool invert,
 		     enum pretok_behavior behavior, struct sl_err *err)
 {
 	if (pattern.n == 0)
 		return sl_errf(err, SL_EINVAL, "a pre-tokenizer's pattern is empty");
+	char *translated = NULL;
+	if (!literal) {
+		translated = translate_pattern(pattern, &pattern.n);
+		if (translated == NULL)
+			return sl_errf(err, SL_ENOMEM, "no memory for the pre-tokenizer");
+		pattern.at = translated;
+	}
 	int code;
 	PCRE2_SIZE at;
 	uint32_t options = PCRE2_UTF | (literal ? PCRE2_LITERAL : PCRE2_UCP);
@@ -204,11 +236,15 @@ int pretok_add_split(struct pretok *p, struct proto_str pattern, bool literal, b
 	pcre2_code *re = cc == NULL ? NULL
 				    : pcre2_compile((PCRE2_SPTR)pattern.at, pattern.n, options, &code, &at, cc);
 	pcre2_compile_context_free(cc);
+	int rc = 0;
 	if (re == NULL && (cc == NULL || code == PCRE2_ERROR_HEAP_FAILED))
-		return sl_errf(err, SL_ENOMEM, "no memory for the pre-tokenizer");
-	if (re == NULL)
-		return sl_errf(err, SL_EINVAL, "a pre-tokenizer's pattern is malformed at its byte %zu: %.*s",
-			       (size_t)at, pattern.n < 80 ? (int)pattern.n : 80, pattern.at);
+		rc = sl_errf(err, SL_ENOMEM, "no memory for the pre-tokenizer");
+	else if (re == NULL)
+		rc = sl_errf(err, SL_EINVAL, "a pre-tokenizer's pattern is malformed at its byte %zu: %.*s",
+			     (size_t)at, pattern.n < 80 ? (int)pattern.n : 80, pattern.at);
+	sl_free(translated);
+	if (rc != 0)
+		return rc;
 	/* Without a just-in-time compiler the interpreter does the same, only slower. */
 	(void)pcre2_jit_compile(re, PCRE2_JIT_COMPLETE);
 	return add_level(p, (struct level){.kind = LEVEL_SPLIT, .behavior = behavior, .invert = invert, .code = re},

@@ -28,7 +28,8 @@
 
 struct token {
 	const char *at; /* in mem */
-	uint32_t n;
+	const char *written; /* in mem: as it is found in text; of added tokens only */
+	uint32_t n, n_written;
 	uint8_t attr, flags;
 	bool end;
 };
@@ -152,7 +153,7 @@ static int copy_tokens(struct tokenizer *t, const struct tok_source *src,
 		if (__builtin_add_overflow(total, src->tokens[i].n, &total))
 			return sl_errf(err, SL_EINVAL, "the vocabulary's texts are too long");
 	t->tokens = sl_zalloc_n(src->n_tokens, sizeof(*t->tokens));
-	t->mem = sl_alloc(total + 1);
+	t->mem = sl_alloc(2 * total + 1);
 	if (t->tokens == NULL || t->mem == NULL)
 		return sl_errf(err, SL_ENOMEM, "no memory for the vocabulary");
 	t->n = src->n_tokens;
@@ -169,6 +170,12 @@ static int copy_tokens(struct tokenizer *t, const struct tok_source *src,
 				      .flags = src->flags != NULL ? src->flags[i] : 0};
 		tok->n = (uint32_t)undo(src, chars, tok, text, at);
 		at += tok->n;
+		if (!is_special(tok) || text.n == 0)
+			continue;
+		memcpy(at, text.at, text.n);
+		tok->written = at;
+		tok->n_written = (uint32_t)text.n;
+		at += text.n;
 	}
 	return 0;
 }
@@ -304,10 +311,10 @@ static int by_first_then_longest(const void *a, const void *b, void *arg)
 	const struct tokenizer *t = arg;
 	int32_t ia = *(const int32_t *)a, ib = *(const int32_t *)b;
 	const struct token *x = &t->tokens[ia], *y = &t->tokens[ib];
-	if (x->at[0] != y->at[0])
-		return (uint8_t)x->at[0] < (uint8_t)y->at[0] ? -1 : 1;
-	if (x->n != y->n)
-		return x->n > y->n ? -1 : 1;
+	if (x->written[0] != y->written[0])
+		return (uint8_t)x->written[0] < (uint8_t)y->written[0] ? -1 : 1;
+	if (x->n_written != y->n_written)
+		return x->n_written > y->n_written ? -1 : 1;
 	return ia < ib ? -1 : 1;
 }
 
@@ -315,18 +322,18 @@ static int index_special(struct tokenizer *t, struct sl_err *err)
 {
 	size_t n = 0;
 	for (size_t i = 0; i < t->n; i++)
-		n += is_special(&t->tokens[i]) && t->tokens[i].n > 0;
+		n += t->tokens[i].n_written > 0;
 	t->special = sl_zalloc_n(n + 1, sizeof(*t->special));
 	if (t->special == NULL)
 		return sl_errf(err, SL_ENOMEM, "no memory for the vocabulary");
 	n = 0;
 	for (size_t i = 0; i < t->n; i++)
-		if (is_special(&t->tokens[i]) && t->tokens[i].n > 0)
+		if (t->tokens[i].n_written > 0)
 			t->special[n++] = (int32_t)i;
 	qsort_r(t->special, n, sizeof(*t->special), by_first_then_longest, t);
 	size_t k = 0;
 	for (unsigned first = 0; first <= 256; first++) {
-		while (k < n && (uint8_t)t->tokens[t->special[k]].at[0] < first)
+		while (k < n && (uint8_t)t->tokens[t->special[k]].written[0] < first)
 			k++;
 		t->special_from[first] = (uint32_t)(first == 256 ? n : k);
 	}
@@ -483,8 +490,8 @@ static int32_t match_special(const struct tokenizer *t, const char *text, size_t
 	unsigned first = (uint8_t)text[i];
 	for (uint32_t k = t->special_from[first]; k < t->special_from[first + 1]; k++) {
 		const struct token *tok = &t->tokens[t->special[k]];
-		size_t most = tok->attr == TOK_CONTROL ? trusted_to : n, end = i + tok->n;
-		if (end > most || memcmp(tok->at, text + i, tok->n) != 0)
+		size_t most = tok->attr == TOK_CONTROL ? trusted_to : n, end = i + tok->n_written;
+		if (end > most || memcmp(tok->written, text + i, tok->n_written) != 0)
 			continue;
 		if ((tok->flags & TOK_SINGLE_WORD) != 0 &&
 		    ((i > 0 && is_word_byte(text[i - 1])) || (end < n && is_word_byte(text[end]))))
@@ -521,7 +528,7 @@ static int encode_all(struct encoding *e, const char *text, size_t n, const uint
 			rc = tok_ids_push(e->out, id);
 		if (rc != 0)
 			return rc;
-		i += tok->n;
+		i += tok->n_written;
 		while ((tok->flags & TOK_RSTRIP) != 0 && i < n && is_space(text[i]))
 			i++;
 		begin = i;

@@ -15,8 +15,13 @@
 
 enum { MAX_DEPTH = 64, MAX_IDS = 1 << 24, MAX_NESTED = 8 };
 
+/* A zero byte, which the parser does not take in an object's key: U+10FFFF, which is no character. */
+#define ZERO_STAND_IN "\xF4\x8F\xBF\xBF"
+
 struct reading {
 	struct tok_source src;
+	char *zeros; /* owned: texts that have zero bytes */
+	size_t n_zeros, cap_zeros;
 	struct proto_str *tokens, *halves;
 	int32_t *attrs;
 	uint8_t *flags;
@@ -58,33 +63,6 @@ static int malformed(struct reading *r, const char *what)
 static int no_memory(struct reading *r)
 {
 	return sl_errf(r->err, SL_ENOMEM, "no memory for the tokenizer");
-}
-
-/* Patterns are written for another library, to which \s is Unicode's White_Space; PCRE2's own has
- * one character more. To be freed. */
-static char *translate_pattern(struct proto_str p, size_t *n)
-{
-	static const char in[] = "\\p{White_Space}", out_of[] = "\\P{White_Space}";
-	char *text = sl_alloc(p.n * 8 + 1), *at = text;
-	if (text == NULL)
-		return NULL;
-	for (size_t i = 0; i < p.n; i++) {
-		if (p.at[i] != '\\' || i + 1 == p.n) {
-			*at++ = p.at[i];
-			continue;
-		}
-		char c = p.at[++i];
-		const char *with = c == 's' ? in : c == 'S' ? out_of : NULL;
-		if (with != NULL) {
-			memcpy(at, with, sizeof in - 1);
-			at += sizeof in - 1;
-		} else {
-			*at++ = '\\';
-			*at++ = c;
-		}
-	}
-	*n = (size_t)(at - text);
-	return text;
 }
 
 /* ---- normalizers ---- */
@@ -142,11 +120,7 @@ static int read_replace(struct reading *r, const json_t *o)
 		return malformed(r, "a Replace normalizer");
 	if (text.at != NULL)
 		return add_norm(r, NORM_REPLACE, text, with);
-	size_t n;
-	char *pcre = translate_pattern(regex, &n);
-	int rc = pcre != NULL ? add_norm(r, NORM_REPLACE_REGEX, (struct proto_str){pcre, n}, with) : no_memory(r);
-	sl_free(pcre);
-	return rc;
+	return add_norm(r, NORM_REPLACE_REGEX, regex, with);
 }
 
 static int read_bert_normalizer(struct reading *r, const json_t *o)
@@ -242,12 +216,7 @@ static int read_split(struct reading *r, const json_t *o)
 		return pretok_add_split(r->src.pretok, text, true, invert, behavior, r->err);
 	if (regex.at == NULL)
 		return malformed(r, "a Split pre-tokenizer");
-	size_t n;
-	char *pcre = translate_pattern(regex, &n);
-	rc = pcre == NULL ? no_memory(r)
-			  : pretok_add_split(r->src.pretok, (struct proto_str){pcre, n}, false, invert, behavior, r->err);
-	sl_free(pcre);
-	return rc;
+	return pretok_add_split(r->src.pretok, regex, false, invert, behavior, r->err);
 }
 
 static int read_metaspace(struct reading *r, const json_t *o)
@@ -342,8 +311,27 @@ static int reserve_ids(struct reading *r, size_t n)
 	return 0;
 }
 
+/* Puts zero bytes back where they stood; the room for it was counted from the file. */
+static struct proto_str put_zeros_back(struct reading *r, struct proto_str text)
+{
+	if (r->zeros == NULL || memmem(text.at, text.n, ZERO_STAND_IN, 4) == NULL ||
+	    text.n > r->cap_zeros - r->n_zeros)
+		return text;
+	char *to = r->zeros + r->n_zeros;
+	size_t n = 0;
+	for (size_t i = 0; i < text.n;) {
+		bool zero = text.n - i >= 4 && memcmp(text.at + i, ZERO_STAND_IN, 4) == 0;
+		to[n++] = zero ? '\0' : text.at[i];
+		i += zero ? 4 : 1;
+	}
+	r->n_zeros += n;
+	return (struct proto_str){to, n};
+}
+
 static int put_token(struct reading *r, json_int_t id, struct proto_str text, int32_t attr, uint8_t flags)
 {
+	if (text.at != NULL)
+		text = put_zeros_back(r, text);
 	if (id < 0 || id >= MAX_IDS || text.at == NULL)
 		return malformed(r, "a token");
 	int rc = reserve_ids(r, (size_t)id + 1);
@@ -585,17 +573,47 @@ static int read_all(struct reading *r, const json_t *root, const json_t *config)
 	return 0;
 }
 
-static json_t *parse(const char *text, size_t n, const char *name, struct sl_err *err)
+static json_t *parse(const char *text, size_t n, const char *name, size_t flags, struct sl_err *err)
 {
 	json_error_t e;
 	if (json_deeper_than(text, n, MAX_DEPTH)) {
 		sl_errf(err, SL_EINVAL, "%s is nested too deeply", name);
 		return NULL;
 	}
-	json_t *root = json_loadb(text, n, JSON_ALLOW_NUL, &e);
+	json_t *root = json_loadb(text, n, JSON_ALLOW_NUL | flags, &e);
 	if (root == NULL)
 		sl_errf(err, SL_EINVAL, "%s, line %d: %.200s", name, e.line, e.text);
 	return root;
+}
+
+/* tokenizer.json with its escaped zero bytes written otherwise; NULL: it has none, or no memory. */
+static char *without_zeros(struct reading *r, const char *json, size_t n, size_t *n_out)
+{
+	static const char zero[] = "\\u0000";
+	size_t n_found = 0;
+	for (const char *at = json; (at = memmem(at, n - (size_t)(at - json), zero, 6)) != NULL; at += 6)
+		n_found++;
+	if (n_found == 0)
+		return NULL;
+	/* The longest text around each of them is far below this. */
+	r->cap_zeros = n_found * 256;
+	r->zeros = sl_alloc(r->cap_zeros);
+	char *out = r->zeros != NULL ? sl_alloc(n) : NULL, *to = out;
+	for (size_t i = 0; i < n && out != NULL;) {
+		/* An escaped backslash is two bytes and takes the next one with it. */
+		if (json[i] == '\\' && n - i >= 6 && memcmp(json + i, zero, 6) == 0) {
+			memcpy(to, ZERO_STAND_IN, 4);
+			to += 4;
+			i += 6;
+		} else {
+			size_t step = json[i] == '\\' && i + 1 < n ? 2 : 1;
+			memcpy(to, json + i, step);
+			to += step;
+			i += step;
+		}
+	}
+	*n_out = (size_t)(to - out);
+	return out;
 }
 
 int tokenizer_create_json(const char *json, size_t n_json, const char *config, size_t n_config,
@@ -603,10 +621,15 @@ int tokenizer_create_json(const char *json, size_t n_json, const char *config, s
 {
 	struct sl_err reason = {0};
 	struct reading r = {.err = &reason};
-	json_t *root = parse(json, n_json, "tokenizer.json", &reason), *settings = NULL;
+	size_t n_clean = 0;
+	char *clean = without_zeros(&r, json, n_json, &n_clean);
+	json_t *settings = NULL, *root = clean != NULL ? parse(clean, n_clean, "tokenizer.json", 0, &reason)
+						       : parse(json, n_json, "tokenizer.json", 0, &reason);
 	int rc = root != NULL ? 0 : SL_EINVAL;
+	sl_free(clean);
 	if (rc == 0 && n_config > 0) {
-		settings = parse(config, n_config, "tokenizer_config.json", &reason);
+		/* It says "no limit" by numbers that no integer holds. */
+		settings = parse(config, n_config, "tokenizer_config.json", JSON_DECODE_INT_AS_REAL, &reason);
 		rc = settings != NULL ? 0 : SL_EINVAL;
 	}
 	if (rc == 0)
@@ -624,6 +647,7 @@ int tokenizer_create_json(const char *json, size_t n_json, const char *config, s
 	sl_free(r.attrs);
 	sl_free(r.flags);
 	sl_free(r.scores);
+	sl_free(r.zeros);
 	json_decref(root);
 	json_decref(settings);
 	return rc;
