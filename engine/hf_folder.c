@@ -535,8 +535,30 @@ const int32_t *hf_end_ids(const struct hf_folder *f, size_t *n)
 	return f->end_ids;
 }
 
+static int map_named(const struct hf_folder *f, const char *name, struct map_file *out, struct sl_err *err)
+{
+	char *path = join(f->path, name);
+	int rc = path != NULL ? map_file_open(path, out, err) : sl_errf(err, SL_ENOMEM, "%s: no memory", f->path);
+	sl_free(path);
+	return rc;
+}
+
 int hf_tokenizer(const struct hf_folder *f, struct tokenizer **out, struct sl_err *err)
 {
-	(void)out;
-	return sl_errf(err, SL_EUNSUPPORTED, "%s/tokenizer.json: not supported by this version", f->path);
+	struct map_file json = {0}, config = {0};
+	struct sl_err why = {0};
+	if (!exists(f, "tokenizer.json"))
+		return sl_errf(err, SL_EUNSUPPORTED, "%s: it has no tokenizer.json%s", f->path,
+			       exists(f, "tokenizer.model") ? " (tokenizer.model alone is not supported)" : "");
+	int rc = map_named(f, "tokenizer.json", &json, err);
+	if (rc == 0 && exists(f, "tokenizer_config.json"))
+		rc = map_named(f, "tokenizer_config.json", &config, err);
+	if (rc == 0 && (rc = tokenizer_create_json((const char *)json.at, json.bytes, (const char *)config.at,
+						   config.bytes, out, &why)) != 0)
+		sl_errf(err, rc, "%s/tokenizer.json: %s", f->path, why.text);
+	for (size_t i = 0; rc == 0 && i < f->n_end_ids; i++)
+		tokenizer_mark_end(*out, f->end_ids[i]);
+	map_file_close(&json);
+	map_file_close(&config);
+	return rc;
 }

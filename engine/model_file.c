@@ -240,7 +240,14 @@ int model_file_arch(const struct model_file *f, struct model_arch *out, struct s
 
 int model_file_tokenizer(const struct model_file *f, struct tokenizer **out, struct sl_err *err)
 {
-	return f->folder != NULL ? hf_tokenizer(f->folder, out, err) : tokenizer_create(f->parts[0], out, err);
+	int rc = f->folder != NULL ? hf_tokenizer(f->folder, out, err) : tokenizer_create(f->parts[0], out, err);
+	const struct model_tensor *embed = model_file_find(f, "token_embd.weight");
+	/* Rows without a token: they are never sampled on purpose, but an id of theirs must be one. */
+	if (rc == 0 && embed != NULL && embed->dims[1] <= ARCH_MAX_VOCAB && tokenizer_pad(*out, (size_t)embed->dims[1]) != 0) {
+		tokenizer_destroy(*out);
+		rc = sl_errf(err, SL_ENOMEM, "%s: no memory", f->path);
+	}
+	return rc;
 }
 
 int model_file_template(const struct model_file *f, struct proto_str *out, struct sl_err *err)
