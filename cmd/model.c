@@ -14,9 +14,11 @@
 
 #include "cmd/cmd.h"
 #include "engine/chat_template.h"
+#include "engine/map_file.h"
 #include "engine/model_file.h"
 #include "engine/prompt.h"
 #include "engine/tokenizer.h"
+#include "kernels/kernels.h"
 
 static const char usage[] =
     "usage: sluice model inspect FILE [--json] [--keys] [--tensors]\n"
@@ -26,7 +28,8 @@ static const char usage[] =
     "       sluice model generate FILE --prompt TEXT [--system TEXT] [--tokens N]\n"
     "              [--temperature T] [--seed S] [--raw] [--ids] [--logprobs]\n"
     "              [--backend NAME] [--threads N]\n"
-    "       sluice model generate FILE --batch [--backend NAME] [--threads N]\n"
+    "              [--quantize TYPE]\n"
+    "       sluice model generate FILE --batch [--backend NAME] [--threads N] [--quantize TYPE]\n"
     "       sluice model tokenize FILE [--decode] [--lines] [--trusted]\n"
     "       sluice model render FILE\n"
     "\n"
@@ -186,6 +189,8 @@ static int generate(int argc, char **argv)
 			o.prompt = value;
 		} else if (strcmp(name, "--system") == 0) {
 			o.system = value;
+		} else if (strcmp(name, "--quantize") == 0) {
+			o.quantize = value;
 		} else if (strcmp(name, "--backend") == 0) {
 			o.backend = value;
 		} else if (strcmp(name, "--tokens") == 0) {
@@ -219,6 +224,8 @@ static int generate(int argc, char **argv)
 	}
 	if (!o.batch && o.prompt == NULL)
 		return model_complain(CMD_EXIT_USAGE, "generate needs --prompt or --batch");
+	if (o.quantize != NULL && kn_type_from_name(o.quantize) < 0)
+		return model_complain(CMD_EXIT_USAGE, "--quantize: no type is named %s", o.quantize);
 	return model_generate(&o);
 }
 
@@ -228,6 +235,7 @@ int cmd_model(int argc, char **argv)
 		fputs(usage, stdout);
 		return 0;
 	}
+	map_file_guard();
 	if (argc >= 3 && strcmp(argv[1], "inspect") == 0)
 		return model_inspect_command(argc, argv);
 	if (argc >= 3 && strcmp(argv[1], "random") == 0)

@@ -13,7 +13,7 @@
 enum { MODEL_MAX_INPUT = 64 << 20 };
 
 struct generate_options {
-	const char *path, *prompt, *system, *backend;
+	const char *path, *prompt, *system, *backend, *quantize;
 	uint32_t n_tokens;
 	float temperature;
 	uint64_t seed;

@@ -15,6 +15,7 @@
 
 #include "base/alloc.h"
 #include "base/json_scan.h"
+#include "engine/arch_read.h"
 #include "engine/map_file.h"
 #include "engine/quantize_model.h"
 
@@ -397,6 +398,80 @@ static void put_ids(struct vocab *v)
 		gguf_put_u32(v->w, "tokenizer.ggml.eot_token_id", (uint32_t)ends[n - 1]);
 	gguf_put_bool(v->w, "tokenizer.ggml.add_bos_token", begins_with_special(v));
 }
+
+/* ---- how many ---- */
+
+static void count_id(uint64_t id, uint64_t *most)
+{
+	if (id < ARCH_MAX_VOCAB && id + 1 > *most)
+		*most = id + 1;
+}
+
+/* A vocabulary is an object of ids, or (Unigram) a list of pieces. */
+static void count_vocab(struct json_scan *j, uint64_t *most)
+{
+	struct proto_str key;
+	uint64_t id, n = 0;
+	if (json_scan_peek(j) == '{') {
+		json_scan_object(j);
+		while (json_scan_key(j, &key) && json_scan_uint(j, &id))
+			count_id(id, most);
+		return;
+	}
+	json_scan_array(j);
+	while (json_scan_item(j) && json_scan_skip(j))
+		count_id(n++, most);
+}
+
+static void count_added(struct json_scan *j, uint64_t *most)
+{
+	struct proto_str key;
+	uint64_t id;
+	json_scan_array(j);
+	while (json_scan_item(j)) {
+		json_scan_object(j);
+		while (json_scan_key(j, &key)) {
+			if (is(key, "id") && json_scan_uint(j, &id))
+				count_id(id, most);
+			else
+				json_scan_skip(j);
+		}
+	}
+}
+
+int hf_count_tokens(const struct hf_folder *f)
+{
+	char path[PATH_BYTES];
+	struct map_file map = {0};
+	struct json_scan j;
+	struct proto_str key;
+	uint64_t most = 0;
+	snprintf(path, sizeof path, "%s/tokenizer.json", hf_path(f));
+	if (map_file_open(path, &map, NULL) != 0)
+		return 0;
+	json_scan_init(&j, (const char *)map.at, map.bytes);
+	json_scan_object(&j);
+	while (json_scan_key(&j, &key)) {
+		if (is(key, "added_tokens")) {
+			count_added(&j, &most);
+		} else if (is(key, "model") && json_scan_peek(&j) == '{') {
+			json_scan_object(&j);
+			while (json_scan_key(&j, &key)) {
+				if (is(key, "vocab"))
+					count_vocab(&j, &most);
+				else
+					json_scan_skip(&j);
+			}
+		} else {
+			json_scan_skip(&j);
+		}
+	}
+	bool good = json_scan_end(&j);
+	map_file_close(&map);
+	return good ? (int)most : 0;
+}
+
+/* ---- all of it ---- */
 
 int hf_write_tokenizer(const struct hf_folder *f, int n_vocab, struct gguf_writer *w, struct sl_err *err)
 {

@@ -45,6 +45,12 @@ size_t model_file_n_tensors(const struct model_file *f);
 const struct model_tensor *model_file_tensor_at(const struct model_file *f, size_t i);
 const struct model_tensor *model_file_find(const struct model_file *f, const char *name);
 
+/* Replaces every matrix of F32, F16 or BF16 by one of that type, in memory, where the type's blocks
+ * fit its rows. Several threads (0: all); a piece of a few MiB at a time beside what is kept. */
+struct convert_progress;
+int model_file_quantize(struct model_file *f, int type, int n_threads, struct convert_progress *p,
+			struct sl_err *err);
+
 int model_file_tokenizer(const struct model_file *f, struct tokenizer **out, struct sl_err *err);
 /* The chat template's text, borrowed; SL_ENOTFOUND when there is none. */
 int model_file_template(const struct model_file *f, struct proto_str *out, struct sl_err *err);

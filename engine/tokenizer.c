@@ -567,6 +567,12 @@ int tokenizer_pad(struct tokenizer *t, size_t n)
 	return 0;
 }
 
+void tokenizer_mark_end(struct tokenizer *t, int32_t id)
+{
+	if (id >= 0 && (size_t)id < t->n)
+		t->tokens[id].end = true;
+}
+
 int tokenizer_add_bos(const struct tokenizer *t, struct tok_ids *out)
 {
 	return t->add_bos ? tok_ids_push(out, t->bos) : 0;

@@ -52,6 +52,9 @@ bool tokenizer_strips_space(const struct tokenizer *t);
 /* Grows the vocabulary to n tokens by such as are never used: files often have more rows of weights
  * than tokens. Before anybody else has t. SL_ENOMEM. */
 int tokenizer_pad(struct tokenizer *t, size_t n);
+/* Makes a token end generations, as files beside the tokenizer say. Before anybody else has t; ids
+ * beyond the vocabulary are ignored. */
+void tokenizer_mark_end(struct tokenizer *t, int32_t id);
 int tokenizer_n_vocab(const struct tokenizer *t);
 /* The bytes of a token (control tokens: their text). id must be below n_vocab. */
 struct proto_str tokenizer_bytes(const struct tokenizer *t, int32_t id);

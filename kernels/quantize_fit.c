@@ -3,15 +3,51 @@
  * Alternating least squares from several starts: for a trial scale every value takes its nearest
  * index; for those indices the best scale is a quotient of sums, and the error it leaves is known
  * without another pass. The starts are the scales around the one that lets the largest value just
- * fit: a little clipping of one value often serves the others. Plain float arithmetic in a fixed
- * order, so every machine finds the same.
+ * fit: a little clipping of one value often serves the others. Float arithmetic in a fixed order,
+ * four lanes side by side as every machine has or imitates them, so all find the same.
  */
 #include "kernels/quantize_fit.h"
 
 #include <stddef.h>
+#include <string.h>
 
 /* Trial scales are extent / (steps + t), t from -SPREAD to SPREAD in steps of one fifth. */
 enum { SPREAD = 6, PER_STEP = 5 };
+
+typedef float f4 __attribute__((vector_size(16)));
+typedef int32_t i4 __attribute__((vector_size(16)));
+
+static inline f4 load(const float *x)
+{
+	f4 v;
+	memcpy(&v, x, sizeof v);
+	return v;
+}
+
+static inline float sum_of(f4 v)
+{
+	return (v[0] + v[2]) + (v[1] + v[3]);
+}
+
+/* kn_round_to of each lane. */
+static inline f4 round_lanes(f4 v, float lo, float hi)
+{
+	f4 low = {lo, lo, lo, lo}, high = {hi, hi, hi, hi};
+	i4 below = v < low, above = v > high;
+	v = (f4)(((i4)v & ~below) | ((i4)low & below));
+	v = (f4)(((i4)v & ~above) | ((i4)high & above));
+	return v + 12582912.0f - 12582912.0f;
+}
+
+/* The value of the grid nearest to each lane. */
+static inline f4 nearest(const struct kn_grid *g, f4 v)
+{
+	if (g->values == NULL)
+		return round_lanes(v, (float)g->lowest, (float)(g->lowest + g->n - 1));
+	for (int i = 0; i < 4; i++)
+		v[i] = (float)g->values[kn_grid_index(g, v[i])];
+	return v;
+}
 
 int kn_grid_index(const struct kn_grid *g, float v)
 {
@@ -47,12 +83,13 @@ float kn_fit_scale(const struct kn_grid *g, const float *x, int n)
 	for (int sign = -1; sign <= 1; sign += 2)
 		for (int t = -SPREAD; t <= SPREAD; t++) {
 			float inverse = (float)sign * (extent + step * (float)t / PER_STEP) / most;
-			float xv = 0, vv = 0;
-			for (int i = 0; i < n; i++) {
-				float v = kn_grid_value(g, kn_grid_index(g, x[i] * inverse));
-				xv += x[i] * v;
-				vv += v * v;
+			f4 xv4 = {0}, vv4 = {0};
+			for (int i = 0; i < n; i += 4) {
+				f4 v = nearest(g, load(x + i) * inverse);
+				xv4 += load(x + i) * v;
+				vv4 += v * v;
 			}
+			float xv = sum_of(xv4), vv = sum_of(vv4);
 			/* The error is Σx² - (Σxv)² / Σv² with the scale Σxv / Σv². */
 			if (vv > 0 && xv * xv > best_gain * vv) {
 				best_gain = xv * xv / vv;
@@ -64,35 +101,39 @@ float kn_fit_scale(const struct kn_grid *g, const float *x, int n)
 
 float kn_scale_error(const struct kn_grid *g, const float *x, int n, float scale)
 {
-	float sum = 0, inverse = kn_over(1, scale);
-	for (int i = 0; i < n; i++) {
-		float e = x[i] - scale * kn_grid_value(g, kn_grid_index(g, x[i] * inverse));
+	float inverse = kn_over(1, scale);
+	f4 sum = {0};
+	for (int i = 0; i < n; i += 4) {
+		f4 e = load(x + i) - scale * nearest(g, load(x + i) * inverse);
 		sum += e * e;
 	}
-	return sum;
+	return sum_of(sum);
 }
 
 float kn_affine_error(int max, const float *x, int n, float scale, float offset)
 {
-	float sum = 0, inverse = kn_over(1, scale);
-	for (int i = 0; i < n; i++) {
-		float e = x[i] - scale * (float)kn_round_to((x[i] - offset) * inverse, 0, max) - offset;
+	float inverse = kn_over(1, scale);
+	f4 sum = {0};
+	for (int i = 0; i < n; i += 4) {
+		f4 v = load(x + i) - offset, e = v - scale * round_lanes(v * inverse, 0, (float)max);
 		sum += e * e;
 	}
-	return sum;
+	return sum_of(sum);
 }
 
 /* Scale and offset of least squares for the indices that *scale and *offset lead to. */
 static void improve(int max, bool no_positive, const float *x, int n, float *scale, float *offset)
 {
-	float inverse = kn_over(1, *scale), sq = 0, sqq = 0, sx = 0, sxq = 0;
-	for (int i = 0; i < n; i++) {
-		float q = (float)kn_round_to((x[i] - *offset) * inverse, 0, max);
-		sq += q;
-		sqq += q * q;
-		sx += x[i];
-		sxq += x[i] * q;
+	float inverse = kn_over(1, *scale);
+	f4 q4 = {0}, qq4 = {0}, x4 = {0}, xq4 = {0};
+	for (int i = 0; i < n; i += 4) {
+		f4 v = load(x + i), q = round_lanes((v - *offset) * inverse, 0, (float)max);
+		q4 += q;
+		qq4 += q * q;
+		x4 += v;
+		xq4 += v * q;
 	}
+	float sq = sum_of(q4), sqq = sum_of(qq4), sx = sum_of(x4), sxq = sum_of(xq4);
 	float det = (float)n * sqq - sq * sq;
 	if (det > 0) {
 		*scale = ((float)n * sxq - sq * sx) / det;
