@@ -240,28 +240,29 @@ static void refusals_at_compile_time(void **state)
 	const struct {
 		const char *source, *message;
 	} cases[] = {
-	    {"\n{% macro f() %}{% endmacro %}", "line 2: the statement \"macro\""},
-	    {"{% include 'x' %}", "the statement \"include\""},
-	    {"{% generation %}", "the statement \"generation\""},
-	    {"{% set x %}a{% endset %}", "set with a body"},
-	    {"{% for x in y if x %}{% endfor %}", "behind a loop's list \"if\""},
-	    {"a\n\n{{ x | selectattr('a') }}", "line 3: the filter \"selectattr\""},
-	    {"{{ x is divisibleby(3) }}", "the test \"divisibleby\""},
-	    {"{{ strftime_now('%d') }}", "the function \"strftime_now\""},
-	    {"{{ x.title() }}", "the method \"title\""},
-	    {"{{ x.values }}", "the attribute \"values\""},
-	    {"{{ loop.cycle }}", "the loop's \"cycle\""},
-	    {"{{ x | tojson(indent=2) }}", "the keyword argument \"indent\""},
-	    {"{{ 1 < 2 < 3 }}", "chained comparison"},
-	    {"{{ (1, 2) }}", "tuple"},
-	    {"{{ 2 ** 3 }}", "\"**\""},
+	    {"\n{% include 'x' %}", "line 2, column 1: the statement \"include\""},
+	    {"{% import 'x' as y %}", "the statement \"import\""},
+	    {"{% block x %}{% endblock %}", "the statement \"block\""},
+	    {"a\n\n {{ x | urlize }}", "line 3, column 9: the filter \"urlize\""},
+	    {"{{ x is odder }}", "the test \"odder\""},
+	    {"{{ x is not odder }}", "the test \"odder\""},
+	    {"{{ lipsum() }}", "the function \"lipsum\""},
+	    {"{% macro f() %}{% endmacro %}{{ g() }}", "the function \"g\""},
+	    {"{{ x.format(1) }}", "the method \"format\""},
+	    {"{{ x.__class__() }}", "the method \"__class__\""},
+	    {"{{ loop.nope }}", "the loop's \"nope\""},
+	    {"{{ x | tojson(indents=2) }}", "the keyword argument \"indents\""},
+	    {"{{ x | map('urlize') }}", "the filter \"urlize\""},
+	    {"{{ x | selectattr('a', 'odder') }}", "the test \"odder\""},
+	    {"{{ x | reject('odder') }}", "the test \"odder\""},
+	    {"{{ range(*x) }}", "*arguments"},
 	};
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
 		fails(cases[i].source, "[]", SL_EUNSUPPORTED, cases[i].message);
 	const char *const malformed[] = {
 	    "{{ 'a }}", "{{ a",     "{% if 1 %}",      "{% endif %}", "{{ }}",        "{{ 1 + }}",
 	    "{{ a b }}", "{# a",     "{% for in x %}", "{% set 1 = 2 %}", "{{ a[ }}", "{{ a[] }}",
-	    "{{ '\\q' }}", "{{ 'a' | }}", "{% if 1 %}{% else %}{% elif 1 %}{% endif %}", "{{ ? }}",
+	    "{{ '\\x1' }}", "{{ 'a' | }}", "{% if 1 %}{% else %}{% elif 1 %}{% endif %}", "{{ ? }}",
 	    "{{ 99999999999999999999 }}", "{% if %}", "{%", "{{", "{{ {'a' 1} }}", "{{ 1x }}",
 	    "{{ 'a' | trim(1, 2) }}", "\xFF",
 	};
@@ -275,16 +276,15 @@ static void refusals_at_run_time(void **state)
 	const struct {
 		const char *source, *message;
 	} cases[] = {
-	    {"\n{{ nothing.x }}", "line 2: \"nothing\" is undefined"},
-	    {"{{ messages }}", "a list can't be printed"},
+	    {"\n{{ nothing.x }}", "line 2, column 12: \"nothing\" is undefined"},
+	    {"{{ range }}", "a function can't be printed"},
 	    {"{{ 'a' + 1 }}", "arithmetic with a string and an integer"},
 	    {"{{ 'a' + none }}", "a string and none"},
 	    {"{{ 1 // 0 }}", "division by zero"},
 	    {"{{ 1 < 'a' }}", "no order"},
-	    {"{% for c in 'abc' %}{% endfor %}", "a loop over a string"},
+	    {"{% for c in 5 %}{% endfor %}", "an integer has no items"},
 	    {"{{ raise_exception('No ' ~ 'way') }}", "No way"},
 	    {"{{ 9223372036854775807 + 1 }}", "out of range"},
-	    {"{{ '\xC3\xA9' | upper }}", "beyond ASCII"},
 	    {"{% set x = 1 %}{% set x.y = 2 %}", "set of an attribute of an integer"},
 	};
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
