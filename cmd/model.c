@@ -12,10 +12,8 @@
 #include <string.h>
 
 #include "cmd/cmd.h"
-#include "engine/chat_template.h"
 #include "engine/gguf.h"
 #include "engine/model.h"
-#include "engine/prompt.h"
 #include "engine/tokenizer.h"
 
 static const char usage[] =
@@ -25,7 +23,7 @@ static const char usage[] =
     "              [--backend NAME] [--threads N]\n"
     "       sluice model generate FILE --batch [--backend NAME] [--threads N]\n"
     "       sluice model tokenize FILE [--decode]\n"
-    "       sluice model render FILE\n"
+    "       sluice model render FILE [CHAT] [--no-generation-prompt]\n"
     "\n"
     "inspect   what the file is, and every key in it\n"
     "generate  an answer to TEXT as a chat (--raw: continues TEXT itself); --ids and --logprobs\n"
@@ -34,7 +32,9 @@ static const char usage[] =
     "          \"seed\":…} (or \"prompt\":\"…\" for plain text), runs them side by side and writes\n"
     "          one line of JSON for each as it ends\n"
     "tokenize  text on standard input to ids; --decode: a JSON array of ids to text\n"
-    "render    {\"messages\":[…]} on standard input to the text that the model reads\n";
+    "render    the text that the model reads: a chat {\"messages\":[…], \"tools\":[…],\n"
+    "          \"chat_template_kwargs\":{…}} on standard input or in the file CHAT through the\n"
+    "          template in FILE: a GGUF, a .jinja file, a tokenizer_config.json or a folder of one\n";
 
 int model_complain(int status, const char *fmt, ...)
 {
@@ -47,7 +47,7 @@ int model_complain(int status, const char *fmt, ...)
 	return status;
 }
 
-static int read_input(struct sl_buf *in)
+int model_read_input(struct sl_buf *in)
 {
 	buf_init(in, MODEL_MAX_INPUT);
 	for (;;) {
@@ -65,7 +65,7 @@ static int read_input(struct sl_buf *in)
 }
 
 /* Every output ends here: a full disk or a closed pipe is a failure. */
-static int finish_output(void)
+int model_finish_output(void)
 {
 	if (fflush(stdout) != 0 || ferror(stdout))
 		return model_complain(1, "standard output: %s", strerror(errno));
@@ -107,7 +107,7 @@ static int inspect(const char *path)
 		printf("  %-42.*s %s\n", (int)key.n, key.at, value);
 	}
 	gguf_close(g);
-	int out = finish_output();
+	int out = model_finish_output();
 	if (rc != 0)
 		return model_complain(1, "%s", err.text);
 	return out;
@@ -126,7 +126,7 @@ static int encode(const struct tokenizer *t, const struct sl_buf *in)
 		puts("]");
 	}
 	tok_ids_dispose(&ids);
-	return rc == 0 ? finish_output() : model_complain(1, "out of memory");
+	return rc == 0 ? model_finish_output() : model_complain(1, "out of memory");
 }
 
 static int decode(const struct tokenizer *t, const struct sl_buf *in)
@@ -149,7 +149,7 @@ static int decode(const struct tokenizer *t, const struct sl_buf *in)
 		fwrite(s.at, 1, s.n, stdout);
 	}
 	json_decref(ids);
-	return rc != 0 ? rc : finish_output();
+	return rc != 0 ? rc : model_finish_output();
 }
 
 static int tokenize(const char *path, bool decoding)
@@ -164,81 +164,11 @@ static int tokenize(const char *path, bool decoding)
 	gguf_close(g);
 	if (rc != 0)
 		return model_complain(1, "%s", err.text);
-	rc = read_input(&in);
+	rc = model_read_input(&in);
 	if (rc == 0)
 		rc = decoding ? decode(t, &in) : encode(t, &in);
 	buf_dispose(&in);
 	tokenizer_destroy(t);
-	return rc;
-}
-
-/* ---- render ---- */
-
-static char *token_text(const struct tokenizer *t, int32_t id)
-{
-	if (id < 0)
-		return NULL;
-	struct proto_str s = tokenizer_bytes(t, id);
-	return strndup(s.at, s.n);
-}
-
-static int render_chat(const struct gguf *g, const json_t *messages)
-{
-	struct sl_err err = {0};
-	struct tokenizer *t = NULL;
-	struct chat_template *template = NULL;
-	struct proto_str source;
-	struct sl_buf text, trust;
-	buf_init(&text, MODEL_MAX_INPUT);
-	buf_init(&trust, MODEL_MAX_INPUT);
-	int rc = gguf_get_str(g, "tokenizer.chat_template", &source, &err);
-	if (rc == SL_ENOTFOUND)
-		sl_errf(&err, rc, "%s has no chat template", gguf_path(g));
-	if (rc == 0)
-		rc = chat_template_compile(source.at, source.n, &template, &err);
-	if (rc == 0)
-		rc = tokenizer_create(g, &t, &err);
-	if (rc == 0) {
-		char *bos = token_text(t, tokenizer_bos(t)), *eos = token_text(t, tokenizer_eos(t));
-		struct chat_vars vars = {.messages = messages,
-					 .bos_token = bos,
-					 .eos_token = eos,
-					 .add_generation_prompt = true};
-		rc = chat_template_render(template, &vars, &text, &trust, &err);
-		free(bos);
-		free(eos);
-	}
-	if (rc == 0 && text.len > 0)
-		fwrite(buf_data(&text), 1, text.len, stdout);
-	buf_dispose(&text);
-	buf_dispose(&trust);
-	if (t != NULL)
-		tokenizer_destroy(t);
-	if (template != NULL)
-		chat_template_free(template);
-	return rc == 0 ? finish_output() : model_complain(1, "%s", err.text);
-}
-
-static int render(const char *path)
-{
-	struct sl_err err = {0};
-	struct gguf *g;
-	struct sl_buf in;
-	json_t *messages;
-	if (gguf_open(path, &g, &err) != 0)
-		return model_complain(1, "%s", err.text);
-	int rc = read_input(&in);
-	if (rc == 0) {
-		rc = prompt_parse_chat((const char *)buf_data(&in), in.len, &messages, &err);
-		if (rc != 0) {
-			rc = model_complain(1, "%s", err.text);
-		} else {
-			rc = render_chat(g, messages);
-			json_decref(messages);
-		}
-	}
-	buf_dispose(&in);
-	gguf_close(g);
 	return rc;
 }
 
@@ -327,8 +257,8 @@ int cmd_model(int argc, char **argv)
 		return tokenize(argv[2], false);
 	if (argc == 4 && strcmp(argv[1], "tokenize") == 0 && strcmp(argv[3], "--decode") == 0)
 		return tokenize(argv[2], true);
-	if (argc == 3 && strcmp(argv[1], "render") == 0)
-		return render(argv[2]);
+	if (argc >= 3 && strcmp(argv[1], "render") == 0)
+		return model_render(argc - 2, argv + 2);
 	fputs(usage, stderr);
 	return CMD_EXIT_USAGE;
 }

@@ -23,6 +23,13 @@ struct generate_options {
 
 /* The exit status. */
 int model_generate(const struct generate_options *o);
+/* argv: FILE and what follows it. */
+int model_render(int argc, char **argv);
+
+/* All of standard input; 0 or the exit status. in must be disposed of either way. */
+int model_read_input(struct sl_buf *in);
+/* Every output ends here: a full disk or a closed pipe is a failure. The exit status. */
+int model_finish_output(void);
 
 /* Prints `sluice model: …` on standard error and returns status. */
 int model_complain(int status, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
