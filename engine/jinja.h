@@ -93,6 +93,7 @@ enum jnode_kind {
 	JN_FILTER, JN_TEST, /* fn applied to a with arguments b; a filter's a may be missing */
 	JN_CALL,    /* a called with arguments b */
 	JN_KEYWORD, /* an argument: text = a; a parameter: text, a if it has a default */
+	JN_SPREAD, JN_SPREAD_NAMES, /* arguments *a and **a */
 	JN_TEXT, JN_OUT,
 	JN_IF,      /* branches in a: JN_BRANCH, condition a (NULL: else), body b */
 	JN_BRANCH,

@@ -104,6 +104,8 @@ const char *jinja_wrong_args(const struct jfunction *fn, const struct jnode *arg
 	int k;
 	*name = (struct proto_str){NULL, 0};
 	for (; args != NULL && wrong == NULL; args = args->next) {
+		if (args->kind == JN_SPREAD || args->kind == JN_SPREAD_NAMES)
+			return NULL; /* what it has shows in the call */
 		wrong = args->kind == JN_KEYWORD ? shape_named(&s, args->text, &k)
 						 : shape_positional(&s);
 		if (wrong != NULL && args->kind == JN_KEYWORD && k < 0)

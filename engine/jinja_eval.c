@@ -73,30 +73,81 @@ static int eval_chain(struct jrun *r, const struct jnode *n, struct jvalue *out)
 
 /* ---- calls ---- */
 
-int jinja_eval_args(struct jrun *r, const struct jnode *list, struct jargs *out)
+static int spread(struct jrun *r, const struct jnode *n, struct jlist *at)
 {
-	size_t n = 0, n_named = 0;
-	int rc = 0;
-	*out = (struct jargs){0};
-	for (const struct jnode *a = list; a != NULL; a = a->next) {
-		n += a->kind != JN_KEYWORD;
-		n_named += a->kind == JN_KEYWORD;
-	}
-	if (n > 0)
-		out->at = jrun_alloc(r, n * sizeof(*out->at));
-	if (n_named > 0)
-		out->named = jrun_alloc(r, n_named * sizeof(*out->named));
-	if ((n > 0 && out->at == NULL) || (n_named > 0 && out->named == NULL))
-		return r->err->code;
-	for (const struct jnode *a = list; a != NULL && rc == 0; a = a->next) {
-		if (a->kind != JN_KEYWORD) {
-			rc = jinja_eval(r, a, &out->at[out->n++]);
-		} else {
-			out->named[out->n_named].name = a->text;
-			rc = jinja_eval(r, a->a, &out->named[out->n_named++].value);
-		}
+	struct jvalue v;
+	struct jlist *l;
+	int rc = jinja_eval(r, n->a, &v);
+	if (rc == 0)
+		rc = jvalue_items(r, &v, &l);
+	for (size_t i = 0; rc == 0 && i < l->n; i++)
+		rc = jlist_add(r, at, &l->items[i]);
+	return rc;
+}
+
+/* As pairs: a key behind its value. */
+static int spread_names(struct jrun *r, const struct jnode *n, struct jlist *pairs)
+{
+	struct jvalue v;
+	int rc = jinja_eval(r, n->a, &v);
+	if (rc == 0 && v.type != JV_DICT)
+		rc = jrun_fail(r, SL_EINVAL, "arguments with names from %s", jvalue_type_name(&v));
+	for (const struct jpair *p = rc == 0 ? v.dict->first : NULL; p != NULL && rc == 0; p = p->next) {
+		rc = jinja_want_string(r, &p->key);
+		if (rc == 0)
+			rc = jlist_add(r, pairs, &p->value);
+		if (rc == 0)
+			rc = jlist_add(r, pairs, &p->key);
 	}
 	return rc;
+}
+
+static int add_named(struct jrun *r, const struct jnode *n, struct jlist *pairs)
+{
+	struct jvalue value, key = jvalue_literal(n->text);
+	int rc = jinja_eval(r, n->a, &value);
+	if (rc == 0)
+		rc = jlist_add(r, pairs, &value);
+	return rc == 0 ? jlist_add(r, pairs, &key) : rc;
+}
+
+static int name_pairs(struct jrun *r, const struct jlist *pairs, struct jargs *out)
+{
+	if (pairs->n == 0)
+		return 0;
+	out->named = jrun_alloc(r, pairs->n / 2 * sizeof(*out->named));
+	if (out->named == NULL)
+		return r->err->code;
+	for (size_t i = 0; i < pairs->n; i += 2) {
+		struct jstr name = pairs->items[i + 1].s;
+		out->named[out->n_named++] =
+		    (struct jnamed){.name = {name.at, name.n}, .value = pairs->items[i]};
+	}
+	return 0;
+}
+
+int jinja_eval_args(struct jrun *r, const struct jnode *list, struct jargs *out)
+{
+	struct jlist at = {0}, pairs = {0};
+	int rc = 0;
+	*out = (struct jargs){0};
+	for (const struct jnode *a = list; a != NULL && rc == 0; a = a->next) {
+		struct jvalue v;
+		if (a->kind == JN_KEYWORD) {
+			rc = add_named(r, a, &pairs);
+		} else if (a->kind == JN_SPREAD_NAMES) {
+			rc = spread_names(r, a, &pairs);
+		} else if (a->kind == JN_SPREAD) {
+			rc = spread(r, a, &at);
+		} else {
+			rc = jinja_eval(r, a, &v);
+			if (rc == 0)
+				rc = jlist_add(r, &at, &v);
+		}
+	}
+	out->at = at.items;
+	out->n = at.n;
+	return rc == 0 ? name_pairs(r, &pairs, out) : rc;
 }
 
 static int eval_applied(struct jrun *r, const struct jnode *n, const struct jvalue *self,

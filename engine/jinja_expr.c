@@ -178,9 +178,14 @@ static int parse_args(struct parser *p, const char *close, bool named, struct jn
 		struct jplace at = p->t->place;
 		bool has_name = p->t->kind == JT_NAME && p->t[1].kind == JT_OP &&
 				strcmp(p->t[1].op, "=") == 0;
-		if (rc == 0 && named && (parse_is_op(p, "*") || parse_is_op(p, "**")))
-			return parse_unknown(p, at, "the construct", (struct proto_str){"*arguments", 10});
-		if (rc == 0 && named && has_name) {
+		bool items = rc == 0 && named && parse_take_op(p, "*");
+		if (items || (rc == 0 && named && parse_take_op(p, "**"))) {
+			struct jnode *value = NULL;
+			rc = parse_expr(p, &value);
+			if (rc == 0)
+				rc = parse_wrap(p, items ? JN_SPREAD : JN_SPREAD_NAMES, at, value, NULL, tail);
+			names = names || !items;
+		} else if (rc == 0 && named && has_name) {
 			struct jnode *value = NULL, *keyword = NULL;
 			struct proto_str name;
 			rc = parse_expect_name(p, &name);
