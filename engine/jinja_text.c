@@ -240,7 +240,8 @@ static int split_at(struct jrun *r, struct jstr s, struct jstr sep, int64_t max,
 static int split_words(struct jrun *r, struct jstr s, int64_t max, bool right, struct jlist *l)
 {
 	int rc = 0;
-	s = jstr_strip(s, true, true, NULL);
+	/* What is left when max is reached keeps the white space at its other end. */
+	s = jstr_strip(s, !right, right, NULL);
 	while (rc == 0 && s.n > 0) {
 		size_t at = 0, n;
 		uint32_t c;
