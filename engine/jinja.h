@@ -49,6 +49,7 @@ struct jarena {
 	struct jarena_block *blocks;
 	size_t used, cap; /* of the first block */
 	size_t total, max;
+	bool full; /* something was refused for max */
 };
 void jarena_init(struct jarena *a, size_t max);
 void jarena_dispose(struct jarena *a);

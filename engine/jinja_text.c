@@ -437,7 +437,15 @@ struct spec {
 	char kind;
 };
 
-/* Reads a specification behind the %, at most digits of numbers up to 9999. */
+static size_t read_digits(struct jstr f, size_t i, int *out)
+{
+	enum { MOST = 100000000 }; /* far beyond every bound on text */
+	for (*out = 0; i < f.n && f.at[i] >= '0' && f.at[i] <= '9'; i++)
+		*out = *out < MOST ? *out * 10 + (f.at[i] - '0') : MOST;
+	return i;
+}
+
+/* Reads a specification behind the %. */
 static size_t read_spec(struct jstr f, size_t i, struct spec *out)
 {
 	*out = (struct spec){.precision = -1};
@@ -448,13 +456,9 @@ static size_t read_spec(struct jstr f, size_t i, struct spec *out)
 		out->space |= f.at[i] == ' ';
 		out->alternate |= f.at[i] == '#';
 	}
-	for (; i < f.n && f.at[i] >= '0' && f.at[i] <= '9' && out->width < 1000; i++)
-		out->width = out->width * 10 + (f.at[i] - '0');
-	if (i < f.n && f.at[i] == '.') {
-		out->precision = 0;
-		for (i++; i < f.n && f.at[i] >= '0' && f.at[i] <= '9' && out->precision < 1000; i++)
-			out->precision = out->precision * 10 + (f.at[i] - '0');
-	}
+	i = read_digits(f, i, &out->width);
+	if (i < f.n && f.at[i] == '.')
+		i = read_digits(f, i + 1, &out->precision);
 	out->kind = i < f.n ? f.at[i] : '\0';
 	return i + 1;
 }

@@ -41,10 +41,8 @@ int jrun_charge(struct jrun *r, size_t n)
 void *jrun_alloc(struct jrun *r, size_t n)
 {
 	void *at = jarena_alloc(&r->arena, n);
-	if (at == NULL) {
-		bool bound = n > r->arena.max || r->arena.total + n > r->arena.max;
-		jrun_fail(r, bound ? SL_ELIMIT : SL_ENOMEM, "not enough memory");
-	}
+	if (at == NULL)
+		jrun_fail(r, r->arena.full ? SL_ELIMIT : SL_ENOMEM, "not enough memory");
 	return at;
 }
 
