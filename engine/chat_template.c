@@ -170,8 +170,8 @@ static int cut_at_last(struct jrun *r, const struct chat_vars *vars, size_t begi
 			       "another may be added.");
 	struct jstr text = {.at = json_string_value(j), .n = json_string_length(j)};
 	struct jstr core = jstr_strip(text, true, true, NULL), tail = jstr_strip(text, true, false, NULL);
-	const char *from = (const char *)buf_data(r->text) + begin;
 	size_t n = r->text->len - begin;
+	const char *from = n > 0 ? (const char *)buf_data(r->text) + begin : NULL;
 	const char *hit = n > 0 && core.n > 0 ? find_last(from, n, core) : NULL;
 	if (hit == NULL)
 		return sl_errf(r->err, SL_EINVAL,

@@ -400,7 +400,7 @@ bool jinja_is_filter_of_functions(const struct jfunction *fn, int *at, bool *tes
 static int filter_join(JSELF)
 {
 	struct jstr sep = {.at = ""};
-	struct jlist *l, *parts;
+	struct jlist *l = NULL, *parts;
 	(void)all;
 	int rc = args[0].type != JV_ABSENT ? jvalue_string(r, &args[0], &sep) : 0;
 	if (rc == 0)
