@@ -31,7 +31,7 @@ static const char usage[] =
     "              [--quantize TYPE]\n"
     "       sluice model generate FILE --batch [--backend NAME] [--threads N] [--quantize TYPE]\n"
     "       sluice model tokenize FILE [--decode] [--lines] [--trusted]\n"
-    "       sluice model render FILE\n"
+    "       sluice model render FILE [CHAT] [--no-generation-prompt]\n"
     "\n"
     "FILE is a GGUF file (any part of a split one) or a Hugging Face folder.\n"
     "\n"
@@ -47,7 +47,9 @@ static const char usage[] =
     "tokenize  text on standard input to a JSON array of ids; --decode: ids to text; --lines: each\n"
     "          line is a JSON string (or an array of ids); --trusted: control tokens in it count;\n"
     "          FILE may be a tokenizer.json too\n"
-    "render    {\"messages\":[…]} on standard input to the text that the model reads\n";
+    "render    the text that the model reads: a chat {\"messages\":[…], \"tools\":[…],\n"
+    "          \"chat_template_kwargs\":{…}} on standard input or in the file CHAT through the\n"
+    "          template in FILE: a GGUF, a .jinja file, a tokenizer_config.json or a folder of one\n";
 
 int model_complain(int status, const char *fmt, ...)
 {
@@ -82,76 +84,6 @@ int model_finish_output(void)
 	if (fflush(stdout) != 0 || ferror(stdout))
 		return model_complain(1, "standard output: %s", strerror(errno));
 	return 0;
-}
-
-/* ---- render ---- */
-
-static char *token_text(const struct tokenizer *t, int32_t id)
-{
-	if (id < 0)
-		return NULL;
-	struct proto_str s = tokenizer_bytes(t, id);
-	return strndup(s.at, s.n);
-}
-
-static int render_chat(const struct model_file *f, const json_t *messages)
-{
-	struct sl_err err = {0};
-	struct tokenizer *t = NULL;
-	struct chat_template *template = NULL;
-	struct proto_str source;
-	struct sl_buf text, trust;
-	buf_init(&text, MODEL_MAX_INPUT);
-	buf_init(&trust, MODEL_MAX_INPUT);
-	int rc = model_file_template(f, &source, &err);
-	if (rc == SL_ENOTFOUND)
-		sl_errf(&err, rc, "%s has no chat template", model_file_path(f));
-	if (rc == 0)
-		rc = chat_template_compile(source.at, source.n, &template, &err);
-	if (rc == 0)
-		rc = model_file_tokenizer(f, &t, &err);
-	if (rc == 0) {
-		char *bos = token_text(t, tokenizer_bos(t)), *eos = token_text(t, tokenizer_eos(t));
-		struct chat_vars vars = {.messages = messages,
-					 .bos_token = bos,
-					 .eos_token = eos,
-					 .add_generation_prompt = true};
-		rc = chat_template_render(template, &vars, &text, &trust, &err);
-		free(bos);
-		free(eos);
-	}
-	if (rc == 0 && text.len > 0)
-		fwrite(buf_data(&text), 1, text.len, stdout);
-	buf_dispose(&text);
-	buf_dispose(&trust);
-	if (t != NULL)
-		tokenizer_destroy(t);
-	if (template != NULL)
-		chat_template_free(template);
-	return rc == 0 ? model_finish_output() : model_complain(1, "%s", err.text);
-}
-
-static int render(const char *path)
-{
-	struct sl_err err = {0};
-	struct model_file *f;
-	struct sl_buf in;
-	json_t *messages;
-	if (model_file_open(path, &f, &err) != 0)
-		return model_complain(1, "%s", err.text);
-	int rc = model_read_input(&in);
-	if (rc == 0) {
-		rc = prompt_parse_chat((const char *)buf_data(&in), in.len, &messages, &err);
-		if (rc != 0) {
-			rc = model_complain(1, "%s", err.text);
-		} else {
-			rc = render_chat(f, messages);
-			json_decref(messages);
-		}
-	}
-	buf_dispose(&in);
-	model_file_close(f);
-	return rc;
 }
 
 /* ---- arguments ---- */
@@ -246,8 +178,8 @@ int cmd_model(int argc, char **argv)
 		return generate(argc, argv);
 	if (argc >= 3 && strcmp(argv[1], "tokenize") == 0)
 		return model_tokenize(argc, argv);
-	if (argc == 3 && strcmp(argv[1], "render") == 0)
-		return render(argv[2]);
+	if (argc >= 3 && strcmp(argv[1], "render") == 0)
+		return model_render(argc - 2, argv + 2);
 	fputs(usage, stderr);
 	return CMD_EXIT_USAGE;
 }

@@ -23,6 +23,13 @@ struct generate_options {
 
 /* The exit status. */
 int model_generate(const struct generate_options *o);
+/* argv: FILE and what follows it. */
+int model_render(int argc, char **argv);
+
+/* All of standard input; 0 or the exit status. in must be disposed of either way. */
+int model_read_input(struct sl_buf *in);
+/* Every output ends here: a full disk or a closed pipe is a failure. The exit status. */
+int model_finish_output(void);
 
 /* inspect; random; quantize, with main's arguments from "model" on. The exit status. */
 int model_inspect_command(int argc, char **argv);
@@ -31,10 +38,6 @@ int model_quantize(int argc, char **argv);
 
 /* A whole number from lo to hi; nothing else in the text. */
 bool model_whole(const char *text, uint64_t lo, uint64_t hi, uint64_t *out);
-/* Every output ends with it: a full disk or a closed pipe is a failure. */
-int model_finish_output(void);
-/* All of standard input; 0, or the exit status after a complaint. */
-int model_read_input(struct sl_buf *in);
 int model_tokenize(int argc, char **argv);
 /* Prints `sluice model: …` on standard error and returns status. */
 int model_complain(int status, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
