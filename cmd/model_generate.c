@@ -92,6 +92,8 @@ static void on_event(void *ctx, const struct eng_event *ev)
 		s->done = true;
 		break;
 	case ENG_QUEUED:
+	case ENG_PROMPT_LOGPROBS:
+	case ENG_CHOICE:
 	case ENG_COUNTED:
 		break;
 	}
@@ -262,6 +264,7 @@ static int run_single(struct runner *r, const struct generate_options *o)
 	    .seed = o->seed,
 	    .temperature = o->temperature,
 	    .top_p = 1,
+	    PROTO_SUBMIT_OFF,
 	    .max_tokens = o->n_tokens,
 	    .prompt = {.at = prompt, .n = strlen(prompt)}};
 	struct slot *s = &r->slots[0];
@@ -322,6 +325,7 @@ static const char *read_request(const json_t *line, const struct generate_option
 	    .temperature = temperature != NULL ? (float)json_number_value(temperature)
 					       : o->temperature,
 	    .top_p = 1,
+	    PROTO_SUBMIT_OFF,
 	    .max_tokens = n != NULL ? (uint32_t)json_integer_value(n) : o->n_tokens};
 	if (messages != NULL) {
 		json_t *root = json_pack("{s:O}", "messages", messages);

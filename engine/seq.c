@@ -71,6 +71,7 @@ int eng_seq_create(uint64_t id, const struct proto_submit *req, struct eng_seq *
 	list_init(&s->in_all);
 	s->text.model = req->model;
 	s->text.prompt_kind = req->prompt_kind;
+	s->text.choices = req->n > 1 || req->best_of > 1 || req->beam_width > 0;
 	s->text.prompt = (struct proto_str){.at = s->mem, .n = req->prompt.n};
 	s->tenant_digest = req->tenant;
 	s->priority = req->priority;

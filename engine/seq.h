@@ -53,6 +53,7 @@ struct seq_text {
 	uint8_t prompt_kind;
 	struct proto_str prompt; /* in the sequence's own memory */
 	bool counting;
+	bool choices; /* more than one, or a search for the best */
 	atomic_bool unwanted; /* cancelled: the worker need not work */
 	struct tok_ids ids;   /* the result */
 	uint8_t error;        /* enum proto_error */

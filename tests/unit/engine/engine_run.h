@@ -85,6 +85,8 @@ static inline void run_on_event(void *ctx, const struct eng_event *ev)
 		a->end = ev->u.done;
 		memcpy(a->message, ev->u.done.message.at, ev->u.done.message.n);
 		break;
+	case ENG_PROMPT_LOGPROBS:
+	case ENG_CHOICE:
 	case ENG_COUNTED:
 		a->counted = true;
 		a->count = ev->u.counted;
@@ -143,7 +145,7 @@ static inline void run_stop(struct run *r)
 
 static inline struct proto_submit run_plain(const char *prompt, uint32_t max_tokens)
 {
-	return (struct proto_submit){.prompt_kind = PROTO_PROMPT_TEXT,
+	return (struct proto_submit){PROTO_SUBMIT_OFF, .prompt_kind = PROTO_PROMPT_TEXT,
 				     .top_p = 1,
 				     .seed = 7,
 				     .max_tokens = max_tokens,
