@@ -87,8 +87,7 @@ static void print_arch(const struct model_info *info)
 	       a->n_kv_heads, a->head_dim);
 	printf("vocabulary   %d%s\n", a->n_vocab, a->tied_embeddings ? ", tied" : "");
 	printf("context      %d\n", a->n_ctx);
-	printf("rope         %d dimensions, base %g, scale %g\n", a->rope.n_rot,
-	       (double)a->rope.freq_base, (double)a->rope.freq_scale);
+	printf("rope         %d dimensions, base %g\n", a->rope.n_rot, a->rope.base);
 }
 
 static int inspect(const char *path)

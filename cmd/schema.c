@@ -112,6 +112,12 @@ static const struct conf_row all_rows[] = {
 	"Requests that may wait; one more is refused."),
     ROW("engine.step_tokens", CONF_INT, ROOT(engine.step_tokens), "128", 1, 8192,
 	"Tokens computed in one step; long prompts are cut to it."),
+    ROW("engine.itl_target", CONF_DURATION, ROOT(engine.itl_target_ms), "50ms", 0, 60 * 1000,
+	"What computing prompts may add to the time between an answer's tokens; 0: no target."),
+    ROW("engine.prefix_cache", CONF_BOOL, ROOT(engine.prefix_cache), "true", 0, 0,
+	"Prompts that begin alike are computed once."),
+    ROW("engine.share_prefixes", CONF_BOOL, ROOT(engine.share_prefixes), "false", 0, 0,
+	"Also between tenants; then one can tell by the time what another has sent."),
     ROW("engine.max_prompt", CONF_BYTES, ROOT(engine.max_prompt), "1MiB", 1, 3 * MIB,
 	"Bytes of one prompt before it is tokenized."),
     ROW_LIST("engine.models", ROOT(engine.models), model_rows, struct model_settings, 0,
@@ -426,6 +432,9 @@ void sluice_engine_config(const struct sluice_config *cfg, struct eng_model_conf
 	    .max_waiting = (int)e->max_waiting,
 	    .step_tokens = (int)e->step_tokens,
 	    .max_prompt_bytes = (uint32_t)e->max_prompt,
+	    .itl_target_ms = (int)e->itl_target_ms,
+	    .no_prefix_cache = !e->prefix_cache,
+	    .share_prefixes = e->share_prefixes,
 	};
 }
 

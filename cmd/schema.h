@@ -30,7 +30,8 @@ struct engine_settings {
 	int64_t threads, text_workers, page_tokens;
 	uint64_t kv_memory, max_model_memory;
 	int64_t max_sequences, max_waiting, step_tokens;
-	uint64_t max_prompt;
+	uint64_t max_prompt, itl_target_ms;
+	bool prefix_cache, share_prefixes;
 	struct conf_list models; /* struct model_settings */
 };
 

@@ -18,6 +18,11 @@
 
 enum { TOKENS_GROW = 64, RETRY_MS = 1 };
 
+static struct eng_seq *seq_of(const struct sched_seq *s)
+{
+	return (struct eng_seq *)(void *)((char *)(uintptr_t)s - offsetof(struct eng_seq, sched));
+}
+
 /* ---- places and pages ---- */
 
 static int32_t *page_row(const struct eng_seq *s)
@@ -30,12 +35,17 @@ void batch_release(struct eng_seq *s)
 	if (s->place < 0)
 		return;
 	int32_t *row = page_row(s);
-	for (uint32_t i = 0; i < s->n_pages; i++)
+	prefix_end(s->model->prefix, &s->path, s->tokens, s->sched.n_past, row);
+	for (uint32_t i = 0; i < s->sched.n_pages; i++)
 		kv_page_unref(s->model->pool, row[i]);
-	s->n_pages = 0;
-	s->n_past = 0;
 	s->model->places[s->place] = NULL;
 	s->place = -1;
+	/* Most of it can be had again as long as nobody needs the pages. */
+	s->sched.n_cached = s->sched.n_past;
+	s->sched.n_left = eng_seq_n_tokens(s);
+	s->sched.n_pages = s->sched.n_past = 0;
+	s->sched.prefilling = true;
+	s->sched.started = false;
 }
 
 static void take_place(const struct step *st, struct eng_seq *s)
@@ -54,53 +64,75 @@ static int take_pages(struct eng_seq *s, uint32_t n_tokens)
 	uint32_t page_tokens = (uint32_t)kv_page_tokens(s->model->pool);
 	uint32_t want = (n_tokens + page_tokens - 1) / page_tokens;
 	BUG_IF(want > s->model->max_pages, "a sequence beyond its context");
-	while (s->n_pages < want) {
-		int rc = kv_page_alloc(s->model->pool, &page_row(s)[s->n_pages]);
+	while (s->sched.n_pages < want) {
+		int rc = prefix_page_alloc(s->model->prefix, &page_row(s)[s->sched.n_pages]);
 		if (rc != 0)
 			return rc;
-		s->n_pages++;
+		s->sched.n_pages++;
 	}
 	return 0;
 }
 
-/* ---- the plan ---- */
-
-static void look(struct step *st, struct eng_model *m)
+void batch_wake(struct eng_model *m, uint64_t now_ns)
 {
-	st->n_views = 0;
-	list_each(it, &st->all) {
-		struct eng_seq *s = list_entry(it, struct eng_seq, in_all);
-		if (s->model != m || s->state == SEQ_TEXT)
-			continue;
-		BUG_IF(st->n_views == st->max_seqs, "more sequences than were let in");
-		st->view_seqs[st->n_views] = s;
-		st->views[st->n_views++] = (struct sched_seq){
-		    .order = s->order,
-		    .share = s->tenant->share,
-		    .served_ns = s->served_ns,
-		    .due_ns = eng_seq_due(s),
-		    .n_past = s->n_past,
-		    .n_left = eng_seq_n_tokens(s) - s->n_past,
-		    .n_pages = s->n_pages,
-		    .priority = s->priority,
-		    .started = s->place >= 0,
-		    .prefilling = s->state != SEQ_DECODE,
-		    .credit = s->credit > 0,
-		};
+	struct prefix_waiter *w;
+	while ((w = prefix_woken(m->prefix)) != NULL) {
+		struct eng_seq *s =
+		    (struct eng_seq *)(void *)((char *)w - offsetof(struct eng_seq, waiter));
+		s->sched.blocked = false;
+		sched_update(m->sched, &s->sched, now_ns);
 	}
 }
 
-static bool evict_planned(struct step *st)
+/* ---- the plan ---- */
+
+struct planning_for {
+	struct eng_model *m;
+	uint64_t now_ns;
+};
+
+/* What s would find if it started now. If what it needs is just being computed, it waits, and
+ * whoever computes it does so with its priority. */
+static void look(void *ctx, struct sched_seq *view, struct sched_look *out)
 {
-	bool any = false;
-	for (size_t i = 0; i < st->n_views; i++) {
-		if (!st->views[i].evict)
-			continue;
-		batch_release(st->view_seqs[i]);
-		eng_seq_set_state(&st->e->counters, st->view_seqs[i], SEQ_WAITING);
-		any = true;
+	const struct planning_for *p = ctx;
+	struct eng_model *m = p->m;
+	struct eng_seq *s = seq_of(view);
+	struct prefix_match match;
+	if (m->e->cfg.no_prefix_cache)
+		return;
+	prefix_lookup(m->prefix, s->salt, s->tokens, eng_seq_n_tokens(s), &match);
+	if (match.pending != NULL) {
+		struct eng_seq *other = (struct eng_seq *)(void *)((char *)prefix_claimant(match.pending) -
+								   offsetof(struct eng_seq, path));
+		sched_boost(m->sched, &other->sched, view->priority, p->now_ns);
+		prefix_await(match.pending, &s->waiter);
+		out->blocked = true;
+		return;
 	}
-	return any;
+	out->n_cached = match.n_tokens;
+	out->n_cached_pages = match.n_pages;
+	out->n_unpinned = match.n_unpinned;
+}
+
+static uint32_t pages_back(void *ctx, const struct sched_seq *view)
+{
+	const struct eng_seq *s = seq_of(view);
+	(void)ctx;
+	return view->n_pages - s->path.n_pages + prefix_n_exclusive(&s->path);
+}
+
+static bool evict_planned(struct step *st, struct eng_model *m, const struct sched_plan *plan, uint64_t now)
+{
+	for (uint32_t i = 0; i < plan->n_evict; i++) {
+		struct eng_seq *s = seq_of(plan->evict[i]);
+		batch_release(s);
+		eng_seq_set_state(&st->e->counters, s, SEQ_WAITING);
+		sched_update(m->sched, &s->sched, now);
+		atomic_fetch_add(&st->e->preempted, 1);
+	}
+	batch_wake(m, now);
+	return plan->n_evict > 0;
 }
 
 /* ---- the batch ---- */
@@ -108,47 +140,59 @@ static bool evict_planned(struct step *st)
 struct batch {
 	int n_rows, n_want;
 	uint32_t n_decode, n_prefill;
+	uint64_t n_positions;
 };
 
-/* Adds the planned rows of s. */
-static void add_rows(struct step *st, struct batch *b, struct eng_seq *s, uint32_t n, uint64_t now)
+static void start(struct step *st, struct eng_seq *s, uint64_t now)
 {
-	if (s->place < 0) {
-		take_place(st, s);
-		eng_seq_set_state(&st->e->counters, s, SEQ_PREFILL);
-		if (s->started_ns == 0)
-			s->started_ns = now;
-	}
-	if (take_pages(s, s->n_past + n) != 0)
+	struct eng_model *m = s->model;
+	uint32_t n = eng_seq_n_tokens(s);
+	take_place(st, s);
+	eng_seq_set_state(&st->e->counters, s, SEQ_PREFILL);
+	s->path = (struct prefix_path){.cut = true};
+	s->sched.n_past = 0;
+	if (!st->e->cfg.no_prefix_cache)
+		s->sched.n_past = prefix_begin(m->prefix, s->salt, s->tokens, n, n, &s->path, page_row(s),
+					       &s->sched.n_pages);
+	s->sched.n_left = n - s->sched.n_past;
+	s->sched.started = true;
+	if (s->started_ns != 0)
 		return;
-	for (uint32_t i = 0; i < n; i++) {
-		int row = b->n_rows++;
-		st->row_token[row] = s->tokens[s->n_past + i];
-		st->row_pos[row] = (int32_t)(s->n_past + i);
-		st->row_seq[row] = s->place;
-	}
-	bool decoding = s->state == SEQ_DECODE;
-	b->n_decode += decoding;
-	b->n_prefill += decoding ? 0 : n;
-	s->tenant->share += (uint64_t)n * (decoding ? SCHED_DECODE_WEIGHT : SCHED_PREFILL_WEIGHT);
-	s->served_ns = now;
-	s->n_past += n;
-	if (s->n_past == eng_seq_n_tokens(s)) {
-		st->want[b->n_want] = b->n_rows - 1;
-		st->want_seqs[b->n_want++] = s;
-	}
+	s->started_ns = now;
+	s->n_cached = s->sched.n_past;
+	atomic_fetch_add(&st->e->prompt_tokens, s->n_prompt);
+	atomic_fetch_add(&st->e->cached_tokens, s->n_cached);
 }
 
-static void collect(struct step *st, struct batch *b, uint64_t now)
+/* Adds the planned rows of s. */
+static void add_rows(struct step *st, struct batch *b, struct eng_seq *s, uint64_t now)
 {
-	/* Decodes first: they are what somebody is reading. */
-	for (int prefill = 0; prefill < 2; prefill++) {
-		for (size_t i = 0; i < st->n_views; i++) {
-			const struct sched_seq *v = &st->views[i];
-			if (v->n_tokens > 0 && v->prefilling == (prefill == 1))
-				add_rows(st, b, st->view_seqs[i], v->n_tokens, now);
+	uint32_t n = s->sched.n_tokens;
+	if (s->place < 0)
+		start(st, s, now);
+	n = n < s->sched.n_left ? n : s->sched.n_left;
+	uint32_t past = s->sched.n_past;
+	if (take_pages(s, past + n) == 0) {
+		for (uint32_t i = 0; i < n; i++) {
+			int row = b->n_rows++;
+			st->row_token[row] = s->tokens[past + i];
+			st->row_pos[row] = (int32_t)(past + i);
+			st->row_seq[row] = s->place;
+		}
+		bool decoding = s->state == SEQ_DECODE;
+		b->n_decode += decoding;
+		b->n_prefill += decoding ? 0 : n;
+		b->n_positions += cost_positions(past, n);
+		s->sched.served_ns = now;
+		s->sched.n_past += n;
+		s->sched.n_left -= n;
+		if (s->sched.n_left == 0) {
+			st->want[b->n_want] = b->n_rows - 1;
+			st->want_seqs[b->n_want++] = s;
 		}
 	}
+	if (s->sched.n_left > 0)
+		sched_update(s->model->sched, &s->sched, now);
 }
 
 static double average(double before, double now)
@@ -158,18 +202,13 @@ static double average(double before, double now)
 
 static void measure(struct engine *e, struct eng_model *m, const struct batch *b, uint64_t took_ns)
 {
-	double ns = (double)took_ns;
-	if (b->n_prefill == 0) {
-		m->ns_per_decode_step = average(m->ns_per_decode_step, ns);
-	} else {
-		double decodes = b->n_decode > 0 ? m->ns_per_decode_step : 0;
-		ns -= decodes < ns / 2 ? decodes : ns / 2;
-		m->ns_per_prefill_token = average(m->ns_per_prefill_token, ns / b->n_prefill);
-	}
+	cost_learn(&m->cost, (uint32_t)b->n_rows, b->n_positions, (double)took_ns);
+	if (b->n_prefill == 0)
+		m->ns_per_decode_step = average(m->ns_per_decode_step, (double)took_ns);
 	atomic_fetch_add(&e->steps, 1);
 	atomic_fetch_add(&e->prefill_tokens, b->n_prefill);
 	atomic_fetch_add(&e->decode_tokens, b->n_decode);
-	atomic_store(&e->us_per_prefill_token, (unsigned)(m->ns_per_prefill_token / 1e3));
+	atomic_store(&e->us_per_prefill_token, (unsigned)(cost_row_ns(&m->cost) / 1e3));
 	atomic_store(&e->us_per_decode_step, (unsigned)(m->ns_per_decode_step / 1e3));
 }
 
@@ -225,6 +264,18 @@ static int release_text(struct step *st, struct eng_seq *s, int32_t id, bool *st
 	return rc;
 }
 
+/* One token is to be computed next. */
+static void go_on(struct step *st, struct eng_seq *s, uint64_t now)
+{
+	if (s->state == SEQ_PREFILL)
+		eng_seq_set_state(&st->e->counters, s, SEQ_DECODE);
+	s->sched.prefilling = false;
+	s->sched.n_left = 1;
+	s->sched.credit = s->credit > 0;
+	s->sched.due_ns = eng_seq_due(s);
+	sched_update(s->model->sched, &s->sched, now);
+}
+
 /* The draw for one sequence; it may end, and then s is gone. */
 static void draw(struct step *st, struct eng_seq *s, float *logits, uint64_t now)
 {
@@ -256,8 +307,8 @@ static void draw(struct step *st, struct eng_seq *s, float *logits, uint64_t now
 		step_finish(st, s, PROTO_FINISH_STOP, 0, "");
 	else if (s->n_made >= s->max_tokens)
 		step_finish(st, s, PROTO_FINISH_LENGTH, 0, "");
-	else if (s->state == SEQ_PREFILL)
-		eng_seq_set_state(&st->e->counters, s, SEQ_DECODE);
+	else
+		go_on(st, s, now);
 }
 
 bool batch_step(struct step *st, struct eng_model *m, uint64_t *next_due_ns)
@@ -265,20 +316,23 @@ bool batch_step(struct step *st, struct eng_model *m, uint64_t *next_due_ns)
 	struct sched_plan plan;
 	struct batch b = {0};
 	uint64_t now = clock_now_ns();
-	look(st, m);
-	if (st->n_views == 0)
+	struct planning_for whom = {.m = m, .now_ns = now};
+	const struct sched_owner owner = {.ctx = &whom, .look = look, .pages_back = pages_back};
+	if (sched_n_started(m->sched) == 0 && sched_n_queued(m->sched) == 0)
 		return false;
-	sched_plan(&st->sched, st->views, st->n_views, st->order,
-		   (uint32_t)kv_pool_n_free(m->pool), now, &plan);
+	uint32_t n_free = (uint32_t)kv_pool_n_free(m->pool) + prefix_n_reclaimable(m->prefix);
+	sched_plan(m->sched, &owner, &m->cost, n_free, now, &plan);
 	if (plan.next_due_ns < *next_due_ns)
 		*next_due_ns = plan.next_due_ns;
-	bool changed = evict_planned(st);
-	collect(st, &b, now);
+	bool changed = evict_planned(st, m, &plan, now);
+	/* Sequences with places first: a start copies a page at most, and may take one of theirs. */
+	for (uint32_t i = 0; i < plan.n_run; i++)
+		add_rows(st, &b, seq_of(plan.run[i]), now);
 	if (b.n_rows == 0) {
 		/* Pages that the pool refused are asked for again soon, not in a loop. */
-		if (plan.n_decode + plan.n_prefill > 0 && now + RETRY_MS * NS_PER_MS < *next_due_ns)
+		if (plan.n_run > 0 && now + RETRY_MS * NS_PER_MS < *next_due_ns)
 			*next_due_ns = now + RETRY_MS * NS_PER_MS;
-		return changed && plan.n_decode + plan.n_prefill == 0;
+		return changed && plan.n_run == 0;
 	}
 	struct kn_step step = {.n_rows = b.n_rows,
 			       .row_token = st->row_token,
@@ -287,6 +341,7 @@ bool batch_step(struct step *st, struct eng_model *m, uint64_t *next_due_ns)
 			       .n_seqs = st->e->cfg.max_sequences,
 			       .page_table = m->page_tables,
 			       .max_pages = (int)m->max_pages};
+	uint64_t begin = clock_now_ns();
 	int rc = model_forward(m->model, &step, kv_pool_layout(m->pool), st->want, b.n_want,
 			       st->logits);
 	if (rc != 0) {
@@ -294,9 +349,14 @@ bool batch_step(struct step *st, struct eng_model *m, uint64_t *next_due_ns)
 		return true;
 	}
 	uint64_t done = clock_now_ns();
-	measure(st->e, m, &b, done - now);
+	measure(st->e, m, &b, done - begin);
+	for (uint32_t i = 0; i < plan.n_run; i++) {
+		struct eng_seq *s = seq_of(plan.run[i]);
+		prefix_computed(m->prefix, &s->path, s->tokens, s->sched.n_past, page_row(s));
+	}
 	for (int i = 0; i < b.n_want; i++)
 		draw(st, st->want_seqs[i], st->logits + (size_t)i * (size_t)m->info.arch.n_vocab,
 		     done);
+	batch_wake(m, done);
 	return true;
 }

@@ -55,7 +55,7 @@ int engine_submit(struct engine *e, uint64_t id, const struct proto_submit *req)
 	eng_seq_set_state(&e->counters, s, SEQ_TEXT);
 	atomic_fetch_add(&e->counters.submitted, 1);
 	pthread_mutex_lock(&e->index_lock);
-	s->order = e->next_order++;
+	s->sched.order = e->next_order++;
 	idmap_insert(&e->index, &s->node);
 	s->knock.fresh = true;
 	knock(e, s);

@@ -37,6 +37,9 @@ struct eng_config {
 	int max_waiting;           /* queued; one more is PROTO_ERR_OVERLOADED */
 	int step_tokens;           /* token budget of a step: prefill is chunked to it */
 	uint32_t max_prompt_bytes;
+	int itl_target_ms;         /* what prefill may add to the time between tokens; 0: no target */
+	bool no_prefix_cache;
+	bool share_prefixes;       /* between tenants */
 };
 
 enum eng_event_kind {

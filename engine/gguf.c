@@ -7,16 +7,13 @@
  */
 #include "engine/gguf.h"
 
-#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/alloc.h"
+#include "engine/map_file.h"
 #include "kernels/kernels.h"
 
 enum {
@@ -38,8 +35,8 @@ struct key {
 
 struct gguf {
 	char *path;
-	const uint8_t *map;
-	size_t bytes;
+	struct map_file file;
+	uint32_t version;
 	struct key *keys;
 	size_t n_keys;
 	struct gguf_tensor *tensors;
@@ -169,15 +166,35 @@ static int read_keys(struct gguf *g, struct cursor *c, struct sl_err *err)
 	return 0;
 }
 
-static int read_tensor(struct gguf *g, struct cursor *c, struct gguf_tensor *t, char *name,
+/* The room that the terminated names of all tensors take; 0 when one is malformed. A copy of the
+ * cursor runs ahead, so that a file of many short names does not cost MAX_NAME for each. */
+static size_t measure_names(const struct gguf *g, struct cursor c)
+{
+	size_t bytes = 0;
+	for (size_t i = 0; i < g->n_tensors; i++) {
+		struct proto_str s = take_str(&c);
+		uint32_t n_dims = take_u32(&c);
+		if (c.bad || !proper_name(s, MAX_NAME) || n_dims > GGUF_MAX_DIMS)
+			return 0;
+		take(&c, n_dims * 8 + 4 + 8);
+		bytes += s.n + 1;
+	}
+	return bytes;
+}
+
+/* name has room for what measure_names found, or for nothing when that found a fault. */
+static int read_tensor(struct gguf *g, struct cursor *c, struct gguf_tensor *t, char **name,
 		       uint64_t *offset, struct sl_err *err)
 {
 	struct proto_str s = take_str(c);
 	if (c->bad || !proper_name(s, MAX_NAME))
 		return fail(g, err, "a tensor has no proper name", (struct proto_str){0});
-	memcpy(name, s.at, s.n);
-	name[s.n] = '\0';
-	t->name = name;
+	if (*name != NULL) {
+		memcpy(*name, s.at, s.n);
+		(*name)[s.n] = '\0';
+		t->name = *name;
+		*name += s.n + 1;
+	}
 	uint32_t n_dims = take_u32(c);
 	if (c->bad || n_dims == 0 || n_dims > GGUF_MAX_DIMS)
 		return fail(g, err, "unsupported number of dimensions of tensor", s);
@@ -209,12 +226,16 @@ static int read_tensors(struct gguf *g, struct cursor *c, struct sl_err *err)
 {
 	uint64_t *offsets = sl_zalloc_n(g->n_tensors, sizeof *offsets);
 	g->tensors = sl_zalloc_n(g->n_tensors, sizeof *g->tensors);
-	g->names = sl_zalloc_n(g->n_tensors, MAX_NAME + 1);
+	size_t name_bytes = measure_names(g, *c);
+	g->names = name_bytes > 0 ? sl_zalloc(name_bytes) : NULL;
+	char *name_at = g->names;
 	int rc = 0;
-	if (offsets == NULL || g->tensors == NULL || g->names == NULL)
+	if (offsets == NULL || g->tensors == NULL || (name_bytes > 0 && g->names == NULL))
 		rc = sl_errf(err, SL_ENOMEM, "%s: no memory for %zu tensors", g->path, g->n_tensors);
 	for (size_t i = 0; i < g->n_tensors && rc == 0; i++)
-		rc = read_tensor(g, c, &g->tensors[i], g->names + i * (MAX_NAME + 1), &offsets[i], err);
+		rc = read_tensor(g, c, &g->tensors[i], &name_at, &offsets[i], err);
+	/* Every tensor read, though measuring found a fault: one of the two is wrong. */
+	BUG_IF(rc == 0 && g->n_tensors > 0 && g->names == NULL, "names of tensors measured otherwise than read");
 
 	uint32_t alignment = DEFAULT_ALIGNMENT;
 	if (rc == 0) {
@@ -226,7 +247,7 @@ static int read_tensors(struct gguf *g, struct cursor *c, struct sl_err *err)
 				     g->path, alignment);
 	}
 	if (rc == 0) {
-		uint64_t start = (uint64_t)(c->p - g->map);
+		uint64_t start = (uint64_t)(c->p - g->file.at);
 		start = (start + alignment - 1) / alignment * alignment;
 		for (size_t i = 0; i < g->n_tensors && rc == 0; i++) {
 			struct gguf_tensor *t = &g->tensors[i];
@@ -235,10 +256,10 @@ static int read_tensors(struct gguf *g, struct cursor *c, struct sl_err *err)
 			if (offsets[i] % alignment != 0)
 				rc = fail(g, err, "misaligned offset of tensor", name);
 			else if (__builtin_add_overflow(start, offsets[i], &at) ||
-				 __builtin_add_overflow(at, t->bytes, &end) || end > g->bytes)
+				 __builtin_add_overflow(at, t->bytes, &end) || end > g->file.bytes)
 				rc = fail(g, err, "the file is too short for tensor", name);
 			else
-				t->data = g->map + at;
+				t->data = g->file.at + at;
 		}
 	}
 	sl_free(offsets);
@@ -323,7 +344,7 @@ const struct gguf_tensor *gguf_find_tensor(const struct gguf *g, const char *nam
 
 static int read_head(struct gguf *g, struct sl_err *err)
 {
-	struct cursor c = {.p = g->map, .end = g->map + g->bytes};
+	struct cursor c = {.p = g->file.at, .end = g->file.at + g->file.bytes};
 	const uint8_t *magic = take(&c, 4);
 	if (magic == NULL || memcmp(magic, "GGUF", 4) != 0)
 		return sl_errf(err, SL_EINVAL, "%s: not a GGUF file", g->path);
@@ -341,6 +362,7 @@ static int read_head(struct gguf *g, struct sl_err *err)
 	if (n_tensors > MAX_TENSORS || n_tensors > left / MIN_TENSOR_BYTES)
 		return sl_errf(err, SL_EINVAL, "%s: says it has %llu tensors", g->path,
 			       (unsigned long long)n_tensors);
+	g->version = version;
 	g->n_keys = (size_t)n_keys;
 	g->n_tensors = (size_t)n_tensors;
 
@@ -366,33 +388,16 @@ static int read_head(struct gguf *g, struct sl_err *err)
 
 int gguf_open(const char *path, struct gguf **out, struct sl_err *err)
 {
-	struct stat st;
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-	if (fd < 0)
-		return sl_errf(err, SL_EIO, "%s: %m", path);
-	if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
-		close(fd);
-		return sl_errf(err, SL_EIO, "%s: not a regular file", path);
-	}
 	struct gguf *g = sl_zalloc(sizeof *g);
 	if (g != NULL)
 		g->path = sl_strdup(path);
 	if (g == NULL || g->path == NULL) {
-		close(fd);
 		sl_free(g);
 		return sl_errf(err, SL_ENOMEM, "%s: no memory", path);
 	}
-	g->bytes = (size_t)st.st_size;
-	void *map = g->bytes > 0 ? mmap(NULL, g->bytes, PROT_READ, MAP_PRIVATE, fd, 0) : MAP_FAILED;
-	close(fd);
-	int rc;
-	if (map == MAP_FAILED) {
-		rc = g->bytes == 0 ? sl_errf(err, SL_EINVAL, "%s: empty file", path)
-				   : sl_errf(err, SL_EIO, "%s: can't be mapped: %m", path);
-	} else {
-		g->map = map;
+	int rc = map_file_open(path, &g->file, err);
+	if (rc == 0)
 		rc = read_head(g, err);
-	}
 	if (rc != 0) {
 		gguf_close(g);
 		return rc;
@@ -405,8 +410,7 @@ void gguf_close(struct gguf *g)
 {
 	if (g == NULL)
 		return;
-	if (g->map != NULL)
-		munmap((void *)(uintptr_t)g->map, g->bytes);
+	map_file_close(&g->file);
 	sl_free(g->keys);
 	sl_free(g->tensors);
 	sl_free(g->keys_by_name);
@@ -417,7 +421,7 @@ void gguf_close(struct gguf *g)
 }
 
 const char *gguf_path(const struct gguf *g) { return g->path; }
-uint64_t gguf_file_bytes(const struct gguf *g) { return g->bytes; }
+uint64_t gguf_file_bytes(const struct gguf *g) { return g->file.bytes; }
 size_t gguf_n_tensors(const struct gguf *g) { return g->n_tensors; }
 const struct gguf_tensor *gguf_tensor_at(const struct gguf *g, size_t i) { return &g->tensors[i]; }
 size_t gguf_n_keys(const struct gguf *g) { return g->n_keys; }
@@ -575,6 +579,21 @@ static void print_string(struct proto_str s, char *value, size_t value_bytes)
 		if ((unsigned char)*c < ' ' || *c == 0x7f)
 			*c = ' ';
 }
+
+struct proto_str gguf_raw_key(const struct gguf *g, size_t i, enum gguf_value *type, struct proto_str *value)
+{
+	const struct key *k = &g->keys[i];
+	size_t n = (size_t)scalar_bytes(k->type);
+	if (k->type == GGUF_STRING)
+		n = 8 + string_at(k->at).n;
+	else if (k->type == GGUF_ARRAY)
+		n = (size_t)(k->array.end - k->at);
+	*type = k->type;
+	*value = (struct proto_str){.at = (const char *)k->at, .n = n};
+	return k->name;
+}
+
+uint32_t gguf_version(const struct gguf *g) { return g->version; }
 
 struct proto_str gguf_key_at(const struct gguf *g, size_t i, char *value, size_t value_bytes)
 {

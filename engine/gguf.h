@@ -46,6 +46,7 @@ int gguf_open(const char *path, struct gguf **out, struct sl_err *err);
 void gguf_close(struct gguf *g);
 const char *gguf_path(const struct gguf *g);
 uint64_t gguf_file_bytes(const struct gguf *g);
+uint32_t gguf_version(const struct gguf *g);
 
 /* SL_ENOTFOUND when the key is absent; SL_EINVAL (with a message) when it has another type.
  * Integers convert between widths and signs when the value fits. */
@@ -67,5 +68,7 @@ size_t gguf_n_keys(const struct gguf *g);
 /* For `sluice model inspect`: the key's name (not terminated, in the mapping) and a short printed
  * value of one line, terminated. value_bytes is at least 1. */
 struct proto_str gguf_key_at(const struct gguf *g, size_t i, char *value, size_t value_bytes);
+/* The key as the file has it, for copying it to another: its name, type, and the bytes of its value. */
+struct proto_str gguf_raw_key(const struct gguf *g, size_t i, enum gguf_value *type, struct proto_str *value);
 
 #endif

@@ -12,6 +12,7 @@
 #include "engine/engine.h"
 #include "engine/kv.h"
 #include "engine/model.h"
+#include "engine/prefix.h"
 #include "engine/seq.h"
 
 /* A model of the configuration. The loader fills it and mails it to the step thread; from then on
@@ -41,12 +42,15 @@ struct eng_model {
 
 	/* The step thread's. */
 	struct kv_pool *pool;
+	struct prefix_tree *prefix;
+	struct sched *sched;
 	uint32_t n_ctx;        /* what the pool allows one sequence */
 	uint32_t max_pages;    /* of one sequence */
 	int32_t *page_tables;  /* [max_sequences][max_pages] */
 	struct eng_seq **places; /* [max_sequences] */
 	uint64_t vtime_ns;     /* of the device, spent on this model */
-	double ns_per_prefill_token, ns_per_decode_step; /* moving averages; 0: not known yet */
+	struct cost cost;
+	double ns_per_decode_step, ns_per_answer; /* moving averages; 0: not known yet */
 };
 
 /* Requests for the text workers: a bounded queue with several takers. */
@@ -77,6 +81,7 @@ struct engine {
 	atomic_uint n_counting; /* COUNTs on their way */
 	atomic_uint pages_total, pages_free;
 	atomic_ullong steps, prefill_tokens, decode_tokens;
+	atomic_ullong prompt_tokens, cached_tokens, preempted; /* of prompts that started */
 	atomic_uint us_per_prefill_token, us_per_decode_step;
 
 	struct mailbox box; /* of the step thread: text results, loaded models */

@@ -108,23 +108,39 @@ void kv_page_unref(struct kv_pool *p, int32_t page)
 		p->free[p->n_free++] = page;
 }
 
+int kv_page_clone(struct kv_pool *p, int32_t page, int32_t *out)
+{
+	check_held(p, page);
+	int32_t copy;
+	int rc = kv_page_alloc(p, &copy);
+	if (rc != 0)
+		return rc;
+	rc = p->ops->page_copy(p->backend, &p->layout, page, copy);
+	if (rc != 0) {
+		kv_page_unref(p, copy);
+		return rc;
+	}
+	*out = copy;
+	return 0;
+}
+
 int kv_page_make_own(struct kv_pool *p, int32_t *page)
 {
 	check_held(p, *page);
 	if (p->refs[*page] == 1)
 		return 0;
 	int32_t copy;
-	int rc = kv_page_alloc(p, &copy);
+	int rc = kv_page_clone(p, *page, &copy);
 	if (rc != 0)
 		return rc;
-	rc = p->ops->page_copy(p->backend, &p->layout, *page, copy);
-	if (rc != 0) {
-		kv_page_unref(p, copy);
-		return rc;
-	}
 	kv_page_unref(p, *page);
 	*page = copy;
 	return 0;
+}
+
+uint32_t kv_page_refs(const struct kv_pool *p, int32_t page)
+{
+	return p->refs[page];
 }
 
 int kv_pool_n_pages(const struct kv_pool *p) { return p->layout.n_pages; }
@@ -139,12 +155,16 @@ void kv_pool_validate(const struct kv_pool *p)
 		free_count += p->refs[i] == 0;
 	BUG_IF(free_count != p->n_free, "KV pool: %d pages have no reference, %d are on the stack",
 	       free_count, p->n_free);
-	for (int i = 0; i < p->n_free; i++) {
-		for (int j = 0; j < i; j++)
-			BUG_IF(p->free[i] == p->free[j], "KV pool: page %d is free twice", p->free[i]);
+	/* As many on the stack as have no reference, and no number twice: then they are those. */
+	for (int i = 0; i < p->n_free; i++)
 		BUG_IF(p->free[i] < 0 || p->free[i] >= p->layout.n_pages || p->refs[p->free[i]] != 0,
 		       "KV pool: stack entry %d is page %d", i, p->free[i]);
+	unsigned char *seen = sl_zalloc_n((size_t)p->layout.n_pages, 1);
+	for (int i = 0; i < p->n_free && seen != NULL; i++) {
+		BUG_IF(seen[p->free[i]], "KV pool: page %d is free twice", p->free[i]);
+		seen[p->free[i]] = 1;
 	}
+	sl_free(seen);
 }
 
 void kv_pool_dump(const struct kv_pool *p, struct sl_buf *out)

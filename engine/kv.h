@@ -30,10 +30,13 @@ void kv_pool_destroy(struct kv_pool *p);
 int kv_page_alloc(struct kv_pool *p, int32_t *out);
 void kv_page_ref(struct kv_pool *p, int32_t page);
 void kv_page_unref(struct kv_pool *p, int32_t page);
+/* A new page with the contents of another. SL_ELIMIT, SL_EIO. */
+int kv_page_clone(struct kv_pool *p, int32_t page, int32_t *out);
 /* Makes *page writable by its one holder: itself when it has one reference, else a copy (the
  * reference moves to it). SL_ELIMIT, SL_EIO. */
 int kv_page_make_own(struct kv_pool *p, int32_t *page);
 
+uint32_t kv_page_refs(const struct kv_pool *p, int32_t page);
 int kv_pool_n_pages(const struct kv_pool *p);
 int kv_pool_n_free(const struct kv_pool *p);
 int kv_page_tokens(const struct kv_pool *p);

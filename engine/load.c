@@ -18,7 +18,13 @@
 #include "base/log.h"
 #include "engine/internal.h"
 
-enum { WARM_ROWS = 16, MAX_TOKEN_BYTES = 4096 };
+enum {
+	WARM_ROWS = 16,
+	MAX_TOKEN_BYTES = 4096,
+	AGE_MS = 2000,     /* without service: a tier is one rank better */
+	STARVE_MS = 10000,
+	PAUSED_MS = 1000,
+};
 
 static size_t page_bytes(const struct engine *e, const struct model_arch *a)
 {
@@ -64,8 +70,21 @@ static int make_pool(struct eng_model *m)
 	m->places = sl_zalloc_n((size_t)e->cfg.max_sequences, sizeof(void *));
 	if (m->page_tables == NULL || m->places == NULL)
 		return sl_errf(&m->load_err, SL_ENOMEM, "out of memory for page tables");
-	return kv_pool_create(m->ops, m->backend, (int)n_pages, e->cfg.page_tokens, a->n_layers,
-			      a->n_kv_heads, a->head_dim, &m->pool, &m->load_err);
+	int rc = kv_pool_create(m->ops, m->backend, (int)n_pages, e->cfg.page_tokens, a->n_layers,
+				a->n_kv_heads, a->head_dim, &m->pool, &m->load_err);
+	if (rc != 0)
+		return rc;
+	struct sched_config sc = {.step_tokens = (uint32_t)e->cfg.step_tokens,
+				  .max_sequences = (uint32_t)e->cfg.max_sequences,
+				  .page_tokens = page_tokens,
+				  .n_pages = (uint32_t)n_pages,
+				  .age_ns = AGE_MS * NS_PER_MS,
+				  .starve_ns = STARVE_MS * NS_PER_MS,
+				  .paused_ns = PAUSED_MS * NS_PER_MS,
+				  .itl_target_ns = (uint64_t)e->cfg.itl_target_ms * (uint64_t)NS_PER_MS};
+	if (prefix_create(m->pool, &m->prefix) != 0 || sched_create(&sc, &m->sched) != 0)
+		return sl_errf(&m->load_err, SL_ENOMEM, "out of memory for the scheduler");
+	return 0;
 }
 
 static int token_text(const struct tokenizer *t, int32_t id, char **out)
@@ -122,13 +141,18 @@ static int warm_up(struct eng_model *m)
 			       .n_seqs = 1,
 			       .page_table = pages,
 			       .max_pages = n_pages};
-	int32_t want = rows - 1;
-	for (int i = 0; i < 2 && rc == 0; i++) { /* the first one pays for cold memory */
+	int32_t want = 0;
+	double one = 0, all = 0;
+	for (int i = 0; i < 4 && rc == 0; i++) { /* the first one pays for cold memory */
+		step.n_rows = i == 1 || i == 2 ? 1 : rows;
 		uint64_t begin = clock_now_ns();
 		rc = model_forward(m->model, &step, kv_pool_layout(m->pool), &want, 1, logits);
-		m->ns_per_prefill_token = (double)(clock_now_ns() - begin) / rows;
+		double ns = (double)(clock_now_ns() - begin);
+		*(step.n_rows == 1 ? &one : &all) = ns;
 	}
-	m->ns_per_decode_step = m->ns_per_prefill_token;
+	double each = rows > 1 && all > one ? (all - one) / (rows - 1) : one / 2;
+	cost_init(&m->cost, one > each ? one - each : 0, each);
+	m->ns_per_decode_step = one;
 	while (got > 0)
 		kv_page_unref(m->pool, pages[--got]);
 	sl_free(logits);
@@ -171,6 +195,10 @@ static int load(struct eng_model *m)
 
 void model_unload(struct eng_model *m)
 {
+	prefix_destroy(m->prefix);
+	m->prefix = NULL;
+	sched_destroy(m->sched);
+	m->sched = NULL;
 	if (m->pool != NULL)
 		kv_pool_destroy(m->pool);
 	m->pool = NULL;

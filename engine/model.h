@@ -10,17 +10,10 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "engine/arch.h"
 #include "engine/chat_template.h"
 #include "engine/tokenizer.h"
 #include "kernels/kernels.h"
-
-struct model_arch {
-	char family[32]; /* general.architecture: "llama" */
-	int n_layers, n_embd, n_heads, n_kv_heads, head_dim, n_ff, n_vocab, n_ctx;
-	float rms_eps;
-	struct kn_rope rope;
-	bool tied_embeddings;
-};
 
 struct model;
 

@@ -1,329 +1,438 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Planning one step. Pages are counted here, not allocated: what the plan grants fits into
- * pages_free plus what the plan evicts.
+ * The scheduler's indices. A tenant's sequences of one tier that have a prompt to compute stand in
+ * a queue: a heap by the work that is left, and a list by age. The queues of a tier stand in a heap
+ * by their tenants' shares. Everything that holds a place stands in an array besides. So what merely
+ * waits costs memory and nothing else: a plan looks at those who hold places (there are at most
+ * max_sequences) and takes the few that it starts from the tops of heaps.
  *
- * Two passes over the sequences with credit: decodes by rank, then prefills by their order. Both
- * make room by the same function, which either finds enough victims or evicts nobody. Cost: a sort
- * of the candidates and, only when pages are short, a scan for each victim.
+ * Shares only grow; a queue's key in its heap may be older than its tenant's share and is put right
+ * when it comes to the top.
  */
-#include "engine/sched.h"
-
-#include <stdlib.h>
+#include "engine/sched_state.h"
 
 #include "base/alloc.h"
 #include "base/err.h"
 
-struct planning {
-	const struct sched_config *cfg;
-	struct sched_seq *seqs;
-	size_t n;
-	uint64_t now;
-	uint32_t free, promised, n_started, n_decode, n_prefill;
+static bool less_work(const struct heap_node *a, const struct heap_node *b)
+{
+	const struct sched_seq *x = heap_entry(a, const struct sched_seq, by_work);
+	const struct sched_seq *y = heap_entry(b, const struct sched_seq, by_work);
+	return x->work != y->work ? x->work < y->work : x->order < y->order;
+}
+
+static bool less_share(const struct heap_node *a, const struct heap_node *b)
+{
+	const struct sched_queue *x = heap_entry(a, const struct sched_queue, by_share);
+	const struct sched_queue *y = heap_entry(b, const struct sched_queue, by_share);
+	return x->share_key < y->share_key;
+}
+
+int sched_create(const struct sched_config *cfg, struct sched **out)
+{
+	BUG_IF(cfg->step_tokens == 0 || cfg->max_sequences == 0 || cfg->page_tokens == 0 ||
+	       cfg->age_ns == 0, "scheduler: a size is 0");
+	struct sched *sc = sl_zalloc(sizeof *sc);
+	if (sc == NULL)
+		return SL_ENOMEM;
+	sc->cfg = *cfg;
+	size_t n = cfg->max_sequences;
+	sc->started = sl_zalloc_n(n, sizeof(void *));
+	sc->run = sl_zalloc_n(2 * n, sizeof(void *));
+	sc->evicted = sl_zalloc_n(n, sizeof(void *));
+	sc->order = sl_zalloc_n(n, sizeof(void *));
+	if (sc->started == NULL || sc->run == NULL || sc->evicted == NULL || sc->order == NULL ||
+	    idmap_init(&sc->queues) != 0) {
+		sl_free(sc->started);
+		sl_free(sc->run);
+		sl_free(sc->evicted);
+		sl_free(sc->order);
+		sl_free(sc);
+		return SL_ENOMEM;
+	}
+	for (int i = 0; i < SCHED_TIERS; i++)
+		heap_init(&sc->tiers[i].queues, less_share);
+	*out = sc;
+	return 0;
+}
+
+void sched_destroy(struct sched *sc)
+{
+	if (sc == NULL)
+		return;
+	BUG_IF(sc->n_started != 0 || sc->queues.n != 0, "scheduler: sequences are left");
+	idmap_dispose(&sc->queues);
+	sl_free(sc->started);
+	sl_free(sc->run);
+	sl_free(sc->evicted);
+	sl_free(sc->order);
+	sl_free(sc);
+}
+
+const struct sched_config *sched_config(const struct sched *sc) { return &sc->cfg; }
+uint32_t sched_n_started(const struct sched *sc) { return sc->n_started; }
+uint32_t sched_n_queued(const struct sched *sc) { return sc->n_queued; }
+
+/* ---- queues ---- */
+
+static uint8_t tier_of(uint8_t priority)
+{
+	return priority < SCHED_TIERS ? priority : SCHED_TIERS - 1;
+}
+
+static uint64_t queue_key(const struct sched_tenant *t, uint8_t tier)
+{
+	return (uint64_t)(uintptr_t)t * SCHED_TIERS + tier;
+}
+
+/* The queue for s, one sequence more in it; NULL: out of memory. */
+static struct sched_queue *queue_enter(struct sched *sc, const struct sched_seq *s)
+{
+	uint8_t tier = tier_of(s->priority);
+	struct idmap_node *node = idmap_find(&sc->queues, queue_key(s->tenant, tier));
+	struct sched_queue *q;
+	if (node != NULL) {
+		q = idmap_entry(node, struct sched_queue, node);
+	} else {
+		q = sl_zalloc(sizeof *q);
+		if (q == NULL)
+			return NULL;
+		q->node.key = queue_key(s->tenant, tier);
+		q->tenant = s->tenant;
+		q->tier = tier;
+		heap_init(&q->by_work, less_work);
+		list_init(&q->by_age);
+		idmap_insert(&sc->queues, &q->node);
+	}
+	sc->tiers[tier].weight -= q->weight;
+	q->weight = s->tenant->weight;
+	sc->tiers[tier].weight += q->weight;
+	q->n_seqs++;
+	return q;
+}
+
+static void queue_leave(struct sched *sc, struct sched_queue *q)
+{
+	if (--q->n_seqs > 0)
+		return;
+	BUG_IF(q->n_places != 0 || q->by_work.n != 0, "scheduler: a queue in use goes");
+	sc->tiers[q->tier].weight -= q->weight;
+	idmap_remove(&sc->queues, &q->node);
+	sl_free(q);
+}
+
+/* Rows that are to be computed as far as one knows. */
+static uint32_t rows_left(const struct sched_seq *s)
+{
+	uint32_t cached = s->started || s->n_cached >= s->n_left ? 0 : s->n_cached;
+	return s->n_left - cached;
+}
+
+static uint64_t positions_left(const struct sched_seq *s)
+{
+	uint32_t n = rows_left(s);
+	return cost_positions(s->n_past + (s->n_left - n), n);
+}
+
+static void enqueue(struct sched *sc, struct sched_seq *s, uint64_t now)
+{
+	struct sched_queue *q = s->queue;
+	struct sched_tier *tier = &sc->tiers[q->tier];
+	s->rows = rows_left(s);
+	s->positions = positions_left(s);
+	s->work = s->positions + s->rows;
+	heap_insert(&q->by_work, &s->by_work);
+	/* New ones are younger than all; one that comes back has mostly been there before them. */
+	struct list *after = q->by_age.prev;
+	int looked = 0;
+	while (after != &q->by_age && list_entry(after, struct sched_seq, by_age)->order > s->order &&
+	       looked++ < 8)
+		after = after->prev;
+	if (looked > 8)
+		after = &q->by_age;
+	list_push_front(after, &s->by_age);
+	q->n_rows += s->rows;
+	q->n_positions += s->positions;
+	tier->n_rows += s->rows;
+	tier->n_positions += s->positions;
+	if (!q->by_share.in) {
+		if (tier->queues.n == 0)
+			tier->served_ns = now;
+		q->share_key = q->tenant->share;
+		heap_insert(&tier->queues, &q->by_share);
+	}
+	sc->n_queued++;
+}
+
+static void dequeue(struct sched *sc, struct sched_seq *s)
+{
+	struct sched_queue *q = s->queue;
+	struct sched_tier *tier = &sc->tiers[q->tier];
+	heap_remove(&q->by_work, &s->by_work);
+	list_remove(&s->by_age);
+	q->n_rows -= s->rows;
+	q->n_positions -= s->positions;
+	tier->n_rows -= s->rows;
+	tier->n_positions -= s->positions;
+	if (q->by_work.n == 0)
+		heap_remove(&tier->queues, &q->by_share);
+	sc->n_queued--;
+}
+
+void sched_set_aside(struct sched *sc, struct sched_seq *s)
+{
+	if (s->by_work.in)
+		dequeue(sc, s);
+}
+
+void sched_bring_back(struct sched *sc, struct sched_seq *s, uint64_t now)
+{
+	if (s->prefilling && s->credit && !s->blocked && !s->by_work.in)
+		enqueue(sc, s, now);
+}
+
+struct sched_queue *sched_first_queue(struct sched_tier *tier)
+{
+	while (tier->queues.top != NULL) {
+		struct sched_queue *q = heap_entry(tier->queues.top, struct sched_queue, by_share);
+		if (q->share_key == q->tenant->share)
+			return q;
+		heap_remove(&tier->queues, &q->by_share);
+		q->share_key = q->tenant->share;
+		heap_insert(&tier->queues, &q->by_share);
+	}
+	return NULL;
+}
+
+/* ---- sequences ---- */
+
+static void take_slot(struct sched *sc, struct sched_seq *s)
+{
+	BUG_IF(sc->n_started == sc->cfg.max_sequences, "scheduler: more sequences than places");
+	sc->started[sc->n_started++] = s;
+	s->slot = sc->n_started;
+	sc->n_places += s->width;
+	s->queue->n_places += s->width;
+	sc->tiers[s->queue->tier].n_places += s->width;
+	sc->tiers[s->queue->tier].n_waiting--;
+}
+
+static void give_slot(struct sched *sc, struct sched_seq *s)
+{
+	struct sched_seq *last = sc->started[--sc->n_started];
+	sc->started[s->slot - 1] = last;
+	last->slot = s->slot;
+	s->slot = 0;
+	sc->n_places -= s->width;
+	s->queue->n_places -= s->width;
+	sc->tiers[s->queue->tier].n_places -= s->width;
+	sc->tiers[s->queue->tier].n_waiting++;
+}
+
+int sched_add(struct sched *sc, struct sched_seq *s, uint64_t now_ns)
+{
+	BUG_IF(s->queue != NULL || s->tenant == NULL || s->width == 0 ||
+	       s->width > sc->cfg.max_sequences, "scheduler: a sequence that can't be added");
+	s->queue = queue_enter(sc, s);
+	if (s->queue == NULL)
+		return SL_ENOMEM;
+	s->slot = 0;
+	sc->tiers[s->queue->tier].n_waiting++;
+	list_init(&s->by_age);
+	list_init(&s->aside);
+	sched_update(sc, s, now_ns);
+	return 0;
+}
+
+void sched_update(struct sched *sc, struct sched_seq *s, uint64_t now_ns)
+{
+	if (s->queue == NULL)
+		return;
+	if (s->by_work.in)
+		dequeue(sc, s);
+	if (s->started && s->slot == 0)
+		take_slot(sc, s);
+	else if (!s->started && s->slot > 0)
+		give_slot(sc, s);
+	sched_bring_back(sc, s, now_ns);
+}
+
+void sched_remove(struct sched *sc, struct sched_seq *s)
+{
+	if (s->queue == NULL)
+		return;
+	if (s->by_work.in)
+		dequeue(sc, s);
+	if (s->slot > 0)
+		give_slot(sc, s);
+	sc->tiers[s->queue->tier].n_waiting--;
+	queue_leave(sc, s->queue);
+	s->queue = NULL;
+	s->started = false;
+}
+
+void sched_boost(struct sched *sc, struct sched_seq *s, uint8_t priority, uint64_t now_ns)
+{
+	if (s->queue == NULL || priority >= s->priority)
+		return;
+	uint8_t before = s->priority;
+	s->priority = priority;
+	if (tier_of(before) == tier_of(priority))
+		return;
+	struct sched_queue *to = queue_enter(sc, s), *from = s->queue;
+	if (to == NULL) {
+		s->priority = before;
+		return;
+	}
+	bool started = s->slot > 0;
+	if (s->by_work.in)
+		dequeue(sc, s);
+	if (started)
+		give_slot(sc, s);
+	sc->tiers[from->tier].n_waiting--;
+	sc->tiers[to->tier].n_waiting++;
+	s->queue = to;
+	if (started)
+		take_slot(sc, s);
+	queue_leave(sc, from);
+	sched_bring_back(sc, s, now_ns);
+}
+
+/* ---- prediction ---- */
+
+struct ahead {
+	uint64_t work;
+	uint64_t n_rows, n_positions;
+	uint32_t n_waiting;
 };
 
-static uint32_t pages_for(const struct sched_config *cfg, uint64_t n_tokens)
+static bool count_ahead(void *ctx, struct heap_node *node)
 {
-	return (uint32_t)((n_tokens + cfg->page_tokens - 1) / cfg->page_tokens);
-}
-
-/* Pages that s needs beyond its own to hold n_tokens more. */
-static uint32_t pages_more(const struct planning *p, const struct sched_seq *s, uint64_t n_tokens)
-{
-	uint32_t want = pages_for(p->cfg, s->n_past + n_tokens);
-	return want > s->n_pages ? want - s->n_pages : 0;
-}
-
-/* All that it has to compute, and the token that follows. */
-static uint32_t pages_to_finish(const struct planning *p, const struct sched_seq *s)
-{
-	return pages_more(p, s, (uint64_t)s->n_left + 1);
-}
-
-static bool worse_rank(const struct sched_seq *a, const struct sched_seq *b)
-{
-	if (a->priority != b->priority)
-		return a->priority > b->priority;
-	return a->order > b->order;
-}
-
-/* ---- eviction ---- */
-
-static bool may_evict(const struct sched_seq *victim, const struct sched_seq *by)
-{
-	if (victim == by || !victim->started || victim->evict || victim->n_pages == 0)
+	struct ahead *a = ctx;
+	const struct sched_seq *s = heap_entry(node, const struct sched_seq, by_work);
+	if (s->work > a->work)
 		return false;
-	if (!victim->credit)
+	a->n_rows += s->rows;
+	a->n_positions += s->positions;
+	a->n_waiting += !s->started;
+	return true;
+}
+
+struct others {
+	const struct sched_seq *s;
+	double own_rows; /* until s is done, of its own tenant */
+	double n_rows, n_positions;
+	uint32_t n_waiting;
+};
+
+/* What another tenant gets until s is done: what its weight gives it, and what it lags behind. */
+static bool count_other(void *ctx, struct heap_node *node)
+{
+	struct others *o = ctx;
+	const struct sched_queue *q = heap_entry(node, const struct sched_queue, by_share);
+	const struct sched_tenant *own = o->s->tenant;
+	if (q->tenant == own)
 		return true;
-	return by->started ? worse_rank(victim, by) : victim->priority > by->priority;
-}
-
-static bool worse_victim(const struct sched_seq *a, const struct sched_seq *b)
-{
-	if (a->credit != b->credit)
-		return !a->credit;
-	return worse_rank(a, b);
-}
-
-/* Its own, and what the plan has granted it beyond them. */
-static uint32_t pages_back(const struct planning *p, const struct sched_seq *v)
-{
-	return v->n_pages + (v->n_tokens > 0 ? pages_more(p, v, v->n_tokens) : 0);
-}
-
-static void evict(struct planning *p, struct sched_seq *v)
-{
-	p->free += pages_back(p, v);
-	if (v->n_tokens > 0 && v->prefilling)
-		p->n_prefill -= v->n_tokens;
-	else if (v->n_tokens > 0)
-		p->n_decode--;
-	p->n_started--;
-	v->n_tokens = 0;
-	v->evict = true;
-}
-
-/* Evicts until `need` pages beside `kept` are free; all or nothing. */
-static bool make_room(struct planning *p, const struct sched_seq *by, uint32_t need, uint32_t kept)
-{
-	uint64_t could = p->free;
-	if (could >= (uint64_t)need + kept)
+	double gets = o->own_rows * q->weight / own->weight;
+	gets += ((double)own->share - (double)q->tenant->share) * q->weight /
+		((double)SCHED_WEIGHT * SHARE_UNIT);
+	if (gets <= 0)
 		return true;
-	for (size_t i = 0; i < p->n; i++) {
-		if (may_evict(&p->seqs[i], by))
-			could += pages_back(p, &p->seqs[i]);
+	double part = gets < (double)q->n_rows ? gets / (double)q->n_rows : 1;
+	o->n_rows += part * (double)q->n_rows;
+	o->n_positions += part * (double)q->n_positions;
+	o->n_waiting += (uint32_t)(part * (double)q->by_work.n);
+	return true;
+}
+
+double sched_predict_ns(const struct sched *sc, const struct sched_seq *s, const struct cost *cost,
+			double answer_ns, uint32_t *position)
+{
+	enum { LOOK = 512 };
+	const struct sched_queue *q = s->queue;
+	double rows = rows_left(s), positions = (double)positions_left(s);
+	struct ahead own = {.work = positions_left(s) + rows_left(s)};
+	heap_walk(&q->by_work, LOOK, count_ahead, &own);
+	struct others others = {.s = s, .own_rows = rows + (double)own.n_rows};
+	heap_walk(&sc->tiers[q->tier].queues, LOOK, count_other, &others);
+	rows += (double)own.n_rows + others.n_rows;
+	positions += (double)own.n_positions + others.n_positions;
+	uint32_t n_ahead = own.n_waiting + others.n_waiting;
+	for (int i = 0; i < q->tier; i++) {
+		rows += (double)sc->tiers[i].n_rows;
+		positions += (double)sc->tiers[i].n_positions;
+		n_ahead += (uint32_t)sc->tiers[i].queues.n; /* at least one of each tenant */
 	}
-	if (could < (uint64_t)need + kept)
-		return false;
-	while (p->free < (uint64_t)need + kept) {
-		struct sched_seq *worst = NULL;
-		for (size_t i = 0; i < p->n; i++) {
-			struct sched_seq *v = &p->seqs[i];
-			if (may_evict(v, by) && (worst == NULL || worse_victim(v, worst)))
-				worst = v;
+
+	/* Those who decode share the steps. */
+	double decode_ns = 0;
+	uint32_t n_decode = 0;
+	for (uint32_t i = 0; i < sc->n_started; i++) {
+		const struct sched_seq *o = sc->started[i];
+		if (o->prefilling || !o->credit)
+			continue;
+		n_decode += o->width;
+		decode_ns += o->width * (cost_row_ns(cost) + o->n_past * cost_position_ns(cost));
+	}
+	double per_step = sc->cfg.step_tokens;
+	if (n_decode > 0)
+		per_step = sched_chunk_rows(&sc->cfg, cost, s->n_past);
+	double steps = rows / per_step;
+	steps = steps < 1 ? 1 : steps;
+	double ns = steps * (cost_fixed_ns(cost) + decode_ns) + rows * cost_row_ns(cost) +
+		    positions * cost_position_ns(cost);
+	/* A step is under way, on the average half of it is to come. */
+	if (n_decode > 0 || sc->n_queued > 0)
+		ns += (cost_fixed_ns(cost) + decode_ns) / 2;
+	/* More than there are places for: so many answers have to end first. */
+	uint32_t places = sc->cfg.max_sequences, wanted = sc->n_places + n_ahead + s->width;
+	if (wanted > places)
+		ns += answer_ns * (wanted - places) / places;
+	*position = 0;
+	for (int i = 0; i <= q->tier; i++)
+		*position += sc->tiers[i].n_waiting;
+	*position -= s->slot == 0;
+	return ns;
+}
+
+/* ---- checking ---- */
+
+void sched_validate(const struct sched *sc)
+{
+	uint64_t rows = 0, positions = 0;
+	uint32_t n_queued = 0, n_places = 0;
+	size_t n_queues = 0;
+	for (size_t i = 0; i < sc->queues.n_slots; i++) {
+		for (const struct idmap_node *it = sc->queues.slots[i]; it != NULL; it = it->next) {
+			const struct sched_queue *q = idmap_entry(it, struct sched_queue, node);
+			uint64_t q_rows = 0;
+			uint32_t n = 0;
+			list_each(at, &q->by_age) {
+				const struct sched_seq *s = list_entry(at, struct sched_seq, by_age);
+				BUG_IF(s->queue != q || !s->by_work.in || !s->prefilling || !s->credit ||
+				       s->blocked, "scheduler: a sequence stands in a wrong queue");
+				q_rows += s->rows;
+				positions += s->positions;
+				n++;
+			}
+			BUG_IF(n != q->by_work.n || q_rows != q->n_rows ||
+			       q->by_share.in != (n > 0), "scheduler: a queue's books are wrong");
+			rows += q_rows;
+			n_queued += n;
+			n_places += q->n_places;
+			n_queues++;
 		}
-		BUG_IF(worst == NULL, "scheduler: victims were counted but not found");
-		evict(p, worst);
 	}
-	return true;
-}
-
-/* All places are taken: one whose reader has stopped reading gives up its own. */
-static bool make_place(struct planning *p, const struct sched_seq *by)
-{
-	struct sched_seq *worst = NULL;
-	for (size_t i = 0; i < p->n; i++) {
-		struct sched_seq *v = &p->seqs[i];
-		if (v != by && v->started && !v->evict && !v->credit &&
-		    p->now - v->served_ns >= p->cfg->paused_ns &&
-		    (worst == NULL || worse_rank(v, worst)))
-			worst = v;
+	uint64_t tier_rows = 0, tier_positions = 0;
+	for (int i = 0; i < SCHED_TIERS; i++) {
+		tier_rows += sc->tiers[i].n_rows;
+		tier_positions += sc->tiers[i].n_positions;
 	}
-	if (worst == NULL)
-		return false;
-	evict(p, worst);
-	return true;
-}
-
-/* ---- the two passes ---- */
-
-static int by_rank(const void *pa, const void *pb)
-{
-	const struct sched_seq *a = *(struct sched_seq *const *)pa;
-	const struct sched_seq *b = *(struct sched_seq *const *)pb;
-	return worse_rank(a, b) ? 1 : worse_rank(b, a) ? -1 : 0;
-}
-
-static void plan_decodes(struct planning *p, struct sched_seq **order)
-{
-	size_t n = 0;
-	for (size_t i = 0; i < p->n; i++) {
-		struct sched_seq *s = &p->seqs[i];
-		if (s->started && !s->prefilling && s->credit && s->due_ns <= p->now)
-			order[n++] = s;
-	}
-	qsort(order, n, sizeof(void *), by_rank);
-	for (size_t i = 0; i < n; i++) {
-		struct sched_seq *s = order[i];
-		if (s->evict)
-			continue;
-		uint32_t need = pages_more(p, s, 1);
-		if (!make_room(p, s, need, 0))
-			continue;
-		p->free -= need;
-		s->n_tokens = 1;
-		p->n_decode++;
-	}
-}
-
-/* What is left to do: attention reads everything before each token. */
-static uint64_t work_left(const struct sched_seq *s)
-{
-	uint64_t n = s->n_left;
-	return n * s->n_past + n * (n + 1) / 2 + n;
-}
-
-static int by_turn(const void *pa, const void *pb)
-{
-	const struct sched_seq *a = *(struct sched_seq *const *)pa;
-	const struct sched_seq *b = *(struct sched_seq *const *)pb;
-	if (a->starved != b->starved)
-		return a->starved ? -1 : 1;
-	if (a->starved && a->served_ns != b->served_ns)
-		return a->served_ns < b->served_ns ? -1 : 1;
-	if (a->class != b->class)
-		return a->class < b->class ? -1 : 1;
-	if (a->share != b->share)
-		return a->share < b->share ? -1 : 1;
-	uint64_t wa = work_left(a), wb = work_left(b);
-	if (wa != wb)
-		return wa < wb ? -1 : 1;
-	return a->order < b->order ? -1 : a->order > b->order;
-}
-
-/* Pages and a place for what has not started; false: not now. */
-static bool may_start(struct planning *p, struct sched_seq *s)
-{
-	uint32_t need = pages_to_finish(p, s);
-	if (!make_room(p, s, need, p->promised))
-		return false;
-	if (p->n_started >= p->cfg->max_sequences && !make_place(p, s))
-		return false;
-	p->n_started++;
-	p->promised += need;
-	return true;
-}
-
-static void plan_prefills(struct planning *p, struct sched_seq **order)
-{
-	const struct sched_config *cfg = p->cfg;
-	/* Even when decodes alone fill a step, prefill gets a quarter: waiting must end. */
-	uint32_t budget = cfg->step_tokens / 4 > 0 ? cfg->step_tokens / 4 : 1;
-	if (p->n_decode + budget < cfg->step_tokens)
-		budget = cfg->step_tokens - p->n_decode;
-	size_t n = 0;
-	for (size_t i = 0; i < p->n; i++) {
-		struct sched_seq *s = &p->seqs[i];
-		if (!s->prefilling || s->evict)
-			continue;
-		if (s->started && s->credit)
-			p->promised += pages_to_finish(p, s);
-		if (!s->credit || s->due_ns > p->now)
-			continue;
-		uint64_t waited = p->now > s->served_ns ? p->now - s->served_ns : 0;
-		s->starved = waited >= cfg->starve_ns;
-		s->class = (int64_t)s->priority - (int64_t)(waited / cfg->age_ns);
-		order[n++] = s;
-	}
-	qsort(order, n, sizeof(void *), by_turn);
-	bool starting = true;
-	for (size_t i = 0; i < n && budget > 0; i++) {
-		struct sched_seq *s = order[i];
-		if (s->evict || (!s->started && !starting))
-			continue;
-		if (!s->started && !may_start(p, s)) {
-			/* Smaller ones may pass it, but not for ever. */
-			starting = !s->starved;
-			continue;
-		}
-		uint32_t chunk = s->n_left < budget ? s->n_left : budget;
-		uint32_t need = pages_more(p, s, chunk);
-		if (!make_room(p, s, need, 0))
-			continue;
-		p->free -= need;
-		p->promised -= need < p->promised ? need : p->promised;
-		s->n_tokens = chunk;
-		p->n_prefill += chunk;
-		budget -= chunk;
-	}
-}
-
-void sched_plan(const struct sched_config *cfg, struct sched_seq *seqs, size_t n,
-		struct sched_seq **order_mem, uint32_t pages_free, uint64_t now_ns,
-		struct sched_plan *out)
-{
-	struct planning p = {
-	    .cfg = cfg, .seqs = seqs, .n = n, .now = now_ns, .free = pages_free};
-	*out = (struct sched_plan){.next_due_ns = UINT64_MAX};
-	for (size_t i = 0; i < n; i++) {
-		struct sched_seq *s = &seqs[i];
-		s->n_tokens = 0;
-		s->evict = s->starved = false;
-		s->class = 0;
-		p.n_started += s->started;
-		if (s->credit && s->due_ns > now_ns && s->due_ns < out->next_due_ns)
-			out->next_due_ns = s->due_ns;
-	}
-	plan_decodes(&p, order_mem);
-	plan_prefills(&p, order_mem);
-	out->n_decode = p.n_decode;
-	out->n_prefill = p.n_prefill;
-}
-
-/* ---- tenants ---- */
-
-int sched_tenants_init(struct sched_tenants *t)
-{
-	*t = (struct sched_tenants){0};
-	list_init(&t->active);
-	list_init(&t->idle);
-	return idmap_init(&t->all);
-}
-
-static void tenant_free(struct sched_tenants *t, struct sched_tenant *tenant)
-{
-	list_remove(&tenant->place);
-	idmap_remove(&t->all, &tenant->node);
-	sl_free(tenant);
-}
-
-void sched_tenants_dispose(struct sched_tenants *t)
-{
-	BUG_IF(!list_empty(&t->active), "a tenant still has sequences");
-	list_each_safe(it, tmp, &t->idle)
-		tenant_free(t, list_entry(it, struct sched_tenant, place));
-	idmap_dispose(&t->all);
-}
-
-struct sched_tenant *sched_tenant_enter(struct sched_tenants *t, uint64_t digest)
-{
-	struct idmap_node *node = idmap_find(&t->all, digest);
-	struct sched_tenant *tenant;
-	if (node != NULL) {
-		tenant = idmap_entry(node, struct sched_tenant, node);
-	} else {
-		tenant = sl_zalloc(sizeof *tenant);
-		if (tenant == NULL)
-			return NULL;
-		tenant->node.key = digest;
-		list_init(&tenant->place);
-		idmap_insert(&t->all, &tenant->node);
-	}
-	if (tenant->n_seqs++ > 0)
-		return tenant;
-	if (node != NULL)
-		t->n_idle--;
-	list_remove(&tenant->place);
-	uint64_t least = UINT64_MAX;
-	list_each(it, &t->active) {
-		uint64_t share = list_entry(it, struct sched_tenant, place)->share;
-		least = share < least ? share : least;
-	}
-	if (least != UINT64_MAX && tenant->share < least)
-		tenant->share = least;
-	list_push_back(&t->active, &tenant->place);
-	return tenant;
-}
-
-void sched_tenant_leave(struct sched_tenants *t, struct sched_tenant *tenant)
-{
-	BUG_IF(tenant->n_seqs == 0, "a tenant loses a sequence that it did not have");
-	if (--tenant->n_seqs > 0)
-		return;
-	list_remove(&tenant->place);
-	list_push_back(&t->idle, &tenant->place);
-	if (++t->n_idle > SCHED_IDLE_TENANTS) {
-		tenant_free(t, list_entry(t->idle.next, struct sched_tenant, place));
-		t->n_idle--;
-	}
+	BUG_IF(rows != tier_rows || positions != tier_positions || n_queued != sc->n_queued ||
+	       n_places != sc->n_places || n_places > sc->cfg.max_sequences,
+	       "scheduler: the tiers' books are wrong");
+	for (uint32_t i = 0; i < sc->n_started; i++)
+		BUG_IF(sc->started[i]->slot != i + 1 || !sc->started[i]->started,
+		       "scheduler: the started ones are wrong");
+	(void)n_queues;
 }

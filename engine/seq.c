@@ -69,12 +69,16 @@ int eng_seq_create(uint64_t id, const struct proto_submit *req, struct eng_seq *
 	s->node.key = id;
 	list_init(&s->knock.in_knocks);
 	list_init(&s->in_all);
+	list_init(&s->waiter.place);
 	s->text.model = req->model;
 	s->text.prompt_kind = req->prompt_kind;
 	s->text.choices = req->n > 1 || req->best_of > 1 || req->beam_width > 0;
 	s->text.prompt = (struct proto_str){.at = s->mem, .n = req->prompt.n};
 	s->tenant_digest = req->tenant;
-	s->priority = req->priority;
+	s->salt = req->tenant;
+	s->sched.priority = req->priority;
+	s->sched.width = 1;
+	s->sched.prefilling = true;
 	s->ignore_eos = (req->flags & PROTO_SUBMIT_IGNORE_EOS) != 0;
 	s->max_tokens = req->max_tokens;
 	s->sampling = (struct sampler_params){.temperature = req->temperature,
@@ -84,7 +88,7 @@ int eng_seq_create(uint64_t id, const struct proto_submit *req, struct eng_seq *
 					      .presence_penalty = req->presence_penalty,
 					      .frequency_penalty = req->frequency_penalty,
 					      .seed = req->seed};
-	s->arrived_ns = s->served_ns = clock_now_ns();
+	s->arrived_ns = s->sched.served_ns = clock_now_ns();
 	s->deadline_ns = UINT64_MAX;
 	if (req->deadline_ms > 0)
 		s->deadline_ns = s->arrived_ns + req->deadline_ms * NS_PER_MS;
@@ -98,7 +102,7 @@ void eng_seq_free(struct eng_seq *s)
 {
 	BUG_IF(s->state != SEQ_NEW && s->state != SEQ_DONE, "sequence: freed while %s",
 	       state_names[s->state]);
-	BUG_IF(s->place >= 0 || s->n_pages != 0, "sequence: freed with pages");
+	BUG_IF(s->place >= 0 || s->sched.n_pages != 0 || s->sched.queue != NULL, "sequence: freed with pages");
 	text_stream_dispose(&s->stream);
 	tok_ids_dispose(&s->text.ids);
 	sl_free(s->tokens);

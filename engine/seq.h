@@ -13,10 +13,12 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/heap.h"
 #include "base/list.h"
 #include "base/mailbox.h"
 #include "base/proto.h"
 #include "engine/idmap.h"
+#include "engine/prefix.h"
 #include "engine/sampler.h"
 #include "engine/sched.h"
 #include "engine/text_stream.h"
@@ -76,32 +78,34 @@ struct eng_seq {
 
 	enum eng_seq_state state; /* by eng_seq_set_state only */
 	struct list in_all;
-	uint64_t order;
 	bool with_worker; /* its text mail is still to come */
+	struct sched_seq sched; /* order, priority, tenant, credit, tokens in pages: what the scheduler sees */
 
 	/* The request. */
 	uint64_t tenant_digest;
 	struct sampler_params sampling;
-	uint8_t priority;
 	bool ignore_eos;
+	uint64_t salt; /* of the prefixes that it may share */
 	uint32_t max_tokens, credit;
 	uint64_t deadline_ns; /* UINT64_MAX: none */
+	struct heap_node by_deadline;
 	uint64_t pace_each_ns, pace_early_ns, pace_next_ns;
 	struct text_stream stream;
 
 	/* The work. */
 	struct eng_model *model; /* set when its text is ready */
-	struct sched_tenant *tenant;
 	int32_t *tokens; /* prompt and answer; owned */
 	size_t tokens_cap;
-	uint32_t n_prompt, n_made, n_past;
-	int place;        /* row of the model's page tables; -1: none */
-	uint32_t n_pages; /* filled in that row */
+	uint32_t n_prompt, n_made;
+	uint32_t n_cached; /* of the prompt, when it started first */
+	int place;         /* row of the model's page tables; -1: none */
+	struct prefix_path path;
+	struct prefix_waiter waiter;
 	uint16_t *counts; /* of tokens made, for the penalties; NULL when there are none */
 	uint8_t length_why;
 
 	/* Clocks. */
-	uint64_t arrived_ns, started_ns, first_ns, served_ns;
+	uint64_t arrived_ns, started_ns, first_ns;
 };
 
 /* Copies the request. 0 or SL_ENOMEM. */

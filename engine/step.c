@@ -19,12 +19,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 
-enum {
-	STEP_SLEEP_MS = 100, /* at most: the supervisor wants to see the loop turn */
-	AGE_MS = 2000,       /* without progress: one priority better */
-	STARVE_MS = 10000,
-	PAUSED_MS = 1000,
-};
+enum { STEP_SLEEP_MS = 100 }; /* at most: the supervisor wants to see the loop turn */
 
 /* ---- the end of a sequence ---- */
 
@@ -48,9 +43,20 @@ void step_finish(struct step *st, struct eng_seq *s, uint8_t finish, uint8_t err
 	struct engine *e = st->e;
 	uint64_t now = clock_now_ns();
 	batch_release(s);
-	if (s->tenant != NULL)
-		sched_tenant_leave(&st->tenants, s->tenant);
-	s->tenant = NULL;
+	if (s->model != NULL) {
+		sched_remove(s->model->sched, &s->sched);
+		batch_wake(s->model, now);
+		if (s->first_ns != 0)
+			s->model->ns_per_answer = s->model->ns_per_answer == 0
+				? (double)(now - s->first_ns)
+				: s->model->ns_per_answer * 0.9 + (double)(now - s->first_ns) * 0.1;
+	}
+	if (s->sched.tenant != NULL)
+		sched_tenant_leave(&st->tenants, s->sched.tenant);
+	s->sched.tenant = NULL;
+	if (s->by_deadline.in)
+		heap_remove(&st->deadlines, &s->by_deadline);
+	list_remove(&s->waiter.place);
 	list_remove(&s->in_all);
 	eng_seq_set_state(&e->counters, s, SEQ_DONE);
 	if (finish == PROTO_FINISH_CANCELLED)
@@ -72,6 +78,7 @@ void step_finish(struct step *st, struct eng_seq *s, uint8_t finish, uint8_t err
 		       .error = error,
 		       .length_why = finish == PROTO_FINISH_LENGTH ? s->length_why : 0,
 		       .n_prompt = s->n_prompt,
+		       .n_cached = s->n_cached,
 		       .n_completion = s->n_made,
 		       .queue_us = us_between(s->arrived_ns, s->started_ns ? s->started_ns : now),
 		       .prefill_us = us_between(s->started_ns, s->first_ns ? s->first_ns : now),
@@ -163,31 +170,14 @@ static void on_model(struct step *st, struct eng_model *m)
 
 /* ---- text ---- */
 
-/* What stands before s on its model: how many have not started, and the tokens to compute. */
-static void count_ahead(const struct step *st, const struct eng_seq *s, uint32_t *position,
-			uint64_t *n_tokens)
-{
-	*position = 0;
-	*n_tokens = 0;
-	list_each(it, &st->all) {
-		const struct eng_seq *o = list_entry(it, struct eng_seq, in_all);
-		if (o == s || o->model != s->model || o->priority > s->priority)
-			continue;
-		if (o->state == SEQ_WAITING)
-			*position += 1;
-		if (o->credit > 0 && (o->state == SEQ_WAITING || o->state == SEQ_PREFILL))
-			*n_tokens += eng_seq_n_tokens(o) - o->n_past;
-	}
-}
-
 static void tell_queued(struct step *st, struct eng_seq *s)
 {
 	struct eng_event ev = {.kind = ENG_QUEUED, .id = s->node.key};
-	uint64_t n_ahead;
-	count_ahead(st, s, &ev.u.queued.position, &n_ahead);
-	double us = ((double)(n_ahead + s->n_prompt) * s->model->ns_per_prefill_token +
-		     s->model->ns_per_decode_step) / 1e3;
+	struct eng_model *m = s->model;
+	double us = sched_predict_ns(m->sched, &s->sched, &m->cost, m->ns_per_answer,
+				     &ev.u.queued.position) / 1e3;
 	ev.u.queued.n_prompt = s->n_prompt;
+	ev.u.queued.n_cached = s->sched.n_cached;
 	ev.u.queued.predicted_ttft_us = us < (double)UINT32_MAX ? (uint32_t)us : UINT32_MAX;
 	st->e->on_event(st->e->on_event_ctx, &ev);
 }
@@ -214,9 +204,9 @@ static uint8_t accept_text(struct step *st, struct eng_seq *s, struct sl_err *er
 	}
 	if (s->sampling.presence_penalty != 0 || s->sampling.frequency_penalty != 0)
 		s->counts = sl_zalloc_n((size_t)m->info.arch.n_vocab, sizeof *s->counts);
-	s->tenant = sched_tenant_enter(&st->tenants, s->tenant_digest);
+	s->sched.tenant = sched_tenant_enter(&st->tenants, s->tenant_digest, 0);
 	bool penalties = s->sampling.presence_penalty != 0 || s->sampling.frequency_penalty != 0;
-	if (s->tenant == NULL || (penalties && s->counts == NULL)) {
+	if (s->sched.tenant == NULL || (penalties && s->counts == NULL)) {
 		sl_errf(err, SL_ENOMEM, "The engine is out of memory.");
 		return PROTO_ERR_OVERLOADED;
 	}
@@ -226,6 +216,18 @@ static uint8_t accept_text(struct step *st, struct eng_seq *s, struct sl_err *er
 	s->text.ids = (struct tok_ids){0};
 	sl_free(s->mem); /* the prompt itself is no longer needed */
 	s->mem = NULL;
+	if (st->e->cfg.share_prefixes)
+		s->salt = 0;
+	struct prefix_match match = {0};
+	if (!st->e->cfg.no_prefix_cache)
+		prefix_lookup(m->prefix, s->salt, s->tokens, s->n_prompt, &match);
+	s->sched.n_left = s->n_prompt;
+	s->sched.n_cached = match.n_tokens;
+	s->sched.credit = s->credit > 0;
+	if (sched_add(m->sched, &s->sched, clock_now_ns()) != 0) {
+		sl_errf(err, SL_ENOMEM, "The engine is out of memory.");
+		return PROTO_ERR_OVERLOADED;
+	}
 	return 0;
 }
 
@@ -250,6 +252,20 @@ static void on_text(struct step *st, struct eng_seq *s)
 
 /* ---- the loop ---- */
 
+static void add_credit(struct eng_seq *s, uint32_t n_tokens)
+{
+	bool had = s->credit > 0;
+	if (__builtin_add_overflow(s->credit, n_tokens, &s->credit))
+		s->credit = UINT32_MAX;
+	if (had)
+		return;
+	uint64_t now = clock_now_ns();
+	s->sched.served_ns = now; /* it could not be served before */
+	s->sched.credit = true;
+	if (s->model != NULL)
+		sched_update(s->model->sched, &s->sched, now);
+}
+
 static void take_knocks(struct step *st)
 {
 	struct engine *e = st->e;
@@ -265,14 +281,13 @@ static void take_knocks(struct step *st)
 		s->knock.credit = 0;
 		s->knock.fresh = false;
 		pthread_mutex_unlock(&e->index_lock);
-		if (k.fresh)
+		if (k.fresh) {
 			list_push_back(&st->all, &s->in_all);
-		if (k.credit > 0) {
-			if (s->credit == 0) /* it could not be served before */
-				s->served_ns = clock_now_ns();
-			if (__builtin_add_overflow(s->credit, k.credit, &s->credit))
-				s->credit = UINT32_MAX;
+			if (s->deadline_ns != UINT64_MAX)
+				heap_insert(&st->deadlines, &s->by_deadline);
 		}
+		if (k.credit > 0)
+			add_credit(s, k.credit);
 		if (k.cancel)
 			step_finish(st, s, PROTO_FINISH_CANCELLED, 0, "");
 	}
@@ -294,17 +309,15 @@ static void take_mail(struct step *st, struct mail *it)
 /* Ends what is late; when the next one will be. */
 static uint64_t check_deadlines(struct step *st)
 {
-	uint64_t now = clock_now_ns(), next = UINT64_MAX;
-	list_each_safe(it, tmp, &st->all) {
-		struct eng_seq *s = list_entry(it, struct eng_seq, in_all);
-		if (now >= s->deadline_ns) {
-			s->length_why = PROTO_LENGTH_DEADLINE;
-			step_finish(st, s, PROTO_FINISH_LENGTH, 0, "");
-		} else if (s->deadline_ns < next) {
-			next = s->deadline_ns;
-		}
+	uint64_t now = clock_now_ns();
+	while (st->deadlines.top != NULL) {
+		struct eng_seq *s = heap_entry(st->deadlines.top, struct eng_seq, by_deadline);
+		if (now < s->deadline_ns)
+			return s->deadline_ns;
+		s->length_why = PROTO_LENGTH_DEADLINE;
+		step_finish(st, s, PROTO_FINISH_LENGTH, 0, "");
 	}
-	return next;
+	return UINT64_MAX;
 }
 
 static void publish_pages(struct engine *e)
@@ -315,7 +328,7 @@ static void publish_pages(struct engine *e)
 		if (atomic_load(&m->state) != PROTO_MODEL_READY)
 			continue;
 		total += (unsigned)kv_pool_n_pages(m->pool);
-		n_free += (unsigned)kv_pool_n_free(m->pool);
+		n_free += (unsigned)kv_pool_n_free(m->pool) + prefix_n_reclaimable(m->prefix);
 	}
 	atomic_store(&e->pages_total, total);
 	atomic_store(&e->pages_free, n_free);
@@ -377,6 +390,12 @@ void *step_main(void *engine)
 
 /* ---- life ---- */
 
+static bool sooner(const struct heap_node *a, const struct heap_node *b)
+{
+	return heap_entry(a, const struct eng_seq, by_deadline)->deadline_ns <
+	       heap_entry(b, const struct eng_seq, by_deadline)->deadline_ns;
+}
+
 int step_create(struct engine *e, struct step **out)
 {
 	struct step *st = sl_zalloc(sizeof *st);
@@ -389,24 +408,14 @@ int step_create(struct engine *e, struct step **out)
 	st->e = e;
 	list_init(&st->all);
 	buf_init(&st->text, PROTO_MAX_TEXT_PER_FRAME);
-	st->sched = (struct sched_config){.step_tokens = (uint32_t)cfg->step_tokens,
-					  .max_sequences = (uint32_t)cfg->max_sequences,
-					  .page_tokens = (uint32_t)cfg->page_tokens,
-					  .age_ns = AGE_MS * NS_PER_MS,
-					  .starve_ns = STARVE_MS * NS_PER_MS,
-					  .paused_ns = PAUSED_MS * NS_PER_MS};
-	st->max_seqs = (size_t)cfg->max_sequences + (size_t)cfg->max_waiting;
-	st->views = sl_zalloc_n(st->max_seqs, sizeof *st->views);
-	st->view_seqs = sl_zalloc_n(st->max_seqs, sizeof(void *));
-	st->order = sl_zalloc_n(st->max_seqs, sizeof(void *));
+	heap_init(&st->deadlines, sooner);
 	st->row_token = sl_zalloc_n(max_rows, sizeof(int32_t));
 	st->row_pos = sl_zalloc_n(max_rows, sizeof(int32_t));
 	st->row_seq = sl_zalloc_n(max_rows, sizeof(int32_t));
 	st->want = sl_zalloc_n(max_rows, sizeof(int32_t));
 	st->want_seqs = sl_zalloc_n(max_rows, sizeof(void *));
 	*out = st;
-	if (st->views == NULL || st->view_seqs == NULL || st->order == NULL ||
-	    st->row_token == NULL || st->row_pos == NULL || st->row_seq == NULL ||
+	if (st->row_token == NULL || st->row_pos == NULL || st->row_seq == NULL ||
 	    st->want == NULL || st->want_seqs == NULL)
 		return SL_ENOMEM; /* engine_destroy frees it */
 	return 0;
@@ -424,9 +433,6 @@ void step_destroy(struct step *st)
 	BUG_IF(!list_empty(&st->all), "the step thread left sequences behind");
 	sched_tenants_dispose(&st->tenants);
 	buf_dispose(&st->text);
-	sl_free(st->views);
-	sl_free(st->view_seqs);
-	sl_free(st->order);
 	sl_free(st->row_token);
 	sl_free(st->row_pos);
 	sl_free(st->row_seq);

@@ -12,17 +12,10 @@
 struct step {
 	struct engine *e;
 	struct list all; /* struct eng_seq.in_all: every sequence that is not DONE */
+	struct heap deadlines;
 	struct sched_tenants tenants;
-	struct sched_config sched;
 	uint64_t vclock_ns; /* vtime of the model that ran last */
 	int beat_slot;
-
-	/* The plan's arrays, for all sequences that may exist. */
-	size_t max_seqs;
-	struct sched_seq *views;
-	struct eng_seq **view_seqs;
-	struct sched_seq **order;
-	size_t n_views;
 
 	/* The batch's arrays. */
 	int32_t *row_token, *row_pos, *row_seq, *want;
@@ -38,8 +31,10 @@ struct step {
 /* Plans m's next step and computes it. True when something was computed or changed; else
  * *next_due_ns is lowered to when something may be. */
 bool batch_step(struct step *st, struct eng_model *m, uint64_t *next_due_ns);
-/* Takes place and pages away; the state is the caller's to change. */
+/* Takes place and pages away; the state, and telling the scheduler, is the caller's. */
 void batch_release(struct eng_seq *s);
+/* Those who waited for what has been computed, or will not be, may start. */
+void batch_wake(struct eng_model *m, uint64_t now_ns);
 
 /* ---- step.c ---- */
 

@@ -23,6 +23,7 @@ build p libcrypto libssl-dev
 build p jansson libjansson-dev
 build p yaml-0.1 libyaml-dev
 build p libpcre2-8 libpcre2-dev
+build p libxxhash libxxhash-dev
 tests p cmocka libcmocka-dev
 build c curl curl
 tests c node nodejs

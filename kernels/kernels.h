@@ -28,8 +28,25 @@
 
 enum { KN_ATTN_BLOCK = 256, KN_ALIGN = 64 };
 
-/* Element types, numbered as GGUF numbers them. */
-enum kn_type { KN_F32 = 0, KN_F16 = 1, KN_Q8_0 = 8, KN_BF16 = 30 };
+/* Element types, numbered as GGUF numbers them. blocks.h tells how they lie in memory. */
+enum kn_type {
+	KN_F32 = 0,
+	KN_F16 = 1,
+	KN_Q4_0 = 2,
+	KN_Q4_1 = 3,
+	KN_Q5_0 = 6,
+	KN_Q5_1 = 7,
+	KN_Q8_0 = 8,
+	KN_Q2_K = 10,
+	KN_Q3_K = 11,
+	KN_Q4_K = 12,
+	KN_Q5_K = 13,
+	KN_Q6_K = 14,
+	KN_IQ4_NL = 20,
+	KN_IQ4_XS = 23,
+	KN_BF16 = 30,
+	KN_MXFP4 = 39,
+};
 
 /* Elements per block and bytes per block; 0 for a type this build does not know. */
 int kn_type_block(int type);
@@ -37,6 +54,10 @@ size_t kn_type_block_bytes(int type);
 /* Bytes of a row of n elements; n must be a multiple of the block. */
 size_t kn_row_bytes(int type, size_t n);
 const char *kn_type_name(int type);
+/* The type of that name ("q4_k", in any case) that this build knows, or -1. */
+int kn_type_from_name(const char *name);
+/* Type i of those this build knows, from 0; -1 past the last. */
+int kn_type_at(int i);
 
 /* A matrix [n_out][n_in], rows contiguous along n_in, as in the file. */
 struct kn_weight {

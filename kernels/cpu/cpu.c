@@ -30,6 +30,9 @@ struct kn_backend {
 	const struct kn_isa *isa;
 	struct kn_pool *pool;
 	const struct kn_step *step;
+	/* Of each thread: decoded weights, for the longest rows there are. */
+	float *tiles;
+	size_t tile_floats;
 	/* cosines and sines of the step's rows for one rotation, the same in every layer:
 	 * [n_rows][n_rot / 2] each, in one block. */
 	float *turns;
@@ -66,6 +69,7 @@ static void cpu_close(struct kn_backend *b)
 {
 	kn_pool_destroy(b->pool);
 	sl_free(b->turns);
+	free(b->tiles);
 	sl_free(b);
 }
 
@@ -95,12 +99,29 @@ static void cpu_mem_free(struct kn_backend *b, void *p)
 	free(p);
 }
 
+/* Room for the tiles of rows of n_in weights. */
+static int reserve_tiles(struct kn_backend *b, int n_in)
+{
+	size_t floats = kn_tile_floats(n_in), bytes;
+	void *tiles;
+	if (floats <= b->tile_floats)
+		return 0;
+	if (__builtin_mul_overflow(floats, (size_t)kn_pool_n_threads(b->pool) * sizeof(float), &bytes) ||
+	    cpu_mem_alloc(b, bytes, &tiles) != 0)
+		return SL_ENOMEM;
+	free(b->tiles);
+	b->tiles = tiles;
+	b->tile_floats = floats;
+	return 0;
+}
+
 static int cpu_weight_load(struct kn_backend *b, const void *host, int type, int n_out, int n_in,
 			   struct kn_weight *out, struct sl_err *err)
 {
-	(void)b;
 	if (kn_type_block(type) == 0)
 		return sl_errf(err, SL_EUNSUPPORTED, "weights of type %s are not supported", kn_type_name(type));
+	if (reserve_tiles(b, n_in) != 0)
+		return sl_errf(err, SL_ENOMEM, "no memory to decode weight rows of %d", n_in);
 	*out = (struct kn_weight){.data = host, .type = type, .n_out = n_out, .n_in = n_in};
 	return 0;
 }
@@ -149,7 +170,8 @@ static void run_product(void *ctx, int part)
 	const struct product *p = ctx;
 	int o0 = first_output(p, part), o1 = first_output(p, part + 1);
 	if (o0 < o1)
-		p->b->isa->matmul(p->w, o0, o1, p->x, p->n_rows, p->y);
+		p->b->isa->matmul(p->w, o0, o1, p->x, p->n_rows, p->y,
+				  p->b->tiles + (size_t)kn_pool_self() * p->b->tile_floats);
 }
 
 /* How many parts work multiply-adds are worth: none smaller than MIN_PART, a few for each thread so

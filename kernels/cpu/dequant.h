@@ -4,8 +4,7 @@
 
 #include "kernels/kernels.h"
 
-/* One row of a matrix as float32, exactly: every stored value is a float32 (a Q8_0 product has at
- * most 11 + 7 bits). */
+/* One row of a matrix as float32, exactly up to one rounding (kernels/blocks.h). */
 void kn_dequantize_row(const struct kn_weight *w, int row, float *y);
 
 #endif

@@ -13,10 +13,23 @@
 
 #include "kernels/kernels.h"
 
+/* Decoded weights that a thread keeps at hand: half a megabyte, which leaves room in a second-level
+ * cache of one; more only where one tile of very long rows needs it. */
+enum { KN_PANEL_FLOATS = 1 << 17, KN_MAX_TILE_OUT = 4, KN_MAX_LANES = 16 };
+
+/* Floats of scratch memory that matmul needs for rows of n_in weights. */
+static inline size_t kn_tile_floats(int n_in)
+{
+	size_t tile = ((size_t)n_in / KN_MAX_LANES + 1) * KN_MAX_LANES * KN_MAX_TILE_OUT;
+	return tile > KN_PANEL_FLOATS ? tile : KN_PANEL_FLOATS;
+}
+
 struct kn_isa {
 	const char *name; /* of the backend: "cpu-avx2" */
-	/* y[r][o] for o in [o0, o1) and all rows; x is [n_rows][n_in], y is [n_rows][n_out]. */
-	void (*matmul)(const struct kn_weight *w, int o0, int o1, const float *x, int n_rows, float *y);
+	/* y[r][o] for o in [o0, o1) and all rows; x is [n_rows][n_in], y is [n_rows][n_out]; tile is
+	 * scratch memory of the calling thread, KN_ALIGN-aligned. */
+	void (*matmul)(const struct kn_weight *w, int o0, int o1, const float *x, int n_rows, float *y,
+		       float *tile);
 	/* scores[i] = scale · q·k_i for n keys that lie stride floats apart. */
 	void (*scores)(const float *q, const float *k, size_t stride, int n, int dim, float scale, float *scores);
 	/* out[d] += Σ_i p[i]·v_i[d], i in order, for n values that lie stride floats apart. */

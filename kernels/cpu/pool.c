@@ -34,11 +34,20 @@ struct kn_pool {
 	atomic_int next;    /* part to take */
 	atomic_int inside;  /* workers that have not left the job yet */
 	atomic_int sleeping;
+	atomic_int n_started; /* workers that have taken their number */
 	atomic_bool quit;
 	int n;
 	void (*run)(void *ctx, int i);
 	void *ctx;
 };
+
+/* 0 in every thread that is no worker. */
+static _Thread_local int self;
+
+int kn_pool_self(void)
+{
+	return self;
+}
 
 static void take_parts(struct kn_pool *p)
 {
@@ -67,6 +76,7 @@ static void *worker(void *arg)
 {
 	struct kn_pool *p = arg;
 	unsigned seen = 0;
+	self = atomic_fetch_add(&p->n_started, 1) + 1;
 	for (;;) {
 		wait_for_job(p, seen);
 		if (atomic_load(&p->quit))

@@ -15,6 +15,8 @@ struct kn_pool;
 int kn_pool_create(int n_threads, struct kn_pool **out, struct sl_err *err);
 void kn_pool_destroy(struct kn_pool *p);
 int kn_pool_n_threads(const struct kn_pool *p);
+/* The calling thread's number in its pool: 0 for the caller of kn_pool_run, the workers from 1. */
+int kn_pool_self(void);
 /* A step begins: sleeping workers are woken, so that the first job finds them spinning. A worker
  * that finds no job for a while goes to sleep by itself. */
 void kn_pool_wake(struct kn_pool *p);

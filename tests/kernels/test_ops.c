@@ -703,8 +703,8 @@ static void test_tables(void **arg)
 		assert_ptr_equal(kn_select((*o)->name, &err), *o);
 		struct kn_backend *b = open_table(*o, 1);
 		struct kn_weight w;
-		assert_int_equal((*o)->weight_load(b, "", 12, 1, 256, &w, &err), SL_EUNSUPPORTED);
-		assert_non_null(strstr(err.text, "Q4_K"));
+		assert_int_equal((*o)->weight_load(b, "", 16, 1, 256, &w, &err), SL_EUNSUPPORTED);
+		assert_non_null(strstr(err.text, "IQ2_XXS"));
 		(*o)->close(b);
 	}
 	assert_non_null(kn_select("auto", &err));

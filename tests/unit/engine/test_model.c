@@ -132,8 +132,8 @@ static void test_refused(void **arg)
 	refused(SL_EINVAL, "blk.1.attn_k.weight", "16 × 32, not 32 × 16");
 	patch(after("token_embd.weight") + 4, fewer, sizeof fewer);
 	refused(SL_EINVAL, "258 tokens", "257 rows");
-	patch_u32(after("blk.0.ffn_up.weight") + 20, 12);
-	refused(SL_EUNSUPPORTED, "blk.0.ffn_up.weight", "Q4_K");
+	patch_u32(after("blk.0.ffn_up.weight") + 20, 16);
+	refused(SL_EUNSUPPORTED, "blk.0.ffn_up.weight", "IQ2_XXS");
 	patch_u32(after("blk.0.ffn_up.weight") + 20, 1000);
 	refused(SL_EUNSUPPORTED, "blk.0.ffn_up.weight", "unknown");
 	patch_u32(after("output_norm.weight") + 12, 1); /* F16: norms are F32 */

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Who fills a struct model_arch: one reader for each form of a model on disk. Called by
+ * model_file_arch only.
+ */
+#ifndef ENGINE_ARCH_READ_H
+#define ENGINE_ARCH_READ_H
+
+#include "engine/hf_folder.h"
+#include "engine/model_file.h"
+
+/* Bounds that every reader holds a model to, so that no product of two of them overflows. */
+enum { ARCH_MAX_LAYERS = 512, ARCH_MAX_WIDTH = 1 << 18, ARCH_MAX_VOCAB = 1 << 20, ARCH_MAX_CTX = 1 << 24 };
+
+/* From the keys of a GGUF head. SL_EUNSUPPORTED names a family that this version can't run. */
+int arch_read_gguf(const struct model_file *f, struct model_arch *out, struct sl_err *err);
+/* From config.json; f is the model whose folder it is. */
+int arch_read_hf(const struct model_file *f, const struct hf_folder *folder, struct model_arch *out,
+		 struct sl_err *err);
+
+#endif

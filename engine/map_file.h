@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A whole file, mapped for reading: how model files are opened.
+ */
+#ifndef ENGINE_MAP_FILE_H
+#define ENGINE_MAP_FILE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+struct map_file {
+	const uint8_t *at; /* NULL when nothing is mapped */
+	size_t bytes;
+};
+
+/* SL_EIO with the file's name when it can't be opened, is no regular file, or can't be mapped;
+ * SL_EINVAL when it is empty. */
+int map_file_open(const char *path, struct map_file *out, struct sl_err *err);
+void map_file_close(struct map_file *m);
+
+#endif

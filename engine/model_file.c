@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One face for every form of a model on disk. What the forms share stands here: the list of tensors
+ * under GGUF's names with an index over it, and the dispatch to the form's own readers. The list
+ * borrows names and data from what the form's reader keeps mapped.
+ */
+#include "engine/model_file.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/alloc.h"
+#include "engine/arch_read.h"
+#include "engine/gguf_split.h"
+#include "engine/hf_folder.h"
+
+struct model_file {
+	char *path;
+	struct gguf **parts; /* or */
+	size_t n_parts;
+	struct hf_folder *folder;
+	struct model_tensor *tensors;
+	uint32_t *by_name;
+	size_t n_tensors;
+	char name[128];
+	char form[64];
+};
+
+/* ---- the list of tensors ---- */
+
+static int compare_names(const void *a, const void *b, void *ctx)
+{
+	const struct model_file *f = ctx;
+	return strcmp(f->tensors[*(const uint32_t *)a].name, f->tensors[*(const uint32_t *)b].name);
+}
+
+static int make_index(struct model_file *f, struct sl_err *err)
+{
+	f->by_name = sl_zalloc_n(f->n_tensors, sizeof *f->by_name);
+	if (f->by_name == NULL)
+		return sl_errf(err, SL_ENOMEM, "%s: no memory for %zu tensors", f->path, f->n_tensors);
+	for (size_t i = 0; i < f->n_tensors; i++)
+		f->by_name[i] = (uint32_t)i;
+	qsort_r(f->by_name, f->n_tensors, sizeof *f->by_name, compare_names, f);
+	for (size_t i = 1; i < f->n_tensors; i++) {
+		const char *name = f->tensors[f->by_name[i]].name;
+		if (strcmp(f->tensors[f->by_name[i - 1]].name, name) == 0)
+			return sl_errf(err, SL_EINVAL, "%s: duplicate tensor \"%s\"", f->path, name);
+	}
+	return 0;
+}
+
+const struct model_tensor *model_file_find(const struct model_file *f, const char *name)
+{
+	size_t lo = 0, hi = f->n_tensors;
+	while (lo < hi) {
+		size_t mid = (lo + hi) / 2;
+		const struct model_tensor *t = &f->tensors[f->by_name[mid]];
+		int c = strcmp(name, t->name);
+		if (c == 0)
+			return t;
+		if (c < 0)
+			hi = mid;
+		else
+			lo = mid + 1;
+	}
+	return NULL;
+}
+
+size_t model_file_n_tensors(const struct model_file *f) { return f->n_tensors; }
+const struct model_tensor *model_file_tensor_at(const struct model_file *f, size_t i) { return &f->tensors[i]; }
+
+/* ---- opening ---- */
+
+static int open_gguf(struct model_file *f, struct sl_err *err)
+{
+	int rc = gguf_open_parts(f->path, &f->parts, &f->n_parts, err);
+	if (rc != 0)
+		return rc;
+	for (size_t p = 0; p < f->n_parts; p++)
+		f->n_tensors += gguf_n_tensors(f->parts[p]);
+	f->tensors = sl_zalloc_n(f->n_tensors, sizeof *f->tensors);
+	if (f->tensors == NULL)
+		return sl_errf(err, SL_ENOMEM, "%s: no memory for %zu tensors", f->path, f->n_tensors);
+	struct model_tensor *out = f->tensors;
+	for (size_t p = 0; p < f->n_parts; p++) {
+		for (size_t i = 0; i < gguf_n_tensors(f->parts[p]); i++) {
+			const struct gguf_tensor *t = gguf_tensor_at(f->parts[p], i);
+			*out = (struct model_tensor){.name = t->name, .type = t->type, .n_dims = t->n_dims,
+						     .data = t->data, .bytes = t->bytes};
+			memcpy(out->dims, t->dims, sizeof t->dims);
+			out++;
+		}
+	}
+	struct proto_str name;
+	struct sl_err ignored;
+	if (gguf_get_str(f->parts[0], "general.name", &name, &ignored) == 0)
+		snprintf(f->name, sizeof f->name, "%.*s", (int)(name.n > 127 ? 127 : name.n), name.at);
+	int n = snprintf(f->form, sizeof f->form, "GGUF v%u", gguf_version(f->parts[0]));
+	if (f->n_parts > 1)
+		snprintf(f->form + n, sizeof f->form - (size_t)n, " in %zu parts", f->n_parts);
+	return 0;
+}
+
+static int open_folder(struct model_file *f, struct sl_err *err)
+{
+	int rc = hf_open(f->path, &f->folder, err);
+	if (rc == 0)
+		rc = hf_tensors(f->folder, &f->tensors, &f->n_tensors, err);
+	if (rc != 0)
+		return rc;
+	const char *slash = strrchr(hf_path(f->folder), '/');
+	snprintf(f->name, sizeof f->name, "%s", slash != NULL ? slash + 1 : hf_path(f->folder));
+	int n = snprintf(f->form, sizeof f->form, "safetensors");
+	if (hf_n_parts(f->folder) > 1)
+		snprintf(f->form + n, sizeof f->form - (size_t)n, " in %zu parts", hf_n_parts(f->folder));
+	return 0;
+}
+
+int model_file_open(const char *path, struct model_file **out, struct sl_err *err)
+{
+	struct stat st;
+	struct model_file *f = sl_zalloc(sizeof *f);
+	if (f != NULL)
+		f->path = sl_strdup(path);
+	if (f == NULL || f->path == NULL) {
+		sl_free(f);
+		return sl_errf(err, SL_ENOMEM, "%s: no memory", path);
+	}
+	bool is_folder = stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+	int rc = is_folder ? open_folder(f, err) : open_gguf(f, err);
+	if (rc == 0)
+		rc = make_index(f, err);
+	if (rc != 0) {
+		model_file_close(f);
+		return rc;
+	}
+	*out = f;
+	return 0;
+}
+
+void model_file_close(struct model_file *f)
+{
+	if (f == NULL)
+		return;
+	sl_free(f->tensors);
+	sl_free(f->by_name);
+	gguf_close_parts(f->parts, f->n_parts);
+	hf_close(f->folder);
+	sl_free(f->path);
+	sl_free(f);
+}
+
+const char *model_file_path(const struct model_file *f) { return f->path; }
+const char *model_file_name(const struct model_file *f) { return f->name; }
+const char *model_file_form(const struct model_file *f) { return f->form; }
+const struct gguf *model_file_gguf(const struct model_file *f) { return f->n_parts > 0 ? f->parts[0] : NULL; }
+
+uint64_t model_file_bytes(const struct model_file *f)
+{
+	if (f->folder != NULL)
+		return hf_bytes(f->folder);
+	uint64_t bytes = 0;
+	for (size_t p = 0; p < f->n_parts; p++)
+		bytes += gguf_file_bytes(f->parts[p]);
+	return bytes;
+}
+
+/* ---- what each form says ---- */
+
+int model_file_arch(const struct model_file *f, struct model_arch *out, struct sl_err *err)
+{
+	return f->folder != NULL ? arch_read_hf(f, f->folder, out, err) : arch_read_gguf(f, out, err);
+}
+
+int model_file_tokenizer(const struct model_file *f, struct tokenizer **out, struct sl_err *err)
+{
+	return f->folder != NULL ? hf_tokenizer(f->folder, out, err) : tokenizer_create(f->parts[0], out, err);
+}
+
+int model_file_template(const struct model_file *f, struct proto_str *out, struct sl_err *err)
+{
+	return f->folder != NULL ? hf_template(f->folder, out, err)
+				 : gguf_get_str(f->parts[0], "tokenizer.chat_template", out, err);
+}

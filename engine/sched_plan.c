@@ -1,0 +1,482 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Making a plan. Pages are counted here, not allocated: what the plan grants fits into pages_free
+ * plus what the plan evicts.
+ *
+ * First the decodes: when the pages they need are there, all of them, else by rank, the worst ones
+ * making room. Then prompts, one pick after another until the step is full. Then, if a prompt is
+ * computed, decodes of those who have had more than their part are taken out again.
+ *
+ * What is picked stands aside until the plan is made, so that the next pick is another one; those
+ * that could not start too. The latter are few: after MAX_ASIDE of them, or one that has starved,
+ * nothing more is started in this plan.
+ */
+#include <stdlib.h>
+
+#include "base/err.h"
+#include "engine/sched_state.h"
+
+enum { MAX_ASIDE = 16 };
+
+struct planning {
+	struct sched *sc;
+	const struct sched_config *cfg;
+	const struct sched_owner *owner;
+	const struct cost *cost;
+	struct sched_plan *plan;
+	uint64_t now;
+	uint64_t free;     /* pages */
+	uint64_t promised; /* to prompts that have begun, beyond what they hold */
+	uint32_t n_places;
+	struct list aside;
+	uint32_t n_aside;
+	int n_tiers; /* those that may still be picked from */
+	/* The step's room for prompts. */
+	uint32_t rows_left;
+	double ns_left;
+	bool spared; /* somebody who decodes is to be spared: ns_left counts */
+	const struct sched_seq *first; /* picked */
+	double prefill_ns;
+};
+
+static uint32_t pages_for(const struct planning *p, uint64_t n_tokens)
+{
+	return (uint32_t)((n_tokens + p->cfg->page_tokens - 1) / p->cfg->page_tokens);
+}
+
+/* Pages that s needs beyond its own to hold n_tokens more. A beam may have to copy its last page. */
+static uint32_t pages_more(const struct planning *p, const struct sched_seq *s, uint64_t n_tokens)
+{
+	if (s->width > 1 && !s->prefilling)
+		return s->width;
+	uint32_t want = pages_for(p, s->n_past + n_tokens);
+	return want > s->n_pages ? want - s->n_pages : 0;
+}
+
+/* All that it has to compute, and the token that follows. */
+static uint32_t pages_to_finish(const struct planning *p, const struct sched_seq *s)
+{
+	return pages_more(p, s, (uint64_t)s->n_left + 1);
+}
+
+static bool worse_rank(const struct sched_seq *a, const struct sched_seq *b)
+{
+	if (a->priority != b->priority)
+		return a->priority > b->priority;
+	return a->order > b->order;
+}
+
+/* ---- eviction ---- */
+
+/* Without s its tenant would still hold its part of the tier's places. */
+static bool holds_too_much(const struct planning *p, const struct sched_seq *s)
+{
+	const struct sched_queue *q = s->queue;
+	const struct sched_tier *tier = &p->sc->tiers[q->tier];
+	return (uint64_t)(q->n_places - s->width) * tier->weight >=
+	       (uint64_t)tier->n_places * q->weight;
+}
+
+static bool holds_less(const struct planning *p, const struct sched_seq *s)
+{
+	const struct sched_queue *q = s->queue;
+	const struct sched_tier *tier = &p->sc->tiers[q->tier];
+	return (uint64_t)(q->n_places + s->width) * tier->weight <=
+	       (uint64_t)tier->n_places * q->weight;
+}
+
+static bool may_evict(const struct planning *p, const struct sched_seq *victim,
+		      const struct sched_seq *by)
+{
+	if (victim == by || victim->evict)
+		return false;
+	if (!victim->credit)
+		return true;
+	if (by->started)
+		return worse_rank(victim, by);
+	if (victim->queue->tier != by->queue->tier)
+		return victim->queue->tier > by->queue->tier;
+	return victim->tenant != by->tenant && holds_less(p, by) && holds_too_much(p, victim);
+}
+
+static bool worse_victim(const struct sched_seq *a, const struct sched_seq *b)
+{
+	if (a->credit != b->credit)
+		return !a->credit;
+	return worse_rank(a, b);
+}
+
+/* Its own, as far as nobody else has them, and what the plan has granted it beyond them. */
+static uint32_t pages_back(const struct planning *p, const struct sched_seq *v)
+{
+	uint32_t own = v->n_pages == 0 ? 0 : p->owner->pages_back(p->owner->ctx, v);
+	return own + (v->n_tokens > 0 ? pages_more(p, v, v->n_tokens) : 0);
+}
+
+static void evict(struct planning *p, struct sched_seq *v)
+{
+	p->free += pages_back(p, v);
+	p->n_places -= v->width;
+	if (v->n_tokens > 0 && v->prefilling)
+		p->plan->n_prefill -= v->n_tokens;
+	else if (v->n_tokens > 0)
+		p->plan->n_decode -= v->width;
+	v->n_tokens = 0;
+	v->evict = true;
+	p->plan->evict[p->plan->n_evict++] = v;
+	if (v->by_work.in) {
+		sched_set_aside(p->sc, v);
+		list_push_back(&p->aside, &v->aside);
+	}
+}
+
+/* Evicts until `need` pages beside `kept` are free; all or nothing. */
+static bool make_room(struct planning *p, const struct sched_seq *by, uint32_t need, uint64_t kept)
+{
+	uint64_t could = p->free;
+	if (could >= need + kept)
+		return true;
+	for (uint32_t i = 0; i < p->sc->n_started; i++) {
+		if (may_evict(p, p->sc->started[i], by))
+			could += pages_back(p, p->sc->started[i]);
+	}
+	if (could < need + kept)
+		return false;
+	while (p->free < need + kept) {
+		struct sched_seq *worst = NULL;
+		for (uint32_t i = 0; i < p->sc->n_started; i++) {
+			struct sched_seq *v = p->sc->started[i];
+			if (may_evict(p, v, by) && (worst == NULL || worse_victim(v, worst)))
+				worst = v;
+		}
+		/* With pages shared, less may come back than was counted. */
+		if (worst == NULL)
+			return false;
+		evict(p, worst);
+	}
+	return true;
+}
+
+/* All places are taken: one whose reader has stopped reading gives up its own, or one of a worse
+ * tier, or of a tenant with more than its part. */
+static bool make_place(struct planning *p, const struct sched_seq *by)
+{
+	while (p->n_places + by->width > p->cfg->max_sequences) {
+		struct sched_seq *worst = NULL;
+		for (uint32_t i = 0; i < p->sc->n_started; i++) {
+			struct sched_seq *v = p->sc->started[i];
+			bool paused = !v->credit && p->now - v->served_ns >= p->cfg->paused_ns;
+			if (may_evict(p, v, by) && (v->credit || paused) &&
+			    (worst == NULL || worse_victim(v, worst)))
+				worst = v;
+		}
+		if (worst == NULL)
+			return false;
+		evict(p, worst);
+	}
+	return true;
+}
+
+static void charge(struct sched_tenant *t, uint64_t n_tokens, unsigned kind)
+{
+	t->share += n_tokens * kind * SHARE_UNIT * SCHED_WEIGHT / t->weight;
+}
+
+static void grant(struct planning *p, struct sched_seq *s, uint32_t n_tokens)
+{
+	s->n_tokens = n_tokens;
+	p->plan->run[p->plan->n_run++] = s;
+	if (s->prefilling)
+		p->plan->n_prefill += n_tokens;
+	else
+		p->plan->n_decode += s->width;
+}
+
+/* ---- decodes ---- */
+
+static int by_rank(const void *pa, const void *pb)
+{
+	const struct sched_seq *a = *(struct sched_seq *const *)pa;
+	const struct sched_seq *b = *(struct sched_seq *const *)pb;
+	return worse_rank(a, b) ? 1 : worse_rank(b, a) ? -1 : 0;
+}
+
+static void plan_decodes(struct planning *p)
+{
+	struct sched_seq **order = p->sc->order;
+	uint32_t n = 0;
+	uint64_t need = 0;
+	for (uint32_t i = 0; i < p->sc->n_started; i++) {
+		struct sched_seq *s = p->sc->started[i];
+		if (s->prefilling || !s->credit)
+			continue;
+		if (s->due_ns > p->now) {
+			if (s->due_ns < p->plan->next_due_ns)
+				p->plan->next_due_ns = s->due_ns;
+			continue;
+		}
+		need += pages_more(p, s, 1);
+		order[n++] = s;
+	}
+	if (need > p->free)
+		qsort(order, n, sizeof(void *), by_rank);
+	for (uint32_t i = 0; i < n; i++) {
+		struct sched_seq *s = order[i];
+		if (s->evict)
+			continue;
+		uint32_t more = pages_more(p, s, 1);
+		if (!make_room(p, s, more, 0))
+			continue;
+		p->free -= more;
+		grant(p, s, 1);
+	}
+}
+
+/* Whether t has had more than the one whose prompt is to be computed, beyond what a step gives. */
+static bool has_had_more(const struct planning *p, const struct sched_seq *s,
+			 const struct sched_seq *than)
+{
+	if (s->queue->tier != than->queue->tier)
+		return s->queue->tier > than->queue->tier;
+	uint64_t step = (uint64_t)p->cfg->step_tokens * SHARE_UNIT;
+	return s->tenant != than->tenant && s->tenant->share > than->tenant->share + step;
+}
+
+static int by_wait(const void *pa, const void *pb)
+{
+	const struct sched_seq *a = *(struct sched_seq *const *)pa;
+	const struct sched_seq *b = *(struct sched_seq *const *)pb;
+	if (a->served_ns != b->served_ns)
+		return a->served_ns < b->served_ns ? -1 : 1;
+	return a->order < b->order ? -1 : a->order > b->order;
+}
+
+/* Rows that a tenant with more than its part may decode beside the prompt of another. */
+static uint32_t rows_beside(const struct planning *p, const struct sched_seq *s)
+{
+	const struct sched_seq *f = p->first;
+	double part = s->queue->tier != f->queue->tier ? 0.25 : (double)s->queue->weight / f->queue->weight;
+	double row = cost_row_ns(p->cost) + s->n_past * cost_position_ns(p->cost);
+	double rows = part * p->prefill_ns / row;
+	return rows < 1 ? 1 : rows < UINT32_MAX ? (uint32_t)rows : UINT32_MAX;
+}
+
+static void hold_back_decodes(struct planning *p)
+{
+	struct sched_plan *plan = p->plan;
+	struct sched_seq **order = p->sc->order;
+	uint32_t n = 0;
+	for (uint32_t i = 0; i < plan->n_run; i++) {
+		struct sched_seq *s = plan->run[i];
+		if (s->n_tokens > 0 && !s->prefilling && has_had_more(p, s, p->first)) {
+			s->tenant->n_kept = 0;
+			order[n++] = s;
+		}
+	}
+	if (n == 0)
+		return;
+	qsort(order, n, sizeof(void *), by_wait);
+	for (uint32_t i = 0; i < n; i++) {
+		struct sched_seq *s = order[i];
+		if (s->tenant->n_kept >= rows_beside(p, s)) {
+			s->n_tokens = 0;
+			plan->n_decode -= s->width;
+		} else {
+			s->tenant->n_kept += s->width;
+		}
+	}
+}
+
+/* ---- prompts ---- */
+
+uint32_t sched_chunk_rows(const struct sched_config *cfg, const struct cost *cost, uint32_t n_past)
+{
+	uint32_t rows = cfg->step_tokens;
+	if (cfg->itl_target_ns > 0) {
+		uint32_t within = cost_rows_within(cost, (double)cfg->itl_target_ns, n_past, rows);
+		uint32_t knee = cost_knee_rows(cost, rows);
+		rows = within < knee ? within : knee;
+		if (rows < MIN_CHUNK)
+			rows = MIN_CHUNK < cfg->step_tokens ? MIN_CHUNK : cfg->step_tokens;
+	}
+	return rows;
+}
+
+static struct sched_tier *tier_due(const struct planning *p)
+{
+	struct sched_tier *best = NULL;
+	int64_t best_rank = INT64_MAX;
+	for (int i = 0; i < p->n_tiers; i++) {
+		struct sched_tier *t = &p->sc->tiers[i];
+		if (t->queues.n == 0)
+			continue;
+		uint64_t waited = p->now > t->served_ns ? p->now - t->served_ns : 0;
+		int64_t rank = i - (int64_t)(waited / p->cfg->age_ns);
+		if (rank < best_rank) {
+			best_rank = rank;
+			best = t;
+		}
+	}
+	return best;
+}
+
+static bool has_starved(const struct planning *p, const struct sched_seq *s)
+{
+	return p->now >= s->served_ns + p->cfg->starve_ns;
+}
+
+static struct sched_seq *pick(const struct planning *p, const struct sched_queue *q)
+{
+	struct sched_seq *oldest = list_entry(q->by_age.next, struct sched_seq, by_age);
+	if (has_starved(p, oldest))
+		return oldest;
+	return heap_entry(q->by_work.top, struct sched_seq, by_work);
+}
+
+static void stand_aside(struct planning *p, struct sched_seq *s)
+{
+	sched_set_aside(p->sc, s);
+	list_push_back(&p->aside, &s->aside);
+}
+
+/* Pages and a place for what has not started; false: not now. What it would find is counted. */
+static bool may_start(struct planning *p, struct sched_seq *s)
+{
+	struct sched_look look = {0};
+	p->owner->look(p->owner->ctx, s, &look);
+	s->blocked = look.blocked;
+	if (look.blocked)
+		return false;
+	s->n_cached = look.n_cached;
+	uint32_t whole = pages_to_finish(p, s), have = look.n_cached_pages;
+	uint32_t need = (whole > have ? whole - have : 0) + look.n_unpinned;
+	if (!make_room(p, s, need, p->promised) || !make_place(p, s))
+		return false;
+	p->free -= look.n_unpinned;
+	p->n_places += s->width;
+	p->promised += need - look.n_unpinned;
+	return true;
+}
+
+static bool anybody_to_spare(const struct planning *p)
+{
+	for (uint32_t i = 0; i < p->plan->n_run; i++) {
+		const struct sched_seq *s = p->plan->run[i];
+		if (s->n_tokens > 0 && !s->prefilling && !has_had_more(p, s, p->first))
+			return true;
+	}
+	return false;
+}
+
+static uint32_t chunk_of(struct planning *p, const struct sched_seq *s, uint32_t n_past, uint32_t n_left)
+{
+	bool is_first = p->first == NULL;
+	if (is_first) {
+		p->first = s;
+		p->spared = p->cfg->itl_target_ns > 0 && anybody_to_spare(p);
+		if (p->spared) {
+			p->rows_left = sched_chunk_rows(p->cfg, p->cost, n_past);
+			p->ns_left = (double)p->cfg->itl_target_ns;
+		}
+	}
+	uint32_t chunk = n_left < p->rows_left ? n_left : p->rows_left;
+	if (p->spared) {
+		uint32_t within = cost_rows_within(p->cost, p->ns_left, n_past, chunk);
+		uint32_t least = is_first ? MIN_CHUNK : 0;
+		least = least < chunk ? least : chunk;
+		chunk = within > least ? within : least;
+	}
+	return chunk;
+}
+
+/* The next chunk of s, whose pages are promised to it. */
+static void run_prompt(struct planning *p, struct sched_seq *s)
+{
+	uint32_t cached = s->started ? 0 : s->n_cached < s->n_left ? s->n_cached : s->n_left - 1;
+	uint32_t n_past = s->n_past + cached;
+	uint32_t chunk = chunk_of(p, s, n_past, s->n_left - cached);
+	if (chunk == 0) {
+		p->rows_left = 0;
+		return;
+	}
+	uint32_t held = s->started ? s->n_pages : cached / p->cfg->page_tokens;
+	uint32_t want = pages_for(p, (uint64_t)n_past + chunk);
+	uint32_t need = want > held ? want - held : 0;
+	if (!make_room(p, s, need, 0))
+		return;
+	p->free -= need;
+	p->promised -= need < p->promised ? need : p->promised;
+	double ns = chunk * cost_row_ns(p->cost) +
+		    (double)cost_positions(n_past, chunk) * cost_position_ns(p->cost);
+	p->ns_left -= ns;
+	p->prefill_ns += ns;
+	p->rows_left -= chunk;
+	charge(s->tenant, chunk, SCHED_PREFILL_WEIGHT);
+	p->sc->tiers[s->queue->tier].served_ns = p->now;
+	grant(p, s, chunk);
+}
+
+static void plan_prompts(struct planning *p)
+{
+	for (uint32_t i = 0; i < p->sc->n_started; i++) {
+		struct sched_seq *s = p->sc->started[i];
+		if (s->prefilling && s->credit && !s->evict)
+			p->promised += pages_to_finish(p, s);
+	}
+	struct sched_tier *tier;
+	while (p->rows_left > 0 && p->n_aside < MAX_ASIDE && (tier = tier_due(p)) != NULL) {
+		struct sched_seq *s = pick(p, sched_first_queue(tier));
+		bool starved = has_starved(p, s);
+		stand_aside(p, s);
+		if (s->started || may_start(p, s)) {
+			run_prompt(p, s);
+		} else if (!s->blocked) {
+			/* Its tier has had its chance; smaller ones may pass it, but not for ever. */
+			tier->served_ns = p->now;
+			p->n_aside++;
+			if (starved)
+				p->n_tiers = s->queue->tier;
+		}
+	}
+	/* Nothing may start any more; what has begun goes on. */
+	for (uint32_t i = 0; i < p->sc->n_started && p->rows_left > 0; i++) {
+		struct sched_seq *s = p->sc->started[i];
+		if (s->by_work.in && !s->evict) {
+			stand_aside(p, s);
+			run_prompt(p, s);
+		}
+	}
+}
+
+void sched_plan(struct sched *sc, const struct sched_owner *owner, const struct cost *cost,
+		uint32_t pages_free, uint64_t now_ns, struct sched_plan *out)
+{
+	*out = (struct sched_plan){.run = sc->run, .evict = sc->evicted, .next_due_ns = UINT64_MAX};
+	struct planning p = {.sc = sc, .cfg = &sc->cfg, .owner = owner, .cost = cost, .plan = out,
+			     .now = now_ns, .free = pages_free, .n_places = sc->n_places,
+			     .n_tiers = SCHED_TIERS, .rows_left = sc->cfg.step_tokens};
+	list_init(&p.aside);
+	for (uint32_t i = 0; i < sc->n_started; i++) {
+		sc->started[i]->n_tokens = 0;
+		sc->started[i]->evict = false;
+	}
+	plan_decodes(&p);
+	plan_prompts(&p);
+	if (p.first != NULL)
+		hold_back_decodes(&p);
+	uint32_t kept = 0;
+	for (uint32_t i = 0; i < out->n_run; i++) {
+		struct sched_seq *s = out->run[i];
+		if (s->n_tokens == 0)
+			continue;
+		out->run[kept++] = s;
+		if (!s->prefilling)
+			charge(s->tenant, s->width, SCHED_DECODE_WEIGHT);
+	}
+	out->n_run = kept;
+	list_each_safe(it, tmp, &p.aside) {
+		struct sched_seq *s = list_entry(it, struct sched_seq, aside);
+		list_remove(it);
+		sched_bring_back(sc, s, now_ns);
+	}
+}

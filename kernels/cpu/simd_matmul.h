@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The product of a weight matrix with rows of float32 activations, written once for all instruction
+ * sets and all types. An instruction set's file includes this after it has defined
+ *
+ *   LANES, TILE_OUT, TILE_ROWS   floats in a vector; outputs and rows of the inner tile
+ *   vf, vi                       a vector of floats, and of int32
+ *   v_load v_store v_set v_fma   of floats, at any address
+ *   v_sum                        the lanes added pairwise, halves first
+ *   v_u8 v_i8 v_u16              LANES bytes or halves, widened to int32
+ *   v_f16                        LANES float16 to float32
+ *   v_float                      int32 to float32
+ *   v_bits16                     16 in lane l where bit l is set, else 0
+ *   struct map, map_affine, map_at       q & mask → scale · (q & mask) + offset, mask < 16
+ *   struct lookup, lookup_of, lookup_at  q → d · values[q], q < 16
+ *
+ * Weights are first decoded to float32 into a tile, the vectors of TILE_OUT outputs interleaved: that
+ * is one store and one load each, on ports that the arithmetic leaves free, and the inner loop knows
+ * no types and reads one stream. Then
+ *
+ *   few rows    a tile of CHUNK weights of TILE_OUT outputs stays in the first-level cache and is
+ *               used for all rows at once;
+ *   more rows   a panel of up to MAX_TILES tiles over the whole of K is decoded once for all rows and
+ *               stays in the second-level cache; TILE_ROWS rows by CHUNK of x stay in the first.
+ *
+ * Between chunks the accumulators rest in memory as whole vectors, which changes no bit: the order of
+ * every output is that of isa.h on both ways and for any number of rows.
+ *
+ * VERSIONS
+ *   1  weights decoded in registers within a tile of 4 × 4 (AVX2 2 × 4), again for every 4 rows.
+ *   2  this. Expected: prefill near the peak of the multiply-adds for every type, since 24 of them
+ *      need 10 loads (AVX2: 12 and 8), and decoding is shared by all rows.
+ */
+
+enum {
+	STEP = TILE_OUT * LANES,
+	CHUNK = 512, /* a multiple of every block */
+	MAX_TILES = 8,
+	FEW_ROWS = 2 * TILE_ROWS,
+};
+
+/* Without it the accumulators of a tile would be an array in memory and not registers. */
+#define UNROLL _Pragma("GCC unroll 16")
+
+#include "kernels/cpu/simd_decode.h"
+
+struct job {
+	const struct kn_weight *w;
+	void (*decode)(const uint8_t *at, size_t n, float *out);
+	size_t block, block_bytes, row_bytes;
+};
+
+/* n weights from k on (a multiple of the block) of n_o outputs from o on into a tile. Outputs that
+ * are missing from the last tile keep whatever is there; nobody looks at what is computed from it. */
+static void fill(const struct job *j, int o, int n_o, size_t k, size_t n, float *tile)
+{
+	const uint8_t *at = (const uint8_t *)j->w->data + (size_t)o * j->row_bytes + k / j->block * j->block_bytes;
+	for (int i = 0; i < n_o; i++, at += j->row_bytes)
+		j->decode(at, n, tile + i * LANES);
+}
+
+typedef vf accumulators[TILE_ROWS][TILE_OUT];
+
+/* n_r is a constant where this is inlined. */
+static inline __attribute__((always_inline)) void multiply_rows(const float *tile, const float *x, size_t x_stride,
+								size_t n_vectors, int n_r, accumulators acc)
+{
+	vf a[TILE_ROWS][TILE_OUT];
+	UNROLL for (int r = 0; r < n_r; r++)
+		UNROLL for (int i = 0; i < TILE_OUT; i++)
+			a[r][i] = acc[r][i];
+	for (size_t v = 0; v < n_vectors; v++, tile += STEP, x += LANES) {
+		vf w[TILE_OUT];
+		UNROLL for (int i = 0; i < TILE_OUT; i++)
+			w[i] = v_load(tile + i * LANES);
+		UNROLL for (int r = 0; r < n_r; r++) {
+			vf xr = v_load(x + (size_t)r * x_stride);
+			UNROLL for (int i = 0; i < TILE_OUT; i++)
+				a[r][i] = v_fma(w[i], xr, a[r][i]);
+		}
+	}
+	UNROLL for (int r = 0; r < n_r; r++)
+		UNROLL for (int i = 0; i < TILE_OUT; i++)
+			acc[r][i] = a[r][i];
+}
+
+static void multiply(const float *tile, const float *x, size_t x_stride, size_t n_vectors, int n_r,
+		     accumulators acc)
+{
+	switch (n_r) {
+	case 1: multiply_rows(tile, x, x_stride, n_vectors, 1, acc); break;
+	case 2: multiply_rows(tile, x, x_stride, n_vectors, 2, acc); break;
+	case 3: multiply_rows(tile, x, x_stride, n_vectors, 3, acc); break;
+	case 4: multiply_rows(tile, x, x_stride, n_vectors, 4, acc); break;
+	case 5: multiply_rows(tile, x, x_stride, n_vectors, 5, acc); break;
+	default: multiply_rows(tile, x, x_stride, n_vectors, 6, acc); break;
+	}
+}
+
+/* Adds up the lanes and what is left of the rows past the last whole vector: n_rest weights of each
+ * output at `tile`, activations at x. */
+static void finish(accumulators acc, int n_o, int n_r, const float *tile, const float *x, size_t x_stride,
+		   int n_rest, float *y, size_t y_stride)
+{
+	for (int r = 0; r < n_r; r++)
+		for (int i = 0; i < n_o; i++) {
+			float sum = v_sum(acc[r][i]);
+			for (int k = 0; k < n_rest; k++)
+				sum = __builtin_fmaf(tile[i * LANES + k], x[(size_t)r * x_stride + (size_t)k], sum);
+			y[(size_t)r * y_stride + (size_t)i] = sum;
+		}
+}
+
+static inline int at_most(int n, int most)
+{
+	return n < most ? n : most;
+}
+
+static void matmul_few(const struct job *j, int o0, int o1, const float *x, int n_rows, float *y, float *tile)
+{
+	size_t n_in = (size_t)j->w->n_in, n_out = (size_t)j->w->n_out, whole = n_in / LANES * LANES;
+	for (int o = o0; o < o1; o += TILE_OUT) {
+		accumulators acc[FEW_ROWS / TILE_ROWS] = {0};
+		int n_o = at_most(o1 - o, TILE_OUT);
+		size_t last = 0; /* where the tile begins that is there at the end */
+		for (size_t k = 0; k < n_in; k += CHUNK) {
+			size_t n = n_in - k < CHUNK ? n_in - k : CHUNK;
+			fill(j, o, n_o, k, n, tile);
+			for (int r = 0; r < n_rows; r += TILE_ROWS)
+				multiply(tile, x + (size_t)r * n_in + k, n_in, n / LANES,
+					 at_most(n_rows - r, TILE_ROWS), acc[r / TILE_ROWS]);
+			last = k;
+		}
+		for (int r = 0; r < n_rows; r += TILE_ROWS)
+			finish(acc[r / TILE_ROWS], n_o, at_most(n_rows - r, TILE_ROWS),
+			       tile + (whole - last) * TILE_OUT, x + (size_t)r * n_in + whole, n_in,
+			       (int)(n_in - whole), y + (size_t)r * n_out + (size_t)o, n_out);
+	}
+}
+
+static void matmul_many(const struct job *j, int o0, int o1, const float *x, int n_rows, float *y, float *panel)
+{
+	size_t n_in = (size_t)j->w->n_in, n_out = (size_t)j->w->n_out, whole = n_in / LANES * LANES;
+	size_t size = (n_in + LANES - 1) / LANES * STEP; /* of a tile */
+	int fit = (int)(KN_PANEL_FLOATS / size), n_tiles = fit < 1 ? 1 : at_most(fit, MAX_TILES);
+	for (int o = o0; o < o1; o += n_tiles * TILE_OUT) {
+		int used = at_most((o1 - o + TILE_OUT - 1) / TILE_OUT, n_tiles);
+		for (int t = 0; t < used; t++)
+			fill(j, o + t * TILE_OUT, at_most(o1 - o - t * TILE_OUT, TILE_OUT), 0, n_in,
+			     panel + (size_t)t * size);
+		for (int r = 0; r < n_rows; r += TILE_ROWS) {
+			accumulators acc[MAX_TILES] = {0};
+			int n_r = at_most(n_rows - r, TILE_ROWS);
+			const float *xr = x + (size_t)r * n_in;
+			for (size_t k = 0; k < whole; k += CHUNK) {
+				size_t n = whole - k < CHUNK ? whole - k : CHUNK;
+				for (int t = 0; t < used; t++)
+					multiply(panel + (size_t)t * size + k * TILE_OUT, xr + k, n_in, n / LANES,
+						 n_r, acc[t]);
+			}
+			for (int t = 0; t < used; t++)
+				finish(acc[t], at_most(o1 - o - t * TILE_OUT, TILE_OUT), n_r,
+				       panel + (size_t)t * size + whole * TILE_OUT, xr + whole, n_in,
+				       (int)(n_in - whole), y + (size_t)r * n_out + (size_t)(o + t * TILE_OUT), n_out);
+		}
+	}
+}
+
+static void matmul(const struct kn_weight *w, int o0, int o1, const float *x, int n_rows, float *y, float *tile)
+{
+	struct job j = {.w = w, .decode = decoders[w->type]};
+	j.block = (size_t)kn_type_block(w->type);
+	j.block_bytes = kn_type_block_bytes(w->type);
+	j.row_bytes = kn_row_bytes(w->type, (size_t)w->n_in);
+	if (n_rows <= FEW_ROWS)
+		matmul_few(&j, o0, o1, x, n_rows, y, tile);
+	else
+		matmul_many(&j, o0, o1, x, n_rows, y, tile);
+}
