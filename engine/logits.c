@@ -6,12 +6,13 @@
  *   exp      own and in vectors of four floats (GNU C vectors: SSE2 and NEON alike, no FMA), degree
  *            seven over |r| ≤ ln 2 / 2. The C library's is scalar and ten times the cost.
  *   sums     of terms in double, four lanes of a block, then lanes, then blocks: one order, whatever
- *            the machine, and a float's rounding error at most from the terms themselves.
+ *            the machine, and of a float's rounding no more than that of the terms.
  *   top k    one pass with a rising threshold: what is above it goes into a buffer of 2k, and when
  *            that is full, quickselect (Hoare, "Find", 1961) raises the threshold to its k-th.
  *   a share  (top-p, typical) first a cut below the best key by 1, 2, 4, … until what is above it
- *            holds enough, each a cheap masked sum; only that is gathered and put through a
- *            quickselect that counts mass instead of elements.
+ *            holds enough, then that range halved a few times, each a cheap masked sum; only what
+ *            is left of it is gathered and put through a quickselect that counts mass instead of
+ *            elements.
  *
  * The order of elements is that of an integer: the float's bits made monotonic, then the complement of
  * the index, so that ties are no case of their own anywhere.
@@ -27,6 +28,7 @@
 typedef float f32x4 __attribute__((vector_size(16)));
 typedef int32_t i32x4 __attribute__((vector_size(16)));
 typedef int64_t i64x2 __attribute__((vector_size(16)));
+typedef double f64x2 __attribute__((vector_size(16)));
 
 static f32x4 load4(const float *p)
 {
@@ -48,6 +50,18 @@ static f32x4 all4(float v)
 static f32x4 select4(i32x4 mask, f32x4 yes, f32x4 no)
 {
 	return (f32x4)(((i32x4)yes & mask) | ((i32x4)no & ~mask));
+}
+
+/* Two sums in double that four floats are added to. */
+static inline __attribute__((always_inline)) void add4(f64x2 sum[2], f32x4 v)
+{
+	sum[0] += (f64x2){(double)v[0], (double)v[1]};
+	sum[1] += (f64x2){(double)v[2], (double)v[3]};
+}
+
+static double sum4(const f64x2 sum[2])
+{
+	return (sum[0][0] + sum[0][1]) + (sum[1][0] + sum[1][1]);
 }
 
 static bool any4(i32x4 mask)
@@ -125,7 +139,7 @@ int32_t logits_argmax(const float *l, int n)
 
 /* exp(x) for x ≤ 0: 2^k · exp(r). Adding 1.5 · 2^23 rounds to the nearest integer and leaves it in the
  * low bits of the sum. */
-static f32x4 exp4(f32x4 x)
+static inline __attribute__((always_inline)) f32x4 exp4(f32x4 x)
 {
 	const f32x4 magic = all4(12582912.0f);
 	f32x4 t = x * all4(0x1.715476p+0f) + magic;
@@ -148,23 +162,28 @@ static f32x4 exp4(f32x4 x)
 /* One block; n ≤ LOGITS_BLOCK. The end is filled up with terms of 0. */
 static double block_mass(const float *l, int n, f32x4 max, f32x4 inv_t, float *w)
 {
-	double lane[4] = {0};
-	for (int i = 0; i < n; i += 4) {
-		f32x4 v, e;
-		if (i + 4 <= n) {
-			v = load4(l + i);
-		} else {
-			float rest[4] = {-INFINITY, -INFINITY, -INFINITY, -INFINITY};
-			memcpy(rest, l + i, (size_t)(n - i) * sizeof *l);
-			v = load4(rest);
+	f64x2 sum[2] = {{0}, {0}};
+	int i = 0;
+	for (; i + 8 <= n; i += 8) {
+		f32x4 a = exp4((load4(l + i) - max) * inv_t);
+		f32x4 b = exp4((load4(l + i + 4) - max) * inv_t);
+		if (w != NULL) {
+			store4(w + i, a);
+			store4(w + i + 4, b);
 		}
-		e = exp4((v - max) * inv_t);
-		for (int k = 0; k < 4; k++)
-			lane[k] += (double)e[k];
-		if (w != NULL)
-			memcpy(w + i, &e, (size_t)(n - i < 4 ? n - i : 4) * sizeof *w);
+		add4(sum, a);
+		add4(sum, b);
 	}
-	return (lane[0] + lane[1]) + (lane[2] + lane[3]);
+	for (; i < n; i += 4) {
+		float rest[4] = {-INFINITY, -INFINITY, -INFINITY, -INFINITY};
+		size_t bytes = (size_t)(n - i < 4 ? n - i : 4) * sizeof *l;
+		memcpy(rest, l + i, bytes);
+		f32x4 e = exp4((load4(rest) - max) * inv_t);
+		if (w != NULL)
+			memcpy(w + i, &e, bytes);
+		add4(sum, e);
+	}
+	return sum4(sum);
 }
 
 double logits_mass(const float *l, int n, float max, float inv_t, float *w, double *sums)
@@ -326,18 +345,18 @@ int logits_best(const float *l, int n, int k, struct logits_item *room)
 static double mass_above(const float *key, const float *w, int n, float cut)
 {
 	const f32x4 cut4 = all4(cut);
-	double mass = 0;
-	for (int i = 0; i < n; i += LOGITS_BLOCK) {
-		int m = n - i < LOGITS_BLOCK ? n - i : LOGITS_BLOCK, k = 0;
-		f32x4 sum = all4(0);
-		for (; k + 4 <= m; k += 4)
-			sum += (f32x4)((i32x4)load4(w + i + k) & (load4(key + i + k) >= cut4));
-		double s = (double)sum[0] + (double)sum[1] + (double)sum[2] + (double)sum[3];
-		for (; k < m; k++)
-			s += key[i + k] >= cut ? (double)w[i + k] : 0;
-		mass += s;
+	f64x2 sum[2] = {{0}, {0}};
+	double rest = 0;
+	int i = 0;
+	for (; i + 8 <= n; i += 8) {
+		i32x4 a = (i32x4)load4(w + i) & (load4(key + i) >= cut4);
+		i32x4 b = (i32x4)load4(w + i + 4) & (load4(key + i + 4) >= cut4);
+		add4(sum, (f32x4)a);
+		add4(sum, (f32x4)b);
 	}
-	return mass;
+	for (; i < n; i++)
+		rest += key[i] >= cut ? (double)w[i] : 0;
+	return sum4(sum) + rest;
 }
 
 /* The lowest rank of the fewest best items that have `target` of mass together. */
@@ -364,26 +383,49 @@ logits_rank logits_share(const float *key, const float *w, int n, double target,
 			 struct logits_item *room)
 {
 	BUG_IF(n < 1, "a share of nothing");
-	float best = key[logits_argmax(key, n)], cut = best - 1;
-	/* With a margin, as the masked sum is not exact: what is gathered must hold the target. */
-	for (float d = 2; mass_above(key, w, n, cut) < target * (1 + 1e-5) && d < 256; d *= 2)
-		cut = best - d;
-	if (mass_above(key, w, n, cut) < target * (1 + 1e-5))
-		cut = -INFINITY;
+	int32_t first = logits_argmax(key, n);
+	/* What is at least `high` has `mass`, too little; what is at least `low` has enough. */
+	float best = key[first], high = INFINITY, low = -INFINITY;
+	double mass = 0;
+	for (float d = 1; d <= 256 && low == -INFINITY; d *= 2) {
+		double m = mass_above(key, w, n, best - d);
+		if (m < target) {
+			high = best - d;
+			mass = m;
+		} else {
+			low = best - d;
+		}
+	}
+	for (int halves = 0; halves < 5 && low > -INFINITY; halves++) {
+		float cut = low + ((high < INFINITY ? high : best) - low) / 2;
+		double m = mass_above(key, w, n, cut);
+		if (m < target) {
+			high = cut;
+			mass = m;
+		} else {
+			low = cut;
+		}
+	}
 	int m = 0;
 	for (int i = 0; i < n; i += 8) {
 		if (i + 8 <= n &&
-		    !any4((load4(key + i) >= all4(cut)) | (load4(key + i + 4) >= all4(cut))))
+		    !any4((load4(key + i) >= all4(low)) | (load4(key + i + 4) >= all4(low))))
 			continue;
 		for (int j = i; j < n && j < i + 8; j++) {
 			/* What weighs nothing can't help to reach the target. */
-			if (key[j] >= cut && w[j] > 0)
+			if (key[j] >= low && key[j] < high && w[j] > 0)
 				room[m++] = (struct logits_item){logits_rank_of(key[j], j), w[j]};
 		}
 	}
-	if (m == 0)
-		return logits_rank_of(best, logits_argmax(key, n));
-	return mass_kth(room, m, target);
+	if (m > 0)
+		return mass_kth(room, m, target - mass);
+	/* Rounding, or a target above all there is: all that weighs anything. */
+	logits_rank least = logits_rank_of(best, first);
+	for (int i = 0; i < n; i++) {
+		logits_rank r = logits_rank_of(key[i], i);
+		least = w[i] > 0 && r < least ? r : least;
+	}
+	return least;
 }
 
 int logits_keep(const float *key, const float *l, const int32_t *ids, int n, logits_rank least,
