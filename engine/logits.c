@@ -396,7 +396,7 @@ logits_rank logits_share(const float *key, const float *w, int n, double target,
 			low = best - d;
 		}
 	}
-	for (int halves = 0; halves < 5 && low > -INFINITY; halves++) {
+	for (int halves = 0; halves < 3 && low > -INFINITY; halves++) {
 		float cut = low + ((high < INFINITY ? high : best) - low) / 2;
 		double m = mass_above(key, w, n, cut);
 		if (m < target) {
@@ -413,8 +413,8 @@ logits_rank logits_share(const float *key, const float *w, int n, double target,
 			continue;
 		for (int j = i; j < n && j < i + 8; j++) {
 			/* What weighs nothing can't help to reach the target. */
-			if (key[j] >= low && key[j] < high && w[j] > 0)
-				room[m++] = (struct logits_item){logits_rank_of(key[j], j), w[j]};
+			room[m] = (struct logits_item){logits_rank_of(key[j], j), w[j]};
+			m += (key[j] >= low) & (key[j] < high) & (w[j] > 0);
 		}
 	}
 	if (m > 0)
@@ -439,11 +439,12 @@ int logits_keep(const float *key, const float *l, const int32_t *ids, int n, log
 		    !any4((load4(key + i) >= all4(value)) | (load4(key + i + 4) >= all4(value))))
 			continue;
 		for (int j = i; j < n && j < i + 8; j++) {
-			if (!(key[j] > value || (key[j] == value && j <= last)))
-				continue;
+			/* Written whether it stays or not: no branch depends on it. */
+			bool stays = (key[j] > value) | ((key[j] == value) & (j <= last));
 			int32_t id = ids != NULL ? ids[j] : j;
 			l_out[kept] = l[j];
-			ids_out[kept++] = id;
+			ids_out[kept] = id;
+			kept += stays;
 		}
 	}
 	return kept;
