@@ -21,15 +21,21 @@
 static const char usage[] =
     "usage: sluice model inspect FILE\n"
     "       sluice model generate FILE --prompt TEXT [--system TEXT] [--tokens N]\n"
-    "              [--temperature T] [--seed S] [--raw] [--ids] [--logprobs]\n"
-    "              [--backend NAME] [--threads N]\n"
-    "       sluice model generate FILE --batch [--backend NAME] [--threads N]\n"
+    "              [--temperature T] [--seed S] [--raw] [--json] [--ids] [--logprobs [K]]\n"
+    "              [--prompt-logprobs K] [SAMPLING] [--n N] [--best-of N]\n"
+    "              [--beam WIDTH] [--length-penalty X] [--backend NAME] [--threads N]\n"
+    "       sluice model generate FILE --batch [SAMPLING] [--backend NAME] [--threads N]\n"
     "       sluice model tokenize FILE [--decode]\n"
     "       sluice model render FILE\n"
     "\n"
     "inspect   what the file is, and every key in it\n"
-    "generate  an answer to TEXT as a chat (--raw: continues TEXT itself); --ids and --logprobs\n"
-    "          print one line of JSON instead of the text. --batch reads lines of JSON from\n"
+    "SAMPLING: --top-k K, --top-p P, --min-p P, --typical P, --repetition-penalty R,\n"
+    "          --presence-penalty X, --frequency-penalty X, --min-tokens N, and as often as needed\n"
+    "          --logit-bias ID=B, --stop TEXT, --stop-id ID\n"
+    "\n"
+    "generate  an answer to TEXT as a chat (--raw: continues TEXT itself); --logprobs lists its\n"
+    "          tokens, with their K likeliest rivals, --prompt-logprobs those of the prompt; --json\n"
+    "          (or --ids) prints one line of JSON instead. --batch reads lines of JSON from\n"
     "          standard input, {\"id\":…, \"messages\":[…], \"max_tokens\":…, \"temperature\":…,\n"
     "          \"seed\":…} (or \"prompt\":\"…\" for plain text), runs them side by side and writes\n"
     "          one line of JSON for each as it ends\n"
@@ -244,35 +250,17 @@ static int render(const char *path)
 
 /* ---- arguments ---- */
 
-static bool number(const char *text, double lo, double hi, double *out)
-{
-	char *end;
-	if (text == NULL)
-		return false;
-	errno = 0;
-	*out = strtod(text, &end);
-	return errno == 0 && end != text && *end == '\0' && *out >= lo && *out <= hi;
-}
-
-static bool whole(const char *text, uint64_t lo, uint64_t hi, uint64_t *out)
-{
-	char *end;
-	if (text == NULL || text[0] < '0' || text[0] > '9')
-		return false;
-	errno = 0;
-	*out = strtoull(text, &end, 10);
-	return errno == 0 && *end == '\0' && *out >= lo && *out <= hi;
-}
-
 static int generate(int argc, char **argv)
 {
 	struct generate_options o = {
 	    .path = argv[2], .backend = "auto", .n_tokens = 256, .temperature = 0};
+	model_sampling_init(&o.sampling);
 	for (int i = 3; i < argc; i++) {
 		const char *name = argv[i], *value = i + 1 < argc ? argv[i + 1] : NULL;
 		double x;
 		uint64_t n;
 		bool takes = true, ok = true;
+		enum sampling_taken taken;
 		if (strcmp(name, "--prompt") == 0) {
 			o.prompt = value;
 		} else if (strcmp(name, "--system") == 0) {
@@ -280,24 +268,33 @@ static int generate(int argc, char **argv)
 		} else if (strcmp(name, "--backend") == 0) {
 			o.backend = value;
 		} else if (strcmp(name, "--tokens") == 0) {
-			ok = whole(value, 1, UINT32_MAX, &n);
+			ok = model_whole(value, 1, UINT32_MAX, &n);
 			o.n_tokens = ok ? (uint32_t)n : 1;
 		} else if (strcmp(name, "--threads") == 0) {
-			ok = whole(value, 0, 1024, &n);
+			ok = model_whole(value, 0, 1024, &n);
 			o.n_threads = ok ? (int)n : 0;
 		} else if (strcmp(name, "--seed") == 0) {
-			ok = whole(value, 0, UINT64_MAX, &o.seed);
+			ok = model_whole(value, 0, UINT64_MAX, &o.seed);
+		} else if (strcmp(name, "--logprobs") == 0) {
+			/* K may be left out. */
+			bool k = model_whole(value, 0, PROTO_MAX_TOP_LOGPROBS, &n);
+			o.logprobs = true;
+			o.sampling.req.n_top_logprobs = k ? (uint8_t)n : 0;
+			if (!k)
+				continue;
+		} else if ((taken = model_sampling_option(&o.sampling, name, value)) != SAMPLING_OTHER) {
+			ok = taken == SAMPLING_TAKEN;
 		} else if (strcmp(name, "--temperature") == 0) {
-			ok = number(value, 0, 2, &x);
+			ok = model_number(value, 0, 2, &x);
 			o.temperature = ok ? (float)x : 0;
 		} else {
 			takes = false;
 			if (strcmp(name, "--raw") == 0)
 				o.raw = true;
 			else if (strcmp(name, "--ids") == 0)
-				o.ids = true;
-			else if (strcmp(name, "--logprobs") == 0)
-				o.logprobs = true;
+				o.json = true;
+			else if (strcmp(name, "--json") == 0)
+				o.json = true;
 			else if (strcmp(name, "--batch") == 0)
 				o.batch = true;
 			else
@@ -310,6 +307,9 @@ static int generate(int argc, char **argv)
 	}
 	if (!o.batch && o.prompt == NULL)
 		return model_complain(CMD_EXIT_USAGE, "generate needs --prompt or --batch");
+	const char *why = model_sampling_finish(&o.sampling, o.n_tokens);
+	if (why != NULL)
+		return model_complain(CMD_EXIT_USAGE, "%s", why);
 	return model_generate(&o);
 }
 
