@@ -550,7 +550,7 @@ static void attention_case(const struct kn_ops *o, int head_dim, int group, int 
 				}
 		float *q = random_floats(o, b, n), *out = guarded(o, b, n);
 		assert_int_equal(o->step_begin(b, &c.step), 0);
-		assert_int_equal(o->attention(b, q, n_heads, &c.kv, LAYER, scale, out), 0);
+		assert_int_equal(o->attention(b, q, n_heads, &c.kv, LAYER, &(struct kn_attn){.scale = scale}, out), 0);
 		assert_int_equal(o->step_end(b), 0);
 		check_guards(out, n);
 		check_guards(c.kv.k, c.n);
@@ -567,7 +567,7 @@ static void attention_case(const struct kn_ops *o, int head_dim, int group, int 
 			alone.row_pos += r;
 			alone.row_seq += r;
 			assert_int_equal(o->step_begin(b, &alone), 0);
-			assert_int_equal(o->attention(b, q + (size_t)r * row, n_heads, &c.kv, LAYER, scale, out), 0);
+			assert_int_equal(o->attention(b, q + (size_t)r * row, n_heads, &c.kv, LAYER, &(struct kn_attn){.scale = scale}, out), 0);
 			assert_int_equal(o->step_end(b), 0);
 			assert_memory_equal(out, first + (size_t)r * row, row * sizeof *first);
 		}
