@@ -300,6 +300,52 @@ static void test_families(void **state)
 	}
 }
 
+/* The weights are such that what is special about a family shows: an oracle that is off in one of its
+ * numbers is far off in the logits. */
+static void every_number_counts(void **state)
+{
+	(void)state;
+	static double expected[VOCAB], other[VOCAB];
+	const int last = N - 1;
+	for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+		struct oracle m, off;
+		struct model_file *f;
+		struct sl_err err = {0};
+		write_model(cases[c].shape, cases[c].describe, &m);
+		assert_int_equal(model_file_open(path, &f, &err), 0);
+		oracle_logits(&m, f, tokens, N, &last, 1, expected);
+		for (int what = 0; what < 6; what++) {
+			off = m;
+			double faster[64];
+			for (int i = 0; i < 64; i++)
+				faster[i] = plain_freq[i] * 1.1;
+			if (what == 0)
+				off.freq = faster;
+			else if (what == 1 && m.window > 0)
+				off.window = m.window / 2;
+			else if (what == 2 && m.score_cap > 0)
+				off.score_cap = 1;
+			else if (what == 3 && m.logit_cap > 0)
+				off.logit_cap = 0;
+			else if (what == 4 && m.magnitude != 1)
+				off.magnitude = 1;
+			else if (what == 5)
+				off.halves = !m.halves;
+			else
+				continue;
+			oracle_logits(&off, f, tokens, N, &last, 1, other);
+			double diff = 0, size = 0;
+			for (int i = 0; i < VOCAB; i++) {
+				diff = fmax(diff, fabs(other[i] - expected[i]));
+				size = fmax(size, fabs(expected[i]));
+			}
+			if (diff / size < 2 * TOLERANCE)
+				fail_msg("%s: number %d changes the logits by %g only", cases[c].name, what, diff / size);
+		}
+		model_file_close(f);
+	}
+}
+
 static int setup(void **state)
 {
 	(void)state;
@@ -322,6 +368,6 @@ static int teardown(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_families)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_families), cmocka_unit_test(every_number_counts)};
 	return cmocka_run_group_tests(tests, setup, teardown);
 }
