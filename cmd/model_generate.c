@@ -332,7 +332,7 @@ static int run_batch(struct runner *r, const struct generate_options *o)
 
 static int run(struct runner *r, const struct generate_options *o)
 {
-	struct eng_model_config model = {.name = "model", .path = o->path};
+	struct eng_model_config model = {.name = "model", .path = o->path, .quantize = o->quantize};
 	struct eng_config cfg = {.models = &model,
 				 .n_models = 1,
 				 .backend = o->backend,

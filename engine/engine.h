@@ -22,6 +22,8 @@ struct eng_model_config {
 	const char *name; /* as clients ask for it */
 	const char *path;
 	int role; /* 0 none, 1 small, 2 large: as in struct proto_model */
+	/* Matrices of floats are converted to the weight type of that name on load; NULL or "": not. */
+	const char *quantize;
 };
 
 struct eng_config {

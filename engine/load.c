@@ -193,6 +193,26 @@ static int max_width(const struct model_arch *a)
 	return widest;
 }
 
+/* Converting takes minutes for a large model: somebody may be watching. */
+static void tell_progress(void *ctx, uint64_t done, uint64_t total)
+{
+	struct eng_model *m = ctx;
+	int quarter = total > 0 ? (int)(4 * done / total) : 4;
+	if (quarter == m->told)
+		return;
+	m->told = quarter;
+	log_info("model %s: %d %% of the weights converted to %s", m->name, 25 * quarter, kn_type_name(m->quantize));
+}
+
+static int load_weights(struct eng_model *m, int max_rows)
+{
+	const struct engine *e = m->e;
+	struct convert_progress progress = {.report = tell_progress, .ctx = m};
+	struct model_quantize q = {.type = m->quantize, .n_threads = e->cfg.n_threads, .progress = &progress};
+	return model_load_as(m->path, m->quantize >= 0 ? &q : NULL, m->ops, m->backend, max_rows,
+			     e->cfg.max_model_bytes, &m->model, &m->load_err);
+}
+
 static int load(struct eng_model *m)
 {
 	const struct engine *e = m->e;
@@ -204,8 +224,7 @@ static int load(struct eng_model *m)
 	/* A backend of its own: a fault ends this model only, and one may load while another runs. */
 	int rc = m->ops->open(&kc, &m->backend, &m->load_err);
 	if (rc == 0)
-		rc = model_load(m->path, m->ops, m->backend, max_rows, e->cfg.max_model_bytes,
-				&m->model, &m->load_err);
+		rc = load_weights(m, max_rows);
 	if (rc == 0)
 		rc = check_vocabulary(m);
 	if (rc == 0)
@@ -248,7 +267,9 @@ static void inspect(struct eng_model *m)
 		m->file_bytes = (uint64_t)st.st_size;
 	int rc = model_inspect(m->path, &m->info, &m->load_err);
 	m->inspected = rc == 0;
-	if (rc != 0 && m->load_err.text[0] == '\0')
+	if (rc == 0)
+		m->file_bytes = m->info.file_bytes; /* of all parts */
+	else if (m->load_err.text[0] == '\0')
 		sl_errf(&m->load_err, rc, "%s: %s", m->path, sl_code_name(rc));
 }
 

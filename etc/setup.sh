@@ -24,6 +24,7 @@ build p jansson libjansson-dev
 build p yaml-0.1 libyaml-dev
 build p libpcre2-8 libpcre2-dev
 build p libxxhash libxxhash-dev
+build p libutf8proc libutf8proc-dev
 tests p cmocka libcmocka-dev
 build c curl curl
 tests c node nodejs
