@@ -27,6 +27,7 @@
 
 typedef float f32x4 __attribute__((vector_size(16)));
 typedef int32_t i32x4 __attribute__((vector_size(16)));
+typedef uint32_t u32x4 __attribute__((vector_size(16)));
 typedef int64_t i64x2 __attribute__((vector_size(16)));
 typedef double f64x2 __attribute__((vector_size(16)));
 
@@ -155,7 +156,7 @@ static inline __attribute__((always_inline)) f32x4 exp4(f32x4 x)
 	p = p * r + all4(0.5f);
 	p = p * r + all4(1);
 	p = p * r + all4(1);
-	i32x4 bits = (i32x4)p + ((i32x4)t << 23);
+	i32x4 bits = (i32x4)((u32x4)p + ((u32x4)t << 23));
 	return (f32x4)(bits & (x > all4(-86.0f)));
 }
 
