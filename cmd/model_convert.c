@@ -55,44 +55,43 @@ struct arguments {
 	uint64_t seed, context, threads;
 };
 
-/* Options of both; what one does not know, its own check refuses. */
+/* Options of both commands; what one does not take, its own check refuses. */
 static int parse(int argc, char **argv, struct arguments *a)
 {
+	const struct {
+		const char *name;
+		void *at; /* uint64_t, or a pointer to text */
+		bool is_number;
+		uint64_t least, most;
+	} options[] = {
+	    {"--shape", &a->shape, false, 0, 0},
+	    {"--type", &a->type, false, 0, 0},
+	    {"--tokenizer", &a->tokenizer, false, 0, 0},
+	    {"--name", &a->name, false, 0, 0},
+	    {"--seed", &a->seed, true, 0, UINT64_MAX},
+	    {"--context", &a->context, true, 1, 1 << 24},
+	    {"--threads", &a->threads, true, 0, 64},
+	};
+	const size_t n = sizeof options / sizeof *options;
 	for (int i = 2; i < argc; i++) {
 		const char *option = argv[i], *value = i + 1 < argc ? argv[i + 1] : NULL;
-		const char **text = NULL;
-		uint64_t *number = NULL, least = 0, most = UINT64_MAX;
 		if (strncmp(option, "--", 2) != 0) {
 			if (a->n_paths == 2)
 				return model_complain(CMD_EXIT_USAGE, "%s is one file too many", option);
 			a->paths[a->n_paths++] = option;
 			continue;
 		}
-		if (strcmp(option, "--shape") == 0) {
-			text = &a->shape;
-		} else if (strcmp(option, "--type") == 0) {
-			text = &a->type;
-		} else if (strcmp(option, "--tokenizer") == 0) {
-			text = &a->tokenizer;
-		} else if (strcmp(option, "--name") == 0) {
-			text = &a->name;
-		} else if (strcmp(option, "--seed") == 0) {
-			number = &a->seed;
-		} else if (strcmp(option, "--context") == 0) {
-			number = &a->context;
-			least = 1;
-			most = 1 << 24;
-		} else if (strcmp(option, "--threads") == 0) {
-			number = &a->threads;
-			most = 64;
-		} else {
+		size_t k = 0;
+		while (k < n && strcmp(options[k].name, option) != 0)
+			k++;
+		if (k == n)
 			return model_complain(CMD_EXIT_USAGE, "no option %s", option);
-		}
-		if (value == NULL || (number != NULL && !model_whole(value, least, most, number)))
+		if (value == NULL || (options[k].is_number && !model_whole(value, options[k].least, options[k].most,
+									   options[k].at)))
 			return model_complain(CMD_EXIT_USAGE, "%s: %s is not possible", option,
 					      value != NULL ? value : "nothing");
-		if (text != NULL)
-			*text = value;
+		if (!options[k].is_number)
+			*(const char **)options[k].at = value;
 		i++;
 	}
 	return 0;

@@ -3,9 +3,31 @@
  * `sluice model generate`: the options that say how tokens are chosen, into the request that every
  * line of a batch begins with. Bounds are the protocol's (base/proto.h).
  */
+#include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cmd/model.h"
+
+bool model_number(const char *text, double lo, double hi, double *out)
+{
+	char *end;
+	if (text == NULL)
+		return false;
+	errno = 0;
+	*out = strtod(text, &end);
+	return errno == 0 && end != text && *end == '\0' && *out >= lo && *out <= hi;
+}
+
+bool model_whole(const char *text, uint64_t lo, uint64_t hi, uint64_t *out)
+{
+	char *end;
+	if (text == NULL || text[0] < '0' || text[0] > '9')
+		return false;
+	errno = 0;
+	*out = strtoull(text, &end, 10);
+	return errno == 0 && *end == '\0' && *out >= lo && *out <= hi;
+}
 
 void model_sampling_init(struct sampling_options *s)
 {

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/arch_read.h"
 #include "engine/arch_write.h"
 #include "engine/map_file.h"
 #include "kernels/quantize.h"
@@ -168,13 +169,14 @@ static int write_all(struct job *j)
 
 static int count_layers(const struct model_file *f)
 {
-	int most = 0;
+	long most = 0;
 	for (size_t i = 0; i < model_file_n_tensors(f); i++) {
 		const char *name = model_file_tensor_at(f, i)->name;
-		if (strncmp(name, "blk.", 4) == 0 && atoi(name + 4) + 1 > most)
-			most = atoi(name + 4) + 1;
+		long layer = strncmp(name, "blk.", 4) == 0 ? strtol(name + 4, NULL, 10) : 0;
+		if (layer >= most && layer < ARCH_MAX_LAYERS)
+			most = layer + 1;
 	}
-	return most;
+	return (int)most;
 }
 
 int quantize_model(const char *in, const char *out, const struct weight_plan *plan, int n_threads,

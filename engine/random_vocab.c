@@ -47,7 +47,7 @@ static size_t spell_word(int i, char *out, size_t *head)
 		count *= LETTERS;
 		letters++;
 	}
-	int digits[MAX_TOKEN];
+	int digits[MAX_TOKEN] = {0};
 	for (int k = letters - 1; k > 0; k--) {
 		digits[k] = i % LETTERS;
 		i /= LETTERS;

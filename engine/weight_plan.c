@@ -62,7 +62,7 @@ int weight_plan_type(const struct weight_plan *p, const char *tensor, uint64_t w
 	int type = p->type;
 	if (p->more != p->type) {
 		const char *part = strncmp(tensor, "blk.", 4) == 0 ? strchr(tensor + 4, '.') : NULL;
-		int layer = part != NULL ? atoi(tensor + 4) : 0;
+		int layer = part != NULL ? (int)strtol(tensor + 4, NULL, 10) : 0;
 		if (part == NULL && (strcmp(tensor, "output.weight") == 0 || tied))
 			type = p->more;
 		else if (part != NULL && strcmp(part, ".attn_qkv.weight") == 0)
