@@ -80,7 +80,7 @@ float logits_clean_max(float *l, int n)
 	int i = 0;
 	for (; i + 8 <= n; i += 8) {
 		f32x4 a = load4(l + i), b = load4(l + i + 4);
-		i32x4 nan_a = a != a, nan_b = b != b;
+		i32x4 nan_a = ~(a >= none), nan_b = ~(b >= none); /* only a NaN is not */
 		if (any4(nan_a | nan_b)) {
 			a = select4(nan_a, none, a);
 			b = select4(nan_b, none, b);
