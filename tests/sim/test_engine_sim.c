@@ -627,6 +627,11 @@ static void faults(void **state)
 	run_start(&r, &cfg);
 	struct proto_submit req = nth_request(9);
 	req.presence_penalty = 0.5f;
+	req.repetition_penalty = 1.1f;
+	const struct proto_id_f32 bias = {'e', 0.5f};
+	req.logit_bias = &bias;
+	req.n_logit_bias = 1;
+	req.prompt_logprobs = 2;
 	req.prompt_kind = PROTO_PROMPT_CHAT;
 	static const char chat[] = "{\"messages\":[{\"role\":\"user\",\"content\":\"hello\"}]}";
 	req.prompt = (struct proto_str){.at = chat, .n = sizeof chat - 1};
