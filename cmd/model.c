@@ -26,28 +26,36 @@ static const char usage[] =
     "              [--tokenizer FILE] [--name TEXT] [--threads N] OUT\n"
     "       sluice model quantize FILE --type TYPE OUT [--threads N]\n"
     "       sluice model generate FILE --prompt TEXT [--system TEXT] [--tokens N]\n"
-    "              [--temperature T] [--seed S] [--raw] [--ids] [--logprobs]\n"
-    "              [--backend NAME] [--threads N]\n"
+    "              [--temperature T] [--seed S] [--raw] [--json] [--ids] [--logprobs [K]]\n"
+    "              [--prompt-logprobs K] [SAMPLING] [--n N] [--best-of N]\n"
+    "              [--beam WIDTH] [--length-penalty X] [--backend NAME] [--threads N]\n"
     "              [--quantize TYPE]\n"
-    "       sluice model generate FILE --batch [--backend NAME] [--threads N] [--quantize TYPE]\n"
+    "       sluice model generate FILE --batch [SAMPLING] [--backend NAME] [--threads N]\n"
+    "              [--quantize TYPE]\n"
     "       sluice model tokenize FILE [--decode] [--lines] [--trusted]\n"
-    "       sluice model render FILE\n"
+    "       sluice model render FILE [CHAT] [--no-generation-prompt]\n"
     "\n"
     "FILE is a GGUF file (any part of a split one) or a Hugging Face folder.\n"
+    "SAMPLING: --top-k K, --top-p P, --min-p P, --typical P, --repetition-penalty R,\n"
+    "          --presence-penalty X, --frequency-penalty X, --min-tokens N, and as often as needed\n"
+    "          --logit-bias ID=B, --stop TEXT, --stop-id ID\n"
     "\n"
     "inspect   what it is, what running it needs, and whether this build can; its keys, its tensors\n"
     "random    a GGUF file of a real model's shape (llama-3.2-1b, qwen3-4b, …; a wrong name lists\n"
     "          them) with random weights of TYPE (q8_0, q4_k_m, …) and a made-up vocabulary, or FILE's\n"
     "quantize  a GGUF file of the same model with weights of TYPE\n"
-    "generate  an answer to TEXT as a chat (--raw: continues TEXT itself); --ids and --logprobs\n"
-    "          print one line of JSON instead of the text. --batch reads lines of JSON from\n"
+    "generate  an answer to TEXT as a chat (--raw: continues TEXT itself); --logprobs lists its\n"
+    "          tokens, with their K likeliest rivals, --prompt-logprobs those of the prompt; --json\n"
+    "          (or --ids) prints one line of JSON instead. --batch reads lines of JSON from\n"
     "          standard input, {\"id\":…, \"messages\":[…], \"max_tokens\":…, \"temperature\":…,\n"
     "          \"seed\":…} (or \"prompt\":\"…\" for plain text), runs them side by side and writes\n"
     "          one line of JSON for each as it ends\n"
     "tokenize  text on standard input to a JSON array of ids; --decode: ids to text; --lines: each\n"
     "          line is a JSON string (or an array of ids); --trusted: control tokens in it count;\n"
     "          FILE may be a tokenizer.json too\n"
-    "render    {\"messages\":[…]} on standard input to the text that the model reads\n";
+    "render    the text that the model reads: a chat {\"messages\":[…], \"tools\":[…],\n"
+    "          \"chat_template_kwargs\":{…}} on standard input or in the file CHAT through the\n"
+    "          template in FILE: a GGUF, a .jinja file, a tokenizer_config.json or a folder of one\n";
 
 int model_complain(int status, const char *fmt, ...)
 {
@@ -84,107 +92,19 @@ int model_finish_output(void)
 	return 0;
 }
 
-/* ---- render ---- */
-
-static char *token_text(const struct tokenizer *t, int32_t id)
-{
-	if (id < 0)
-		return NULL;
-	struct proto_str s = tokenizer_bytes(t, id);
-	return strndup(s.at, s.n);
-}
-
-static int render_chat(const struct model_file *f, const json_t *messages)
-{
-	struct sl_err err = {0};
-	struct tokenizer *t = NULL;
-	struct chat_template *template = NULL;
-	struct proto_str source;
-	struct sl_buf text, trust;
-	buf_init(&text, MODEL_MAX_INPUT);
-	buf_init(&trust, MODEL_MAX_INPUT);
-	int rc = model_file_template(f, &source, &err);
-	if (rc == SL_ENOTFOUND)
-		sl_errf(&err, rc, "%s has no chat template", model_file_path(f));
-	if (rc == 0)
-		rc = chat_template_compile(source.at, source.n, &template, &err);
-	if (rc == 0)
-		rc = model_file_tokenizer(f, &t, &err);
-	if (rc == 0) {
-		char *bos = token_text(t, tokenizer_bos(t)), *eos = token_text(t, tokenizer_eos(t));
-		struct chat_vars vars = {.messages = messages,
-					 .bos_token = bos,
-					 .eos_token = eos,
-					 .add_generation_prompt = true};
-		rc = chat_template_render(template, &vars, &text, &trust, &err);
-		free(bos);
-		free(eos);
-	}
-	if (rc == 0 && text.len > 0)
-		fwrite(buf_data(&text), 1, text.len, stdout);
-	buf_dispose(&text);
-	buf_dispose(&trust);
-	if (t != NULL)
-		tokenizer_destroy(t);
-	if (template != NULL)
-		chat_template_free(template);
-	return rc == 0 ? model_finish_output() : model_complain(1, "%s", err.text);
-}
-
-static int render(const char *path)
-{
-	struct sl_err err = {0};
-	struct model_file *f;
-	struct sl_buf in;
-	json_t *messages;
-	if (model_file_open(path, &f, &err) != 0)
-		return model_complain(1, "%s", err.text);
-	int rc = model_read_input(&in);
-	if (rc == 0) {
-		rc = prompt_parse_chat((const char *)buf_data(&in), in.len, &messages, &err);
-		if (rc != 0) {
-			rc = model_complain(1, "%s", err.text);
-		} else {
-			rc = render_chat(f, messages);
-			json_decref(messages);
-		}
-	}
-	buf_dispose(&in);
-	model_file_close(f);
-	return rc;
-}
-
 /* ---- arguments ---- */
-
-static bool number(const char *text, double lo, double hi, double *out)
-{
-	char *end;
-	if (text == NULL)
-		return false;
-	errno = 0;
-	*out = strtod(text, &end);
-	return errno == 0 && end != text && *end == '\0' && *out >= lo && *out <= hi;
-}
-
-bool model_whole(const char *text, uint64_t lo, uint64_t hi, uint64_t *out)
-{
-	char *end;
-	if (text == NULL || text[0] < '0' || text[0] > '9')
-		return false;
-	errno = 0;
-	*out = strtoull(text, &end, 10);
-	return errno == 0 && *end == '\0' && *out >= lo && *out <= hi;
-}
 
 static int generate(int argc, char **argv)
 {
 	struct generate_options o = {
 	    .path = argv[2], .backend = "auto", .n_tokens = 256, .temperature = 0};
+	model_sampling_init(&o.sampling);
 	for (int i = 3; i < argc; i++) {
 		const char *name = argv[i], *value = i + 1 < argc ? argv[i + 1] : NULL;
 		double x;
 		uint64_t n;
 		bool takes = true, ok = true;
+		enum sampling_taken taken;
 		if (strcmp(name, "--prompt") == 0) {
 			o.prompt = value;
 		} else if (strcmp(name, "--system") == 0) {
@@ -201,17 +121,26 @@ static int generate(int argc, char **argv)
 			o.n_threads = ok ? (int)n : 0;
 		} else if (strcmp(name, "--seed") == 0) {
 			ok = model_whole(value, 0, UINT64_MAX, &o.seed);
+		} else if (strcmp(name, "--logprobs") == 0) {
+			/* K may be left out. */
+			bool k = model_whole(value, 0, PROTO_MAX_TOP_LOGPROBS, &n);
+			o.logprobs = true;
+			o.sampling.req.n_top_logprobs = k ? (uint8_t)n : 0;
+			if (!k)
+				continue;
+		} else if ((taken = model_sampling_option(&o.sampling, name, value)) != SAMPLING_OTHER) {
+			ok = taken == SAMPLING_TAKEN;
 		} else if (strcmp(name, "--temperature") == 0) {
-			ok = number(value, 0, 2, &x);
+			ok = model_number(value, 0, 2, &x);
 			o.temperature = ok ? (float)x : 0;
 		} else {
 			takes = false;
 			if (strcmp(name, "--raw") == 0)
 				o.raw = true;
 			else if (strcmp(name, "--ids") == 0)
-				o.ids = true;
-			else if (strcmp(name, "--logprobs") == 0)
-				o.logprobs = true;
+				o.json = true;
+			else if (strcmp(name, "--json") == 0)
+				o.json = true;
 			else if (strcmp(name, "--batch") == 0)
 				o.batch = true;
 			else
@@ -226,6 +155,9 @@ static int generate(int argc, char **argv)
 		return model_complain(CMD_EXIT_USAGE, "generate needs --prompt or --batch");
 	if (o.quantize != NULL && kn_type_from_name(o.quantize) < 0)
 		return model_complain(CMD_EXIT_USAGE, "--quantize: no type is named %s", o.quantize);
+	const char *why = model_sampling_finish(&o.sampling, o.n_tokens);
+	if (why != NULL)
+		return model_complain(CMD_EXIT_USAGE, "%s", why);
 	return model_generate(&o);
 }
 
@@ -246,8 +178,8 @@ int cmd_model(int argc, char **argv)
 		return generate(argc, argv);
 	if (argc >= 3 && strcmp(argv[1], "tokenize") == 0)
 		return model_tokenize(argc, argv);
-	if (argc == 3 && strcmp(argv[1], "render") == 0)
-		return render(argv[2]);
+	if (argc >= 3 && strcmp(argv[1], "render") == 0)
+		return model_render(argc - 2, argv + 2);
 	fputs(usage, stderr);
 	return CMD_EXIT_USAGE;
 }

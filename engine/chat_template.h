@@ -13,6 +13,7 @@
 #include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/buf.h"
 #include "base/err.h"
@@ -23,10 +24,22 @@ int chat_template_compile(const char *source, size_t n, struct chat_template **o
 			  struct sl_err *err);
 void chat_template_free(struct chat_template *t);
 
+/* Whether it goes through the parts of a message's content; else it takes content as one text, and a
+ * list of parts is given to it joined by newlines. */
+bool chat_template_takes_parts(const struct chat_template *t);
+
+/* All JSON is borrowed. As in the transformers library, tools and documents are none when they are
+ * not given. */
 struct chat_vars {
-	const json_t *messages; /* array of objects; borrowed */
+	const json_t *messages;  /* array of objects */
+	const json_t *tools;     /* array or NULL */
+	const json_t *documents; /* array or NULL */
+	const json_t *more;      /* object or NULL: further variables (enable_thinking, …) */
 	const char *bos_token, *eos_token; /* may be NULL: undefined; trusted text */
 	bool add_generation_prompt;
+	/* The text ends where the last message's content does, so that the model goes on with it. */
+	bool continue_final_message;
+	int64_t now_s; /* seconds since 1970 for strftime_now, in local time; 0: the clock's */
 };
 
 /* Appends the text to text and one trust byte per byte of it to trust. SL_EINVAL: the template

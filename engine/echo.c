@@ -112,7 +112,7 @@ static int view_prompt(uint8_t kind, struct proto_str prompt, struct prompt_view
 {
 	const char *last = prompt.at;
 	size_t n = prompt.n;
-	json_t *messages = NULL;
+	struct prompt_chat chat = {0};
 	*out = (struct prompt_view){0};
 	if (kind == PROTO_PROMPT_TOKENS) {
 		out->n_tokens = (uint32_t)(prompt.n / 4);
@@ -121,14 +121,18 @@ static int view_prompt(uint8_t kind, struct proto_str prompt, struct prompt_view
 	} else if (kind == PROTO_PROMPT_TEXT) {
 		out->n_tokens = count_words(prompt.at, prompt.n);
 	} else {
-		int rc = prompt_parse_chat(prompt.at, prompt.n, &messages, err);
+		int rc = prompt_parse_chat(prompt.at, prompt.n, &chat, err);
 		if (rc != 0)
 			return rc;
 		bool user = false;
-		for (size_t i = 0; i < json_array_size(messages); i++) {
-			const json_t *m = json_array_get(messages, i);
+		for (size_t i = 0; i < json_array_size(chat.messages); i++) {
+			const json_t *m = json_array_get(chat.messages, i);
 			const json_t *content = json_object_get(m, "content");
-			const char *text = json_string_value(content);
+			/* Of a list of parts the last is echoed. */
+			if (json_is_array(content))
+				content = json_object_get(
+				    json_array_get(content, json_array_size(content) - 1), "text");
+			const char *text = json_is_string(content) ? json_string_value(content) : "";
 			size_t bytes = json_string_length(content);
 			out->n_tokens += count_words(text, bytes);
 			bool by_user =
@@ -142,7 +146,7 @@ static int view_prompt(uint8_t kind, struct proto_str prompt, struct prompt_view
 	}
 	out->last = sl_strndup(last, n);
 	out->last_bytes = out->last != NULL ? n : 0;
-	json_decref(messages);
+	prompt_chat_dispose(&chat);
 	return out->last != NULL ? 0 : sl_errf(err, SL_ENOMEM, "out of memory");
 }
 

@@ -44,7 +44,15 @@ struct eng_config {
 	bool share_prefixes;       /* between tenants */
 };
 
-enum eng_event_kind { ENG_MODEL, ENG_QUEUED, ENG_TOKENS, ENG_DONE, ENG_COUNTED };
+enum eng_event_kind {
+	ENG_MODEL,
+	ENG_QUEUED,
+	ENG_PROMPT_LOGPROBS,
+	ENG_TOKENS,
+	ENG_CHOICE,
+	ENG_DONE,
+	ENG_COUNTED,
+};
 
 struct eng_event {
 	enum eng_event_kind kind;
@@ -52,7 +60,9 @@ struct eng_event {
 	union {
 		struct proto_model model;
 		struct proto_queued queued;
-		struct proto_tokens tokens; /* `tokens` set, `records` not */
+		struct proto_prompt_logprobs prompt_logprobs; /* `entries` set, `records` not */
+		struct proto_tokens tokens; /* `tokens` and `tops` set, `records` not */
+		struct proto_choice choice;
 		struct proto_done done;
 		struct proto_counted counted;
 	} u;

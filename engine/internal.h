@@ -41,6 +41,8 @@ struct eng_model {
 	struct kn_backend *backend;
 	struct model *model;
 	char *bos, *eos; /* text, for the template; NULL: none */
+	int32_t *end_ids; /* of the tokens that end an answer */
+	uint32_t n_end_ids;
 
 	/* The step thread's. */
 	struct kv_pool *pool;

@@ -31,13 +31,17 @@ void jarena_dispose(struct jarena *a)
 
 void *jarena_alloc(struct jarena *a, size_t n)
 {
-	if (n > a->max)
+	if (n > a->max) {
+		a->full = true;
 		return NULL;
+	}
 	n = (n + 15) & ~(size_t)15;
 	if (a->cap - a->used < n) {
 		size_t cap = n > BLOCK ? n : BLOCK;
-		if (a->total + cap > a->max)
+		if (a->total + cap > a->max) {
+			a->full = true;
 			return NULL;
+		}
 		struct jarena_block *block = sl_alloc(sizeof(*block) + cap);
 		if (block == NULL)
 			return NULL;

@@ -1,421 +1,467 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Filters, tests and methods: one table each. The parser looks names and argument counts up here,
- * so what a table lacks does not compile.
+ * The filters of single values: text, numbers, JSON. The parser looks names and arguments up in the
+ * table, so what it lacks does not compile. Those of lists are in jinja_lists.c.
+ *
+ * Filters of text take any value and use what printing it gives, as Jinja does.
  */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-#include "base/utf8.h"
 #include "engine/jinja.h"
 
-#define SELF                                                                                       \
-	struct jrun *r, const struct jvalue *self, const struct jvalue *args, int n,               \
-	    struct jvalue *out
-
-static int want_string(struct jrun *r, const struct jvalue *v)
-{
-	if (v->type == JV_STRING)
-		return 0;
-	if (v->type == JV_UNDEFINED)
-		return jrun_fail(r, SL_EINVAL, "\"%.*s\" is undefined",
-				 v->name.n < 64 ? (int)v->name.n : 64, v->name.at);
-	return jrun_fail(r, SL_EINVAL, "a string expected, not %s", jvalue_type_name(v));
-}
-
-static int want_strings(struct jrun *r, const struct jvalue *self, const struct jvalue *args, int n)
-{
-	int rc = want_string(r, self);
-	for (int i = 0; i < n && rc == 0; i++)
-		rc = want_string(r, &args[i]);
-	return rc;
-}
+#define UNUSED (void)r, (void)self, (void)args, (void)all
 
 /* ---- text ---- */
 
-/* Python's str.isspace. */
-static bool is_space(uint32_t c)
+static int case_of(struct jrun *r, const struct jvalue *self, enum jcase to, struct jvalue *out)
 {
-	return (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 ||
-	       c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 ||
-	       c == 0x202F || c == 0x205F || c == 0x3000;
+	struct jstr s;
+	int rc = jvalue_string(r, self, &s);
+	*out = jvalue_string_of((struct jstr){.at = ""});
+	return rc == 0 ? jstr_case(r, s, to, &out->s) : rc;
 }
 
-static bool in_set(const char *at, int len, const struct jstr *set)
+static int filter_upper(JSELF)
 {
-	return memmem(set->at, set->n, at, (size_t)len) != NULL;
+	UNUSED;
+	return case_of(r, self, JCASE_UPPER, out);
 }
 
-/* Strips white space, or the characters of set. */
-static struct jstr strip(struct jstr s, bool left, bool right, const struct jstr *set)
+static int filter_lower(JSELF)
 {
-	uint32_t c;
-	while (left && s.n > 0) {
-		int len = utf8_decode((const uint8_t *)s.at, s.n, &c);
-		if (len <= 0 || !(set ? in_set(s.at, len, set) : is_space(c)))
-			break;
-		s = jstr_sub(s, (size_t)len, s.n - (size_t)len);
-	}
-	while (right && s.n > 0) {
-		size_t at = s.n - 1;
-		while (at > 0 && ((uint8_t)s.at[at] & 0xC0) == 0x80)
-			at--;
-		int len = utf8_decode((const uint8_t *)s.at + at, s.n - at, &c);
-		if (len <= 0 || !(set ? in_set(s.at + at, len, set) : is_space(c)))
-			break;
-		s = jstr_sub(s, 0, at);
-	}
-	return s;
+	UNUSED;
+	return case_of(r, self, JCASE_LOWER, out);
 }
 
-static int do_strip(struct jrun *r, const struct jvalue *self, const struct jvalue *args, int n,
-		    bool left, bool right, struct jvalue *out)
+static int filter_title(JSELF)
 {
-	int rc = want_strings(r, self, args, n);
+	UNUSED;
+	return case_of(r, self, JCASE_TITLE_FILTER, out);
+}
+
+static int filter_capitalize(JSELF)
+{
+	UNUSED;
+	return case_of(r, self, JCASE_CAPITAL, out);
+}
+
+static int filter_trim(JSELF)
+{
+	struct jstr s;
+	(void)all;
+	bool set = !jvalue_is_nothing(&args[0]);
+	int rc = set ? jinja_want_string(r, &args[0]) : 0;
 	if (rc == 0)
-		rc = jrun_charge(r, n > 0 ? self->s.n * (args[0].s.n + 1) : self->s.n);
+		rc = jvalue_string(r, self, &s);
 	if (rc == 0)
-		*out = jvalue_string_of(strip(self->s, left, right, n > 0 ? &args[0].s : NULL));
+		rc = jrun_charge(r, s.n * (set ? args[0].s.n + 1 : 1));
+	if (rc == 0)
+		*out = jvalue_string_of(jstr_strip(s, true, true, set ? &args[0].s : NULL));
 	return rc;
 }
 
-static int method_strip(SELF)
+static int filter_replace(JSELF)
 {
-	return do_strip(r, self, args, n, true, true, out);
-}
-
-static int method_lstrip(SELF)
-{
-	return do_strip(r, self, args, n, true, false, out);
-}
-
-static int method_rstrip(SELF)
-{
-	return do_strip(r, self, args, n, false, true, out);
-}
-
-static int filter_trim(SELF)
-{
-	struct jvalue text = *self;
-	int rc = jvalue_string(r, self, &text.s);
-	text.type = JV_STRING;
-	return rc == 0 ? do_strip(r, &text, args, n, true, true, out) : rc;
-}
-
-/* Letters beyond ASCII change in ways that need tables (and context): refused, not guessed. */
-static int change_case(struct jrun *r, const struct jvalue *self, char first, struct jvalue *out)
-{
-	int rc = want_string(r, self);
-	if (rc != 0)
-		return rc;
-	char *at = jrun_alloc(r, self->s.n + 1);
-	if (at == NULL)
-		return r->err->code;
-	for (size_t i = 0; i < self->s.n; i++) {
-		char c = self->s.at[i];
-		if ((uint8_t)c >= 0x80)
-			return jrun_fail(r, SL_EUNSUPPORTED, "upper or lower case of text beyond ASCII");
-		at[i] = c >= first && c < first + 26 ? (char)(c ^ 0x20) : c;
-	}
-	*out = *self;
-	out->s.at = at;
-	return jrun_charge(r, self->s.n);
-}
-
-static int filter_upper(SELF)
-{
-	(void)args, (void)n;
-	return change_case(r, self, 'a', out);
-}
-
-static int filter_lower(SELF)
-{
-	(void)args, (void)n;
-	return change_case(r, self, 'A', out);
-}
-
-static int method_startswith(SELF)
-{
-	int rc = want_strings(r, self, args, n);
+	struct jstr s, from, to;
+	int64_t max = -1;
+	(void)all;
+	int rc = jvalue_string(r, self, &s);
 	if (rc == 0)
-		*out = jvalue_bool(self->s.n >= args[0].s.n &&
-				   memcmp(self->s.at, args[0].s.at, args[0].s.n) == 0);
-	return rc;
-}
-
-static int method_endswith(SELF)
-{
-	int rc = want_strings(r, self, args, n);
+		rc = jvalue_string(r, &args[0], &from);
 	if (rc == 0)
-		*out = jvalue_bool(self->s.n >= args[0].s.n &&
-				   memcmp(self->s.at + self->s.n - args[0].s.n, args[0].s.at,
-					  args[0].s.n) == 0);
-	return rc;
+		rc = jvalue_string(r, &args[1], &to);
+	if (rc == 0 && !jvalue_is_nothing(&args[2]))
+		rc = jinja_want_int(r, &args[2], &max);
+	*out = jvalue_string_of((struct jstr){.at = ""});
+	return rc == 0 ? jstr_replace(r, s, from, to, max, &out->s) : rc;
 }
 
-/* Pieces of text between the occurrences of sep, with room for one more between each two. */
-static int split_text(struct jrun *r, struct jstr text, struct jstr sep, struct jstr **out, size_t *n)
+static int filter_string(JSELF)
 {
-	if (sep.n == 0)
-		return jrun_fail(r, SL_EINVAL, "an empty separator");
-	int rc = jrun_charge(r, text.n);
-	size_t count = 1;
-	const char *at = text.at, *end = text.at + text.n, *hit;
-	while (rc == 0 && (hit = memmem(at, (size_t)(end - at), sep.at, sep.n)) != NULL) {
-		count++;
-		at = hit + sep.n;
-	}
-	if (rc != 0)
-		return rc;
-	struct jstr *parts = jrun_alloc(r, 2 * count * sizeof(*parts));
-	if (parts == NULL)
-		return r->err->code;
-	size_t from = 0;
-	for (size_t i = 0; i < count; i++) {
-		hit = memmem(text.at + from, text.n - from, sep.at, sep.n);
-		size_t to = hit ? (size_t)(hit - text.at) : text.n;
-		parts[i] = jstr_sub(text, from, to - from);
-		from = to + sep.n;
-	}
-	*out = parts;
-	*n = count;
-	return jrun_charge(r, count * sizeof(*parts));
-}
-
-static int method_split(SELF)
-{
-	struct jstr *parts;
-	size_t count;
-	int rc = want_strings(r, self, args, n);
-	if (rc == 0)
-		rc = split_text(r, self->s, args[0].s, &parts, &count);
-	if (rc != 0)
-		return rc;
-	struct jvalue *items = jrun_alloc(r, count * sizeof(*items));
-	if (items == NULL)
-		return r->err->code;
-	for (size_t i = 0; i < count; i++)
-		items[i] = jvalue_string_of(parts[i]);
-	*out = jvalue_list_of(items, count);
-	return 0;
-}
-
-static int join_parts(struct jrun *r, struct jstr *parts, size_t n, struct jstr sep,
-		      struct jvalue *out)
-{
-	/* parts has room for 2n: put the separators between, from the back. */
-	for (size_t i = n; i-- > 0;) {
-		parts[2 * i] = parts[i];
-		if (i + 1 < n)
-			parts[2 * i + 1] = sep;
-	}
-	out->type = JV_STRING;
-	return jstr_concat(r, parts, n == 0 ? 0 : 2 * n - 1, &out->s);
-}
-
-static int filter_replace(SELF)
-{
-	struct jstr *parts;
-	size_t count;
-	int rc = want_strings(r, self, args, n);
-	if (rc == 0)
-		rc = split_text(r, self->s, args[0].s, &parts, &count);
-	return rc == 0 ? join_parts(r, parts, count, args[1].s, out) : rc;
-}
-
-static int filter_join(SELF)
-{
-	struct jstr sep = {.at = ""};
-	if (self->type != JV_LIST)
-		return jrun_fail(r, SL_EINVAL, "join of %s", jvalue_type_name(self));
-	int rc = n > 0 ? jvalue_string(r, &args[0], &sep) : 0;
-	size_t count = self->list.n;
-	if (rc == 0)
-		rc = jrun_charge(r, count * sizeof(struct jstr));
-	if (rc != 0)
-		return rc;
-	struct jstr *parts = jrun_alloc(r, (2 * count + 1) * sizeof(*parts));
-	if (parts == NULL)
-		return r->err->code;
-	for (size_t i = 0; i < count && rc == 0; i++) {
-		struct jvalue item = jlist_at(&self->list, i);
-		rc = jvalue_string(r, &item, &parts[i]);
-	}
-	return rc == 0 ? join_parts(r, parts, count, sep, out) : rc;
-}
-
-static int filter_string(SELF)
-{
-	(void)args, (void)n;
-	out->type = JV_STRING;
+	UNUSED;
+	*out = jvalue_string_of((struct jstr){.at = ""});
 	return jvalue_string(r, self, &out->s);
 }
 
-static int filter_tojson(SELF)
+static int filter_format(JSELF)
 {
-	(void)args, (void)n;
-	out->type = JV_STRING;
-	return jvalue_json(r, self, &out->s);
+	struct jstr s;
+	struct jlist l = {.items = all->at, .n = all->n};
+	(void)args;
+	int rc = jvalue_string(r, self, &s);
+	*out = jvalue_string_of((struct jstr){.at = ""});
+	return rc == 0 ? jstr_format(r, s, &l, &out->s) : rc;
+}
+
+static int filter_escape(JSELF)
+{
+	static const struct {
+		const char *from, *to;
+	} pairs[] = {{"&", "&amp;"}, {">", "&gt;"}, {"<", "&lt;"}, {"'", "&#39;"}, {"\"", "&#34;"}};
+	UNUSED;
+	*out = jvalue_string_of((struct jstr){.at = ""});
+	int rc = jvalue_string(r, self, &out->s);
+	for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]) && rc == 0; i++)
+		rc = jstr_replace(r, out->s, (struct jstr){.at = pairs[i].from, .n = 1},
+				  (struct jstr){.at = pairs[i].to, .n = strlen(pairs[i].to)}, -1, &out->s);
+	return rc;
+}
+
+static bool is_break(uint32_t c)
+{
+	return (c >= 0x0A && c <= 0x0D) || (c >= 0x1C && c <= 0x1E) || c == 0x85 || c == 0x2028 ||
+	       c == 0x2029;
+}
+
+/* Python's str.splitlines. */
+static int split_lines(struct jrun *r, struct jstr s, bool keep, struct jlist **out)
+{
+	struct jlist *l = jlist_new(r, 0);
+	int rc = l != NULL ? jrun_charge(r, s.n) : r->err->code;
+	size_t from = 0, n;
+	for (size_t i = 0; i < s.n && rc == 0; i += n) {
+		uint32_t c, next = 0;
+		n = jstr_char(s, i, &c);
+		if (!is_break(c))
+			continue;
+		size_t end = i;
+		if (c == '\r' && i + 1 < s.n && jstr_char(s, i + 1, &next) == 1 && next == '\n')
+			n = 2;
+		struct jvalue v = jvalue_string_of(jstr_sub(s, from, (keep ? i + n : end) - from));
+		rc = jlist_add(r, l, &v);
+		from = i + n;
+	}
+	if (rc == 0 && from < s.n) {
+		struct jvalue v = jvalue_string_of(jstr_sub(s, from, s.n - from));
+		rc = jlist_add(r, l, &v);
+	}
+	*out = l;
+	return rc;
+}
+
+int jinja_method_splitlines(JSELF)
+{
+	struct jlist *l;
+	(void)all;
+	int rc = split_lines(r, self->s, jvalue_true(&args[0]), &l);
+	*out = rc == 0 ? jvalue_list_of(l) : *self;
+	return rc;
+}
+
+
+static int filter_indent(JSELF)
+{
+	const struct jvalue nl = jvalue_literal((struct proto_str){"\n", 1});
+	struct jvalue pad = jvalue_literal((struct proto_str){" ", 1});
+	struct jlist *lines, *parts;
+	struct jstr s, ends[2];
+	int64_t width = 4;
+	(void)all;
+	bool first = jvalue_true(&args[1]), blank = jvalue_true(&args[2]);
+	int rc = jvalue_string(r, self, &s);
+	if (rc == 0 && args[0].type == JV_STRING)
+		pad = args[0];
+	else if (rc == 0 && args[0].type != JV_ABSENT)
+		rc = jinja_want_int(r, &args[0], &width);
+	if (rc == 0 && args[0].type != JV_STRING)
+		rc = jstr_repeat(r, pad.s, width, &pad.s);
+	/* A newline more: an open line counts, and so does an empty one at the end. */
+	ends[0] = s;
+	ends[1] = nl.s;
+	if (rc == 0)
+		rc = jstr_concat(r, ends, 2, &s);
+	if (rc == 0)
+		rc = split_lines(r, s, false, &lines);
+	parts = rc == 0 ? jlist_new(r, 0) : NULL;
+	if (parts == NULL)
+		return r->err->code;
+	for (size_t i = 0; i < lines->n && rc == 0; i++) {
+		const struct jvalue *line = &lines->items[i];
+		if (i > 0)
+			rc = jlist_add(r, parts, &nl);
+		bool padded = i == 0 ? first : blank || line->s.n > 0;
+		if (rc == 0 && padded)
+			rc = jlist_add(r, parts, &pad);
+		if (rc == 0)
+			rc = jlist_add(r, parts, line);
+	}
+	*out = jvalue_string_of((struct jstr){.at = ""});
+	return rc == 0 ? jstr_join(r, (struct jstr){.at = ""}, parts, true, &out->s) : rc;
+}
+
+static int filter_wordcount(JSELF)
+{
+	struct jstr s;
+	struct jlist *l;
+	(void)args, (void)all;
+	int rc = jvalue_string(r, self, &s);
+	if (rc == 0)
+		rc = jstr_split(r, s, NULL, -1, false, &l);
+	if (rc == 0)
+		*out = jvalue_int((int64_t)l->n, false);
+	return rc;
+}
+
+/* ---- JSON: as transformers has it, without escaping for HTML ---- */
+
+static int json_separators(struct jrun *r, const struct jvalue *v, struct jjson *how)
+{
+	if (!jvalue_is_list(v) || v->list->n != 2)
+		return jrun_fail(r, SL_EINVAL, "separators must be two strings");
+	int rc = jinja_want_string(r, &v->list->items[0]);
+	if (rc == 0)
+		rc = jinja_want_string(r, &v->list->items[1]);
+	if (rc == 0) {
+		how->item = v->list->items[0].s;
+		how->key = v->list->items[1].s;
+	}
+	return rc;
+}
+
+static int filter_tojson(JSELF)
+{
+	struct jjson how = {.ascii = jvalue_true(&args[0]), .sort_keys = jvalue_true(&args[3]),
+			    .item = {.at = ", ", .n = 2}, .key = {.at = ": ", .n = 2}};
+	struct jstr indent = {.at = " ", .n = 1};
+	int64_t width = 0;
+	int rc = 0;
+	(void)all;
+	if (!jvalue_is_nothing(&args[1])) {
+		how.item.n = 1; /* a newline comes behind it */
+		how.indent = &indent;
+		if (args[1].type == JV_STRING)
+			indent = args[1].s;
+		else
+			rc = jinja_want_int(r, &args[1], &width);
+		if (rc == 0 && args[1].type != JV_STRING)
+			rc = jstr_repeat(r, indent, width, &indent);
+	}
+	if (rc == 0 && !jvalue_is_nothing(&args[2]))
+		rc = json_separators(r, &args[2], &how);
+	*out = jvalue_string_of((struct jstr){.at = ""});
+	return rc == 0 ? jvalue_json(r, self, &how, &out->s) : rc;
+}
+
+/* ---- numbers ---- */
+
+static int text_number(struct jrun *r, struct jstr s, char *out, size_t size, bool *good)
+{
+	size_t n = 0;
+	s = jstr_strip(s, true, true, NULL);
+	*good = s.n > 0 && s.n < size;
+	for (size_t i = 0; i < s.n && *good; i++) {
+		bool between = s.at[i] == '_' && i > 0 && i + 1 < s.n && s.at[i - 1] >= '0' &&
+			       s.at[i - 1] <= '9' && s.at[i + 1] >= '0' && s.at[i + 1] <= '9';
+		*good = s.at[i] != '\0' && (s.at[i] != '_' || between) && s.at[i] != 'x' && s.at[i] != 'X';
+		if (s.at[i] != '_')
+			out[n++] = s.at[i];
+	}
+	out[n] = '\0';
+	return jrun_charge(r, 0);
+}
+
+/* Truncated, if it is an integer of 64 bits. */
+static bool to_int(double f, int64_t *out)
+{
+	if (!(f > -9.2e18 && f < 9.2e18))
+		return false;
+	*out = (int64_t)f;
+	return true;
+}
+
+static int filter_int(JSELF)
+{
+	char text[64], *end;
+	int64_t base = 10, i = 0;
+	bool good = false;
+	(void)all;
+	int rc = args[1].type != JV_ABSENT ? jinja_want_int(r, &args[1], &base) : 0;
+	if (rc == 0 && (base < 2 || base > 36))
+		rc = jrun_fail(r, SL_EINVAL, "an integer of base %lld", (long long)base);
+	if (rc == 0 && self->type == JV_STRING)
+		rc = text_number(r, self->s, text, sizeof(text), &good);
+	if (rc != 0)
+		return rc;
+	if (self->type == JV_STRING && good) {
+		const char *at = text;
+		/* Python takes the base's own prefix. */
+		i = strtoll(at, &end, (int)base);
+		good = *end == '\0' && i != INT64_MAX && i != INT64_MIN;
+		if (!good && *end != '\0') {
+			double f = strtod(at, &end);
+			good = *end == '\0' && end != at && to_int(f, &i);
+		}
+	} else if (jvalue_is_number(self)) {
+		good = self->type != JV_FLOAT || to_int(self->f, &i);
+		if (self->type != JV_FLOAT)
+			i = self->type == JV_BOOL ? self->b : self->i;
+	} else {
+		good = false;
+	}
+	*out = good ? jvalue_int(i, jvalue_is_number(self) && self->trusted)
+	       : args[0].type != JV_ABSENT ? args[0] : jvalue_int(0, true);
+	return 0;
+}
+
+static int filter_float(JSELF)
+{
+	char text[64], *end;
+	double f = 0;
+	bool good = false;
+	int rc = 0;
+	(void)all;
+	if (self->type == JV_STRING) {
+		rc = text_number(r, self->s, text, sizeof(text), &good);
+		if (rc == 0 && good) {
+			f = strtod(text, &end);
+			good = *end == '\0' && end != text;
+		}
+	} else if (jvalue_is_number(self)) {
+		good = true;
+		f = self->type == JV_FLOAT ? self->f : self->type == JV_BOOL ? self->b : (double)self->i;
+	}
+	*out = good ? jvalue_float(f, jvalue_is_number(self) && self->trusted)
+	       : args[0].type != JV_ABSENT ? args[0] : jvalue_float(0, true);
+	return rc;
+}
+
+static int want_number(struct jrun *r, const struct jvalue *v)
+{
+	return jvalue_is_number(v) ? 0 : jrun_fail(r, SL_EINVAL, "a number expected, not %s",
+						   jvalue_type_name(v));
+}
+
+static int filter_abs(JSELF)
+{
+	(void)args, (void)all;
+	int rc = want_number(r, self);
+	if (rc != 0)
+		return rc;
+	*out = *self;
+	if (self->type == JV_FLOAT)
+		out->f = fabs(self->f);
+	else if (self->type == JV_BOOL)
+		*out = jvalue_int(self->b, self->trusted);
+	else if (self->i < 0 && __builtin_sub_overflow(0, self->i, &out->i))
+		return jrun_fail(r, SL_EINVAL, "a number out of range");
+	return 0;
+}
+
+/* Python rounds the number that the double is, halves to even: what printf does. */
+static int round_common(struct jrun *r, double f, int64_t digits, double *out)
+{
+	char text[400];
+	if (!isfinite(f) || digits > 30) {
+		*out = f;
+		return 0;
+	}
+	if (digits >= 0) {
+		snprintf(text, sizeof(text), "%.*f", (int)digits, f);
+		*out = strtod(text, NULL);
+		return 0;
+	}
+	double unit = pow(10, (double)-digits);
+	*out = rint(f / unit) * unit;
+	return jrun_charge(r, 0);
+}
+
+static int filter_round(JSELF)
+{
+	int64_t digits = 0;
+	double f;
+	(void)all;
+	int rc = want_number(r, self);
+	if (rc == 0 && args[0].type != JV_ABSENT)
+		rc = jinja_want_int(r, &args[0], &digits);
+	if (rc != 0)
+		return rc;
+	bool whole = self->type != JV_FLOAT;
+	f = whole ? (double)(self->type == JV_BOOL ? self->b : self->i) : self->f;
+	if (args[1].type == JV_ABSENT || jvalue_text_is(&args[1], "common")) {
+		if (whole && digits >= 0) {
+			*out = *self;
+			return 0;
+		}
+		rc = round_common(r, f, digits, &f);
+		*out = whole ? jvalue_int((int64_t)f, self->trusted) : jvalue_float(f, self->trusted);
+		return rc;
+	}
+	bool up = jvalue_text_is(&args[1], "ceil");
+	if (!up && !jvalue_text_is(&args[1], "floor"))
+		return jrun_fail(r, SL_EINVAL, "round is common, ceil or floor");
+	double unit = pow(10, (double)digits);
+	f = f * unit;
+	*out = jvalue_float((up ? ceil(f) : floor(f)) / unit, self->trusted);
+	return 0;
 }
 
 /* ---- any value ---- */
 
-static int filter_length(SELF)
+static int filter_default(JSELF)
 {
-	(void)args, (void)n;
-	int64_t length;
-	int rc = jvalue_length(r, self, &length);
-	*out = jvalue_int(length, false);
-	return rc;
-}
-
-static int filter_default(SELF)
-{
-	(void)r;
-	bool absent = self->type == JV_UNDEFINED ||
-		      (n > 1 && jvalue_true(&args[1]) && !jvalue_true(self));
-	*out = !absent ? *self : n > 0 ? args[0] : jvalue_literal((struct proto_str){"", 0});
+	(void)r, (void)all;
+	bool absent = self->type == JV_UNDEFINED || (jvalue_true(&args[1]) && !jvalue_true(self));
+	*out = !absent ? *self
+	       : args[0].type != JV_ABSENT ? args[0] : jvalue_literal((struct proto_str){"", 0});
 	return 0;
 }
 
-static int end_item(struct jrun *r, const struct jvalue *self, int64_t i, struct jvalue *out)
+static int filter_same(JSELF)
 {
-	struct jvalue key = jvalue_int(i, true);
-	if (self->type != JV_LIST && self->type != JV_STRING)
-		return jrun_fail(r, SL_EINVAL, "first or last of %s", jvalue_type_name(self));
-	return jvalue_index(r, self, &key, out);
-}
-
-static int filter_first(SELF)
-{
-	(void)args, (void)n;
-	return end_item(r, self, 0, out);
-}
-
-static int filter_last(SELF)
-{
-	(void)args, (void)n;
-	return end_item(r, self, -1, out);
-}
-
-static int filter_list(SELF)
-{
-	(void)args, (void)n;
-	if (self->type == JV_DICT)
-		return jdict_list(r, &self->dict, false, out);
+	UNUSED;
 	*out = *self;
-	return self->type == JV_LIST ? 0 : jrun_fail(r, SL_EINVAL, "list of %s",
-						      jvalue_type_name(self));
+	return 0;
 }
 
-static int want_dict(struct jrun *r, const struct jvalue *v)
+static int filter_attr(JSELF)
 {
-	return v->type == JV_DICT ? 0 : jrun_fail(r, SL_EINVAL, "a dictionary expected, not %s",
-						   jvalue_type_name(v));
-}
-
-static int method_items(SELF)
-{
-	(void)args, (void)n;
-	int rc = want_dict(r, self);
-	return rc == 0 ? jdict_list(r, &self->dict, true, out) : rc;
-}
-
-static int method_keys(SELF)
-{
-	(void)args, (void)n;
-	int rc = want_dict(r, self);
-	return rc == 0 ? jdict_list(r, &self->dict, false, out) : rc;
-}
-
-static int method_get(SELF)
-{
-	int rc = want_dict(r, self);
-	if (rc == 0)
-		rc = want_string(r, &args[0]);
+	(void)all;
+	int rc = jinja_want_string(r, &args[0]);
 	if (rc != 0)
 		return rc;
-	*out = n > 1 ? args[1] : (struct jvalue){.type = JV_NONE};
-	(void)jdict_find(&self->dict, args[0].s, out);
-	return jrun_charge(r, jdict_count(&self->dict));
-}
-
-const struct jfunction jinja_filters[] = {
-    {"trim", 0, 1, filter_trim},         {"length", 0, 0, filter_length},
-    {"count", 0, 0, filter_length},      {"upper", 0, 0, filter_upper},
-    {"lower", 0, 0, filter_lower},       {"default", 0, 2, filter_default},
-    {"d", 0, 2, filter_default},         {"tojson", 0, 0, filter_tojson},
-    {"join", 0, 1, filter_join},         {"first", 0, 0, filter_first},
-    {"last", 0, 0, filter_last},         {"string", 0, 0, filter_string},
-    {"list", 0, 0, filter_list},         {"replace", 2, 2, filter_replace},
-    {"items", 0, 0, method_items},       {0},
-};
-
-const struct jfunction jinja_methods[] = {
-    {"strip", 0, 1, method_strip},           {"lstrip", 0, 1, method_lstrip},
-    {"rstrip", 0, 1, method_rstrip},         {"split", 1, 1, method_split},
-    {"startswith", 1, 1, method_startswith}, {"endswith", 1, 1, method_endswith},
-    {"replace", 2, 2, filter_replace},       {"upper", 0, 0, filter_upper},
-    {"lower", 0, 0, filter_lower},           {"items", 0, 0, method_items},
-    {"keys", 0, 0, method_keys},             {"get", 1, 2, method_get},
-    {0},
-};
-
-/* ---- tests ---- */
-
-#define TYPE_TEST(name, condition)                                                                 \
-	static int test_##name(SELF)                                                               \
-	{                                                                                          \
-		(void)r, (void)args, (void)n;                                                      \
-		*out = jvalue_bool(condition);                                                     \
-		return 0;                                                                          \
+	if (self->type == JV_DICT) { /* attributes only, and a dictionary's items are none */
+		*out = jvalue_undefined((struct proto_str){args[0].s.at, args[0].s.n});
+		return 0;
 	}
-TYPE_TEST(defined, self->type != JV_UNDEFINED)
-TYPE_TEST(undefined, self->type == JV_UNDEFINED)
-TYPE_TEST(none, self->type == JV_NONE)
-TYPE_TEST(string, self->type == JV_STRING)
-TYPE_TEST(boolean, self->type == JV_BOOL)
-TYPE_TEST(integer, self->type == JV_INT)
-TYPE_TEST(float, self->type == JV_FLOAT)
-/* A boolean is a number to Python. */
-TYPE_TEST(number, self->type == JV_INT || self->type == JV_FLOAT || self->type == JV_BOOL)
-TYPE_TEST(mapping, self->type == JV_DICT)
-/* What has a length and items; a string and an undefined value do. */
-TYPE_TEST(sequence, self->type == JV_LIST || self->type == JV_STRING || self->type == JV_DICT ||
-			self->type == JV_UNDEFINED)
-TYPE_TEST(true, self->type == JV_BOOL && self->b)
-TYPE_TEST(false, self->type == JV_BOOL && !self->b)
-
-static int test_odd(SELF)
-{
-	(void)args, (void)n;
-	*out = jvalue_bool(self->type == JV_INT && self->i % 2 != 0);
-	return self->type == JV_INT ? 0 : jrun_fail(r, SL_EINVAL, "odd or even of %s",
-						     jvalue_type_name(self));
+	return jvalue_attr(r, self, (struct proto_str){args[0].s.at, args[0].s.n}, out);
 }
 
-static int test_even(SELF)
+static int filter_length(JSELF)
 {
-	int rc = test_odd(r, self, args, n, out);
-	out->b = !out->b;
+	(void)args, (void)all;
+	int64_t length;
+	int rc = jvalue_length(r, self, &length);
+	if (rc == 0)
+		*out = jvalue_int(length, false);
 	return rc;
 }
 
-const struct jfunction jinja_tests[] = {
-    {"defined", 0, 0, test_defined}, {"undefined", 0, 0, test_undefined},
-    {"none", 0, 0, test_none},       {"string", 0, 0, test_string},
-    {"boolean", 0, 0, test_boolean}, {"integer", 0, 0, test_integer},
-    {"float", 0, 0, test_float},     {"number", 0, 0, test_number},
-    {"mapping", 0, 0, test_mapping}, {"sequence", 0, 0, test_sequence},
-    {"iterable", 0, 0, test_sequence},
-    {"true", 0, 0, test_true},       {"false", 0, 0, test_false},
-    {"odd", 0, 0, test_odd},         {"even", 0, 0, test_even},
+const struct jfunction jinja_filters[] = {
+    {"trim", "chars", 0, filter_trim, 0},
+    {"length", "", 0, filter_length, 0},
+    {"count", "", 0, filter_length, 0},
+    {"upper", "", 0, filter_upper, 0},
+    {"lower", "", 0, filter_lower, 0},
+    {"title", "", 0, filter_title, 0},
+    {"capitalize", "", 0, filter_capitalize, 0},
+    {"default", "default_value,boolean", 0, filter_default, 0},
+    {"d", "default_value,boolean", 0, filter_default, 0},
+    {"tojson", "ensure_ascii,indent,separators,sort_keys", 0, filter_tojson, 0},
+    {"string", "", 0, filter_string, 0},
+    {"replace", "old,new,count", 2, filter_replace, 0},
+    {"format", "*", 0, filter_format, 0},
+    {"indent", "width,first,blank", 0, filter_indent, 0},
+    {"wordcount", "", 0, filter_wordcount, 0},
+    {"safe", "", 0, filter_same, 0},
+    {"escape", "", 0, filter_escape, 0},
+    {"e", "", 0, filter_escape, 0},
+    {"int", "default,base", 0, filter_int, 0},
+    {"float", "default", 0, filter_float, 0},
+    {"abs", "", 0, filter_abs, 0},
+    {"round", "precision,method", 0, filter_round, 0},
+    {"attr", "name", 1, filter_attr, 0},
     {0},
 };
-
-int jinja_find_function(const struct jfunction *table, struct proto_str name)
-{
-	for (int i = 0; table[i].name != NULL; i++)
-		if (strlen(table[i].name) == name.n && memcmp(table[i].name, name.at, name.n) == 0)
-			return i;
-	return -1;
-}

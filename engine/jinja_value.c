@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The rules of values: truth, equality, order, indexing, text. Python's, as Jinja has them; where a
- * template would get Python's text of a list or dictionary, or a TypeError, the run fails instead.
+ * The rules of values: truth, equality, order, indexing. Python's, as Jinja has them; where Python
+ * raises a TypeError, the run fails.
  *
  * Trust: a string knows byte by byte whether the template wrote it. Strings of one kind carry no
- * mask; joining different ones makes one. Values of the request are wrapped, not copied.
+ * mask; joining different ones makes one. The request's JSON becomes values once, at the beginning;
+ * its texts are borrowed. Lists and dictionaries are shared by reference, as in Python.
  */
 #include <math.h>
 #include <stdarg.h>
@@ -13,8 +14,6 @@
 
 #include "base/utf8.h"
 #include "engine/jinja.h"
-
-enum { MAX_VALUE_DEPTH = 64 };
 
 /* ---- the run's account ---- */
 
@@ -27,7 +26,8 @@ int jrun_fail(struct jrun *r, int code, const char *fmt, ...)
 	va_end(ap);
 	/* A long text from the request may have been cut inside a character. */
 	text[utf8_whole_prefix((const uint8_t *)text, strlen(text))] = '\0';
-	return sl_errf(r->err, code, "chat template line %d: %s", r->line, text);
+	return sl_errf(r->err, code, "chat template line %d, column %d: %s", r->place.line,
+		       r->place.column, text);
 }
 
 int jrun_charge(struct jrun *r, size_t n)
@@ -41,19 +41,16 @@ int jrun_charge(struct jrun *r, size_t n)
 void *jrun_alloc(struct jrun *r, size_t n)
 {
 	void *at = jarena_alloc(&r->arena, n);
-	if (at == NULL) {
-		bool bound = n > r->arena.max || r->arena.total + n > r->arena.max;
-		jrun_fail(r, bound ? SL_ELIMIT : SL_ENOMEM, "not enough memory");
-	}
+	if (at == NULL)
+		jrun_fail(r, r->arena.full ? SL_ELIMIT : SL_ENOMEM, "not enough memory");
 	return at;
 }
 
-/* Guards recursion into nested lists and dictionaries, whose depth the request chose. */
-static int descend(struct jrun *r)
+int jrun_descend(struct jrun *r)
 {
 	int rc = jrun_charge(r, 0);
-	if (rc == 0 && r->depth >= MAX_VALUE_DEPTH)
-		rc = jrun_fail(r, SL_ELIMIT, "values nested deeper than %d", MAX_VALUE_DEPTH);
+	if (rc == 0 && r->depth >= JINJA_MAX_VALUE_DEPTH)
+		rc = jrun_fail(r, SL_ELIMIT, "values nested deeper than %d", JINJA_MAX_VALUE_DEPTH);
 	if (rc == 0)
 		r->depth++;
 	return rc;
@@ -63,14 +60,26 @@ static int descend(struct jrun *r)
 
 const char *jvalue_type_name(const struct jvalue *v)
 {
-	static const char *const names[] = {"undefined", "none", "a boolean",    "an integer",  "a number",
-					    "a string",  "a list", "a dictionary", "a namespace", "loop"};
+	static const char *const names[] = {"nothing",  "undefined", "none",         "a boolean",
+					    "an integer", "a number",  "a string",     "a list",
+					    "a tuple",  "a dictionary", "a namespace", "loop",
+					    "a function", "a macro", "a cycler", "a joiner"};
 	return names[v->type];
+}
+
+struct jvalue jvalue_none(void)
+{
+	return (struct jvalue){.type = JV_NONE, .trusted = true};
 }
 
 struct jvalue jvalue_int(int64_t i, bool trusted)
 {
 	return (struct jvalue){.type = JV_INT, .trusted = trusted, .i = i};
+}
+
+struct jvalue jvalue_float(double f, bool trusted)
+{
+	return (struct jvalue){.type = JV_FLOAT, .trusted = trusted, .f = f};
 }
 
 struct jvalue jvalue_bool(bool b)
@@ -93,47 +102,97 @@ struct jvalue jvalue_undefined(struct proto_str name)
 	return (struct jvalue){.type = JV_UNDEFINED, .name = name};
 }
 
-struct jvalue jvalue_list_of(const struct jvalue *items, size_t n)
+struct jvalue jvalue_list_of(struct jlist *l)
 {
-	return (struct jvalue){.type = JV_LIST, .list = {.items = items, .n = n}};
+	return (struct jvalue){.type = JV_LIST, .list = l};
 }
 
-struct jvalue jvalue_from_json(const json_t *j)
+struct jvalue jvalue_tuple_of(struct jlist *l)
 {
+	return (struct jvalue){.type = JV_TUPLE, .list = l};
+}
+
+bool jvalue_text_is(const struct jvalue *v, const char *text)
+{
+	return v->type == JV_STRING && v->s.n == strlen(text) && memcmp(v->s.at, text, v->s.n) == 0;
+}
+
+static int list_from_json(struct jrun *r, const json_t *j, struct jvalue *out)
+{
+	size_t n = json_array_size(j);
+	struct jlist *l = jlist_new(r, n);
+	if (l == NULL)
+		return r->err->code;
+	int rc = 0;
+	for (size_t i = 0; i < n && rc == 0; i++)
+		rc = jvalue_from_json(r, json_array_get(j, i), &l->items[l->n++]);
+	*out = jvalue_list_of(l);
+	return rc;
+}
+
+/* The keys differ already, so the pairs are put in without looking. */
+static int dict_from_json(struct jrun *r, const json_t *j, struct jvalue *out)
+{
+	struct jdict *d = jdict_new(r);
+	if (d == NULL)
+		return r->err->code;
+	json_t *object = (json_t *)j; /* the iterator only reads */
+	for (void *i = json_object_iter(object); i != NULL; i = json_object_iter_next(object, i)) {
+		struct jpair *p = jrun_alloc(r, sizeof(*p));
+		if (p == NULL)
+			return r->err->code;
+		p->key = jvalue_string_of((struct jstr){.at = json_object_iter_key(i),
+							.n = json_object_iter_key_len(i)});
+		int rc = jvalue_from_json(r, json_object_iter_value(i), &p->value);
+		if (rc != 0)
+			return rc;
+		if (d->last != NULL)
+			d->last->next = p;
+		else
+			d->first = p;
+		d->last = p;
+		d->n++;
+	}
+	*out = (struct jvalue){.type = JV_DICT, .dict = d};
+	return 0;
+}
+
+int jvalue_from_json(struct jrun *r, const json_t *j, struct jvalue *out)
+{
+	int rc;
 	switch (json_typeof(j)) {
 	case JSON_STRING:
-		return jvalue_string_of((struct jstr){
+		*out = jvalue_string_of((struct jstr){
 		    .at = json_string_value(j), .n = json_string_length(j), .trust = JTRUST_NONE});
+		return 0;
 	case JSON_INTEGER:
-		return jvalue_int(json_integer_value(j), false);
+		*out = jvalue_int(json_integer_value(j), false);
+		return 0;
 	case JSON_REAL:
-		return (struct jvalue){.type = JV_FLOAT, .f = json_real_value(j)};
+		*out = jvalue_float(json_real_value(j), false);
+		return 0;
 	case JSON_TRUE:
 	case JSON_FALSE:
-		return (struct jvalue){.type = JV_BOOL, .b = json_is_true(j)};
+		*out = (struct jvalue){.type = JV_BOOL, .b = json_is_true(j)};
+		return 0;
 	case JSON_ARRAY:
-		return (struct jvalue){.type = JV_LIST, .list = {.json = j, .n = json_array_size(j)}};
 	case JSON_OBJECT:
-		return (struct jvalue){.type = JV_DICT, .dict = {.json = j}};
+		rc = jrun_descend(r);
+		if (rc != 0)
+			return rc;
+		rc = json_is_array(j) ? list_from_json(r, j, out) : dict_from_json(r, j, out);
+		r->depth--;
+		return rc;
 	default:
-		return (struct jvalue){.type = JV_NONE};
+		*out = (struct jvalue){.type = JV_NONE};
+		return 0;
 	}
-}
-
-struct jvalue jlist_at(const struct jlist *l, size_t i)
-{
-	BUG_IF(i >= l->n, "item %zu of a list of %zu", i, l->n);
-	return l->json ? jvalue_from_json(json_array_get(l->json, i)) : l->items[i];
-}
-
-size_t jdict_count(const struct jdict *d)
-{
-	return d->json ? json_object_size(d->json) : d->made->n;
 }
 
 bool jvalue_true(const struct jvalue *v)
 {
 	switch (v->type) {
+	case JV_ABSENT:
 	case JV_UNDEFINED:
 	case JV_NONE:
 		return false;
@@ -146,52 +205,126 @@ bool jvalue_true(const struct jvalue *v)
 	case JV_STRING:
 		return v->s.n > 0;
 	case JV_LIST:
-		return v->list.n > 0;
+	case JV_TUPLE:
+		return v->list->n > 0;
 	case JV_DICT:
-		return jdict_count(&v->dict) > 0;
+		return v->dict->n > 0;
 	default:
 		return true;
 	}
 }
 
-/* ---- dictionaries ---- */
+/* ---- lists ---- */
 
-static bool same_text(struct jstr a, struct jstr b)
+struct jlist *jlist_new(struct jrun *r, size_t cap)
 {
-	return a.n == b.n && memcmp(a.at, b.at, a.n) == 0;
+	size_t bytes;
+	struct jlist *l = jrun_alloc(r, sizeof(*l));
+	if (l == NULL)
+		return NULL;
+	if (__builtin_mul_overflow(cap, sizeof(*l->items), &bytes)) {
+		jrun_fail(r, SL_ELIMIT, "a list of %zu items", cap);
+		return NULL;
+	}
+	if (jrun_charge(r, bytes) != 0)
+		return NULL;
+	if (cap > 0) {
+		l->items = jrun_alloc(r, bytes);
+		if (l->items == NULL)
+			return NULL;
+	}
+	l->cap = cap;
+	return l;
 }
 
-static struct jpair *find_pair(const struct jpairs *d, struct jstr key)
+int jlist_add(struct jrun *r, struct jlist *l, const struct jvalue *v)
 {
-	for (struct jpair *p = d->first; p != NULL; p = p->next)
-		if (same_text(p->key.s, key))
+	if (l->n == l->cap) {
+		/* Old items stay in the arena: their sizes double, so they sum to one more. */
+		size_t cap = l->cap ? l->cap * 2 : 8;
+		struct jvalue *items = jrun_alloc(r, cap * sizeof(*items));
+		if (items == NULL)
+			return r->err->code;
+		if (l->n > 0)
+			memcpy(items, l->items, l->n * sizeof(*items));
+		l->items = items;
+		l->cap = cap;
+	}
+	l->items[l->n++] = *v;
+	return jrun_charge(r, sizeof(*v));
+}
+
+static int characters(struct jrun *r, struct jstr s, struct jlist **out)
+{
+	struct jlist *l = jlist_new(r, jstr_chars(s));
+	uint32_t c;
+	if (l == NULL)
+		return r->err->code;
+	for (size_t i = 0, n; i < s.n; i += n) {
+		n = jstr_char(s, i, &c);
+		l->items[l->n++] = jvalue_string_of(jstr_sub(s, i, n));
+	}
+	*out = l;
+	return 0;
+}
+
+int jvalue_items(struct jrun *r, const struct jvalue *v, struct jlist **out)
+{
+	struct jvalue keys;
+	switch (v->type) {
+	case JV_LIST:
+	case JV_TUPLE:
+		*out = v->list;
+		return 0;
+	case JV_UNDEFINED:
+		*out = jlist_new(r, 0);
+		return *out != NULL ? 0 : r->err->code;
+	case JV_STRING:
+		return characters(r, v->s, out);
+	case JV_DICT: {
+		int rc = jdict_list(r, v->dict, JDICT_KEYS, &keys);
+		*out = rc == 0 ? keys.list : NULL;
+		return rc;
+	}
+	default:
+		return jrun_fail(r, SL_EINVAL, "%s has no items to go through", jvalue_type_name(v));
+	}
+}
+
+/* ---- dictionaries ---- */
+
+struct jdict *jdict_new(struct jrun *r)
+{
+	return jrun_alloc(r, sizeof(struct jdict));
+}
+
+static int order_numbers(const struct jvalue *a, const struct jvalue *b);
+
+static bool same_key(const struct jvalue *a, const struct jvalue *b)
+{
+	if (a->type == JV_STRING || b->type == JV_STRING)
+		return a->type == b->type && jstr_equal(a->s, b->s);
+	if (jvalue_is_number(a) && jvalue_is_number(b))
+		return order_numbers(a, b) == 0;
+	return a->type == b->type && a->type == JV_NONE;
+}
+
+const struct jpair *jdict_find(const struct jdict *d, const struct jvalue *key)
+{
+	for (const struct jpair *p = d->first; p != NULL; p = p->next)
+		if (same_key(&p->key, key))
 			return p;
 	return NULL;
 }
 
-bool jdict_find(const struct jdict *d, struct jstr key, struct jvalue *out)
+int jdict_put(struct jrun *r, struct jdict *d, const struct jvalue *key, const struct jvalue *value)
 {
-	if (d->json != NULL) {
-		const json_t *j = json_object_getn(d->json, key.at, key.n);
-		if (j != NULL)
-			*out = jvalue_from_json(j);
-		return j != NULL;
-	}
-	const struct jpair *p = find_pair(d->made, key);
-	if (p != NULL)
-		*out = p->value;
-	return p != NULL;
-}
-
-int jdict_put(struct jrun *r, struct jpairs *d, const struct jvalue *key,
-	      const struct jvalue *value)
-{
-	if (key->type != JV_STRING)
+	if (key->type != JV_STRING && key->type != JV_NONE && !jvalue_is_number(key))
 		return jrun_fail(r, SL_EINVAL, "%s as the key of a dictionary", jvalue_type_name(key));
 	int rc = jrun_charge(r, d->n * 16);
 	if (rc != 0)
 		return rc;
-	struct jpair *p = find_pair(d, key->s);
+	struct jpair *p = (struct jpair *)jdict_find(d, key); /* d may be written */
 	if (p != NULL) {
 		p->value = *value;
 		return 0;
@@ -209,67 +342,45 @@ int jdict_put(struct jrun *r, struct jpairs *d, const struct jvalue *key,
 	return 0;
 }
 
-/* Goes through either kind of dictionary. Begin with a zeroed cursor. */
-struct cursor {
-	bool begun;
-	void *iter;
-	const struct jpair *pair;
-};
-
-static bool next_pair(const struct jdict *d, struct cursor *c, struct jvalue *key,
-		      struct jvalue *value)
+void jdict_remove(struct jdict *d, const struct jpair *pair)
 {
-	if (d->json != NULL) {
-		json_t *object = (json_t *)d->json; /* the iterator only reads */
-		c->iter = c->begun ? json_object_iter_next(object, c->iter)
-				   : json_object_iter(object);
-		c->begun = true;
-		if (c->iter == NULL)
-			return false;
-		*key = jvalue_string_of((struct jstr){.at = json_object_iter_key(c->iter),
-						      .n = json_object_iter_key_len(c->iter)});
-		*value = jvalue_from_json(json_object_iter_value(c->iter));
-		return true;
+	struct jpair *before = NULL;
+	for (struct jpair *p = d->first; p != NULL; before = p, p = p->next) {
+		if (p != pair)
+			continue;
+		if (before != NULL)
+			before->next = p->next;
+		else
+			d->first = p->next;
+		if (d->last == p)
+			d->last = before;
+		d->n--;
+		return;
 	}
-	c->pair = c->begun ? c->pair->next : d->made->first;
-	c->begun = true;
-	if (c->pair == NULL)
-		return false;
-	*key = c->pair->key;
-	*value = c->pair->value;
-	return true;
 }
 
-int jdict_list(struct jrun *r, const struct jdict *d, bool pairs, struct jvalue *out)
+int jdict_list(struct jrun *r, const struct jdict *d, enum jdict_part part, struct jvalue *out)
 {
-	size_t n = jdict_count(d), i = 0;
-	struct jvalue *items = jrun_alloc(r, (n + 1) * sizeof(*items));
-	if (items == NULL)
+	struct jlist *l = jlist_new(r, d->n);
+	if (l == NULL)
 		return r->err->code;
-	struct cursor c = {0};
-	struct jvalue key, value;
-	while (i < n && next_pair(d, &c, &key, &value)) {
-		items[i] = key;
-		if (pairs) {
-			struct jvalue *both = jrun_alloc(r, 2 * sizeof(*both));
+	for (const struct jpair *p = d->first; p != NULL; p = p->next) {
+		struct jvalue item = part == JDICT_VALUES ? p->value : p->key;
+		if (part == JDICT_ITEMS) {
+			struct jlist *both = jlist_new(r, 2);
 			if (both == NULL)
 				return r->err->code;
-			both[0] = key;
-			both[1] = value;
-			items[i] = jvalue_list_of(both, 2);
+			both->items[both->n++] = p->key;
+			both->items[both->n++] = p->value;
+			item = jvalue_tuple_of(both);
 		}
-		i++;
+		l->items[l->n++] = item;
 	}
-	*out = jvalue_list_of(items, i);
-	return jrun_charge(r, n * sizeof(*items));
+	*out = jvalue_list_of(l);
+	return 0;
 }
 
 /* ---- comparing ---- */
-
-static bool is_number(const struct jvalue *v)
-{
-	return v->type == JV_BOOL || v->type == JV_INT || v->type == JV_FLOAT;
-}
 
 /* -1, 0, 1; 2 when a number is not one. */
 static int order_numbers(const struct jvalue *a, const struct jvalue *b)
@@ -289,23 +400,21 @@ static int equal_lists(struct jrun *r, const struct jlist *a, const struct jlist
 {
 	int rc = 0;
 	*out = a->n == b->n;
-	for (size_t i = 0; i < a->n && *out && rc == 0; i++) {
-		struct jvalue x = jlist_at(a, i), y = jlist_at(b, i);
-		rc = jvalue_equal(r, &x, &y, out);
-	}
+	for (size_t i = 0; i < a->n && *out && rc == 0; i++)
+		rc = jvalue_equal(r, &a->items[i], &b->items[i], out);
 	return rc;
 }
 
 static int equal_dicts(struct jrun *r, const struct jdict *a, const struct jdict *b, bool *out)
 {
 	int rc = 0;
-	struct cursor c = {0};
-	struct jvalue key, x, y;
-	*out = jdict_count(a) == jdict_count(b);
-	while (*out && rc == 0 && next_pair(a, &c, &key, &x)) {
-		*out = jdict_find(b, key.s, &y);
-		if (*out)
-			rc = jvalue_equal(r, &x, &y, out);
+	*out = a->n == b->n;
+	for (const struct jpair *p = a->first; p != NULL && *out && rc == 0; p = p->next) {
+		const struct jpair *q = jdict_find(b, &p->key);
+		rc = jrun_charge(r, b->n * 16);
+		*out = q != NULL;
+		if (rc == 0 && q != NULL)
+			rc = jvalue_equal(r, &p->value, &q->value, out);
 	}
 	return rc;
 }
@@ -313,7 +422,7 @@ static int equal_dicts(struct jrun *r, const struct jdict *a, const struct jdict
 int jvalue_equal(struct jrun *r, const struct jvalue *a, const struct jvalue *b, bool *out)
 {
 	*out = false;
-	if (is_number(a) && is_number(b)) {
+	if (jvalue_is_number(a) && jvalue_is_number(b)) {
 		*out = order_numbers(a, b) == 0;
 		return 0;
 	}
@@ -326,27 +435,54 @@ int jvalue_equal(struct jrun *r, const struct jvalue *a, const struct jvalue *b,
 		*out = true;
 		return 0;
 	case JV_STRING:
-		*out = same_text(a->s, b->s);
+		*out = jstr_equal(a->s, b->s);
 		return jrun_charge(r, a->s.n);
 	case JV_LIST:
+	case JV_TUPLE:
 	case JV_DICT:
-		rc = descend(r);
+		rc = jrun_descend(r);
 		if (rc != 0)
 			return rc;
-		rc = a->type == JV_LIST ? equal_lists(r, &a->list, &b->list, out)
-					: equal_dicts(r, &a->dict, &b->dict, out);
+		rc = a->type == JV_DICT ? equal_dicts(r, a->dict, b->dict, out)
+					: equal_lists(r, a->list, b->list, out);
 		r->depth--;
 		return rc;
-	default:
-		return jrun_fail(r, SL_EINVAL, "%s can't be compared", jvalue_type_name(a));
+	case JV_FUNCTION:
+		*out = a->function.fn == b->function.fn && a->function.self == b->function.self;
+		return 0;
+	default: /* the same one */
+		*out = a->list == b->list;
+		return 0;
 	}
+}
+
+static int order_lists(struct jrun *r, const struct jlist *a, const struct jlist *b, int *out)
+{
+	for (size_t i = 0; i < a->n && i < b->n; i++) {
+		bool same;
+		int rc = jvalue_equal(r, &a->items[i], &b->items[i], &same);
+		if (rc == 0 && !same)
+			return jvalue_order(r, &a->items[i], &b->items[i], out);
+		if (rc != 0)
+			return rc;
+	}
+	*out = (a->n > b->n) - (a->n < b->n);
+	return 0;
 }
 
 int jvalue_order(struct jrun *r, const struct jvalue *a, const struct jvalue *b, int *out)
 {
-	if (is_number(a) && is_number(b)) {
+	if (jvalue_is_number(a) && jvalue_is_number(b)) {
 		*out = order_numbers(a, b);
 		return 0;
+	}
+	if (a->type == b->type && jvalue_is_list(a)) {
+		int rc = jrun_descend(r);
+		if (rc != 0)
+			return rc;
+		rc = order_lists(r, a->list, b->list, out);
+		r->depth--;
+		return rc;
 	}
 	if (a->type != JV_STRING || b->type != JV_STRING)
 		return jrun_fail(r, SL_EINVAL, "%s and %s have no order", jvalue_type_name(a),
@@ -361,7 +497,6 @@ int jvalue_order(struct jrun *r, const struct jvalue *a, const struct jvalue *b,
 int jvalue_contains(struct jrun *r, const struct jvalue *in, const struct jvalue *what, bool *out)
 {
 	int rc = 0;
-	struct jvalue found;
 	*out = false;
 	switch (in->type) {
 	case JV_UNDEFINED: /* an undefined value has no items */
@@ -372,41 +507,43 @@ int jvalue_contains(struct jrun *r, const struct jvalue *in, const struct jvalue
 		*out = what->s.n == 0 || memmem(in->s.at, in->s.n, what->s.at, what->s.n) != NULL;
 		return jrun_charge(r, in->s.n);
 	case JV_LIST:
-		for (size_t i = 0; i < in->list.n && !*out && rc == 0; i++) {
-			found = jlist_at(&in->list, i);
+	case JV_TUPLE:
+		for (size_t i = 0; i < in->list->n && !*out && rc == 0; i++) {
 			rc = jrun_charge(r, 0);
 			if (rc == 0)
-				rc = jvalue_equal(r, &found, what, out);
+				rc = jvalue_equal(r, &in->list->items[i], what, out);
 		}
 		return rc;
 	case JV_DICT:
-		*out = what->type == JV_STRING && jdict_find(&in->dict, what->s, &found);
-		return jrun_charge(r, jdict_count(&in->dict));
+		*out = jdict_find(in->dict, what) != NULL;
+		return jrun_charge(r, in->dict->n * 16);
 	default:
 		break;
 	}
 	return jrun_fail(r, SL_EINVAL, "%s in %s", jvalue_type_name(what), jvalue_type_name(in));
 }
 
+int jvalue_compare(struct jrun *r, int op, const struct jvalue *a, const struct jvalue *b, bool *out)
+{
+	int rc, order = 0;
+	*out = false;
+	if (op == JO_EQ || op == JO_NE) {
+		rc = jvalue_equal(r, a, b, out);
+		*out ^= op == JO_NE;
+	} else if (op == JO_IN || op == JO_NOT_IN) {
+		rc = jvalue_contains(r, b, a, out);
+		*out ^= op == JO_NOT_IN;
+	} else {
+		rc = jvalue_order(r, a, b, &order);
+		*out = op == JO_LT   ? order == -1
+		       : op == JO_GT ? order == 1
+		       : op == JO_LE ? order <= 0
+				     : order == 0 || order == 1;
+	}
+	return rc;
+}
+
 /* ---- parts ---- */
-
-static size_t count_chars(struct jstr s)
-{
-	size_t n = 0;
-	for (size_t i = 0; i < s.n; i++)
-		n += ((uint8_t)s.at[i] & 0xC0) != 0x80;
-	return n;
-}
-
-/* The byte at which the k-th character begins; n for the one past the last. */
-static size_t char_offset(struct jstr s, size_t k)
-{
-	size_t i = 0;
-	for (; i < s.n; i++)
-		if (((uint8_t)s.at[i] & 0xC0) != 0x80 && k-- == 0)
-			return i;
-	return s.n;
-}
 
 int jvalue_length(struct jrun *r, const struct jvalue *v, int64_t *out)
 {
@@ -415,33 +552,49 @@ int jvalue_length(struct jrun *r, const struct jvalue *v, int64_t *out)
 		*out = 0;
 		return 0;
 	case JV_STRING:
-		*out = (int64_t)count_chars(v->s);
+		*out = (int64_t)jstr_chars(v->s);
 		return jrun_charge(r, v->s.n);
 	case JV_LIST:
-		*out = (int64_t)v->list.n;
+	case JV_TUPLE:
+		*out = (int64_t)v->list->n;
 		return 0;
 	case JV_DICT:
-		*out = (int64_t)jdict_count(&v->dict);
+		*out = (int64_t)v->dict->n;
 		return 0;
 	default:
 		return jrun_fail(r, SL_EINVAL, "%s has no length", jvalue_type_name(v));
 	}
 }
 
+static int fail_undefined(struct jrun *r, const struct jvalue *v)
+{
+	return jrun_fail(r, SL_EINVAL, "\"%.*s\" is undefined", v->name.n < 64 ? (int)v->name.n : 64,
+			 v->name.at);
+}
+
+static struct jvalue missing(const struct jvalue *key)
+{
+	return jvalue_undefined(key->type == JV_STRING ? (struct proto_str){key->s.at, key->s.n}
+						       : (struct proto_str){"an item", 7});
+}
+
 int jvalue_index(struct jrun *r, const struct jvalue *v, const struct jvalue *key,
 		 struct jvalue *out)
 {
-	*out = jvalue_undefined(key->type == JV_STRING ? (struct proto_str){key->s.at, key->s.n}
-						       : (struct proto_str){"an item", 7});
+	*out = missing(key);
 	if (v->type == JV_UNDEFINED)
-		return jrun_fail(r, SL_EINVAL, "\"%.*s\" is undefined",
-				 v->name.n < 64 ? (int)v->name.n : 64, v->name.at);
-	if ((v->type == JV_DICT || v->type == JV_NAMESPACE) && key->type == JV_STRING) {
-		(void)jdict_find(&v->dict, key->s, out);
-		return jrun_charge(r, v->dict.json ? 0 : v->dict.made->n * 16);
+		return fail_undefined(r, v);
+	if (v->type == JV_DICT || v->type == JV_NAMESPACE) {
+		const struct jpair *p = jdict_find(v->dict, key);
+		if (p != NULL)
+			*out = p->value;
+		else if (key->type == JV_STRING && v->type == JV_DICT)
+			return jvalue_attr(r, v, (struct proto_str){key->s.at, key->s.n}, out);
+		return jrun_charge(r, v->dict->n * 16);
 	}
-	if ((v->type == JV_LIST || v->type == JV_STRING) && key->type == JV_INT) {
-		int64_t n, i = key->i;
+	if ((jvalue_is_list(v) || v->type == JV_STRING) &&
+	    (key->type == JV_INT || key->type == JV_BOOL)) {
+		int64_t n, i = key->type == JV_INT ? key->i : key->b;
 		int rc = jvalue_length(r, v, &n);
 		if (rc != 0)
 			return rc;
@@ -449,12 +602,91 @@ int jvalue_index(struct jrun *r, const struct jvalue *v, const struct jvalue *ke
 			i += n;
 		if (i < 0 || i >= n)
 			return 0;
-		if (v->type == JV_LIST) {
-			*out = jlist_at(&v->list, (size_t)i);
+		if (v->type != JV_STRING) {
+			*out = v->list->items[i];
 			return 0;
 		}
-		size_t from = char_offset(v->s, (size_t)i), to = char_offset(v->s, (size_t)i + 1);
+		size_t from = jstr_offset(v->s, (size_t)i), to = jstr_offset(v->s, (size_t)i + 1);
 		*out = jvalue_string_of(jstr_sub(v->s, from, to - from));
+		return 0;
+	}
+	if (key->type == JV_STRING)
+		return jvalue_attr(r, v, (struct proto_str){key->s.at, key->s.n}, out);
+	return 0;
+}
+
+bool jinja_loop_knows(struct proto_str name)
+{
+	static const char *const names[] = {"index",  "index0",   "revindex", "revindex0", "first", "last",
+					    "length", "previtem", "nextitem", "depth",     "depth0"};
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		if (proto_str_is(name, names[i]))
+			return true;
+	return jinja_find_method(name, JV_LOOP) != NULL;
+}
+
+static bool loop_attr(const struct jloop *l, struct proto_str name, struct jvalue *out)
+{
+	int64_t i = (int64_t)l->index, n = (int64_t)l->list->n;
+	if (proto_str_is(name, "index"))
+		*out = jvalue_int(i + 1, true);
+	else if (proto_str_is(name, "index0"))
+		*out = jvalue_int(i, true);
+	else if (proto_str_is(name, "revindex"))
+		*out = jvalue_int(n - i, true);
+	else if (proto_str_is(name, "revindex0"))
+		*out = jvalue_int(n - i - 1, true);
+	else if (proto_str_is(name, "first"))
+		*out = jvalue_bool(i == 0);
+	else if (proto_str_is(name, "last"))
+		*out = jvalue_bool(i + 1 == n);
+	else if (proto_str_is(name, "length"))
+		*out = jvalue_int(n, true);
+	else if (proto_str_is(name, "depth"))
+		*out = jvalue_int(l->depth0 + 1, true);
+	else if (proto_str_is(name, "depth0"))
+		*out = jvalue_int(l->depth0, true);
+	else if (proto_str_is(name, "previtem"))
+		*out = i > 0 ? l->list->items[i - 1] : jvalue_undefined(name);
+	else if (proto_str_is(name, "nextitem"))
+		*out = i + 1 < n ? l->list->items[i + 1] : jvalue_undefined(name);
+	else
+		return false;
+	return true;
+}
+
+int jvalue_attr(struct jrun *r, const struct jvalue *v, struct proto_str name, struct jvalue *out)
+{
+	struct jvalue key = jvalue_literal(name);
+	*out = jvalue_undefined(name);
+	if (v->type == JV_UNDEFINED)
+		return fail_undefined(r, v);
+	if (v->type == JV_LOOP && loop_attr(v->loop, name, out))
+		return 0;
+	if (v->type == JV_CYCLER && proto_str_is(name, "current")) {
+		*out = v->list->items[v->list->at];
+		return 0;
+	}
+	if (v->type == JV_TUPLE && v->list->grouped &&
+	    (proto_str_is(name, "grouper") || proto_str_is(name, "list"))) {
+		*out = v->list->items[proto_str_is(name, "list")];
+		return 0;
+	}
+	/* What Python's own methods of a dictionary hide is still there as an item. */
+	const struct jfunction *fn = jinja_find_method(name, v->type);
+	if (fn != NULL) {
+		struct jvalue *self = jrun_alloc(r, sizeof(*self));
+		if (self == NULL)
+			return r->err->code;
+		*self = *v;
+		*out = (struct jvalue){.type = JV_FUNCTION, .function = {.fn = fn, .self = self}};
+		return 0;
+	}
+	if (v->type == JV_DICT || v->type == JV_NAMESPACE) {
+		const struct jpair *p = jdict_find(v->dict, &key);
+		if (p != NULL)
+			*out = p->value;
+		return jrun_charge(r, v->dict->n * 16);
 	}
 	return 0;
 }
@@ -464,10 +696,7 @@ static int slice_part(struct jrun *r, const struct jvalue *v, int64_t absent, in
 	*out = absent;
 	if (v == NULL || v->type == JV_NONE)
 		return 0;
-	if (v->type != JV_INT)
-		return jrun_fail(r, SL_EINVAL, "%s in a slice", jvalue_type_name(v));
-	*out = v->i;
-	return 0;
+	return jinja_want_int(r, v, out);
 }
 
 static int64_t clamp(int64_t i, int64_t n, int64_t low, int64_t high)
@@ -481,7 +710,10 @@ int jvalue_slice(struct jrun *r, const struct jvalue *v, const struct jvalue *co
 		 struct jvalue *out)
 {
 	int64_t n, from, to, step;
-	if (v->type != JV_LIST && v->type != JV_STRING)
+	struct jlist *items, *taken;
+	if (v->type == JV_UNDEFINED)
+		return fail_undefined(r, v);
+	if (!jvalue_is_list(v) && v->type != JV_STRING)
 		return jrun_fail(r, SL_EINVAL, "a slice of %s", jvalue_type_name(v));
 	int rc = jvalue_length(r, v, &n);
 	if (rc == 0)
@@ -497,228 +729,26 @@ int jvalue_slice(struct jrun *r, const struct jvalue *v, const struct jvalue *co
 	int64_t low = step > 0 ? 0 : -1, high = step > 0 ? n : n - 1;
 	from = clamp(from, n, low, high);
 	to = clamp(to, n, low, high);
-	if (v->type == JV_STRING) {
-		if (step != 1)
-			return jrun_fail(r, SL_EUNSUPPORTED, "a slice of a string with a step");
-		size_t begin = char_offset(v->s, (size_t)from);
-		size_t end = to > from ? char_offset(v->s, (size_t)to) : begin;
+	if (v->type == JV_STRING && step == 1) {
+		size_t begin = jstr_offset(v->s, (size_t)from);
+		size_t end = to > from ? jstr_offset(v->s, (size_t)to) : begin;
 		*out = jvalue_string_of(jstr_sub(v->s, begin, end - begin));
 		return 0;
 	}
-	struct jvalue *items = jrun_alloc(r, ((size_t)n + 1) * sizeof(*items));
-	if (items == NULL)
+	rc = jvalue_items(r, v, &items);
+	taken = rc == 0 ? jlist_new(r, (size_t)n) : NULL;
+	if (taken == NULL)
 		return r->err->code;
-	size_t k = 0;
 	/* from stays within [-1, n], so only the step can overflow. */
 	for (int64_t i = from; step > 0 ? i < to : i > to;) {
-		items[k++] = jlist_at(&v->list, (size_t)i);
+		taken->items[taken->n++] = items->items[i];
 		if (__builtin_add_overflow(i, step, &i))
 			break;
 	}
-	*out = jvalue_list_of(items, k);
-	return jrun_charge(r, k * sizeof(*items));
-}
-
-/* ---- text ---- */
-
-struct jstr jstr_sub(struct jstr s, size_t from, size_t n)
-{
-	s.at += from;
-	s.n = n;
-	if (s.trust == JTRUST_MASK)
-		s.mask += from;
-	return s;
-}
-
-int jstr_concat(struct jrun *r, const struct jstr *parts, size_t n, struct jstr *out)
-{
-	size_t total = 0, filled = 0;
-	bool mixed = false;
-	const struct jstr *first = NULL;
-	for (size_t i = 0; i < n; i++) {
-		if (parts[i].n == 0)
-			continue;
-		total += parts[i].n; /* each is below the arena's bound, and n is small or charged */
-		filled++;
-		mixed |= parts[i].trust == JTRUST_MASK || (first && first->trust != parts[i].trust);
-		first = first ? first : &parts[i];
+	if (v->type == JV_STRING) {
+		*out = jvalue_string_of((struct jstr){.at = ""});
+		return jstr_join(r, out->s, taken, false, &out->s);
 	}
-	if (filled < 2) {
-		*out = filled ? *first : (struct jstr){.at = "", .trust = JTRUST_NONE};
-		return 0;
-	}
-	char *at = jrun_alloc(r, total);
-	uint8_t *mask = at && mixed ? jrun_alloc(r, total) : NULL;
-	if (at == NULL || (mixed && mask == NULL))
-		return r->err->code;
-	*out = (struct jstr){.at = at, .n = total, .mask = mask,
-			     .trust = mixed ? JTRUST_MASK : first->trust};
-	for (size_t i = 0; i < n; i++) {
-		if (parts[i].n == 0)
-			continue;
-		memcpy(at, parts[i].at, parts[i].n);
-		at += parts[i].n;
-		if (!mixed)
-			continue;
-		if (parts[i].trust == JTRUST_MASK)
-			memcpy(mask, parts[i].mask, parts[i].n);
-		else
-			memset(mask, parts[i].trust == JTRUST_ALL, parts[i].n);
-		mask += parts[i].n;
-	}
-	return jrun_charge(r, total);
-}
-
-void jinja_print_float(double f, char *out)
-{
-	char digits[40];
-	int precision = 0;
-	/* The fewest digits that read back as the same number. */
-	do
-		snprintf(digits, sizeof(digits), "%.*e", precision, f);
-	while (strtod(digits, NULL) != f && ++precision < 17);
-	int exponent = (int)strtol(strchr(digits, 'e') + 1, NULL, 10);
-	if (exponent < -4 || exponent >= 16)
-		snprintf(out, 32, "%.*e", precision, f);
-	else if (precision <= exponent)
-		snprintf(out, 32, "%.1f", f);
-	else
-		snprintf(out, 32, "%.*f", precision - exponent, f);
-}
-
-int jvalue_string(struct jrun *r, const struct jvalue *v, struct jstr *out)
-{
-	static const char *const fixed[] = {"False", "True", "None", ""};
-	const char *word = NULL;
-	char *at;
-	switch (v->type) {
-	case JV_STRING:
-		*out = v->s;
-		return 0;
-	case JV_UNDEFINED:
-		word = fixed[3];
-		break;
-	case JV_NONE:
-		word = fixed[2];
-		break;
-	case JV_BOOL:
-		word = fixed[v->b];
-		break;
-	case JV_INT:
-	case JV_FLOAT:
-		at = jrun_alloc(r, 32);
-		if (at == NULL)
-			return r->err->code;
-		if (v->type == JV_INT)
-			snprintf(at, 32, "%lld", (long long)v->i);
-		else if (isfinite(v->f))
-			jinja_print_float(v->f, at);
-		else
-			return jrun_fail(r, SL_EINVAL, "a number that is not finite");
-		word = at;
-		break;
-	default:
-		return jrun_fail(r, SL_EINVAL, "%s can't be printed", jvalue_type_name(v));
-	}
-	*out = (struct jstr){.at = word, .n = strlen(word),
-			     .trust = v->trusted ? JTRUST_ALL : JTRUST_NONE};
+	*out = v->type == JV_TUPLE ? jvalue_tuple_of(taken) : jvalue_list_of(taken);
 	return 0;
-}
-
-/* ---- JSON ---- */
-
-static int json_put_string(struct sl_buf *b, struct jstr s)
-{
-	static const char from[] = "\"\\\n\r\t\b\f", to[] = "\"\\nrtbf";
-	int rc = buf_append_str(b, "\"");
-	size_t begin = 0;
-	for (size_t i = 0; i <= s.n && rc == 0; i++) {
-		bool end = i == s.n;
-		const char *known = end ? NULL : memchr(from, s.at[i], sizeof(from) - 1);
-		if (!end && known == NULL && (uint8_t)s.at[i] >= 0x20)
-			continue;
-		rc = buf_append(b, s.at + begin, i - begin);
-		begin = i + 1;
-		if (rc == 0 && known != NULL)
-			rc = buf_printf(b, "\\%c", to[known - from]);
-		else if (rc == 0 && !end)
-			rc = buf_printf(b, "\\u%04x", (unsigned)(uint8_t)s.at[i]);
-	}
-	return rc == 0 ? buf_append_str(b, "\"") : rc;
-}
-
-static int json_put(struct jrun *r, struct sl_buf *b, const struct jvalue *v);
-
-static int json_put_items(struct jrun *r, struct sl_buf *b, const struct jvalue *v)
-{
-	int rc = buf_append_str(b, v->type == JV_LIST ? "[" : "{");
-	struct cursor c = {0};
-	struct jvalue key, item;
-	for (size_t i = 0; rc == 0; i++) {
-		if (v->type == JV_LIST ? i >= v->list.n : !next_pair(&v->dict, &c, &key, &item))
-			break;
-		if (i > 0)
-			rc = buf_append_str(b, ", ");
-		if (v->type == JV_LIST) {
-			item = jlist_at(&v->list, i);
-		} else {
-			if (rc == 0)
-				rc = json_put_string(b, key.s);
-			if (rc == 0)
-				rc = buf_append_str(b, ": ");
-		}
-		if (rc == 0)
-			rc = json_put(r, b, &item);
-	}
-	return rc == 0 ? buf_append_str(b, v->type == JV_LIST ? "]" : "}") : rc;
-}
-
-static int json_put(struct jrun *r, struct sl_buf *b, const struct jvalue *v)
-{
-	int rc = jrun_charge(r, v->type == JV_STRING ? v->s.n : 0);
-	struct jstr s;
-	if (rc != 0)
-		return rc;
-	switch (v->type) {
-	case JV_NONE:
-		return buf_append_str(b, "null");
-	case JV_BOOL:
-		return buf_append_str(b, v->b ? "true" : "false");
-	case JV_INT:
-	case JV_FLOAT:
-		rc = jvalue_string(r, v, &s);
-		return rc == 0 ? buf_append(b, s.at, s.n) : rc;
-	case JV_STRING:
-		return json_put_string(b, v->s);
-	case JV_LIST:
-	case JV_DICT:
-		rc = descend(r);
-		if (rc != 0)
-			return rc;
-		rc = json_put_items(r, b, v);
-		r->depth--;
-		return rc;
-	default:
-		return jrun_fail(r, SL_EINVAL, "%s as JSON", jvalue_type_name(v));
-	}
-}
-
-int jvalue_json(struct jrun *r, const struct jvalue *v, struct jstr *out)
-{
-	struct sl_buf b;
-	buf_init(&b, JINJA_MAX_OUTPUT);
-	r->err->code = 0;
-	int rc = json_put(r, &b, v);
-	if (rc != 0 && r->err->code == 0)
-		rc = jrun_fail(r, rc, "the JSON text is too long");
-	if (rc == 0) {
-		char *at = jrun_alloc(r, b.len + 1);
-		if (at == NULL)
-			rc = r->err->code;
-		else
-			memcpy(at, buf_data(&b), b.len);
-		*out = (struct jstr){.at = at, .n = b.len};
-	}
-	buf_dispose(&b);
-	return rc;
 }

@@ -96,6 +96,28 @@ static int token_text(const struct tokenizer *t, int32_t id, char **out)
 	return *out != NULL ? 0 : SL_ENOMEM;
 }
 
+static int list_end_ids(struct eng_model *m)
+{
+	const struct tokenizer *t = model_tokenizer(m->model);
+	int n = tokenizer_n_vocab(t);
+	for (int pass = 0; pass < 2; pass++) {
+		m->n_end_ids = 0;
+		for (int32_t id = 0; id < n; id++) {
+			if (!tokenizer_is_end(t, id))
+				continue;
+			if (pass == 1)
+				m->end_ids[m->n_end_ids] = id;
+			m->n_end_ids++;
+		}
+		if (pass == 0) {
+			m->end_ids = sl_zalloc_n(m->n_end_ids + 1u, sizeof *m->end_ids);
+			if (m->end_ids == NULL)
+				return SL_ENOMEM;
+		}
+	}
+	return 0;
+}
+
 static int check_vocabulary(struct eng_model *m)
 {
 	const struct tokenizer *t = model_tokenizer(m->model);
@@ -109,7 +131,7 @@ static int check_vocabulary(struct eng_model *m)
 			return sl_errf(&m->load_err, SL_ELIMIT, "%s: token %d is longer than %d bytes",
 				       m->path, (int)id, MAX_TOKEN_BYTES);
 	}
-	if (token_text(t, tokenizer_bos(t), &m->bos) != 0 ||
+	if (list_end_ids(m) != 0 || token_text(t, tokenizer_bos(t), &m->bos) != 0 ||
 	    token_text(t, tokenizer_eos(t), &m->eos) != 0)
 		return sl_errf(&m->load_err, SL_ENOMEM, "out of memory");
 	return 0;
@@ -231,9 +253,11 @@ void model_unload(struct eng_model *m)
 	sl_free(m->places);
 	sl_free(m->bos);
 	sl_free(m->eos);
+	sl_free(m->end_ids);
 	m->page_tables = NULL;
 	m->places = NULL;
 	m->bos = m->eos = NULL;
+	m->end_ids = NULL;
 }
 
 static void inspect(struct eng_model *m)

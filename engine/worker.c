@@ -121,17 +121,22 @@ static int add_chat(struct seq_text *t, const struct eng_model *m, size_t max_by
 	if (template == NULL)
 		return refuse(t, PROTO_ERR_BAD_REQUEST,
 			      "This model has no chat template; it takes plain prompts only.");
-	struct chat_vars vars = {
-	    .bos_token = m->bos, .eos_token = m->eos, .add_generation_prompt = true};
-	json_t *messages;
-	int rc = prompt_parse_chat(t->prompt.at, t->prompt.n, &messages, &t->err);
+	struct prompt_chat chat;
+	int rc = prompt_parse_chat(t->prompt.at, t->prompt.n, &chat, &t->err);
 	if (rc != 0)
 		return refuse_code(t, rc, NULL);
+	struct chat_vars vars = {.messages = chat.messages,
+				 .tools = chat.tools,
+				 .documents = chat.documents,
+				 .more = chat.variables,
+				 .bos_token = m->bos,
+				 .eos_token = m->eos,
+				 .add_generation_prompt = chat.add_generation_prompt,
+				 .continue_final_message = chat.continue_final_message};
 	struct sl_buf text, trust;
 	/* A template repeats little of what it is given; what it adds is small beside 64 KiB. */
 	buf_init(&text, 2 * max_bytes + (64 << 10));
 	buf_init(&trust, 2 * max_bytes + (64 << 10));
-	vars.messages = messages;
 	rc = chat_template_render(template, &vars, &text, &trust, &t->err);
 	if (rc != 0)
 		rc = refuse_code(t, rc, t->err.code == 0 ? "The chat can't be rendered." : NULL);
@@ -140,7 +145,7 @@ static int add_chat(struct seq_text *t, const struct eng_model *m, size_t max_by
 			      buf_data(&trust));
 	buf_dispose(&text);
 	buf_dispose(&trust);
-	json_decref(messages);
+	prompt_chat_dispose(&chat);
 	return rc;
 }
 
@@ -172,6 +177,10 @@ static int make_ids(struct engine *e, struct seq_text *t)
 		return sl_errf(&t->err, SL_ELIMIT, "The prompt has %zu bytes; at most %u are taken.",
 			       t->prompt.n, e->cfg.max_prompt_bytes);
 	}
+	if (t->choices)
+		return refuse(t, PROTO_ERR_BAD_REQUEST,
+			      "This engine makes one choice for a request: n and best_of must be 1, "
+			      "and there is no beam search.");
 	int rc;
 	if (t->prompt_kind == PROTO_PROMPT_TOKENS)
 		rc = add_ids(t);

@@ -12,6 +12,8 @@
  * blocks meet an n that is no multiple of LANES; what is left over then fills a vector with zeros.
  */
 
+#define NOT_INLINED __attribute__((noinline))
+
 static inline float f16_at(const uint8_t *at)
 {
 	return _cvtsh_ss(kn_u16_at(at));
@@ -20,6 +22,12 @@ static inline float f16_at(const uint8_t *at)
 static inline __attribute__((always_inline)) void put(float *out, int v, vf values)
 {
 	v_store(out + v * STEP, values);
+}
+
+/* Bit `from` of every lane to where bit `to` is, by one shift at the most. */
+static inline __attribute__((always_inline)) vi move_bit(vi v, int from, int to)
+{
+	return to > from ? v << (to - from) : to < from ? v >> (from - to) : v;
 }
 
 static void decode_rest(int type, const uint8_t *at, size_t n, float *out)
@@ -181,8 +189,12 @@ static inline void scale_bytes(uint64_t packed, int less, float d, float *out)
 	_mm256_storeu_ps(out, _mm256_mul_ps(_mm256_set1_ps(d), _mm256_cvtepi32_ps(bytes)));
 }
 
+/* The scales of a block, as floats in memory. These functions are not inlined: a compiler that sees
+ * both ends takes each scale out of a register by two shuffles where a load would do, and the
+ * shuffle unit is what the decoders depend on. */
+
 /* The eight scales and negative minimums of Q4_K and Q5_K at once (kn_scale_min). */
-static inline void scales_and_minimums(const uint8_t *at, float *scale, float *offset)
+static NOT_INLINED void scales_and_minimums(const uint8_t *at, float *scale, float *offset)
 {
 	uint64_t a = kn_u32_at(at + 4), b = kn_u32_at(at + 8), c = kn_u32_at(at + 12);
 	uint64_t s = (c & 0x0f0f0f0f) | (a >> 6 & 0x03030303) << 4;
@@ -214,24 +226,32 @@ static void decode_q5_k(const uint8_t *at, size_t n, float *out)
 			vf d0 = v_set(scale[2 * g]), m0 = v_set(offset[2 * g]);
 			vf d1 = v_set(scale[2 * g + 1]), m1 = v_set(offset[2 * g + 1]);
 			UNROLL for (int l = 0; l < 32; l += LANES) {
-				vi q = v_u8(at + 48 + 32 * g + l), h = v_u8(at + 16 + l) >> 2 * g;
-				put(out, l / LANES, v_fma(v_float((q & 15) | (h << 4 & 16)), d0, m0));
-				put(out, (l + 32) / LANES, v_fma(v_float(q >> 4 | (h << 3 & 16)), d1, m1));
+				vi q = v_u8(at + 48 + 32 * g + l), h = v_u8(at + 16 + l);
+				vi low = (q & 15) | (move_bit(h, 2 * g, 4) & 16);
+				vi high = q >> 4 | (move_bit(h, 2 * g + 1, 4) & 16);
+				put(out, l / LANES, v_fma(v_float(low), d0, m0));
+				put(out, (l + 32) / LANES, v_fma(v_float(high), d1, m1));
 			}
 		}
+	}
+}
+
+static NOT_INLINED void scales_q2(const uint8_t *at, float *scale, float *offset)
+{
+	uint64_t sc[2];
+	float d = f16_at(at + 80), m = f16_at(at + 82);
+	memcpy(sc, at, sizeof sc);
+	for (int i = 0; i < 2; i++) {
+		scale_bytes(sc[i] & 0x0f0f0f0f0f0f0f0f, 0, d, scale + 8 * i);
+		scale_bytes(sc[i] >> 4 & 0x0f0f0f0f0f0f0f0f, 0, -m, offset + 8 * i);
 	}
 }
 
 static void decode_q2_k(const uint8_t *at, size_t n, float *out)
 {
 	for (; n > 0; n -= 256, at += 84) {
-		uint64_t sc[2];
-		float scale[16], offset[16], d = f16_at(at + 80), m = f16_at(at + 82);
-		memcpy(sc, at, sizeof sc);
-		for (int i = 0; i < 2; i++) {
-			scale_bytes(sc[i] & 0x0f0f0f0f0f0f0f0f, 0, d, scale + 8 * i);
-			scale_bytes(sc[i] >> 4 & 0x0f0f0f0f0f0f0f0f, 0, -m, offset + 8 * i);
-		}
+		float scale[16], offset[16];
+		scales_q2(at, scale, offset);
 		/* Runs of 16 in the order that loads every byte once. */
 		UNROLL for (int h = 0; h < 4; h++)
 			UNROLL for (int l = 0; l < 16; l += LANES) {
@@ -245,43 +265,58 @@ static void decode_q2_k(const uint8_t *at, size_t n, float *out)
 	}
 }
 
+/* kn_scale_q3 of four scales at once, 32 still on until the end. */
+static NOT_INLINED void scales_q3(const uint8_t *at, float *scale)
+{
+	uint32_t a = kn_u32_at(at + 96), b = kn_u32_at(at + 100), c = kn_u32_at(at + 104);
+	uint64_t first = (b & 0x0f0f0f0f) | (c >> 2 & 0x03030303) << 4;
+	uint64_t second = (b >> 4 & 0x0f0f0f0f) | (c >> 6 & 0x03030303) << 4;
+	first = first << 32 | (a & 0x0f0f0f0f) | (c & 0x03030303) << 4;
+	second = second << 32 | (a >> 4 & 0x0f0f0f0f) | (c >> 4 & 0x03030303) << 4;
+	scale_bytes(first, 32, f16_at(at + 108), scale);
+	scale_bytes(second, 32, f16_at(at + 108), scale + 8);
+}
+
 static void decode_q3_k(const uint8_t *at, size_t n, float *out)
 {
 	for (; n > 0; n -= 256, at += 110, out += 256 / LANES * STEP) {
-		uint32_t a = kn_u32_at(at + 96), b = kn_u32_at(at + 100), c = kn_u32_at(at + 104);
-		/* kn_scale_q3 of four scales at once, 32 still on. */
-		uint64_t s[2] = {(a & 0x0f0f0f0f) | (c & 0x03030303) << 4, (a >> 4 & 0x0f0f0f0f) | (c >> 4 & 0x03030303) << 4};
-		s[0] |= (uint64_t)((b & 0x0f0f0f0f) | (c >> 2 & 0x03030303) << 4) << 32;
-		s[1] |= (uint64_t)((b >> 4 & 0x0f0f0f0f) | (c >> 6 & 0x03030303) << 4) << 32;
-		float scale[16], d = f16_at(at + 108);
-		for (int i = 0; i < 2; i++)
-			scale_bytes(s[i], 32, d, scale + 8 * i);
+		float scale[16];
+		scales_q3(at, scale);
 		UNROLL for (int h = 0; h < 4; h++)
 			UNROLL for (int l = 0; l < 16; l += LANES) {
 				vi q = v_u8(at + 32 + 16 * h + l), high = v_u8(at + h % 2 * 16 + l) >> (h / 2 * 4);
 				UNROLL for (int j = 0; j < 4; j++) {
 					int i = h / 2 * 8 + 2 * j + h % 2;
-					vi whole = (q >> 2 * j & 3) | (high >> j << 2 & 4);
+					vi whole = (q >> 2 * j & 3) | (move_bit(high, j, 2) & 4);
 					put(out, (16 * i + l) / LANES, map_at(map_centred(scale[i], 4, 7), whole));
 				}
 			}
 	}
 }
 
+static NOT_INLINED void scales_q6(const uint8_t *at, float *scale, float *offset)
+{
+	for (int i = 0; i < 16; i += LANES) {
+		vf s = v_set(f16_at(at + 208)) * v_float(v_i8(at + 192 + i));
+		v_store(scale + i, s);
+		v_store(offset + i, -32 * s);
+	}
+}
+
 static void decode_q6_k(const uint8_t *at, size_t n, float *out)
 {
 	for (; n > 0; n -= 256, at += 210, out += 256 / LANES * STEP) {
-		float scale[16], d = f16_at(at + 208);
-		for (int i = 0; i < 16; i += LANES)
-			v_store(scale + i, v_set(d) * v_float(v_i8(at + 192 + i)));
+		float scale[16], offset[16];
+		scales_q6(at, scale, offset);
 		UNROLL for (int h = 0; h < 4; h++)
 			UNROLL for (int l = 0; l < 16; l += LANES) {
 				const uint8_t *ql = at + h / 2 * 64 + h % 2 * 16 + l;
 				vi q[2] = {v_u8(ql), v_u8(ql + 32)}, high = v_u8(at + 128 + 16 * h + l);
 				UNROLL for (int j = 0; j < 4; j++) {
 					int i = h / 2 * 8 + 2 * j + h % 2;
-					vi whole = (q[j % 2] >> (j / 2 * 4) & 15) | (high >> 2 * j & 3) << 4;
-					put(out, (16 * i + l) / LANES, v_set(scale[i]) * v_float(whole - 32));
+					vi whole = (move_bit(q[j % 2], j / 2 * 4, 0) & 15) | (move_bit(high, 2 * j, 4) & 48);
+					put(out, (16 * i + l) / LANES,
+					    v_fma(v_float(whole), v_set(scale[i]), v_set(offset[i])));
 				}
 			}
 	}

@@ -24,6 +24,24 @@ size_t fuzz_seed(size_t i, uint8_t *out, size_t max)
 	    "{{ messages[0].content.replace('a', '<') }}{{ x | default('y', true) | upper | length }}",
 	    "{% for k, v in {'a': 1}.items() %}{{ k ~ v }}{% else %}none{% endfor %}{{ 7 // -2 % 3 / 4 }}"
 	    "{{ 1 if a is defined and not b in [1] or c else messages[0].content.strip('x').lower() }}",
+	    "{% macro g(a, b=a) %}<{{ a | upper }}{{ b }}"
+	    "{{ caller() if caller }}{{ varargs }}{{ kwargs }}>{% endmacro %}{{ g(messages[0].content) }}",
+	    "{% macro g(a, b=a) %}<{{ a | upper }}{{ b }}{{ caller(1) if caller }}{{ varargs }}{{ kwargs }}>"
+	    "{% endmacro %}{% call(x) g(*[messages[0].content, 2, 3], **{'c': 4}) %}{{ x }}{% endcall %}",
+	    "{% for a, b in messages[0].items() if a is string recursive %}{{ loop.cycle(a, b) }}"
+	    "{{ loop.changed(a) }}{{ loop.previtem }}{% if loop.last %}{% break %}{% else %}{% continue %}"
+	    "{% endif %}{{ loop([]) }}{% endfor %}",
+	    "{% set s | trim %} {{ messages[1].content }} {% endset %}{% filter title %}{{ s }}{% endfilter %}"
+	    "{% with q = s * 2 %}{{ q[::-2] }}{% endwith %}{% generation %}{{ '%5s|%d' % (s, 3) }}"
+	    "{% endgeneration %}{% raw %}{{ x }}{% endraw %}",
+	    "{{ messages | selectattr('role', 'ne', 'x') | map(attribute='content') | map('capitalize') | "
+	    "sort(reverse=true) | unique | join(', ') }}{{ messages | groupby('role') | list }}"
+	    "{{ messages[0] | dictsort }}{{ tools | tojson(indent=2, separators=(',', ':')) }}",
+	    "{% set l = [] %}{% do l.append(messages[0].content) %}{{ l.pop() }}{{ l.insert(0, 1) }}{{ l }}"
+	    "{{ {'a': 1}.update(b=2) }}{{ 'a b'.split() }}{{ 'a\nb'.splitlines() | indent }}"
+	    "{{ 'aba'.rfind('a') }}{{ messages[0].content.partition(' ') }}{{ 1 < 2 < 3 ** 2 }}",
+	    "{{ strftime_now('%Y') }}{% set c = cycler('a', messages[0].role) %}{{ c.next() }}{{ c.current }}"
+	    "{% set j = joiner('-') %}{{ j() }}{{ j() }}{{ messages | batch(2, 0) | list }}{{ 3.5 | round }}",
 	    "{% if 1 > 0 and 'a' <= 'b' %}{{ raise_exception('no ' + messages[0].role) }}{% endif %}",
 	};
 	if (i >= sizeof(seeds) / sizeof(seeds[0]))
@@ -66,8 +84,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 		    "\x01\x02 abc \x01\x02", "role", "user", "content", "a\x01\x02\xC3\xA9", "parts", 3,
 		    1.5, "t", "\x01\x02");
 		FUZZ_REQUIRE(messages != NULL);
-		struct chat_vars vars = {.messages = messages, .bos_token = "<s>",
-					 .add_generation_prompt = n % 2 == 0};
+		struct chat_vars vars = {.messages = messages, .tools = n % 3 == 0 ? messages : NULL,
+					 .bos_token = "<s>", .add_generation_prompt = n % 2 == 0,
+					 .continue_final_message = n % 8 == 1, .now_s = 1};
 		struct sl_buf text, trust;
 		buf_init(&text, 16 << 20);
 		buf_init(&trust, 16 << 20);

@@ -22,7 +22,11 @@ static int render_and_encode(const struct tok_source *src, const json_t *message
 	static const struct proto_str merges[] = {{"a b", 3}, {"ab c", 4}, {"x y", 3}};
 	static const char source[] =
 	    "{% for m in messages %}{% set x = '<s>' ~ m.content | trim ~ loop.index %}"
-	    "{{ x.replace('a', 'b') }}{{ m | tojson }}{{ [1, 2][::-1] | join(m.role) }}{% endfor %}";
+	    "{{ x.replace('a', 'b') }}{{ m | tojson }}{{ [1, 2][::-1] | join(m.role) }}{% endfor %}"
+	    "{% macro f(a, b=[1]) %}{% set s %}{{ a ~ b }}{% endset %}{{ s | upper }}{% endmacro %}"
+	    "{% for m in messages if m.role %}{% set n = namespace(x=f(m.content)) %}{{ n.x }}"
+	    "{{ messages | map(attribute='role') | sort | list }}{{ dict(a=1).items() | list }}"
+	    "{% endfor %}{% set l = range(600) | list %}{{ l | length }}";
 	struct chat_template *tmpl = NULL;
 	struct tokenizer *t = NULL;
 	struct tok_ids ids = {0};
