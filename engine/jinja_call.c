@@ -236,7 +236,9 @@ static int put_named(struct jrun *r, struct jdict *d, const struct jargs *all)
 static int new_pairs(struct jrun *r, uint8_t type, const struct jargs *all, struct jvalue *out)
 {
 	struct jdict *d = jdict_new(r);
-	int rc = d != NULL ? 0 : r->err->code;
+	if (d == NULL)
+		return r->err->code;
+	int rc = 0;
 	if (rc == 0 && all->n > 0)
 		rc = put_all(r, d, &all->at[0]);
 	if (rc == 0)

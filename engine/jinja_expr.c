@@ -171,9 +171,9 @@ static int parse_args(struct parser *p, const char *close, bool named, struct jn
 {
 	struct jnode **tail = list;
 	bool names = false;
-	while (!parse_take_op(p, close)) {
-		int rc = *list != NULL ? parse_expect_op(p, ",") : 0;
-		if (rc == 0 && *list != NULL && parse_take_op(p, close))
+	for (int n = 0; !parse_take_op(p, close); n++) {
+		int rc = n > 0 ? parse_expect_op(p, ",") : 0;
+		if (rc == 0 && n > 0 && parse_take_op(p, close))
 			return 0;
 		struct jplace at = p->t->place;
 		bool has_name = p->t->kind == JT_NAME && p->t[1].kind == JT_OP &&
@@ -186,17 +186,16 @@ static int parse_args(struct parser *p, const char *close, bool named, struct jn
 				rc = parse_wrap(p, items ? JN_SPREAD : JN_SPREAD_NAMES, at, value, NULL, tail);
 			names = names || !items;
 		} else if (rc == 0 && named && has_name) {
-			struct jnode *value = NULL, *keyword = NULL;
+			struct jnode *value = NULL;
 			struct proto_str name;
 			rc = parse_expect_name(p, &name);
 			p->t += rc == 0;
 			if (rc == 0)
 				rc = parse_expr(p, &value);
 			if (rc == 0)
-				rc = parse_wrap(p, JN_KEYWORD, at, value, NULL, &keyword);
+				rc = parse_wrap(p, JN_KEYWORD, at, value, NULL, tail);
 			if (rc == 0)
-				keyword->text = name;
-			*tail = keyword;
+				(*tail)->text = name;
 			names = true;
 		} else if (rc == 0 && names) {
 			return parse_fail(p, at, "an argument without a name behind one with a name");

@@ -65,7 +65,7 @@ static int filter_trim(JSELF)
 
 static int filter_replace(JSELF)
 {
-	struct jstr s, from, to;
+	struct jstr s, from = {0}, to = {0};
 	int64_t max = -1;
 	(void)all;
 	int rc = jvalue_string(r, self, &s);
@@ -120,7 +120,9 @@ static bool is_break(uint32_t c)
 static int split_lines(struct jrun *r, struct jstr s, bool keep, struct jlist **out)
 {
 	struct jlist *l = jlist_new(r, 0);
-	int rc = l != NULL ? jrun_charge(r, s.n) : r->err->code;
+	if (l == NULL)
+		return r->err->code;
+	int rc = jrun_charge(r, s.n);
 	size_t from = 0, n;
 	for (size_t i = 0; i < s.n && rc == 0; i += n) {
 		uint32_t c, next = 0;

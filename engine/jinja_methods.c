@@ -196,7 +196,9 @@ static int partition_method(struct jrun *r, const struct jvalue *self, const str
 {
 	struct jlist *l, *three = jlist_new(r, 3);
 	const struct jvalue none = jvalue_literal((struct proto_str){"", 0});
-	int rc = three != NULL ? jinja_want_string(r, sep) : r->err->code;
+	if (three == NULL)
+		return r->err->code;
+	int rc = jinja_want_string(r, sep);
 	if (rc == 0)
 		rc = jstr_split(r, self->s, &sep->s, 1, right, &l);
 	if (rc != 0)
@@ -473,7 +475,9 @@ static int method_dict_pop(JSELF)
 static int method_dict_copy(JSELF)
 {
 	struct jdict *d = jdict_new(r);
-	int rc = d != NULL ? 0 : r->err->code;
+	if (d == NULL)
+		return r->err->code;
+	int rc = 0;
 	(void)args, (void)all;
 	for (const struct jpair *p = self->dict->first; p != NULL && rc == 0; p = p->next)
 		rc = jdict_put(r, d, &p->key, &p->value);

@@ -166,11 +166,11 @@ static int parse_parameters(struct parser *p, struct jnode **list)
 {
 	struct jnode **tail = list;
 	bool defaults = false;
-	while (!parse_take_op(p, ")")) {
+	for (int n = 0; !parse_take_op(p, ")"); n++) {
 		struct proto_str name;
 		struct jplace at = p->t->place;
-		int rc = *list != NULL ? parse_expect_op(p, ",") : 0;
-		if (rc == 0 && *list != NULL && parse_take_op(p, ")"))
+		int rc = n > 0 ? parse_expect_op(p, ",") : 0;
+		if (rc == 0 && n > 0 && parse_take_op(p, ")"))
 			return 0;
 		if (rc == 0)
 			at = p->t->place;
@@ -178,7 +178,7 @@ static int parse_parameters(struct parser *p, struct jnode **list)
 			rc = parse_expect_name(p, &name);
 		if (rc == 0)
 			rc = parse_bind(p, name);
-		struct jnode *n = NULL, *value = NULL;
+		struct jnode *value = NULL;
 		if (rc == 0 && parse_take_op(p, "=")) {
 			rc = parse_expr(p, &value);
 			defaults = true;
@@ -186,12 +186,11 @@ static int parse_parameters(struct parser *p, struct jnode **list)
 			return parse_fail(p, at, "a parameter without a default behind one with a default");
 		}
 		if (rc == 0)
-			rc = parse_wrap(p, JN_KEYWORD, at, value, NULL, &n);
+			rc = parse_wrap(p, JN_KEYWORD, at, value, NULL, tail);
 		if (rc != 0)
 			return rc;
-		n->text = name;
-		*tail = n;
-		tail = &n->next;
+		(*tail)->text = name;
+		tail = &(*tail)->next;
 	}
 	return 0;
 }
@@ -260,10 +259,10 @@ static int parse_with(struct parser *p, struct jplace at, struct jnode **out)
 {
 	struct jnode *sets = NULL, **tail = &sets, *body = NULL;
 	int rc = 0;
-	while (rc == 0 && p->t->kind != JT_STMT_END) {
+	for (int n = 0; rc == 0 && p->t->kind != JT_STMT_END; n++) {
 		struct jnode *target = NULL, *value = NULL;
 		struct jplace place = p->t->place;
-		if (sets != NULL)
+		if (n > 0)
 			rc = parse_expect_op(p, ",");
 		if (rc == 0)
 			rc = parse_one_target(p, false, &target);

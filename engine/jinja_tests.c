@@ -36,10 +36,10 @@ static int divides(struct jrun *r, const struct jvalue *self, int64_t by, int64_
 {
 	int64_t i;
 	int rc = jinja_want_int(r, self, &i);
-	if (rc == 0 && by == 0)
-		rc = jrun_fail(r, SL_EINVAL, "division by zero");
 	if (rc != 0)
 		return rc;
+	if (by == 0)
+		return jrun_fail(r, SL_EINVAL, "division by zero");
 	bool divisible = by == -1 || i % by == 0; /* the smallest integer has no opposite */
 	*out = jvalue_bool(divisible == (rest == 0));
 	return 0;

@@ -294,7 +294,9 @@ static int replace_nothing(struct jrun *r, struct jstr s, struct jstr to, int64_
 {
 	struct jlist *l = jlist_new(r, 0);
 	struct jvalue with = jvalue_string_of(to);
-	int rc = l != NULL ? 0 : r->err->code;
+	if (l == NULL)
+		return r->err->code;
+	int rc = 0;
 	size_t i = 0, n = 0;
 	for (int64_t k = 0; rc == 0 && i <= s.n; k++, i += n) {
 		uint32_t c;
@@ -488,14 +490,14 @@ static int format_number(struct jrun *r, const struct spec *spec, const struct j
 	double f = v->type == JV_FLOAT ? v->f : (double)i;
 	int width = spec->left ? 0 : spec->width;
 	if (real) {
-		strcpy(at, (char[]){'*', '.', '*', spec->kind, '\0'});
+		memcpy(at, (char[]){'*', '.', '*', spec->kind, '\0'}, 5);
 		n = snprintf(text, sizeof(text), format, width,
 			     spec->precision < 0 ? 6 : spec->precision, f);
 	} else {
 		char kind = spec->kind == 'i' || spec->kind == 'u' ? 'd' : spec->kind;
 		if (i < 0 && kind != 'd')
 			return jrun_fail(r, SL_EINVAL, "%%%c of a negative number", kind);
-		strcpy(at, (char[]){'*', 'l', 'l', kind, '\0'});
+		memcpy(at, (char[]){'*', 'l', 'l', kind, '\0'}, 5);
 		n = snprintf(text, sizeof(text), format, width, (long long)i);
 	}
 	if (n < 0 || (size_t)n >= sizeof(text))
@@ -537,7 +539,9 @@ static int format_one(struct jrun *r, const struct spec *spec, const struct jval
 int jstr_format(struct jrun *r, struct jstr f, const struct jlist *args, struct jstr *out)
 {
 	struct jlist *parts = jlist_new(r, 0);
-	int rc = parts != NULL ? 0 : r->err->code;
+	if (parts == NULL)
+		return r->err->code;
+	int rc = 0;
 	size_t i = 0, used = 0;
 	while (rc == 0 && i < f.n) {
 		const char *hit = memchr(f.at + i, '%', f.n - i);
