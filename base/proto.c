@@ -52,6 +52,12 @@ static void w_str(struct writer *w, struct proto_str s, size_t max)
 	w_bytes(w, s.at, s.n);
 }
 
+static void w_pair(struct writer *w, struct proto_id_f32 v)
+{
+	w_u32(w, v.id);
+	w_f32(w, v.v);
+}
+
 static struct writer w_begin(struct sl_buf *out, uint8_t type, uint64_t id)
 {
 	struct writer w = {.out = out, .start = out->len};
@@ -132,6 +138,14 @@ static struct proto_str r_str(struct reader *r, size_t max)
 	return (struct proto_str){.at = at ? (const char *)at : "", .n = at ? n : 0};
 }
 
+static struct proto_id_f32 pair_at(const uint8_t *at)
+{
+	struct reader r = {.p = at, .left = 8};
+	struct proto_id_f32 v = {.id = r_u32(&r)};
+	v.v = r_f32(&r);
+	return v;
+}
+
 static int r_end(const struct reader *r, uint8_t type, struct sl_err *err)
 {
 	if (r->bad)
@@ -150,13 +164,21 @@ static int out_of_bounds(struct sl_err *err, uint8_t type, const char *field)
 
 /* ---- types ---- */
 
+/* Records of one frame are all of one size. */
+#define PAIR_BYTES 8u
+#define TOKEN_BYTES(n_top) (12u + PAIR_BYTES * (n_top))
+#define PROMPT_TOKEN_BYTES(n_top) (PAIR_BYTES * (1u + (n_top)))
+
 uint32_t proto_type_max(uint8_t type)
 {
 	switch (type) {
 	case PROTO_SUBMIT:
 	case PROTO_COUNT: return PROTO_MAX_PAYLOAD;
 	case PROTO_TOKENS:
-		return 16 + PROTO_MAX_TOKENS_PER_FRAME * 12 + PROTO_MAX_TEXT_PER_FRAME;
+		return 16 + PROTO_MAX_TOKENS_PER_FRAME * TOKEN_BYTES(PROTO_MAX_TOP_LOGPROBS) +
+		       PROTO_MAX_TEXT_PER_FRAME;
+	case PROTO_PROMPT_LOGPROBS:
+		return 16 + PROTO_MAX_TOKENS_PER_FRAME * PROMPT_TOKEN_BYTES(PROTO_MAX_TOP_LOGPROBS);
 	case PROTO_HELLO:
 	case PROTO_CREDIT:
 	case PROTO_CANCEL:
@@ -167,7 +189,8 @@ uint32_t proto_type_max(uint8_t type)
 	case PROTO_COUNTED:
 	case PROTO_STATS:
 	case PROTO_PONG:
-	case PROTO_BYE: return 4096;
+	case PROTO_BYE:
+	case PROTO_CHOICE: return 4096;
 	default: return 0;
 	}
 }
@@ -175,10 +198,11 @@ uint32_t proto_type_max(uint8_t type)
 const char *proto_type_name(uint8_t type)
 {
 	static const char *const to_engine[] = {"?", "HELLO", "SUBMIT", "CREDIT", "CANCEL", "COUNT", "PING"};
-	static const char *const to_gateway[] = {"MODEL", "QUEUED", "TOKENS", "DONE", "COUNTED", "STATS", "PONG", "BYE"};
+	static const char *const to_gateway[] = {"MODEL", "QUEUED", "TOKENS", "DONE", "COUNTED", "STATS",
+						 "PONG", "BYE", "PROMPT_LOGPROBS", "CHOICE"};
 	if (type <= PROTO_PING)
 		return to_engine[type];
-	if (type >= PROTO_MODEL && type <= PROTO_BYE)
+	if (type >= PROTO_MODEL && type <= PROTO_CHOICE)
 		return to_gateway[type - PROTO_MODEL];
 	return "?";
 }
@@ -229,7 +253,8 @@ int proto_get_hello(const uint8_t *p, size_t n, struct proto_hello *out, struct 
 
 int proto_put_submit(struct sl_buf *out, uint64_t id, const struct proto_submit *m)
 {
-	if (m->n_stops > PROTO_MAX_STOPS)
+	if (m->n_stops > PROTO_MAX_STOPS || m->n_stop_ids > PROTO_MAX_STOP_IDS ||
+	    m->n_logit_bias > PROTO_MAX_LOGIT_BIAS)
 		return SL_EINVAL;
 	struct writer w = w_begin(out, PROTO_SUBMIT, id);
 	w_u16(&w, m->model);
@@ -249,6 +274,22 @@ int proto_put_submit(struct sl_buf *out, uint64_t id, const struct proto_submit 
 	w_u32(&w, m->deadline_ms);
 	w_f32(&w, m->rate_tps);
 	w_u32(&w, m->burst);
+	w_f32(&w, m->typical_p);
+	w_f32(&w, m->repetition_penalty);
+	w_f32(&w, m->length_penalty);
+	w_u32(&w, m->min_tokens);
+	w_u8(&w, m->n_top_logprobs);
+	w_u8(&w, m->prompt_logprobs);
+	w_u8(&w, m->n);
+	w_u8(&w, m->best_of);
+	w_u8(&w, m->beam_width);
+	w_u8(&w, m->n_stop_ids);
+	w_u16(&w, m->n_logit_bias);
+	w_u32(&w, m->weight);
+	for (int i = 0; i < m->n_stop_ids; i++)
+		w_u32(&w, m->stop_ids[i]);
+	for (uint16_t i = 0; i < m->n_logit_bias; i++)
+		w_pair(&w, proto_bias_at(m, i));
 	for (int i = 0; i < m->n_stops; i++)
 		w_str(&w, m->stops[i], PROTO_MAX_STOP_BYTES);
 	w_str(&w, m->prompt, PROTO_MAX_PAYLOAD);
@@ -259,6 +300,59 @@ int proto_put_submit(struct sl_buf *out, uint64_t id, const struct proto_submit 
 static bool within(float v, float lo, float hi)
 {
 	return v >= lo && v <= hi;
+}
+
+/* The first field outside its bound, or NULL. */
+static const char *submit_bad_field(const struct proto_submit *m)
+{
+	static const unsigned all_flags = PROTO_SUBMIT_IGNORE_EOS | PROTO_SUBMIT_SHARED_PREFIX |
+					  PROTO_SUBMIT_WANT_LOGPROBS;
+	if (m->prompt_kind < PROTO_PROMPT_CHAT || m->prompt_kind > PROTO_PROMPT_TOKENS)
+		return "prompt_kind";
+	if ((m->flags & ~all_flags) != 0)
+		return "flags";
+	if (!within(m->temperature, 0, 2))
+		return "temperature";
+	if (!within(m->top_p, 0, 1) || m->top_p == 0)
+		return "top_p";
+	if (!within(m->min_p, 0, 1))
+		return "min_p";
+	if (!within(m->typical_p, 0, 1) || m->typical_p == 0)
+		return "typical_p";
+	if (!within(m->presence_penalty, -2, 2))
+		return "presence_penalty";
+	if (!within(m->frequency_penalty, -2, 2))
+		return "frequency_penalty";
+	if (!within(m->repetition_penalty, 0, 2) || m->repetition_penalty == 0)
+		return "repetition_penalty";
+	if (!within(m->length_penalty, -8, 8))
+		return "length_penalty";
+	if (m->max_tokens == 0)
+		return "max_tokens";
+	if (m->min_tokens > m->max_tokens)
+		return "min_tokens";
+	if (!within(m->rate_tps, 0, 1e6f))
+		return "rate_tps";
+	if (m->n_top_logprobs > PROTO_MAX_TOP_LOGPROBS ||
+	    (m->n_top_logprobs > 0 && (m->flags & PROTO_SUBMIT_WANT_LOGPROBS) == 0))
+		return "n_top_logprobs";
+	if (m->prompt_logprobs > 1 + PROTO_MAX_TOP_LOGPROBS)
+		return "prompt_logprobs";
+	if (m->n == 0 || m->n > PROTO_MAX_CHOICES)
+		return "n";
+	if (m->best_of < m->n || m->best_of > PROTO_MAX_CHOICES)
+		return "best_of";
+	if (m->beam_width > PROTO_MAX_CHOICES || (m->beam_width > 0 && m->beam_width < m->n))
+		return "beam_width";
+	if (m->weight == 0 || m->weight > PROTO_MAX_WEIGHT)
+		return "weight";
+	for (uint16_t i = 0; i < m->n_logit_bias; i++) {
+		if (!within(proto_bias_at(m, i).v, -100, 100))
+			return "logit_bias";
+	}
+	if (m->prompt_kind == PROTO_PROMPT_TOKENS && m->prompt.n % 4 != 0)
+		return "prompt";
+	return NULL;
 }
 
 int proto_get_submit(const uint8_t *p, size_t n, struct proto_submit *out, struct sl_err *err)
@@ -281,8 +375,27 @@ int proto_get_submit(const uint8_t *p, size_t n, struct proto_submit *out, struc
 	out->deadline_ms = r_u32(&r);
 	out->rate_tps = r_f32(&r);
 	out->burst = r_u32(&r);
+	out->typical_p = r_f32(&r);
+	out->repetition_penalty = r_f32(&r);
+	out->length_penalty = r_f32(&r);
+	out->min_tokens = r_u32(&r);
+	out->n_top_logprobs = r_u8(&r);
+	out->prompt_logprobs = r_u8(&r);
+	out->n = r_u8(&r);
+	out->best_of = r_u8(&r);
+	out->beam_width = r_u8(&r);
+	out->n_stop_ids = r_u8(&r);
+	out->n_logit_bias = r_u16(&r);
+	out->weight = r_u32(&r);
 	if (out->n_stops > PROTO_MAX_STOPS)
 		return out_of_bounds(err, PROTO_SUBMIT, "n_stops");
+	if (out->n_stop_ids > PROTO_MAX_STOP_IDS)
+		return out_of_bounds(err, PROTO_SUBMIT, "n_stop_ids");
+	if (out->n_logit_bias > PROTO_MAX_LOGIT_BIAS)
+		return out_of_bounds(err, PROTO_SUBMIT, "n_logit_bias");
+	for (int i = 0; i < out->n_stop_ids; i++)
+		out->stop_ids[i] = r_u32(&r);
+	out->logit_bias_records = r_bytes(&r, out->n_logit_bias * (size_t)PAIR_BYTES);
 	for (int i = 0; i < out->n_stops; i++) {
 		out->stops[i] = r_str(&r, PROTO_MAX_STOP_BYTES);
 		if (out->stops[i].n == 0)
@@ -293,28 +406,14 @@ int proto_get_submit(const uint8_t *p, size_t n, struct proto_submit *out, struc
 	if (rc != 0)
 		return rc;
 
-	const char *field = NULL;
-	if (out->prompt_kind < PROTO_PROMPT_CHAT || out->prompt_kind > PROTO_PROMPT_TOKENS)
-		field = "prompt_kind";
-	else if ((out->flags & ~PROTO_SUBMIT_IGNORE_EOS) != 0)
-		field = "flags";
-	else if (!within(out->temperature, 0, 2))
-		field = "temperature";
-	else if (!within(out->top_p, 0, 1) || out->top_p == 0)
-		field = "top_p";
-	else if (!within(out->min_p, 0, 1))
-		field = "min_p";
-	else if (!within(out->presence_penalty, -2, 2))
-		field = "presence_penalty";
-	else if (!within(out->frequency_penalty, -2, 2))
-		field = "frequency_penalty";
-	else if (out->max_tokens == 0)
-		field = "max_tokens";
-	else if (!within(out->rate_tps, 0, 1e6f))
-		field = "rate_tps";
-	else if (out->prompt_kind == PROTO_PROMPT_TOKENS && out->prompt.n % 4 != 0)
-		field = "prompt";
+	const char *field = submit_bad_field(out);
 	return field ? out_of_bounds(err, PROTO_SUBMIT, field) : 0;
+}
+
+struct proto_id_f32 proto_bias_at(const struct proto_submit *m, uint16_t i)
+{
+	return m->logit_bias != NULL ? m->logit_bias[i]
+				     : pair_at(m->logit_bias_records + (size_t)i * PAIR_BYTES);
 }
 
 int proto_put_credit(struct sl_buf *out, uint64_t id, const struct proto_credit *m)
@@ -396,6 +495,7 @@ int proto_put_queued(struct sl_buf *out, uint64_t id, const struct proto_queued 
 	struct writer w = w_begin(out, PROTO_QUEUED, id);
 	w_u32(&w, m->n_prompt);
 	w_u32(&w, m->n_cached);
+	w_u8(&w, m->miss_reason);
 	w_u32(&w, m->position);
 	w_u32(&w, m->predicted_ttft_us);
 	return w_end(&w);
@@ -406,22 +506,30 @@ int proto_get_queued(const uint8_t *p, size_t n, struct proto_queued *out, struc
 	struct reader r = {.p = p, .left = n};
 	out->n_prompt = r_u32(&r);
 	out->n_cached = r_u32(&r);
+	out->miss_reason = r_u8(&r);
 	out->position = r_u32(&r);
 	out->predicted_ttft_us = r_u32(&r);
+	if (out->miss_reason > PROTO_MISS_SHORT)
+		return out_of_bounds(err, PROTO_QUEUED, "miss_reason");
 	return r_end(&r, PROTO_QUEUED, err);
 }
 
 int proto_put_tokens(struct sl_buf *out, uint64_t id, const struct proto_tokens *m)
 {
-	if (m->n == 0 || m->n > PROTO_MAX_TOKENS_PER_FRAME)
+	if (m->n == 0 || m->n > PROTO_MAX_TOKENS_PER_FRAME || m->choice >= PROTO_MAX_CHOICES ||
+	    m->n_top > PROTO_MAX_TOP_LOGPROBS)
 		return SL_EINVAL;
 	struct writer w = w_begin(out, PROTO_TOKENS, id);
 	w_u16(&w, m->n);
+	w_u8(&w, m->choice);
+	w_u8(&w, m->n_top);
 	for (int i = 0; i < m->n; i++) {
 		w_u32(&w, m->tokens[i].id);
 		w_f32(&w, m->tokens[i].logprob);
 		w_u16(&w, m->tokens[i].n_bytes);
 		w_u16(&w, 0);
+		for (int k = 0; k < m->n_top; k++)
+			w_pair(&w, m->tops[i * m->n_top + k]);
 	}
 	w_str(&w, m->text, PROTO_MAX_TEXT_PER_FRAME);
 	return w_end(&w);
@@ -431,16 +539,23 @@ int proto_get_tokens(const uint8_t *p, size_t n, struct proto_tokens *out, struc
 {
 	struct reader r = {.p = p, .left = n};
 	*out = (struct proto_tokens){.n = r_u16(&r)};
+	out->choice = r_u8(&r);
+	out->n_top = r_u8(&r);
 	if (out->n == 0 || out->n > PROTO_MAX_TOKENS_PER_FRAME)
 		return out_of_bounds(err, PROTO_TOKENS, "n");
-	out->records = r_bytes(&r, (size_t)out->n * 12);
+	if (out->choice >= PROTO_MAX_CHOICES)
+		return out_of_bounds(err, PROTO_TOKENS, "choice");
+	if (out->n_top > PROTO_MAX_TOP_LOGPROBS)
+		return out_of_bounds(err, PROTO_TOKENS, "n_top");
+	size_t each = TOKEN_BYTES(out->n_top);
+	out->records = r_bytes(&r, out->n * each);
 	out->text = r_str(&r, PROTO_MAX_TEXT_PER_FRAME);
 	int rc = r_end(&r, PROTO_TOKENS, err);
 	if (rc != 0)
 		return rc;
 	size_t sum = 0;
 	for (uint16_t i = 0; i < out->n; i++) {
-		const uint8_t *record = out->records + (size_t)i * 12;
+		const uint8_t *record = out->records + i * each;
 		if (record[10] != 0 || record[11] != 0)
 			return out_of_bounds(err, PROTO_TOKENS, "padding");
 		sum += proto_token_at(out, i).n_bytes;
@@ -450,11 +565,77 @@ int proto_get_tokens(const uint8_t *p, size_t n, struct proto_tokens *out, struc
 
 struct proto_token proto_token_at(const struct proto_tokens *m, uint16_t i)
 {
-	struct reader r = {.p = m->records + (size_t)i * 12, .left = 12};
+	struct reader r = {.p = m->records + i * (size_t)TOKEN_BYTES(m->n_top), .left = 12};
 	struct proto_token t = {.id = r_u32(&r)};
 	t.logprob = r_f32(&r);
 	t.n_bytes = r_u16(&r);
 	return t;
+}
+
+struct proto_id_f32 proto_top_at(const struct proto_tokens *m, uint16_t i, uint8_t k)
+{
+	return pair_at(m->records + i * (size_t)TOKEN_BYTES(m->n_top) + TOKEN_BYTES(k));
+}
+
+int proto_put_prompt_logprobs(struct sl_buf *out, uint64_t id, const struct proto_prompt_logprobs *m)
+{
+	if (m->n == 0 || m->n > PROTO_MAX_TOKENS_PER_FRAME || m->n_top > PROTO_MAX_TOP_LOGPROBS)
+		return SL_EINVAL;
+	struct writer w = w_begin(out, PROTO_PROMPT_LOGPROBS, id);
+	w_u32(&w, m->first);
+	w_u16(&w, m->n);
+	w_u8(&w, m->n_top);
+	for (int i = 0; i < m->n * (1 + m->n_top); i++)
+		w_pair(&w, m->entries[i]);
+	return w_end(&w);
+}
+
+int proto_get_prompt_logprobs(const uint8_t *p, size_t n, struct proto_prompt_logprobs *out,
+			      struct sl_err *err)
+{
+	struct reader r = {.p = p, .left = n};
+	*out = (struct proto_prompt_logprobs){.first = r_u32(&r)};
+	out->n = r_u16(&r);
+	out->n_top = r_u8(&r);
+	if (out->n == 0 || out->n > PROTO_MAX_TOKENS_PER_FRAME || out->first > UINT32_MAX - out->n)
+		return out_of_bounds(err, PROTO_PROMPT_LOGPROBS, "n");
+	if (out->n_top > PROTO_MAX_TOP_LOGPROBS)
+		return out_of_bounds(err, PROTO_PROMPT_LOGPROBS, "n_top");
+	out->records = r_bytes(&r, out->n * (size_t)PROMPT_TOKEN_BYTES(out->n_top));
+	return r_end(&r, PROTO_PROMPT_LOGPROBS, err);
+}
+
+struct proto_id_f32 proto_prompt_logprob_at(const struct proto_prompt_logprobs *m, uint16_t i,
+					    uint8_t k)
+{
+	return pair_at(m->records + i * (size_t)PROMPT_TOKEN_BYTES(m->n_top) +
+		       k * (size_t)PAIR_BYTES);
+}
+
+int proto_put_choice(struct sl_buf *out, uint64_t id, const struct proto_choice *m)
+{
+	struct writer w = w_begin(out, PROTO_CHOICE, id);
+	w_u8(&w, m->choice);
+	w_u8(&w, m->finish);
+	w_u8(&w, m->length_why);
+	w_u32(&w, m->n_completion);
+	w_f32(&w, m->cumulative_logprob);
+	return w_end(&w);
+}
+
+int proto_get_choice(const uint8_t *p, size_t n, struct proto_choice *out, struct sl_err *err)
+{
+	struct reader r = {.p = p, .left = n};
+	out->choice = r_u8(&r);
+	out->finish = r_u8(&r);
+	out->length_why = r_u8(&r);
+	out->n_completion = r_u32(&r);
+	out->cumulative_logprob = r_f32(&r);
+	if (out->choice >= PROTO_MAX_CHOICES)
+		return out_of_bounds(err, PROTO_CHOICE, "choice");
+	if (out->finish < PROTO_FINISH_STOP || out->finish > PROTO_FINISH_ERROR)
+		return out_of_bounds(err, PROTO_CHOICE, "finish");
+	return r_end(&r, PROTO_CHOICE, err);
 }
 
 int proto_put_done(struct sl_buf *out, uint64_t id, const struct proto_done *m)
@@ -529,6 +710,11 @@ int proto_put_stats(struct sl_buf *out, const struct proto_stats *m)
 	w_u64(&w, m->failed);
 	w_u32(&w, m->us_per_prefill_token);
 	w_u32(&w, m->us_per_decode_step);
+	w_u64(&w, m->prefix_queries);
+	w_u64(&w, m->prefix_hits);
+	w_u64(&w, m->preemptions);
+	w_u32(&w, m->prefix_pages);
+	w_u32(&w, m->kv_used_permille);
 	return w_end(&w);
 }
 
@@ -548,6 +734,11 @@ int proto_get_stats(const uint8_t *p, size_t n, struct proto_stats *out, struct 
 	out->failed = r_u64(&r);
 	out->us_per_prefill_token = r_u32(&r);
 	out->us_per_decode_step = r_u32(&r);
+	out->prefix_queries = r_u64(&r);
+	out->prefix_hits = r_u64(&r);
+	out->preemptions = r_u64(&r);
+	out->prefix_pages = r_u32(&r);
+	out->kv_used_permille = r_u32(&r);
 	return r_end(&r, PROTO_STATS, err);
 }
 

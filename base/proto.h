@@ -14,15 +14,20 @@
  *   HELLO      version, name                 HELLO   version, epoch, number of models
  *   SUBMIT     a request, with no credit     MODEL   a model's state, on HELLO and on each change
  *   CREDIT     n more tokens may be made     QUEUED  prompt counted, place and time predicted
- *   CANCEL     stop within one step          TOKENS  tokens with their text, whole UTF-8
- *   COUNT      tokens of a prompt            COUNTED the answer to COUNT
- *   PING                                     DONE    exactly one for every SUBMIT, the last frame
+ *   CANCEL     stop within one step          PROMPT_LOGPROBS  of the prompt's tokens, on request
+ *   COUNT      tokens of a prompt            TOKENS  tokens with their text, whole UTF-8
+ *   PING                                     CHOICE  the end of one of several choices
+ *                                            DONE    exactly one for every SUBMIT, the last frame
+ *                                            COUNTED the answer to COUNT
  *                                            STATS   gauges: on change (at most every 20 ms) and
  *                                                    every 250 ms;   PONG;   BYE reason, then close
  *
- * The order for one id is SUBMIT → QUEUED → CREDIT … TOKENS … → DONE; DONE may come at any time
- * after SUBMIT (refused, failed, cancelled). No prefill starts before the first CREDIT; one step
- * never makes more tokens for a sequence than its credit. A link that closes cancels its sequences.
+ * The order for one id is SUBMIT → QUEUED → CREDIT … PROMPT_LOGPROBS … TOKENS … → DONE; DONE may
+ * come at any time after SUBMIT (refused, failed, cancelled). No prefill starts before the first
+ * CREDIT; one step never makes more tokens for a sequence than its credit. A link that closes
+ * cancels its sequences. A SUBMIT that asks for several choices (n, best_of, beam_width) gets TOKENS
+ * of each in its order, one CHOICE when one ends, and DONE for the whole; with one choice there is
+ * no CHOICE.
  *
  * The same structs are the engine's own door (engine/engine.h): one vocabulary on both sides.
  */
@@ -37,7 +42,7 @@
 #include "base/err.h"
 
 enum {
-	PROTO_VERSION = 1,
+	PROTO_VERSION = 2,
 	PROTO_HEAD_BYTES = 16,
 	PROTO_MAX_PAYLOAD = 4 << 20, /* a SUBMIT; every other type is far below */
 	PROTO_MAX_NAME = 128,
@@ -47,6 +52,12 @@ enum {
 	PROTO_MAX_TEXT_PER_FRAME = 64 << 10,
 	PROTO_MAX_MESSAGE = 512,
 	PROTO_MAX_MODELS = 64,
+	PROTO_MAX_STOP_IDS = 16,
+	PROTO_MAX_LOGIT_BIAS = 1024,
+	PROTO_MAX_TOP_LOGPROBS = 20,
+	PROTO_MAX_CHOICES = 16, /* n, best_of and beam_width */
+	PROTO_MAX_WEIGHT = 10000,
+	PROTO_DEFAULT_WEIGHT = 100,
 };
 
 enum proto_type {
@@ -64,6 +75,8 @@ enum proto_type {
 	PROTO_STATS = 38,
 	PROTO_PONG = 39,
 	PROTO_BYE = 40,
+	PROTO_PROMPT_LOGPROBS = 41,
+	PROTO_CHOICE = 42,
 };
 
 struct proto_head {
@@ -105,7 +118,17 @@ enum proto_prompt_kind {
 	PROTO_PROMPT_TOKENS = 3, /* u32 little endian ids */
 };
 
-enum { PROTO_SUBMIT_IGNORE_EOS = 1 };
+enum {
+	PROTO_SUBMIT_IGNORE_EOS = 1,    /* end tokens are never chosen; stop strings and ids still end it */
+	PROTO_SUBMIT_SHARED_PREFIX = 2, /* the prefix is not salted by tenant */
+	PROTO_SUBMIT_WANT_LOGPROBS = 4, /* of the chosen tokens; else they are NaN */
+};
+
+/* A token and a number about it: its bias, or its logarithm of probability. */
+struct proto_id_f32 {
+	uint32_t id;
+	float v;
+};
 
 struct proto_submit {
 	uint16_t model;
@@ -124,30 +147,63 @@ struct proto_submit {
 	uint32_t deadline_ms; /* from arrival to the last token; 0: none. Ends with LENGTH */
 	float rate_tps;       /* tokens per second the engine paces itself to; 0: unpaced */
 	uint32_t burst;       /* tokens that may come at once before the pace begins */
+	float typical_p;          /* (0, 1]; 1: off */
+	float repetition_penalty; /* (0, 2]; 1: off */
+	float length_penalty;     /* -8 … 8: beams are ranked by logprob / length^this */
+	uint32_t min_tokens;      /* nothing but max_tokens and the deadline ends it before; ≤ max_tokens */
+	uint8_t n_top_logprobs;   /* with WANT_LOGPROBS: so many of the likeliest beside the chosen */
+	uint8_t prompt_logprobs;  /* 0: none; 1 + k: of every prompt token, with its k likeliest rivals */
+	uint8_t n;                /* choices told, 1 … PROTO_MAX_CHOICES */
+	uint8_t best_of;          /* choices made, of which the n best are told; at least n */
+	uint8_t beam_width;       /* 0: no beam search; else at least n */
+	uint8_t n_stop_ids;
+	uint16_t n_logit_bias;
+	uint32_t weight;          /* the tenant's share beside others, 1 … PROTO_MAX_WEIGHT */
+	uint32_t stop_ids[PROTO_MAX_STOP_IDS];
+	const struct proto_id_f32 *logit_bias; /* encode; read by proto_bias_at. Each -100 … 100 */
+	const uint8_t *logit_bias_records;     /* decode: n_logit_bias × 8 bytes */
 	struct proto_str stops[PROTO_MAX_STOPS];
 	struct proto_str prompt;
 };
+
+/* For initialisers: what a plain request leaves off but must not leave zero. */
+#define PROTO_SUBMIT_OFF                                                                            \
+	.typical_p = 1, .repetition_penalty = 1, .length_penalty = 1, .n = 1, .best_of = 1,        \
+	.weight = PROTO_DEFAULT_WEIGHT
 
 struct proto_credit {
 	uint32_t n_tokens; /* added to what is left */
 };
 
+/* Why no more of the prompt came from the prefix tree. */
+enum proto_miss {
+	PROTO_MISS_NONE = 0,    /* all that could be reused was */
+	PROTO_MISS_NEW = 1,     /* never seen, or so long ago that nobody remembers */
+	PROTO_MISS_EVICTED = 2, /* it had been there; memory was short */
+	PROTO_MISS_PRIVATE = 3, /* it is there, but for another tenant */
+	PROTO_MISS_SHORT = 4,   /* what is alike is shorter than a page */
+};
+
 struct proto_queued {
 	uint32_t n_prompt, n_cached;
+	uint8_t miss_reason;        /* enum proto_miss */
 	uint32_t position;          /* sequences ahead that have not started */
 	uint32_t predicted_ttft_us; /* from now, given credit at once */
 };
 
 struct proto_token {
 	uint32_t id;
-	float logprob;    /* natural logarithm, of the chosen token, before temperature */
+	float logprob;    /* natural logarithm, of the raw logits' softmax; NaN: not asked for */
 	uint16_t n_bytes; /* of the frame's text released with this token; may be 0 */
 };
 
 struct proto_tokens {
 	uint16_t n;
-	const uint8_t *records; /* decode: n × 12 bytes, read by proto_token_at */
+	uint8_t choice;         /* below PROTO_MAX_CHOICES; 0 where there is one only */
+	uint8_t n_top;          /* likeliest tokens told with each, at most PROTO_MAX_TOP_LOGPROBS */
+	const uint8_t *records; /* decode: n × (12 + 8 · n_top) bytes, by proto_token_at, proto_top_at */
 	const struct proto_token *tokens; /* encode only */
+	const struct proto_id_f32 *tops;  /* encode only: n × n_top, likeliest first */
 	struct proto_str text;
 };
 
@@ -174,11 +230,29 @@ enum proto_length_why {
 	PROTO_LENGTH_DEADLINE = 2,
 };
 
+/* A part of the prompt's logprobs; the parts of one SUBMIT follow one another without a gap. */
+struct proto_prompt_logprobs {
+	uint32_t first; /* position of the first token told here */
+	uint16_t n;     /* 1 … PROTO_MAX_TOKENS_PER_FRAME */
+	uint8_t n_top;
+	const uint8_t *records;             /* decode: n × (1 + n_top) × 8 bytes */
+	const struct proto_id_f32 *entries; /* encode: n × (the token itself, then n_top rivals) */
+};
+
+struct proto_choice {
+	uint8_t choice;
+	uint8_t finish; /* enum proto_finish: STOP, LENGTH */
+	uint8_t length_why;
+	uint32_t n_completion;
+	float cumulative_logprob;
+};
+
 struct proto_done {
-	uint8_t finish;
+	uint8_t finish; /* of several choices: of choice 0 */
 	uint8_t error;
 	uint8_t length_why;
-	uint32_t n_prompt, n_cached, n_completion;
+	uint32_t n_prompt, n_cached;
+	uint32_t n_completion; /* of several choices: of all that were made */
 	uint32_t queue_us, prefill_us, decode_us;
 	struct proto_str message; /* for errors: one sentence for the client */
 };
@@ -202,6 +276,10 @@ struct proto_stats {
 	uint64_t steps, prefill_tokens, decode_tokens;
 	uint64_t submitted, finished, cancelled, failed;
 	uint32_t us_per_prefill_token, us_per_decode_step; /* moving averages */
+	uint64_t prefix_queries, prefix_hits; /* prompt tokens looked up in the prefix tree; found */
+	uint64_t preemptions;
+	uint32_t prefix_pages;     /* held by the prefix tree */
+	uint32_t kv_used_permille; /* of all pages: those of running sequences and of the tree */
 };
 
 struct proto_bye {
@@ -228,6 +306,8 @@ int proto_put_ping(struct sl_buf *out, uint64_t nonce);
 int proto_put_model(struct sl_buf *out, const struct proto_model *m);
 int proto_put_queued(struct sl_buf *out, uint64_t id, const struct proto_queued *m);
 int proto_put_tokens(struct sl_buf *out, uint64_t id, const struct proto_tokens *m);
+int proto_put_prompt_logprobs(struct sl_buf *out, uint64_t id, const struct proto_prompt_logprobs *m);
+int proto_put_choice(struct sl_buf *out, uint64_t id, const struct proto_choice *m);
 int proto_put_done(struct sl_buf *out, uint64_t id, const struct proto_done *m);
 int proto_put_counted(struct sl_buf *out, uint64_t id, const struct proto_counted *m);
 int proto_put_stats(struct sl_buf *out, const struct proto_stats *m);
@@ -243,12 +323,23 @@ int proto_get_count(const uint8_t *p, size_t n, struct proto_count *out, struct 
 int proto_get_model(const uint8_t *p, size_t n, struct proto_model *out, struct sl_err *err);
 int proto_get_queued(const uint8_t *p, size_t n, struct proto_queued *out, struct sl_err *err);
 int proto_get_tokens(const uint8_t *p, size_t n, struct proto_tokens *out, struct sl_err *err);
+int proto_get_prompt_logprobs(const uint8_t *p, size_t n, struct proto_prompt_logprobs *out,
+			      struct sl_err *err);
+int proto_get_choice(const uint8_t *p, size_t n, struct proto_choice *out, struct sl_err *err);
 int proto_get_done(const uint8_t *p, size_t n, struct proto_done *out, struct sl_err *err);
 int proto_get_counted(const uint8_t *p, size_t n, struct proto_counted *out, struct sl_err *err);
 int proto_get_stats(const uint8_t *p, size_t n, struct proto_stats *out, struct sl_err *err);
 int proto_get_bye(const uint8_t *p, size_t n, struct proto_bye *out, struct sl_err *err);
 
-/* The i-th record of a decoded TOKENS frame, i < m->n. */
+/* The i-th record of a decoded TOKENS frame, i < m->n, and the k-th likeliest token beside it,
+ * k < m->n_top. */
 struct proto_token proto_token_at(const struct proto_tokens *m, uint16_t i);
+struct proto_id_f32 proto_top_at(const struct proto_tokens *m, uint16_t i, uint8_t k);
+/* Of a decoded PROMPT_LOGPROBS frame: k = 0 is the i-th token itself (NaN for the prompt's first,
+ * which nothing predicts), k = 1 … n_top the likeliest at its place. */
+struct proto_id_f32 proto_prompt_logprob_at(const struct proto_prompt_logprobs *m, uint16_t i,
+					    uint8_t k);
+/* The i-th bias of a SUBMIT, encoded or decoded. */
+struct proto_id_f32 proto_bias_at(const struct proto_submit *m, uint16_t i);
 
 #endif

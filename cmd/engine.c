@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/alloc.h"
 #include "cmd/cmd.h"
+#include "engine/map_file.h"
 
 static int run_models(const struct sluice_config *cfg, const struct eng_server_config *srv)
 {
@@ -12,6 +13,7 @@ static int run_models(const struct sluice_config *cfg, const struct eng_server_c
 		return 1;
 	}
 	sluice_engine_config(cfg, models, &eng);
+	map_file_guard();
 	int rc = engine_serve(&eng, srv);
 	sl_free(models);
 	return rc;

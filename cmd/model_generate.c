@@ -17,27 +17,20 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/err.h"
-#include "base/json_out.h"
 #include "base/log.h"
 #include "cmd/model.h"
+#include "cmd/model_answer.h"
 #include "engine/engine.h"
 
 enum {
 	N_SLOTS = 32,
-	MAX_ANSWER = 64 << 20,
 	MAX_PROMPT = 4 << 20,
 	KV_MIB = 512,
 };
 
 struct slot {
 	bool used, done;
-	json_t *id; /* --batch: as the line had it */
-	struct sl_buf text;
-	struct proto_token *tokens;
-	size_t n_tokens, tokens_cap;
-	bool lost; /* out of memory while collecting */
-	struct proto_done end;
-	char message[PROTO_MAX_MESSAGE + 1];
+	struct model_answer answer;
 };
 
 struct runner {
@@ -53,24 +46,6 @@ struct runner {
 
 /* ---- events ---- */
 
-static void keep_tokens(struct slot *s, const struct proto_tokens *t)
-{
-	if (s->n_tokens + t->n > s->tokens_cap) {
-		size_t cap = 2 * s->tokens_cap + t->n;
-		struct proto_token *grown = sl_realloc_n(s->tokens, cap, sizeof *grown);
-		if (grown == NULL) {
-			s->lost = true;
-			return;
-		}
-		s->tokens = grown;
-		s->tokens_cap = cap;
-	}
-	memcpy(s->tokens + s->n_tokens, t->tokens, t->n * sizeof *t->tokens);
-	s->n_tokens += t->n;
-	if (buf_append(&s->text, t->text.at, t->text.n) != 0)
-		s->lost = true;
-}
-
 static void on_event(void *ctx, const struct eng_event *ev)
 {
 	struct runner *r = ctx;
@@ -82,91 +57,36 @@ static void on_event(void *ctx, const struct eng_event *ev)
 		memcpy(r->reason, ev->u.model.reason.at, ev->u.model.reason.n);
 		r->reason[ev->u.model.reason.n] = '\0';
 		break;
-	case ENG_TOKENS:
-		keep_tokens(s, &ev->u.tokens);
-		break;
 	case ENG_DONE:
-		s->end = ev->u.done;
-		memcpy(s->message, ev->u.done.message.at, ev->u.done.message.n);
-		s->message[ev->u.done.message.n] = '\0';
+		model_answer_take(&s->answer, ev);
 		s->done = true;
 		break;
 	case ENG_QUEUED:
 	case ENG_COUNTED:
+		break;
+	case ENG_PROMPT_LOGPROBS:
+	case ENG_TOKENS:
+	case ENG_CHOICE:
+		model_answer_take(&s->answer, ev);
 		break;
 	}
 	pthread_cond_signal(&r->news);
 	pthread_mutex_unlock(&r->lock);
 }
 
-/* ---- output ---- */
-
-static const char *finish_name(const struct slot *s)
-{
-	if (s->lost || s->end.finish == PROTO_FINISH_ERROR)
-		return "error";
-	if (s->end.finish == PROTO_FINISH_STOP)
-		return "stop";
-	return s->end.finish == PROTO_FINISH_LENGTH ? "length" : "cancelled";
-}
-
-/* Keys in a fixed order, so that two runs can be compared as text. */
-static int print_json(const struct slot *s)
-{
-	struct sl_buf line;
-	buf_init(&line, (size_t)8 * MAX_ANSWER);
-	int rc = buf_append_str(&line, "{");
-	if (rc == 0 && s->id != NULL) {
-		char *id = json_dumps(s->id, JSON_ENCODE_ANY | JSON_COMPACT);
-		rc = id != NULL ? buf_printf(&line, "\"id\":%s,", id) : SL_ENOMEM;
-		free(id);
-	}
-	if (rc == 0)
-		rc = buf_append_str(&line, "\"text\":");
-	if (rc == 0)
-		rc = json_out_string(&line, s->text.len ? (const char *)buf_data(&s->text) : "",
-				     s->text.len);
-	for (int pass = 0; pass < 2 && rc == 0; pass++) {
-		rc = buf_append_str(&line, pass == 0 ? ",\"tokens\":[" : "],\"logprobs\":[");
-		for (size_t i = 0; i < s->n_tokens && rc == 0; i++) {
-			const char *comma = i > 0 ? "," : "";
-			if (pass == 0)
-				rc = buf_printf(&line, "%s%u", comma, s->tokens[i].id);
-			else /* nine digits: every float has its own text */
-				rc = buf_printf(&line, "%s%.9g", comma,
-						(double)s->tokens[i].logprob);
-		}
-	}
-	if (rc == 0)
-		rc = buf_printf(&line, "],\"finish_reason\":\"%s\",\"n_prompt\":%u", finish_name(s),
-				s->end.n_prompt);
-	if (rc == 0 && s->message[0] != '\0') {
-		rc = buf_append_str(&line, ",\"error\":");
-		if (rc == 0)
-			rc = json_out_string(&line, s->message, strlen(s->message));
-	}
-	if (rc == 0)
-		rc = buf_append_str(&line, "}\n");
-	if (rc == 0 && fwrite(buf_data(&line), 1, line.len, stdout) != line.len)
-		rc = SL_EIO;
-	buf_dispose(&line);
-	return rc;
-}
-
 /* ---- slots ---- */
 
-static void slot_open(struct slot *s)
+static void slot_open(struct slot *s, int n_choices)
 {
-	*s = (struct slot){.used = true};
-	buf_init(&s->text, MAX_ANSWER);
+	s->used = true;
+	s->done = false;
+	model_answer_init(&s->answer, n_choices);
 }
 
 static void slot_close(struct slot *s)
 {
-	json_decref(s->id);
-	buf_dispose(&s->text);
-	sl_free(s->tokens);
-	*s = (struct slot){0};
+	model_answer_dispose(&s->answer);
+	s->used = s->done = false;
 }
 
 static int submit(struct runner *r, int index, const struct proto_submit *req)
@@ -180,10 +100,9 @@ static int submit(struct runner *r, int index, const struct proto_submit *req)
 /* The end of a slot, on the main thread and without the lock: it is done, nobody else writes. */
 static int settle(struct runner *r, struct slot *s)
 {
-	r->n_made += s->end.n_completion;
-	if (s->lost || s->end.finish == PROTO_FINISH_ERROR)
-		r->failed = true;
-	int rc = print_json(s);
+	r->n_made += s->answer.end.n_completion;
+	r->failed = r->failed || model_answer_failed(&s->answer);
+	int rc = model_answer_print_json(&s->answer);
 	slot_close(s);
 	return rc == 0 ? 0 : model_complain(1, "output: %s", sl_code_name(rc));
 }
@@ -230,19 +149,20 @@ static char *chat_of(const struct generate_options *o)
 /* Prints the text as it comes. */
 static int print_stream(struct runner *r, struct slot *s)
 {
+	struct sl_buf *text = &s->answer.choices[0].text;
 	bool done;
 	do {
 		char chunk[4096];
 		size_t n;
 		pthread_mutex_lock(&r->lock);
-		while (!s->done && s->text.len == 0)
+		while (!s->done && text->len == 0)
 			pthread_cond_wait(&r->news, &r->lock);
-		n = s->text.len < sizeof chunk ? s->text.len : sizeof chunk;
+		n = text->len < sizeof chunk ? text->len : sizeof chunk;
 		if (n > 0) {
-			memcpy(chunk, buf_data(&s->text), n);
-			buf_consume(&s->text, n);
+			memcpy(chunk, buf_data(text), n);
+			buf_consume(text, n);
 		}
-		done = s->done && s->text.len == 0;
+		done = s->done && text->len == 0;
 		pthread_mutex_unlock(&r->lock);
 		if (n > 0 && (fwrite(chunk, 1, n, stdout) != n || fflush(stdout) != 0))
 			return model_complain(1, "output: %s", strerror(errno));
@@ -257,15 +177,18 @@ static int run_single(struct runner *r, const struct generate_options *o)
 	const char *prompt = o->raw ? o->prompt : chat;
 	if (prompt == NULL)
 		return model_complain(1, "the prompt is not valid UTF-8");
-	struct proto_submit req = {
-	    .prompt_kind = o->raw ? PROTO_PROMPT_TEXT : PROTO_PROMPT_CHAT,
-	    .seed = o->seed,
-	    .temperature = o->temperature,
-	    .top_p = 1,
-	    .max_tokens = o->n_tokens,
-	    .prompt = {.at = prompt, .n = strlen(prompt)}};
+	struct proto_submit req = o->sampling.req;
+	/* Only one choice of which nothing more is to be told can be shown while it comes. */
+	bool stream = !o->json && !o->logprobs && req.prompt_logprobs == 0 && req.best_of == 1 &&
+		      req.beam_width == 0;
+	req.prompt_kind = o->raw ? PROTO_PROMPT_TEXT : PROTO_PROMPT_CHAT;
+	req.flags = stream ? 0 : PROTO_SUBMIT_WANT_LOGPROBS;
+	req.seed = o->seed;
+	req.temperature = o->temperature;
+	req.max_tokens = o->n_tokens;
+	req.prompt = (struct proto_str){.at = prompt, .n = strlen(prompt)};
 	struct slot *s = &r->slots[0];
-	slot_open(s);
+	slot_open(s, req.n);
 	uint64_t begin = clock_now_ns();
 	int rc = submit(r, 0, &req);
 	free(chat);
@@ -274,20 +197,25 @@ static int run_single(struct runner *r, const struct generate_options *o)
 		return model_complain(1, "%s", sl_code_name(rc));
 	}
 	int status = 0;
-	bool json = o->ids || o->logprobs;
-	if (!json)
+	if (stream)
 		status = print_stream(r, s);
 	pthread_mutex_lock(&r->lock);
 	while (!s->done)
 		pthread_cond_wait(&r->news, &r->lock);
 	pthread_mutex_unlock(&r->lock);
-	if (s->end.finish == PROTO_FINISH_ERROR)
-		status = model_complain(1, "%s", s->message);
+	const struct model_answer *a = &s->answer;
+	if (a->end.finish == PROTO_FINISH_ERROR)
+		status = model_complain(1, "%s", a->message);
 	if (isatty(STDERR_FILENO))
-		fprintf(stderr, "%u tokens of prompt, %u made in %.2f s\n", s->end.n_prompt,
-			s->end.n_completion, (double)(clock_now_ns() - begin) / 1e9);
-	if (json && status == 0)
+		fprintf(stderr, "%u tokens of prompt, %u made in %.2f s\n", a->end.n_prompt,
+			a->end.n_completion, (double)(clock_now_ns() - begin) / 1e9);
+	if (o->json && status == 0)
 		return settle(r, s);
+	if (!stream && status == 0) {
+		rc = model_answer_print(a, o->logprobs);
+		if (rc != 0)
+			status = model_complain(1, "output: %s", sl_code_name(rc));
+	}
 	slot_close(s);
 	return status;
 }
@@ -316,13 +244,14 @@ static const char *read_request(const json_t *line, const struct generate_option
 		return "temperature is not from 0 to 2";
 	if (seed != NULL && !json_is_integer(seed))
 		return "seed is not an integer";
-	*req = (struct proto_submit){
-	    .prompt_kind = messages != NULL ? PROTO_PROMPT_CHAT : PROTO_PROMPT_TEXT,
-	    .seed = seed != NULL ? (uint64_t)json_integer_value(seed) : o->seed,
-	    .temperature = temperature != NULL ? (float)json_number_value(temperature)
-					       : o->temperature,
-	    .top_p = 1,
-	    .max_tokens = n != NULL ? (uint32_t)json_integer_value(n) : o->n_tokens};
+	*req = o->sampling.req;
+	req->prompt_kind = messages != NULL ? PROTO_PROMPT_CHAT : PROTO_PROMPT_TEXT;
+	req->flags = PROTO_SUBMIT_WANT_LOGPROBS;
+	req->seed = seed != NULL ? (uint64_t)json_integer_value(seed) : o->seed;
+	req->temperature = temperature != NULL ? (float)json_number_value(temperature) : o->temperature;
+	req->max_tokens = n != NULL ? (uint32_t)json_integer_value(n) : o->n_tokens;
+	if (req->min_tokens > req->max_tokens)
+		return "max_tokens is below --min-tokens";
 	if (messages != NULL) {
 		json_t *root = json_pack("{s:O}", "messages", messages);
 		*owned = root != NULL ? json_dumps(root, JSON_COMPACT) : NULL;
@@ -339,8 +268,8 @@ static const char *read_request(const json_t *line, const struct generate_option
 /* A line that can't be run is answered at once. */
 static int refuse_line(struct runner *r, struct slot *s, const char *why)
 {
-	s->end = (struct proto_done){.finish = PROTO_FINISH_ERROR};
-	snprintf(s->message, sizeof s->message, "%s", why);
+	s->answer.end = (struct proto_done){.finish = PROTO_FINISH_ERROR};
+	snprintf(s->answer.message, sizeof s->answer.message, "%s", why);
 	return settle(r, s);
 }
 
@@ -351,11 +280,11 @@ static int start_line(struct runner *r, const struct generate_options *o, int in
 	struct proto_submit req;
 	char *prompt = NULL;
 	json_error_t je;
-	slot_open(s);
+	slot_open(s, o->sampling.req.n);
 	json_t *line = json_loadb(text, n, 0, &je);
 	const char *why = line == NULL ? "the line is not valid JSON" : NULL;
 	if (why == NULL) {
-		s->id = json_incref(json_object_get(line, "id"));
+		s->answer.id = json_incref(json_object_get(line, "id"));
 		why = read_request(line, o, &req, &prompt);
 	}
 	json_decref(line);
@@ -403,7 +332,7 @@ static int run_batch(struct runner *r, const struct generate_options *o)
 
 static int run(struct runner *r, const struct generate_options *o)
 {
-	struct eng_model_config model = {.name = "model", .path = o->path};
+	struct eng_model_config model = {.name = "model", .path = o->path, .quantize = o->quantize};
 	struct eng_config cfg = {.models = &model,
 				 .n_models = 1,
 				 .backend = o->backend,

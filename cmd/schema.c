@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "kernels/kernels.h"
 
 #define ROOT(field) offsetof(struct sluice_config, field)
 #define MODEL(field) offsetof(struct model_settings, field)
@@ -44,9 +45,12 @@ static const char *const roles[] = {"none", "small", "large", NULL};
 static const struct conf_row model_rows[] = {
     ROW("name", CONF_STRING, MODEL(name), NULL, 1, PROTO_MAX_NAME, "As clients ask for it."),
     ROW("path", CONF_STRING, MODEL(path), NULL, 1, 4095,
-	"A GGUF file; relative paths start at the working directory."),
+	"A GGUF file (any part of a split one) or a Hugging Face folder; relative paths start at the "
+	"working directory."),
     ROW_ENUM("role", MODEL(role), "none", roles,
 	     "small and large are the pair that tiers and the default choose from."),
+    ROW("quantize", CONF_STRING, MODEL(quantize), "", 0, 16,
+	"A weight type (q8_0, q4_k, ...) that float matrices become on load; empty: as in the file."),
     ROW_END,
 };
 
@@ -266,6 +270,10 @@ static int check_models(const struct sluice_config *cfg, struct sl_err *err)
 				return conf_fail(cfg->conf, key, err,
 						 "a name is made of letters, digits and . _ : / -");
 		}
+		snprintf(key, sizeof key, "engine.models.%s.quantize", m->name);
+		if (m->quantize[0] != '\0' && kn_type_from_name(m->quantize) < 0)
+			return conf_fail(cfg->conf, key, err, "no weight type is named '%.16s'", m->quantize);
+		snprintf(key, sizeof key, "engine.models.%s.name", m->name);
 		if (strcmp(m->name, "default") == 0)
 			return conf_fail(cfg->conf, key, err,
 					 "default stands for gateway.default_model");
@@ -417,7 +425,8 @@ void sluice_engine_config(const struct sluice_config *cfg, struct eng_model_conf
 	for (size_t i = 0; i < e->models.n; i++) {
 		const struct model_settings *m =
 		    LIST_AT(e->models, const struct model_settings, i);
-		models[i] = (struct eng_model_config){m->name, m->path, m->role};
+		models[i] = (struct eng_model_config){.name = m->name, .path = m->path, .role = m->role,
+						      .quantize = m->quantize};
 	}
 	*out = (struct eng_config){
 	    .models = models,

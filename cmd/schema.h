@@ -22,6 +22,7 @@ struct model_settings {
 	char *name;
 	char *path;
 	int role;
+	char *quantize;
 };
 
 struct engine_settings {

@@ -205,10 +205,8 @@ static void read_window(struct reader *r, struct model_arch *a, const char *type
 		if (get_int(r, "max_window_layers", 0, ARCH_MAX_LAYERS, a->n_layers) < a->n_layers)
 			fault(r, SL_EUNSUPPORTED, "use_sliding_window", "is not supported");
 		return;
-	} else if (strcmp(type, "llama") != 0) {
+	} else if (strcmp(type, "llama") != 0 && get(r->config, "sliding_window") != NULL) {
 		a->window = get_int(r, "sliding_window", 1, ARCH_MAX_CTX, 0);
-		if (get(r->config, "sliding_window") == NULL)
-			a->window = 0;
 	}
 	if (a->window >= a->n_ctx)
 		a->window = a->window_pattern = 0;

@@ -226,30 +226,40 @@ static int append_token(struct eng_seq *s, int32_t id)
 	}
 	s->tokens[n] = id;
 	s->n_made++;
-	if (s->counts != NULL && s->counts[id] < UINT16_MAX)
-		s->counts[id]++;
-	return 0;
+	return sampler_needs_state(&s->sampling) ? sampler_state_add(&s->said, id) : 0;
 }
 
-static void tell_token(struct step *st, struct eng_seq *s, struct sampler_choice choice)
+static void tell_token(struct step *st, struct eng_seq *s)
 {
-	struct proto_token token = {.id = (uint32_t)choice.id,
-				    .logprob = choice.logprob,
+	struct proto_token token = {.id = (uint32_t)st->choice.id,
+				    .logprob = st->choice.logprob,
 				    .n_bytes = (uint16_t)st->text.len};
 	struct eng_event ev = {
 	    .kind = ENG_TOKENS,
 	    .id = s->node.key,
 	    .u.tokens = {.n = 1,
+			 .n_top = st->choice.n_top,
 			 .tokens = &token,
+			 .tops = st->choice.top,
 			 .text = {.at = (const char *)buf_data(&st->text), .n = st->text.len}}};
 	st->e->on_event(st->e->on_event_ctx, &ev);
+}
+
+static bool is_stop_id(const struct eng_seq *s, int32_t id)
+{
+	for (int i = 0; i < s->sampling.n_stop_ids; i++) {
+		if (s->sampling.stop_ids[i] == id)
+			return true;
+	}
+	return false;
 }
 
 /* What the token adds to the text; *stopped: the answer ends with it, and what it is not shown. */
 static int release_text(struct step *st, struct eng_seq *s, int32_t id, bool *stopped)
 {
 	const struct tokenizer *t = model_tokenizer(s->model->model);
-	if (tokenizer_is_end(t, id) && !s->ignore_eos) {
+	text_stream_may_stop(&s->stream, s->n_made >= s->sampling.min_tokens);
+	if ((tokenizer_is_end(t, id) && !s->ignore_eos) || is_stop_id(s, id)) {
 		*stopped = true;
 		return text_stream_finish(&s->stream, &st->text);
 	}
@@ -279,19 +289,18 @@ static void go_on(struct step *st, struct eng_seq *s, uint64_t now)
 /* The draw for one sequence; it may end, and then s is gone. */
 static void draw(struct step *st, struct eng_seq *s, float *logits, uint64_t now)
 {
-	struct sampler_choice choice =
-	    sampler_draw(&s->sampling, logits, s->model->info.arch.n_vocab, s->counts, s->n_made,
-			 st->scratch);
-	if (choice.id < 0) {
+	sampler_draw(&s->sampling, &s->said, logits, s->model->info.arch.n_vocab, s->n_made,
+		     &st->scratch, &st->choice);
+	if (st->choice.id < 0) {
 		step_finish(st, s, PROTO_FINISH_ERROR, PROTO_ERR_INTERNAL,
 			    "The model produced no usable result.");
 		return;
 	}
 	bool stopped = false;
 	buf_clear(&st->text, PROTO_MAX_TEXT_PER_FRAME);
-	int rc = append_token(s, choice.id);
+	int rc = append_token(s, st->choice.id);
 	if (rc == 0)
-		rc = release_text(st, s, choice.id, &stopped);
+		rc = release_text(st, s, st->choice.id, &stopped);
 	if (rc != 0) {
 		step_finish(st, s, PROTO_FINISH_ERROR, PROTO_ERR_OVERLOADED,
 			    "The engine is out of memory.");
@@ -302,7 +311,7 @@ static void draw(struct step *st, struct eng_seq *s, float *logits, uint64_t now
 	s->credit--;
 	eng_seq_pace(s, now);
 	if (!stopped || st->text.len > 0)
-		tell_token(st, s, choice);
+		tell_token(st, s);
 	if (stopped)
 		step_finish(st, s, PROTO_FINISH_STOP, 0, "");
 	else if (s->n_made >= s->max_tokens)

@@ -12,30 +12,47 @@
 #include "engine/bpe.h"
 
 #include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/utf8.h"
 
 enum { NONE = 0xFFFFFFFFu, KEEP_SCRATCH = 64 << 10 };
 
 struct pair {
 	uint64_t key; /* left << 32 | right */
 	uint32_t rank; /* NONE: a free slot */
+	uint32_t merged; /* the symbol it makes */
+};
+
+/* The symbol of a single character. */
+struct one_char {
+	uint32_t cp; /* NONE: a free slot */
+	uint32_t symbol;
 };
 
 struct bpe {
 	int32_t byte_token[256]; /* -1: only where never_in_utf8 */
 	uint32_t byte_symbol[256];
 	int32_t *symbol_token; /* by symbol; -1: not a token */
-	uint32_t *merged;      /* by rank: the symbol that the merge makes */
 	struct pair *pairs;
 	uint64_t pair_mask; /* slots - 1 */
+	/* Of characters only. */
+	struct one_char *chars; /* NULL: of bytes */
+	uint64_t char_mask;
+	int32_t unknown;
+	bool falls_back, fuse_unknown;
+	/* No token goes on from another character into U+2581, which begins words: so a text may be cut
+	 * there, and what is worked on stays small. */
+	bool cuts_at_marks;
 };
 
 struct bpe_node {
 	uint32_t symbol;
 	uint32_t prev, next; /* offsets; NONE at the ends */
 	uint32_t rank;       /* of the pair that begins here; NONE: no merge, or the node is gone */
+	uint32_t merged;     /* what that pair makes */
 };
 
 /* ---- a table from byte strings to symbols, needed only while the vocabulary is read ---- */
@@ -137,6 +154,8 @@ static int read_tokens(struct bpe *b, struct interner *in, const struct bpe_sour
 		/* Of two tokens with one text the later is used, as the format's other readers do. */
 		b->symbol_token[intern(in, src->tokens[i])] = (int32_t)i;
 	}
+	if (src->chars)
+		return 0;
 	for (int c = 0; c < 256; c++) {
 		int32_t id = b->symbol_token[b->byte_symbol[c]];
 		b->byte_token[c] = id >= 0 ? id : src->unknown;
@@ -159,10 +178,10 @@ static int read_merges(struct bpe *b, struct interner *in, const struct bpe_sour
 		memcpy(text + left.n, right.at, right.n);
 		struct proto_str whole = {text, left.n + right.n};
 		size_t before = in->n;
-		b->merged[i] = intern(in, whole);
+		uint32_t merged = intern(in, whole);
 		if (in->n > before) {
 			in->extra[in->n_extra++] = text;
-			b->symbol_token[b->merged[i]] = -1;
+			b->symbol_token[merged] = -1;
 		} else {
 			sl_free(text);
 		}
@@ -176,7 +195,154 @@ static int read_merges(struct bpe *b, struct interner *in, const struct bpe_sour
 		}
 		struct pair *slot = pair_slot(b, symbol[0], symbol[1]);
 		if (slot->rank == NONE)
-			*slot = (struct pair){(uint64_t)symbol[0] << 32 | symbol[1], (uint32_t)i};
+			*slot = (struct pair){(uint64_t)symbol[0] << 32 | symbol[1], (uint32_t)i, merged};
+	}
+	return 0;
+}
+
+/* ---- without merges: from scores ---- */
+
+struct scored {
+	float score;
+	uint32_t i;
+};
+
+static int higher_score(const void *pa, const void *pb)
+{
+	const struct scored *a = pa, *b = pb;
+	if (a->score != b->score)
+		return a->score > b->score ? -1 : 1;
+	return a->i < b->i ? -1 : a->i > b->i;
+}
+
+/* The order in which tokens are made: equal scores have equal ranks, so that the leftmost wins. */
+static int rank_scores(const struct bpe_source *src, uint32_t *ranks)
+{
+	size_t n = src->n_tokens;
+	struct scored *order = sl_zalloc_n(n + 1, sizeof *order);
+	if (order == NULL)
+		return SL_ENOMEM;
+	for (size_t i = 0; i < n; i++)
+		order[i] = (struct scored){src->scores[i], (uint32_t)i};
+	qsort(order, n, sizeof *order, higher_score);
+	for (size_t i = 0; i < n; i++)
+		ranks[order[i].i] = i > 0 && order[i].score == order[i - 1].score
+					? ranks[order[i - 1].i]
+					: (uint32_t)i;
+	sl_free(order);
+	return 0;
+}
+
+static bool char_begins(char c)
+{
+	return ((uint8_t)c & 0xC0) != 0x80;
+}
+
+static bool find_token(const struct bpe *b, const struct interner *in, struct proto_str text,
+		       uint32_t *symbol)
+{
+	*symbol = *intern_slot(in, text);
+	return *symbol != NONE && b->symbol_token[*symbol] >= 0;
+}
+
+/* Visits the pairs of tokens that make a token; with ranks NULL it only counts them. */
+static size_t pairs_of_scores(struct bpe *b, const struct interner *in, const struct bpe_source *src,
+			      const uint32_t *ranks)
+{
+	size_t n = 0;
+	for (size_t i = 0; i < src->n_tokens; i++) {
+		struct proto_str t = src->tokens[i];
+		uint32_t whole, left, right;
+		if (t.at == NULL || !find_token(b, in, t, &whole) || b->symbol_token[whole] != (int32_t)i)
+			continue;
+		for (size_t cut = 1; cut < t.n; cut++) {
+			struct proto_str l = {t.at, cut}, r = {t.at + cut, t.n - cut};
+			if (!char_begins(*r.at) || !find_token(b, in, l, &left) ||
+			    !find_token(b, in, r, &right))
+				continue;
+			n++;
+			if (ranks != NULL)
+				*pair_slot(b, left, right) =
+				    (struct pair){(uint64_t)left << 32 | right, ranks[i], whole};
+		}
+	}
+	return n;
+}
+
+static int alloc_pairs(struct bpe *b, size_t n)
+{
+	size_t slots = table_size(n);
+	b->pairs = sl_zalloc_n(slots, sizeof(*b->pairs));
+	if (b->pairs == NULL)
+		return SL_ENOMEM;
+	b->pair_mask = slots - 1;
+	for (size_t i = 0; i < slots; i++)
+		b->pairs[i].rank = NONE;
+	return 0;
+}
+
+static int read_scores(struct bpe *b, const struct interner *in, const struct bpe_source *src)
+{
+	uint32_t *ranks = sl_zalloc_n(src->n_tokens + 1, sizeof *ranks);
+	int rc = ranks != NULL ? rank_scores(src, ranks) : SL_ENOMEM;
+	if (rc == 0)
+		rc = alloc_pairs(b, pairs_of_scores(b, in, src, NULL));
+	if (rc == 0)
+		pairs_of_scores(b, in, src, ranks);
+	sl_free(ranks);
+	return rc;
+}
+
+/* ---- characters ---- */
+
+static struct one_char *char_slot(const struct bpe *b, uint32_t cp)
+{
+	uint64_t i = pair_hash(cp) & b->char_mask;
+	while (b->chars[i].cp != NONE && b->chars[i].cp != cp)
+		i = (i + 1) & b->char_mask;
+	return &b->chars[i];
+}
+
+static bool is_mark(const char *at, size_t n)
+{
+	return n >= 3 && memcmp(at, "\xE2\x96\x81", 3) == 0;
+}
+
+/* Where a word begins after the first character; n: nowhere. */
+static size_t next_word(const char *at, size_t n)
+{
+	for (size_t i = 1; i < n; i++)
+		if (is_mark(at + i, n - i) && !(i >= 3 && is_mark(at + i - 3, 3)))
+			return i;
+	return n;
+}
+
+static int index_chars(struct bpe *b, const struct interner *in)
+{
+	b->cuts_at_marks = true;
+	for (size_t i = 0; i < in->n; i++)
+		b->cuts_at_marks &= next_word(in->texts[i].at, in->texts[i].n) == in->texts[i].n;
+	size_t n = 0, slots;
+	for (int pass = 0; pass < 2; pass++) {
+		for (size_t i = 0; i < in->n; i++) {
+			uint32_t cp;
+			const struct proto_str t = in->texts[i];
+			if (t.n > 4 || utf8_decode((const uint8_t *)t.at, t.n, &cp) != (int)t.n)
+				continue;
+			if (pass == 0)
+				n++;
+			else
+				*char_slot(b, cp) = (struct one_char){cp, (uint32_t)i};
+		}
+		if (pass == 1)
+			break;
+		slots = table_size(n);
+		b->chars = sl_zalloc_n(slots, sizeof *b->chars);
+		if (b->chars == NULL)
+			return SL_ENOMEM;
+		b->char_mask = slots - 1;
+		for (size_t i = 0; i < slots; i++)
+			b->chars[i].cp = NONE;
 	}
 	return 0;
 }
@@ -187,7 +353,7 @@ int bpe_create(const struct bpe_source *src, struct bpe **out, struct sl_err *er
 	if (src->n_tokens > 1u << 24 || src->n_merges > 1u << 24)
 		return sl_errf(err, SL_EINVAL, "%zu tokens and %zu merges are more than is supported",
 			       src->n_tokens, src->n_merges);
-	for (size_t i = 0; i < 2 * src->n_merges; i++)
+	for (size_t i = 0; src->halves != NULL && i < 2 * src->n_merges; i++)
 		if (src->halves[i].n == 0)
 			return sl_errf(err, SL_EINVAL, "merge %zu has an empty half", i / 2);
 	size_t max_symbols = 256 + src->n_tokens + 3 * src->n_merges;
@@ -195,23 +361,27 @@ int bpe_create(const struct bpe_source *src, struct bpe **out, struct sl_err *er
 	if (b == NULL)
 		return sl_errf(err, SL_ENOMEM, "no memory for the vocabulary");
 	struct interner in = {0};
-	size_t n_slots = table_size(max_symbols), n_pairs = table_size(src->n_merges);
+	size_t n_slots = table_size(max_symbols);
 	in.texts = sl_zalloc_n(max_symbols, sizeof(*in.texts));
 	in.extra = sl_zalloc_n(src->n_merges + 1, sizeof(*in.extra));
 	in.slots = sl_zalloc_n(n_slots, sizeof(*in.slots));
 	in.mask = n_slots - 1;
 	b->symbol_token = sl_zalloc_n(max_symbols, sizeof(*b->symbol_token));
-	b->merged = sl_zalloc_n(src->n_merges + 1, sizeof(*b->merged));
-	b->pairs = sl_zalloc_n(n_pairs, sizeof(*b->pairs));
-	b->pair_mask = n_pairs - 1;
+	b->unknown = src->unknown;
+	b->fuse_unknown = src->fuse_unknown;
+	b->falls_back = src->chars && src->byte_tokens != NULL;
 	int rc = SL_ENOMEM;
-	if (in.texts && in.extra && in.slots && b->symbol_token && b->merged && b->pairs) {
+	if (in.texts && in.extra && in.slots && b->symbol_token) {
 		memset(in.slots, 0xFF, n_slots * sizeof(*in.slots));
-		for (size_t i = 0; i < n_pairs; i++)
-			b->pairs[i].rank = NONE;
 		rc = read_tokens(b, &in, src, err);
-		if (rc == 0)
-			rc = read_merges(b, &in, src);
+		if (b->falls_back)
+			memcpy(b->byte_token, src->byte_tokens, sizeof b->byte_token);
+		if (rc == 0 && src->halves == NULL)
+			rc = read_scores(b, &in, src);
+		else if (rc == 0)
+			rc = alloc_pairs(b, src->n_merges) != 0 ? SL_ENOMEM : read_merges(b, &in, src);
+		if (rc == 0 && src->chars)
+			rc = index_chars(b, &in);
 	}
 	interner_dispose(&in);
 	if (rc != 0) {
@@ -227,8 +397,8 @@ void bpe_destroy(struct bpe *b)
 	if (b == NULL)
 		return;
 	sl_free(b->symbol_token);
-	sl_free(b->merged);
 	sl_free(b->pairs);
+	sl_free(b->chars);
 	sl_free(b);
 }
 
@@ -316,7 +486,11 @@ static void rank_pair(struct merge *m, uint32_t i)
 	node->rank = NONE;
 	if (node->next == NONE)
 		return;
-	node->rank = pair_slot(m->b, node->symbol, m->nodes[node->next].symbol)->rank;
+	if (node->symbol == NONE || m->nodes[node->next].symbol == NONE)
+		return;
+	const struct pair *pair = pair_slot(m->b, node->symbol, m->nodes[node->next].symbol);
+	node->rank = pair->rank;
+	node->merged = pair->merged;
 	if (node->rank != NONE)
 		heap_push(m->heap, &m->n_heap, (uint64_t)node->rank << 32 | i);
 }
@@ -331,7 +505,7 @@ static void merge_all(struct merge *m)
 			continue;
 		struct bpe_node *right = &m->nodes[left->next];
 		right->rank = NONE;
-		left->symbol = m->b->merged[rank];
+		left->symbol = left->merged;
 		left->next = right->next;
 		if (left->next != NONE)
 			m->nodes[left->next].prev = i;
@@ -353,36 +527,92 @@ static int push_byte(const struct bpe *b, uint8_t c, struct tok_ids *out)
 	return rc;
 }
 
-int bpe_encode(const struct bpe *b, struct bpe_scratch *s, const char *piece, size_t n,
-	       struct tok_ids *out)
+/* A character without a token: its bytes when each of them has one, or the unknown token. */
+static int push_unknown(const struct bpe *b, const char *at, size_t n, bool *was_unknown,
+			struct tok_ids *out)
 {
-	if (n == 1)
-		return push_byte(b, (uint8_t)piece[0], out);
-	if (n >= NONE)
-		return SL_ELIMIT;
+	bool all = b->falls_back;
+	for (size_t i = 0; i < n && all; i++)
+		all = b->byte_token[(uint8_t)at[i]] >= 0;
+	int rc = 0;
+	for (size_t i = 0; i < n && all && rc == 0; i++)
+		rc = tok_ids_push(out, b->byte_token[(uint8_t)at[i]]);
+	bool again = *was_unknown && b->fuse_unknown;
+	*was_unknown = !all;
+	if (all || again || b->unknown < 0)
+		return rc;
+	return tok_ids_push(out, b->unknown);
+}
+
+/* The first nodes: a byte each, or a character each. */
+static void make_nodes(const struct bpe *b, struct bpe_node *nodes, const char *piece, uint32_t n)
+{
+	uint32_t prev = NONE;
+	for (uint32_t i = 0; i < n;) {
+		uint32_t symbol = b->byte_symbol[(uint8_t)piece[i]], cp;
+		int len = 1;
+		if (b->chars != NULL) {
+			len = utf8_decode((const uint8_t *)piece + i, n - i, &cp);
+			symbol = len > 0 ? char_slot(b, cp)->symbol : NONE;
+			if (len > 0 && char_slot(b, cp)->cp == NONE)
+				symbol = NONE;
+			len = len > 0 ? len : 1;
+		}
+		uint32_t next = i + (uint32_t)len;
+		nodes[i] = (struct bpe_node){.symbol = symbol, .prev = prev, .rank = NONE,
+					     .next = next >= n ? NONE : next};
+		prev = i;
+		i = next;
+	}
+}
+
+static int encode_part(const struct bpe *b, struct bpe_scratch *s, const char *piece, size_t n,
+		       bool *was_unknown, struct tok_ids *out)
+{
 	int rc = scratch_reserve(s, n);
 	if (rc != 0)
 		return rc;
 	struct merge m = {.b = b, .nodes = s->nodes, .heap = s->heap};
 	uint32_t end = (uint32_t)n;
-	for (uint32_t i = 0; i < end; i++)
-		m.nodes[i] = (struct bpe_node){
-		    .symbol = b->byte_symbol[(uint8_t)piece[i]],
-		    .prev = i == 0 ? NONE : i - 1,
-		    .next = i + 1 == end ? NONE : i + 1,
-		};
-	for (uint32_t i = 0; i < end; i++)
+	make_nodes(b, m.nodes, piece, end);
+	for (uint32_t i = 0; i != NONE; i = m.nodes[i].next)
 		rank_pair(&m, i);
 	merge_all(&m);
 	for (uint32_t i = 0; i != NONE && rc == 0; i = m.nodes[i].next) {
-		int32_t id = b->symbol_token[m.nodes[i].symbol];
-		if (id >= 0) {
-			rc = tok_ids_push(out, id);
-			continue;
-		}
+		uint32_t symbol = m.nodes[i].symbol;
+		int32_t id = symbol != NONE ? b->symbol_token[symbol] : -1;
 		uint32_t stop = m.nodes[i].next == NONE ? end : m.nodes[i].next;
-		for (uint32_t k = i; k < stop && rc == 0; k++)
-			rc = push_byte(b, (uint8_t)piece[k], out);
+		if (id >= 0) {
+			*was_unknown = false;
+			rc = tok_ids_push(out, id);
+		} else if (b->chars != NULL) {
+			rc = push_unknown(b, piece + i, stop - i, was_unknown, out);
+		} else {
+			for (uint32_t k = i; k < stop && rc == 0; k++)
+				rc = push_byte(b, (uint8_t)piece[k], out);
+		}
+	}
+	return rc;
+}
+
+int bpe_encode(const struct bpe *b, struct bpe_scratch *s, const char *piece, size_t n,
+	       struct tok_ids *out)
+{
+	bool was_unknown = false;
+	if (n == 0)
+		return 0;
+	if (n == 1 && b->chars == NULL)
+		return push_byte(b, (uint8_t)piece[0], out);
+	if (n >= NONE)
+		return SL_ELIMIT;
+	if (!b->cuts_at_marks)
+		return encode_part(b, s, piece, n, &was_unknown, out);
+	int rc = 0;
+	while (n > 0 && rc == 0) {
+		size_t word = next_word(piece, n);
+		rc = encode_part(b, s, piece, word, &was_unknown, out);
+		piece += word;
+		n -= word;
 	}
 	return rc;
 }

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Byte pair encoding of one pre-token. Symbols are byte strings, numbered: every byte, every token
- * and every half or result of a merge. A symbol that is not a token (a model may merge through
- * texts that its vocabulary lacks) is written as its bytes. Immutable after creation.
+ * Byte pair encoding of one pre-token (Sennrich et al. 2016), from single bytes (GPT-2) or from
+ * single characters (SentencePiece: Kudo, Richardson 2018). Symbols are byte strings, numbered:
+ * every byte, every token and every half or result of a merge. A symbol that is not a token (a
+ * model may merge through texts that its vocabulary lacks) is written as its bytes. Immutable after
+ * creation.
  */
 #ifndef ENGINE_BPE_H
 #define ENGINE_BPE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -20,9 +23,15 @@ struct bpe_source {
 	/* Bytes of each token; those not to be found in text have at == NULL. Borrowed. */
 	const struct proto_str *tokens;
 	size_t n_tokens;
-	/* Halves of each merge by falling priority: left at 2i, right at 2i + 1. Borrowed. */
+	/* Halves of each merge by falling priority: left at 2i, right at 2i + 1. Borrowed. NULL: any two
+	 * tokens that make a token merge, that of the highest score first. */
 	const struct proto_str *halves;
 	size_t n_merges;
+	const float *scores; /* [n_tokens], where there are no merges */
+	bool chars;          /* begin with characters, not with bytes */
+	/* Of characters only: how one without a token is written. */
+	const int32_t *byte_tokens; /* [256], -1: none; NULL: as the unknown token */
+	bool fuse_unknown;          /* neighbouring unknown ones are one token */
 	/* Token for a byte without one. -1: then every byte of valid UTF-8 must have its token, and
 	 * another byte without one is read as U+FFFD. */
 	int32_t unknown;

@@ -193,6 +193,8 @@ static int make_models(struct engine *e, const struct eng_config *cfg)
 		m->index = i;
 		m->mail.kind = STEP_MODEL;
 		m->role = cfg->models[i].role;
+		const char *quantize = cfg->models[i].quantize;
+		m->quantize = quantize != NULL ? kn_type_from_name(quantize) : -1;
 		m->name = sl_strdup(cfg->models[i].name);
 		m->path = sl_strdup(cfg->models[i].path);
 		e->n_models++;

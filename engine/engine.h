@@ -22,6 +22,8 @@ struct eng_model_config {
 	const char *name; /* as clients ask for it */
 	const char *path;
 	int role; /* 0 none, 1 small, 2 large: as in struct proto_model */
+	/* Matrices of floats are converted to the weight type of that name on load; NULL or "": not. */
+	const char *quantize;
 };
 
 struct eng_config {
@@ -42,7 +44,15 @@ struct eng_config {
 	bool share_prefixes;       /* between tenants */
 };
 
-enum eng_event_kind { ENG_MODEL, ENG_QUEUED, ENG_TOKENS, ENG_DONE, ENG_COUNTED };
+enum eng_event_kind {
+	ENG_MODEL,
+	ENG_QUEUED,
+	ENG_PROMPT_LOGPROBS,
+	ENG_TOKENS,
+	ENG_CHOICE,
+	ENG_DONE,
+	ENG_COUNTED,
+};
 
 struct eng_event {
 	enum eng_event_kind kind;
@@ -50,7 +60,9 @@ struct eng_event {
 	union {
 		struct proto_model model;
 		struct proto_queued queued;
-		struct proto_tokens tokens; /* `tokens` set, `records` not */
+		struct proto_prompt_logprobs prompt_logprobs; /* `entries` set, `records` not */
+		struct proto_tokens tokens; /* `tokens` and `tops` set, `records` not */
+		struct proto_choice choice;
 		struct proto_done done;
 		struct proto_counted counted;
 	} u;

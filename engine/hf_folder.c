@@ -109,6 +109,7 @@ static int read_json(const struct hf_folder *f, const char *name, json_t **out, 
 		rc = sl_errf(err, SL_EINVAL, "%s/%s: line %d: %.100s", f->path, name, why.line, why.text);
 	} else if (!json_is_object(*out)) {
 		json_decref(*out);
+		*out = NULL;
 		rc = sl_errf(err, SL_EINVAL, "%s/%s: not an object", f->path, name);
 	}
 	sl_free(text);
@@ -406,6 +407,19 @@ static int widen_vectors(struct hf_folder *f, struct model_tensor *tensors, size
 	return 0;
 }
 
+static void trim_rows(const struct hf_folder *f, struct model_tensor *tensors, size_t n)
+{
+	uint64_t rows = (uint64_t)hf_count_tokens(f);
+	for (size_t i = 0; i < n && rows > 0; i++) {
+		struct model_tensor *t = &tensors[i];
+		if (t->n_dims == 2 && t->dims[1] > rows &&
+		    (strcmp(t->name, "token_embd.weight") == 0 || strcmp(t->name, "output.weight") == 0)) {
+			t->bytes = t->bytes / t->dims[1] * rows;
+			t->dims[1] = rows;
+		}
+	}
+}
+
 /* The tied head that some writers store once more. */
 static bool is_tied(const struct hf_folder *f)
 {
@@ -454,6 +468,7 @@ int hf_tensors(struct hf_folder *f, struct model_tensor **out, size_t *n, struct
 		sl_free(tensors);
 		return rc;
 	}
+	trim_rows(f, tensors, used);
 	*out = tensors;
 	*n = used;
 	return 0;
@@ -520,8 +535,30 @@ const int32_t *hf_end_ids(const struct hf_folder *f, size_t *n)
 	return f->end_ids;
 }
 
+static int map_named(const struct hf_folder *f, const char *name, struct map_file *out, struct sl_err *err)
+{
+	char *path = join(f->path, name);
+	int rc = path != NULL ? map_file_open(path, out, err) : sl_errf(err, SL_ENOMEM, "%s: no memory", f->path);
+	sl_free(path);
+	return rc;
+}
+
 int hf_tokenizer(const struct hf_folder *f, struct tokenizer **out, struct sl_err *err)
 {
-	(void)out;
-	return sl_errf(err, SL_EUNSUPPORTED, "%s/tokenizer.json: not supported by this version", f->path);
+	struct map_file json = {0}, config = {0};
+	struct sl_err why = {0};
+	if (!exists(f, "tokenizer.json"))
+		return sl_errf(err, SL_EUNSUPPORTED, "%s: it has no tokenizer.json%s", f->path,
+			       exists(f, "tokenizer.model") ? " (tokenizer.model alone is not supported)" : "");
+	int rc = map_named(f, "tokenizer.json", &json, err);
+	if (rc == 0 && exists(f, "tokenizer_config.json"))
+		rc = map_named(f, "tokenizer_config.json", &config, err);
+	if (rc == 0 && (rc = tokenizer_create_json((const char *)json.at, json.bytes, (const char *)config.at,
+						   config.bytes, out, &why)) != 0)
+		sl_errf(err, rc, "%s/tokenizer.json: %s", f->path, why.text);
+	for (size_t i = 0; rc == 0 && i < f->n_end_ids; i++)
+		tokenizer_mark_end(*out, f->end_ids[i]);
+	map_file_close(&json);
+	map_file_close(&config);
+	return rc;
 }

@@ -26,8 +26,14 @@ size_t hf_n_parts(const struct hf_folder *f);
 const char *hf_model_type(const struct hf_folder *f);
 const json_t *hf_config(const struct hf_folder *f);
 
+/* Tokens that tokenizer.json has, added ones included; 0 when that can't be said
+ * (engine/hf_tokenizer.c). */
+int hf_count_tokens(const struct hf_folder *f);
+
 /* The tensors that a text model has, under GGUF's names (in storage of f), in the files' order.
- * Vectors of F16 or BF16 are F32 here. The array is the caller's (sl_free). */
+ * Vectors of F16 or BF16 are F32 here; embeddings and output have no more rows than the tokenizer has
+ * tokens (many models are published with some more, that never were trained). The array is the
+ * caller's (sl_free). */
 int hf_tensors(struct hf_folder *f, struct model_tensor **out, size_t *n, struct sl_err *err);
 
 /* Tokens that end an answer, from generation_config.json and config.json. */

@@ -23,6 +23,7 @@ struct eng_model {
 	int index;
 	char *name, *path;
 	int role;
+	int quantize; /* enum kn_type that the loader converts to, or -1 */
 	atomic_int state; /* enum proto_model_state; the step thread's to change */
 	struct {
 		uint32_t n_ctx, n_vocab;
@@ -32,6 +33,7 @@ struct eng_model {
 
 	/* The loader's, then constant. */
 	uint64_t file_bytes;
+	int told; /* quarters of the conversion that were logged */
 	struct model_info info;
 	bool inspected, loaded;
 	struct sl_err load_err; /* why not; may hold anything when it was loaded */
@@ -39,6 +41,8 @@ struct eng_model {
 	struct kn_backend *backend;
 	struct model *model;
 	char *bos, *eos; /* text, for the template; NULL: none */
+	int32_t *end_ids; /* of the tokens that end an answer */
+	uint32_t n_end_ids;
 
 	/* The step thread's. */
 	struct kv_pool *pool;

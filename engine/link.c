@@ -93,12 +93,24 @@ void hub_post(void *ctx, const struct eng_event *ev)
 		}
 		break;
 	case ENG_QUEUED:
-		m = mail_new(PROTO_HEAD_BYTES + 16);
+		m = mail_new(PROTO_HEAD_BYTES + 17);
 		if (m != NULL)
 			rc = proto_put_queued(&m->frame, ev->id, &ev->u.queued);
 		break;
+	case ENG_PROMPT_LOGPROBS:
+		m = mail_new((size_t)PROTO_HEAD_BYTES + 7 + 8u * (1u + ev->u.prompt_logprobs.n_top) *
+								ev->u.prompt_logprobs.n);
+		if (m != NULL)
+			rc = proto_put_prompt_logprobs(&m->frame, ev->id, &ev->u.prompt_logprobs);
+		break;
+	case ENG_CHOICE:
+		m = mail_new(PROTO_HEAD_BYTES + 11);
+		if (m != NULL)
+			rc = proto_put_choice(&m->frame, ev->id, &ev->u.choice);
+		break;
 	case ENG_TOKENS:
-		m = mail_new((size_t)PROTO_HEAD_BYTES + 8 + 12u * ev->u.tokens.n +
+		m = mail_new((size_t)PROTO_HEAD_BYTES + 8 +
+			     (12u + 8u * ev->u.tokens.n_top) * ev->u.tokens.n +
 			     ev->u.tokens.text.n);
 		if (m != NULL)
 			rc = proto_put_tokens(&m->frame, ev->id, &ev->u.tokens);

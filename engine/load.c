@@ -96,6 +96,28 @@ static int token_text(const struct tokenizer *t, int32_t id, char **out)
 	return *out != NULL ? 0 : SL_ENOMEM;
 }
 
+static int list_end_ids(struct eng_model *m)
+{
+	const struct tokenizer *t = model_tokenizer(m->model);
+	int n = tokenizer_n_vocab(t);
+	for (int pass = 0; pass < 2; pass++) {
+		m->n_end_ids = 0;
+		for (int32_t id = 0; id < n; id++) {
+			if (!tokenizer_is_end(t, id))
+				continue;
+			if (pass == 1)
+				m->end_ids[m->n_end_ids] = id;
+			m->n_end_ids++;
+		}
+		if (pass == 0) {
+			m->end_ids = sl_zalloc_n(m->n_end_ids + 1u, sizeof *m->end_ids);
+			if (m->end_ids == NULL)
+				return SL_ENOMEM;
+		}
+	}
+	return 0;
+}
+
 static int check_vocabulary(struct eng_model *m)
 {
 	const struct tokenizer *t = model_tokenizer(m->model);
@@ -109,7 +131,7 @@ static int check_vocabulary(struct eng_model *m)
 			return sl_errf(&m->load_err, SL_ELIMIT, "%s: token %d is longer than %d bytes",
 				       m->path, (int)id, MAX_TOKEN_BYTES);
 	}
-	if (token_text(t, tokenizer_bos(t), &m->bos) != 0 ||
+	if (list_end_ids(m) != 0 || token_text(t, tokenizer_bos(t), &m->bos) != 0 ||
 	    token_text(t, tokenizer_eos(t), &m->eos) != 0)
 		return sl_errf(&m->load_err, SL_ENOMEM, "out of memory");
 	return 0;
@@ -171,6 +193,26 @@ static int max_width(const struct model_arch *a)
 	return widest;
 }
 
+/* Converting takes minutes for a large model: somebody may be watching. */
+static void tell_progress(void *ctx, uint64_t done, uint64_t total)
+{
+	struct eng_model *m = ctx;
+	int quarter = total > 0 ? (int)(4 * done / total) : 4;
+	if (quarter == m->told)
+		return;
+	m->told = quarter;
+	log_info("model %s: %d %% of the weights converted to %s", m->name, 25 * quarter, kn_type_name(m->quantize));
+}
+
+static int load_weights(struct eng_model *m, int max_rows)
+{
+	const struct engine *e = m->e;
+	struct convert_progress progress = {.report = tell_progress, .ctx = m};
+	struct model_quantize q = {.type = m->quantize, .n_threads = e->cfg.n_threads, .progress = &progress};
+	return model_load_as(m->path, m->quantize >= 0 ? &q : NULL, m->ops, m->backend, max_rows,
+			     e->cfg.max_model_bytes, &m->model, &m->load_err);
+}
+
 static int load(struct eng_model *m)
 {
 	const struct engine *e = m->e;
@@ -182,8 +224,7 @@ static int load(struct eng_model *m)
 	/* A backend of its own: a fault ends this model only, and one may load while another runs. */
 	int rc = m->ops->open(&kc, &m->backend, &m->load_err);
 	if (rc == 0)
-		rc = model_load(m->path, m->ops, m->backend, max_rows, e->cfg.max_model_bytes,
-				&m->model, &m->load_err);
+		rc = load_weights(m, max_rows);
 	if (rc == 0)
 		rc = check_vocabulary(m);
 	if (rc == 0)
@@ -212,9 +253,11 @@ void model_unload(struct eng_model *m)
 	sl_free(m->places);
 	sl_free(m->bos);
 	sl_free(m->eos);
+	sl_free(m->end_ids);
 	m->page_tables = NULL;
 	m->places = NULL;
 	m->bos = m->eos = NULL;
+	m->end_ids = NULL;
 }
 
 static void inspect(struct eng_model *m)
@@ -224,7 +267,9 @@ static void inspect(struct eng_model *m)
 		m->file_bytes = (uint64_t)st.st_size;
 	int rc = model_inspect(m->path, &m->info, &m->load_err);
 	m->inspected = rc == 0;
-	if (rc != 0 && m->load_err.text[0] == '\0')
+	if (rc == 0)
+		m->file_bytes = m->info.file_bytes; /* of all parts */
+	else if (m->load_err.text[0] == '\0')
 		sl_errf(&m->load_err, rc, "%s: %s", m->path, sl_code_name(rc));
 }
 

@@ -16,8 +16,15 @@ struct map_file {
 };
 
 /* SL_EIO with the file's name when it can't be opened, is no regular file, or can't be mapped;
- * SL_EINVAL when it is empty. */
+ * SL_EINVAL when it is empty. Any thread. */
 int map_file_open(const char *path, struct map_file *out, struct sl_err *err);
 void map_file_close(struct map_file *m);
+
+/* A file that is cut while it is mapped, or that the disk fails to give, raises SIGBUS where its bytes
+ * are read, however late. From now on the process then says which file it was and exits with status
+ * MAP_FILE_EXIT, instead of dying by the signal: there is no way to go on without the weights, and
+ * whoever watches the process starts it again. Other causes of the signal stay what they were. */
+enum { MAP_FILE_EXIT = 74 };
+void map_file_guard(void);
 
 #endif

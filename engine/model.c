@@ -44,6 +44,7 @@ static void read_info(const struct model_file *f, struct model_info *info)
 {
 	snprintf(info->name, sizeof info->name, "%.63s", model_file_name(f));
 	info->file_bytes = model_file_bytes(f);
+	info->n_params = 0;
 
 	int counts[64] = {0};
 	for (size_t i = 0; i < model_file_n_tensors(f); i++) {
@@ -281,6 +282,13 @@ int model_check(const char *path, uint64_t max_bytes, struct sl_err *err)
 int model_load(const char *path, const struct kn_ops *ops, struct kn_backend *backend, int max_rows,
 	       uint64_t max_bytes, struct model **out, struct sl_err *err)
 {
+	return model_load_as(path, NULL, ops, backend, max_rows, max_bytes, out, err);
+}
+
+int model_load_as(const char *path, const struct model_quantize *q, const struct kn_ops *ops,
+		  struct kn_backend *backend, int max_rows, uint64_t max_bytes, struct model **out,
+		  struct sl_err *err)
+{
 	struct model *m = sl_zalloc(sizeof *m);
 	if (m == NULL)
 		return sl_errf(err, SL_ENOMEM, "%s: no memory", path);
@@ -288,6 +296,8 @@ int model_load(const char *path, const struct kn_ops *ops, struct kn_backend *ba
 	m->backend = backend;
 	m->max_rows = max_rows;
 	int rc = open_model(m, path, max_bytes, err);
+	if (rc == 0 && q != NULL && (rc = model_file_quantize(m->file, q->type, q->n_threads, q->progress, err)) == 0)
+		read_info(m->file, &m->info);
 	if (rc == 0)
 		set_rope(m);
 	if (rc == 0)

@@ -12,6 +12,7 @@
 #include "base/err.h"
 #include "engine/arch.h"
 #include "engine/chat_template.h"
+#include "engine/convert.h"
 #include "engine/tokenizer.h"
 #include "kernels/kernels.h"
 
@@ -34,6 +35,16 @@ int model_check(const char *path, uint64_t max_bytes, struct sl_err *err);
 /* max_bytes: a larger file is SL_ELIMIT with both numbers in the line; 0: this machine's memory. */
 int model_load(const char *path, const struct kn_ops *ops, struct kn_backend *backend, int max_rows,
 	       uint64_t max_bytes, struct model **out, struct sl_err *err);
+/* As model_load, with the float matrices of the file converted to another type on the way. q may be
+ * NULL. */
+struct model_quantize {
+	int type;
+	int n_threads; /* 0: all */
+	struct convert_progress *progress; /* may be NULL */
+};
+int model_load_as(const char *path, const struct model_quantize *q, const struct kn_ops *ops,
+		  struct kn_backend *backend, int max_rows, uint64_t max_bytes, struct model **out,
+		  struct sl_err *err);
 void model_free(struct model *m);
 
 const struct model_info *model_info(const struct model *m);

@@ -13,8 +13,10 @@
 
 #include "base/alloc.h"
 #include "engine/arch_read.h"
+#include "engine/convert.h"
 #include "engine/gguf_split.h"
 #include "engine/hf_folder.h"
+#include "kernels/quantize.h"
 
 struct model_file {
 	char *path;
@@ -24,6 +26,7 @@ struct model_file {
 	struct model_tensor *tensors;
 	uint32_t *by_name;
 	size_t n_tensors;
+	void **owned; /* [n_tensors] quantized data; NULL before model_file_quantize */
 	char name[128];
 	char form[64];
 };
@@ -145,6 +148,9 @@ void model_file_close(struct model_file *f)
 {
 	if (f == NULL)
 		return;
+	for (size_t i = 0; f->owned != NULL && i < f->n_tensors; i++)
+		sl_free(f->owned[i]);
+	sl_free(f->owned);
 	sl_free(f->tensors);
 	sl_free(f->by_name);
 	gguf_close_parts(f->parts, f->n_parts);
@@ -158,6 +164,8 @@ const char *model_file_name(const struct model_file *f) { return f->name; }
 const char *model_file_form(const struct model_file *f) { return f->form; }
 const struct gguf *model_file_gguf(const struct model_file *f) { return f->n_parts > 0 ? f->parts[0] : NULL; }
 
+const struct hf_folder *model_file_folder(const struct model_file *f) { return f->folder; }
+
 uint64_t model_file_bytes(const struct model_file *f)
 {
 	if (f->folder != NULL)
@@ -166,6 +174,61 @@ uint64_t model_file_bytes(const struct model_file *f)
 	for (size_t p = 0; p < f->n_parts; p++)
 		bytes += gguf_file_bytes(f->parts[p]);
 	return bytes;
+}
+
+/* ---- quantizing in memory ---- */
+
+static void float_row(void *ctx, uint64_t row, float *out)
+{
+	const struct model_tensor *t = ctx;
+	size_t width = (size_t)t->dims[0];
+	kn_dequantize(t->type, (const uint8_t *)t->data + row * kn_row_bytes(t->type, width), width, out);
+}
+
+static bool quantizes(const struct model_tensor *t, int type)
+{
+	bool floats = t->type == KN_F32 || t->type == KN_F16 || t->type == KN_BF16;
+	return floats && t->type != type && t->n_dims == 2 && t->dims[0] % (uint64_t)kn_type_block(type) == 0;
+}
+
+static int quantize_tensor(struct model_file *f, size_t i, int type, int n_threads, struct convert_progress *p,
+			   struct sl_err *err)
+{
+	struct model_tensor *t = &f->tensors[i];
+	struct convert c = {.row = float_row, .ctx = t, .type = type, .width = (size_t)t->dims[0], .n_threads = n_threads};
+	size_t row_bytes = kn_row_bytes(type, c.width);
+	uint64_t rows = t->dims[1], piece = (4u << 20) / c.width + 1;
+	f->owned[i] = sl_alloc((size_t)rows * row_bytes);
+	if (f->owned[i] == NULL)
+		return sl_errf(err, SL_ENOMEM, "%s: no memory for tensor %s", f->path, t->name);
+	for (uint64_t at = 0; at < rows; at += piece) {
+		uint64_t n = rows - at < piece ? rows - at : piece;
+		int rc = convert_rows(&c, at, n, (uint8_t *)f->owned[i] + at * row_bytes);
+		if (rc != 0)
+			return sl_errf(err, rc, "%s: tensor %s can't be converted to %s", f->path, t->name,
+				       kn_type_name(type));
+		convert_advance(p, n * row_bytes);
+	}
+	t->type = type;
+	t->data = f->owned[i];
+	t->bytes = rows * row_bytes;
+	return 0;
+}
+
+int model_file_quantize(struct model_file *f, int type, int n_threads, struct convert_progress *p, struct sl_err *err)
+{
+	BUG_IF(f->owned != NULL, "%s: quantized twice", f->path);
+	f->owned = sl_zalloc_n(f->n_tensors, sizeof(void *));
+	if (f->owned == NULL)
+		return sl_errf(err, SL_ENOMEM, "%s: no memory", f->path);
+	for (size_t i = 0; p != NULL && i < f->n_tensors; i++)
+		if (quantizes(&f->tensors[i], type))
+			p->total += f->tensors[i].dims[1] * kn_row_bytes(type, (size_t)f->tensors[i].dims[0]);
+	int rc = 0;
+	for (size_t i = 0; i < f->n_tensors && rc == 0; i++)
+		if (quantizes(&f->tensors[i], type))
+			rc = quantize_tensor(f, i, type, n_threads, p, err);
+	return rc;
 }
 
 /* ---- what each form says ---- */
@@ -177,7 +240,14 @@ int model_file_arch(const struct model_file *f, struct model_arch *out, struct s
 
 int model_file_tokenizer(const struct model_file *f, struct tokenizer **out, struct sl_err *err)
 {
-	return f->folder != NULL ? hf_tokenizer(f->folder, out, err) : tokenizer_create(f->parts[0], out, err);
+	int rc = f->folder != NULL ? hf_tokenizer(f->folder, out, err) : tokenizer_create(f->parts[0], out, err);
+	const struct model_tensor *embed = model_file_find(f, "token_embd.weight");
+	/* Rows without a token: they are never sampled on purpose, but an id of theirs must be one. */
+	if (rc == 0 && embed != NULL && embed->dims[1] <= ARCH_MAX_VOCAB && tokenizer_pad(*out, (size_t)embed->dims[1]) != 0) {
+		tokenizer_destroy(*out);
+		rc = sl_errf(err, SL_ENOMEM, "%s: no memory", f->path);
+	}
+	return rc;
 }
 
 int model_file_template(const struct model_file *f, struct proto_str *out, struct sl_err *err)

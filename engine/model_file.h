@@ -35,7 +35,7 @@ void model_file_close(struct model_file *f);
 const char *model_file_path(const struct model_file *f);
 uint64_t model_file_bytes(const struct model_file *f); /* of all parts */
 const char *model_file_name(const struct model_file *f); /* "" when it has none */
-/* One word: "GGUF v3", "GGUF v3 in 4 parts", "safetensors in 2 parts". */
+/* In a few words: "GGUF v3", "GGUF v3 in 4 parts", "safetensors in 2 parts". */
 const char *model_file_form(const struct model_file *f);
 
 /* The family's description; SL_EUNSUPPORTED for one that this version can't run, with its name. */
@@ -45,10 +45,19 @@ size_t model_file_n_tensors(const struct model_file *f);
 const struct model_tensor *model_file_tensor_at(const struct model_file *f, size_t i);
 const struct model_tensor *model_file_find(const struct model_file *f, const char *name);
 
+/* Replaces every matrix of F32, F16 or BF16 by one of that type, in memory, where the type's blocks
+ * fit its rows. Several threads (0: all); a piece of a few MiB at a time beside what is kept. */
+struct convert_progress;
+int model_file_quantize(struct model_file *f, int type, int n_threads, struct convert_progress *p,
+			struct sl_err *err);
+
 int model_file_tokenizer(const struct model_file *f, struct tokenizer **out, struct sl_err *err);
 /* The chat template's text, borrowed; SL_ENOTFOUND when there is none. */
 int model_file_template(const struct model_file *f, struct proto_str *out, struct sl_err *err);
 /* The GGUF behind it, for listing its keys; NULL for a Hugging Face folder. */
 const struct gguf *model_file_gguf(const struct model_file *f);
+/* The folder behind it; NULL for GGUF. */
+struct hf_folder;
+const struct hf_folder *model_file_folder(const struct model_file *f);
 
 #endif

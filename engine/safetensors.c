@@ -91,7 +91,6 @@ static void scan_shape(struct json_scan *j, struct st_tensor *t, const char **wr
 			return;
 		if (t->n_dims == ST_MAX_DIMS) {
 			*wrong = "too many dimensions";
-			json_scan_skip(j);
 			return;
 		}
 		t->dims[t->n_dims++] = dim;

@@ -55,14 +55,48 @@ uint64_t eng_seq_due(const struct eng_seq *s)
 	return s->pace_next_ns > s->pace_early_ns ? s->pace_next_ns - s->pace_early_ns : 0;
 }
 
+static int set_sampling(struct eng_seq *s, const struct proto_submit *req)
+{
+	s->sampling = (struct sampler_params){
+	    .temperature = req->temperature,
+	    .top_p = req->top_p,
+	    .min_p = req->min_p,
+	    .typical_p = req->typical_p,
+	    .repetition_penalty = req->repetition_penalty,
+	    .presence_penalty = req->presence_penalty,
+	    .frequency_penalty = req->frequency_penalty,
+	    .top_k = req->top_k,
+	    .seed = req->seed,
+	    .min_tokens = req->min_tokens,
+	    .ignore_eos = (req->flags & PROTO_SUBMIT_IGNORE_EOS) != 0,
+	    .want_logprob = (req->flags & PROTO_SUBMIT_WANT_LOGPROBS) != 0,
+	    .n_top = req->n_top_logprobs,
+	    .n_bias = req->n_logit_bias,
+	    .n_stop_ids = req->n_stop_ids,
+	    .stop_ids = s->stop_ids};
+	for (int i = 0; i < req->n_stop_ids; i++)
+		s->stop_ids[i] = (int32_t)req->stop_ids[i];
+	if (req->n_logit_bias == 0)
+		return 0;
+	s->bias = sl_zalloc_n(req->n_logit_bias, sizeof *s->bias);
+	if (s->bias == NULL)
+		return SL_ENOMEM;
+	for (uint16_t i = 0; i < req->n_logit_bias; i++)
+		s->bias[i] = proto_bias_at(req, i);
+	s->sampling.bias = s->bias;
+	return 0;
+}
+
 int eng_seq_create(uint64_t id, const struct proto_submit *req, struct eng_seq **out)
 {
 	struct eng_seq *s = sl_zalloc(sizeof *s);
 	if (s == NULL)
 		return SL_ENOMEM;
 	s->mem = sl_strndup(req->prompt.n > 0 ? req->prompt.at : "", req->prompt.n);
-	if (s->mem == NULL || text_stream_init(&s->stream, req->stops, req->n_stops) != 0) {
+	if (s->mem == NULL || set_sampling(s, req) != 0 ||
+	    text_stream_init(&s->stream, req->stops, req->n_stops) != 0) {
 		sl_free(s->mem);
+		sl_free(s->bias);
 		sl_free(s);
 		return SL_ENOMEM;
 	}
@@ -72,21 +106,16 @@ int eng_seq_create(uint64_t id, const struct proto_submit *req, struct eng_seq *
 	list_init(&s->waiter.place);
 	s->text.model = req->model;
 	s->text.prompt_kind = req->prompt_kind;
+	s->text.choices = req->n > 1 || req->best_of > 1 || req->beam_width > 0;
 	s->text.prompt = (struct proto_str){.at = s->mem, .n = req->prompt.n};
 	s->tenant_digest = req->tenant;
-	s->salt = req->tenant;
+	s->salt = (req->flags & PROTO_SUBMIT_SHARED_PREFIX) != 0 ? 0 : req->tenant;
 	s->sched.priority = req->priority;
 	s->sched.width = 1;
 	s->sched.prefilling = true;
 	s->ignore_eos = (req->flags & PROTO_SUBMIT_IGNORE_EOS) != 0;
 	s->max_tokens = req->max_tokens;
-	s->sampling = (struct sampler_params){.temperature = req->temperature,
-					      .top_p = req->top_p,
-					      .min_p = req->min_p,
-					      .top_k = req->top_k,
-					      .presence_penalty = req->presence_penalty,
-					      .frequency_penalty = req->frequency_penalty,
-					      .seed = req->seed};
+	s->weight = req->weight;
 	s->arrived_ns = s->sched.served_ns = clock_now_ns();
 	s->deadline_ns = UINT64_MAX;
 	if (req->deadline_ms > 0)
@@ -105,7 +134,8 @@ void eng_seq_free(struct eng_seq *s)
 	text_stream_dispose(&s->stream);
 	tok_ids_dispose(&s->text.ids);
 	sl_free(s->tokens);
-	sl_free(s->counts);
+	sampler_state_dispose(&s->said);
+	sl_free(s->bias);
 	sl_free(s->mem);
 	sl_free(s);
 }

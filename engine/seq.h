@@ -55,6 +55,7 @@ struct seq_text {
 	uint8_t prompt_kind;
 	struct proto_str prompt; /* in the sequence's own memory */
 	bool counting;
+	bool choices; /* more than one, or a search for the best */
 	atomic_bool unwanted; /* cancelled: the worker need not work */
 	struct tok_ids ids;   /* the result */
 	uint8_t error;        /* enum proto_error */
@@ -82,7 +83,10 @@ struct eng_seq {
 
 	/* The request. */
 	uint64_t tenant_digest;
-	struct sampler_params sampling;
+	struct sampler_params sampling; /* its lists: bias and stop_ids here, end_ids the model's */
+	struct proto_id_f32 *bias; /* owned */
+	int32_t stop_ids[PROTO_MAX_STOP_IDS];
+	uint32_t weight; /* of the tenant */
 	bool ignore_eos;
 	uint64_t salt; /* of the prefixes that it may share */
 	uint32_t max_tokens, credit;
@@ -100,7 +104,7 @@ struct eng_seq {
 	int place;         /* row of the model's page tables; -1: none */
 	struct prefix_path path;
 	struct prefix_waiter waiter;
-	uint16_t *counts; /* of tokens made, for the penalties; NULL when there are none */
+	struct sampler_state said; /* for the penalties; empty when there are none */
 	uint8_t length_why;
 
 	/* Clocks. */

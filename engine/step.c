@@ -140,16 +140,12 @@ static bool grow_logits(struct step *st, size_t n_vocab)
 	if (__builtin_mul_overflow(rows, n_vocab, &n))
 		return false;
 	float *logits = sl_zalloc_n(n, sizeof *logits);
-	int32_t *scratch = sl_zalloc_n(n_vocab, sizeof *scratch);
-	if (logits == NULL || scratch == NULL) {
+	if (logits == NULL || sampler_scratch_reserve(&st->scratch, (int)n_vocab) != 0) {
 		sl_free(logits);
-		sl_free(scratch);
 		return false;
 	}
 	sl_free(st->logits);
-	sl_free(st->scratch);
 	st->logits = logits;
-	st->scratch = scratch;
 	st->n_vocab_max = n_vocab;
 	return true;
 }
@@ -182,6 +178,20 @@ static void tell_queued(struct step *st, struct eng_seq *s)
 	st->e->on_event(st->e->on_event_ctx, &ev);
 }
 
+static bool sampling_fits(const struct eng_seq *s, const struct eng_model *m)
+{
+	uint32_t n_vocab = (uint32_t)m->info.arch.n_vocab;
+	for (int i = 0; i < s->sampling.n_stop_ids; i++) {
+		if ((uint32_t)s->sampling.stop_ids[i] >= n_vocab)
+			return false;
+	}
+	for (int i = 0; i < s->sampling.n_bias; i++) {
+		if (s->sampling.bias[i].id >= n_vocab)
+			return false;
+	}
+	return true;
+}
+
 /* The prompt's tokens are there: the sequence may wait for its turn. An error, or 0. */
 static uint8_t accept_text(struct step *st, struct eng_seq *s, struct sl_err *err)
 {
@@ -202,11 +212,16 @@ static uint8_t accept_text(struct step *st, struct eng_seq *s, struct sl_err *er
 		s->max_tokens = m->n_ctx - s->n_prompt;
 		s->length_why = PROTO_LENGTH_CONTEXT;
 	}
-	if (s->sampling.presence_penalty != 0 || s->sampling.frequency_penalty != 0)
-		s->counts = sl_zalloc_n((size_t)m->info.arch.n_vocab, sizeof *s->counts);
-	s->sched.tenant = sched_tenant_enter(&st->tenants, s->tenant_digest, 0);
-	bool penalties = s->sampling.presence_penalty != 0 || s->sampling.frequency_penalty != 0;
-	if (s->sched.tenant == NULL || (penalties && s->counts == NULL)) {
+	if (!sampling_fits(s, m)) {
+		sl_errf(err, SL_EINVAL, "A stop token or a biased token is not one of the model's.");
+		return PROTO_ERR_BAD_REQUEST;
+	}
+	s->sampling.end_ids = m->end_ids;
+	s->sampling.n_end_ids = m->n_end_ids;
+	s->sched.tenant = sched_tenant_enter(&st->tenants, s->tenant_digest, s->weight);
+	if (s->sched.tenant == NULL ||
+	    (sampler_needs_prompt(&s->sampling) &&
+	     sampler_state_add_prompt(&s->said, s->text.ids.ids, n) != 0)) {
 		sl_errf(err, SL_ENOMEM, "The engine is out of memory.");
 		return PROTO_ERR_OVERLOADED;
 	}
@@ -439,6 +454,6 @@ void step_destroy(struct step *st)
 	sl_free(st->want);
 	sl_free(st->want_seqs);
 	sl_free(st->logits);
-	sl_free(st->scratch);
+	sampler_scratch_dispose(&st->scratch);
 	sl_free(st);
 }

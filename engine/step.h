@@ -21,7 +21,8 @@ struct step {
 	int32_t *row_token, *row_pos, *row_seq, *want;
 	struct eng_seq **want_seqs;
 	float *logits; /* [max_sequences][widest vocabulary] */
-	int32_t *scratch;
+	struct sampler_scratch scratch;
+	struct sampler_choice choice; /* of the sequence that is being served */
 	size_t n_vocab_max;
 	struct sl_buf text; /* released with one token */
 };

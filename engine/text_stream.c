@@ -92,8 +92,11 @@ static size_t match_byte(struct text_stream *s, char c, size_t *hold)
 			k = border[k - 1];
 		if (stop.at[k] == c)
 			k++;
-		/* A completed stop ends everything, so matched never stays at its length. */
-		if (k == stop.n && k > done)
+		/* A completed stop ends everything or is passed over, so matched never stays at its
+		 * length. */
+		if (k == stop.n && s->passing)
+			k = border[k - 1];
+		else if (k == stop.n && k > done)
 			done = k;
 		if (k > longest)
 			longest = k;
@@ -101,6 +104,11 @@ static size_t match_byte(struct text_stream *s, char c, size_t *hold)
 	}
 	*hold = longest;
 	return done;
+}
+
+void text_stream_may_stop(struct text_stream *s, bool may)
+{
+	s->passing = !may;
 }
 
 static int release(struct text_stream *s, size_t keep, struct sl_buf *out)

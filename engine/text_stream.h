@@ -24,6 +24,7 @@ struct text_stream {
 	uint8_t part[4];                   /* an unfinished character */
 	uint8_t n_part;
 	bool stopped;
+	bool passing; /* stops are passed over */
 };
 
 /* Copies the stops (each 1 to PROTO_MAX_STOP_BYTES bytes of valid UTF-8, else SL_EINVAL). 0 or
@@ -36,6 +37,9 @@ void text_stream_dispose(struct text_stream *s);
  * is full). */
 int text_stream_push(struct text_stream *s, const char *bytes, size_t n, struct sl_buf *out,
 		     bool *stopped);
+/* Whether stops that are completed from now on count (they do at first); where they don't, they are
+ * text like any other. One that began before and is completed when they count, counts. */
+void text_stream_may_stop(struct text_stream *s, bool may);
 /* The end: releases what was held back, an unfinished character as one U+FFFD. */
 int text_stream_finish(struct text_stream *s, struct sl_buf *out);
 

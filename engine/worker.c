@@ -177,6 +177,10 @@ static int make_ids(struct engine *e, struct seq_text *t)
 		return sl_errf(&t->err, SL_ELIMIT, "The prompt has %zu bytes; at most %u are taken.",
 			       t->prompt.n, e->cfg.max_prompt_bytes);
 	}
+	if (t->choices)
+		return refuse(t, PROTO_ERR_BAD_REQUEST,
+			      "This engine makes one choice for a request: n and best_of must be 1, "
+			      "and there is no beam search.");
 	int rc;
 	if (t->prompt_kind == PROTO_PROMPT_TOKENS)
 		rc = add_ids(t);

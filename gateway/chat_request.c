@@ -463,7 +463,7 @@ static int get_all(struct chat_request *r, const struct chat_limits *limits, str
 int chat_request_parse(const void *bytes, size_t n, const struct chat_limits *limits,
 		       struct chat_request *out, struct chat_error *error)
 {
-	*out = (struct chat_request){.submit = {.prompt_kind = PROTO_PROMPT_CHAT, .temperature = 1, .top_p = 1}};
+	*out = (struct chat_request){.submit = {PROTO_SUBMIT_OFF, .prompt_kind = PROTO_PROMPT_CHAT, .temperature = 1, .top_p = 1}};
 	*error = (struct chat_error){0};
 	/* Escaping can make text six times as long; the protocol's bound is what counts. */
 	buf_init(&out->prompt, PROTO_MAX_PAYLOAD - 8192);

@@ -244,6 +244,13 @@ static int on_sequence(struct engine_link *l, const struct proto_head *h, const 
 		rc = proto_get_tokens(p, h->length, &m, err);
 		if (rc == 0 && found != NULL)
 			s.listener->on_tokens(s.ctx, &m);
+	} else if (h->type == PROTO_PROMPT_LOGPROBS) {
+		/* Checked, and told to nobody: the gateway asks for one choice and no prompt's logprobs. */
+		struct proto_prompt_logprobs m;
+		rc = proto_get_prompt_logprobs(p, h->length, &m, err);
+	} else if (h->type == PROTO_CHOICE) {
+		struct proto_choice m;
+		rc = proto_get_choice(p, h->length, &m, err);
 	} else {
 		struct proto_done m;
 		rc = proto_get_done(p, h->length, &m, err);
@@ -265,6 +272,8 @@ static int on_frame(struct engine_link *l, const struct proto_head *h, const uin
 	case PROTO_STATS: return proto_get_stats(p, h->length, &l->stats, err);
 	case PROTO_QUEUED:
 	case PROTO_TOKENS:
+	case PROTO_PROMPT_LOGPROBS:
+	case PROTO_CHOICE:
 	case PROTO_DONE: return on_sequence(l, h, p, err);
 	case PROTO_PONG: return 0;
 	case PROTO_BYE: {

@@ -8,7 +8,12 @@
 
 #include "kernels/kernels.h"
 
-/* n weights, a multiple of the type's block, to float32, exact up to one rounding (blocks.h). */
+/* n values, a multiple of the type's block, from x into kn_row_bytes(type, n) bytes at out. The
+ * scales are those of the least squared error found by a short search.
+ * SL_EINVAL when a value is not finite or beyond the type's range; out then is unspecified. */
+int kn_quantize_row(int type, const float *x, size_t n, void *out);
+
+/* The inverse, exact up to one rounding (blocks.h). */
 void kn_dequantize(int type, const void *at, size_t n, float *y);
 
 #endif

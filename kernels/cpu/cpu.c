@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 #include "kernels/cpu/dequant.h"
@@ -30,7 +31,8 @@ struct kn_backend {
 	const struct kn_isa *isa;
 	struct kn_pool *pool;
 	const struct kn_step *step;
-	/* Of each thread: decoded weights, for the longest rows there are. */
+	/* Of each thread: decoded weights, half a second-level cache of them, or more where the longest
+	 * rows there are need it. */
 	float *tiles;
 	size_t tile_floats;
 	/* cosines and sines of the step's rows for one rotation, the same in every layer:
@@ -99,11 +101,20 @@ static void cpu_mem_free(struct kn_backend *b, void *p)
 	free(p);
 }
 
+/* Bytes of half a second-level cache. */
+static size_t half_cache(void)
+{
+	long bytes = sysconf(_SC_LEVEL2_CACHE_SIZE);
+	return bytes >= 1 << 19 && bytes <= 1 << 24 ? (size_t)bytes / 2 : 1 << 18;
+}
+
 /* Room for the tiles of rows of n_in weights. */
 static int reserve_tiles(struct kn_backend *b, int n_in)
 {
-	size_t floats = kn_tile_floats(n_in), bytes;
+	size_t floats = kn_least_tile(n_in), half = half_cache() / KN_ALIGN * KN_ALIGN / sizeof(float), bytes;
 	void *tiles;
+	if (floats < half)
+		floats = half;
 	if (floats <= b->tile_floats)
 		return 0;
 	if (__builtin_mul_overflow(floats, (size_t)kn_pool_n_threads(b->pool) * sizeof(float), &bytes) ||
@@ -171,7 +182,7 @@ static void run_product(void *ctx, int part)
 	int o0 = first_output(p, part), o1 = first_output(p, part + 1);
 	if (o0 < o1)
 		p->b->isa->matmul(p->w, o0, o1, p->x, p->n_rows, p->y,
-				  p->b->tiles + (size_t)kn_pool_self() * p->b->tile_floats);
+				  p->b->tiles + (size_t)kn_pool_self() * p->b->tile_floats, p->b->tile_floats);
 }
 
 /* How many parts work multiply-adds are worth: none smaller than MIN_PART, a few for each thread so

@@ -13,23 +13,20 @@
 
 #include "kernels/kernels.h"
 
-/* Decoded weights that a thread keeps at hand: half a megabyte, which leaves room in a second-level
- * cache of one; more only where one tile of very long rows needs it. */
-enum { KN_PANEL_FLOATS = 1 << 17, KN_MAX_TILE_OUT = 4, KN_MAX_LANES = 16 };
-
-/* Floats of scratch memory that matmul needs for rows of n_in weights. */
-static inline size_t kn_tile_floats(int n_in)
+/* Floats of scratch memory that matmul needs at least for rows of n_in weights: one tile. With more it
+ * decodes more at once for all rows. */
+static inline size_t kn_least_tile(int n_in)
 {
-	size_t tile = ((size_t)n_in / KN_MAX_LANES + 1) * KN_MAX_LANES * KN_MAX_TILE_OUT;
-	return tile > KN_PANEL_FLOATS ? tile : KN_PANEL_FLOATS;
+	enum { MAX_LANES = 16, MAX_TILE_OUT = 4 };
+	return ((size_t)n_in / MAX_LANES + 1) * MAX_LANES * MAX_TILE_OUT;
 }
 
 struct kn_isa {
 	const char *name; /* of the backend: "cpu-avx2" */
 	/* y[r][o] for o in [o0, o1) and all rows; x is [n_rows][n_in], y is [n_rows][n_out]; tile is
-	 * scratch memory of the calling thread, KN_ALIGN-aligned. */
+	 * scratch memory of the calling thread, KN_ALIGN-aligned, of tile_floats. */
 	void (*matmul)(const struct kn_weight *w, int o0, int o1, const float *x, int n_rows, float *y,
-		       float *tile);
+		       float *tile, size_t tile_floats);
 	/* scores[i] = scale · q·k_i for n keys that lie stride floats apart. */
 	void (*scores)(const float *q, const float *k, size_t stride, int n, int dim, float scale, float *scores);
 	/* out[d] += Σ_i p[i]·v_i[d], i in order, for n values that lie stride floats apart. */

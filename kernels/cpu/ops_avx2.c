@@ -42,6 +42,12 @@ static inline float v_sum(vf a)
 	return _mm_cvtss_f32(_mm_add_ss(b, _mm_shuffle_ps(b, b, 1)));
 }
 
+static inline void v_sums(const vf *v, float *out)
+{
+	out[0] = v_sum(v[0]);
+	out[1] = v_sum(v[1]);
+}
+
 static inline vi v_u8(const uint8_t *at)
 {
 	return (vi)_mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)at));
@@ -81,6 +87,11 @@ struct map {
 static inline struct map map_affine(float scale, float offset, int mask)
 {
 	return (struct map){v_set(scale), v_set(offset), mask};
+}
+
+static inline struct map map_centred(float scale, int middle, int mask)
+{
+	return map_affine(scale, -(float)middle * scale, mask);
 }
 
 static inline vf map_at(struct map m, vi q)

@@ -43,6 +43,21 @@ static inline float v_sum(vf v)
 	return _mm_cvtss_f32(_mm_add_ss(b, _mm_shuffle_ps(b, b, 1)));
 }
 
+/* The same order for four vectors side by side. */
+static inline void v_sums(const vf *v, float *out)
+{
+	__m256 half[4];
+	for (int i = 0; i < 4; i++)
+		half[i] = _mm256_add_ps(_mm512_castps512_ps256(v[i]), _mm512_extractf32x8_ps(v[i], 1));
+	__m256 a = _mm256_add_ps(_mm256_permute2f128_ps(half[0], half[1], 0x20),
+				 _mm256_permute2f128_ps(half[0], half[1], 0x31)); /* four of 0, four of 1 */
+	__m256 b = _mm256_add_ps(_mm256_permute2f128_ps(half[2], half[3], 0x20),
+				 _mm256_permute2f128_ps(half[2], half[3], 0x31));
+	__m256 c = _mm256_add_ps(_mm256_shuffle_ps(a, b, 0x44), _mm256_shuffle_ps(a, b, 0xEE)); /* 0 0 2 2, 1 1 3 3 */
+	c = _mm256_add_ps(_mm256_shuffle_ps(c, c, 0x88), _mm256_shuffle_ps(c, c, 0xDD)); /* 0 2 0 2, 1 3 1 3 */
+	_mm_storeu_ps(out, _mm_unpacklo_ps(_mm256_castps256_ps128(c), _mm256_extractf128_ps(c, 1)));
+}
+
 static inline vi v_u8(const uint8_t *at)
 {
 	return (vi)_mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)at));
@@ -82,6 +97,12 @@ static inline struct map map_affine(float scale, float offset, int mask)
 {
 	vi q = (vi){0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15} & mask;
 	return (struct map){v_fma(v_float(q), v_set(scale), v_set(offset))};
+}
+
+static inline struct map map_centred(float scale, int middle, int mask)
+{
+	vi q = (vi){0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15} & mask;
+	return (struct map){v_set(scale) * v_float(q - middle)};
 }
 
 static inline vf map_at(struct map m, vi q)

@@ -12,6 +12,8 @@
  * blocks meet an n that is no multiple of LANES; what is left over then fills a vector with zeros.
  */
 
+#define NOT_INLINED __attribute__((noinline))
+
 static inline float f16_at(const uint8_t *at)
 {
 	return _cvtsh_ss(kn_u16_at(at));
@@ -20,6 +22,12 @@ static inline float f16_at(const uint8_t *at)
 static inline __attribute__((always_inline)) void put(float *out, int v, vf values)
 {
 	v_store(out + v * STEP, values);
+}
+
+/* Bit `from` of every lane to where bit `to` is, by one shift at the most. */
+static inline __attribute__((always_inline)) vi move_bit(vi v, int from, int to)
+{
+	return to > from ? v << (to - from) : to < from ? v >> (from - to) : v;
 }
 
 static void decode_rest(int type, const uint8_t *at, size_t n, float *out)
@@ -53,10 +61,28 @@ static void decode_bf16(const uint8_t *at, size_t n, float *out)
 		decode_rest(KN_BF16, at, n, out);
 }
 
+/* The float16 at the head of every block of 32 of a chunk, converted together: from memory a scale
+ * then spreads over a vector without the shuffle unit, on which the decoders depend. */
+struct scales {
+	float of[CHUNK / 32];
+};
+
+static inline __attribute__((always_inline)) struct scales scales_at(const uint8_t *at, size_t n, size_t block_bytes)
+{
+	uint16_t half[CHUNK / 32] = {0};
+	struct scales s = {0};
+	for (size_t i = 0; i < n / 32; i++, at += block_bytes)
+		half[i] = kn_u16_at(at);
+	UNROLL for (int i = 0; i < CHUNK / 32; i += LANES)
+		v_store(s.of + i, v_f16((const uint8_t *)(half + i)));
+	return s;
+}
+
 static void decode_q8_0(const uint8_t *at, size_t n, float *out)
 {
-	for (; n > 0; n -= 32, at += 34, out += 32 / LANES * STEP) {
-		vf d = v_set(f16_at(at));
+	struct scales s = scales_at(at, n, 34);
+	for (size_t i = 0; i < n / 32; i++, at += 34, out += 32 / LANES * STEP) {
+		vf d = v_set(s.of[i]);
 		UNROLL for (int l = 0; l < 32; l += LANES)
 			put(out, l / LANES, d * v_float(v_i8(at + 2 + l)));
 	}
@@ -77,17 +103,18 @@ static inline __attribute__((always_inline)) void decode_nibbles(const uint8_t *
 
 static void decode_q4_0(const uint8_t *at, size_t n, float *out)
 {
-	for (; n > 0; n -= 32, at += 18, out += 32 / LANES * STEP) {
-		float d = f16_at(at);
-		struct map map = map_affine(d, -8 * d, 15);
+	struct scales s = scales_at(at, n, 18);
+	for (size_t i = 0; i < n / 32; i++, at += 18, out += 32 / LANES * STEP) {
+		struct map map = map_centred(s.of[i], 8, 15);
 		decode_nibbles(at + 2, map, map, 16, out);
 	}
 }
 
 static void decode_q4_1(const uint8_t *at, size_t n, float *out)
 {
-	for (; n > 0; n -= 32, at += 20, out += 32 / LANES * STEP) {
-		struct map map = map_affine(f16_at(at), f16_at(at + 2), 15);
+	struct scales d = scales_at(at, n, 20), m = scales_at(at + 2, n, 20);
+	for (size_t i = 0; i < n / 32; i++, at += 20, out += 32 / LANES * STEP) {
+		struct map map = map_affine(d.of[i], m.of[i], 15);
 		decode_nibbles(at + 4, map, map, 16, out);
 	}
 }
@@ -104,8 +131,9 @@ static inline __attribute__((always_inline)) void decode_lookup(const uint8_t *q
 
 static void decode_iq4_nl(const uint8_t *at, size_t n, float *out)
 {
-	for (; n > 0; n -= 32, at += 18, out += 32 / LANES * STEP)
-		decode_lookup(at + 2, lookup_of(kn_nl_values, f16_at(at)), out);
+	struct scales s = scales_at(at, n, 18);
+	for (size_t i = 0; i < n / 32; i++, at += 18, out += 32 / LANES * STEP)
+		decode_lookup(at + 2, lookup_of(kn_nl_values, s.of[i]), out);
 }
 
 static void decode_iq4_xs(const uint8_t *at, size_t n, float *out)
@@ -126,10 +154,8 @@ static void decode_mxfp4(const uint8_t *at, size_t n, float *out)
 
 /* ---- five bits ---- */
 
-static inline __attribute__((always_inline)) void decode_five(const uint8_t *qs, uint32_t qh, float scale,
-							      float offset, float *out)
+static inline __attribute__((always_inline)) void decode_five(const uint8_t *qs, uint32_t qh, vf d, vf m, float *out)
 {
-	vf d = v_set(scale), m = v_set(offset);
 	UNROLL for (int l = 0; l < 16; l += LANES) {
 		vi q = v_u8(qs + l);
 		put(out, l / LANES, v_fma(v_float((q & 15) | v_bits16(qh >> l)), d, m));
@@ -139,35 +165,42 @@ static inline __attribute__((always_inline)) void decode_five(const uint8_t *qs,
 
 static void decode_q5_0(const uint8_t *at, size_t n, float *out)
 {
-	for (; n > 0; n -= 32, at += 22, out += 32 / LANES * STEP) {
-		float d = f16_at(at);
+	struct scales s = scales_at(at, n, 22);
+	for (size_t i = 0; i < n / 32; i++, at += 22, out += 32 / LANES * STEP) {
+		vf d = v_set(s.of[i]);
 		decode_five(at + 6, kn_u32_at(at + 2), d, -16 * d, out);
 	}
 }
 
 static void decode_q5_1(const uint8_t *at, size_t n, float *out)
 {
-	for (; n > 0; n -= 32, at += 24, out += 32 / LANES * STEP)
-		decode_five(at + 8, kn_u32_at(at + 4), f16_at(at), f16_at(at + 2), out);
+	struct scales d = scales_at(at, n, 24), m = scales_at(at + 2, n, 24);
+	for (size_t i = 0; i < n / 32; i++, at += 24, out += 32 / LANES * STEP)
+		decode_five(at + 8, kn_u32_at(at + 4), v_set(d.of[i]), v_set(m.of[i]), out);
 }
 
 /* ---- blocks of 256 ---- */
 
-/* d times each of the 8 bytes of `packed`. */
-static inline void scale_bytes(uint64_t packed, float d, float *out)
+/* d times each of the 8 bytes of `packed`, `less` taken off. */
+static inline void scale_bytes(uint64_t packed, int less, float d, float *out)
 {
-	__m256i bytes = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128((long long)packed));
+	__m256i bytes = _mm256_sub_epi32(_mm256_cvtepu8_epi32(_mm_cvtsi64_si128((long long)packed)),
+					 _mm256_set1_epi32(less));
 	_mm256_storeu_ps(out, _mm256_mul_ps(_mm256_set1_ps(d), _mm256_cvtepi32_ps(bytes)));
 }
 
+/* The scales of a block, as floats in memory. These functions are not inlined: a compiler that sees
+ * both ends takes each scale out of a register by two shuffles where a load would do, and the
+ * shuffle unit is what the decoders depend on. */
+
 /* The eight scales and negative minimums of Q4_K and Q5_K at once (kn_scale_min). */
-static inline void scales_and_minimums(const uint8_t *at, float *scale, float *offset)
+static NOT_INLINED void scales_and_minimums(const uint8_t *at, float *scale, float *offset)
 {
 	uint64_t a = kn_u32_at(at + 4), b = kn_u32_at(at + 8), c = kn_u32_at(at + 12);
 	uint64_t s = (c & 0x0f0f0f0f) | (a >> 6 & 0x03030303) << 4;
 	uint64_t m = (c >> 4 & 0x0f0f0f0f) | (b >> 6 & 0x03030303) << 4;
-	scale_bytes((a & 0x3f3f3f3f) | s << 32, f16_at(at), scale);
-	scale_bytes((b & 0x3f3f3f3f) | m << 32, -f16_at(at + 2), offset);
+	scale_bytes((a & 0x3f3f3f3f) | s << 32, 0, f16_at(at), scale);
+	scale_bytes((b & 0x3f3f3f3f) | m << 32, 0, -f16_at(at + 2), offset);
 }
 
 static void decode_q4_k(const uint8_t *at, size_t n, float *out)
@@ -193,63 +226,99 @@ static void decode_q5_k(const uint8_t *at, size_t n, float *out)
 			vf d0 = v_set(scale[2 * g]), m0 = v_set(offset[2 * g]);
 			vf d1 = v_set(scale[2 * g + 1]), m1 = v_set(offset[2 * g + 1]);
 			UNROLL for (int l = 0; l < 32; l += LANES) {
-				vi q = v_u8(at + 48 + 32 * g + l), h = v_u8(at + 16 + l) >> 2 * g;
-				put(out, l / LANES, v_fma(v_float((q & 15) | (h << 4 & 16)), d0, m0));
-				put(out, (l + 32) / LANES, v_fma(v_float(q >> 4 | (h << 3 & 16)), d1, m1));
+				vi q = v_u8(at + 48 + 32 * g + l), h = v_u8(at + 16 + l);
+				vi low = (q & 15) | (move_bit(h, 2 * g, 4) & 16);
+				vi high = q >> 4 | (move_bit(h, 2 * g + 1, 4) & 16);
+				put(out, l / LANES, v_fma(v_float(low), d0, m0));
+				put(out, (l + 32) / LANES, v_fma(v_float(high), d1, m1));
 			}
 		}
+	}
+}
+
+static NOT_INLINED void scales_q2(const uint8_t *at, float *scale, float *offset)
+{
+	uint64_t sc[2];
+	float d = f16_at(at + 80), m = f16_at(at + 82);
+	memcpy(sc, at, sizeof sc);
+	for (int i = 0; i < 2; i++) {
+		scale_bytes(sc[i] & 0x0f0f0f0f0f0f0f0f, 0, d, scale + 8 * i);
+		scale_bytes(sc[i] >> 4 & 0x0f0f0f0f0f0f0f0f, 0, -m, offset + 8 * i);
 	}
 }
 
 static void decode_q2_k(const uint8_t *at, size_t n, float *out)
 {
 	for (; n > 0; n -= 256, at += 84) {
-		uint64_t sc[2];
-		float scale[16], offset[16], d = f16_at(at + 80), m = f16_at(at + 82);
-		memcpy(sc, at, sizeof sc);
-		for (int i = 0; i < 2; i++) {
-			scale_bytes(sc[i] & 0x0f0f0f0f0f0f0f0f, d, scale + 8 * i);
-			scale_bytes(sc[i] >> 4 & 0x0f0f0f0f0f0f0f0f, -m, offset + 8 * i);
-		}
-		UNROLL for (int i = 0; i < 16; i++, out += 16 / LANES * STEP) {
-			struct map map = map_affine(scale[i], offset[i], 3);
-			const uint8_t *qs = at + 16 + i / 8 * 32 + i % 2 * 16;
-			UNROLL for (int l = 0; l < 16; l += LANES)
-				put(out, l / LANES, map_at(map, v_u8(qs + l) >> (i % 8 / 2 * 2)));
-		}
+		float scale[16], offset[16];
+		scales_q2(at, scale, offset);
+		/* Runs of 16 in the order that loads every byte once. */
+		UNROLL for (int h = 0; h < 4; h++)
+			UNROLL for (int l = 0; l < 16; l += LANES) {
+				vi q = v_u8(at + 16 + 16 * h + l);
+				UNROLL for (int j = 0; j < 4; j++) {
+					int i = h / 2 * 8 + 2 * j + h % 2;
+					put(out, (16 * i + l) / LANES, map_at(map_affine(scale[i], offset[i], 3), q >> 2 * j));
+				}
+			}
+		out += 256 / LANES * STEP;
 	}
+}
+
+/* kn_scale_q3 of four scales at once, 32 still on until the end. */
+static NOT_INLINED void scales_q3(const uint8_t *at, float *scale)
+{
+	uint32_t a = kn_u32_at(at + 96), b = kn_u32_at(at + 100), c = kn_u32_at(at + 104);
+	uint64_t first = (b & 0x0f0f0f0f) | (c >> 2 & 0x03030303) << 4;
+	uint64_t second = (b >> 4 & 0x0f0f0f0f) | (c >> 6 & 0x03030303) << 4;
+	first = first << 32 | (a & 0x0f0f0f0f) | (c & 0x03030303) << 4;
+	second = second << 32 | (a >> 4 & 0x0f0f0f0f) | (c >> 4 & 0x03030303) << 4;
+	scale_bytes(first, 32, f16_at(at + 108), scale);
+	scale_bytes(second, 32, f16_at(at + 108), scale + 8);
 }
 
 static void decode_q3_k(const uint8_t *at, size_t n, float *out)
 {
-	for (; n > 0; n -= 256, at += 110) {
-		float d = f16_at(at + 108);
-		UNROLL for (int i = 0; i < 16; i++, out += 16 / LANES * STEP) {
-			float scale = d * (float)kn_scale_q3(at + 96, i);
-			struct map map = map_affine(scale, -4 * scale, 7);
-			const uint8_t *qs = at + 32 + i / 8 * 32 + i % 2 * 16, *qh = at + i % 2 * 16;
+	for (; n > 0; n -= 256, at += 110, out += 256 / LANES * STEP) {
+		float scale[16];
+		scales_q3(at, scale);
+		UNROLL for (int h = 0; h < 4; h++)
 			UNROLL for (int l = 0; l < 16; l += LANES) {
-				vi q = v_u8(qs + l) >> (i % 8 / 2 * 2) & 3;
-				put(out, l / LANES, map_at(map, q | (v_u8(qh + l) >> (i / 2) << 2 & 4)));
+				vi q = v_u8(at + 32 + 16 * h + l), high = v_u8(at + h % 2 * 16 + l) >> (h / 2 * 4);
+				UNROLL for (int j = 0; j < 4; j++) {
+					int i = h / 2 * 8 + 2 * j + h % 2;
+					vi whole = (q >> 2 * j & 3) | (move_bit(high, j, 2) & 4);
+					put(out, (16 * i + l) / LANES, map_at(map_centred(scale[i], 4, 7), whole));
+				}
 			}
-		}
+	}
+}
+
+static NOT_INLINED void scales_q6(const uint8_t *at, float *scale, float *offset)
+{
+	for (int i = 0; i < 16; i += LANES) {
+		vf s = v_set(f16_at(at + 208)) * v_float(v_i8(at + 192 + i));
+		v_store(scale + i, s);
+		v_store(offset + i, -32 * s);
 	}
 }
 
 static void decode_q6_k(const uint8_t *at, size_t n, float *out)
 {
-	for (; n > 0; n -= 256, at += 210) {
-		float d = f16_at(at + 208);
-		UNROLL for (int i = 0; i < 16; i++, out += 16 / LANES * STEP) {
-			float scale = d * (float)(int8_t)at[192 + i];
-			vf s = v_set(scale), m = v_set(-32 * scale);
-			int half = i / 8, j = i % 8 / 2, odd = i % 2 * 16;
-			const uint8_t *ql = at + 64 * half + j % 2 * 32 + odd, *qh = at + 128 + 32 * half + odd;
+	for (; n > 0; n -= 256, at += 210, out += 256 / LANES * STEP) {
+		float scale[16], offset[16];
+		scales_q6(at, scale, offset);
+		UNROLL for (int h = 0; h < 4; h++)
 			UNROLL for (int l = 0; l < 16; l += LANES) {
-				vi q = v_u8(ql + l) >> (j / 2 * 4) & 15, h = v_u8(qh + l) >> 2 * j & 3;
-				put(out, l / LANES, v_fma(v_float(q | h << 4), s, m));
+				const uint8_t *ql = at + h / 2 * 64 + h % 2 * 16 + l;
+				vi q[2] = {v_u8(ql), v_u8(ql + 32)}, high = v_u8(at + 128 + 16 * h + l);
+				UNROLL for (int j = 0; j < 4; j++) {
+					int i = h / 2 * 8 + 2 * j + h % 2;
+					vi whole = (move_bit(q[j % 2], j / 2 * 4, 0) & 15) | (move_bit(high, 2 * j, 4) & 48);
+					put(out, (16 * i + l) / LANES,
+					    v_fma(v_float(whole), v_set(scale[i]), v_set(offset[i])));
+				}
 			}
-		}
 	}
 }
 

@@ -6,40 +6,52 @@
  *   LANES, TILE_OUT, TILE_ROWS   floats in a vector; outputs and rows of the inner tile
  *   vf, vi                       a vector of floats, and of int32
  *   v_load v_store v_set v_fma   of floats, at any address
- *   v_sum                        the lanes added pairwise, halves first
+ *   v_sums                       the lanes of TILE_OUT vectors, each added pairwise, halves first
  *   v_u8 v_i8 v_u16              LANES bytes or halves, widened to int32
  *   v_f16                        LANES float16 to float32
  *   v_float                      int32 to float32
  *   v_bits16                     16 in lane l where bit l is set, else 0
- *   struct map, map_affine, map_at       q & mask → scale · (q & mask) + offset, mask < 16
+ *   struct map, map_affine, map_at       q → scale · (q & mask) + offset, mask < 16
+ *   map_centred                          q → scale · ((q & mask) - middle)
  *   struct lookup, lookup_of, lookup_at  q → d · values[q], q < 16
  *
  * Weights are first decoded to float32 into a tile, the vectors of TILE_OUT outputs interleaved: that
  * is one store and one load each, on ports that the arithmetic leaves free, and the inner loop knows
  * no types and reads one stream. Then
  *
- *   few rows    a tile of CHUNK weights of TILE_OUT outputs stays in the first-level cache and is
- *               used for all rows at once;
+ *   few rows    a tile of FEW_CHUNK weights of TILE_OUT outputs stays in the first-level cache and
+ *               is used for all rows at once, while the same place of the next outputs is fetched;
  *   more rows   a panel of up to MAX_TILES tiles over the whole of K is decoded once for all rows and
  *               stays in the second-level cache; TILE_ROWS rows by CHUNK of x stay in the first.
  *
  * Between chunks the accumulators rest in memory as whole vectors, which changes no bit: the order of
  * every output is that of isa.h on both ways and for any number of rows.
  *
- * VERSIONS
+ * VERSIONS (one thread of a Sapphire Rapids server at 16 GB/s; AVX-512 unless said)
  *   1  weights decoded in registers within a tile of 4 × 4 (AVX2 2 × 4), again for every 4 rows.
+ *      512 rows: 12 to 14 % of the peak, the accumulators being an array in memory (see UNROLL).
  *   2  this. Expected: prefill near the peak of the multiply-adds for every type, since 24 of them
  *      need 10 loads (AVX2: 12 and 8), and decoding is shared by all rows.
+ *      Measured, 2048 × 2048 by 512 rows: 66 to 71 % of the peak for every type (AVX2 72 to 79 %). The
+ *      inner loop alone reaches 88 % on a CHUNK and 93 % on two, in the first-level cache; panels from
+ *      the second level take 8, activations from the third 8, adding up lanes 3. Fetching activations
+ *      ahead won nothing; panels of 64 outputs instead of 32 won 10 % of the time.
+ *      One row: F32, F16 and BF16 read at 90 % of the bandwidth, Q8_0 at 60, types of four bits at 45:
+ *      widening to float32 is what costs. FEW_CHUNK of 256 against 512 won 15 % on F16: decoding,
+ *      which waits for memory, and multiplying, which does not, then overlap. Fetching the next
+ *      outputs ahead won 40 % on types of four bits.
  */
 
 enum {
 	STEP = TILE_OUT * LANES,
-	CHUNK = 512, /* a multiple of every block */
-	MAX_TILES = 8,
+	CHUNK = 512, /* both a multiple of every block */
+	FEW_CHUNK = 256,
+	MAX_TILES = 16,
 	FEW_ROWS = 2 * TILE_ROWS,
+	AHEAD = 512, /* floats of a tile that are fetched before they are needed */
 };
 
-/* Without it the accumulators of a tile would be an array in memory and not registers. */
+/* At -O2 the accumulators of a tile would be an array in memory and not registers without it. */
 #define UNROLL _Pragma("GCC unroll 16")
 
 #include "kernels/cpu/simd_decode.h"
@@ -55,8 +67,12 @@ struct job {
 static void fill(const struct job *j, int o, int n_o, size_t k, size_t n, float *tile)
 {
 	const uint8_t *at = (const uint8_t *)j->w->data + (size_t)o * j->row_bytes + k / j->block * j->block_bytes;
-	for (int i = 0; i < n_o; i++, at += j->row_bytes)
+	size_t bytes = (n + j->block - 1) / j->block * j->block_bytes, later = j->row_bytes * TILE_OUT;
+	for (int i = 0; i < n_o; i++, at += j->row_bytes) {
+		for (size_t b = 0; b < bytes; b += 64)
+			__builtin_prefetch(at + later + b);
 		j->decode(at, n, tile + i * LANES);
+	}
 }
 
 typedef vf accumulators[TILE_ROWS][TILE_OUT];
@@ -71,6 +87,8 @@ static inline __attribute__((always_inline)) void multiply_rows(const float *til
 			a[r][i] = acc[r][i];
 	for (size_t v = 0; v < n_vectors; v++, tile += STEP, x += LANES) {
 		vf w[TILE_OUT];
+		UNROLL for (int i = 0; n_r == TILE_ROWS && i < STEP; i += 16)
+			__builtin_prefetch(tile + AHEAD + i);
 		UNROLL for (int i = 0; i < TILE_OUT; i++)
 			w[i] = v_load(tile + i * LANES);
 		UNROLL for (int r = 0; r < n_r; r++) {
@@ -102,18 +120,28 @@ static void multiply(const float *tile, const float *x, size_t x_stride, size_t 
 static void finish(accumulators acc, int n_o, int n_r, const float *tile, const float *x, size_t x_stride,
 		   int n_rest, float *y, size_t y_stride)
 {
-	for (int r = 0; r < n_r; r++)
-		for (int i = 0; i < n_o; i++) {
-			float sum = v_sum(acc[r][i]);
-			for (int k = 0; k < n_rest; k++)
-				sum = __builtin_fmaf(tile[i * LANES + k], x[(size_t)r * x_stride + (size_t)k], sum);
-			y[(size_t)r * y_stride + (size_t)i] = sum;
-		}
+	for (int r = 0; r < n_r; r++) {
+		float sums[TILE_OUT];
+		v_sums(acc[r], sums);
+		for (int k = 0; k < n_rest; k++)
+			for (int i = 0; i < TILE_OUT; i++)
+				sums[i] = __builtin_fmaf(tile[i * LANES + k], x[(size_t)r * x_stride + (size_t)k], sums[i]);
+		if (n_o == TILE_OUT)
+			memcpy(y + (size_t)r * y_stride, sums, sizeof sums);
+		else
+			memcpy(y + (size_t)r * y_stride, sums, (size_t)n_o * sizeof *sums);
+	}
 }
 
 static inline int at_most(int n, int most)
 {
 	return n < most ? n : most;
+}
+
+/* Floats of a tile of n weights for each output. */
+static inline size_t tile_size(size_t n)
+{
+	return (n + LANES - 1) / LANES * STEP;
 }
 
 static void matmul_few(const struct job *j, int o0, int o1, const float *x, int n_rows, float *y, float *tile)
@@ -123,8 +151,8 @@ static void matmul_few(const struct job *j, int o0, int o1, const float *x, int 
 		accumulators acc[FEW_ROWS / TILE_ROWS] = {0};
 		int n_o = at_most(o1 - o, TILE_OUT);
 		size_t last = 0; /* where the tile begins that is there at the end */
-		for (size_t k = 0; k < n_in; k += CHUNK) {
-			size_t n = n_in - k < CHUNK ? n_in - k : CHUNK;
+		for (size_t k = 0; k < n_in; k += FEW_CHUNK) {
+			size_t n = n_in - k < FEW_CHUNK ? n_in - k : FEW_CHUNK;
 			fill(j, o, n_o, k, n, tile);
 			for (int r = 0; r < n_rows; r += TILE_ROWS)
 				multiply(tile, x + (size_t)r * n_in + k, n_in, n / LANES,
@@ -138,35 +166,42 @@ static void matmul_few(const struct job *j, int o0, int o1, const float *x, int 
 	}
 }
 
-static void matmul_many(const struct job *j, int o0, int o1, const float *x, int n_rows, float *y, float *panel)
+static void matmul_many(const struct job *j, int o0, int o1, const float *x, int n_rows, float *y, float *panel,
+			size_t panel_floats)
 {
 	size_t n_in = (size_t)j->w->n_in, n_out = (size_t)j->w->n_out, whole = n_in / LANES * LANES;
-	size_t size = (n_in + LANES - 1) / LANES * STEP; /* of a tile */
-	int fit = (int)(KN_PANEL_FLOATS / size), n_tiles = fit < 1 ? 1 : at_most(fit, MAX_TILES);
+	size_t fit = panel_floats / tile_size(n_in);
+	int n_tiles = fit < MAX_TILES ? (int)fit : MAX_TILES;
 	for (int o = o0; o < o1; o += n_tiles * TILE_OUT) {
 		int used = at_most((o1 - o + TILE_OUT - 1) / TILE_OUT, n_tiles);
-		for (int t = 0; t < used; t++)
-			fill(j, o + t * TILE_OUT, at_most(o1 - o - t * TILE_OUT, TILE_OUT), 0, n_in,
-			     panel + (size_t)t * size);
+		float *at = panel;
+		for (size_t k = 0; k < n_in; k += CHUNK)
+			for (int t = 0; t < used; t++) {
+				size_t n = n_in - k < CHUNK ? n_in - k : CHUNK;
+				fill(j, o + t * TILE_OUT, at_most(o1 - o - t * TILE_OUT, TILE_OUT), k, n, at);
+				at += tile_size(n);
+			}
 		for (int r = 0; r < n_rows; r += TILE_ROWS) {
-			accumulators acc[MAX_TILES] = {0};
+			accumulators acc[MAX_TILES];
 			int n_r = at_most(n_rows - r, TILE_ROWS);
-			const float *xr = x + (size_t)r * n_in;
-			for (size_t k = 0; k < whole; k += CHUNK) {
-				size_t n = whole - k < CHUNK ? whole - k : CHUNK;
-				for (int t = 0; t < used; t++)
-					multiply(panel + (size_t)t * size + k * TILE_OUT, xr + k, n_in, n / LANES,
-						 n_r, acc[t]);
+			const float *xr = x + (size_t)r * n_in, *tile = panel, *rest = NULL;
+			memset(acc, 0, (size_t)used * sizeof *acc);
+			for (size_t k = 0; k < n_in; k += CHUNK) {
+				size_t n = n_in - k < CHUNK ? n_in - k : CHUNK;
+				rest = tile + n / LANES * STEP;
+				for (int t = 0; t < used; t++, tile += tile_size(n))
+					multiply(tile, xr + k, n_in, n / LANES, n_r, acc[t]);
 			}
 			for (int t = 0; t < used; t++)
 				finish(acc[t], at_most(o1 - o - t * TILE_OUT, TILE_OUT), n_r,
-				       panel + (size_t)t * size + whole * TILE_OUT, xr + whole, n_in,
+				       rest + (size_t)t * tile_size((n_in - 1) % CHUNK + 1), xr + whole, n_in,
 				       (int)(n_in - whole), y + (size_t)r * n_out + (size_t)(o + t * TILE_OUT), n_out);
 		}
 	}
 }
 
-static void matmul(const struct kn_weight *w, int o0, int o1, const float *x, int n_rows, float *y, float *tile)
+static void matmul(const struct kn_weight *w, int o0, int o1, const float *x, int n_rows, float *y, float *tile,
+		   size_t tile_floats)
 {
 	struct job j = {.w = w, .decode = decoders[w->type]};
 	j.block = (size_t)kn_type_block(w->type);
@@ -175,5 +210,5 @@ static void matmul(const struct kn_weight *w, int o0, int o1, const float *x, in
 	if (n_rows <= FEW_ROWS)
 		matmul_few(&j, o0, o1, x, n_rows, y, tile);
 	else
-		matmul_many(&j, o0, o1, x, n_rows, y, tile);
+		matmul_many(&j, o0, o1, x, n_rows, y, tile, tile_floats);
 }

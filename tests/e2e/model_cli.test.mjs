@@ -44,7 +44,7 @@ after(() => rmSync(folder, { recursive: true, force: true }));
 
 describe('model inspect', () => {
   test('says what the files are', () => {
-    const small = good(['model', 'inspect', SMALL]).out, large = good(['model', 'inspect', LARGE]).out;
+    const small = good(['model', 'inspect', SMALL, '--keys']).out, large = good(['model', 'inspect', LARGE, '--keys']).out;
     assert.match(small, /^name +Sluice demo small$/m);
     assert.match(large, /^name +Sluice demo large$/m);
     for (const out of [small, large]) {
@@ -56,7 +56,7 @@ describe('model inspect', () => {
     const parameters = (out) => Number(/^parameters +(\d+)$/m.exec(out)[1]);
     assert.ok(parameters(small) < parameters(large));
     // As many keys as it says.
-    assert.equal(small.split('\n').filter((l) => l.startsWith('  ')).length, Number(/^keys +(\d+)$/m.exec(small)[1]));
+    assert.equal(small.split('\n').filter((l) => /^ {2}\S/.test(l)).length, Number(/^keys +(\d+)$/m.exec(small)[1]));
   });
 
   test('names what is wrong with a file', () => {
@@ -70,6 +70,40 @@ describe('model inspect', () => {
       assert.equal(r.status, 1, `a file cut to ${n} bytes: ${r.err}`);
       assert.match(r.err, /^sluice model: .*cut\.gguf/m);
     }
+  });
+});
+
+describe('model random and quantize', () => {
+  test('a file of random weights runs, also as another type', () => {
+    const file = join(folder, 'random.gguf'), other = join(folder, 'other.gguf');
+    assert.equal(good(['model', 'random', '--shape', 'tiny-mistral', '--type', 'f32', '--seed', '5', file]).out, `${file}\n`);
+    good(['model', 'quantize', file, '--type', 'q4_k_m', other]);
+    const facts = JSON.parse(good(['model', 'inspect', other, '--json', '--keys', '--tensors']).out);
+    assert.equal(facts.family, 'llama');
+    assert.equal(facts.runs_here, true);
+    assert.equal(facts.context, 1024);
+    assert.equal(facts.keys['tokenizer.ggml.pre'], 'gpt-2');
+    assert.equal(facts.tensors.find((t) => t.name === 'output.weight').type, 'Q6_K');
+    assert.equal(facts.tensors.find((t) => t.name === 'output_norm.weight').type, 'F32');
+    assert.equal(facts.kv_bytes_full_context, facts.kv_bytes_per_token * 1024);
+    assert.ok(facts.weight_bytes < facts.parameters);
+    for (const args of [[file], [other], [file, '--quantize', 'q8_0']]) {
+      const r = JSON.parse(good(['model', 'generate', ...args, '--raw', '--ids', '--prompt', 'hello', '--tokens', '5']).out);
+      assert.ok(JSON.stringify(r).length > 10);
+    }
+  });
+
+  test('says what is not possible', () => {
+    const out = join(folder, 'never.gguf');
+    bad(['model', 'random', '--shape', 'llama-9', out], '', USAGE, /no shape is named llama-9 \(there are llama-3\.2-1b/);
+    bad(['model', 'random', '--shape', 'tiny-llama', '--type', 'q7', out], '', USAGE, /no type is named q7 \(there are F32/);
+    bad(['model', 'random', '--shape', 'tiny-llama', '--context', '0', out], '', USAGE, /--context: 0 is not possible/);
+    bad(['model', 'random', out], '', USAGE, /needs --shape/);
+    bad(['model', 'random', '--shape', 'tiny-llama', join(folder, 'no/such.gguf')], '', 1, /No such file or directory/);
+    bad(['model', 'quantize', SMALL, out], '', USAGE, /needs a model, --type/);
+    bad(['model', 'quantize', 'README.md', '--type', 'q8_0', out], '', 1, /README\.md: not a GGUF file/);
+    bad(['model', 'generate', SMALL, '--prompt', 'a', '--quantize', 'q7'], '', USAGE, /no type is named q7/);
+    assert.throws(() => readFileSync(out));
   });
 });
 

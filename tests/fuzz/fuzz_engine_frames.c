@@ -99,7 +99,7 @@ static const struct eng_backend backend = {
 size_t fuzz_seed(size_t i, uint8_t *out, size_t max)
 {
 	struct sl_buf b;
-	struct proto_submit req = {.prompt_kind = PROTO_PROMPT_TEXT,
+	struct proto_submit req = {PROTO_SUBMIT_OFF, .prompt_kind = PROTO_PROMPT_TEXT,
 				   .top_p = 1,
 				   .max_tokens = 9,
 				   .n_stops = 2,

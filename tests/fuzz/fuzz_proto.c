@@ -28,7 +28,9 @@ size_t fuzz_seed(size_t i, uint8_t *out, size_t max)
 	const struct proto_str word = {"word", 4};
 	const struct proto_token toks[2] = {{.id = 7, .logprob = -0.5f, .n_bytes = 1},
 					    {.id = 8, .logprob = -1.5f, .n_bytes = 3}};
-	const struct proto_submit submit = {
+	const struct proto_id_f32 pairs[4] = {{7, -0.5f}, {9, 1}, {8, -1.5f}, {10, -9}};
+	const struct proto_submit submit = {PROTO_SUBMIT_OFF,
+	    .n_stop_ids = 2, .stop_ids = {5, 6}, .n_logit_bias = 2, .logit_bias = pairs,
 	    .prompt_kind = PROTO_PROMPT_TEXT, .n_stops = 2, .stops = {word, word}, .prompt = word,
 	    .temperature = 1, .top_p = 1, .max_tokens = 5, .seed = 1};
 	buf_init(&frame, 1 << 20);
@@ -48,11 +50,11 @@ size_t fuzz_seed(size_t i, uint8_t *out, size_t max)
 		return seed_of(PROTO_MODEL, proto_put_model(&frame, &(struct proto_model){
 				.state = PROTO_MODEL_FAILED, .name = word, .reason = word}), out, max);
 	case 5:
-		return seed_of(PROTO_QUEUED, proto_put_queued(&frame, 1, &(struct proto_queued){1, 0, 2, 3}),
+		return seed_of(PROTO_QUEUED, proto_put_queued(&frame, 1, &(struct proto_queued){1, 0, 2, 3, 4}),
 			       out, max);
 	case 6:
 		return seed_of(PROTO_TOKENS, proto_put_tokens(&frame, 1, &(struct proto_tokens){
-				.n = 2, .tokens = toks, .text = word}), out, max);
+				.n = 2, .n_top = 2, .tokens = toks, .tops = pairs, .text = word}), out, max);
 	case 7:
 		return seed_of(PROTO_DONE, proto_put_done(&frame, 1, &(struct proto_done){
 				.finish = PROTO_FINISH_ERROR, .error = PROTO_ERR_INTERNAL, .message = word}),
@@ -65,6 +67,13 @@ size_t fuzz_seed(size_t i, uint8_t *out, size_t max)
 			       out, max);
 	case 10:
 		return seed_of(PROTO_BYE, proto_put_bye(&frame, &(struct proto_bye){word}), out, max);
+	case 11:
+		return seed_of(PROTO_PROMPT_LOGPROBS, proto_put_prompt_logprobs(&frame, 1,
+				&(struct proto_prompt_logprobs){.first = 3, .n = 2, .n_top = 1,
+				.entries = pairs}), out, max);
+	case 12:
+		return seed_of(PROTO_CHOICE, proto_put_choice(&frame, 1, &(struct proto_choice){
+				.finish = PROTO_FINISH_STOP, .n_completion = 4}), out, max);
 	default:
 		return 0;
 	}
@@ -84,23 +93,29 @@ static int tokens_again(const struct proto_tokens *m)
 {
 	static struct proto_token toks[PROTO_MAX_TOKENS_PER_FRAME];
 	FUZZ_REQUIRE(m->n <= PROTO_MAX_TOKENS_PER_FRAME);
-	for (uint16_t i = 0; i < m->n; i++)
+	static struct proto_id_f32 tops[PROTO_MAX_TOKENS_PER_FRAME * PROTO_MAX_TOP_LOGPROBS];
+	for (uint16_t i = 0; i < m->n; i++) {
 		toks[i] = proto_token_at(m, i);
-	struct proto_tokens copy = {.n = m->n, .tokens = toks, .text = m->text};
+		for (uint8_t k = 0; k < m->n_top; k++)
+			tops[i * m->n_top + k] = proto_top_at(m, i, k);
+	}
+	struct proto_tokens copy = *m;
+	copy.tokens = toks;
+	copy.tops = tops;
 	return proto_put_tokens(&frame, 1, &copy);
 }
 
-/* Of a token's 12 bytes the last two mean nothing: the decoder passes over them, the encoder writes
- * zeros. All other bytes must be the same. */
-static bool same_payload(uint8_t type, const uint8_t *a, const uint8_t *b, size_t n)
+static int prompt_again(const struct proto_prompt_logprobs *m)
 {
-	size_t records = type == PROTO_TOKENS ? (size_t)(b[0] | b[1] << 8) * 12 : 0;
-	for (size_t i = 0; i < n; i++) {
-		bool spare = i >= 2 && i - 2 < records && (i - 2) % 12 >= 10;
-		if (!spare && a[i] != b[i])
-			return false;
+	static struct proto_id_f32 all[PROTO_MAX_TOKENS_PER_FRAME * (1 + PROTO_MAX_TOP_LOGPROBS)];
+	FUZZ_REQUIRE(m->n <= PROTO_MAX_TOKENS_PER_FRAME && m->n_top <= PROTO_MAX_TOP_LOGPROBS);
+	for (uint16_t i = 0; i < m->n; i++) {
+		for (uint8_t k = 0; k <= m->n_top; k++)
+			all[i * (1 + m->n_top) + k] = proto_prompt_logprob_at(m, i, k);
 	}
-	return true;
+	struct proto_prompt_logprobs copy = *m;
+	copy.entries = all;
+	return proto_put_prompt_logprobs(&frame, 1, &copy);
 }
 
 static void check_payload(uint8_t type, const uint8_t *p, size_t n)
@@ -108,6 +123,7 @@ static void check_payload(uint8_t type, const uint8_t *p, size_t n)
 	struct sl_err err = {0};
 	int rc = SL_EPROTO, again = 0;
 	struct proto_tokens tokens = {0};
+	struct proto_prompt_logprobs prompt = {0};
 	buf_init(&frame, 16 << 20);
 	switch (type) {
 	case PROTO_HELLO:
@@ -126,6 +142,12 @@ static void check_payload(uint8_t type, const uint8_t *p, size_t n)
 		rc = proto_get_tokens(p, n, &tokens, &err);
 		again = rc == 0 ? tokens_again(&tokens) : 0;
 		break;
+	case PROTO_PROMPT_LOGPROBS:
+		rc = proto_get_prompt_logprobs(p, n, &prompt, &err);
+		again = rc == 0 ? prompt_again(&prompt) : 0;
+		break;
+	case PROTO_CHOICE:
+		AGAIN(choice, CHOICE, 1)
 	case PROTO_DONE:
 		AGAIN(done, DONE, 1)
 	case PROTO_COUNTED:
@@ -143,7 +165,7 @@ static void check_payload(uint8_t type, const uint8_t *p, size_t n)
 		FUZZ_REQUIRE(again == 0);
 		again = proto_head_read(buf_data(&frame), &head, &err);
 		FUZZ_REQUIRE(again == 0 && head.type == type && head.length == n);
-		FUZZ_REQUIRE(same_payload(type, buf_data(&frame) + PROTO_HEAD_BYTES, p, n));
+		FUZZ_REQUIRE(memcmp(buf_data(&frame) + PROTO_HEAD_BYTES, p, n) == 0);
 	}
 	buf_dispose(&frame);
 }

@@ -13,6 +13,7 @@
 #include "base/alloc.h"
 #include "base/utf8.h"
 #include "engine/tokenizer_source.h"
+#include "tests/support/tok_make.h"
 #include "tests/fuzz/fuzz.h"
 
 size_t fuzz_seed(size_t i, uint8_t *out, size_t max)
@@ -79,7 +80,7 @@ static void check(const struct tokenizer *t, const char *text, const uint8_t *tr
 		struct proto_str b = tokenizer_bytes(t, ids.ids[i]);
 		FUZZ_REQUIRE(b.n > 0 && b.n <= n - at && memcmp(b.at, text + at, b.n) == 0);
 		enum tok_attr attr = tokenizer_attr(t, ids.ids[i]);
-		for (size_t k = 0; k < b.n && (attr == TOK_CONTROL || attr == TOK_USER); k++)
+		for (size_t k = 0; k < b.n && attr == TOK_CONTROL; k++)
 			FUZZ_REQUIRE(trust != NULL && trust[at + k]);
 		at += b.n;
 	}
@@ -105,13 +106,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 		}
 	}
 	size_t n_merges = take_lines(&at, end, merges);
-	struct tok_source src = {.model = {"gpt2", 4}, .pre = {pre, strlen(pre)}, .tokens = tokens,
-				 .attrs = attrs, .n_tokens = BYTES + n_words, .merges = merges,
+	struct tok_source src = {.tokens = tokens, .attrs = attrs, .n_tokens = BYTES + n_words,
 				 .n_merges = n_merges, .bos = -1, .eos = -1, .eot = -1, .unknown = -1,
 				 .add_bos = -1};
 	struct tokenizer *t = NULL;
 	struct sl_err err;
-	if (tokenizer_create_from(&src, &t, &err) != 0)
+	if (tok_make(&src, pre, merges, &t, &err) != 0)
 		return 0;
 	size_t left = (size_t)(end - at), len = 0;
 	char *text = sl_alloc(left + 1);

@@ -6,7 +6,9 @@
 #ifndef TESTS_KERNELS_WEIGHTS_H
 #define TESTS_KERNELS_WEIGHTS_H
 
+#include <float.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

@@ -83,6 +83,14 @@ int model_load(const char *path, const struct kn_ops *ops, struct kn_backend *ba
 	return 0;
 }
 
+int model_load_as(const char *path, const struct model_quantize *q, const struct kn_ops *ops,
+		  struct kn_backend *backend, int max_rows, uint64_t max_bytes, struct model **out,
+		  struct sl_err *err)
+{
+	(void)q;
+	return model_load(path, ops, backend, max_rows, max_bytes, out, err);
+}
+
 void model_free(struct model *m)
 {
 	chat_template_free(m->template);

@@ -264,6 +264,102 @@ static void stop_strings(void **state)
 	atomic_store(&fake.end_never, 0);
 }
 
+/* Stop ids and end tokens end an answer and are not shown; nothing does before the minimum. */
+static void ends_and_minimum(void **state)
+{
+	(void)state;
+	struct run r;
+	struct eng_config cfg = config();
+	atomic_store(&fake.end_never, 1);
+	run_start(&r, &cfg);
+	struct proto_submit req = run_plain("stop ids", 60);
+	struct answer full = *run_one(&r, 1, &req);
+	assert_int_equal(full.n_tokens, 60);
+	uint32_t first = 0;
+	while (full.ids[first] != full.ids[20])
+		first++;
+	req.n_stop_ids = 2;
+	req.stop_ids[0] = FAKE_BOS;
+	req.stop_ids[1] = (uint32_t)full.ids[20];
+	const struct answer *a = run_one(&r, 2, &req);
+	assert_int_equal(a->end.finish, PROTO_FINISH_STOP);
+	assert_int_equal(a->end.n_completion, first + 1);
+	assert_int_equal(a->n_text, first);
+	assert_memory_equal(a->text, full.text, first);
+	/* Before the minimum it is not even chosen. */
+	req.min_tokens = 40;
+	a = run_one(&r, 3, &req);
+	assert_true(a->end.n_completion > 40);
+	for (uint32_t i = 0; i < 40; i++)
+		assert_int_not_equal(a->ids[i], full.ids[20]);
+	/* A stop string before the minimum is text; the same string is one after it. */
+	req = run_plain("stop ids", 60);
+	req.n_stops = 1;
+	req.stops[0] = (struct proto_str){.at = full.text, .n = 1};
+	a = run_one(&r, 4, &req);
+	assert_int_equal(a->end.n_completion, 1);
+	assert_int_equal(a->n_text, 0);
+	const char *again = memchr(full.text + 1, full.text[0], 59);
+	req.min_tokens = 2;
+	a = run_one(&r, 5, &req);
+	assert_int_equal(a->end.n_completion, again != NULL ? again - full.text + 1 : 60);
+	assert_memory_equal(a->text, full.text, a->n_text);
+	/* End tokens, when the model has them: not before the minimum, and never when they are ignored. */
+	atomic_store(&fake.end_never, 0);
+	req = run_plain("the end", 300);
+	a = run_one(&r, 6, &req);
+	assert_int_equal(a->end.finish, PROTO_FINISH_STOP);
+	uint32_t ends_at = a->end.n_completion;
+	req.min_tokens = ends_at + 7;
+	a = run_one(&r, 7, &req);
+	assert_true(a->end.n_completion > ends_at + 7);
+	req.flags |= PROTO_SUBMIT_IGNORE_EOS;
+	a = run_one(&r, 8, &req);
+	assert_int_equal(a->end.n_completion, 300);
+	assert_int_equal(a->n_text, 300);
+	/* An id that the model does not have. */
+	req = run_plain("the end", 3);
+	req.n_stop_ids = 1;
+	req.stop_ids[0] = FAKE_VOCAB;
+	a = run_one(&r, 9, &req);
+	assert_int_equal(a->end.error, PROTO_ERR_BAD_REQUEST);
+	run_stop(&r);
+}
+
+static void biases_and_logprobs(void **state)
+{
+	(void)state;
+	struct run r;
+	struct eng_config cfg = config();
+	atomic_store(&fake.end_never, 1);
+	run_start(&r, &cfg);
+	const struct proto_id_f32 biases[] = {{'q', 100}, {'z', -100}};
+	struct proto_submit req = run_plain("bias", 20);
+	req.logit_bias = biases;
+	req.n_logit_bias = 2;
+	req.temperature = 1;
+	const struct answer *a = run_one(&r, 1, &req);
+	assert_int_equal(a->n_tokens, 20);
+	for (int i = 0; i < 20; i++) {
+		assert_int_equal(a->ids[i], 'q');
+		/* The model's own opinion, and of what it would have said. */
+		assert_true(a->logprobs[i] <= a->tops[i].v && a->tops[i].v < 0);
+		assert_true(a->tops[i].id == 'q' ? a->logprobs[i] == a->tops[i].v
+						 : a->logprobs[i] < a->tops[i].v);
+	}
+	req.flags = 0;
+	req.n_top_logprobs = 0;
+	a = run_one(&r, 2, &req);
+	assert_true(a->logprobs[0] != a->logprobs[0]); /* not asked for */
+	const struct proto_id_f32 strange = {FAKE_VOCAB, 1};
+	req.logit_bias = &strange;
+	req.n_logit_bias = 1;
+	a = run_one(&r, 3, &req);
+	assert_int_equal(a->end.error, PROTO_ERR_BAD_REQUEST);
+	run_stop(&r);
+	atomic_store(&fake.end_never, 0);
+}
+
 static void limits_of_context(void **state)
 {
 	(void)state;
@@ -526,6 +622,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(same_together_as_alone), cmocka_unit_test(credit_is_exact),
 	    cmocka_unit_test(cancel_in_every_phase),  cmocka_unit_test(stop_strings),
+	    cmocka_unit_test(ends_and_minimum), cmocka_unit_test(biases_and_logprobs),
 	    cmocka_unit_test(limits_of_context),      cmocka_unit_test(chats),
 	    cmocka_unit_test(deadlines_and_pace),     cmocka_unit_test(failures_of_models),
 	    cmocka_unit_test(queue_is_bounded),	      cmocka_unit_test(faults),

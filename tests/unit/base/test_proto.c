@@ -6,6 +6,7 @@
  */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <math.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -15,6 +16,8 @@
 #include <cmocka.h>
 
 #include "base/proto.h"
+
+enum { N_FRAMES = 14 };
 
 #define STR(s) ((struct proto_str){s, sizeof(s) - 1})
 
@@ -30,12 +33,15 @@ static int decode(uint8_t type, uint64_t id, const uint8_t *p, size_t n, struct 
 		struct proto_model model;
 		struct proto_queued queued;
 		struct proto_tokens tokens;
+		struct proto_prompt_logprobs prompt;
+		struct proto_choice choice;
 		struct proto_done done;
 		struct proto_counted counted;
 		struct proto_stats stats;
 		struct proto_bye bye;
 	} u;
-	struct proto_token tokens[PROTO_MAX_TOKENS_PER_FRAME];
+	static struct proto_token tokens[PROTO_MAX_TOKENS_PER_FRAME];
+	static struct proto_id_f32 pairs[PROTO_MAX_TOKENS_PER_FRAME * (1 + PROTO_MAX_TOP_LOGPROBS)];
 	int rc;
 #define TYPE(T, f, put)                                  \
 	case T:                                          \
@@ -48,6 +54,7 @@ static int decode(uint8_t type, uint64_t id, const uint8_t *p, size_t n, struct 
 		TYPE(PROTO_COUNT, count, proto_put_count(out, id, &u.count));
 		TYPE(PROTO_MODEL, model, proto_put_model(out, &u.model));
 		TYPE(PROTO_QUEUED, queued, proto_put_queued(out, id, &u.queued));
+		TYPE(PROTO_CHOICE, choice, proto_put_choice(out, id, &u.choice));
 		TYPE(PROTO_DONE, done, proto_put_done(out, id, &u.done));
 		TYPE(PROTO_COUNTED, counted, proto_put_counted(out, id, &u.counted));
 		TYPE(PROTO_STATS, stats, proto_put_stats(out, &u.stats));
@@ -56,48 +63,76 @@ static int decode(uint8_t type, uint64_t id, const uint8_t *p, size_t n, struct 
 		rc = proto_get_tokens(p, n, &u.tokens, &err);
 		if (rc != 0)
 			return rc;
-		for (uint16_t i = 0; i < u.tokens.n; i++)
+		for (uint16_t i = 0; i < u.tokens.n; i++) {
 			tokens[i] = proto_token_at(&u.tokens, i);
+			for (uint8_t k = 0; k < u.tokens.n_top; k++)
+				pairs[i * u.tokens.n_top + k] = proto_top_at(&u.tokens, i, k);
+		}
 		u.tokens.tokens = tokens;
+		u.tokens.tops = pairs;
 		return proto_put_tokens(out, id, &u.tokens);
+	case PROTO_PROMPT_LOGPROBS:
+		rc = proto_get_prompt_logprobs(p, n, &u.prompt, &err);
+		if (rc != 0)
+			return rc;
+		for (uint16_t i = 0; i < u.prompt.n; i++) {
+			for (uint8_t k = 0; k <= u.prompt.n_top; k++)
+				pairs[i * (1 + u.prompt.n_top) + k] =
+				    proto_prompt_logprob_at(&u.prompt, i, k);
+		}
+		u.prompt.entries = pairs;
+		return proto_put_prompt_logprobs(out, id, &u.prompt);
 	default: fail_msg("type %d", type);
 	}
 	return -1;
 }
 
+static const struct proto_id_f32 six_pairs[] = {{1, -0.5f}, {2, -1.5f}, {3, -2},
+						{4, -0.25f}, {5, -3}, {6, -4}};
 static const struct proto_submit full_submit = {
-    .model = 3, .prompt_kind = PROTO_PROMPT_CHAT, .flags = PROTO_SUBMIT_IGNORE_EOS, .priority = 2,
+    .typical_p = 0.9f, .repetition_penalty = 1.25f, .length_penalty = -1, .min_tokens = 3,
+    .n_top_logprobs = 20, .prompt_logprobs = 21, .n = 2, .best_of = 4, .beam_width = 3,
+    .n_stop_ids = 3, .stop_ids = {7, 8, 9}, .n_logit_bias = 6, .logit_bias = six_pairs,
+    .weight = PROTO_MAX_WEIGHT,
+    .model = 3, .prompt_kind = PROTO_PROMPT_CHAT, .flags = 7, .priority = 2,
     .n_stops = 2, .tenant = 0x1122334455667788, .seed = 0x99aabbccddeeff00, .temperature = 0.75f,
     .top_p = 0.5f, .min_p = 0.25f, .presence_penalty = -2.0f, .frequency_penalty = 1.5f,
     .top_k = 40, .max_tokens = 77, .deadline_ms = 1000, .rate_tps = 12.5f, .burst = 4,
     .stops = {STR("END"), STR("\xED\x95\x9C")}, .prompt = STR("{\"messages\":[]}")};
 static const struct proto_token two_tokens[] = {{5, -0.5f, 3}, {6, -1.25f, 2}};
 
-static void frames(struct sl_buf frame[11])
+static void frames(struct sl_buf frame[N_FRAMES])
 {
-	for (int i = 0; i < 11; i++)
+	for (int i = 0; i < N_FRAMES; i++)
 		buf_init(&frame[i], 1 << 20);
-	assert_int_equal(proto_put_hello(&frame[0], &(struct proto_hello){1, 42, 2, STR("engine")}), 0);
+	assert_int_equal(proto_put_hello(&frame[0], &(struct proto_hello){2, 42, 2, STR("engine")}), 0);
 	assert_int_equal(proto_put_submit(&frame[1], 7, &full_submit), 0);
 	assert_int_equal(proto_put_credit(&frame[2], 7, &(struct proto_credit){64}), 0);
 	assert_int_equal(proto_put_count(&frame[3], 8, &(struct proto_count){1, PROTO_PROMPT_TEXT, STR("x y")}), 0);
 	assert_int_equal(proto_put_model(&frame[4], &(struct proto_model){1, PROTO_MODEL_FAILED, 2, 2048, 32000,
 			 1234567890123, STR("large"), STR("no such file")}), 0);
-	assert_int_equal(proto_put_queued(&frame[5], 7, &(struct proto_queued){10, 5, 1, 20000}), 0);
-	assert_int_equal(proto_put_tokens(&frame[6], 7, &(struct proto_tokens){.n = 2, .tokens = two_tokens, .text = STR("abcde")}), 0);
+	assert_int_equal(proto_put_queued(&frame[5], 7, &(struct proto_queued){10, 5, PROTO_MISS_SHORT, 1, 20000}), 0);
+	assert_int_equal(proto_put_tokens(&frame[6], 7, &(struct proto_tokens){.n = 2, .choice = 15, .tokens = two_tokens, .text = STR("abcde")}), 0);
 	assert_int_equal(proto_put_done(&frame[7], 7, &(struct proto_done){PROTO_FINISH_ERROR, PROTO_ERR_INTERNAL, 0,
 			 1, 2, 3, 4, 5, 6, STR("why")}), 0);
 	assert_int_equal(proto_put_counted(&frame[8], 8, &(struct proto_counted){0, 99, STR("")}), 0);
-	assert_int_equal(proto_put_stats(&frame[9], &(struct proto_stats){1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13}), 0);
+	assert_int_equal(proto_put_stats(&frame[9], &(struct proto_stats){1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13,
+			 14, 15, 16, 17, 18}), 0);
 	assert_int_equal(proto_put_bye(&frame[10], &(struct proto_bye){STR("bye")}), 0);
+	assert_int_equal(proto_put_tokens(&frame[11], 7, &(struct proto_tokens){.n = 2, .n_top = 3, .tokens = two_tokens,
+			 .tops = six_pairs, .text = STR("abcde")}), 0);
+	assert_int_equal(proto_put_prompt_logprobs(&frame[12], 7, &(struct proto_prompt_logprobs){.first = 256, .n = 2,
+			 .n_top = 2, .entries = six_pairs}), 0);
+	assert_int_equal(proto_put_choice(&frame[13], 7, &(struct proto_choice){3, PROTO_FINISH_LENGTH,
+			 PROTO_LENGTH_CONTEXT, 99, -12.5f}), 0);
 }
 
 static void round_trip_and_every_truncation(void **unused)
 {
 	(void)unused;
-	struct sl_buf frame[11];
+	struct sl_buf frame[N_FRAMES];
 	frames(frame);
-	for (int i = 0; i < 11; i++) {
+	for (int i = 0; i < N_FRAMES; i++) {
 		struct proto_head head;
 		const uint8_t *bytes = buf_data(&frame[i]);
 		assert_int_equal(proto_head_read(bytes, &head, NULL), 0);
@@ -129,9 +164,9 @@ static void round_trip_and_every_truncation(void **unused)
 static void every_byte_changed(void **unused)
 {
 	(void)unused;
-	struct sl_buf frame[11];
+	struct sl_buf frame[N_FRAMES];
 	frames(frame);
-	for (int i = 0; i < 11; i++) {
+	for (int i = 0; i < N_FRAMES; i++) {
 		struct proto_head head;
 		assert_int_equal(proto_head_read(buf_data(&frame[i]), &head, NULL), 0);
 		for (size_t at = 0; at < head.length; at++) {
@@ -173,7 +208,7 @@ static void heads(void **unused)
 		h[4] = (uint8_t)type;
 		uint32_t max = proto_type_max((uint8_t)type);
 		bool known = (type >= PROTO_HELLO && type <= PROTO_PING) ||
-			     (type >= PROTO_MODEL && type <= PROTO_BYE);
+			     (type >= PROTO_MODEL && type <= PROTO_CHOICE);
 		assert_int_equal(proto_head_read(h, &head, &err), known ? 0 : SL_EPROTO);
 		assert_true(max <= PROTO_MAX_PAYLOAD);
 		if (!known)
@@ -208,6 +243,20 @@ static void encoders_refuse_what_decoders_would(void **unused)
 	assert_int_equal(proto_put_tokens(&b, 1, &t), SL_EINVAL);
 	t.n = PROTO_MAX_TOKENS_PER_FRAME + 1;
 	assert_int_equal(proto_put_tokens(&b, 1, &t), SL_EINVAL);
+	t = (struct proto_tokens){.n = 1, .tokens = two_tokens, .choice = PROTO_MAX_CHOICES};
+	assert_int_equal(proto_put_tokens(&b, 1, &t), SL_EINVAL);
+	t = (struct proto_tokens){.n = 1, .tokens = two_tokens, .tops = six_pairs, .n_top = PROTO_MAX_TOP_LOGPROBS + 1};
+	assert_int_equal(proto_put_tokens(&b, 1, &t), SL_EINVAL);
+	struct proto_prompt_logprobs pl = {.n = 0, .entries = six_pairs};
+	assert_int_equal(proto_put_prompt_logprobs(&b, 1, &pl), SL_EINVAL);
+	pl.n = PROTO_MAX_TOKENS_PER_FRAME + 1;
+	assert_int_equal(proto_put_prompt_logprobs(&b, 1, &pl), SL_EINVAL);
+	s = full_submit;
+	s.n_logit_bias = PROTO_MAX_LOGIT_BIAS + 1;
+	assert_int_equal(proto_put_submit(&b, 1, &s), SL_EINVAL);
+	s = full_submit;
+	s.n_stop_ids = PROTO_MAX_STOP_IDS + 1;
+	assert_int_equal(proto_put_submit(&b, 1, &s), SL_EINVAL);
 	struct proto_bye bye = {{long_text, PROTO_MAX_MESSAGE + 1}};
 	char *message = calloc(1, PROTO_MAX_MESSAGE + 1);
 	bye.reason.at = message;
@@ -226,12 +275,82 @@ static void encoders_refuse_what_decoders_would(void **unused)
 	buf_dispose(&b);
 }
 
+/* What a request may ask for: every bound of SUBMIT, one step inside and one outside. */
+static void bounds_of_a_submit(void **unused)
+{
+	(void)unused;
+	static const struct {
+		const char *field;
+		size_t at, size;
+		double good, bad;
+	} cases[] = {
+#define U(f, good, bad) {#f, offsetof(struct proto_submit, f), sizeof full_submit.f, good, bad}
+#define F(f, good, bad) {#f, offsetof(struct proto_submit, f), 0, good, bad}
+	    U(flags, 7, 8 + 7), U(n_top_logprobs, 20, 21), U(prompt_logprobs, 21, 22), U(n, 1, 0), U(n, 3, 17),
+	    U(best_of, 2, 1), U(best_of, 16, 17), U(beam_width, 0, 1), U(beam_width, 16, 17),
+	    U(weight, 1, 0), U(weight, 10000, 10001), U(min_tokens, 77, 78), U(max_tokens, 3, 2),
+	    U(max_tokens, 3, 0), U(prompt_kind, 2, 0), U(prompt_kind, 1, 4),
+	    F(typical_p, 0x1p-20, 0), F(typical_p, 1, 1.0625), F(repetition_penalty, 0x1p-20, 0),
+	    F(repetition_penalty, 2, 2.0625), F(length_penalty, 8, 8.5), F(length_penalty, -8, -8.5),
+	    F(temperature, 2, 2.5), F(temperature, 0, -1), F(top_p, 1, 0), F(top_p, 1, 1.5), F(min_p, 1, 1.5),
+	    F(min_p, 0, -0.5), F(presence_penalty, 2, 2.5), F(presence_penalty, -2, -2.5),
+	    F(frequency_penalty, 2, 2.5), F(frequency_penalty, -2, -2.5), F(rate_tps, 1e6, 2e6),
+	    F(typical_p, 1, NAN), F(repetition_penalty, 1, NAN), F(length_penalty, 0, NAN),
+	    F(temperature, 1, NAN), F(top_p, 1, NAN), F(min_p, 0, NAN),
+#undef U
+#undef F
+	};
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		for (int bad = 0; bad < 2; bad++) {
+			struct proto_submit s = full_submit, got;
+			struct sl_err err = {0};
+			struct sl_buf b;
+			double v = bad ? cases[i].bad : cases[i].good;
+			uint8_t *at = (uint8_t *)&s + cases[i].at;
+			float f = (float)v;
+			uint64_t u = v >= 0 ? (uint64_t)v : 0;
+			memcpy(at, cases[i].size == 0 ? (void *)&f : (void *)&u,
+			       cases[i].size == 0 ? sizeof f : cases[i].size);
+			buf_init(&b, 1 << 20);
+			assert_int_equal(proto_put_submit(&b, 1, &s), 0);
+			int rc = proto_get_submit(buf_data(&b) + PROTO_HEAD_BYTES, b.len - PROTO_HEAD_BYTES,
+						  &got, &err);
+			if (rc != (bad ? SL_EPROTO : 0) ||
+			    (bad && cases[i].size == 0 && strstr(err.text, cases[i].field) == NULL))
+				fail_msg("%s %g: %d %s", cases[i].field, v, rc, err.text);
+			buf_dispose(&b);
+		}
+	}
+	/* A top-logprob without the logprobs, and a bias beyond its bound. */
+	struct proto_submit s = full_submit, got;
+	struct sl_buf b;
+	struct proto_id_f32 biases[] = {{3, 100}, {4, -100}};
+	for (int i = 0; i < 6; i++) {
+		s = full_submit;
+		s.logit_bias = biases;
+		s.n_logit_bias = 2;
+		biases[1].v = i == 2 ? -100.5f : i == 3 ? 101 : i == 4 ? NAN : -100;
+		if (i == 1)
+			s.flags = 0;
+		buf_init(&b, 1 << 20);
+		assert_int_equal(proto_put_submit(&b, 1, &s), 0);
+		int rc = proto_get_submit(buf_data(&b) + PROTO_HEAD_BYTES, b.len - PROTO_HEAD_BYTES, &got, NULL);
+		assert_int_equal(rc, i == 0 || i == 5 ? 0 : SL_EPROTO);
+		if (rc == 0) {
+			assert_int_equal(proto_bias_at(&got, 0).id, 3);
+			assert_true(proto_bias_at(&got, 1).v == -100);
+		}
+		buf_dispose(&b);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(round_trip_and_every_truncation),
 	    cmocka_unit_test(every_byte_changed),
 	    cmocka_unit_test(heads),
+	    cmocka_unit_test(bounds_of_a_submit),
 	    cmocka_unit_test(encoders_refuse_what_decoders_would),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

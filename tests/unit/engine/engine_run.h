@@ -30,6 +30,7 @@ struct answer {
 	uint32_t n_tokens, credit;
 	int32_t ids[RUN_TOKENS];
 	float logprobs[RUN_TOKENS];
+	struct proto_id_f32 tops[RUN_TOKENS]; /* the likeliest beside each; zero: not told */
 	char text[8 * RUN_TOKENS];
 	size_t n_text;
 	bool counted;
@@ -71,6 +72,8 @@ static inline void run_on_event(void *ctx, const struct eng_event *ev)
 		size_t n = 0;
 		for (int i = 0; i < t->n; i++) {
 			a->ids[a->n_tokens] = (int32_t)t->tokens[i].id;
+			if (t->n_top > 0)
+				a->tops[a->n_tokens] = t->tops[i * t->n_top];
 			a->logprobs[a->n_tokens++] = t->tokens[i].logprob;
 			n += t->tokens[i].n_bytes;
 		}
@@ -84,6 +87,9 @@ static inline void run_on_event(void *ctx, const struct eng_event *ev)
 		a->done = true;
 		a->end = ev->u.done;
 		memcpy(a->message, ev->u.done.message.at, ev->u.done.message.n);
+		break;
+	case ENG_PROMPT_LOGPROBS:
+	case ENG_CHOICE:
 		break;
 	case ENG_COUNTED:
 		a->counted = true;
@@ -143,7 +149,9 @@ static inline void run_stop(struct run *r)
 
 static inline struct proto_submit run_plain(const char *prompt, uint32_t max_tokens)
 {
-	return (struct proto_submit){.prompt_kind = PROTO_PROMPT_TEXT,
+	return (struct proto_submit){PROTO_SUBMIT_OFF, .prompt_kind = PROTO_PROMPT_TEXT,
+				     .flags = PROTO_SUBMIT_WANT_LOGPROBS,
+				     .n_top_logprobs = 1,
 				     .top_p = 1,
 				     .seed = 7,
 				     .max_tokens = max_tokens,
@@ -204,6 +212,7 @@ static inline void run_assert_same(const struct answer *a, const struct answer *
 	assert_int_equal(a->n_tokens, b->n_tokens);
 	assert_memory_equal(a->ids, b->ids, a->n_tokens * sizeof *a->ids);
 	assert_memory_equal(a->logprobs, b->logprobs, a->n_tokens * sizeof *a->logprobs);
+	assert_memory_equal(a->tops, b->tops, a->n_tokens * sizeof *a->tops);
 	assert_int_equal(a->n_text, b->n_text);
 	assert_memory_equal(a->text, b->text, a->n_text);
 }

@@ -133,7 +133,7 @@ static inline void client_open(struct client *c, const char *path)
 static inline struct proto_submit client_plain(const char *prompt, uint8_t kind,
 					       uint32_t max_tokens)
 {
-	return (struct proto_submit){.prompt_kind = kind,
+	return (struct proto_submit){PROTO_SUBMIT_OFF, .prompt_kind = kind,
 				     .top_p = 1,
 				     .seed = 7,
 				     .max_tokens = max_tokens,

@@ -49,6 +49,10 @@ static struct proto_submit nth_request(int i)
 	req.top_p = i % 3 == 0 ? 1 : 0.9f;
 	req.top_k = i % 5 == 0 ? 20 : 0;
 	req.frequency_penalty = i % 6 == 0 ? 0.5f : 0;
+	req.repetition_penalty = i % 7 == 0 ? 1.2f : 1;
+	req.typical_p = i % 8 == 0 ? 0.9f : 1;
+	req.min_p = i % 9 == 0 ? 0.02f : 0;
+	req.min_tokens = i % 10 == 0 ? 6 : 0;
 	req.tenant = (uint64_t)(i % 4);
 	return req;
 }

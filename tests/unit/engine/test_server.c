@@ -117,13 +117,13 @@ static void malformed_frames(void **state)
 		uint8_t bytes[40];
 		size_t n;
 	} cases[] = {
-	    {"unknown type", {0, 0, 0, 0, 99, 1}, 16},
-	    {"another version", {0, 0, 0, 0, PROTO_PING, 2}, 16},
-	    {"too long", {0xff, 0xff, 0xff, 0x7f, PROTO_SUBMIT, 1}, 16},
-	    {"truncated submit", {4, 0, 0, 0, PROTO_SUBMIT, 1}, 20},
-	    {"credit too short", {3, 0, 0, 0, PROTO_CREDIT, 1}, 19},
-	    {"cancel with payload", {1, 0, 0, 0, PROTO_CANCEL, 1}, 17},
-	    {"an engine's frame", {8, 0, 0, 0, PROTO_DONE, 1}, 24},
+	    {"unknown type", {0, 0, 0, 0, 99, PROTO_VERSION}, 16},
+	    {"another version", {0, 0, 0, 0, PROTO_PING, PROTO_VERSION + 1}, 16},
+	    {"too long", {0xff, 0xff, 0xff, 0x7f, PROTO_SUBMIT, PROTO_VERSION}, 16},
+	    {"truncated submit", {4, 0, 0, 0, PROTO_SUBMIT, PROTO_VERSION}, 20},
+	    {"credit too short", {3, 0, 0, 0, PROTO_CREDIT, PROTO_VERSION}, 19},
+	    {"cancel with payload", {1, 0, 0, 0, PROTO_CANCEL, PROTO_VERSION}, 17},
+	    {"an engine's frame", {8, 0, 0, 0, PROTO_DONE, PROTO_VERSION}, 24},
 	    {"http", "GET / HTTP/1.1\r\nHost: x\r\n\r\n", 27},
 	};
 	(void)state;

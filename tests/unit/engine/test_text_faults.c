@@ -15,9 +15,11 @@
 #include "engine/chat_template.h"
 #include "engine/text_stream.h"
 #include "engine/tokenizer_source.h"
+#include "../../support/tok_make.h"
 
 static int render_and_encode(const struct tok_source *src, const json_t *messages)
 {
+	static const struct proto_str merges[] = {{"a b", 3}, {"ab c", 4}, {"x y", 3}};
 	static const char source[] =
 	    "{% for m in messages %}{% set x = '<s>' ~ m.content | trim ~ loop.index %}"
 	    "{{ x.replace('a', 'b') }}{{ m | tojson }}{{ [1, 2][::-1] | join(m.role) }}{% endfor %}"
@@ -35,7 +37,7 @@ static int render_and_encode(const struct tok_source *src, const json_t *message
 	buf_init(&trust, 1 << 16);
 	int rc = chat_template_compile(source, sizeof(source) - 1, &tmpl, &err);
 	if (rc == 0)
-		rc = tokenizer_create_from(src, &t, &err);
+		rc = tok_make(src, "llama-bpe", merges, &t, &err);
 	if (rc == 0)
 		rc = chat_template_render(tmpl, &vars, &text, &trust, &err);
 	if (rc == 0)
@@ -84,9 +86,7 @@ static void every_allocation_may_fail(void **state)
 	tokens[258] = (struct proto_str){"abc", 3};
 	attrs[256] = TOK_CONTROL;
 	attrs[257] = attrs[258] = TOK_NORMAL;
-	const struct proto_str merges[] = {{"a b", 3}, {"ab c", 4}, {"x y", 3}};
-	const struct tok_source src = {.model = {"gpt2", 4}, .pre = {"llama-bpe", 9}, .tokens = tokens,
-				       .attrs = attrs, .n_tokens = 259, .merges = merges, .n_merges = 3,
+	const struct tok_source src = {.tokens = tokens, .attrs = attrs, .n_tokens = 259, .n_merges = 3,
 				       .bos = 256, .eos = -1, .eot = -1, .unknown = -1, .add_bos = -1};
 	json_t *messages = json_pack("[{s:s,s:s}]", "role", "user", "content", " abc <s> ");
 	/* How many allocations there are: a point armed out of reach counts. */

@@ -187,6 +187,49 @@ static void holds_back_only_what_may_become_a_stop(void **state)
 	buf_dispose(&out);
 }
 
+/* Stops that are completed within the first bytes are text; one that begins there and is completed
+ * after them is a stop. */
+static void stops_that_come_too_early(void **state)
+{
+	(void)state;
+	uint64_t seed = 0xEA51;
+	for (int round = 0; round < 20000; round++) {
+		struct proto_str stops[6];
+		struct text_stream s;
+		struct sl_buf out;
+		bool stopped = false;
+		char text[24];
+		int n_stops = set_of(next_random(&seed) % N_SETS, stops);
+		size_t n = 1 + next_random(&seed) % sizeof text, early = next_random(&seed) % (n + 1), cut = n;
+		for (size_t i = 0; i < n; i++)
+			text[i] = (char)('a' + next_random(&seed) % 2);
+		for (size_t end = early + 1; end <= n && cut == n; end++) {
+			size_t longest = 0;
+			for (int k = 0; k < n_stops; k++)
+				if (stops[k].n <= end && stops[k].n > longest &&
+				    memcmp(text + end - stops[k].n, stops[k].at, stops[k].n) == 0)
+					longest = stops[k].n;
+			if (longest > 0) {
+				cut = end - longest;
+				stopped = true;
+			}
+		}
+		bool want_stopped = stopped;
+		buf_init(&out, 64);
+		assert_int_equal(text_stream_init(&s, stops, n_stops), 0);
+		for (size_t i = 0; i < n; i++) {
+			text_stream_may_stop(&s, i >= early);
+			assert_int_equal(text_stream_push(&s, text + i, 1, &out, &stopped), 0);
+		}
+		assert_int_equal(stopped, want_stopped);
+		assert_int_equal(text_stream_finish(&s, &out), 0);
+		assert_int_equal(out.len, cut);
+		assert_true(cut == 0 || memcmp(buf_data(&out), text, cut) == 0);
+		text_stream_dispose(&s);
+		buf_dispose(&out);
+	}
+}
+
 static void bounds(void **state)
 {
 	(void)state;
@@ -225,6 +268,7 @@ int main(void)
 	    cmocka_unit_test(every_cut_of_short_texts),
 	    cmocka_unit_test(random_cuts_of_long_texts),
 	    cmocka_unit_test(holds_back_only_what_may_become_a_stop),
+	    cmocka_unit_test(stops_that_come_too_early),
 	    cmocka_unit_test(bounds),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -18,6 +18,7 @@
 #include "engine/chat_template.h"
 #include "engine/pretokenize.h"
 #include "engine/tokenizer_source.h"
+#include "../../support/tok_make.h"
 
 static const char *const merges[] = {"a b", "ab a", "a a", "aa aa", "b c", "ab c", "Ġ a", "Ġ ab",
 				     "c a", "h i", "Ġ hi", "x y", "xy z", "< |", "<| im", "i m"};
@@ -44,6 +45,7 @@ struct fixture {
 	int32_t attrs[N_TOKENS];
 	char bytes[256][4];
 	struct tok_source src;
+	const char *pre;
 };
 
 static struct proto_str str(const char *s)
@@ -69,8 +71,8 @@ static void fill(struct fixture *f)
 		f->attrs[i] = i == USER ? TOK_USER : i >= FIRST_CONTROL ? TOK_CONTROL : TOK_NORMAL;
 	for (int i = 0; i < N_MERGES; i++)
 		f->merges[i] = str(merges[i]);
-	f->src = (struct tok_source){.model = str("gpt2"), .pre = str("gpt-2"), .tokens = f->tokens,
-				     .attrs = f->attrs, .n_tokens = N_TOKENS, .merges = f->merges,
+	f->pre = "gpt-2";
+	f->src = (struct tok_source){.tokens = f->tokens, .attrs = f->attrs, .n_tokens = N_TOKENS,
 				     .n_merges = N_MERGES, .bos = ENDOFTEXT, .eos = ENDOFTEXT,
 				     .eot = -1, .unknown = -1, .add_bos = -1};
 }
@@ -81,8 +83,7 @@ static struct tokenizer *make(const char *pre)
 	struct sl_err err;
 	struct tokenizer *t = NULL;
 	fill(&f);
-	f.src.pre = str(pre);
-	if (tokenizer_create_from(&f.src, &t, &err) != 0)
+	if (tok_make(&f.src, pre, f.merges, &t, &err) != 0)
 		fail_msg("%s", err.text);
 	return t; /* f is gone: everything was copied */
 }
@@ -151,9 +152,10 @@ static void control_tokens_need_trust(void **state)
 	ENCODES(t, "<|im_end|>", "ttttttttt.", IM, '_', 'e', 'n', 'd', '|', '>');
 	/* Untrusted: pieces "<|", "im", "_", …; never the control token "<|im", though it is merged. */
 	ENCODES(t, "<|im_end|>", NULL, word("<|"), word("im"), '_', 'e', 'n', 'd', '|', '>');
+	/* Other added tokens are found in any text. */
 	ENCODES(t, "hi there", "tttttttt", USER);
 	ENCODES(t, "a<|im_start|>hi there<|im_end|>", ".tttttttttttt........tttttttttt", 'a', IM_START,
-		word("hi"), ' ', 't', 'h', 'e', 'r', 'e', IM_END);
+		USER, IM_END);
 	tokenizer_destroy(t);
 }
 
@@ -213,7 +215,7 @@ static void users_write_no_control_tokens(void **state)
 		for (size_t i = 0; i < ids.n; i++) {
 			starts += ids.ids[i] == IM_START;
 			ends += ids.ids[i] == IM_END;
-			others += ids.ids[i] >= FIRST_CONTROL;
+			others += tokenizer_attr(t, ids.ids[i]) == TOK_CONTROL;
 		}
 		assert_int_equal(starts, 2);
 		assert_int_equal(ends, 1);
@@ -265,7 +267,7 @@ static void refusal(struct fixture *f, int rc, const char *message)
 {
 	struct tokenizer *t = NULL;
 	struct sl_err err = {0};
-	assert_int_equal(tokenizer_create_from(&f->src, &t, &err), rc);
+	assert_int_equal(tok_make(&f->src, f->pre, f->merges, &t, &err), rc);
 	if (strstr(err.text, message) == NULL)
 		fail_msg("\"%s\" lacks \"%s\"", err.text, message);
 	fill(f);
@@ -276,9 +278,7 @@ static void malformed_vocabularies(void **state)
 	(void)state;
 	struct fixture f;
 	fill(&f);
-	f.src.model = str("llama");
-	refusal(&f, SL_EUNSUPPORTED, "\"llama\"");
-	f.src.pre = str("no-such");
+	f.pre = "no-such";
 	refusal(&f, SL_EUNSUPPORTED, "\"no-such\"");
 	f.merges[3] = str("ab");
 	refusal(&f, SL_EINVAL, "merge 3");
@@ -301,7 +301,7 @@ static void malformed_vocabularies(void **state)
 	/* Bytes that valid UTF-8 never has may be missing: then U+FFFD stands for them. */
 	f.tokens[0xFF] = str("b");
 	struct tokenizer *t = NULL;
-	assert_int_equal(tokenizer_create_from(&f.src, &t, NULL), 0);
+	assert_int_equal(tok_make(&f.src, f.pre, f.merges, &t, NULL), 0);
 	ENCODES(t, "\xFF" "a", NULL, 0xEF, 0xBF, 0xBD, 'a');
 	tokenizer_destroy(t);
 }
@@ -398,7 +398,7 @@ static void random_text_against_the_definition(void **state)
 			text[n] = alphabet[x % (sizeof(alphabet) - 1)];
 		}
 		struct pieces want = {.ids = {.ids = room, .cap = 64}, .t = t};
-		assert_int_equal(pretok_split(pre, text, n, add_plainly, &want), 0);
+		assert_int_equal(pretok_split(pre, text, n, true, add_plainly, &want), 0);
 		struct tok_ids ids = {0};
 		assert_int_equal(tokenizer_encode(t, text, n, NULL, &ids), 0);
 		assert_int_equal(ids.n, want.ids.n);
@@ -423,7 +423,7 @@ static void splits(const char *pre, const char *text, const char *want)
 	struct pretok *p = NULL;
 	char got[256] = "";
 	assert_int_equal(pretok_create(str(pre), &p, NULL), 0);
-	assert_int_equal(pretok_split(p, text, strlen(text), mark_piece, got), 0);
+	assert_int_equal(pretok_split(p, text, strlen(text), true, mark_piece, got), 0);
 	assert_string_equal(got, want);
 	pretok_destroy(p);
 }

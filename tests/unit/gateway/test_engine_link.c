@@ -99,7 +99,7 @@ static const struct link_listener listener;
 static int submit(struct rig *r, struct seq *s, size_t prompt_bytes)
 {
 	static char prompt[BIG_BYTES];
-	struct proto_submit req = {.prompt_kind = PROTO_PROMPT_TEXT, .temperature = 1, .top_p = 1, .max_tokens = 9,
+	struct proto_submit req = {PROTO_SUBMIT_OFF, .prompt_kind = PROTO_PROMPT_TEXT, .temperature = 1, .top_p = 1, .max_tokens = 9,
 				   .prompt = {prompt, prompt_bytes}};
 	s->rig = r;
 	return engine_link_submit(r->link, &req, &listener, s, &s->id);
@@ -328,6 +328,7 @@ static bool malformed(size_t i, uint64_t id, struct sl_buf *b)
 	    {PROTO_QUEUED, 15}, {PROTO_QUEUED, 17}, {PROTO_TOKENS, 0}, {PROTO_TOKENS, 40}, {PROTO_DONE, 0},
 	    {PROTO_DONE, 31}, {PROTO_DONE, 60}, {PROTO_STATS, 3}, {PROTO_BYE, 2}, {PROTO_STATS, 4097},
 	    {PROTO_TOKENS, 1u << 20}, {PROTO_QUEUED, UINT32_MAX},
+	    {PROTO_CHOICE, 11}, {PROTO_CHOICE, 0}, {PROTO_PROMPT_LOGPROBS, 7}, {PROTO_PROMPT_LOGPROBS, 40},
 	};
 	enum { N_PLAIN = sizeof plain / sizeof plain[0] };
 	struct proto_token t = {.n_bytes = 2};
@@ -351,11 +352,11 @@ static bool malformed(size_t i, uint64_t id, struct sl_buf *b)
 		return true;
 	case 2: /* a token's text beyond the frame's */
 		assert_int_equal(proto_put_tokens(b, id, &m), 0);
-		buf_data(b)[PROTO_HEAD_BYTES + 2 + 8] = 3;
+		buf_data(b)[PROTO_HEAD_BYTES + 4 + 8] = 3;
 		return true;
 	case 3: /* text that no token releases */
 		assert_int_equal(proto_put_tokens(b, id, &m), 0);
-		buf_data(b)[PROTO_HEAD_BYTES + 2 + 8] = 1;
+		buf_data(b)[PROTO_HEAD_BYTES + 4 + 8] = 1;
 		return true;
 	default: return false;
 	}

@@ -116,7 +116,7 @@ static uint64_t start(struct rig *r)
 	send_buf(r, &b);
 	TURN_UNTIL(r, engine_link_up(r->t.link) && engine_link_find_model(r->t.link, "m") == 0);
 
-	struct proto_submit req = {.prompt_kind = PROTO_PROMPT_TEXT, .temperature = 1, .top_p = 1, .max_tokens = 9,
+	struct proto_submit req = {PROTO_SUBMIT_OFF, .prompt_kind = PROTO_PROMPT_TEXT, .temperature = 1, .top_p = 1, .max_tokens = 9,
 				   .prompt = {"p", 1}};
 	assert_int_equal(gen_start(&r->t, &req, WINDOW, &r->sub, &r->gen), 0);
 	h = expect(r, PROTO_SUBMIT);

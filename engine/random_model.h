@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Model files with random weights in the shapes of real models, for tests and benchmarks: they
+ * compute what the real one computes, for noise. The same seed makes the same file, whatever the
+ * number of threads.
+ */
+#ifndef ENGINE_RANDOM_MODEL_H
+#define ENGINE_RANDOM_MODEL_H
+
+#include "engine/arch.h"
+#include "engine/convert.h"
+#include "engine/weight_plan.h"
+
+/* Shape i from 0, its name and description; NULL past the last. */
+const char *random_shape_at(size_t i, struct model_arch *out);
+/* SL_EINVAL lists the names. */
+int random_shape_find(const char *name, struct model_arch *out, struct sl_err *err);
+
+struct random_model {
+	const char *path;
+	const char *name; /* general.name */
+	struct model_arch arch;
+	struct weight_plan plan;
+	const char *tokenizer; /* a GGUF file whose tokenizer is taken, with its vocabulary's size; or NULL */
+	uint64_t seed;
+	int n_threads;
+};
+int random_model_write(const struct random_model *m, struct convert_progress *p, struct sl_err *err);
+
+/* Tokenizer keys for a vocabulary of n tokens, at least RANDOM_LEAST_VOCAB: every byte, words of a
+ * made-up language merged letter by letter, and control tokens for chats (engine/random_vocab.c). */
+enum { RANDOM_LEAST_VOCAB = 300, RANDOM_MOST_VOCAB = 400000 };
+void random_vocab_write(struct gguf_writer *w, int n);
+
+#endif
