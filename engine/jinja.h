@@ -333,10 +333,13 @@ int jstr_replace(struct jrun *r, struct jstr s, struct jstr from, struct jstr to
 		 struct jstr *out);
 int jstr_join(struct jrun *r, struct jstr sep, const struct jlist *parts, bool any, struct jstr *out);
 int jstr_repeat(struct jrun *r, struct jstr s, int64_t times, struct jstr *out);
-/* Python's % with the arguments of a list. */
-int jstr_format(struct jrun *r, struct jstr format, const struct jlist *args, struct jstr *out);
+/* Python's % with the arguments of a list. exact: all of them must be used. */
+int jstr_format(struct jrun *r, struct jstr format, const struct jlist *args, bool exact,
+		struct jstr *out);
 bool jinja_is_space(uint32_t c);
 bool jinja_is_printable(uint32_t c);
+/* A letter or a number of any kind. */
+bool jinja_is_alnum(uint32_t c);
 
 /* ---- calls ---- */
 

@@ -225,6 +225,8 @@ static int filter_unique(JSELF)
 		struct jvalue key, in = jvalue_list_of(keys);
 		bool known = false;
 		rc = get_key(r, &l->items[i], &args[1], NULL, jvalue_true(&args[0]), &key);
+		if (rc == 0 && (key.type == JV_LIST || key.type == JV_DICT))
+			rc = jrun_fail(r, SL_EINVAL, "unique of %s", jvalue_type_name(&key));
 		if (rc == 0)
 			rc = jvalue_contains(r, &in, &key, &known);
 		if (rc == 0 && !known) {
@@ -274,6 +276,15 @@ static int filter_max(JSELF)
 
 /* ---- choosing and changing ---- */
 
+/* What select and map go through: a false value of any kind has nothing. */
+static int items_or_none(struct jrun *r, const struct jvalue *v, struct jlist **out)
+{
+	if (jvalue_true(v))
+		return jvalue_items(r, v, out);
+	*out = jlist_new(r, 0);
+	return *out != NULL ? 0 : r->err->code;
+}
+
 /* The rest of a call's arguments, for the function that its argument `from - 1` names. */
 static struct jargs rest(const struct jargs *all, size_t from)
 {
@@ -313,7 +324,7 @@ static int choose(struct jrun *r, const struct jvalue *self, const struct jargs 
 	struct jlist *l, *kept = jlist_new(r, 0);
 	if (kept == NULL)
 		return r->err->code;
-	int rc = jvalue_items(r, self, &l);
+	int rc = items_or_none(r, self, &l);
 	for (size_t i = 0; rc == 0 && i < l->n; i++) {
 		struct jvalue v = l->items[i];
 		bool good;
@@ -372,7 +383,7 @@ static int filter_map(JSELF)
 	(void)args;
 	if (mapped == NULL)
 		return r->err->code;
-	int rc = jvalue_items(r, self, &l);
+	int rc = items_or_none(r, self, &l);
 	if (rc == 0 && attribute == NULL) {
 		if (all->n == 0)
 			return jrun_fail(r, SL_EINVAL, "map needs a filter or an attribute");

@@ -41,6 +41,23 @@ bool jinja_is_printable(uint32_t c)
 	}
 }
 
+bool jinja_is_alnum(uint32_t c)
+{
+	switch (utf8proc_category((utf8proc_int32_t)c)) {
+	case UTF8PROC_CATEGORY_LU:
+	case UTF8PROC_CATEGORY_LL:
+	case UTF8PROC_CATEGORY_LT:
+	case UTF8PROC_CATEGORY_LM:
+	case UTF8PROC_CATEGORY_LO:
+	case UTF8PROC_CATEGORY_ND:
+	case UTF8PROC_CATEGORY_NL:
+	case UTF8PROC_CATEGORY_NO:
+		return true;
+	default:
+		return false;
+	}
+}
+
 bool jstr_equal(struct jstr a, struct jstr b)
 {
 	return a.n == b.n && (a.n == 0 || memcmp(a.at, b.at, a.n) == 0);
@@ -536,7 +553,8 @@ static int format_one(struct jrun *r, const struct spec *spec, const struct jval
 	return rc == 0 ? jlist_add(r, parts, spec->left ? &blanks : &text) : rc;
 }
 
-int jstr_format(struct jrun *r, struct jstr f, const struct jlist *args, struct jstr *out)
+int jstr_format(struct jrun *r, struct jstr f, const struct jlist *args, bool exact,
+		struct jstr *out)
 {
 	struct jlist *parts = jlist_new(r, 0);
 	if (parts == NULL)
@@ -558,7 +576,7 @@ int jstr_format(struct jrun *r, struct jstr f, const struct jlist *args, struct 
 		else
 			rc = format_one(r, &spec, &args->items[used++], parts);
 	}
-	if (rc == 0 && used < args->n)
+	if (rc == 0 && exact && used < args->n)
 		rc = jrun_fail(r, SL_EINVAL, "too many values for the format");
 	return rc == 0 ? jstr_join(r, (struct jstr){.at = ""}, parts, true, out) : rc;
 }

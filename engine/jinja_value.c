@@ -515,6 +515,8 @@ int jvalue_contains(struct jrun *r, const struct jvalue *in, const struct jvalue
 		}
 		return rc;
 	case JV_DICT:
+		if (what->type == JV_LIST || what->type == JV_DICT)
+			break;
 		*out = jdict_find(in->dict, what) != NULL;
 		return jrun_charge(r, in->dict->n * 16);
 	default:
