@@ -362,12 +362,26 @@ const struct jfunction *jinja_find_test(struct proto_str name)
 	return find(jinja_tests, name);
 }
 
+static const struct jfunction *const method_tables[] = {jinja_string_methods, jinja_methods};
+enum { N_METHOD_TABLES = sizeof(method_tables) / sizeof(method_tables[0]) };
+
 const struct jfunction *jinja_find_method(struct proto_str name, uint8_t type)
 {
-	for (const struct jfunction *m = jinja_methods; m->name != NULL; m++)
-		if (proto_str_is(name, m->name) && (type == JV_ABSENT || type == m->self))
-			return m;
+	for (int i = 0; i < N_METHOD_TABLES; i++)
+		for (const struct jfunction *m = method_tables[i]; m->name != NULL; m++)
+			if ((type == JV_ABSENT || type == m->self) && proto_str_is(name, m->name))
+				return m;
 	return NULL;
+}
+
+bool jinja_method_fits(struct proto_str name, const struct jnode *args)
+{
+	struct proto_str bad;
+	for (int i = 0; i < N_METHOD_TABLES; i++)
+		for (const struct jfunction *m = method_tables[i]; m->name != NULL; m++)
+			if (proto_str_is(name, m->name) && jinja_wrong_args(m, args, &bad) == NULL)
+				return true;
+	return false;
 }
 
 /* ---- calling ---- */

@@ -41,6 +41,58 @@ static int parse_block(struct parser *p, const char *end, struct jnode **out)
 	return rc != 0 ? rc : expect_statement(p, end);
 }
 
+/* ---- what set and for assign to ---- */
+
+static int parse_target(struct parser *p, bool attributes, struct jnode **out);
+
+static int parse_one_target(struct parser *p, bool attributes, struct jnode **out)
+{
+	struct jplace at = p->t->place;
+	struct proto_str name;
+	if (parse_take_op(p, "(")) {
+		int rc = parse_enter(p);
+		if (rc == 0)
+			rc = parse_target(p, attributes, out);
+		p->depth--;
+		return rc == 0 ? parse_expect_op(p, ")") : rc;
+	}
+	int rc = parse_expect_name(p, &name);
+	if (rc == 0)
+		rc = parse_new(p, JN_NAME, at, out);
+	if (rc != 0)
+		return rc;
+	(*out)->text = name;
+	if (!attributes || !parse_take_op(p, "."))
+		return parse_bind(p, name);
+	rc = parse_expect_name(p, &name);
+	if (rc == 0)
+		rc = parse_wrap(p, JN_ATTR, at, *out, NULL, out);
+	if (rc == 0)
+		(*out)->text = name;
+	return rc;
+}
+
+static int parse_target(struct parser *p, bool attributes, struct jnode **out)
+{
+	struct jnode *list = NULL, **tail = &list;
+	struct jplace at = p->t->place;
+	bool several = false;
+	int rc = 0;
+	while (rc == 0) {
+		rc = parse_one_target(p, attributes, tail);
+		if (rc != 0 || !parse_take_op(p, ","))
+			break;
+		several = true;
+		tail = &(*tail)->next;
+		if (parse_ends_tuple(p))
+			break;
+	}
+	*out = list;
+	return rc == 0 && several ? parse_wrap(p, JN_TUPLE, at, list, NULL, out) : rc;
+}
+
+/* ---- statements ---- */
+
 static int parse_if(struct parser *p, struct jplace at, struct jnode **out)
 {
 	static const char *const ends[] = {"elif", "else", "endif", NULL};
