@@ -14,7 +14,7 @@
  */
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "engine/step.h"
+#include "engine/batch.h"
 
 enum { TOKENS_GROW = 64, RETRY_MS = 1 };
 
@@ -27,13 +27,15 @@ static struct eng_seq *seq_of(const struct sched_seq *s)
 
 static int32_t *page_row(const struct eng_seq *s)
 {
-	return s->model->page_tables + (size_t)s->place * s->model->max_pages;
+	return batch_row(s->model, s->place);
 }
 
 void batch_release(struct eng_seq *s)
 {
 	if (s->place < 0)
 		return;
+	if (is_searching(s))
+		beam_step_release(s);
 	int32_t *row = page_row(s);
 	prefix_end(s->model->prefix, &s->path, s->tokens, s->sched.n_past, row);
 	for (uint32_t i = 0; i < s->sched.n_pages; i++)
@@ -48,14 +50,14 @@ void batch_release(struct eng_seq *s)
 	s->sched.started = false;
 }
 
-static void take_place(const struct step *st, struct eng_seq *s)
+int batch_take_place(const struct step *st, struct eng_seq *s)
 {
 	int n = st->e->cfg.max_sequences, i = 0;
 	while (i < n && s->model->places[i] != NULL)
 		i++;
 	BUG_IF(i == n, "the plan starts more sequences than there are places");
 	s->model->places[i] = s;
-	s->place = i;
+	return i;
 }
 
 /* Pages for the positions below n_tokens. */
@@ -119,6 +121,8 @@ static uint32_t pages_back(void *ctx, const struct sched_seq *view)
 {
 	const struct eng_seq *s = seq_of(view);
 	(void)ctx;
+	if (is_searching(s))
+		return beam_step_pages_back(s);
 	return view->n_pages - s->path.n_pages + prefix_n_exclusive(&s->path);
 }
 
@@ -137,18 +141,13 @@ static bool evict_planned(struct step *st, struct eng_model *m, const struct sch
 
 /* ---- the batch ---- */
 
-struct batch {
-	int n_rows, n_want;
-	uint32_t n_prompt_rows; /* wanted for a prompt's log probabilities */
-	uint32_t n_decode, n_prefill;
-	uint64_t n_positions;
-};
-
 static void start(struct step *st, struct eng_seq *s, uint64_t now)
 {
 	struct eng_model *m = s->model;
 	uint32_t n = eng_seq_n_tokens(s);
-	take_place(st, s);
+	s->place = batch_take_place(st, s);
+	if (is_searching(s))
+		beam_step_start(st, s);
 	eng_seq_set_state(&st->e->counters, s, SEQ_PREFILL);
 	s->path = (struct prefix_path){.cut = true};
 	s->sched.n_past = 0;
@@ -171,6 +170,10 @@ static void add_rows(struct step *st, struct batch *b, struct eng_seq *s, uint64
 	uint32_t n = s->sched.n_tokens;
 	if (s->place < 0)
 		start(st, s, now);
+	if (is_searching(s) && s->state == SEQ_DECODE) {
+		beam_step_rows(st, b, s, now);
+		return;
+	}
 	n = n < s->sched.n_left ? n : s->sched.n_left;
 	uint32_t past = s->sched.n_past;
 	n = prompt_rows_fit(s, past, n, STEP_PROMPT_ROWS - b->n_prompt_rows);
@@ -238,6 +241,10 @@ static int append_token(struct eng_seq *s, int32_t id)
 
 static void tell_token(struct step *st, struct eng_seq *s)
 {
+	if (s->choices != NULL) {
+		choices_token(st, s);
+		return;
+	}
 	struct proto_token token = {.id = (uint32_t)st->choice.id,
 				    .logprob = st->choice.logprob,
 				    .n_bytes = (uint16_t)st->text.len};
@@ -281,8 +288,16 @@ static int release_text(struct step *st, struct eng_seq *s, int32_t id, bool *st
 	return rc;
 }
 
+static void end_answer(struct step *st, struct eng_seq *s, uint8_t finish)
+{
+	if (s->choices != NULL)
+		choices_end(st, s, finish);
+	else
+		step_finish(st, s, finish, 0, "");
+}
+
 /* One token is to be computed next. */
-static void go_on(struct step *st, struct eng_seq *s, uint64_t now)
+void batch_go_on(struct step *st, struct eng_seq *s, uint64_t now)
 {
 	if (s->state == SEQ_PREFILL)
 		eng_seq_set_state(&st->e->counters, s, SEQ_DECODE);
@@ -320,11 +335,11 @@ static void draw(struct step *st, struct eng_seq *s, float *logits, uint64_t now
 	if (!stopped || st->text.len > 0)
 		tell_token(st, s);
 	if (stopped)
-		step_finish(st, s, PROTO_FINISH_STOP, 0, "");
+		end_answer(st, s, PROTO_FINISH_STOP);
 	else if (s->n_made >= s->max_tokens)
-		step_finish(st, s, PROTO_FINISH_LENGTH, 0, "");
+		end_answer(st, s, PROTO_FINISH_LENGTH);
 	else
-		go_on(st, s, now);
+		batch_go_on(st, s, now);
 }
 
 /* The rows of one sequence from the i-th wanted on: first those of its prompt, then the one that a
@@ -336,6 +351,12 @@ static int serve(struct step *st, const struct batch *b, int i, uint64_t now)
 	int end = i + 1;
 	while (end < b->n_want && st->want_seqs[end] == s)
 		end++;
+	if (s->state == SEQ_DONE || s->state == SEQ_ENDED)
+		return end; /* it went with another choice of its request */
+	if (is_searching(s) && s->state == SEQ_DECODE) {
+		beam_step_serve(st, s, st->logits + (size_t)i * n_vocab, now);
+		return end;
+	}
 	bool usable = true, drawing = s->sched.n_left == 0;
 	for (; usable && i < end - drawing; i++)
 		usable = prompt_row_take(st, s, st->logits + (size_t)i * n_vocab);
@@ -343,6 +364,8 @@ static int serve(struct step *st, const struct batch *b, int i, uint64_t now)
 	if (!usable)
 		step_finish(st, s, PROTO_FINISH_ERROR, PROTO_ERR_INTERNAL,
 			    "The model produced no usable result.");
+	else if (drawing && is_searching(s))
+		beam_step_serve(st, s, st->logits + (size_t)(end - 1) * n_vocab, now);
 	else if (drawing)
 		draw(st, s, st->logits + (size_t)(end - 1) * n_vocab, now);
 	return end;
@@ -389,6 +412,8 @@ bool batch_step(struct step *st, struct eng_model *m, uint64_t *next_due_ns)
 	measure(st->e, m, &b, done - begin);
 	for (uint32_t i = 0; i < plan.n_run; i++) {
 		struct eng_seq *s = seq_of(plan.run[i]);
+		if (is_searching(s) && s->state == SEQ_DECODE)
+			continue; /* its rows are no one text */
 		prefix_computed(m->prefix, &s->path, s->tokens, s->sched.n_past, page_row(s));
 	}
 	for (int i = 0; i < b.n_want;)

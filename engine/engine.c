@@ -40,14 +40,16 @@ int engine_submit(struct engine *e, uint64_t id, const struct proto_submit *req)
 	unsigned most = (unsigned)(e->cfg.max_waiting + e->cfg.max_sequences);
 	if (n_waiting(e) >= (unsigned)e->cfg.max_waiting)
 		return SL_ELIMIT;
-	if (atomic_fetch_add(&e->n_live, 1) >= most) {
-		atomic_fetch_sub(&e->n_live, 1);
+	/* All of the fan-out is let in, or none of it. */
+	unsigned n = req->best_of > 1 && req->beam_width == 0 ? req->best_of : 1;
+	if (atomic_fetch_add(&e->n_live, n) + n > most) {
+		atomic_fetch_sub(&e->n_live, n);
 		return SL_ELIMIT;
 	}
 	struct eng_seq *s;
 	int rc = eng_seq_create(id, req, &s);
 	if (rc != 0) {
-		atomic_fetch_sub(&e->n_live, 1);
+		atomic_fetch_sub(&e->n_live, n);
 		return rc;
 	}
 	s->mail.kind = STEP_TEXT;

@@ -7,7 +7,7 @@
 #include "base/clock.h"
 
 static const char *const state_names[SEQ_N_STATES] = {"new",     "text",   "waiting",
-						      "prefill", "decode", "done"};
+						      "prefill", "decode", "ended", "done"};
 
 void eng_seq_set_state(struct eng_counters *c, struct eng_seq *s, enum eng_seq_state to)
 {
@@ -15,9 +15,10 @@ void eng_seq_set_state(struct eng_counters *c, struct eng_seq *s, enum eng_seq_s
 	static const unsigned allowed[SEQ_N_STATES] = {
 	    [SEQ_NEW] = 1u << SEQ_TEXT,
 	    [SEQ_TEXT] = 1u << SEQ_WAITING | 1u << SEQ_DONE,
-	    [SEQ_WAITING] = 1u << SEQ_PREFILL | 1u << SEQ_DONE,
-	    [SEQ_PREFILL] = 1u << SEQ_DECODE | 1u << SEQ_WAITING | 1u << SEQ_DONE,
-	    [SEQ_DECODE] = 1u << SEQ_WAITING | 1u << SEQ_DONE,
+	    [SEQ_WAITING] = 1u << SEQ_PREFILL | 1u << SEQ_ENDED | 1u << SEQ_DONE,
+	    [SEQ_PREFILL] = 1u << SEQ_DECODE | 1u << SEQ_WAITING | 1u << SEQ_ENDED | 1u << SEQ_DONE,
+	    [SEQ_DECODE] = 1u << SEQ_WAITING | 1u << SEQ_ENDED | 1u << SEQ_DONE,
+	    [SEQ_ENDED] = 1u << SEQ_DONE,
 	    [SEQ_DONE] = 0,
 	};
 	BUG_IF((allowed[s->state] & 1u << to) == 0, "sequence: from %s to %s",
@@ -106,12 +107,19 @@ int eng_seq_create(uint64_t id, const struct proto_submit *req, struct eng_seq *
 	list_init(&s->waiter.place);
 	s->text.model = req->model;
 	s->text.prompt_kind = req->prompt_kind;
-	s->text.choices = req->n > 1 || req->best_of > 1 || req->beam_width > 0;
+	bool plain = req->n_stops == 0 && req->temperature == 0 && req->presence_penalty == 0 &&
+		     req->frequency_penalty == 0 && req->repetition_penalty == 1;
+	s->text.searching = req->beam_width > 0 && !plain;
+	s->n_choices = req->n;
+	s->best_of = req->beam_width > 0 ? req->n : req->best_of;
+	s->beam_width = req->beam_width;
+	s->length_penalty = req->length_penalty;
+	s->n_reserved = s->best_of > 1 && s->beam_width == 0 ? s->best_of - 1u : 0;
 	s->text.prompt = (struct proto_str){.at = s->mem, .n = req->prompt.n};
 	s->tenant_digest = req->tenant;
 	s->salt = (req->flags & PROTO_SUBMIT_SHARED_PREFIX) != 0 ? 0 : req->tenant;
 	s->sched.priority = req->priority;
-	s->sched.width = 1;
+	s->sched.width = s->beam_width > 0 ? s->beam_width : 1;
 	s->sched.prefilling = true;
 	s->ignore_eos = (req->flags & PROTO_SUBMIT_IGNORE_EOS) != 0;
 	s->max_tokens = req->max_tokens;
@@ -123,6 +131,50 @@ int eng_seq_create(uint64_t id, const struct proto_submit *req, struct eng_seq *
 		s->deadline_ns = s->arrived_ns + req->deadline_ms * NS_PER_MS;
 	set_pace(s, (double)req->rate_tps, req->burst);
 	s->place = -1;
+	*out = s;
+	return 0;
+}
+
+int eng_seq_follow(const struct eng_seq *lead, uint8_t choice, struct eng_seq **out)
+{
+	struct eng_seq *s = sl_zalloc(sizeof *s);
+	if (s == NULL)
+		return SL_ENOMEM;
+	s->tokens = sl_zalloc_n(lead->n_prompt, sizeof *s->tokens);
+	if (s->tokens == NULL || text_stream_init(&s->stream, lead->stream.stops, lead->stream.n_stops) != 0) {
+		sl_free(s->tokens);
+		sl_free(s);
+		return SL_ENOMEM;
+	}
+	memcpy(s->tokens, lead->tokens, lead->n_prompt * sizeof *s->tokens);
+	s->tokens_cap = s->n_prompt = lead->n_prompt;
+	s->node.key = lead->node.key;
+	list_init(&s->knock.in_knocks);
+	list_init(&s->in_all);
+	list_init(&s->waiter.place);
+	s->model = lead->model;
+	s->tenant_digest = lead->tenant_digest;
+	s->weight = lead->weight;
+	s->salt = lead->salt;
+	s->sampling = lead->sampling;
+	s->sampling.choice = choice;
+	s->choice = choice;
+	s->choices = lead->choices;
+	s->ignore_eos = lead->ignore_eos;
+	s->max_tokens = lead->max_tokens;
+	s->length_why = lead->length_why;
+	s->deadline_ns = UINT64_MAX;
+	s->pace_each_ns = lead->pace_each_ns;
+	s->pace_early_ns = lead->pace_early_ns;
+	s->arrived_ns = lead->arrived_ns;
+	s->sched = (struct sched_seq){.order = lead->sched.order, .served_ns = lead->sched.served_ns,
+				      .priority = lead->sched.priority, .width = 1, .prefilling = true,
+				      .n_left = lead->n_prompt, .n_cached = lead->n_prompt - 1};
+	s->place = -1;
+	if (sampler_state_copy(&s->said, &lead->said) != 0) {
+		eng_seq_free(s);
+		return SL_ENOMEM;
+	}
 	*out = s;
 	return 0;
 }

@@ -30,6 +30,7 @@ enum eng_seq_state {
 	SEQ_WAITING, /* tokens known; not started, or pre-empted: no place, no pages */
 	SEQ_PREFILL, /* has a place */
 	SEQ_DECODE,  /* all but the last token are in its pages */
+	SEQ_ENDED,   /* the lead of several choices: its own has ended, others have not */
 	SEQ_DONE,    /* told; freed when no worker holds it */
 	SEQ_N_STATES,
 };
@@ -41,6 +42,7 @@ struct eng_counters {
 };
 
 struct eng_model;
+struct choices;
 
 /* What the step thread gets by mail begins with what it is. */
 enum step_mail_kind { STEP_TEXT, STEP_MODEL };
@@ -55,7 +57,7 @@ struct seq_text {
 	uint8_t prompt_kind;
 	struct proto_str prompt; /* in the sequence's own memory */
 	bool counting;
-	bool choices; /* more than one, or a search for the best */
+	bool searching; /* for the best answer: not everything goes with it */
 	atomic_bool unwanted; /* cancelled: the worker need not work */
 	struct tok_ids ids;   /* the result */
 	uint8_t error;        /* enum proto_error */
@@ -109,12 +111,20 @@ struct eng_seq {
 	struct sampler_state said; /* for the penalties; empty when there are none */
 	uint8_t length_why;
 
+	/* Several choices. */
+	struct choices *choices; /* the lead's own; borrowed by those who follow; NULL: one choice */
+	uint8_t choice, n_choices, best_of, beam_width;
+	float length_penalty;
+	uint32_t n_reserved; /* sequences that were let in with this one and do not exist yet */
+
 	/* Clocks. */
 	uint64_t arrived_ns, started_ns, first_ns;
 };
 
 /* Copies the request. 0 or SL_ENOMEM. */
 int eng_seq_create(uint64_t id, const struct proto_submit *req, struct eng_seq **out);
+/* Another choice of the same request, NEW: it borrows the lists of lead, which must outlive it. */
+int eng_seq_follow(const struct eng_seq *lead, uint8_t choice, struct eng_seq **out);
 /* It must be NEW or DONE, without place and worker. */
 void eng_seq_free(struct eng_seq *s);
 

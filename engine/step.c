@@ -10,6 +10,7 @@
  * Knocks are taken before the mail that was there with them, so a sequence is known before its
  * text arrives.
  */
+#include "engine/choices.h"
 #include "engine/step.h"
 
 #include <string.h>
@@ -33,15 +34,14 @@ static uint32_t us_between(uint64_t from_ns, uint64_t to_ns)
 
 static void seq_drop(struct engine *e, struct eng_seq *s)
 {
+	unsigned n = 1 + s->n_reserved;
 	eng_seq_free(s);
-	atomic_fetch_sub(&e->n_live, 1);
+	atomic_fetch_sub(&e->n_live, n);
 }
 
-void step_finish(struct step *st, struct eng_seq *s, uint8_t finish, uint8_t error,
-		 const char *message)
+/* Gives back pages, place and its turn. */
+static void give_back(struct step *st, struct eng_seq *s, uint64_t now)
 {
-	struct engine *e = st->e;
-	uint64_t now = clock_now_ns();
 	batch_release(s);
 	if (s->model != NULL) {
 		sched_remove(s->model->sched, &s->sched);
@@ -54,9 +54,45 @@ void step_finish(struct step *st, struct eng_seq *s, uint8_t finish, uint8_t err
 	if (s->sched.tenant != NULL)
 		sched_tenant_leave(&st->tenants, s->sched.tenant);
 	s->sched.tenant = NULL;
+	list_remove(&s->waiter.place);
+}
+
+void step_rest(struct step *st, struct eng_seq *s)
+{
+	give_back(st, s, clock_now_ns());
+	eng_seq_set_state(&st->e->counters, s, SEQ_ENDED);
+}
+
+void step_leave(struct step *st, struct eng_seq *s)
+{
+	give_back(st, s, clock_now_ns());
+	list_remove(&s->in_all);
+	eng_seq_set_state(&st->e->counters, s, SEQ_DONE);
+	list_push_back(&st->ended, &s->in_all);
+}
+
+static void free_ended(struct step *st)
+{
+	list_each_safe(it, tmp, &st->ended) {
+		list_remove(it);
+		seq_drop(st->e, list_entry(it, struct eng_seq, in_all));
+	}
+}
+
+void step_finish(struct step *st, struct eng_seq *s, uint8_t finish, uint8_t error,
+		 const char *message)
+{
+	struct engine *e = st->e;
+	uint64_t now = clock_now_ns();
+	uint32_t n_made = s->n_made;
+	if (s->choices != NULL) {
+		s = s->choices->lead; /* whoever it was: the request ends */
+		n_made = s->choices->n_completion;
+		choices_drop(st, s);
+	}
+	give_back(st, s, now);
 	if (s->by_deadline.in)
 		heap_remove(&st->deadlines, &s->by_deadline);
-	list_remove(&s->waiter.place);
 	list_remove(&s->in_all);
 	eng_seq_set_state(&e->counters, s, SEQ_DONE);
 	if (finish == PROTO_FINISH_CANCELLED)
@@ -79,7 +115,7 @@ void step_finish(struct step *st, struct eng_seq *s, uint8_t finish, uint8_t err
 		       .length_why = finish == PROTO_FINISH_LENGTH ? s->length_why : 0,
 		       .n_prompt = s->n_prompt,
 		       .n_cached = s->n_cached,
-		       .n_completion = s->n_made,
+		       .n_completion = n_made,
 		       .queue_us = us_between(s->arrived_ns, s->started_ns ? s->started_ns : now),
 		       .prefill_us = us_between(s->started_ns, s->first_ns ? s->first_ns : now),
 		       .decode_us = us_between(s->first_ns, now),
@@ -88,7 +124,7 @@ void step_finish(struct step *st, struct eng_seq *s, uint8_t finish, uint8_t err
 	if (s->with_worker)
 		atomic_store(&s->text.unwanted, true);
 	else
-		seq_drop(e, s);
+		list_push_back(&st->ended, &s->in_all);
 }
 
 /* ---- models ---- */
@@ -121,14 +157,21 @@ static void set_model_state(struct engine *e, struct eng_model *m, enum proto_mo
 	announce(e, m);
 }
 
-void step_fail_model(struct step *st, struct eng_model *m, const char *reason)
+static struct eng_seq *first_of_model(const struct step *st, const struct eng_model *m)
 {
-	list_each_safe(it, tmp, &st->all) {
+	list_each(it, &st->all) {
 		struct eng_seq *s = list_entry(it, struct eng_seq, in_all);
 		if (s->model == m)
-			step_finish(st, s, PROTO_FINISH_ERROR, PROTO_ERR_INTERNAL,
-				    "The model's device failed.");
+			return s;
 	}
+	return NULL;
+}
+
+void step_fail_model(struct step *st, struct eng_model *m, const char *reason)
+{
+	/* One may take others with it, so each is looked for anew. */
+	for (struct eng_seq *s; (s = first_of_model(st, m)) != NULL;)
+		step_finish(st, s, PROTO_FINISH_ERROR, PROTO_ERR_INTERNAL, "The model's device failed.");
 	set_model_state(st->e, m, PROTO_MODEL_FAILED, reason);
 }
 
@@ -243,6 +286,12 @@ static uint8_t accept_text(struct step *st, struct eng_seq *s, struct sl_err *er
 		sl_errf(err, SL_ENOMEM, "The engine is out of memory.");
 		return PROTO_ERR_OVERLOADED;
 	}
+	if (s->best_of > 1 || s->n_choices > 1 || s->beam_width > 0) {
+		if (s->sched.width > (uint32_t)st->e->cfg.max_sequences || choices_make(st, s) != 0) {
+			sl_errf(err, SL_ENOMEM, "The engine is out of memory.");
+			return PROTO_ERR_OVERLOADED;
+		}
+	}
 	return 0;
 }
 
@@ -267,8 +316,12 @@ static void on_text(struct step *st, struct eng_seq *s)
 
 /* ---- the loop ---- */
 
-static void add_credit(struct eng_seq *s, uint32_t n_tokens)
+static void add_credit(struct step *st, struct eng_seq *s, uint32_t n_tokens)
 {
+	if (s->choices != NULL) {
+		choices_credit(st, s, n_tokens);
+		return;
+	}
 	bool had = s->credit > 0;
 	if (__builtin_add_overflow(s->credit, n_tokens, &s->credit))
 		s->credit = UINT32_MAX;
@@ -302,8 +355,8 @@ static void take_knocks(struct step *st)
 				heap_insert(&st->deadlines, &s->by_deadline);
 		}
 		if (k.credit > 0)
-			add_credit(s, k.credit);
-		if (k.cancel)
+			add_credit(st, s, k.credit);
+		if (k.cancel && s->state != SEQ_DONE)
 			step_finish(st, s, PROTO_FINISH_CANCELLED, 0, "");
 	}
 }
@@ -396,6 +449,7 @@ void *step_main(void *engine)
 		take_mail(st, mail);
 		uint64_t next = check_deadlines(st);
 		bool worked = step_some_model(st, &next);
+		free_ended(st);
 		publish_pages(e);
 		uint64_t latest = clock_now_ns() + STEP_SLEEP_MS * NS_PER_MS;
 		sleep_until = worked ? 0 : next < latest ? next : latest;
@@ -404,6 +458,7 @@ void *step_main(void *engine)
 	while (!list_empty(&st->all))
 		step_finish(st, list_entry(st->all.next, struct eng_seq, in_all),
 			    PROTO_FINISH_CANCELLED, 0, "");
+	free_ended(st);
 	beat_slot_close(st->beat_slot);
 	return NULL;
 }
@@ -427,6 +482,7 @@ int step_create(struct engine *e, struct step **out)
 	size_t max_rows = (size_t)cfg->step_tokens + (size_t)cfg->max_sequences;
 	st->e = e;
 	list_init(&st->all);
+	list_init(&st->ended);
 	buf_init(&st->text, PROTO_MAX_TEXT_PER_FRAME);
 	heap_init(&st->deadlines, sooner);
 	st->row_token = sl_zalloc_n(max_rows, sizeof(int32_t));

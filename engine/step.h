@@ -15,6 +15,7 @@ enum { STEP_PROMPT_ROWS = 32 };
 struct step {
 	struct engine *e;
 	struct list all; /* struct eng_seq.in_all: every sequence that is not DONE */
+	struct list ended; /* to be freed at the end of the turn */
 	struct heap deadlines;
 	struct sched_tenants tenants;
 	uint64_t vclock_ns; /* vtime of the model that ran last */
@@ -60,6 +61,10 @@ void prompt_rows_tell(struct step *st, struct eng_seq *s);
 /* The end of a sequence: frees what it holds, tells DONE. s is gone afterwards. */
 void step_finish(struct step *st, struct eng_seq *s, uint8_t finish, uint8_t error,
 		 const char *message);
+/* Without a word: s gives back what it holds and is freed at the end of the turn. */
+void step_leave(struct step *st, struct eng_seq *s);
+/* s gives back what it holds and waits for the other choices of its request. */
+void step_rest(struct step *st, struct eng_seq *s);
 /* The device failed: every sequence of m ends. */
 void step_fail_model(struct step *st, struct eng_model *m, const char *reason);
 

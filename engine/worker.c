@@ -177,10 +177,9 @@ static int make_ids(struct engine *e, struct seq_text *t)
 		return sl_errf(&t->err, SL_ELIMIT, "The prompt has %zu bytes; at most %u are taken.",
 			       t->prompt.n, e->cfg.max_prompt_bytes);
 	}
-	if (t->choices)
+	if (t->searching)
 		return refuse(t, PROTO_ERR_BAD_REQUEST,
-			      "This engine makes one choice for a request: n and best_of must be 1, "
-			      "and there is no beam search.");
+			      "Beam search goes with temperature 0 and without penalties and stop strings.");
 	int rc;
 	if (t->prompt_kind == PROTO_PROMPT_TOKENS)
 		rc = add_ids(t);

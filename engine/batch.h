@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the makers of a batch share. Private to engine/: batch.c takes the plan and serves sequences,
+ * beam_step.c does so for a beam search, whose hypotheses are rows of their own.
+ */
+#ifndef ENGINE_BATCH_H
+#define ENGINE_BATCH_H
+
+#include "engine/choices.h"
+#include "engine/step.h"
+
+struct batch {
+	int n_rows, n_want;
+	uint32_t n_prompt_rows;
+	uint32_t n_decode, n_prefill;
+	uint64_t n_positions;
+};
+
+static inline bool is_searching(const struct eng_seq *s)
+{
+	return s->choices != NULL && s->choices->searching;
+}
+
+static inline int32_t *batch_row(const struct eng_model *m, int place)
+{
+	return m->page_tables + (size_t)place * m->max_pages;
+}
+
+/* A place for s; BUG when there is none. */
+int batch_take_place(const struct step *st, struct eng_seq *s);
+/* s computes one token next. */
+void batch_go_on(struct step *st, struct eng_seq *s, uint64_t now);
+
+/* ---- beam_step.c ---- */
+
+/* s has a place: takes the others. */
+void beam_step_start(const struct step *st, struct eng_seq *s);
+/* Gives back the other places, and what the search has so far: it begins again. Leaves in s->place's
+ * row the pages of the prompt. */
+void beam_step_release(struct eng_seq *s);
+uint32_t beam_step_pages_back(const struct eng_seq *s);
+/* Adds the last token of every hypothesis. */
+void beam_step_rows(struct step *st, struct batch *b, struct eng_seq *s, uint64_t now);
+/* The logits of the prompt's last row, or of every hypothesis. */
+void beam_step_serve(struct step *st, struct eng_seq *s, float *logits, uint64_t now);
+
+#endif
