@@ -5,14 +5,16 @@
  *   jinja_lex.c    source → tokens, white space control done
  *   jinja_expr.c   tokens → syntax tree: expressions; whatever is not known is refused here, with
  *                  its line and column
- *   jinja_stmt.c   the same for statements
+ *   jinja_stmt.c   the same for statements (jinja_parse.c: what both stand on)
  *   jinja_eval.c   tree + variables → values: expressions
  *   jinja_run.c    statements, macros and calls: tree + variables → text and trust
  *
- * and what they stand on: jinja_value.c (the values' own rules), jinja_print.c (values as text and
- * JSON), jinja_text.c (letters, parts and formats of text), jinja_call.c (arguments, and the
- * functions that every template knows), jinja_filters.c, jinja_lists.c (the filters of lists),
- * jinja_tests.c, jinja_methods.c.
+ * and what they stand on: jinja_value.c (the values' own rules), jinja_items.c (lists and
+ * dictionaries), jinja_parts.c (what stands in them), jinja_arith.c (operators), jinja_print.c
+ * (values as text and JSON), jinja_text.c (letters and parts of text), jinja_format.c (the operator
+ * % on text), jinja_call.c (arguments, and the functions that every template knows),
+ * jinja_filters.c, jinja_lists.c (the filters of lists), jinja_tests.c, jinja_methods.c,
+ * jinja_string_methods.c.
  *
  * All memory of a pass comes from an arena with a bound and goes at once.
  */
@@ -269,6 +271,8 @@ bool jvalue_text_is(const struct jvalue *v, const char *text);
 /* Lists. */
 struct jlist *jlist_new(struct jrun *r, size_t cap); /* NULL with r->err filled */
 int jlist_add(struct jrun *r, struct jlist *l, const struct jvalue *v);
+/* Adds the bytes of s in [from, to). */
+int jlist_add_part(struct jrun *r, struct jlist *l, struct jstr s, size_t from, size_t to);
 struct jvalue jvalue_list_of(struct jlist *l);
 struct jvalue jvalue_tuple_of(struct jlist *l);
 /* What a loop over v goes through: items, keys, characters. */
@@ -284,6 +288,7 @@ int jdict_list(struct jrun *r, const struct jdict *d, enum jdict_part part, stru
 
 int jvalue_equal(struct jrun *r, const struct jvalue *a, const struct jvalue *b, bool *out);
 /* -1, 0, 1; 2 when one is not a number. */
+int jvalue_order_numbers(const struct jvalue *a, const struct jvalue *b);
 int jvalue_order(struct jrun *r, const struct jvalue *a, const struct jvalue *b, int *out);
 int jvalue_contains(struct jrun *r, const struct jvalue *in, const struct jvalue *what, bool *out);
 int jvalue_compare(struct jrun *r, int op, const struct jvalue *a, const struct jvalue *b, bool *out);
@@ -333,10 +338,13 @@ int jstr_replace(struct jrun *r, struct jstr s, struct jstr from, struct jstr to
 		 struct jstr *out);
 int jstr_join(struct jrun *r, struct jstr sep, const struct jlist *parts, bool any, struct jstr *out);
 int jstr_repeat(struct jrun *r, struct jstr s, int64_t times, struct jstr *out);
-/* Python's % with the arguments of a list. */
-int jstr_format(struct jrun *r, struct jstr format, const struct jlist *args, struct jstr *out);
+/* Python's % with the arguments of a list. exact: all of them must be used. */
+int jstr_format(struct jrun *r, struct jstr format, const struct jlist *args, bool exact,
+		struct jstr *out);
 bool jinja_is_space(uint32_t c);
 bool jinja_is_printable(uint32_t c);
+/* A letter or a number of any kind. */
+bool jinja_is_alnum(uint32_t c);
 
 /* ---- calls ---- */
 
@@ -363,7 +371,7 @@ struct jfunction {
 	uint8_t self; /* methods: the type of value that has it */
 };
 extern const struct jfunction jinja_filters[], jinja_list_filters[], jinja_tests[], jinja_methods[],
-    jinja_globals[]; /* end: no name */
+    jinja_string_methods[], jinja_globals[]; /* end: no name */
 
 #define JSELF                                                                                      \
 	struct jrun *r, const struct jvalue *self, const struct jvalue *args,                      \
@@ -378,6 +386,8 @@ const struct jfunction *jinja_find_filter(struct proto_str name);
 const struct jfunction *jinja_find_test(struct proto_str name);
 /* Of that type of value. JV_ABSENT: of any. */
 const struct jfunction *jinja_find_method(struct proto_str name, uint8_t type);
+/* Whether a method of that name and of some type can be called like that. */
+bool jinja_method_fits(struct proto_str name, const struct jnode *args);
 /* Whether one argument of fn is the name of a test or a filter, and which. */
 bool jinja_is_filter_of_functions(const struct jfunction *fn, int *at, bool *tests);
 

@@ -153,7 +153,9 @@ static int format(struct jrun *r, const struct jvalue *a, const struct jvalue *b
 	struct jvalue one = *b;
 	struct jlist alone = {.items = &one, .n = 1, .cap = 1};
 	*out = jvalue_string_of((struct jstr){.at = ""});
-	return jstr_format(r, a->s, b->type == JV_TUPLE ? b->list : &alone, &out->s);
+	/* Python takes what has items for a mapping, of which not all must be used. */
+	return jstr_format(r, a->s, b->type == JV_TUPLE ? b->list : &alone,
+			   b->type != JV_LIST && b->type != JV_DICT && b->type != JV_UNDEFINED, &out->s);
 }
 
 static int repeat(struct jrun *r, const struct jvalue *what, const struct jvalue *times,

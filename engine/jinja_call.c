@@ -236,7 +236,9 @@ static int put_named(struct jrun *r, struct jdict *d, const struct jargs *all)
 static int new_pairs(struct jrun *r, uint8_t type, const struct jargs *all, struct jvalue *out)
 {
 	struct jdict *d = jdict_new(r);
-	int rc = d != NULL ? 0 : r->err->code;
+	if (d == NULL)
+		return r->err->code;
+	int rc = 0;
 	if (rc == 0 && all->n > 0)
 		rc = put_all(r, d, &all->at[0]);
 	if (rc == 0)
@@ -360,12 +362,26 @@ const struct jfunction *jinja_find_test(struct proto_str name)
 	return find(jinja_tests, name);
 }
 
+static const struct jfunction *const method_tables[] = {jinja_string_methods, jinja_methods};
+enum { N_METHOD_TABLES = sizeof(method_tables) / sizeof(method_tables[0]) };
+
 const struct jfunction *jinja_find_method(struct proto_str name, uint8_t type)
 {
-	for (const struct jfunction *m = jinja_methods; m->name != NULL; m++)
-		if (proto_str_is(name, m->name) && (type == JV_ABSENT || type == m->self))
-			return m;
+	for (int i = 0; i < N_METHOD_TABLES; i++)
+		for (const struct jfunction *m = method_tables[i]; m->name != NULL; m++)
+			if ((type == JV_ABSENT || type == m->self) && proto_str_is(name, m->name))
+				return m;
 	return NULL;
+}
+
+bool jinja_method_fits(struct proto_str name, const struct jnode *args)
+{
+	struct proto_str bad;
+	for (int i = 0; i < N_METHOD_TABLES; i++)
+		for (const struct jfunction *m = method_tables[i]; m->name != NULL; m++)
+			if (proto_str_is(name, m->name) && jinja_wrong_args(m, args, &bad) == NULL)
+				return true;
+	return false;
 }
 
 /* ---- calling ---- */

@@ -226,7 +226,9 @@ static int eval_list(struct jrun *r, const struct jnode *n, struct jvalue *out)
 static int eval_dict(struct jrun *r, const struct jnode *n, struct jvalue *out)
 {
 	struct jdict *d = jdict_new(r);
-	int rc = d != NULL ? 0 : r->err->code;
+	if (d == NULL)
+		return r->err->code;
+	int rc = 0;
 	for (const struct jnode *a = n->a; a != NULL && rc == 0; a = a->next->next) {
 		struct jvalue key, value;
 		rc = jinja_eval(r, a, &key);

@@ -9,160 +9,11 @@
  * what Jinja says, or it does not compile. Bounds: nesting of the source (recursion here), depth of
  * the tree (recursion of the evaluator, chains like a + b + c included) and number of nodes.
  */
-#include <stdarg.h>
-#include <stdio.h>
-
 #include "engine/jinja_parse.h"
 
 static int parse_unary(struct parser *p, bool filters, struct jnode **out);
 static int parse_primary(struct parser *p, struct jnode **out);
 static int parse_postfix(struct parser *p, struct jnode *n, struct jnode **out);
-
-/* ---- what every parser function needs ---- */
-
-int parse_fail(struct parser *p, struct jplace at, const char *fmt, ...)
-{
-	char text[256];
-	va_list ap;
-	va_start(ap, fmt);
-	vsnprintf(text, sizeof(text), fmt, ap);
-	va_end(ap);
-	return sl_errf(p->err, SL_EINVAL, "template line %d, column %d: %s", at.line, at.column, text);
-}
-
-int parse_unknown(struct parser *p, struct jplace at, const char *what, struct proto_str name)
-{
-	int n = name.n < 64 ? (int)name.n : 64;
-	return sl_errf(p->err, SL_EUNSUPPORTED,
-		       "template line %d, column %d: %s \"%.*s\" is not supported", at.line, at.column,
-		       what, n, name.at);
-}
-
-int parse_no_memory(struct parser *p)
-{
-	return sl_errf(p->err, SL_ENOMEM, "template line %d: no memory", p->t->place.line);
-}
-
-int parse_enter(struct parser *p)
-{
-	if (++p->depth > JINJA_MAX_DEPTH)
-		return sl_errf(p->err, SL_ELIMIT, "template line %d: nested deeper than %d",
-			       p->t->place.line, JINJA_MAX_DEPTH);
-	return 0;
-}
-
-int parse_new(struct parser *p, enum jnode_kind kind, struct jplace at, struct jnode **out)
-{
-	if (++p->n_nodes > JINJA_MAX_NODES)
-		return sl_errf(p->err, SL_ELIMIT, "template line %d: more than %d nodes", at.line,
-			       JINJA_MAX_NODES);
-	struct jnode *n = jarena_alloc(p->arena, sizeof(*n));
-	if (n == NULL)
-		return parse_no_memory(p);
-	n->kind = (uint8_t)kind;
-	n->place = at;
-	*out = n;
-	return 0;
-}
-
-static void deepen(struct jnode *n, const struct jnode *list)
-{
-	for (; list != NULL; list = list->next)
-		if (n->depth <= list->depth)
-			n->depth = (uint16_t)(list->depth + 1);
-}
-
-int parse_finish(struct parser *p, struct jnode *n)
-{
-	deepen(n, n->a);
-	deepen(n, n->b);
-	deepen(n, n->c);
-	deepen(n, n->d);
-	if (n->depth > JINJA_MAX_TREE_DEPTH)
-		return sl_errf(p->err, SL_ELIMIT, "template line %d: an expression of more than %d parts",
-			       n->place.line, JINJA_MAX_TREE_DEPTH);
-	return 0;
-}
-
-int parse_wrap(struct parser *p, enum jnode_kind kind, struct jplace at, struct jnode *a,
-	       struct jnode *b, struct jnode **out)
-{
-	struct jnode *n = NULL;
-	int rc = parse_new(p, kind, at, &n);
-	if (rc != 0)
-		return rc;
-	n->a = a;
-	n->b = b;
-	*out = n;
-	return parse_finish(p, n);
-}
-
-static int add_name(struct parser *p, struct jname **list, struct proto_str name,
-		    const struct jnode *call)
-{
-	struct jname *n = jarena_alloc(p->arena, sizeof(*n));
-	if (n == NULL)
-		return parse_no_memory(p);
-	*n = (struct jname){.name = name, .call = call, .next = *list};
-	*list = n;
-	return 0;
-}
-
-int parse_bind(struct parser *p, struct proto_str name)
-{
-	for (const struct jname *b = p->bound; b != NULL; b = b->next)
-		if (proto_str_same(b->name, name))
-			return 0;
-	if (++p->n_bound > JINJA_MAX_NAMES)
-		return sl_errf(p->err, SL_ELIMIT, "template line %d: more than %d names",
-			       p->t->place.line, JINJA_MAX_NAMES);
-	return add_name(p, &p->bound, name, NULL);
-}
-
-int parse_unexpected(struct parser *p, const char *wanted)
-{
-	const struct jtok *t = p->t;
-	const char *what = NULL;
-	switch (t->kind) {
-	case JT_EOF:
-		what = "the end of the template";
-		break;
-	case JT_OUT_END:
-		what = "}}";
-		break;
-	case JT_STMT_END:
-		what = "%}";
-		break;
-	case JT_STRING:
-		what = "a string";
-		break;
-	default:
-		break;
-	}
-	if (what != NULL)
-		return parse_fail(p, t->place, "%s expected, not %s", wanted, what);
-	return parse_fail(p, t->place, "%s expected, not \"%.*s\"", wanted, t->n < 40 ? (int)t->n : 40,
-			  t->at != NULL ? t->at : "");
-}
-
-int parse_expect_op(struct parser *p, const char *op)
-{
-	return parse_take_op(p, op) ? 0 : parse_unexpected(p, op);
-}
-
-int parse_expect_name(struct parser *p, struct proto_str *out)
-{
-	static const char *const reserved[] = {"and", "or",   "not",   "in",   "is",   "if",    "else", "elif",
-					       "for", "true", "false", "none", "True", "False", "None"};
-	if (p->t->kind != JT_NAME)
-		return parse_unexpected(p, "a name");
-	*out = parse_text(p->t);
-	for (size_t i = 0; i < sizeof(reserved) / sizeof(reserved[0]); i++)
-		if (proto_str_is(*out, reserved[i]))
-			return parse_unexpected(p, "a name");
-	p->t++;
-	return 0;
-}
 
 /* ---- arguments ---- */
 
@@ -171,9 +22,9 @@ static int parse_args(struct parser *p, const char *close, bool named, struct jn
 {
 	struct jnode **tail = list;
 	bool names = false;
-	while (!parse_take_op(p, close)) {
-		int rc = *list != NULL ? parse_expect_op(p, ",") : 0;
-		if (rc == 0 && *list != NULL && parse_take_op(p, close))
+	for (int n = 0; !parse_take_op(p, close); n++) {
+		int rc = n > 0 ? parse_expect_op(p, ",") : 0;
+		if (rc == 0 && n > 0 && parse_take_op(p, close))
 			return 0;
 		struct jplace at = p->t->place;
 		bool has_name = p->t->kind == JT_NAME && p->t[1].kind == JT_OP &&
@@ -186,17 +37,16 @@ static int parse_args(struct parser *p, const char *close, bool named, struct jn
 				rc = parse_wrap(p, items ? JN_SPREAD : JN_SPREAD_NAMES, at, value, NULL, tail);
 			names = names || !items;
 		} else if (rc == 0 && named && has_name) {
-			struct jnode *value = NULL, *keyword = NULL;
+			struct jnode *value = NULL;
 			struct proto_str name;
 			rc = parse_expect_name(p, &name);
 			p->t += rc == 0;
 			if (rc == 0)
 				rc = parse_expr(p, &value);
 			if (rc == 0)
-				rc = parse_wrap(p, JN_KEYWORD, at, value, NULL, &keyword);
+				rc = parse_wrap(p, JN_KEYWORD, at, value, NULL, tail);
 			if (rc == 0)
-				keyword->text = name;
-			*tail = keyword;
+				(*tail)->text = name;
 			names = true;
 		} else if (rc == 0 && names) {
 			return parse_fail(p, at, "an argument without a name behind one with a name");
@@ -502,12 +352,10 @@ static int check_method(struct parser *p, struct jplace at, struct proto_str nam
 			const struct jnode *args)
 {
 	const struct jfunction *fn = jinja_find_method(name, JV_ABSENT);
-	struct proto_str bad;
 	if (fn == NULL)
 		return parse_unknown(p, at, "the method", name);
-	for (const struct jfunction *m = fn; m->name != NULL; m++)
-		if (proto_str_is(name, m->name) && jinja_wrong_args(m, args, &bad) == NULL)
-			return 0;
+	if (jinja_method_fits(name, args))
+		return 0;
 	return parse_check_args(p, fn, at, args);
 }
 
@@ -520,7 +368,7 @@ static int parse_call(struct parser *p, struct jplace at, struct jnode *callee, 
 	if (rc == 0)
 		rc = parse_wrap(p, JN_CALL, at, callee, args, out);
 	if (rc == 0 && callee->kind == JN_NAME)
-		rc = add_name(p, &p->called, callee->text, *out);
+		rc = parse_note_call(p, callee->text, *out);
 	return rc;
 }
 
@@ -723,7 +571,7 @@ int parse_expr(struct parser *p, struct jnode **out)
 
 /* ---- several ---- */
 
-static bool ends_tuple(const struct parser *p)
+bool parse_ends_tuple(const struct parser *p)
 {
 	return p->t->kind == JT_STMT_END || p->t->kind == JT_OUT_END || parse_is_op(p, ")") ||
 	       parse_is_op(p, "=") || parse_is_word(p->t, "in");
@@ -741,56 +589,10 @@ int parse_tuple(struct parser *p, bool conditional, struct jnode **out)
 			break;
 		several = true;
 		tail = &(*tail)->next;
-		if (ends_tuple(p))
+		if (parse_ends_tuple(p))
 			break;
 	}
 	p->depth--;
-	*out = list;
-	return rc == 0 && several ? parse_wrap(p, JN_TUPLE, at, list, NULL, out) : rc;
-}
-
-int parse_one_target(struct parser *p, bool attributes, struct jnode **out)
-{
-	struct jplace at = p->t->place;
-	struct proto_str name;
-	if (parse_take_op(p, "(")) {
-		int rc = parse_enter(p);
-		if (rc == 0)
-			rc = parse_target(p, attributes, out);
-		p->depth--;
-		return rc == 0 ? parse_expect_op(p, ")") : rc;
-	}
-	int rc = parse_expect_name(p, &name);
-	if (rc == 0)
-		rc = parse_new(p, JN_NAME, at, out);
-	if (rc != 0)
-		return rc;
-	(*out)->text = name;
-	if (!attributes || !parse_take_op(p, "."))
-		return parse_bind(p, name);
-	rc = parse_expect_name(p, &name);
-	if (rc == 0)
-		rc = parse_wrap(p, JN_ATTR, at, *out, NULL, out);
-	if (rc == 0)
-		(*out)->text = name;
-	return rc;
-}
-
-int parse_target(struct parser *p, bool attributes, struct jnode **out)
-{
-	struct jnode *list = NULL, **tail = &list;
-	struct jplace at = p->t->place;
-	bool several = false;
-	int rc = 0;
-	while (rc == 0) {
-		rc = parse_one_target(p, attributes, tail);
-		if (rc != 0 || !parse_take_op(p, ","))
-			break;
-		several = true;
-		tail = &(*tail)->next;
-		if (ends_tuple(p))
-			break;
-	}
 	*out = list;
 	return rc == 0 && several ? parse_wrap(p, JN_TUPLE, at, list, NULL, out) : rc;
 }

@@ -65,7 +65,7 @@ static int filter_trim(JSELF)
 
 static int filter_replace(JSELF)
 {
-	struct jstr s, from, to;
+	struct jstr s, from = {0}, to = {0};
 	int64_t max = -1;
 	(void)all;
 	int rc = jvalue_string(r, self, &s);
@@ -93,7 +93,7 @@ static int filter_format(JSELF)
 	(void)args;
 	int rc = jvalue_string(r, self, &s);
 	*out = jvalue_string_of((struct jstr){.at = ""});
-	return rc == 0 ? jstr_format(r, s, &l, &out->s) : rc;
+	return rc == 0 ? jstr_format(r, s, &l, true, &out->s) : rc;
 }
 
 static int filter_escape(JSELF)
@@ -120,7 +120,9 @@ static bool is_break(uint32_t c)
 static int split_lines(struct jrun *r, struct jstr s, bool keep, struct jlist **out)
 {
 	struct jlist *l = jlist_new(r, 0);
-	int rc = l != NULL ? jrun_charge(r, s.n) : r->err->code;
+	if (l == NULL)
+		return r->err->code;
+	int rc = jrun_charge(r, s.n);
 	size_t from = 0, n;
 	for (size_t i = 0; i < s.n && rc == 0; i += n) {
 		uint32_t c, next = 0;
@@ -157,11 +159,13 @@ static int filter_indent(JSELF)
 	const struct jvalue nl = jvalue_literal((struct proto_str){"\n", 1});
 	struct jvalue pad = jvalue_literal((struct proto_str){" ", 1});
 	struct jlist *lines, *parts;
-	struct jstr s, ends[2];
+	struct jstr s = {0}, ends[2];
 	int64_t width = 4;
 	(void)all;
 	bool first = jvalue_true(&args[1]), blank = jvalue_true(&args[2]);
-	int rc = jvalue_string(r, self, &s);
+	int rc = jinja_want_string(r, self);
+	if (rc == 0)
+		s = self->s;
 	if (rc == 0 && args[0].type == JV_STRING)
 		pad = args[0];
 	else if (rc == 0 && args[0].type != JV_ABSENT)
@@ -192,17 +196,23 @@ static int filter_indent(JSELF)
 	return rc == 0 ? jstr_join(r, (struct jstr){.at = ""}, parts, true, &out->s) : rc;
 }
 
+/* Runs of letters, digits and underscores: the pattern \w+. */
 static int filter_wordcount(JSELF)
 {
 	struct jstr s;
-	struct jlist *l;
+	int64_t n = 0;
+	bool inside = false;
 	(void)args, (void)all;
 	int rc = jvalue_string(r, self, &s);
-	if (rc == 0)
-		rc = jstr_split(r, s, NULL, -1, false, &l);
-	if (rc == 0)
-		*out = jvalue_int((int64_t)l->n, false);
-	return rc;
+	for (size_t i = 0; rc == 0 && i < s.n;) {
+		uint32_t c;
+		i += jstr_char(s, i, &c);
+		bool word = c == '_' || jinja_is_alnum(c);
+		n += word && !inside;
+		inside = word;
+	}
+	*out = jvalue_int(n, false);
+	return rc == 0 ? jrun_charge(r, s.n) : rc;
 }
 
 /* ---- JSON: as transformers has it, without escaping for HTML ---- */
@@ -278,6 +288,8 @@ static int filter_int(JSELF)
 	int64_t base = 10, i = 0;
 	bool good = false;
 	(void)all;
+	if (self->type == JV_UNDEFINED)
+		return jinja_want_string(r, self); /* which says what is undefined */
 	int rc = args[1].type != JV_ABSENT ? jinja_want_int(r, &args[1], &base) : 0;
 	if (rc == 0 && (base < 2 || base > 36))
 		rc = jrun_fail(r, SL_EINVAL, "an integer of base %lld", (long long)base);
@@ -313,6 +325,8 @@ static int filter_float(JSELF)
 	bool good = false;
 	int rc = 0;
 	(void)all;
+	if (self->type == JV_UNDEFINED)
+		return jinja_want_string(r, self);
 	if (self->type == JV_STRING) {
 		rc = text_number(r, self->s, text, sizeof(text), &good);
 		if (rc == 0 && good) {
@@ -382,7 +396,7 @@ static int filter_round(JSELF)
 	f = whole ? (double)(self->type == JV_BOOL ? self->b : self->i) : self->f;
 	if (args[1].type == JV_ABSENT || jvalue_text_is(&args[1], "common")) {
 		if (whole && digits >= 0) {
-			*out = *self;
+			*out = self->type == JV_BOOL ? jvalue_int(self->b, self->trusted) : *self;
 			return 0;
 		}
 		rc = round_common(r, f, digits, &f);

@@ -78,7 +78,7 @@ static int merge_sort(struct jrun *r, struct keyed *at, struct keyed *room, size
 	if (rc == 0)
 		rc = merge_sort(r, at + half, room, n - half, down);
 	while (rc == 0 && i < half && k < n) {
-		int order;
+		int order = 0;
 		rc = jrun_charge(r, 0);
 		if (rc == 0)
 			rc = jvalue_order(r, &at[i].key, &at[k].key, &order);
@@ -102,7 +102,9 @@ static int get_keys(struct jrun *r, const struct jvalue *v, const struct jvalue 
 		return get_key(r, v, attribute, otherwise, case_sensitive, out);
 	struct jlist *names, *keys = jlist_new(r, 0);
 	const struct jstr comma = {.at = ",", .n = 1};
-	int rc = keys != NULL ? jstr_split(r, attribute->s, &comma, -1, false, &names) : r->err->code;
+	if (keys == NULL)
+		return r->err->code;
+	int rc = jstr_split(r, attribute->s, &comma, -1, false, &names);
 	for (size_t i = 0; rc == 0 && i < names->n; i++) {
 		struct jvalue key;
 		rc = get_key(r, v, &names->items[i], otherwise, case_sensitive, &key);
@@ -186,7 +188,9 @@ static int filter_groupby(JSELF)
 	struct jvalue before = {0};
 	(void)all;
 	bool case_sensitive = jvalue_true(&args[2]);
-	int rc = groups != NULL ? jvalue_items(r, self, &l) : r->err->code;
+	if (groups == NULL)
+		return r->err->code;
+	int rc = jvalue_items(r, self, &l);
 	const struct jvalue *otherwise = &args[1];
 	if (rc == 0)
 		rc = sort_items(r, l, &args[0], otherwise, case_sensitive, false, &l);
@@ -214,11 +218,15 @@ static int filter_unique(JSELF)
 {
 	struct jlist *l, *keys = jlist_new(r, 0), *kept = jlist_new(r, 0);
 	(void)all;
-	int rc = keys != NULL && kept != NULL ? jvalue_items(r, self, &l) : r->err->code;
+	if (keys == NULL || kept == NULL)
+		return r->err->code;
+	int rc = jvalue_items(r, self, &l);
 	for (size_t i = 0; rc == 0 && i < l->n; i++) {
 		struct jvalue key, in = jvalue_list_of(keys);
 		bool known = false;
 		rc = get_key(r, &l->items[i], &args[1], NULL, jvalue_true(&args[0]), &key);
+		if (rc == 0 && (key.type == JV_LIST || key.type == JV_DICT))
+			rc = jrun_fail(r, SL_EINVAL, "unique of %s", jvalue_type_name(&key));
 		if (rc == 0)
 			rc = jvalue_contains(r, &in, &key, &known);
 		if (rc == 0 && !known) {
@@ -268,6 +276,15 @@ static int filter_max(JSELF)
 
 /* ---- choosing and changing ---- */
 
+/* What select and map go through: a false value of any kind has nothing. */
+static int items_or_none(struct jrun *r, const struct jvalue *v, struct jlist **out)
+{
+	if (jvalue_true(v))
+		return jvalue_items(r, v, out);
+	*out = jlist_new(r, 0);
+	return *out != NULL ? 0 : r->err->code;
+}
+
 /* The rest of a call's arguments, for the function that its argument `from - 1` names. */
 static struct jargs rest(const struct jargs *all, size_t from)
 {
@@ -305,7 +322,9 @@ static int choose(struct jrun *r, const struct jvalue *self, const struct jargs 
 		  bool wanted, struct jvalue *out)
 {
 	struct jlist *l, *kept = jlist_new(r, 0);
-	int rc = kept != NULL ? jvalue_items(r, self, &l) : r->err->code;
+	if (kept == NULL)
+		return r->err->code;
+	int rc = items_or_none(r, self, &l);
 	for (size_t i = 0; rc == 0 && i < l->n; i++) {
 		struct jvalue v = l->items[i];
 		bool good;
@@ -362,7 +381,9 @@ static int filter_map(JSELF)
 	const struct jfunction *fn = NULL;
 	struct jargs inner = rest(all, 1);
 	(void)args;
-	int rc = mapped != NULL ? jvalue_items(r, self, &l) : r->err->code;
+	if (mapped == NULL)
+		return r->err->code;
+	int rc = items_or_none(r, self, &l);
 	if (rc == 0 && attribute == NULL) {
 		if (all->n == 0)
 			return jrun_fail(r, SL_EINVAL, "map needs a filter or an attribute");
@@ -408,7 +429,8 @@ static int filter_join(JSELF)
 	parts = l;
 	if (rc == 0 && !jvalue_is_nothing(&args[1])) {
 		parts = jlist_new(r, l->n);
-		rc = parts != NULL ? 0 : r->err->code;
+		if (parts == NULL)
+			return r->err->code;
 		for (size_t i = 0; rc == 0 && i < l->n; i++)
 			rc = get_attribute(r, &l->items[i], &args[1], NULL, &parts->items[parts->n++]);
 	}
@@ -507,7 +529,9 @@ static int add_row(struct jrun *r, struct jlist *rows, const struct jlist *l, si
 		   size_t width, const struct jvalue *fill)
 {
 	struct jlist *row = jlist_new(r, 0);
-	int rc = row != NULL ? 0 : r->err->code;
+	if (row == NULL)
+		return r->err->code;
+	int rc = 0;
 	for (size_t i = 0; i < n && rc == 0; i++)
 		rc = jlist_add(r, row, &l->items[(*at)++]);
 	while (rc == 0 && row->n < width && !jvalue_is_nothing(fill))
@@ -522,7 +546,9 @@ static int filter_batch(JSELF)
 	int64_t width = 0;
 	size_t at = 0;
 	(void)all;
-	int rc = rows != NULL ? jvalue_items(r, self, &l) : r->err->code;
+	if (rows == NULL)
+		return r->err->code;
+	int rc = jvalue_items(r, self, &l);
 	if (rc == 0)
 		rc = jinja_want_int(r, &args[0], &width);
 	if (rc == 0 && width < 1)
@@ -542,7 +568,9 @@ static int filter_slice(JSELF)
 	int64_t slices = 0;
 	size_t at = 0;
 	(void)all;
-	int rc = rows != NULL ? jvalue_items(r, self, &l) : r->err->code;
+	if (rows == NULL)
+		return r->err->code;
+	int rc = jvalue_items(r, self, &l);
 	if (rc == 0)
 		rc = jinja_want_int(r, &args[0], &slices);
 	if (rc == 0 && slices < 1)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the two halves of the parser share: jinja_expr.c and jinja_stmt.c.
+ * What the two halves of the parser, jinja_expr.c and jinja_stmt.c, share; jinja_parse.c has it.
  */
 #ifndef ENGINE_JINJA_PARSE_H
 #define ENGINE_JINJA_PARSE_H
@@ -45,8 +45,9 @@ int parse_finish(struct parser *p, struct jnode *n);
 /* A node with two children. */
 int parse_wrap(struct parser *p, enum jnode_kind kind, struct jplace at, struct jnode *a,
 	       struct jnode *b, struct jnode **out);
-/* Notes that the name has a value somewhere. */
+/* Notes that the name has a value somewhere, or that it is called. */
 int parse_bind(struct parser *p, struct proto_str name);
+int parse_note_call(struct parser *p, struct proto_str name, const struct jnode *call);
 
 static inline struct proto_str parse_text(const struct jtok *t)
 {
@@ -83,9 +84,8 @@ int parse_expect_name(struct parser *p, struct proto_str *out);
 int parse_expr(struct parser *p, struct jnode **out);
 /* An expression, or several with commas between: a tuple. conditional: `if` belongs to it. */
 int parse_tuple(struct parser *p, bool conditional, struct jnode **out);
-/* What `set` and `for` assign to: a name, for `set` an attribute, or several. */
-int parse_target(struct parser *p, bool attributes, struct jnode **out);
-int parse_one_target(struct parser *p, bool attributes, struct jnode **out);
+/* Whether no other item can follow a comma here. */
+bool parse_ends_tuple(const struct parser *p);
 /* Whether fn can be called like that; fills err if not. */
 int parse_check_args(struct parser *p, const struct jfunction *fn, struct jplace at,
 		     const struct jnode *args);

@@ -81,7 +81,7 @@ void jinja_print_float(double f, char *out)
 	char digits[40];
 	int precision = 0;
 	if (!isfinite(f)) {
-		strcpy(out, isnan(f) ? "nan" : f < 0 ? "-inf" : "inf");
+		snprintf(out, 32, "%s", isnan(f) ? "nan" : f < 0 ? "-inf" : "inf");
 		return;
 	}
 	/* The fewest digits that read back as the same number. */

@@ -124,7 +124,9 @@ static int run_capture(struct jrun *r, const struct jnode *n)
 {
 	struct jvalue text;
 	struct jframe *frame = jframe_new(r, r->frame);
-	int rc = frame != NULL ? text_of(r, n->b, frame, &text) : r->err->code;
+	if (frame == NULL)
+		return r->err->code;
+	int rc = text_of(r, n->b, frame, &text);
 	frame_end(r, frame);
 	if (rc == 0 && r->flow != JFLOW_ON)
 		return 0;
@@ -145,7 +147,9 @@ static int run_capture(struct jrun *r, const struct jnode *n)
 static int bind_more(struct jrun *r, const struct jnode *n, const struct jargs *args, size_t used)
 {
 	struct jlist *more = jlist_new(r, 0);
-	int rc = more != NULL ? 0 : r->err->code;
+	if (more == NULL)
+		return r->err->code;
+	int rc = 0;
 	if (rc == 0 && used < args->n && (n->i & JMACRO_VARARGS) == 0)
 		rc = jrun_fail(r, SL_EINVAL, "too many arguments for the macro \"%.*s\"", (int)n->text.n,
 			       n->text.at);
@@ -168,7 +172,9 @@ static const struct jnode *find_param(const struct jnode *n, struct proto_str na
 static int bind_named(struct jrun *r, const struct jnode *n, const struct jargs *args)
 {
 	struct jdict *more = jdict_new(r);
-	int rc = more != NULL ? 0 : r->err->code;
+	if (more == NULL)
+		return r->err->code;
+	int rc = 0;
 	for (size_t i = 0; i < args->n_named && rc == 0; i++) {
 		struct jvalue key = jvalue_literal(args->named[i].name);
 		if (find_param(n, args->named[i].name) != NULL)
@@ -290,7 +296,9 @@ static int filter_list(struct jrun *r, const struct jnode *n, struct jlist *in, 
 {
 	struct jlist *kept = jlist_new(r, 0);
 	struct jframe *outer = r->frame;
-	int rc = kept != NULL ? 0 : r->err->code;
+	if (kept == NULL)
+		return r->err->code;
+	int rc = 0;
 	for (size_t i = 0; i < in->n && rc == 0; i++) {
 		struct jvalue item = in->items[i], yes;
 		r->frame = jframe_new(r, outer);
@@ -411,7 +419,9 @@ static int run_set(struct jrun *r, const struct jnode *n)
 static int run_with(struct jrun *r, const struct jnode *n)
 {
 	struct jframe *outer = r->frame, *frame = jframe_new(r, outer);
-	int rc = frame != NULL ? 0 : r->err->code;
+	if (frame == NULL)
+		return r->err->code;
+	int rc = 0;
 	for (const struct jnode *s = n->a; s != NULL && rc == 0; s = s->next) {
 		struct jvalue v;
 		rc = jinja_eval(r, s->b, &v); /* sees what is outside, not what stands beside it */

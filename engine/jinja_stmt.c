@@ -41,6 +41,58 @@ static int parse_block(struct parser *p, const char *end, struct jnode **out)
 	return rc != 0 ? rc : expect_statement(p, end);
 }
 
+/* ---- what set and for assign to ---- */
+
+static int parse_target(struct parser *p, bool attributes, struct jnode **out);
+
+static int parse_one_target(struct parser *p, bool attributes, struct jnode **out)
+{
+	struct jplace at = p->t->place;
+	struct proto_str name;
+	if (parse_take_op(p, "(")) {
+		int rc = parse_enter(p);
+		if (rc == 0)
+			rc = parse_target(p, attributes, out);
+		p->depth--;
+		return rc == 0 ? parse_expect_op(p, ")") : rc;
+	}
+	int rc = parse_expect_name(p, &name);
+	if (rc == 0)
+		rc = parse_new(p, JN_NAME, at, out);
+	if (rc != 0)
+		return rc;
+	(*out)->text = name;
+	if (!attributes || !parse_take_op(p, "."))
+		return parse_bind(p, name);
+	rc = parse_expect_name(p, &name);
+	if (rc == 0)
+		rc = parse_wrap(p, JN_ATTR, at, *out, NULL, out);
+	if (rc == 0)
+		(*out)->text = name;
+	return rc;
+}
+
+static int parse_target(struct parser *p, bool attributes, struct jnode **out)
+{
+	struct jnode *list = NULL, **tail = &list;
+	struct jplace at = p->t->place;
+	bool several = false;
+	int rc = 0;
+	while (rc == 0) {
+		rc = parse_one_target(p, attributes, tail);
+		if (rc != 0 || !parse_take_op(p, ","))
+			break;
+		several = true;
+		tail = &(*tail)->next;
+		if (parse_ends_tuple(p))
+			break;
+	}
+	*out = list;
+	return rc == 0 && several ? parse_wrap(p, JN_TUPLE, at, list, NULL, out) : rc;
+}
+
+/* ---- statements ---- */
+
 static int parse_if(struct parser *p, struct jplace at, struct jnode **out)
 {
 	static const char *const ends[] = {"elif", "else", "endif", NULL};
@@ -166,11 +218,11 @@ static int parse_parameters(struct parser *p, struct jnode **list)
 {
 	struct jnode **tail = list;
 	bool defaults = false;
-	while (!parse_take_op(p, ")")) {
+	for (int n = 0; !parse_take_op(p, ")"); n++) {
 		struct proto_str name;
 		struct jplace at = p->t->place;
-		int rc = *list != NULL ? parse_expect_op(p, ",") : 0;
-		if (rc == 0 && *list != NULL && parse_take_op(p, ")"))
+		int rc = n > 0 ? parse_expect_op(p, ",") : 0;
+		if (rc == 0 && n > 0 && parse_take_op(p, ")"))
 			return 0;
 		if (rc == 0)
 			at = p->t->place;
@@ -178,7 +230,7 @@ static int parse_parameters(struct parser *p, struct jnode **list)
 			rc = parse_expect_name(p, &name);
 		if (rc == 0)
 			rc = parse_bind(p, name);
-		struct jnode *n = NULL, *value = NULL;
+		struct jnode *value = NULL;
 		if (rc == 0 && parse_take_op(p, "=")) {
 			rc = parse_expr(p, &value);
 			defaults = true;
@@ -186,12 +238,11 @@ static int parse_parameters(struct parser *p, struct jnode **list)
 			return parse_fail(p, at, "a parameter without a default behind one with a default");
 		}
 		if (rc == 0)
-			rc = parse_wrap(p, JN_KEYWORD, at, value, NULL, &n);
+			rc = parse_wrap(p, JN_KEYWORD, at, value, NULL, tail);
 		if (rc != 0)
 			return rc;
-		n->text = name;
-		*tail = n;
-		tail = &n->next;
+		(*tail)->text = name;
+		tail = &(*tail)->next;
 	}
 	return 0;
 }
@@ -260,10 +311,10 @@ static int parse_with(struct parser *p, struct jplace at, struct jnode **out)
 {
 	struct jnode *sets = NULL, **tail = &sets, *body = NULL;
 	int rc = 0;
-	while (rc == 0 && p->t->kind != JT_STMT_END) {
+	for (int n = 0; rc == 0 && p->t->kind != JT_STMT_END; n++) {
 		struct jnode *target = NULL, *value = NULL;
 		struct jplace place = p->t->place;
-		if (sets != NULL)
+		if (n > 0)
 			rc = parse_expect_op(p, ",");
 		if (rc == 0)
 			rc = parse_one_target(p, false, &target);

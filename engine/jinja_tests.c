@@ -31,38 +31,40 @@ TYPE_TEST(false, self->type == JV_BOOL && !self->b)
 TYPE_TEST(callable, self->type == JV_FUNCTION || self->type == JV_MACRO || self->type == JV_JOINER ||
 			self->type == JV_LOOP || self->type == JV_UNDEFINED)
 
-static int divides(struct jrun *r, const struct jvalue *self, int64_t by, int64_t rest,
-		   struct jvalue *out)
+/* Whether self % by is rest. */
+static int leaves(struct jrun *r, const struct jvalue *self, const struct jvalue *by, int64_t rest,
+		  struct jvalue *out)
 {
-	int64_t i;
-	int rc = jinja_want_int(r, self, &i);
-	if (rc == 0 && by == 0)
-		rc = jrun_fail(r, SL_EINVAL, "division by zero");
-	if (rc != 0)
-		return rc;
-	bool divisible = by == -1 || i % by == 0; /* the smallest integer has no opposite */
-	*out = jvalue_bool(divisible == (rest == 0));
-	return 0;
+	struct jvalue left, want = jvalue_int(rest, true);
+	bool same = false;
+	if (!jvalue_is_number(self) || !jvalue_is_number(by))
+		return jrun_fail(r, SL_EINVAL, "division of %s by %s", jvalue_type_name(self),
+				 jvalue_type_name(by));
+	int rc = jvalue_binary(r, JO_MOD, self, by, &left);
+	if (rc == 0)
+		rc = jvalue_equal(r, &left, &want, &same);
+	*out = jvalue_bool(same);
+	return rc;
 }
 
 static int test_odd(JSELF)
 {
+	const struct jvalue two = jvalue_int(2, true);
 	(void)args, (void)all;
-	return divides(r, self, 2, 1, out);
+	return leaves(r, self, &two, 1, out);
 }
 
 static int test_even(JSELF)
 {
+	const struct jvalue two = jvalue_int(2, true);
 	(void)args, (void)all;
-	return divides(r, self, 2, 0, out);
+	return leaves(r, self, &two, 0, out);
 }
 
 static int test_divisibleby(JSELF)
 {
-	int64_t by;
 	(void)all;
-	int rc = jinja_want_int(r, &args[0], &by);
-	return rc == 0 ? divides(r, self, by, 0, out) : rc;
+	return leaves(r, self, &args[0], 0, out);
 }
 
 static int compare(struct jrun *r, int op, const struct jvalue *a, const struct jvalue *b,

@@ -5,7 +5,6 @@
  * cases are Unicode's (utf8proc), with the letters that become several (SpecialCasing.txt, the
  * unconditional ones that occur in practice) and the final sigma as in Python.
  */
-#include <stdio.h>
 #include <string.h>
 #include <utf8proc.h>
 
@@ -38,6 +37,23 @@ bool jinja_is_printable(uint32_t c)
 		return c == ' ';
 	default:
 		return true;
+	}
+}
+
+bool jinja_is_alnum(uint32_t c)
+{
+	switch (utf8proc_category((utf8proc_int32_t)c)) {
+	case UTF8PROC_CATEGORY_LU:
+	case UTF8PROC_CATEGORY_LL:
+	case UTF8PROC_CATEGORY_LT:
+	case UTF8PROC_CATEGORY_LM:
+	case UTF8PROC_CATEGORY_LO:
+	case UTF8PROC_CATEGORY_ND:
+	case UTF8PROC_CATEGORY_NL:
+	case UTF8PROC_CATEGORY_NO:
+		return true;
+	default:
+		return false;
 	}
 }
 
@@ -193,7 +209,7 @@ struct jstr jstr_strip(struct jstr s, bool left, bool right, const struct jstr *
 	return s;
 }
 
-static int add_part(struct jrun *r, struct jlist *l, struct jstr s, size_t from, size_t to)
+int jlist_add_part(struct jrun *r, struct jlist *l, struct jstr s, size_t from, size_t to)
 {
 	struct jvalue v = jvalue_string_of(jstr_sub(s, from, to - from));
 	return jlist_add(r, l, &v);
@@ -228,13 +244,13 @@ static int split_at(struct jrun *r, struct jstr s, struct jstr sep, int64_t max,
 		if (hit == NULL)
 			break;
 		size_t at = (size_t)(hit - s.at);
-		rc = right ? add_part(r, l, s, at + sep.n, to) : add_part(r, l, s, from, at);
+		rc = right ? jlist_add_part(r, l, s, at + sep.n, to) : jlist_add_part(r, l, s, from, at);
 		if (right)
 			to = at;
 		else
 			from = at + sep.n;
 	}
-	return rc == 0 ? add_part(r, l, s, from, to) : rc;
+	return rc == 0 ? jlist_add_part(r, l, s, from, to) : rc;
 }
 
 static int split_words(struct jrun *r, struct jstr s, int64_t max, bool right, struct jlist *l)
@@ -246,14 +262,14 @@ static int split_words(struct jrun *r, struct jstr s, int64_t max, bool right, s
 		size_t at = 0, n;
 		uint32_t c;
 		if (max >= 0 && (int64_t)l->n == max)
-			return add_part(r, l, s, 0, s.n);
+			return jlist_add_part(r, l, s, 0, s.n);
 		if (!right) {
 			for (; at < s.n; at += n) {
 				n = jstr_char(s, at, &c);
 				if (jinja_is_space(c))
 					break;
 			}
-			rc = add_part(r, l, s, 0, at);
+			rc = jlist_add_part(r, l, s, 0, at);
 			s = jstr_strip(jstr_sub(s, at, s.n - at), true, false, NULL);
 		} else {
 			for (at = s.n; at > 0; at -= n) {
@@ -264,7 +280,7 @@ static int split_words(struct jrun *r, struct jstr s, int64_t max, bool right, s
 				if (jinja_is_space(c))
 					break;
 			}
-			rc = add_part(r, l, s, at, s.n);
+			rc = jlist_add_part(r, l, s, at, s.n);
 			s = jstr_strip(jstr_sub(s, 0, at), false, true, NULL);
 		}
 	}
@@ -294,12 +310,14 @@ static int replace_nothing(struct jrun *r, struct jstr s, struct jstr to, int64_
 {
 	struct jlist *l = jlist_new(r, 0);
 	struct jvalue with = jvalue_string_of(to);
-	int rc = l != NULL ? 0 : r->err->code;
+	if (l == NULL)
+		return r->err->code;
+	int rc = 0;
 	size_t i = 0, n = 0;
 	for (int64_t k = 0; rc == 0 && i <= s.n; k++, i += n) {
 		uint32_t c;
 		if (max >= 0 && k >= max) {
-			rc = add_part(r, l, s, i, s.n);
+			rc = jlist_add_part(r, l, s, i, s.n);
 			break;
 		}
 		rc = jlist_add(r, l, &with);
@@ -307,7 +325,7 @@ static int replace_nothing(struct jrun *r, struct jstr s, struct jstr to, int64_
 			break;
 		n = jstr_char(s, i, &c);
 		if (rc == 0)
-			rc = add_part(r, l, s, i, i + n);
+			rc = jlist_add_part(r, l, s, i, i + n);
 	}
 	return rc == 0 ? jstr_join(r, (struct jstr){.at = ""}, l, true, out) : rc;
 }
@@ -427,134 +445,4 @@ int jstr_case(struct jrun *r, struct jstr s, enum jcase to, struct jstr *out)
 	}
 	*out = (struct jstr){.at = at, .n = n, .mask = mask, .trust = s.trust};
 	return 0;
-}
-
-/* ---- % ---- */
-
-struct spec {
-	bool left, zero, plus, space, alternate;
-	int width, precision; /* precision -1: none */
-	char kind;
-};
-
-static size_t read_digits(struct jstr f, size_t i, int *out)
-{
-	enum { MOST = 100000000 }; /* far beyond every bound on text */
-	for (*out = 0; i < f.n && f.at[i] >= '0' && f.at[i] <= '9'; i++)
-		*out = *out < MOST ? *out * 10 + (f.at[i] - '0') : MOST;
-	return i;
-}
-
-/* Reads a specification behind the %. */
-static size_t read_spec(struct jstr f, size_t i, struct spec *out)
-{
-	*out = (struct spec){.precision = -1};
-	for (; i < f.n && f.at[i] != '\0' && strchr("-0+ #", f.at[i]) != NULL; i++) {
-		out->left |= f.at[i] == '-';
-		out->zero |= f.at[i] == '0';
-		out->plus |= f.at[i] == '+';
-		out->space |= f.at[i] == ' ';
-		out->alternate |= f.at[i] == '#';
-	}
-	i = read_digits(f, i, &out->width);
-	if (i < f.n && f.at[i] == '.')
-		i = read_digits(f, i + 1, &out->precision);
-	out->kind = i < f.n ? f.at[i] : '\0';
-	return i + 1;
-}
-
-static int format_number(struct jrun *r, const struct spec *spec, const struct jvalue *v,
-			 struct jstr *out)
-{
-	char format[16], text[512], *at = format;
-	bool real = strchr("eEfFgG", spec->kind) != NULL;
-	int n;
-	if (!jvalue_is_number(v))
-		return jrun_fail(r, SL_EINVAL, "%%%c of %s", spec->kind, jvalue_type_name(v));
-	if (spec->width > 64 || spec->precision > 64)
-		return jrun_fail(r, SL_ELIMIT, "a number of more than 64 digits");
-	*at++ = '%';
-	if (spec->plus)
-		*at++ = '+';
-	if (spec->space)
-		*at++ = ' ';
-	if (spec->alternate)
-		*at++ = '#';
-	if (spec->zero && !spec->left)
-		*at++ = '0';
-	if (v->type == JV_FLOAT && !real && !(v->f > -9e18 && v->f < 9e18))
-		return jrun_fail(r, SL_EINVAL, "a number out of range");
-	int64_t i = v->type == JV_FLOAT ? (real ? 0 : (int64_t)v->f) : v->type == JV_BOOL ? v->b : v->i;
-	double f = v->type == JV_FLOAT ? v->f : (double)i;
-	int width = spec->left ? 0 : spec->width;
-	if (real) {
-		strcpy(at, (char[]){'*', '.', '*', spec->kind, '\0'});
-		n = snprintf(text, sizeof(text), format, width,
-			     spec->precision < 0 ? 6 : spec->precision, f);
-	} else {
-		char kind = spec->kind == 'i' || spec->kind == 'u' ? 'd' : spec->kind;
-		if (i < 0 && kind != 'd')
-			return jrun_fail(r, SL_EINVAL, "%%%c of a negative number", kind);
-		strcpy(at, (char[]){'*', 'l', 'l', kind, '\0'});
-		n = snprintf(text, sizeof(text), format, width, (long long)i);
-	}
-	if (n < 0 || (size_t)n >= sizeof(text))
-		return jrun_fail(r, SL_ELIMIT, "a number of too many digits");
-	char *copy = jrun_alloc(r, (size_t)n + 1);
-	if (copy == NULL)
-		return r->err->code;
-	memcpy(copy, text, (size_t)n);
-	*out = (struct jstr){.at = copy, .n = (size_t)n,
-			     .trust = v->trusted ? JTRUST_ALL : JTRUST_NONE};
-	return 0;
-}
-
-static int format_one(struct jrun *r, const struct spec *spec, const struct jvalue *v,
-		      struct jlist *parts)
-{
-	struct jstr s;
-	int rc;
-	if (spec->kind == 's') {
-		rc = jvalue_string(r, v, &s);
-		if (rc == 0 && spec->precision >= 0)
-			s = jstr_sub(s, 0, jstr_offset(s, (size_t)spec->precision));
-	} else if (spec->kind != '\0' && strchr("diuxXoeEfFgG", spec->kind) != NULL) {
-		rc = format_number(r, spec, v, &s);
-	} else {
-		return jrun_fail(r, SL_EUNSUPPORTED, "the format %%%c is not supported",
-				 spec->kind >= ' ' && spec->kind < 0x7F ? spec->kind : '?');
-	}
-	if (rc != 0)
-		return rc;
-	int64_t pad = spec->width - (int64_t)jstr_chars(s);
-	struct jvalue text = jvalue_string_of(s), blanks = jvalue_literal((struct proto_str){" ", 1});
-	rc = jstr_repeat(r, blanks.s, pad, &blanks.s);
-	if (rc == 0)
-		rc = jlist_add(r, parts, spec->left ? &text : &blanks);
-	return rc == 0 ? jlist_add(r, parts, spec->left ? &blanks : &text) : rc;
-}
-
-int jstr_format(struct jrun *r, struct jstr f, const struct jlist *args, struct jstr *out)
-{
-	struct jlist *parts = jlist_new(r, 0);
-	int rc = parts != NULL ? 0 : r->err->code;
-	size_t i = 0, used = 0;
-	while (rc == 0 && i < f.n) {
-		const char *hit = memchr(f.at + i, '%', f.n - i);
-		size_t at = hit ? (size_t)(hit - f.at) : f.n;
-		struct spec spec;
-		rc = add_part(r, parts, f, i, at);
-		if (rc != 0 || at == f.n)
-			break;
-		i = read_spec(f, at + 1, &spec);
-		if (spec.kind == '%')
-			rc = add_part(r, parts, f, i - 1, i);
-		else if (used == args->n)
-			rc = jrun_fail(r, SL_EINVAL, "not enough values for the format");
-		else
-			rc = format_one(r, &spec, &args->items[used++], parts);
-	}
-	if (rc == 0 && used < args->n)
-		rc = jrun_fail(r, SL_EINVAL, "too many values for the format");
-	return rc == 0 ? jstr_join(r, (struct jstr){.at = ""}, parts, true, out) : rc;
 }

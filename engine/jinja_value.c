@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The rules of values: truth, equality, order, indexing. Python's, as Jinja has them; where Python
+ * The rules of values: truth, equality, order. Python's, as Jinja has them; where Python
  * raises a TypeError, the run fails.
  *
  * Trust: a string knows byte by byte whether the template wrote it. Strings of one kind carry no
@@ -214,176 +214,10 @@ bool jvalue_true(const struct jvalue *v)
 	}
 }
 
-/* ---- lists ---- */
-
-struct jlist *jlist_new(struct jrun *r, size_t cap)
-{
-	size_t bytes;
-	struct jlist *l = jrun_alloc(r, sizeof(*l));
-	if (l == NULL)
-		return NULL;
-	if (__builtin_mul_overflow(cap, sizeof(*l->items), &bytes)) {
-		jrun_fail(r, SL_ELIMIT, "a list of %zu items", cap);
-		return NULL;
-	}
-	if (jrun_charge(r, bytes) != 0)
-		return NULL;
-	if (cap > 0) {
-		l->items = jrun_alloc(r, bytes);
-		if (l->items == NULL)
-			return NULL;
-	}
-	l->cap = cap;
-	return l;
-}
-
-int jlist_add(struct jrun *r, struct jlist *l, const struct jvalue *v)
-{
-	if (l->n == l->cap) {
-		/* Old items stay in the arena: their sizes double, so they sum to one more. */
-		size_t cap = l->cap ? l->cap * 2 : 8;
-		struct jvalue *items = jrun_alloc(r, cap * sizeof(*items));
-		if (items == NULL)
-			return r->err->code;
-		if (l->n > 0)
-			memcpy(items, l->items, l->n * sizeof(*items));
-		l->items = items;
-		l->cap = cap;
-	}
-	l->items[l->n++] = *v;
-	return jrun_charge(r, sizeof(*v));
-}
-
-static int characters(struct jrun *r, struct jstr s, struct jlist **out)
-{
-	struct jlist *l = jlist_new(r, jstr_chars(s));
-	uint32_t c;
-	if (l == NULL)
-		return r->err->code;
-	for (size_t i = 0, n; i < s.n; i += n) {
-		n = jstr_char(s, i, &c);
-		l->items[l->n++] = jvalue_string_of(jstr_sub(s, i, n));
-	}
-	*out = l;
-	return 0;
-}
-
-int jvalue_items(struct jrun *r, const struct jvalue *v, struct jlist **out)
-{
-	struct jvalue keys;
-	switch (v->type) {
-	case JV_LIST:
-	case JV_TUPLE:
-		*out = v->list;
-		return 0;
-	case JV_UNDEFINED:
-		*out = jlist_new(r, 0);
-		return *out != NULL ? 0 : r->err->code;
-	case JV_STRING:
-		return characters(r, v->s, out);
-	case JV_DICT: {
-		int rc = jdict_list(r, v->dict, JDICT_KEYS, &keys);
-		*out = rc == 0 ? keys.list : NULL;
-		return rc;
-	}
-	default:
-		return jrun_fail(r, SL_EINVAL, "%s has no items to go through", jvalue_type_name(v));
-	}
-}
-
-/* ---- dictionaries ---- */
-
-struct jdict *jdict_new(struct jrun *r)
-{
-	return jrun_alloc(r, sizeof(struct jdict));
-}
-
-static int order_numbers(const struct jvalue *a, const struct jvalue *b);
-
-static bool same_key(const struct jvalue *a, const struct jvalue *b)
-{
-	if (a->type == JV_STRING || b->type == JV_STRING)
-		return a->type == b->type && jstr_equal(a->s, b->s);
-	if (jvalue_is_number(a) && jvalue_is_number(b))
-		return order_numbers(a, b) == 0;
-	return a->type == b->type && a->type == JV_NONE;
-}
-
-const struct jpair *jdict_find(const struct jdict *d, const struct jvalue *key)
-{
-	for (const struct jpair *p = d->first; p != NULL; p = p->next)
-		if (same_key(&p->key, key))
-			return p;
-	return NULL;
-}
-
-int jdict_put(struct jrun *r, struct jdict *d, const struct jvalue *key, const struct jvalue *value)
-{
-	if (key->type != JV_STRING && key->type != JV_NONE && !jvalue_is_number(key))
-		return jrun_fail(r, SL_EINVAL, "%s as the key of a dictionary", jvalue_type_name(key));
-	int rc = jrun_charge(r, d->n * 16);
-	if (rc != 0)
-		return rc;
-	struct jpair *p = (struct jpair *)jdict_find(d, key); /* d may be written */
-	if (p != NULL) {
-		p->value = *value;
-		return 0;
-	}
-	p = jrun_alloc(r, sizeof(*p));
-	if (p == NULL)
-		return r->err->code;
-	*p = (struct jpair){.key = *key, .value = *value};
-	if (d->last != NULL)
-		d->last->next = p;
-	else
-		d->first = p;
-	d->last = p;
-	d->n++;
-	return 0;
-}
-
-void jdict_remove(struct jdict *d, const struct jpair *pair)
-{
-	struct jpair *before = NULL;
-	for (struct jpair *p = d->first; p != NULL; before = p, p = p->next) {
-		if (p != pair)
-			continue;
-		if (before != NULL)
-			before->next = p->next;
-		else
-			d->first = p->next;
-		if (d->last == p)
-			d->last = before;
-		d->n--;
-		return;
-	}
-}
-
-int jdict_list(struct jrun *r, const struct jdict *d, enum jdict_part part, struct jvalue *out)
-{
-	struct jlist *l = jlist_new(r, d->n);
-	if (l == NULL)
-		return r->err->code;
-	for (const struct jpair *p = d->first; p != NULL; p = p->next) {
-		struct jvalue item = part == JDICT_VALUES ? p->value : p->key;
-		if (part == JDICT_ITEMS) {
-			struct jlist *both = jlist_new(r, 2);
-			if (both == NULL)
-				return r->err->code;
-			both->items[both->n++] = p->key;
-			both->items[both->n++] = p->value;
-			item = jvalue_tuple_of(both);
-		}
-		l->items[l->n++] = item;
-	}
-	*out = jvalue_list_of(l);
-	return 0;
-}
-
 /* ---- comparing ---- */
 
 /* -1, 0, 1; 2 when a number is not one. */
-static int order_numbers(const struct jvalue *a, const struct jvalue *b)
+int jvalue_order_numbers(const struct jvalue *a, const struct jvalue *b)
 {
 	if (a->type != JV_FLOAT && b->type != JV_FLOAT) {
 		int64_t x = a->type == JV_BOOL ? a->b : a->i, y = b->type == JV_BOOL ? b->b : b->i;
@@ -423,7 +257,7 @@ int jvalue_equal(struct jrun *r, const struct jvalue *a, const struct jvalue *b,
 {
 	*out = false;
 	if (jvalue_is_number(a) && jvalue_is_number(b)) {
-		*out = order_numbers(a, b) == 0;
+		*out = jvalue_order_numbers(a, b) == 0;
 		return 0;
 	}
 	if (a->type != b->type)
@@ -473,7 +307,7 @@ static int order_lists(struct jrun *r, const struct jlist *a, const struct jlist
 int jvalue_order(struct jrun *r, const struct jvalue *a, const struct jvalue *b, int *out)
 {
 	if (jvalue_is_number(a) && jvalue_is_number(b)) {
-		*out = order_numbers(a, b);
+		*out = jvalue_order_numbers(a, b);
 		return 0;
 	}
 	if (a->type == b->type && jvalue_is_list(a)) {
@@ -515,6 +349,8 @@ int jvalue_contains(struct jrun *r, const struct jvalue *in, const struct jvalue
 		}
 		return rc;
 	case JV_DICT:
+		if (what->type == JV_LIST || what->type == JV_DICT)
+			break;
 		*out = jdict_find(in->dict, what) != NULL;
 		return jrun_charge(r, in->dict->n * 16);
 	default:
@@ -541,214 +377,4 @@ int jvalue_compare(struct jrun *r, int op, const struct jvalue *a, const struct 
 				     : order == 0 || order == 1;
 	}
 	return rc;
-}
-
-/* ---- parts ---- */
-
-int jvalue_length(struct jrun *r, const struct jvalue *v, int64_t *out)
-{
-	switch (v->type) {
-	case JV_UNDEFINED:
-		*out = 0;
-		return 0;
-	case JV_STRING:
-		*out = (int64_t)jstr_chars(v->s);
-		return jrun_charge(r, v->s.n);
-	case JV_LIST:
-	case JV_TUPLE:
-		*out = (int64_t)v->list->n;
-		return 0;
-	case JV_DICT:
-		*out = (int64_t)v->dict->n;
-		return 0;
-	default:
-		return jrun_fail(r, SL_EINVAL, "%s has no length", jvalue_type_name(v));
-	}
-}
-
-static int fail_undefined(struct jrun *r, const struct jvalue *v)
-{
-	return jrun_fail(r, SL_EINVAL, "\"%.*s\" is undefined", v->name.n < 64 ? (int)v->name.n : 64,
-			 v->name.at);
-}
-
-static struct jvalue missing(const struct jvalue *key)
-{
-	return jvalue_undefined(key->type == JV_STRING ? (struct proto_str){key->s.at, key->s.n}
-						       : (struct proto_str){"an item", 7});
-}
-
-int jvalue_index(struct jrun *r, const struct jvalue *v, const struct jvalue *key,
-		 struct jvalue *out)
-{
-	*out = missing(key);
-	if (v->type == JV_UNDEFINED)
-		return fail_undefined(r, v);
-	if (v->type == JV_DICT || v->type == JV_NAMESPACE) {
-		const struct jpair *p = jdict_find(v->dict, key);
-		if (p != NULL)
-			*out = p->value;
-		else if (key->type == JV_STRING && v->type == JV_DICT)
-			return jvalue_attr(r, v, (struct proto_str){key->s.at, key->s.n}, out);
-		return jrun_charge(r, v->dict->n * 16);
-	}
-	if ((jvalue_is_list(v) || v->type == JV_STRING) &&
-	    (key->type == JV_INT || key->type == JV_BOOL)) {
-		int64_t n, i = key->type == JV_INT ? key->i : key->b;
-		int rc = jvalue_length(r, v, &n);
-		if (rc != 0)
-			return rc;
-		if (i < 0)
-			i += n;
-		if (i < 0 || i >= n)
-			return 0;
-		if (v->type != JV_STRING) {
-			*out = v->list->items[i];
-			return 0;
-		}
-		size_t from = jstr_offset(v->s, (size_t)i), to = jstr_offset(v->s, (size_t)i + 1);
-		*out = jvalue_string_of(jstr_sub(v->s, from, to - from));
-		return 0;
-	}
-	if (key->type == JV_STRING)
-		return jvalue_attr(r, v, (struct proto_str){key->s.at, key->s.n}, out);
-	return 0;
-}
-
-bool jinja_loop_knows(struct proto_str name)
-{
-	static const char *const names[] = {"index",  "index0",   "revindex", "revindex0", "first", "last",
-					    "length", "previtem", "nextitem", "depth",     "depth0"};
-	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-		if (proto_str_is(name, names[i]))
-			return true;
-	return jinja_find_method(name, JV_LOOP) != NULL;
-}
-
-static bool loop_attr(const struct jloop *l, struct proto_str name, struct jvalue *out)
-{
-	int64_t i = (int64_t)l->index, n = (int64_t)l->list->n;
-	if (proto_str_is(name, "index"))
-		*out = jvalue_int(i + 1, true);
-	else if (proto_str_is(name, "index0"))
-		*out = jvalue_int(i, true);
-	else if (proto_str_is(name, "revindex"))
-		*out = jvalue_int(n - i, true);
-	else if (proto_str_is(name, "revindex0"))
-		*out = jvalue_int(n - i - 1, true);
-	else if (proto_str_is(name, "first"))
-		*out = jvalue_bool(i == 0);
-	else if (proto_str_is(name, "last"))
-		*out = jvalue_bool(i + 1 == n);
-	else if (proto_str_is(name, "length"))
-		*out = jvalue_int(n, true);
-	else if (proto_str_is(name, "depth"))
-		*out = jvalue_int(l->depth0 + 1, true);
-	else if (proto_str_is(name, "depth0"))
-		*out = jvalue_int(l->depth0, true);
-	else if (proto_str_is(name, "previtem"))
-		*out = i > 0 ? l->list->items[i - 1] : jvalue_undefined(name);
-	else if (proto_str_is(name, "nextitem"))
-		*out = i + 1 < n ? l->list->items[i + 1] : jvalue_undefined(name);
-	else
-		return false;
-	return true;
-}
-
-int jvalue_attr(struct jrun *r, const struct jvalue *v, struct proto_str name, struct jvalue *out)
-{
-	struct jvalue key = jvalue_literal(name);
-	*out = jvalue_undefined(name);
-	if (v->type == JV_UNDEFINED)
-		return fail_undefined(r, v);
-	if (v->type == JV_LOOP && loop_attr(v->loop, name, out))
-		return 0;
-	if (v->type == JV_CYCLER && proto_str_is(name, "current")) {
-		*out = v->list->items[v->list->at];
-		return 0;
-	}
-	if (v->type == JV_TUPLE && v->list->grouped &&
-	    (proto_str_is(name, "grouper") || proto_str_is(name, "list"))) {
-		*out = v->list->items[proto_str_is(name, "list")];
-		return 0;
-	}
-	/* What Python's own methods of a dictionary hide is still there as an item. */
-	const struct jfunction *fn = jinja_find_method(name, v->type);
-	if (fn != NULL) {
-		struct jvalue *self = jrun_alloc(r, sizeof(*self));
-		if (self == NULL)
-			return r->err->code;
-		*self = *v;
-		*out = (struct jvalue){.type = JV_FUNCTION, .function = {.fn = fn, .self = self}};
-		return 0;
-	}
-	if (v->type == JV_DICT || v->type == JV_NAMESPACE) {
-		const struct jpair *p = jdict_find(v->dict, &key);
-		if (p != NULL)
-			*out = p->value;
-		return jrun_charge(r, v->dict->n * 16);
-	}
-	return 0;
-}
-
-static int slice_part(struct jrun *r, const struct jvalue *v, int64_t absent, int64_t *out)
-{
-	*out = absent;
-	if (v == NULL || v->type == JV_NONE)
-		return 0;
-	return jinja_want_int(r, v, out);
-}
-
-static int64_t clamp(int64_t i, int64_t n, int64_t low, int64_t high)
-{
-	if (i < 0)
-		i += n;
-	return i < low ? low : i > high ? high : i;
-}
-
-int jvalue_slice(struct jrun *r, const struct jvalue *v, const struct jvalue *const part[3],
-		 struct jvalue *out)
-{
-	int64_t n, from, to, step;
-	struct jlist *items, *taken;
-	if (v->type == JV_UNDEFINED)
-		return fail_undefined(r, v);
-	if (!jvalue_is_list(v) && v->type != JV_STRING)
-		return jrun_fail(r, SL_EINVAL, "a slice of %s", jvalue_type_name(v));
-	int rc = jvalue_length(r, v, &n);
-	if (rc == 0)
-		rc = slice_part(r, part[2], 1, &step);
-	if (rc == 0 && step == 0)
-		rc = jrun_fail(r, SL_EINVAL, "a slice with step 0");
-	if (rc == 0)
-		rc = slice_part(r, part[0], step > 0 ? 0 : INT64_MAX, &from);
-	if (rc == 0)
-		rc = slice_part(r, part[1], step > 0 ? INT64_MAX : -n - 1, &to);
-	if (rc != 0)
-		return rc;
-	int64_t low = step > 0 ? 0 : -1, high = step > 0 ? n : n - 1;
-	from = clamp(from, n, low, high);
-	to = clamp(to, n, low, high);
-	if (v->type == JV_STRING && step == 1) {
-		size_t begin = jstr_offset(v->s, (size_t)from);
-		size_t end = to > from ? jstr_offset(v->s, (size_t)to) : begin;
-		*out = jvalue_string_of(jstr_sub(v->s, begin, end - begin));
-		return 0;
-	}
-	rc = jvalue_items(r, v, &items);
-	taken = rc == 0 ? jlist_new(r, (size_t)n) : NULL;
-	if (taken == NULL)
-		return r->err->code;
-	/* from stays within [-1, n], so only the step can overflow. */
-	for (int64_t i = from; step > 0 ? i < to : i > to;) {
-		taken->items[taken->n++] = items->items[i];
-		if (__builtin_add_overflow(i, step, &i))
-			break;
-	}
-	if (v->type == JV_STRING) {
-		*out = jvalue_string_of((struct jstr){.at = ""});
-		return jstr_join(r, out->s, taken, false, &out->s);
-	}
-	*out = v->type == JV_TUPLE ? jvalue_tuple_of(taken) : jvalue_list_of(taken);
-	return 0;
 }

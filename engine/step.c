@@ -136,7 +136,7 @@ static bool grow_logits(struct step *st, size_t n_vocab)
 {
 	if (n_vocab <= st->n_vocab_max)
 		return true;
-	size_t rows = (size_t)st->e->cfg.max_sequences, n;
+	size_t rows = (size_t)st->e->cfg.max_sequences + STEP_PROMPT_ROWS, n;
 	if (__builtin_mul_overflow(rows, n_vocab, &n))
 		return false;
 	float *logits = sl_zalloc_n(n, sizeof *logits);
@@ -234,7 +234,7 @@ static uint8_t accept_text(struct step *st, struct eng_seq *s, struct sl_err *er
 	if (st->e->cfg.share_prefixes)
 		s->salt = 0;
 	struct prefix_match match = {0};
-	if (!st->e->cfg.no_prefix_cache)
+	if (!st->e->cfg.no_prefix_cache && s->prompt_logprobs == 0)
 		prefix_lookup(m->prefix, s->salt, s->tokens, s->n_prompt, &match);
 	s->sched.n_left = s->n_prompt;
 	s->sched.n_cached = match.n_tokens;

@@ -607,6 +607,31 @@ static void refusals(void **state)
 		fails(cases[i].source, cases[i].text);
 }
 
+static void odd_arguments(void **state)
+{
+	(void)state;
+	static const struct same cases[] = {
+	    {"{{ false | map('string') | list }}{{ none | select | list }}{{ 0 | reject('odd') | list }}", "[][][]"},
+	    {"{{ 'x' % [1] }}{{ 'x' % {} }}{{ 'x' % nothing }}", "xxx"},
+	    {"{{ '3.7 a_b c-d' | wordcount }}{{ true | round }}{{ 2.5 is divisibleby(2) }}{{ 3.0 is odd }}",
+	     "51FalseTrue"},
+	    {"{{ ' a b '.split(none, 1) }}{{ ' a b c '.rsplit(none, 1) }}", "['a', 'b '][' a b', 'c']"},
+	    {"{% macro f(a, b, c=3) %}{{ a }}{{ b }}{{ c }}{% endmacro %}{% set l = [1, 2] %}"
+	     "{{ f(*l) }}{{ f(*[4], **{'b': 5, 'c': 6}) }}{{ range(*l) | list }}{{ dict(**{'a': 1}) }}",
+	     "123456[1]{'a': 1}"},
+	    {"{% set l = [1] %}{% do l.append(2) %}{% do l.insert(0, 0) %}{% do l.extend([3]) %}{{ l }}"
+	     "{{ l.pop() }}{{ l.pop(0) }}{{ l }}{% set d = {'a': 1} %}{% do d.update(b=2) %}{{ d.pop('a') }}{{ d }}"
+	     "{{ d.setdefault('c', 3) }}{{ d.copy() }}",
+	     "[0, 1, 2, 3]30[1, 2]1{'b': 2}3{'b': 2, 'c': 3}"},
+	};
+	all_same(cases, sizeof(cases) / sizeof(cases[0]));
+	fails("{{ nothing | int }}", "\"nothing\" is undefined");
+	fails("{{ {} in {} }}", "a dictionary in a dictionary");
+	fails("{{ [{}] | unique | list }}", "unique of a dictionary");
+	fails("{{ 5[1:] }}", "a slice of an integer");
+	fails("{{ none | indent }}", "a string expected, not none");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -619,6 +644,7 @@ int main(void)
 	    cmocka_unit_test(methods),
 	    cmocka_unit_test(source),
 	    cmocka_unit_test(operators),
+	    cmocka_unit_test(odd_arguments),
 	    cmocka_unit_test(refusals),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
