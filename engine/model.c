@@ -342,18 +342,6 @@ static int check_types(const struct model *m, struct sl_err *err)
 	return 0;
 }
 
-/* What this forward pass does not do would change every answer in silence. */
-static int check_arch(const struct model *m, struct sl_err *err)
-{
-	const struct model_arch *a = &m->info.arch;
-	bool plain_rope = !a->rope.halves && (a->rope.scaling == ARCH_ROPE_PLAIN || a->rope.scaling == ARCH_ROPE_LINEAR);
-	if (plain_rope && !a->qkv_bias && !a->qk_norm && !a->post_norms && a->window == 0 && a->act == ARCH_SILU &&
-	    a->embed_scale == 1)
-		return 0;
-	return sl_errf(err, SL_EUNSUPPORTED, "%s: this kind of %s model can't be run by this version",
-		       model_file_path(m->file), a->family);
-}
-
 /* All that comes before the weights. */
 static int open_model(struct model *m, const char *path, uint64_t max_bytes, struct sl_err *err)
 {
@@ -362,7 +350,7 @@ static int open_model(struct model *m, const char *path, uint64_t max_bytes, str
 		return rc;
 	read_info(m->file, &m->info);
 	if ((rc = check_size(m, max_bytes, err)) != 0 || (rc = model_file_arch(m->file, &m->info.arch, err)) != 0 ||
-	    (rc = check_arch(m, err)) != 0 || (rc = check_types(m, err)) != 0)
+	    (rc = check_types(m, err)) != 0)
 		return rc;
 	return load_text(m, err);
 }
