@@ -337,16 +337,21 @@ static uint64_t check_deadlines(struct step *st)
 
 static void publish_pages(struct engine *e)
 {
-	unsigned total = 0, n_free = 0;
+	unsigned total = 0, n_free = 0, prefix = 0, used = 0;
 	for (int i = 0; i < e->n_models; i++) {
 		struct eng_model *m = &e->models[i];
 		if (atomic_load(&m->state) != PROTO_MODEL_READY)
 			continue;
 		total += (unsigned)kv_pool_n_pages(m->pool);
 		n_free += (unsigned)kv_pool_n_free(m->pool) + prefix_n_reclaimable(m->prefix);
+		used += (unsigned)(kv_pool_n_pages(m->pool) - kv_pool_n_free(m->pool));
+		prefix += prefix_n_pages(m->prefix);
 	}
 	atomic_store(&e->pages_total, total);
 	atomic_store(&e->pages_free, n_free);
+	atomic_store(&e->prefix_pages, prefix);
+	atomic_store(&e->kv_used_permille,
+		     total > 0 ? (unsigned)((uint64_t)used * 1000 / total) : 0);
 }
 
 /* One step of the model that has had the least of the device and has something to do. An idle

@@ -415,6 +415,44 @@ static void prompt_logprobs(void **state)
 	atomic_store(&fake.end_never, 0);
 }
 
+static void statistics_of_prefixes(void **state)
+{
+	(void)state;
+	struct run r;
+	struct eng_config cfg = config();
+	struct proto_stats before, after;
+	char text[101];
+	memset(text, 'p', 100);
+	text[100] = '\0';
+	run_start(&r, &cfg);
+	struct proto_submit req = run_plain(text, 1);
+	run_one(&r, 1, &req);
+	run_until_idle(&r);
+	engine_stats(r.e, &before);
+	assert_int_equal(before.prefix_queries, 100);
+	assert_int_equal(before.prefix_hits, 0);
+	assert_true(before.prefix_pages >= 100 / (uint32_t)cfg.page_tokens);
+	assert_true(before.kv_used_permille > 0 && before.kv_used_permille <= 1000);
+	/* Another tenant's private prefix is not there, the same one's is, but for the last token. */
+	req.tenant = 1;
+	run_one(&r, 2, &req);
+	engine_stats(r.e, &after);
+	assert_int_equal(after.prefix_hits, 0);
+	run_one(&r, 3, &req);
+	engine_stats(r.e, &after);
+	assert_int_equal(after.prefix_queries, 300);
+	assert_int_equal(after.prefix_hits, 99);
+	/* Shared prefixes are for all who share. */
+	req.flags |= PROTO_SUBMIT_SHARED_PREFIX;
+	req.tenant = 2;
+	run_one(&r, 4, &req);
+	req.tenant = 3;
+	const struct answer *a = run_one(&r, 5, &req);
+	assert_int_equal(a->end.n_cached, 99);
+	assert_int_equal(a->queued_as.n_cached, 99);
+	run_stop(&r);
+}
+
 static void limits_of_context(void **state)
 {
 	(void)state;
@@ -682,7 +720,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(same_together_as_alone), cmocka_unit_test(credit_is_exact),
 	    cmocka_unit_test(cancel_in_every_phase),  cmocka_unit_test(stop_strings),
-	    cmocka_unit_test(ends_and_minimum), cmocka_unit_test(biases_and_logprobs), cmocka_unit_test(prompt_logprobs),
+	    cmocka_unit_test(ends_and_minimum), cmocka_unit_test(biases_and_logprobs), cmocka_unit_test(prompt_logprobs), cmocka_unit_test(statistics_of_prefixes),
 	    cmocka_unit_test(limits_of_context),      cmocka_unit_test(chats),
 	    cmocka_unit_test(deadlines_and_pace),     cmocka_unit_test(failures_of_models),
 	    cmocka_unit_test(queue_is_bounded),	      cmocka_unit_test(faults),
