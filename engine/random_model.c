@@ -6,11 +6,12 @@
  * reads the normed stream, and less by sqrt(2 · layers) for what adds to it, so that the stream does
  * not grow with depth.
  *
- * Where the embeddings are the output too, a token's own row would win every time if the stream still
- * were mostly that row at its end. So they are small beside what the layers add: a token's own logit
- * then stands 2.5 deviations out of the noise, which lets greedy text wander before it repeats itself,
- * and settle before the rounding of another engine leads it elsewhere. The last norm's gain makes up
- * for the size: logits have a spread of about three in every shape.
+ * The output matrix repeats the embeddings, as in shapes where it is the same. A token's own row would
+ * win every time if the stream still were mostly that row at its end, so they are small beside what
+ * the layers add: a token's own logit then stands 2.5 deviations out of the noise, which lets greedy
+ * text wander before it repeats itself, and settle before the rounding of another engine leads it
+ * elsewhere. The last norm's gain makes up for the size: logits have a spread of about three in every
+ * shape.
  */
 #include "engine/random_model.h"
 
@@ -66,6 +67,7 @@ struct tensor_spec {
 	char name[64];
 	uint64_t n_in, n_out; /* n_out 0: a vector */
 	float mean, spread;
+	bool as_first; /* the same values as the first tensor's, the embeddings' */
 };
 
 /* What one run over the file's tensors does with each: the first run declares, the second writes. */
@@ -110,7 +112,8 @@ static void each(struct run *r, const struct tensor_spec *t)
 		r->progress->total += rows * kn_row_bytes(type, (size_t)t->n_in);
 		return;
 	}
-	struct noise n = {.seed = mix(m->seed + r->tensor++ * 0x9FB21C651E98DF25u), .width = (size_t)t->n_in,
+	uint64_t number = r->tensor++;
+	struct noise n = {.seed = mix(m->seed + (t->as_first ? 0 : number) * 0x9FB21C651E98DF25u), .width = (size_t)t->n_in,
 			  .mean = t->mean, .spread = t->spread};
 	struct convert c = {.row = noise_row, .ctx = &n, .type = type, .width = (size_t)t->n_in,
 			    .n_threads = m->n_threads};
@@ -190,17 +193,15 @@ static void run_all(struct run *r)
 {
 	const struct model_arch *a = &r->m->arch;
 	struct arch_extra extras[ARCH_EXTRA_TENSORS];
-	double width = a->n_embd, spread = 1, last_gain = 1;
-	if (a->tied_embeddings) {
-		/* What the layers add comes to about one, or through Gemma's norms of it to this: */
-		double added = a->post_norms ? POST_GAIN * sqrt(2.0 * a->n_layers) : 1;
-		spread = 2.5 * added / sqrt(width) / (double)a->embed_scale;
-		last_gain = 3 / (spread * sqrt(width));
-	}
+	/* What the layers add comes to about one, or through Gemma's norms of it to this: */
+	double added = a->post_norms ? POST_GAIN * sqrt(2.0 * a->n_layers) : 1, width = sqrt(a->n_embd);
+	double spread = 2.5 * added / width / (double)a->embed_scale;
+	struct tensor_spec output = {.name = "output.weight", .n_in = (uint64_t)a->n_embd, .n_out = (uint64_t)a->n_vocab,
+				     .spread = (float)spread, .as_first = true};
 	matrix(r, -1, "token_embd", a->n_vocab, a->n_embd, spread);
-	gains(r, -1, "output_norm.weight", a->n_embd, last_gain);
+	gains(r, -1, "output_norm.weight", a->n_embd, 3 / (spread * width));
 	if (!a->tied_embeddings)
-		matrix(r, -1, "output", a->n_vocab, a->n_embd, 3 / sqrt(width));
+		each(r, &output);
 	int n = arch_write_extras(a, extras);
 	for (int i = 0; i < n && r->rc == 0; i++) {
 		size_t bytes = (size_t)extras[i].n * sizeof(float);
