@@ -40,6 +40,11 @@ static void put_scaling(struct gguf_writer *w, const struct model_arch *a)
 		gguf_put_str(w, key_of(a, "rope.scaling.type"), "yarn", 4);
 		put_f32(w, a, "rope.scaling.factor", r->factor);
 		put_u32(w, a, "rope.scaling.original_context_length", r->original_ctx);
+		put_f32(w, a, "rope.scaling.yarn_beta_fast", r->beta_fast);
+		put_f32(w, a, "rope.scaling.yarn_beta_slow", r->beta_slow);
+		/* There a factor on top of the scaling's own rule. */
+		if (r->magnitude > 0)
+			put_f32(w, a, "rope.scaling.attn_factor", r->magnitude / (0.1 * log(r->factor) + 1));
 		break;
 	case ARCH_ROPE_LONGROPE:
 		put_u32(w, a, "rope.scaling.original_context_length", r->original_ctx);
@@ -53,8 +58,6 @@ int arch_write_keys(const struct model_arch *a, struct gguf_writer *w, struct sl
 	const struct arch_rope *r = &a->rope;
 	bool gemma2 = strcmp(a->family, "gemma2") == 0, gemma3 = strcmp(a->family, "gemma3") == 0;
 	/* What readers of the format take for granted and no key can change. */
-	if (r->scaling == ARCH_ROPE_YARN && (r->magnitude > 0 || r->beta_fast != 32 || r->beta_slow != 1))
-		return sl_errf(err, SL_EUNSUPPORTED, "GGUF has no keys for this kind of yarn rope scaling");
 	if (gemma3 && a->rope_windowed.base != 10000)
 		return sl_errf(err, SL_EUNSUPPORTED, "GGUF has no key for a local rope base of %g", a->rope_windowed.base);
 	if (a->window > 0 && a->window_pattern != (gemma2 ? 2 : gemma3 ? 6 : 0))

@@ -5,6 +5,13 @@
  * to normal for one draw of 64 bits. Their spread keeps activations near one: 1/sqrt(width) for what
  * reads the normed stream, and less by sqrt(2 · layers) for what adds to it, so that the stream does
  * not grow with depth.
+ *
+ * The output matrix repeats the embeddings, as in shapes where it is the same. A token's own row would
+ * win every time if the stream still were mostly that row at its end, so they are small beside what
+ * the layers add: a token's own logit then stands 2.5 deviations out of the noise, which lets greedy
+ * text wander before it repeats itself, and settle before the rounding of another engine leads it
+ * elsewhere. The last norm's gain makes up for the size: logits have a spread of about three in every
+ * shape.
  */
 #include "engine/random_model.h"
 
@@ -60,6 +67,7 @@ struct tensor_spec {
 	char name[64];
 	uint64_t n_in, n_out; /* n_out 0: a vector */
 	float mean, spread;
+	bool as_first; /* the same values as the first tensor's, the embeddings' */
 };
 
 /* What one run over the file's tensors does with each: the first run declares, the second writes. */
@@ -104,7 +112,8 @@ static void each(struct run *r, const struct tensor_spec *t)
 		r->progress->total += rows * kn_row_bytes(type, (size_t)t->n_in);
 		return;
 	}
-	struct noise n = {.seed = mix(m->seed + r->tensor++ * 0x9FB21C651E98DF25u), .width = (size_t)t->n_in,
+	uint64_t number = r->tensor++;
+	struct noise n = {.seed = mix(m->seed + (t->as_first ? 0 : number) * 0x9FB21C651E98DF25u), .width = (size_t)t->n_in,
 			  .mean = t->mean, .spread = t->spread};
 	struct convert c = {.row = noise_row, .ctx = &n, .type = type, .width = (size_t)t->n_in,
 			    .n_threads = m->n_threads};
@@ -127,16 +136,23 @@ static void matrix(struct run *r, int layer, const char *name, int n_out, int n_
 	each(r, &t);
 }
 
-/* suffix: "weight" for gains around one, "bias" for values around zero. */
-static void vector(struct run *r, int layer, const char *name, const char *suffix, int n)
+static void vector(struct run *r, int layer, const char *name, int n, double mean, double spread)
 {
-	struct tensor_spec t = {.n_in = (uint64_t)n, .mean = strcmp(suffix, "weight") == 0 ? 1 : 0, .spread = 0.1f};
+	struct tensor_spec t = {.n_in = (uint64_t)n, .mean = (float)mean, .spread = (float)spread};
 	if (layer < 0)
-		snprintf(t.name, sizeof t.name, "%s.%s", name, suffix);
+		snprintf(t.name, sizeof t.name, "%s", name);
 	else
-		snprintf(t.name, sizeof t.name, "blk.%d.%s.%s", layer, name, suffix);
+		snprintf(t.name, sizeof t.name, "blk.%d.%s", layer, name);
 	each(r, &t);
 }
+
+/* A norm's gains, a tenth around their mean. */
+static void gains(struct run *r, int layer, const char *name, int n, double mean)
+{
+	vector(r, layer, name, n, mean, mean / 10);
+}
+
+enum { POST_GAIN = 4 };
 
 static void run_layer(struct run *r, int i)
 {
@@ -144,7 +160,7 @@ static void run_layer(struct run *r, int i)
 	bool fused = strcmp(a->family, "phi3") == 0;
 	int q = a->n_heads * a->head_dim, kv = a->n_kv_heads * a->head_dim;
 	double in = 1 / sqrt(a->n_embd), depth = sqrt(2.0 * a->n_layers);
-	vector(r, i, "attn_norm", "weight", a->n_embd);
+	gains(r, i, "attn_norm.weight", a->n_embd, 1);
 	if (fused) {
 		matrix(r, i, "attn_qkv", q + 2 * kv, a->n_embd, in);
 	} else {
@@ -153,36 +169,39 @@ static void run_layer(struct run *r, int i)
 		matrix(r, i, "attn_v", kv, a->n_embd, in);
 	}
 	if (a->qkv_bias) {
-		vector(r, i, "attn_q", "bias", q);
-		vector(r, i, "attn_k", "bias", kv);
-		vector(r, i, "attn_v", "bias", kv);
+		vector(r, i, "attn_q.bias", q, 0, 0.1);
+		vector(r, i, "attn_k.bias", kv, 0, 0.1);
+		vector(r, i, "attn_v.bias", kv, 0, 0.1);
 	}
 	if (a->qk_norm) {
-		vector(r, i, "attn_q_norm", "weight", a->head_dim);
-		vector(r, i, "attn_k_norm", "weight", a->head_dim);
+		gains(r, i, "attn_q_norm.weight", a->head_dim, 1);
+		gains(r, i, "attn_k_norm.weight", a->head_dim, 1);
 	}
 	matrix(r, i, "attn_output", a->n_embd, q, 1 / sqrt(q) / depth);
 	if (a->post_norms)
-		vector(r, i, "post_attention_norm", "weight", a->n_embd);
-	vector(r, i, "ffn_norm", "weight", a->n_embd);
+		gains(r, i, "post_attention_norm.weight", a->n_embd, POST_GAIN);
+	gains(r, i, "ffn_norm.weight", a->n_embd, 1);
 	if (!fused)
 		matrix(r, i, "ffn_gate", a->n_ff, a->n_embd, in);
 	matrix(r, i, "ffn_up", fused ? 2 * a->n_ff : a->n_ff, a->n_embd, in);
 	matrix(r, i, "ffn_down", a->n_embd, a->n_ff, 1 / sqrt(a->n_ff) / depth);
 	if (a->post_norms)
-		vector(r, i, "post_ffw_norm", "weight", a->n_embd);
+		gains(r, i, "post_ffw_norm.weight", a->n_embd, POST_GAIN);
 }
 
 static void run_all(struct run *r)
 {
 	const struct model_arch *a = &r->m->arch;
 	struct arch_extra extras[ARCH_EXTRA_TENSORS];
-	/* Logits are to differ by more than rounding does: a spread of three. */
-	double out = 3 / sqrt(a->n_embd);
-	matrix(r, -1, "token_embd", a->n_vocab, a->n_embd, a->tied_embeddings ? out : 1);
-	vector(r, -1, "output_norm", "weight", a->n_embd);
+	/* What the layers add comes to about one, or through Gemma's norms of it to this: */
+	double added = a->post_norms ? POST_GAIN * sqrt(2.0 * a->n_layers) : 1, width = sqrt(a->n_embd);
+	double spread = 2.5 * added / width / (double)a->embed_scale;
+	struct tensor_spec output = {.name = "output.weight", .n_in = (uint64_t)a->n_embd, .n_out = (uint64_t)a->n_vocab,
+				     .spread = (float)spread, .as_first = true};
+	matrix(r, -1, "token_embd", a->n_vocab, a->n_embd, spread);
+	gains(r, -1, "output_norm.weight", a->n_embd, 3 / (spread * width));
 	if (!a->tied_embeddings)
-		matrix(r, -1, "output", a->n_vocab, a->n_embd, out);
+		each(r, &output);
 	int n = arch_write_extras(a, extras);
 	for (int i = 0; i < n && r->rc == 0; i++) {
 		size_t bytes = (size_t)extras[i].n * sizeof(float);

@@ -557,6 +557,16 @@ static void test_quantize_folder(void **arg)
 	assert_int_equal(id, 4096);
 	assert_int_equal(gguf_get_u32(model_file_gguf(f), "gemma2.final_logit_softcapping", &id, &err), SL_ENOTFOUND);
 	model_file_close(f);
+	/* Yarn with a factor of its own comes back as it was. */
+	md_text(dir, "config.json", MD_LLAMA_CONFIG ",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4.0,\"beta_fast\":16,"
+				    "\"attention_factor\":1.5}}");
+	if (convert("", "out.gguf", "bf16", &err) != 0)
+		fail_msg("%s", err.text);
+	f = opened("out.gguf");
+	arch_of(f, &a);
+	assert_true(a.rope.scaling == ARCH_ROPE_YARN && a.rope.beta_fast == 16 && a.rope.beta_slow == 1);
+	assert_true(fabs(a.rope.magnitude - 1.5) < 1e-6 && a.n_ctx == 256 && a.rope.original_ctx == 64);
+	model_file_close(f);
 	md_text(dir, "config.json", MD_LLAMA_CONFIG "}");
 
 	md_text(dir, "tokenizer.json", "{\"model\":{\"type\":\"Unigram\",\"vocab\":[[\"a\",0.5]]}}");
