@@ -233,6 +233,144 @@ static void cancel_in_every_phase(void **state)
 	atomic_store(&fake.end_never, 0);
 }
 
+/* Every choice of a is that of b, in whatever order they came. */
+static void same_choices(const struct answer *a, const struct answer *b, int n)
+{
+	static int32_t x[RUN_TOKENS], y[RUN_TOKENS];
+	static float p[RUN_TOKENS], q[RUN_TOKENS];
+	assert_int_equal(a->end.finish, b->end.finish);
+	assert_int_equal(a->end.n_completion, b->end.n_completion);
+	assert_int_equal(a->n_choices_ended, n);
+	assert_int_equal(b->n_choices_ended, n);
+	for (uint8_t i = 0; i < n; i++) {
+		uint32_t n_x = run_choice(a, i, x, p), n_y = run_choice(b, i, y, q);
+		assert_int_equal(n_x, n_y);
+		assert_memory_equal(x, y, n_x * sizeof *x);
+		assert_memory_equal(p, q, n_x * sizeof *p);
+	}
+}
+
+static struct proto_submit fan(int kind)
+{
+	struct proto_submit req = run_plain("choose well among the many", 30);
+	req.temperature = kind < 2 ? 0.9f : 0;
+	req.n = kind == 0 ? 4 : 2;
+	req.best_of = kind == 0 ? 4 : kind == 1 ? 6 : 2;
+	req.beam_width = kind < 2 ? 0 : 5;
+	return req;
+}
+
+/* n, best_of and beams: the same whatever the chunks, the pages, the credit and the others. */
+static void several_choices(void **state)
+{
+	(void)state;
+	static struct answer expect[3];
+	struct run r;
+	struct eng_config cfg = config();
+	cfg.max_sequences = 24;
+	run_start(&r, &cfg);
+	for (int kind = 0; kind < 3; kind++) {
+		struct proto_submit req = fan(kind);
+		run_submit(&r, 1, &req);
+		run_credit(&r, 1, 1000);
+		expect[kind] = *run_until_done(&r, 1);
+		assert_int_not_equal(expect[kind].end.finish, PROTO_FINISH_ERROR);
+		assert_int_equal(expect[kind].n_choices_ended, req.n);
+	}
+	/* The first choice is what one alone would be, and the others are others. */
+	struct proto_submit one = fan(0);
+	one.n = one.best_of = 1;
+	const struct answer *alone = run_one(&r, 2, &one);
+	static int32_t ids[RUN_TOKENS];
+	static float logprobs[RUN_TOKENS];
+	uint32_t n = run_choice(&expect[0], 0, ids, logprobs);
+	assert_int_equal(n, alone->n_tokens);
+	assert_memory_equal(ids, alone->ids, n * sizeof *ids);
+	uint32_t n_other = run_choice(&expect[0], 1, ids, logprobs);
+	assert_true(n_other != n || memcmp(ids, alone->ids, n * sizeof *ids) != 0);
+	/* The best are ranked by the log probability of a token. */
+	const struct proto_choice *best = expect[1].choices;
+	assert_true(best[0].cumulative_logprob / (float)best[0].n_completion >=
+		    best[1].cumulative_logprob / (float)best[1].n_completion);
+	/* A wider search finds nothing worse than the greedy answer. */
+	struct proto_submit greedy = run_plain("choose well among the many", 30);
+	const struct answer *g = run_one(&r, 3, &greedy);
+	float sum = 0;
+	for (uint32_t i = 0; i < g->n_tokens; i++)
+		sum += g->logprobs[i];
+	if (g->end.finish == PROTO_FINISH_LENGTH && expect[2].choices[0].n_completion == g->n_tokens)
+		assert_true(expect[2].choices[0].cumulative_logprob >= sum - 1e-3f);
+	run_until_idle(&r);
+	run_stop(&r);
+
+	for (int how = 0; how < 4; how++) {
+		cfg = config();
+		cfg.max_sequences = how == 1 ? 8 : 24;
+		cfg.step_tokens = how == 2 ? 3 : 16;
+		if (how == 3)
+			cfg.kv_bytes = kv_page_bytes(4, 1, 1, 8) * 52;
+		cfg.no_prefix_cache = how == 2;
+		run_start(&r, &cfg);
+		for (int i = 0; i < 12; i++) {
+			struct proto_submit req = i < 3 ? fan(i) : nth_request(i);
+			run_submit(&r, (uint64_t)i + 1, &req);
+			run_credit(&r, (uint64_t)i + 1, how == 0 ? 1 : 7);
+		}
+		for (int k = 0; k < 200 && how == 0; k++)
+			for (uint64_t i = 1; i <= 3; i++)
+				run_credit(&r, i, 1);
+		for (uint64_t i = 1; i <= 12; i++)
+			run_credit(&r, i, 1000);
+		for (int i = 0; i < 12; i++)
+			run_until_done(&r, (uint64_t)i + 1);
+		for (int i = 0; i < 3; i++)
+			same_choices(&r.answers[i + 1], &expect[i], i == 0 ? 4 : 2);
+		run_until_idle(&r);
+		run_stop(&r);
+	}
+}
+
+/* Requests with several choices end in every phase, and everything comes back. */
+static void choices_are_cancelled(void **state)
+{
+	(void)state;
+	struct run r;
+	struct eng_config cfg = config();
+	uint64_t random = 3;
+	cfg.max_sequences = 12;
+	run_start(&r, &cfg);
+	for (int round = 0; round < 60; round++) {
+		for (uint64_t i = 1; i <= 4; i++) {
+			struct proto_submit req = fan((int)i % 3);
+			run_submit(&r, i, &req);
+			random = random * 6364136223846793005u + 1442695040888963407u;
+			run_credit(&r, i, (uint32_t)(random >> 33) % 60);
+		}
+		random = random * 6364136223846793005u + 1442695040888963407u;
+		for (uint64_t k = 0; k < (random >> 33) % 40; k++) {
+			struct proto_stats s;
+			engine_stats(r.e, &s);
+			sched_yield();
+		}
+		for (uint64_t i = 1; i <= 4; i++)
+			engine_cancel(r.e, i);
+		for (uint64_t i = 1; i <= 4; i++)
+			run_until_done(&r, i);
+		run_until_idle(&r);
+	}
+	/* And a device that fails takes all of them with it. */
+	for (uint64_t i = 1; i <= 4; i++) {
+		struct proto_submit req = fan((int)i % 3);
+		run_submit(&r, i, &req);
+		run_credit(&r, i, 1000);
+	}
+	atomic_store(&fake.fail_next, 5);
+	for (uint64_t i = 1; i <= 4; i++)
+		run_until_done(&r, i);
+	atomic_store(&fake.fail_next, -1);
+	run_stop(&r);
+}
+
 static void stop_strings(void **state)
 {
 	(void)state;
@@ -719,7 +857,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(same_together_as_alone), cmocka_unit_test(credit_is_exact),
-	    cmocka_unit_test(cancel_in_every_phase),  cmocka_unit_test(stop_strings),
+	    cmocka_unit_test(cancel_in_every_phase), cmocka_unit_test(several_choices),
+	    cmocka_unit_test(choices_are_cancelled),  cmocka_unit_test(stop_strings),
 	    cmocka_unit_test(ends_and_minimum), cmocka_unit_test(biases_and_logprobs), cmocka_unit_test(prompt_logprobs), cmocka_unit_test(statistics_of_prefixes),
 	    cmocka_unit_test(limits_of_context),      cmocka_unit_test(chats),
 	    cmocka_unit_test(deadlines_and_pace),     cmocka_unit_test(failures_of_models),

@@ -33,6 +33,9 @@ struct answer {
 	struct proto_id_f32 tops[RUN_TOKENS]; /* the likeliest beside each; zero: not told */
 	uint32_t n_prompt_told;
 	struct proto_id_f32 prompt[RUN_TOKENS], prompt_tops[RUN_TOKENS];
+	uint8_t choice[RUN_TOKENS];
+	uint32_t n_choices_ended;
+	struct proto_choice choices[PROTO_MAX_CHOICES];
 	char text[8 * RUN_TOKENS];
 	size_t n_text;
 	bool counted;
@@ -74,6 +77,7 @@ static inline void run_on_event(void *ctx, const struct eng_event *ev)
 		size_t n = 0;
 		for (int i = 0; i < t->n; i++) {
 			a->ids[a->n_tokens] = (int32_t)t->tokens[i].id;
+			a->choice[a->n_tokens] = t->choice;
 			if (t->n_top > 0)
 				a->tops[a->n_tokens] = t->tops[i * t->n_top];
 			a->logprobs[a->n_tokens++] = t->tokens[i].logprob;
@@ -104,6 +108,8 @@ static inline void run_on_event(void *ctx, const struct eng_event *ev)
 		break;
 	}
 	case ENG_CHOICE:
+		BUG_IF(a->n_choices_ended == PROTO_MAX_CHOICES, "too many CHOICEs");
+		a->choices[a->n_choices_ended++] = ev->u.choice;
 		break;
 	case ENG_COUNTED:
 		a->counted = true;
@@ -217,6 +223,19 @@ static inline void run_until_idle(struct run *r)
 	} while (clock_now_ns() < until);
 	fail_msg("not idle: %u run, %u wait, %u of %u pages are free", s.running, s.waiting,
 		 s.pages_free, s.pages_total);
+}
+
+/* The tokens of one choice; how many. */
+static inline uint32_t run_choice(const struct answer *a, uint8_t choice, int32_t *ids, float *logprobs)
+{
+	uint32_t n = 0;
+	for (uint32_t i = 0; i < a->n_tokens; i++) {
+		if (a->choice[i] != choice)
+			continue;
+		logprobs[n] = a->logprobs[i];
+		ids[n++] = a->ids[i];
+	}
+	return n;
 }
 
 static inline void run_assert_same(const struct answer *a, const struct answer *b)
