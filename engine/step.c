@@ -88,9 +88,10 @@ void step_finish(struct step *st, struct eng_seq *s, uint8_t finish, uint8_t err
 	if (s->choices != NULL) {
 		s = s->choices->lead; /* whoever it was: the request ends */
 		n_made = s->choices->n_completion;
-		choices_drop(st, s);
 	}
 	give_back(st, s, now);
+	if (s->choices != NULL)
+		choices_drop(st, s);
 	if (s->by_deadline.in)
 		heap_remove(&st->deadlines, &s->by_deadline);
 	list_remove(&s->in_all);
