@@ -185,6 +185,7 @@ static void charge(struct sched_tenant *t, uint64_t n_tokens, unsigned kind)
 static void grant(struct planning *p, struct sched_seq *s, uint32_t n_tokens)
 {
 	s->n_tokens = n_tokens;
+	s->evict = false; /* of an earlier plan */
 	p->plan->run[p->plan->n_run++] = s;
 	if (s->prefilling)
 		p->plan->n_prefill += n_tokens;

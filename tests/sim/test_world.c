@@ -1,0 +1,523 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A small world around the scheduler, the page pool and the prefix tree: a fake clock, a "kernel" that
+ * writes each token where the page table says and finds every earlier one there, and random lives:
+ * bursts of requests, tenants of several weights, all tiers, conversations that go on, readers that
+ * stop reading, paces, cancels in every phase, allocations and pages that fail. After every step
+ * everything that must hold is checked. SIM_STEPS and SIM_SEED choose another run; a violation names
+ * its own.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/fault.h"
+#include "engine/prefix.h"
+#include "engine/sched.h"
+
+enum {
+	PAGE = 4,
+	PLACES = 12,
+	LIVES = 48,
+	TENANTS = 5,
+	MAX_TOKENS = 160,
+	MAX_PAGES = MAX_TOKENS / PAGE,
+	STEP = 24,
+};
+
+/* Everybody with credit gets on within this much fake time: some forty requests of at most 160 tokens
+ * each, at most 48 of them at a time, take the machine under a minute together; ageing and fairness
+ * can only change whose turn it is. */
+static const uint64_t longest_wait_ns = 180 * NS_PER_S;
+
+enum phase { OUT, WAITING, PREFILL, DECODE };
+
+struct life {
+	struct sched_seq s;
+	struct prefix_path path;
+	struct prefix_waiter waiter;
+	enum phase phase;
+	int tenant, talk; /* which conversation it goes on with */
+	uint64_t salt;
+	int32_t tokens[MAX_TOKENS + 1], pages[MAX_PAGES + 2];
+	uint32_t n, n_prompt, want, credit;
+	uint64_t pace_ns, seen_ns; /* when it last got on, or could not */
+};
+
+struct world {
+	const struct kn_ops *ops;
+	struct kn_backend *b;
+	struct kv_pool *pool;
+	struct prefix_tree *tree;
+	struct sched *sched;
+	struct sched_tenants tenants;
+	struct cost cost;
+	struct life lives[LIVES];
+	/* What was said so far in each conversation. */
+	int32_t talk[16][MAX_TOKENS];
+	uint32_t n_talk[16];
+	uint64_t now, random, seed;
+	unsigned long step;
+	uint64_t n_done, n_cancelled, n_evicted, n_cached, n_prompt, n_blocked;
+	int n_pages;
+};
+
+#define HOLDS(w, cond, ...)                                                                              \
+	do {                                                                                             \
+		if (!(cond)) {                                                                           \
+			print_error("SIM_SEED=%llu, step %lu: ", (unsigned long long)(w)->seed, (w)->step); \
+			print_error(__VA_ARGS__);                                                        \
+			fail_msg("%s", #cond);                                                           \
+		}                                                                                        \
+	} while (0)
+
+static uint32_t draw(struct world *w, uint32_t below)
+{
+	w->random = w->random * 6364136223846793005u + 1442695040888963407u;
+	return (uint32_t)(w->random >> 33) % below;
+}
+
+/* ---- the kernel ---- */
+
+static float *slot(const struct world *w, int32_t page, uint32_t token)
+{
+	return (float *)kv_pool_layout(w->pool)->k + ((size_t)page * PAGE + token) * 2;
+}
+
+static void compute(struct world *w, const struct life *l, uint32_t from, uint32_t n)
+{
+	for (uint32_t i = from; i < from + n; i++) {
+		HOLDS(w, kv_page_refs(w->pool, l->pages[i / PAGE]) == 1, "a shared page is written\n");
+		*slot(w, l->pages[i / PAGE], i % PAGE) = (float)(l->tokens[i] + 1);
+	}
+	for (uint32_t i = 0; i < from + n; i++)
+		HOLDS(w, (int)*slot(w, l->pages[i / PAGE], i % PAGE) == l->tokens[i] + 1,
+		      "position %u of %u holds another token\n", i, from + n);
+}
+
+/* ---- lives ---- */
+
+static void release(struct world *w, struct life *l)
+{
+	prefix_end(w->tree, &l->path, l->tokens, l->s.n_past, l->pages);
+	for (uint32_t i = 0; i < l->s.n_pages; i++)
+		kv_page_unref(w->pool, l->pages[i]);
+	l->s.n_cached = l->s.n_past;
+	l->s.n_pages = l->s.n_past = 0;
+	l->s.n_left = l->n;
+	l->s.started = false;
+	l->s.prefilling = true;
+}
+
+static void wake(struct world *w)
+{
+	struct prefix_waiter *p;
+	while ((p = prefix_woken(w->tree)) != NULL) {
+		struct life *l = (struct life *)(void *)((char *)p - offsetof(struct life, waiter));
+		l->s.blocked = false;
+		sched_update(w->sched, &l->s, w->now);
+	}
+}
+
+static void leave(struct world *w, struct life *l)
+{
+	uint32_t own = l->s.n_pages, back = (uint32_t)kv_pool_n_free(w->pool) + prefix_n_reclaimable(w->tree);
+	if (l->s.started)
+		release(w, l);
+	else
+		own = 0;
+	/* At once, but for what somebody else is using too. */
+	HOLDS(w, (uint32_t)kv_pool_n_free(w->pool) + prefix_n_reclaimable(w->tree) <= back + own, "pages from nowhere\n");
+	list_remove(&l->waiter.place);
+	sched_remove(w->sched, &l->s);
+	sched_tenant_leave(&w->tenants, l->s.tenant);
+	memcpy(w->talk[l->talk], l->tokens, l->n * sizeof *l->tokens);
+	w->n_talk[l->talk] = l->n;
+	l->phase = OUT;
+	wake(w);
+}
+
+static void arrive(struct world *w, struct life *l)
+{
+	static const uint32_t weights[TENANTS] = {100, 100, 300, 10, 1000};
+	*l = (struct life){.tenant = (int)draw(w, TENANTS), .talk = (int)draw(w, 16)};
+	list_init(&l->waiter.place);
+	/* A conversation goes on, or one of a few beginnings, and something of its own. */
+	uint32_t n = draw(w, 3) > 0 ? w->n_talk[l->talk] : 0;
+	if (n > 0)
+		memcpy(l->tokens, w->talk[l->talk], n * sizeof *l->tokens);
+	else
+		for (int32_t beginning = (int32_t)draw(w, 3); n < 30; n++)
+			l->tokens[n] = beginning * 50 + (int32_t)n;
+	uint32_t most = n + 1 + draw(w, 40);
+	while (n < most && n < MAX_TOKENS - 20)
+		l->tokens[n++] = (int32_t)draw(w, 9);
+	if (n > MAX_TOKENS - 20)
+		n = MAX_TOKENS - 20;
+	l->n = l->n_prompt = n;
+	l->want = 1 + draw(w, 18);
+	l->credit = draw(w, 4) > 0 ? 1000 : draw(w, 5);
+	l->salt = draw(w, 4) == 0 ? 0 : (uint64_t)l->tenant + 1;
+	l->pace_ns = draw(w, 6) == 0 ? 50 * NS_PER_MS : 0;
+	l->seen_ns = w->now;
+	l->s.tenant = sched_tenant_enter(&w->tenants, (uint64_t)l->tenant + 1, weights[l->tenant]);
+	l->s.order = (uint64_t)w->step * LIVES + (uint64_t)(l - w->lives);
+	l->s.priority = (uint8_t)(draw(w, 3) == 0 ? draw(w, SCHED_TIERS + 2) : 0);
+	l->s.width = 1;
+	l->s.prefilling = true;
+	l->s.n_left = l->n;
+	l->s.served_ns = w->now;
+	l->s.credit = l->credit > 0;
+	if (l->s.tenant == NULL)
+		return;
+	if (sched_add(w->sched, &l->s, w->now) != 0) {
+		sched_tenant_leave(&w->tenants, l->s.tenant);
+		return;
+	}
+	l->phase = WAITING;
+}
+
+static void give_credit(struct world *w, struct life *l, uint32_t n)
+{
+	if (l->credit == 0) {
+		l->seen_ns = l->s.served_ns = w->now;
+		l->s.credit = true;
+	}
+	l->credit += n;
+	sched_update(w->sched, &l->s, w->now);
+}
+
+/* ---- a step ---- */
+
+static struct life *life_of(const struct sched_seq *s)
+{
+	return (struct life *)(void *)((char *)(uintptr_t)s - offsetof(struct life, s));
+}
+
+static void look(void *ctx, struct sched_seq *view, struct sched_look *out)
+{
+	struct world *w = ctx;
+	struct life *l = life_of(view);
+	struct prefix_match m;
+	prefix_lookup(w->tree, l->salt, l->tokens, l->n, &m);
+	if (m.pending != NULL) {
+		struct life *other = (struct life *)(void *)((char *)prefix_claimant(m.pending) -
+							     offsetof(struct life, path));
+		sched_boost(w->sched, &other->s, view->priority, w->now);
+		prefix_await(m.pending, &l->waiter);
+		out->blocked = true;
+		w->n_blocked++;
+		return;
+	}
+	out->n_cached = m.n_tokens;
+	out->n_cached_pages = m.n_pages;
+	out->n_unpinned = m.n_unpinned;
+}
+
+static uint32_t pages_back(void *ctx, const struct sched_seq *view)
+{
+	const struct life *l = life_of(view);
+	(void)ctx;
+	return view->n_pages - l->path.n_pages + prefix_n_exclusive(&l->path);
+}
+
+static void check_plan(struct world *w, const struct sched_plan *p, uint32_t n_free)
+{
+	uint32_t prefill = 0, decode = 0;
+	for (uint32_t i = 0; i < p->n_run; i++) {
+		const struct sched_seq *s = p->run[i];
+		HOLDS(w, s->n_tokens > 0 && s->n_tokens <= s->n_left, "%u tokens of %u\n", s->n_tokens, s->n_left);
+		HOLDS(w, s->credit && !s->blocked && !s->evict, "one runs that must not\n");
+		HOLDS(w, s->prefilling || s->due_ns <= w->now, "before its time\n");
+		if (s->prefilling)
+			prefill += s->n_tokens;
+		else
+			decode++;
+	}
+	HOLDS(w, prefill == p->n_prefill && prefill <= STEP && decode == p->n_decode, "%u rows\n", prefill);
+	/* Who decodes, has credit and is due makes a token, unless pages or a fairer turn are in the way. */
+	for (int i = 0; i < LIVES; i++) {
+		const struct life *l = &w->lives[i];
+		if (l->phase == DECODE && l->s.credit && l->s.due_ns <= w->now && l->s.n_tokens == 0 && !l->s.evict)
+			HOLDS(w, prefill > 0 || n_free < PLACES, "a decode is left out\n");
+	}
+}
+
+static void start(struct world *w, struct life *l)
+{
+	l->s.n_past = prefix_begin(w->tree, l->salt, l->tokens, l->n, l->n, &l->path, l->pages, &l->s.n_pages);
+	l->s.n_left = l->n - l->s.n_past;
+	l->s.started = true;
+	l->phase = PREFILL;
+	w->n_cached += l->s.n_past;
+	w->n_prompt += l->n;
+}
+
+static bool run_one(struct world *w, struct life *l)
+{
+	if (!l->s.started)
+		start(w, l);
+	uint32_t n = l->s.n_tokens < l->s.n_left ? l->s.n_tokens : l->s.n_left;
+	while (l->s.n_pages * PAGE < l->s.n_past + n) {
+		if (prefix_page_alloc(w->tree, &l->pages[l->s.n_pages]) != 0) {
+			sched_update(w->sched, &l->s, w->now);
+			return false; /* it sits this step out */
+		}
+		l->s.n_pages++;
+	}
+	compute(w, l, l->s.n_past, n);
+	l->s.n_past += n;
+	l->s.n_left -= n;
+	l->s.served_ns = l->seen_ns = w->now;
+	if (l->s.n_left > 0)
+		sched_update(w->sched, &l->s, w->now);
+	prefix_computed(w->tree, &l->path, l->tokens, l->s.n_past, l->pages);
+	return true;
+}
+
+static void token(struct world *w, struct life *l)
+{
+	if (l->s.n_left > 0)
+		return;
+	l->tokens[l->n++] = (int32_t)draw(w, 9);
+	l->credit--;
+	if (--l->want == 0) {
+		w->n_done++;
+		leave(w, l);
+		return;
+	}
+	l->phase = DECODE;
+	l->s.prefilling = false;
+	l->s.n_left = 1;
+	l->s.credit = l->credit > 0;
+	l->s.due_ns = l->pace_ns > 0 ? w->now + l->pace_ns : 0;
+	sched_update(w->sched, &l->s, w->now);
+}
+
+static void step(struct world *w)
+{
+	struct sched_plan p;
+	const struct sched_owner owner = {.ctx = w, .look = look, .pages_back = pages_back};
+	uint32_t n_free = (uint32_t)kv_pool_n_free(w->pool) + prefix_n_reclaimable(w->tree);
+	sched_plan(w->sched, &owner, &w->cost, n_free, w->now, &p);
+	check_plan(w, &p, n_free);
+	for (uint32_t i = 0; i < p.n_evict; i++) {
+		struct life *l = life_of(p.evict[i]);
+		HOLDS(w, l->s.started, "one without pages is evicted\n");
+		release(w, l);
+		l->phase = WAITING;
+		l->seen_ns = w->now;
+		sched_update(w->sched, &l->s, w->now);
+		w->n_evicted++;
+	}
+	wake(w);
+	bool ran[2 * PLACES] = {false};
+	uint32_t rows = 0;
+	for (uint32_t i = 0; i < p.n_run; i++) {
+		ran[i] = run_one(w, life_of(p.run[i]));
+		rows += ran[i] ? p.run[i]->n_tokens : 0;
+	}
+	double ns = 2e6 + rows * 1e5 * (0.8 + draw(w, 5) / 10.0);
+	if (rows > 0)
+		cost_learn(&w->cost, rows, 0, ns);
+	w->now += (uint64_t)ns;
+	for (uint32_t i = 0; i < p.n_run; i++)
+		if (ran[i])
+			token(w, life_of(p.run[i]));
+	wake(w);
+}
+
+/* ---- what must hold after every step ---- */
+
+static void check_world(struct world *w)
+{
+	static uint32_t held[256];
+	memset(held, 0, sizeof held);
+	uint32_t mine = 0, all = 0, n_started = 0;
+	for (int i = 0; i < LIVES; i++) {
+		const struct life *l = &w->lives[i];
+		if (l->phase == OUT)
+			continue;
+		n_started += l->s.started;
+		for (uint32_t k = 0; k < l->s.n_pages; k++, mine++)
+			held[l->pages[k]]++;
+		HOLDS(w, l->s.n_pages * PAGE >= l->s.n_past, "tokens without pages\n");
+		HOLDS(w, l->s.n_past + l->s.n_left == l->n || !l->s.started, "tokens are lost\n");
+		if (l->s.credit && (l->s.prefilling || l->s.due_ns <= w->now))
+			HOLDS(w, w->now - l->seen_ns < longest_wait_ns, "somebody waits for ever (tenant %d, tier %d)\n",
+			      l->tenant, l->s.priority);
+	}
+	for (int i = 0; i < w->n_pages; i++) {
+		uint32_t refs = kv_page_refs(w->pool, i);
+		HOLDS(w, refs == held[i] || refs == held[i] + 1, "page %d: %u references, %u holders\n", i, refs, held[i]);
+		all += refs;
+	}
+	HOLDS(w, all == mine + prefix_n_pages(w->tree), "references are lost\n");
+	HOLDS(w, sched_n_started(w->sched) == n_started && n_started <= PLACES, "%u have places\n", n_started);
+	sched_validate(w->sched);
+	prefix_validate(w->tree);
+	kv_pool_validate(w->pool);
+}
+
+static void world_open(struct world *w, uint64_t seed, int n_pages)
+{
+	struct sl_err err;
+	struct kn_config kc = {.n_threads = 1, .max_rows = 1, .max_width = 8};
+	memset(w, 0, sizeof *w);
+	w->seed = w->random = seed;
+	w->n_pages = n_pages;
+	w->now = NS_PER_S;
+	w->ops = kn_select("cpu-ref", &err);
+	assert_int_equal(w->ops->open(&kc, &w->b, &err), 0);
+	assert_int_equal(kv_pool_create(w->ops, w->b, n_pages, PAGE, 1, 1, 2, &w->pool, &err), 0);
+	assert_int_equal(prefix_create(w->pool, &w->tree), 0);
+	assert_int_equal(sched_tenants_init(&w->tenants), 0);
+	struct sched_config cfg = {.step_tokens = STEP, .max_sequences = PLACES, .page_tokens = PAGE,
+				   .n_pages = (uint32_t)n_pages, .age_ns = NS_PER_S, .starve_ns = 5 * NS_PER_S,
+				   .paused_ns = NS_PER_S / 2, .itl_target_ns = 3 * NS_PER_MS};
+	assert_int_equal(sched_create(&cfg, &w->sched), 0);
+	cost_init(&w->cost, 2e6, 1e5);
+}
+
+/* Everybody goes, and everything is back. */
+static void world_close(struct world *w)
+{
+	for (int i = 0; i < LIVES; i++)
+		if (w->lives[i].phase != OUT)
+			leave(w, &w->lives[i]);
+	HOLDS(w, (uint32_t)kv_pool_n_free(w->pool) + prefix_n_reclaimable(w->tree) == (uint32_t)w->n_pages,
+	      "pages are not back\n");
+	HOLDS(w, sched_n_started(w->sched) == 0 && sched_n_queued(w->sched) == 0, "sequences are left\n");
+	sched_destroy(w->sched);
+	sched_tenants_dispose(&w->tenants);
+	prefix_destroy(w->tree);
+	kv_pool_destroy(w->pool);
+	w->ops->close(w->b);
+}
+
+static void live(struct world *w, unsigned long n_steps)
+{
+	for (w->step = 0; w->step < n_steps; w->step++) {
+		/* Bursts: some times nobody comes, some times everybody. */
+		unsigned long hurry = w->step / 500 % 3;
+		if (draw(w, hurry == 0 ? 8 : 2) == 0) {
+			struct life *l = &w->lives[draw(w, LIVES)];
+			if (l->phase == OUT)
+				arrive(w, l);
+			else if (draw(w, 12) == 0) {
+				w->n_cancelled++;
+				leave(w, l);
+			} else if (l->credit == 0 || draw(w, 4) == 0)
+				give_credit(w, l, 1 + draw(w, 10));
+		}
+		if (draw(w, 50) == 0)
+			fault_arm(draw(w, 2) == 0 ? FAULT_ALLOC : FAULT_KV_PAGE, 1 + draw(w, 4), 1 + draw(w, 2));
+		step(w);
+		fault_disarm_all();
+		/* Readers that had stopped begin again, or nobody could tell waiting from starving. */
+		if (w->step % 64 == 0)
+			for (int i = 0; i < LIVES; i++)
+				if (w->lives[i].phase != OUT && w->lives[i].credit == 0 && draw(w, 2) == 0)
+					give_credit(w, &w->lives[i], 1 + draw(w, 6));
+		check_world(w);
+	}
+}
+
+static unsigned long number(const char *name, unsigned long otherwise)
+{
+	const char *v = getenv(name);
+	return v != NULL && v[0] != '\0' ? strtoul(v, NULL, 10) : otherwise;
+}
+
+static void everything_holds(void **state)
+{
+	(void)state;
+	static struct world w;
+	static const int pools[] = {44, 72, 200};
+	unsigned long steps = number("SIM_STEPS", 200000), seed = number("SIM_SEED", 1);
+	for (int i = 0; i < 3; i++) {
+		world_open(&w, seed + (unsigned long)i, pools[i]);
+		live(&w, steps / 3);
+		print_message("%d pages, %lu steps: %llu done, %llu cancelled, %llu pre-empted, %llu waited for a prefix, "
+			      "%llu of %llu prompt tokens were there\n", pools[i], steps / 3,
+			      (unsigned long long)w.n_done, (unsigned long long)w.n_cancelled,
+			      (unsigned long long)w.n_evicted, (unsigned long long)w.n_blocked,
+			      (unsigned long long)w.n_cached, (unsigned long long)w.n_prompt);
+		assert_true(w.n_done > steps / 300 && w.n_cancelled > steps / 3000 && w.n_cached > 0);
+		assert_true(w.n_blocked > 0);
+		assert_true(i > 0 || w.n_evicted > 0);
+		world_close(&w);
+	}
+}
+
+/* Five tenants who all have more to compute than there is time for, and nothing else: what each has
+ * had, for its weight, stays within one step's chunk of what the others have had; and a worse tier is
+ * served by its age only. */
+static void shares_are_fair(void **state)
+{
+	(void)state;
+	static struct world w;
+	enum { UNIT = 64 }; /* of a share, for a token at the usual weight */
+	world_open(&w, 9, 250);
+	uint64_t worse = 0, better = 0;
+	for (w.step = 0; w.step < 20000; w.step++) {
+		for (int i = 0; i < LIVES; i++) {
+			struct life *l = &w.lives[i];
+			if (l->phase != OUT)
+				continue;
+			do {
+				if (l->phase != OUT)
+					leave(&w, l);
+				arrive(&w, l);
+			} while (l->tenant != i % TENANTS);
+			for (uint32_t k = 0; k < l->n; k++) /* nothing is alike */
+				l->tokens[k] = (int32_t)(draw(&w, 1 << 20) + 100);
+			l->want = 1;
+			l->pace_ns = 0;
+			l->credit = 1000;
+			l->s.priority = 0;
+			sched_remove(w.sched, &l->s);
+			l->s.credit = true;
+			/* One in twelve is of a worse tier. */
+			l->s.priority = i % 12 == 11 ? 3 : 0;
+			assert_int_equal(sched_add(w.sched, &l->s, w.now), 0);
+		}
+		struct life was[LIVES];
+		memcpy(was, w.lives, sizeof was);
+		step(&w);
+		check_world(&w);
+		for (int i = 0; i < LIVES; i++) {
+			uint32_t got = w.lives[i].phase == OUT ? was[i].s.n_left : w.lives[i].s.n_past - was[i].s.n_past;
+			*(was[i].s.priority > 0 ? &worse : &better) += got <= STEP ? got : 0;
+		}
+		if (w.step < 100)
+			continue;
+		uint64_t least = UINT64_MAX, most = 0;
+		for (int i = 0; i < LIVES; i++) {
+			const struct sched_tenant *t = w.lives[i].phase != OUT ? w.lives[i].s.tenant : NULL;
+			if (t == NULL || w.lives[i].s.priority > 0)
+				continue;
+			/* A chunk weighs most for the tenant of the smallest weight. */
+			least = t->share < least ? t->share : least;
+			most = t->share > most ? t->share : most;
+		}
+		HOLDS(&w, most - least <= 2ull * STEP * UNIT * 100 / 10, "shares from %llu to %llu\n",
+		      (unsigned long long)least, (unsigned long long)most);
+	}
+	/* Three ranks at a second each: a chunk of some 25 ms of steps every three seconds. */
+	print_message("%llu tokens of the better tier, %llu of the worse\n", (unsigned long long)better,
+		      (unsigned long long)worse);
+	assert_true(worse > 0 && worse * 20 < better);
+	world_close(&w);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {cmocka_unit_test(everything_holds), cmocka_unit_test(shares_are_fair)};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
