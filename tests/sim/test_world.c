@@ -102,6 +102,18 @@ static void compute(struct world *w, const struct life *l, uint32_t from, uint32
 
 /* ---- lives ---- */
 
+static struct life *life_of(const struct sched_seq *s)
+{
+	return (struct life *)(void *)((char *)(uintptr_t)s - offsetof(struct life, s));
+}
+
+static uint32_t pages_back(void *ctx, const struct sched_seq *view)
+{
+	const struct life *l = life_of(view);
+	(void)ctx;
+	return view->n_pages - l->path.n_pages + prefix_n_exclusive(&l->path);
+}
+
 static void release(struct world *w, struct life *l)
 {
 	prefix_end(w->tree, &l->path, l->tokens, l->s.n_past, l->pages);
@@ -126,13 +138,14 @@ static void wake(struct world *w)
 
 static void leave(struct world *w, struct life *l)
 {
-	uint32_t own = l->s.n_pages, back = (uint32_t)kv_pool_n_free(w->pool) + prefix_n_reclaimable(w->tree);
-	if (l->s.started)
+	uint32_t before = (uint32_t)kv_pool_n_free(w->pool) + prefix_n_reclaimable(w->tree);
+	if (l->s.started) {
+		/* Whatever nobody else is using can be had at once. */
+		uint32_t own = pages_back(w, &l->s);
 		release(w, l);
-	else
-		own = 0;
-	/* At once, but for what somebody else is using too. */
-	HOLDS(w, (uint32_t)kv_pool_n_free(w->pool) + prefix_n_reclaimable(w->tree) <= back + own, "pages from nowhere\n");
+		HOLDS(w, (uint32_t)kv_pool_n_free(w->pool) + prefix_n_reclaimable(w->tree) >= before + own,
+		      "a page is not free at once\n");
+	}
 	list_remove(&l->waiter.place);
 	sched_remove(w->sched, &l->s);
 	sched_tenant_leave(&w->tenants, l->s.tenant);
@@ -194,11 +207,6 @@ static void give_credit(struct world *w, struct life *l, uint32_t n)
 
 /* ---- a step ---- */
 
-static struct life *life_of(const struct sched_seq *s)
-{
-	return (struct life *)(void *)((char *)(uintptr_t)s - offsetof(struct life, s));
-}
-
 static void look(void *ctx, struct sched_seq *view, struct sched_look *out)
 {
 	struct world *w = ctx;
@@ -217,13 +225,6 @@ static void look(void *ctx, struct sched_seq *view, struct sched_look *out)
 	out->n_cached = m.n_tokens;
 	out->n_cached_pages = m.n_pages;
 	out->n_unpinned = m.n_unpinned;
-}
-
-static uint32_t pages_back(void *ctx, const struct sched_seq *view)
-{
-	const struct life *l = life_of(view);
-	(void)ctx;
-	return view->n_pages - l->path.n_pages + prefix_n_exclusive(&l->path);
 }
 
 static void check_plan(struct world *w, const struct sched_plan *p, uint32_t n_free)
