@@ -111,7 +111,7 @@ $(B)/%.o: %.c $(B)/flags
 	$(call say,CC,$<)
 	$(Q)$(CC) $(CFLAGS_ALL) $(call isa,$*) -MMD -MP -c -o $@ $<
 
-$(B)/cmd/main.o: $(B)/version.h
+$(B)/cmd/main.o $(B)/cmd/bench.o: $(B)/version.h
 
 # gateway/www itself: a file that was removed there.
 $(B)/gateway/www_files.c: etc/embed.sh gateway/www.h gateway/www $(WWW_SRC)

@@ -17,6 +17,7 @@ static const struct command commands[] = {
     {"engine", cmd_engine, "the engine alone; --echo: without models, for tests"},
     {"config", cmd_config, "check or show the configuration"},
     {"model", cmd_model, "look into model files and run them here"},
+    {"bench", cmd_bench, "measure this machine, models, the engine and servers"},
 };
 
 static void print_usage(FILE *to)

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * `sluice bench`: measuring. Every figure stands beside a ceiling or a comparison of the same run,
+ * because a machine that is shared makes absolute times worth little.
+ */
+#include "cmd/bench.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cmd/cmd.h"
+#include "version.h"
+
+static const char usage[] =
+    "usage: sluice bench machine [--threads N] [--seconds S] [--json]\n"
+    "       sluice bench model FILE [--prompt N] [--tokens N] [--batch 1,2,4,8] [--threads N]\n"
+    "              [--repeat N] [--json]\n"
+    "       sluice bench engine FILE [--scenario NAME] [--threads N] [--json]\n"
+    "       sluice bench serve --url URL [--key K] --model NAME [--streams 1,4,8] [--requests N]\n"
+    "              [--prompt-tokens N] [--tokens N] [--share N] [--rate R] [--ttft-target MS]\n"
+    "              [--itl-target MS] [--json]\n"
+    "\n"
+    "machine   what this machine can do: reading memory, integer and floating point products\n"
+    "model     tokens per second of a model file, prompt and answer, and their share of that\n"
+    "engine    the engine with scheduler and prefix tree: shared-prefix, no-sharing, long-prompt,\n"
+    "          fair-share, prediction, planning; all of them without --scenario\n"
+    "serve     a server under load: time to the first token, between tokens, throughput, goodput\n";
+
+int bench_complain(int status, const char *fmt, ...)
+{
+	va_list ap;
+	va_start(ap, fmt);
+	fputs("sluice bench: ", stderr);
+	vfprintf(stderr, fmt, ap);
+	fputc('\n', stderr);
+	va_end(ap);
+	return status;
+}
+
+void bench_header(void)
+{
+	char line[256], name[128] = "unknown processor";
+	FILE *f = fopen("/proc/cpuinfo", "r");
+	while (f != NULL && fgets(line, sizeof line, f) != NULL)
+		if (sscanf(line, "model name : %127[^\n]", name) == 1)
+			break;
+	if (f != NULL)
+		fclose(f);
+	printf("%s, %ld processors; sluice %s\n", name, sysconf(_SC_NPROCESSORS_ONLN), SLUICE_VERSION);
+}
+
+int bench_parse(int argc, char **argv, const struct bench_option *options, size_t n, const char **word)
+{
+	for (int i = 1; i < argc; i++) {
+		const struct bench_option *o = NULL;
+		for (size_t k = 0; k < n; k++)
+			if (strcmp(argv[i], options[k].name) == 0)
+				o = &options[k];
+		if (o == NULL && argv[i][0] != '-' && word != NULL && *word == NULL) {
+			*word = argv[i];
+			continue;
+		}
+		if (o == NULL)
+			return bench_complain(CMD_EXIT_USAGE, "%s: no option %s", argv[0], argv[i]);
+		if (o->flag != NULL) {
+			*o->flag = true;
+			continue;
+		}
+		const char *value = ++i < argc ? argv[i] : NULL;
+		if (value == NULL)
+			return bench_complain(CMD_EXIT_USAGE, "%s needs a value", o->name);
+		if (o->text != NULL) {
+			*o->text = value;
+			continue;
+		}
+		char *end;
+		errno = 0;
+		*o->number = strtod(value, &end);
+		if (errno != 0 || end == value || *end != '\0' || !(*o->number >= o->lo && *o->number <= o->hi))
+			return bench_complain(CMD_EXIT_USAGE, "%s: %s is not from %g to %g", o->name, value, o->lo, o->hi);
+	}
+	return 0;
+}
+
+int bench_list(const char *text, int most, int *out, int max)
+{
+	int n = 0;
+	for (const char *at = text; *at != '\0';) {
+		char *end;
+		long v = strtol(at, &end, 10);
+		if (end == at || v < 1 || v > most || n == max || (*end != ',' && *end != '\0'))
+			return 0;
+		out[n++] = (int)v;
+		at = *end == ',' ? end + 1 : end;
+	}
+	return n;
+}
+
+static int ascending(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+	return x < y ? -1 : x > y;
+}
+
+double bench_percentile(double *x, size_t n, double p)
+{
+	if (n == 0)
+		return 0;
+	qsort(x, n, sizeof *x, ascending);
+	size_t at = (size_t)(p / 100 * (double)n);
+	return x[at < n ? at : n - 1];
+}
+
+int cmd_bench(int argc, char **argv)
+{
+	static const struct {
+		const char *name;
+		int (*run)(int argc, char **argv);
+	} commands[] = {{"machine", bench_machine}, {"model", bench_model}, {"engine", bench_engine}};
+	if (argc >= 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
+		fputs(usage, stdout);
+		return 0;
+	}
+	for (size_t i = 0; i < sizeof commands / sizeof *commands && argc >= 2; i++)
+		if (strcmp(argv[1], commands[i].name) == 0)
+			return commands[i].run(argc - 1, argv + 1);
+	fputs(usage, stderr);
+	return CMD_EXIT_USAGE;
+}

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What this machine can do at most, measured: so that every other figure of a run can be told as a
+ * share of it.
+ */
+#ifndef KERNELS_CEILING_H
+#define KERNELS_CEILING_H
+
+/* Per second, all threads together; 0: this processor has no such instruction. */
+struct kn_ceilings {
+	double read_bytes; /* from memory */
+	double int8_ops;   /* multiply and add count as two */
+	double bf16_ops;
+	double fp32_ops;
+};
+
+/* Takes about `seconds` for each of the four. 0, SL_ENOMEM, SL_EIO (no thread). */
+int kn_measure_ceilings(int n_threads, double seconds, struct kn_ceilings *out);
+
+#endif

@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Loops that do one thing as fast as the processor can: loads from a buffer larger than the caches,
+ * and independent chains of products in registers. Instruction sets are chosen for each function by
+ * its attribute and asked for at run time, so this file builds and runs anywhere.
+ */
+#include "kernels/ceiling.h"
+
+#include <immintrin.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+
+enum { BUFFER = 128 << 20, CHAINS = 12, TURNS = 4096, MAX_THREADS = 256 };
+
+struct work {
+	double (*pass)(const char *buffer); /* does some, returns how much */
+	uint64_t ns;
+	pthread_barrier_t *begin;
+	double per_second;
+	bool failed;
+};
+
+static volatile int sink; /* results are used */
+
+__attribute__((target("avx512f"))) static double read_512(const char *buffer)
+{
+	__m512i a = _mm512_setzero_si512(), b = a, c = a, d = a;
+	for (size_t i = 0; i < BUFFER; i += 256) {
+		a = _mm512_xor_si512(a, _mm512_loadu_si512(buffer + i));
+		b = _mm512_xor_si512(b, _mm512_loadu_si512(buffer + i + 64));
+		c = _mm512_xor_si512(c, _mm512_loadu_si512(buffer + i + 128));
+		d = _mm512_xor_si512(d, _mm512_loadu_si512(buffer + i + 192));
+	}
+	sink = _mm512_reduce_add_epi32(_mm512_xor_si512(_mm512_xor_si512(a, b), _mm512_xor_si512(c, d)));
+	return BUFFER;
+}
+
+static double read_plain(const char *buffer)
+{
+	uint64_t a = 0, b = 0, c = 0, d = 0;
+	for (size_t i = 0; i < BUFFER; i += 32) {
+		uint64_t x[4];
+		memcpy(x, buffer + i, sizeof x);
+		a ^= x[0];
+		b ^= x[1];
+		c ^= x[2];
+		d ^= x[3];
+	}
+	sink = (int)(a ^ b ^ c ^ d);
+	return BUFFER;
+}
+
+__attribute__((target("avx512f"))) static double fp32_512(const char *buffer)
+{
+	__m512 acc[CHAINS], x = _mm512_set1_ps(0.999f), y = _mm512_set1_ps(1e-9f);
+	(void)buffer;
+	for (int i = 0; i < CHAINS; i++)
+		acc[i] = y;
+	for (int t = 0; t < TURNS; t++)
+#pragma GCC unroll 12
+		for (int i = 0; i < CHAINS; i++)
+			acc[i] = _mm512_fmadd_ps(acc[i], x, y);
+	for (int i = 1; i < CHAINS; i++)
+		acc[0] = _mm512_add_ps(acc[0], acc[i]);
+	sink = (int)_mm512_reduce_add_ps(acc[0]);
+	return 32.0 * CHAINS * TURNS;
+}
+
+__attribute__((target("avx2,fma"))) static double fp32_256(const char *buffer)
+{
+	__m256 acc[CHAINS], x = _mm256_set1_ps(0.999f), y = _mm256_set1_ps(1e-9f);
+	float out[8];
+	(void)buffer;
+	for (int i = 0; i < CHAINS; i++)
+		acc[i] = y;
+	for (int t = 0; t < TURNS; t++)
+#pragma GCC unroll 12
+		for (int i = 0; i < CHAINS; i++)
+			acc[i] = _mm256_fmadd_ps(acc[i], x, y);
+	for (int i = 1; i < CHAINS; i++)
+		acc[0] = _mm256_add_ps(acc[0], acc[i]);
+	_mm256_storeu_ps(out, acc[0]);
+	sink = (int)out[0];
+	return 16.0 * CHAINS * TURNS;
+}
+
+__attribute__((target("avx512f,avx512vnni"))) static double int8_512(const char *buffer)
+{
+	__m512i acc[CHAINS], x = _mm512_set1_epi8(3), y = _mm512_set1_epi8(-2);
+	(void)buffer;
+	for (int i = 0; i < CHAINS; i++)
+		acc[i] = _mm512_set1_epi32(i);
+	for (int t = 0; t < TURNS; t++)
+#pragma GCC unroll 12
+		for (int i = 0; i < CHAINS; i++)
+			acc[i] = _mm512_dpbusd_epi32(acc[i], x, y);
+	for (int i = 1; i < CHAINS; i++)
+		acc[0] = _mm512_add_epi32(acc[0], acc[i]);
+	sink = _mm512_reduce_add_epi32(acc[0]);
+	return 128.0 * CHAINS * TURNS;
+}
+
+__attribute__((target("avx2"))) static double int8_256(const char *buffer)
+{
+	__m256i acc[CHAINS], x = _mm256_set1_epi8(3), ones = _mm256_set1_epi16(1);
+	int out[8];
+	(void)buffer;
+	for (int i = 0; i < CHAINS; i++)
+		acc[i] = _mm256_set1_epi32(i);
+	for (int t = 0; t < TURNS; t++)
+#pragma GCC unroll 12
+		for (int i = 0; i < CHAINS; i++)
+			acc[i] = _mm256_add_epi32(acc[i], _mm256_madd_epi16(_mm256_maddubs_epi16(x, acc[i]), ones));
+	for (int i = 1; i < CHAINS; i++)
+		acc[0] = _mm256_add_epi32(acc[0], acc[i]);
+	_mm256_storeu_si256((__m256i *)(void *)out, acc[0]);
+	sink = out[0];
+	return 64.0 * CHAINS * TURNS;
+}
+
+__attribute__((target("avx512f,avx512bf16"))) static double bf16_512(const char *buffer)
+{
+	__m512 acc[CHAINS];
+	__m512bh x = _mm512_cvtne2ps_pbh(_mm512_set1_ps(0.5f), _mm512_set1_ps(0.25f)), y = x;
+	(void)buffer;
+	for (int i = 0; i < CHAINS; i++)
+		acc[i] = _mm512_setzero_ps();
+	for (int t = 0; t < TURNS; t++)
+#pragma GCC unroll 12
+		for (int i = 0; i < CHAINS; i++)
+			acc[i] = _mm512_dpbf16_ps(acc[i], x, y);
+	for (int i = 1; i < CHAINS; i++)
+		acc[0] = _mm512_add_ps(acc[0], acc[i]);
+	sink = (int)_mm512_reduce_add_ps(acc[0]);
+	return 64.0 * CHAINS * TURNS;
+}
+
+static void *work_main(void *ctx)
+{
+	struct work *w = ctx;
+	/* Of its own, and written once, so that its pages are there. */
+	char *buffer = malloc(BUFFER);
+	w->failed = buffer == NULL;
+	if (buffer != NULL)
+		memset(buffer, 1, BUFFER);
+	pthread_barrier_wait(w->begin);
+	double done = 0;
+	uint64_t begin = clock_now_ns(), now = begin;
+	while (buffer != NULL && now - begin < w->ns) {
+		done += w->pass(buffer);
+		now = clock_now_ns();
+	}
+	w->per_second = now > begin ? done / ((double)(now - begin) / 1e9) : 0;
+	free(buffer);
+	return NULL;
+}
+
+static int measure(double (*pass)(const char *), int n_threads, double seconds, double *out)
+{
+	struct work w[MAX_THREADS];
+	pthread_t threads[MAX_THREADS];
+	pthread_barrier_t begin;
+	int made = 0, rc = 0;
+	*out = 0;
+	if (pass == NULL)
+		return 0;
+	pthread_barrier_init(&begin, NULL, (unsigned)n_threads);
+	for (; made < n_threads; made++) {
+		w[made] = (struct work){.pass = pass, .ns = (uint64_t)(seconds * 1e9), .begin = &begin};
+		if (made > 0 && pthread_create(&threads[made], NULL, work_main, &w[made]) != 0)
+			BUG("ceilings: thread %d can't start", made);
+	}
+	work_main(&w[0]);
+	for (int i = 1; i < made; i++)
+		pthread_join(threads[i], NULL);
+	for (int i = 0; i < made; i++) {
+		*out += w[i].per_second;
+		if (w[i].failed)
+			rc = SL_ENOMEM;
+	}
+	pthread_barrier_destroy(&begin);
+	return rc;
+}
+
+int kn_measure_ceilings(int n_threads, double seconds, struct kn_ceilings *out)
+{
+	bool wide = __builtin_cpu_supports("avx512f"), avx2 = __builtin_cpu_supports("avx2");
+	bool fma = avx2 && __builtin_cpu_supports("fma");
+	if (n_threads < 1 || n_threads > MAX_THREADS)
+		return SL_EINVAL;
+	int rc = measure(wide ? read_512 : read_plain, n_threads, seconds, &out->read_bytes);
+	if (rc == 0)
+		rc = measure(__builtin_cpu_supports("avx512vnni") ? int8_512 : avx2 ? int8_256 : NULL, n_threads,
+			     seconds, &out->int8_ops);
+	if (rc == 0)
+		rc = measure(__builtin_cpu_supports("avx512bf16") ? bf16_512 : NULL, n_threads, seconds,
+			     &out->bf16_ops);
+	if (rc == 0)
+		rc = measure(wide ? fp32_512 : fma ? fp32_256 : NULL, n_threads, seconds, &out->fp32_ops);
+	return rc;
+}
