@@ -218,7 +218,7 @@ static void measure(struct engine *e, struct eng_model *m, const struct batch *b
 	atomic_fetch_add(&e->steps, 1);
 	atomic_fetch_add(&e->prefill_tokens, b->n_prefill);
 	atomic_fetch_add(&e->decode_tokens, b->n_decode);
-	atomic_store(&e->us_per_prefill_token, (unsigned)(cost_row_ns(&m->cost) / 1e3));
+	atomic_store(&e->us_per_prefill_token, (unsigned)(cost_rows_ns(&m->cost, m->e->cfg.step_tokens) / 1e3 / m->e->cfg.step_tokens));
 	atomic_store(&e->us_per_decode_step, (unsigned)(m->ns_per_decode_step / 1e3));
 }
 

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The features are scaled so that their usual values are near 1. Forgetting stops while there is
- * nothing to learn (steps that are all alike would otherwise blow up the covariance), and a step
- * that took several times what was expected (somebody else's work on the machine) counts as if it
- * had taken three times as long.
+ * The features of the regression are scaled so that their usual values are near 1. Forgetting stops
+ * while there is nothing to learn (steps that are all alike would otherwise blow up the covariance),
+ * and a step that took several times what was expected (somebody else's work on the machine) counts
+ * as if it had taken three times as long. Where the curve has no points yet, the regression's line
+ * stands in.
  */
 #include "engine/cost.h"
 
-#include <math.h>
+#include <stddef.h>
 
 enum { N = 3 };
 
 static const double unit[N] = {1, 64, 65536};
-static const double forget = 0.99, most_trace = 1e3, least_ns = 1;
+static const double forget = 0.99, most_trace = 1e3, least_ns = 1, recent = 0.1;
 
 void cost_init(struct cost *c, double fixed_ns, double row_ns)
 {
@@ -21,15 +22,54 @@ void cost_init(struct cost *c, double fixed_ns, double row_ns)
 		c->p[i][i] = 1;
 }
 
-void cost_learn(struct cost *c, uint32_t rows, uint64_t positions, double ns)
+static double part(const struct cost *c, int i)
 {
-	double x[N] = {1, rows / unit[1], (double)positions / unit[2]}, px[N], gain = 0;
-	double expected = cost_step_ns(c, rows, positions);
-	if (c->n > 8 && ns > 3 * expected)
-		ns = 3 * expected;
+	return c->theta[i] > 0 ? c->theta[i] / unit[i] : 0;
+}
+
+double cost_position_ns(const struct cost *c) { return part(c, 2); }
+
+static double line_ns(const struct cost *c, double rows)
+{
+	double ns = part(c, 0) + rows * part(c, 1);
+	return ns > least_ns ? ns : least_ns;
+}
+
+double cost_rows_ns(const struct cost *c, double rows)
+{
+	const struct cost_point *below = NULL, *above = NULL;
+	for (int i = 0; i < COST_POINTS; i++) {
+		const struct cost_point *p = &c->points[i];
+		if (p->rows == 0)
+			continue;
+		if (p->rows <= rows)
+			below = p;
+		else if (above == NULL)
+			above = p;
+	}
+	if (below == NULL && above == NULL)
+		return line_ns(c, rows);
+	if (below == NULL) {
+		/* Fewer rows than were ever seen: no dearer, and hardly cheaper. */
+		double ns = line_ns(c, rows);
+		return ns < above->ns ? ns : above->ns;
+	}
+	if (above == NULL)
+		return below->ns * (rows / below->rows);
+	double part_above = (rows - below->rows) / (above->rows - below->rows);
+	return below->ns + (above->ns - below->ns) * part_above;
+}
+
+double cost_step_ns(const struct cost *c, uint32_t rows, uint64_t positions)
+{
+	return cost_rows_ns(c, rows) + (double)positions * cost_position_ns(c);
+}
+
+static void learn_line(struct cost *c, const double x[N], double ns)
+{
+	double px[N], gain = 0, off = ns;
 	double trace = c->p[0][0] + c->p[1][1] + c->p[2][2];
 	double lambda = trace < most_trace ? forget : 1;
-	double off = ns;
 	for (int i = 0; i < N; i++) {
 		px[i] = 0;
 		for (int k = 0; k < N; k++)
@@ -48,38 +88,60 @@ void cost_learn(struct cost *c, uint32_t rows, uint64_t positions, double ns)
 	for (int i = 0; i < N; i++)
 		for (int k = 0; k < i; k++)
 			c->p[i][k] = c->p[k][i];
+}
+
+static void learn_point(struct cost *c, uint32_t rows, double ns)
+{
+	int i = 0;
+	while (i + 1 < COST_POINTS && rows >= 2u << i)
+		i++;
+	struct cost_point *p = &c->points[i];
+	double weight = p->rows == 0 ? 1 : recent;
+	p->rows += weight * (rows - p->rows);
+	p->ns += weight * (ns - p->ns);
+}
+
+void cost_learn(struct cost *c, uint32_t rows, uint64_t positions, double ns)
+{
+	const double x[N] = {1, rows / unit[1], (double)positions / unit[2]};
+	double expected = cost_step_ns(c, rows, positions);
+	if (c->n > 8 && ns > 3 * expected)
+		ns = 3 * expected;
+	learn_line(c, x, ns);
+	double own = ns - (double)positions * cost_position_ns(c);
+	learn_point(c, rows, own > ns / 8 ? own : ns / 8);
 	c->n++;
 }
 
-static double part(const struct cost *c, int i)
+double cost_added_ns(const struct cost *c, uint32_t beside, uint32_t n_past, uint32_t n)
 {
-	return c->theta[i] > 0 ? c->theta[i] / unit[i] : 0;
+	double before = beside > 0 ? cost_rows_ns(c, beside) : 0;
+	double added = cost_rows_ns(c, (double)beside + n) - before;
+	return (added > 0 ? added : 0) + (double)cost_positions(n_past, n) * cost_position_ns(c);
 }
 
-double cost_fixed_ns(const struct cost *c) { return part(c, 0); }
-double cost_position_ns(const struct cost *c) { return part(c, 2); }
-
-double cost_row_ns(const struct cost *c)
+uint32_t cost_rows_within(const struct cost *c, uint32_t beside, double ns, uint32_t n_past, uint32_t most)
 {
-	double ns = part(c, 1);
-	return ns > least_ns ? ns : least_ns;
-}
-
-double cost_step_ns(const struct cost *c, uint32_t rows, uint64_t positions)
-{
-	return cost_fixed_ns(c) + rows * cost_row_ns(c) + (double)positions * cost_position_ns(c);
-}
-
-uint32_t cost_rows_within(const struct cost *c, double ns, uint32_t n_past, uint32_t most)
-{
-	/* a·n²/2 + b·n = ns with a per position and b per row that reads n_past positions. */
-	double a = cost_position_ns(c), b = cost_row_ns(c) + a * (n_past + 0.5);
-	double n = ns <= 0 ? 0 : a > 0 ? 2 * ns / (b + sqrt(b * b + 2 * a * ns)) : ns / b;
-	return n < most ? (uint32_t)n : most;
+	uint32_t lo = 0, hi = most;
+	while (lo < hi) {
+		uint32_t n = lo + (hi - lo + 1) / 2;
+		if (cost_added_ns(c, beside, n_past, n) <= ns)
+			lo = n;
+		else
+			hi = n - 1;
+	}
+	return lo;
 }
 
 uint32_t cost_knee_rows(const struct cost *c, uint32_t most)
 {
-	double n = 9 * cost_fixed_ns(c) / cost_row_ns(c);
-	return n < 1 ? 1 : n < most ? (uint32_t)n : most;
+	double best = 0;
+	for (uint32_t n = most; n > 0; n /= 2) {
+		double speed = n / cost_rows_ns(c, n);
+		best = speed > best ? speed : best;
+	}
+	uint32_t n = 1;
+	while (n < most && n / cost_rows_ns(c, n) < 0.9 * best)
+		n += n / 8 + 1;
+	return n < most ? n : most;
 }

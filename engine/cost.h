@@ -1,27 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a step costs, learnt from the steps that were made: ns = fixed + rows · per_row +
- * positions · per_position, where positions counts what every row's attention reads. Recursive
- * least squares with forgetting (Ljung, "System Identification", 1999, §11.2), so it follows the
- * machine. One thread.
+ * What a step costs, learnt from the steps that were made: ns = f(rows) + positions · per_position,
+ * where positions counts what every row's attention reads. f is a curve, not a line: few rows cost
+ * what reading the weights costs, many rows are computed side by side. It is kept as a moving average
+ * for each power of two of rows, and read between them by interpolation; the share of positions is
+ * found by recursive least squares with forgetting (Ljung, "System Identification", 1999, §11.2).
+ * So it follows the machine. One thread.
  */
 #ifndef ENGINE_COST_H
 #define ENGINE_COST_H
 
 #include <stdint.h>
 
+enum { COST_POINTS = 14 }; /* 1, 2, 4 … 8192 rows */
+
+struct cost_point {
+	double rows, ns; /* averages of the steps with so many rows; rows 0: none yet */
+};
+
 struct cost {
-	double theta[3], p[3][3]; /* in scaled units */
+	double theta[3], p[3][3]; /* fixed, rows, positions, in scaled units */
 	uint32_t n;
+	struct cost_point points[COST_POINTS];
 };
 
 /* A first guess, trusted little. */
 void cost_init(struct cost *c, double fixed_ns, double row_ns);
 void cost_learn(struct cost *c, uint32_t rows, uint64_t positions, double ns);
 
-double cost_fixed_ns(const struct cost *c);
-double cost_row_ns(const struct cost *c);
 double cost_position_ns(const struct cost *c);
+/* A step of so many rows, without what their attention reads; and with it. */
+double cost_rows_ns(const struct cost *c, double rows);
 double cost_step_ns(const struct cost *c, uint32_t rows, uint64_t positions);
 
 /* Positions that n rows read which begin after n_past tokens. */
@@ -30,10 +39,11 @@ static inline uint64_t cost_positions(uint64_t n_past, uint64_t n)
 	return n * n_past + n * (n + 1) / 2;
 }
 
-/* How many rows after n_past tokens add at most ns to a step; at most `most`. */
-uint32_t cost_rows_within(const struct cost *c, double ns, uint32_t n_past, uint32_t most);
-/* Rows at which a step reaches 90 % of the throughput that it could have with endless rows:
- * n / (fixed + n · row) = 0.9 / row. */
+/* What n rows after n_past tokens add to a step that has `beside` rows already. */
+double cost_added_ns(const struct cost *c, uint32_t beside, uint32_t n_past, uint32_t n);
+/* How many rows may be added so that it is at most ns; at most `most`. */
+uint32_t cost_rows_within(const struct cost *c, uint32_t beside, double ns, uint32_t n_past, uint32_t most);
+/* The fewest rows with which a step has 90 % of the best throughput of steps up to `most`. */
 uint32_t cost_knee_rows(const struct cost *c, uint32_t most);
 
 #endif

@@ -11,6 +11,8 @@
  */
 #include "engine/sched_state.h"
 
+#include <math.h>
+
 #include "base/alloc.h"
 #include "base/err.h"
 
@@ -301,6 +303,7 @@ void sched_boost(struct sched *sc, struct sched_seq *s, uint8_t priority, uint64
 /* ---- prediction ---- */
 
 struct ahead {
+	const struct sched_seq *of;
 	uint64_t work;
 	uint64_t n_rows, n_positions;
 	uint32_t n_waiting;
@@ -312,6 +315,8 @@ static bool count_ahead(void *ctx, struct heap_node *node)
 	const struct sched_seq *s = heap_entry(node, const struct sched_seq, by_work);
 	if (s->work > a->work)
 		return false;
+	if (s == a->of)
+		return true;
 	a->n_rows += s->rows;
 	a->n_positions += s->positions;
 	a->n_waiting += !s->started;
@@ -351,7 +356,7 @@ double sched_predict_ns(const struct sched *sc, const struct sched_seq *s, const
 	enum { LOOK = 512 };
 	const struct sched_queue *q = s->queue;
 	double rows = rows_left(s), positions = (double)positions_left(s);
-	struct ahead own = {.work = positions_left(s) + rows_left(s)};
+	struct ahead own = {.of = s, .work = positions_left(s) + rows_left(s)};
 	heap_walk(&q->by_work, LOOK, count_ahead, &own);
 	struct others others = {.s = s, .own_rows = rows + (double)own.n_rows};
 	heap_walk(&sc->tiers[q->tier].queues, LOOK, count_other, &others);
@@ -365,25 +370,28 @@ double sched_predict_ns(const struct sched *sc, const struct sched_seq *s, const
 	}
 
 	/* Those who decode share the steps. */
-	double decode_ns = 0;
+	double reads = 0;
 	uint32_t n_decode = 0;
 	for (uint32_t i = 0; i < sc->n_started; i++) {
 		const struct sched_seq *o = sc->started[i];
 		if (o->prefilling || !o->credit)
 			continue;
 		n_decode += o->width;
-		decode_ns += o->width * (cost_row_ns(cost) + o->n_past * cost_position_ns(cost));
+		reads += (double)o->width * o->n_past;
 	}
 	double per_step = sc->cfg.step_tokens;
 	if (n_decode > 0)
-		per_step = sched_chunk_rows(&sc->cfg, cost, s->n_past);
-	double steps = rows / per_step;
-	steps = steps < 1 ? 1 : steps;
-	double ns = steps * (cost_fixed_ns(cost) + decode_ns) + rows * cost_row_ns(cost) +
-		    positions * cost_position_ns(cost);
+		per_step = sched_chunk_rows(&sc->cfg, cost, n_decode, s->n_past);
+	double whole = floor(rows / per_step), rest = rows - whole * per_step;
+	double ns = whole * cost_rows_ns(cost, per_step + n_decode) + positions * cost_position_ns(cost);
+	if (rest >= 1)
+		ns += cost_rows_ns(cost, rest + n_decode);
+	ns += (whole + (rest >= 1)) * reads * cost_position_ns(cost);
 	/* A step is under way, on the average half of it is to come. */
-	if (n_decode > 0 || sc->n_queued > 0)
-		ns += (cost_fixed_ns(cost) + decode_ns) / 2;
+	if (n_decode > 0)
+		ns += cost_rows_ns(cost, n_decode) / 2;
+	else if (sc->n_queued > s->by_work.in)
+		ns += cost_rows_ns(cost, per_step) / 2;
 	/* More than there are places for: so many answers have to end first. */
 	uint32_t places = sc->cfg.max_sequences, wanted = sc->n_places + n_ahead + s->width;
 	if (wanted > places)

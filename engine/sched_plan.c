@@ -257,8 +257,8 @@ static uint32_t rows_beside(const struct planning *p, const struct sched_seq *s)
 {
 	const struct sched_seq *f = p->first;
 	double part = s->queue->tier != f->queue->tier ? 0.25 : (double)s->queue->weight / f->queue->weight;
-	double row = cost_row_ns(p->cost) + s->n_past * cost_position_ns(p->cost);
-	double rows = part * p->prefill_ns / row;
+	double rows = cost_rows_within(p->cost, p->plan->n_prefill, part * p->prefill_ns, s->n_past,
+				       p->cfg->max_sequences);
 	return rows < 1 ? 1 : rows < UINT32_MAX ? (uint32_t)rows : UINT32_MAX;
 }
 
@@ -290,11 +290,12 @@ static void hold_back_decodes(struct planning *p)
 
 /* ---- prompts ---- */
 
-uint32_t sched_chunk_rows(const struct sched_config *cfg, const struct cost *cost, uint32_t n_past)
+uint32_t sched_chunk_rows(const struct sched_config *cfg, const struct cost *cost, uint32_t beside,
+			  uint32_t n_past)
 {
 	uint32_t rows = cfg->step_tokens;
 	if (cfg->itl_target_ns > 0) {
-		uint32_t within = cost_rows_within(cost, (double)cfg->itl_target_ns, n_past, rows);
+		uint32_t within = cost_rows_within(cost, beside, (double)cfg->itl_target_ns, n_past, rows);
 		uint32_t knee = cost_knee_rows(cost, rows);
 		rows = within < knee ? within : knee;
 		if (rows < MIN_CHUNK)
@@ -376,13 +377,14 @@ static uint32_t chunk_of(struct planning *p, const struct sched_seq *s, uint32_t
 		p->first = s;
 		p->spared = p->cfg->itl_target_ns > 0 && anybody_to_spare(p);
 		if (p->spared) {
-			p->rows_left = sched_chunk_rows(p->cfg, p->cost, n_past);
+			p->rows_left = sched_chunk_rows(p->cfg, p->cost, p->plan->n_decode, n_past);
 			p->ns_left = (double)p->cfg->itl_target_ns;
 		}
 	}
 	uint32_t chunk = n_left < p->rows_left ? n_left : p->rows_left;
 	if (p->spared) {
-		uint32_t within = cost_rows_within(p->cost, p->ns_left, n_past, chunk);
+		uint32_t beside = p->plan->n_decode + p->plan->n_prefill;
+		uint32_t within = cost_rows_within(p->cost, beside, p->ns_left, n_past, chunk);
 		uint32_t least = is_first ? MIN_CHUNK : 0;
 		least = least < chunk ? least : chunk;
 		chunk = within > least ? within : least;
@@ -407,8 +409,7 @@ static void run_prompt(struct planning *p, struct sched_seq *s)
 		return;
 	p->free -= need;
 	p->promised -= need < p->promised ? need : p->promised;
-	double ns = chunk * cost_row_ns(p->cost) +
-		    (double)cost_positions(n_past, chunk) * cost_position_ns(p->cost);
+	double ns = cost_added_ns(p->cost, p->plan->n_decode + p->plan->n_prefill, n_past, chunk);
 	p->ns_left -= ns;
 	p->prefill_ns += ns;
 	p->rows_left -= chunk;

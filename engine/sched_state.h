@@ -52,6 +52,7 @@ void sched_bring_back(struct sched *sc, struct sched_seq *s, uint64_t now_ns);
 /* The queue whose tenant has had least; NULL when nothing waits in this tier. */
 struct sched_queue *sched_first_queue(struct sched_tier *tier);
 /* Tokens of prefill in a step beside decodes that are to be spared. */
-uint32_t sched_chunk_rows(const struct sched_config *cfg, const struct cost *cost, uint32_t n_past);
+uint32_t sched_chunk_rows(const struct sched_config *cfg, const struct cost *cost, uint32_t beside,
+			  uint32_t n_past);
 
 #endif
