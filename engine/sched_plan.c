@@ -239,8 +239,13 @@ static bool has_had_more(const struct planning *p, const struct sched_seq *s,
 {
 	if (s->queue->tier != than->queue->tier)
 		return s->queue->tier > than->queue->tier;
+	if (s->tenant == than->tenant)
+		return false;
+	/* One of less weight that holds more than its part need not have gone on for long. */
+	if (s->queue->weight < than->queue->weight && holds_too_much(p, s))
+		return true;
 	uint64_t step = (uint64_t)p->cfg->step_tokens * SHARE_UNIT;
-	return s->tenant != than->tenant && s->tenant->share > than->tenant->share + step;
+	return s->tenant->share > than->tenant->share + step;
 }
 
 static int by_wait(const void *pa, const void *pb)

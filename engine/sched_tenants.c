@@ -72,8 +72,9 @@ struct sched_tenant *sched_tenant_enter(struct sched_tenants *t, uint64_t digest
 		t->n_idle--;
 	}
 	uint64_t least = least_share(t);
+	/* Of equals the newcomer goes first. */
 	if (tenant->share < least)
-		tenant->share = least;
+		tenant->share = least - 1;
 	tenant->active_key = tenant->share;
 	heap_insert(&t->active, &tenant->active);
 	return tenant;
