@@ -99,7 +99,7 @@ static void look(void *ctx, struct sched_seq *view, struct sched_look *out)
 	struct eng_model *m = p->m;
 	struct eng_seq *s = seq_of(view);
 	struct prefix_match match;
-	if (m->e->cfg.no_prefix_cache)
+	if (m->e->cfg.no_prefix_cache || s->prompt_logprobs > 0)
 		return;
 	prefix_lookup(m->prefix, s->salt, s->tokens, eng_seq_n_tokens(s), &match);
 	if (match.pending != NULL) {
@@ -139,6 +139,7 @@ static bool evict_planned(struct step *st, struct eng_model *m, const struct sch
 
 struct batch {
 	int n_rows, n_want;
+	uint32_t n_prompt_rows; /* wanted for a prompt's log probabilities */
 	uint32_t n_decode, n_prefill;
 	uint64_t n_positions;
 };
@@ -151,7 +152,7 @@ static void start(struct step *st, struct eng_seq *s, uint64_t now)
 	eng_seq_set_state(&st->e->counters, s, SEQ_PREFILL);
 	s->path = (struct prefix_path){.cut = true};
 	s->sched.n_past = 0;
-	if (!st->e->cfg.no_prefix_cache)
+	if (!st->e->cfg.no_prefix_cache && s->prompt_logprobs == 0)
 		s->sched.n_past = prefix_begin(m->prefix, s->salt, s->tokens, n, n, &s->path, page_row(s),
 					       &s->sched.n_pages);
 	s->sched.n_left = n - s->sched.n_past;
@@ -172,12 +173,18 @@ static void add_rows(struct step *st, struct batch *b, struct eng_seq *s, uint64
 		start(st, s, now);
 	n = n < s->sched.n_left ? n : s->sched.n_left;
 	uint32_t past = s->sched.n_past;
+	n = prompt_rows_fit(s, past, n, STEP_PROMPT_ROWS - b->n_prompt_rows);
 	if (take_pages(s, past + n) == 0) {
 		for (uint32_t i = 0; i < n; i++) {
 			int row = b->n_rows++;
 			st->row_token[row] = s->tokens[past + i];
 			st->row_pos[row] = (int32_t)(past + i);
 			st->row_seq[row] = s->place;
+			if (prompt_row_tells(s, past + i)) {
+				st->want[b->n_want] = row;
+				st->want_seqs[b->n_want++] = s;
+				b->n_prompt_rows++;
+			}
 		}
 		bool decoding = s->state == SEQ_DECODE;
 		b->n_decode += decoding;
@@ -320,6 +327,27 @@ static void draw(struct step *st, struct eng_seq *s, float *logits, uint64_t now
 		go_on(st, s, now);
 }
 
+/* The rows of one sequence from the i-th wanted on: first those of its prompt, then the one that a
+ * token is drawn from. The next one's index. */
+static int serve(struct step *st, const struct batch *b, int i, uint64_t now)
+{
+	struct eng_seq *s = st->want_seqs[i];
+	size_t n_vocab = (size_t)s->model->info.arch.n_vocab;
+	int end = i + 1;
+	while (end < b->n_want && st->want_seqs[end] == s)
+		end++;
+	bool usable = true, drawing = s->sched.n_left == 0;
+	for (; usable && i < end - drawing; i++)
+		usable = prompt_row_take(st, s, st->logits + (size_t)i * n_vocab);
+	prompt_rows_tell(st, s);
+	if (!usable)
+		step_finish(st, s, PROTO_FINISH_ERROR, PROTO_ERR_INTERNAL,
+			    "The model produced no usable result.");
+	else if (drawing)
+		draw(st, s, st->logits + (size_t)(end - 1) * n_vocab, now);
+	return end;
+}
+
 bool batch_step(struct step *st, struct eng_model *m, uint64_t *next_due_ns)
 {
 	struct sched_plan plan;
@@ -363,9 +391,8 @@ bool batch_step(struct step *st, struct eng_model *m, uint64_t *next_due_ns)
 		struct eng_seq *s = seq_of(plan.run[i]);
 		prefix_computed(m->prefix, &s->path, s->tokens, s->sched.n_past, page_row(s));
 	}
-	for (int i = 0; i < b.n_want; i++)
-		draw(st, st->want_seqs[i], st->logits + (size_t)i * (size_t)m->info.arch.n_vocab,
-		     done);
+	for (int i = 0; i < b.n_want;)
+		i = serve(st, &b, i, done);
 	batch_wake(m, done);
 	return true;
 }

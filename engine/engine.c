@@ -132,6 +132,11 @@ void engine_stats(struct engine *e, struct proto_stats *out)
 	    .failed = atomic_load(&e->counters.failed),
 	    .us_per_prefill_token = atomic_load(&e->us_per_prefill_token),
 	    .us_per_decode_step = atomic_load(&e->us_per_decode_step),
+	    .prefix_queries = atomic_load(&e->prompt_tokens),
+	    .prefix_hits = atomic_load(&e->cached_tokens),
+	    .preemptions = atomic_load(&e->preempted),
+	    .prefix_pages = atomic_load(&e->prefix_pages),
+	    .kv_used_permille = atomic_load(&e->kv_used_permille),
 	};
 }
 

@@ -5,7 +5,7 @@
  * (every key takes at least MIN_KEY_BYTES, every tensor MIN_TENSOR_BYTES) before anything is allocated for it.
  * Keys and tensors are found through sorted indexes, which also show duplicates.
  */
-#include "engine/gguf.h"
+#include "engine/gguf_priv.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -13,7 +13,6 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "engine/map_file.h"
 #include "kernels/kernels.h"
 
 enum {
@@ -24,25 +23,6 @@ enum {
 	MIN_KEY_BYTES = 8 + 1 + 4 + 1,
 	MIN_TENSOR_BYTES = 8 + 1 + 4 + 8 + 4 + 8,
 	DEFAULT_ALIGNMENT = 32,
-};
-
-struct key {
-	struct proto_str name;
-	enum gguf_value type;
-	const uint8_t *at; /* of the value */
-	struct gguf_array array;
-};
-
-struct gguf {
-	char *path;
-	struct map_file file;
-	uint32_t version;
-	struct key *keys;
-	size_t n_keys;
-	struct gguf_tensor *tensors;
-	size_t n_tensors;
-	uint32_t *keys_by_name, *tensors_by_name;
-	char *names; /* terminated names of tensors */
 };
 
 /* ---- the cursor ---- */
@@ -63,24 +43,16 @@ static const uint8_t *take(struct cursor *c, uint64_t n)
 	return at;
 }
 
-static uint64_t load_le(const uint8_t *p, int n)
-{
-	uint64_t v = 0;
-	for (int i = 0; i < n; i++)
-		v |= (uint64_t)p[i] << (8 * i);
-	return v;
-}
-
 static uint32_t take_u32(struct cursor *c)
 {
 	const uint8_t *p = take(c, 4);
-	return p ? (uint32_t)load_le(p, 4) : 0;
+	return p ? (uint32_t)gguf_load_le(p, 4) : 0;
 }
 
 static uint64_t take_u64(struct cursor *c)
 {
 	const uint8_t *p = take(c, 8);
-	return p ? load_le(p, 8) : 0;
+	return p ? gguf_load_le(p, 8) : 0;
 }
 
 static struct proto_str take_str(struct cursor *c)
@@ -88,15 +60,6 @@ static struct proto_str take_str(struct cursor *c)
 	uint64_t n = take_u64(c);
 	const uint8_t *p = take(c, n);
 	return (struct proto_str){.at = p ? (const char *)p : "", .n = p ? (size_t)n : 0};
-}
-
-/* Bytes of a scalar; 0 for strings, arrays and unknown types. */
-static int scalar_bytes(uint32_t type)
-{
-	static const int sizes[] = {[GGUF_U8] = 1, [GGUF_I8] = 1, [GGUF_U16] = 2, [GGUF_I16] = 2,
-				    [GGUF_U32] = 4, [GGUF_I32] = 4, [GGUF_F32] = 4, [GGUF_BOOL] = 1,
-				    [GGUF_U64] = 8, [GGUF_I64] = 8, [GGUF_F64] = 8};
-	return type <= GGUF_F64 ? sizes[type] : 0;
 }
 
 /* ---- reading the head ---- */
@@ -116,7 +79,7 @@ static int fail(const struct gguf *g, struct sl_err *err, const char *what, stru
 		       (int)(name.n > 80 ? 80 : name.n), name.n ? name.at : "", name.n ? "\"" : "");
 }
 
-static int read_value(struct gguf *g, struct cursor *c, struct key *k, struct sl_err *err)
+static int read_value(struct gguf *g, struct cursor *c, struct gguf_key *k, struct sl_err *err)
 {
 	k->at = c->p;
 	if (k->type == GGUF_STRING) {
@@ -131,18 +94,18 @@ static int read_value(struct gguf *g, struct cursor *c, struct key *k, struct sl
 				c->bad = true;
 			for (uint64_t i = 0; i < n && !c->bad; i++)
 				take_str(c);
-		} else if (scalar_bytes(type) == 0) {
+		} else if (gguf_scalar_bytes(type) == 0) {
 			return fail(g, err, "array of an unsupported element type in key", k->name);
-		} else if (__builtin_mul_overflow(n, (uint64_t)scalar_bytes(type), &bytes)) {
+		} else if (__builtin_mul_overflow(n, (uint64_t)gguf_scalar_bytes(type), &bytes)) {
 			c->bad = true;
 		} else {
 			take(c, bytes);
 		}
 		k->array.end = c->p;
-	} else if (scalar_bytes(k->type) == 0) {
+	} else if (gguf_scalar_bytes(k->type) == 0) {
 		return fail(g, err, "unknown value type in key", k->name);
 	} else {
-		take(c, (uint64_t)scalar_bytes(k->type));
+		take(c, (uint64_t)gguf_scalar_bytes(k->type));
 	}
 	return c->bad ? fail(g, err, "the file ends inside key", k->name) : 0;
 }
@@ -153,7 +116,7 @@ static int read_keys(struct gguf *g, struct cursor *c, struct sl_err *err)
 	if (g->keys == NULL)
 		return sl_errf(err, SL_ENOMEM, "%s: no memory for %zu keys", g->path, g->n_keys);
 	for (size_t i = 0; i < g->n_keys; i++) {
-		struct key *k = &g->keys[i];
+		struct gguf_key *k = &g->keys[i];
 		k->name = take_str(c);
 		k->type = (enum gguf_value)take_u32(c);
 		if (c->bad || !proper_name(k->name, MAX_KEY_NAME))
@@ -305,13 +268,13 @@ static int make_index(struct gguf *g, size_t n, int (*compare)(const void *, con
 	return 0;
 }
 
-static const struct key *find_key(const struct gguf *g, const char *name)
+const struct gguf_key *gguf_find_key(const struct gguf *g, const char *name)
 {
 	struct proto_str want = {.at = name, .n = strlen(name)};
 	size_t lo = 0, hi = g->n_keys;
 	while (lo < hi) {
 		size_t mid = (lo + hi) / 2;
-		const struct key *k = &g->keys[g->keys_by_name[mid]];
+		const struct gguf_key *k = &g->keys[g->keys_by_name[mid]];
 		int c = compare_str(want, k->name);
 		if (c == 0)
 			return k;
@@ -425,195 +388,3 @@ uint64_t gguf_file_bytes(const struct gguf *g) { return g->file.bytes; }
 size_t gguf_n_tensors(const struct gguf *g) { return g->n_tensors; }
 const struct gguf_tensor *gguf_tensor_at(const struct gguf *g, size_t i) { return &g->tensors[i]; }
 size_t gguf_n_keys(const struct gguf *g) { return g->n_keys; }
-
-/* ---- values ---- */
-
-static int wrong_type(const struct gguf *g, const char *key, const char *want, struct sl_err *err)
-{
-	return sl_errf(err, SL_EINVAL, "%s: key \"%s\" is not %s", g->path, key, want);
-}
-
-static int missing(const struct gguf *g, const char *key, struct sl_err *err)
-{
-	return sl_errf(err, SL_ENOTFOUND, "%s: key \"%s\" is missing", g->path, key);
-}
-
-static struct proto_str string_at(const uint8_t *at)
-{
-	return (struct proto_str){.at = (const char *)at + 8, .n = (size_t)load_le(at, 8)};
-}
-
-/* The integer at `at`; *is_int false for floats. Unsigned 64-bit values above INT64_MAX are capped. */
-static int64_t int_at(enum gguf_value type, const uint8_t *at, bool *is_int)
-{
-	*is_int = true;
-	switch (type) {
-	case GGUF_U8:
-	case GGUF_BOOL: return at[0];
-	case GGUF_I8: return (int8_t)at[0];
-	case GGUF_U16: return (int64_t)load_le(at, 2);
-	case GGUF_I16: return (int16_t)load_le(at, 2);
-	case GGUF_U32: return (int64_t)load_le(at, 4);
-	case GGUF_I32: return (int32_t)load_le(at, 4);
-	case GGUF_U64: {
-		uint64_t v = load_le(at, 8);
-		return v > INT64_MAX ? INT64_MAX : (int64_t)v;
-	}
-	case GGUF_I64: return (int64_t)load_le(at, 8);
-	case GGUF_F32:
-	case GGUF_F64:
-	case GGUF_STRING:
-	case GGUF_ARRAY: break;
-	}
-	*is_int = false;
-	return 0;
-}
-
-static float f32_at(const uint8_t *at)
-{
-	uint32_t bits = (uint32_t)load_le(at, 4);
-	float f;
-	memcpy(&f, &bits, sizeof f);
-	return f;
-}
-
-static double f64_at(const uint8_t *at)
-{
-	uint64_t bits = load_le(at, 8);
-	double f;
-	memcpy(&f, &bits, sizeof f);
-	return f;
-}
-
-int gguf_get_str(const struct gguf *g, const char *key, struct proto_str *out, struct sl_err *err)
-{
-	const struct key *k = find_key(g, key);
-	if (k == NULL)
-		return missing(g, key, err);
-	if (k->type != GGUF_STRING)
-		return wrong_type(g, key, "a string", err);
-	*out = string_at(k->at);
-	return 0;
-}
-
-int gguf_get_u32(const struct gguf *g, const char *key, uint32_t *out, struct sl_err *err)
-{
-	const struct key *k = find_key(g, key);
-	if (k == NULL)
-		return missing(g, key, err);
-	bool is_int;
-	int64_t v = int_at(k->type, k->at, &is_int);
-	if (!is_int || k->type == GGUF_BOOL || v < 0 || v > UINT32_MAX)
-		return wrong_type(g, key, "an integer from 0 to 2^32-1", err);
-	*out = (uint32_t)v;
-	return 0;
-}
-
-int gguf_get_f32(const struct gguf *g, const char *key, float *out, struct sl_err *err)
-{
-	const struct key *k = find_key(g, key);
-	if (k == NULL)
-		return missing(g, key, err);
-	if (k->type == GGUF_F32)
-		*out = f32_at(k->at);
-	else if (k->type == GGUF_F64)
-		*out = (float)f64_at(k->at);
-	else
-		return wrong_type(g, key, "a number with a point", err);
-	return 0;
-}
-
-int gguf_get_bool(const struct gguf *g, const char *key, bool *out, struct sl_err *err)
-{
-	const struct key *k = find_key(g, key);
-	if (k == NULL)
-		return missing(g, key, err);
-	if (k->type != GGUF_BOOL)
-		return wrong_type(g, key, "true or false", err);
-	*out = k->at[0] != 0;
-	return 0;
-}
-
-int gguf_get_array(const struct gguf *g, const char *key, struct gguf_array *out,
-		   struct sl_err *err)
-{
-	const struct key *k = find_key(g, key);
-	if (k == NULL)
-		return missing(g, key, err);
-	if (k->type != GGUF_ARRAY)
-		return wrong_type(g, key, "a list", err);
-	*out = k->array;
-	return 0;
-}
-
-bool gguf_next_string(struct gguf_array *a, struct proto_str *out)
-{
-	if (a->type != GGUF_STRING || a->at >= a->end)
-		return false;
-	*out = string_at(a->at);
-	a->at += 8 + out->n;
-	return true;
-}
-
-int64_t gguf_array_int(const struct gguf_array *a, uint64_t i)
-{
-	BUG_IF(i >= a->n, "array index %llu of %llu", (unsigned long long)i, (unsigned long long)a->n);
-	bool is_int;
-	int64_t v = int_at(a->type, a->at + i * (uint64_t)scalar_bytes(a->type), &is_int);
-	BUG_IF(!is_int, "not an array of integers");
-	return v;
-}
-
-float gguf_array_f32(const struct gguf_array *a, uint64_t i)
-{
-	BUG_IF(i >= a->n || a->type != GGUF_F32, "not an array of f32, or index %llu of %llu",
-	       (unsigned long long)i, (unsigned long long)a->n);
-	return f32_at(a->at + i * 4);
-}
-
-/* A string as one line: control characters would move the terminal's cursor. */
-static void print_string(struct proto_str s, char *value, size_t value_bytes)
-{
-	snprintf(value, value_bytes, "%.*s", (int)(s.n > 200 ? 200 : s.n), s.at);
-	for (char *c = value; *c != '\0'; c++)
-		if ((unsigned char)*c < ' ' || *c == 0x7f)
-			*c = ' ';
-}
-
-struct proto_str gguf_raw_key(const struct gguf *g, size_t i, enum gguf_value *type, struct proto_str *value)
-{
-	const struct key *k = &g->keys[i];
-	size_t n = (size_t)scalar_bytes(k->type);
-	if (k->type == GGUF_STRING)
-		n = 8 + string_at(k->at).n;
-	else if (k->type == GGUF_ARRAY)
-		n = (size_t)(k->array.end - k->at);
-	*type = k->type;
-	*value = (struct proto_str){.at = (const char *)k->at, .n = n};
-	return k->name;
-}
-
-uint32_t gguf_version(const struct gguf *g) { return g->version; }
-
-struct proto_str gguf_key_at(const struct gguf *g, size_t i, char *value, size_t value_bytes)
-{
-	static const char *const names[] = {"u8", "i8", "u16", "i16", "u32", "i32", "f32",
-					    "bool", "string", "array", "u64", "i64", "f64"};
-	const struct key *k = &g->keys[i];
-	bool is_int;
-	int64_t v = int_at(k->type, k->at, &is_int);
-	if (k->type == GGUF_BOOL)
-		snprintf(value, value_bytes, "%s", v ? "true" : "false");
-	else if (is_int)
-		snprintf(value, value_bytes, "%lld", (long long)v);
-	else if (k->type == GGUF_F32)
-		snprintf(value, value_bytes, "%.9g", (double)f32_at(k->at));
-	else if (k->type == GGUF_F64)
-		snprintf(value, value_bytes, "%.17g", f64_at(k->at));
-	else if (k->type == GGUF_STRING)
-		print_string(string_at(k->at), value, value_bytes);
-	else
-		snprintf(value, value_bytes, "%llu × %s", (unsigned long long)k->array.n,
-			 names[k->array.type]);
-	return k->name;
-}

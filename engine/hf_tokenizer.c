@@ -33,7 +33,7 @@ struct vocab {
 	size_t n_indexed;
 	struct proto_str merges; /* the array's text */
 	struct proto_str pre, normalizer, post, kind, unknown;
-	bool byte_fallback;
+	bool byte_fallback, ignore_merges;
 };
 
 static int fault(const struct vocab *v, int code, const char *what)
@@ -104,6 +104,8 @@ static int scan_model(struct vocab *v, struct json_scan *j)
 			v->merges = span(j);
 		else if (is(key, "byte_fallback"))
 			v->byte_fallback = is(span(j), "true");
+		else if (is(key, "ignore_merges"))
+			v->ignore_merges = is(span(j), "true");
 		else if (is(key, "unk_token") && json_scan_peek(j) == '"')
 			json_scan_string(j, &v->unknown);
 		else
@@ -319,22 +321,37 @@ static int put_tokens(struct vocab *v)
 	return rc;
 }
 
-/* GGUF knows pre-tokenizers by name only; the pattern says which it is. */
+/* GGUF knows pre-tokenizers by name only; the pattern, as JSON writes it, says which it is. whole: a
+ * piece that is a token is that token, whatever the merges say (ignore_merges). */
+#define SHORT "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+#define WORD SHORT "|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+"
+#define END(more) "| ?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n" more "]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+\""
+#define UPPER "[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?[\\\\p{Lu}\\\\p{Lt}\\\\p{Lm}\\\\p{Lo}\\\\p{M}]"
+#define LOWER "[\\\\p{Ll}\\\\p{Lm}\\\\p{Lo}\\\\p{M}]"
+#define CASED(after) UPPER "*" LOWER "+" after "|" UPPER "+" LOWER "*" after
+
+static const struct {
+	const char *name, *pattern;
+	bool whole;
+} known[] = {
+    {"llama-bpe", "\"" WORD "|\\\\p{N}{1,3}" END(""), true},
+    {"smaug-bpe", "\"" WORD "|\\\\p{N}{1,3}" END(""), false},
+    {"qwen2", "\"" WORD "|\\\\p{N}" END(""), false},
+    {"tekken", "\"" CASED("") "|\\\\p{N}" END("/"), true},
+    {"gpt-4o", "\"" CASED(SHORT "?") "|\\\\p{N}{1,3}" END("/"), false},
+};
+
 static const char *known_pre(const struct vocab *v)
 {
-	static const char head[] = "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}";
-	static const char tail[] = "| ?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+\"";
-	char pattern[512];
 	if (!contains(v->pre, "\"ByteLevel\""))
 		return NULL;
-	if (!contains(v->pre, "\"Split\"") && !contains(v->pre, "\"Digits\"") && !contains(v->pre, "\"use_regex\":false") &&
-	    !contains(v->pre, "\"use_regex\": false"))
-		return "gpt-2";
-	snprintf(pattern, sizeof pattern, "%s{1,3}%s", head, tail);
-	if (contains(v->pre, pattern))
-		return "llama-bpe";
-	snprintf(pattern, sizeof pattern, "%s%s", head, tail);
-	return contains(v->pre, pattern) ? "qwen2" : NULL;
+	if (!contains(v->pre, "\"Split\"") && !contains(v->pre, "\"Digits\"") && !contains(v->pre, "\"Sequence\"") &&
+	    !contains(v->pre, "\"use_regex\":false") && !contains(v->pre, "\"use_regex\": false"))
+		return v->ignore_merges ? NULL : "gpt-2";
+	for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+		if (known[i].whole == v->ignore_merges && contains(v->pre, known[i].pattern))
+			return known[i].name;
+	return NULL;
 }
 
 static int put_kind(struct vocab *v)
@@ -367,7 +384,8 @@ static int put_kind(struct vocab *v)
 	}
 	const char *pre = known_pre(v);
 	if (pre == NULL)
-		return fault(v, SL_EUNSUPPORTED, "its pre-tokenizer has no name in GGUF (known: gpt-2, llama-bpe, qwen2)");
+		return fault(v, SL_EUNSUPPORTED, "its pre-tokenizer has no name in GGUF (known: gpt-2, llama-bpe, smaug-bpe, qwen2, "
+					       "tekken, gpt-4o)");
 	gguf_put_str(v->w, "tokenizer.ggml.model", "gpt2", 4);
 	gguf_put_str(v->w, "tokenizer.ggml.pre", pre, strlen(pre));
 	rc = put_tokens(v);

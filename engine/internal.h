@@ -83,7 +83,7 @@ struct engine {
 	struct eng_counters counters;
 	atomic_uint n_live;     /* sequences that exist */
 	atomic_uint n_counting; /* COUNTs on their way */
-	atomic_uint pages_total, pages_free;
+	atomic_uint pages_total, pages_free, prefix_pages, kv_used_permille;
 	atomic_ullong steps, prefill_tokens, decode_tokens;
 	atomic_ullong prompt_tokens, cached_tokens, preempted; /* of prompts that started */
 	atomic_uint us_per_prefill_token, us_per_decode_step;

@@ -9,10 +9,10 @@
  *            the machine, and of a float's rounding no more than that of the terms.
  *   top k    one pass with a rising threshold: what is above it goes into a buffer of 2k, and when
  *            that is full, quickselect (Hoare, "Find", 1961) raises the threshold to its k-th.
- *   a share  (top-p, typical) first a cut below the best key by 1, 2, 4, … until what is above it
- *            holds enough, then that range halved a few times, each a cheap masked sum; only what
- *            is left of it is gathered and put through a quickselect that counts mass instead of
- *            elements.
+ *   a share  (top-p, typical) first cuts below the best key by 1, 2, 4, 8, …, four masked sums in one
+ *            pass, to find a range in which the share is reached, then that range cut into parts
+ *            while much is in it; only what is left is gathered and put through a quickselect that
+ *            counts mass instead of elements.
  *
  * The order of elements is that of an integer: the float's bits made monotonic, then the complement of
  * the index, so that ties are no case of their own anywhere.
@@ -27,6 +27,7 @@
 
 typedef float f32x4 __attribute__((vector_size(16)));
 typedef int32_t i32x4 __attribute__((vector_size(16)));
+typedef uint32_t u32x4 __attribute__((vector_size(16)));
 typedef int64_t i64x2 __attribute__((vector_size(16)));
 typedef double f64x2 __attribute__((vector_size(16)));
 
@@ -79,7 +80,7 @@ float logits_clean_max(float *l, int n)
 	int i = 0;
 	for (; i + 8 <= n; i += 8) {
 		f32x4 a = load4(l + i), b = load4(l + i + 4);
-		i32x4 nan_a = a != a, nan_b = b != b;
+		i32x4 nan_a = ~(a >= none), nan_b = ~(b >= none); /* only a NaN is not */
 		if (any4(nan_a | nan_b)) {
 			a = select4(nan_a, none, a);
 			b = select4(nan_b, none, b);
@@ -155,7 +156,7 @@ static inline __attribute__((always_inline)) f32x4 exp4(f32x4 x)
 	p = p * r + all4(0.5f);
 	p = p * r + all4(1);
 	p = p * r + all4(1);
-	i32x4 bits = (i32x4)p + ((i32x4)t << 23);
+	i32x4 bits = (i32x4)((u32x4)p + ((u32x4)t << 23));
 	return (f32x4)(bits & (x > all4(-86.0f)));
 }
 
@@ -359,6 +360,86 @@ static double mass_above(const float *key, const float *w, int n, float cut)
 	return sum4(sum) + rest;
 }
 
+/* FEW: to be gathered without another look. */
+enum { N_CUTS = 4, CUT_BLOCK = 64, FEW = 2048 };
+
+/* What is at least `at`. */
+struct cut {
+	float at;
+	double mass; /* to 1e-6 of itself */
+	int count;
+};
+
+static inline __attribute__((always_inline)) void weigh_in(f32x4 key, i32x4 w, f32x4 at, f32x4 *sum,
+							   i32x4 *count)
+{
+	i32x4 in = key >= at;
+	*sum += (f32x4)(w & in);
+	*count -= in;
+}
+
+static inline __attribute__((always_inline)) double sum_block(f32x4 v)
+{
+	return (double)((v[0] + v[1]) + (v[2] + v[3]));
+}
+
+/* Four at once, as reading costs as much as comparing. Written out: a loop would keep the sums in
+ * memory. */
+static void weigh_cuts(const float *key, const float *w, int n, struct cut cuts[N_CUTS])
+{
+	f32x4 a = all4(cuts[0].at), b = all4(cuts[1].at), c = all4(cuts[2].at), d = all4(cuts[3].at);
+	i32x4 count[N_CUTS] = {{0}};
+	double mass[N_CUTS] = {0};
+	int i = 0;
+	for (; i + CUT_BLOCK <= n; i += CUT_BLOCK) {
+		f32x4 sa = all4(0), sb = sa, sc = sa, sd = sa;
+		i32x4 na = {0}, nb = na, nc = na, nd = na;
+		for (int j = i; j < i + CUT_BLOCK; j += 4) {
+			f32x4 k = load4(key + j);
+			i32x4 v = (i32x4)load4(w + j);
+			weigh_in(k, v, a, &sa, &na);
+			weigh_in(k, v, b, &sb, &nb);
+			weigh_in(k, v, c, &sc, &nc);
+			weigh_in(k, v, d, &sd, &nd);
+		}
+		mass[0] += sum_block(sa);
+		mass[1] += sum_block(sb);
+		mass[2] += sum_block(sc);
+		mass[3] += sum_block(sd);
+		count[0] += na;
+		count[1] += nb;
+		count[2] += nc;
+		count[3] += nd;
+	}
+	for (int q = 0; q < N_CUTS; q++) {
+		cuts[q].mass = mass[q];
+		cuts[q].count = count[q][0] + count[q][1] + count[q][2] + count[q][3];
+		for (int j = i; j < n; j++) {
+			cuts[q].mass += key[j] >= cuts[q].at ? (double)w[j] : 0;
+			cuts[q].count += key[j] >= cuts[q].at;
+		}
+	}
+}
+
+/* Cuts at from - step · f[c], which narrow the range in which the target is reached: above *high
+ * there is surely too little, above *low surely enough. */
+static void narrow(const float *key, const float *w, int n, double target, float from, float step,
+		   const float f[N_CUTS], struct cut *high, struct cut *low)
+{
+	struct cut cuts[N_CUTS];
+	for (int c = 0; c < N_CUTS; c++)
+		cuts[c].at = from - step * f[c];
+	weigh_cuts(key, w, n, cuts);
+	for (int c = 0; c < N_CUTS; c++) {
+		if (cuts[c].mass < target * (1 - 1e-5)) {
+			*high = cuts[c];
+		} else if (cuts[c].mass > target * (1 + 1e-5)) {
+			*low = cuts[c];
+			return;
+		}
+	}
+}
+
 /* The lowest rank of the fewest best items that have `target` of mass together. */
 static logits_rank mass_kth(struct logits_item *v, int n, double target)
 {
@@ -379,42 +460,35 @@ static logits_rank mass_kth(struct logits_item *v, int n, double target)
 	}
 }
 
+static inline __attribute__((always_inline)) i32x4 within4(f32x4 v, float low, float high)
+{
+	return (v >= all4(low)) & (v < all4(high));
+}
+
 logits_rank logits_share(const float *key, const float *w, int n, double target,
 			 struct logits_item *room)
 {
+	static const float powers[N_CUTS] = {1, 2, 4, 8}, parts[N_CUTS] = {0.2f, 0.4f, 0.6f, 0.8f};
 	BUG_IF(n < 1, "a share of nothing");
 	int32_t first = logits_argmax(key, n);
-	/* What is at least `high` has `mass`, too little; what is at least `low` has enough. */
-	float best = key[first], high = INFINITY, low = -INFINITY;
-	double mass = 0;
-	for (float d = 1; d <= 256 && low == -INFINITY; d *= 2) {
-		double m = mass_above(key, w, n, best - d);
-		if (m < target) {
-			high = best - d;
-			mass = m;
-		} else {
-			low = best - d;
-		}
+	float best = key[first];
+	struct cut high = {.at = INFINITY}, low = {.at = -INFINITY, .count = n};
+	for (float step = 1; step <= 16 && low.at == -INFINITY; step *= 16)
+		narrow(key, w, n, target, best, step, powers, &high, &low);
+	for (int i = 0; i < 3 && low.at > -INFINITY && low.count - high.count > FEW; i++) {
+		float top = high.at < INFINITY ? high.at : best;
+		narrow(key, w, n, target, top, top - low.at, parts, &high, &low);
 	}
-	for (int halves = 0; halves < 3 && low > -INFINITY; halves++) {
-		float cut = low + ((high < INFINITY ? high : best) - low) / 2;
-		double m = mass_above(key, w, n, cut);
-		if (m < target) {
-			high = cut;
-			mass = m;
-		} else {
-			low = cut;
-		}
-	}
+	double mass = high.at < INFINITY ? mass_above(key, w, n, high.at) : 0;
 	int m = 0;
 	for (int i = 0; i < n; i += 8) {
-		if (i + 8 <= n &&
-		    !any4((load4(key + i) >= all4(low)) | (load4(key + i + 4) >= all4(low))))
+		if (i + 8 <= n && !any4(within4(load4(key + i), low.at, high.at) |
+					within4(load4(key + i + 4), low.at, high.at)))
 			continue;
 		for (int j = i; j < n && j < i + 8; j++) {
 			/* What weighs nothing can't help to reach the target. */
 			room[m] = (struct logits_item){logits_rank_of(key[j], j), w[j]};
-			m += (key[j] >= low) & (key[j] < high) & (w[j] > 0);
+			m += (key[j] >= low.at) & (key[j] < high.at) & (w[j] > 0);
 		}
 	}
 	if (m > 0)

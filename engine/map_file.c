@@ -29,13 +29,13 @@ struct slot {
 static struct slot slots[N_SLOTS];
 static pthread_mutex_t slots_lock = PTHREAD_MUTEX_INITIALIZER;
 
-static void remember(const struct map_file *m, const char *path)
+static int remember(const struct map_file *m, const char *path)
 {
 	static const char what[] = "the file became shorter while it was in use, or can't be read: stopping";
 	size_t n = strlen(path) + sizeof what + 16;
 	char *message = sl_alloc(n);
 	if (message == NULL)
-		return;
+		return SL_ENOMEM;
 	snprintf(message, n, "sluice: %s: %s\n", path, what);
 	pthread_mutex_lock(&slots_lock);
 	struct slot *s = slots;
@@ -49,6 +49,7 @@ static void remember(const struct map_file *m, const char *path)
 	}
 	pthread_mutex_unlock(&slots_lock);
 	sl_free(message);
+	return 0;
 }
 
 static void forget(const struct map_file *m)
@@ -110,8 +111,11 @@ int map_file_open(const char *path, struct map_file *out, struct sl_err *err)
 	else
 		*out = (struct map_file){.at = map, .bytes = bytes};
 	close(fd);
-	if (rc == 0)
-		remember(out, path);
+	if (rc == 0 && remember(out, path) != 0) {
+		munmap(map, bytes);
+		*out = (struct map_file){0};
+		rc = sl_errf(err, SL_ENOMEM, "%s: no memory", path);
+	}
 	return rc;
 }
 

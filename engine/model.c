@@ -15,10 +15,16 @@
 
 #include "base/alloc.h"
 #include "engine/model_file.h"
+#include "engine/rope.h"
+#include "kernels/quantize.h"
 
+/* Vectors in backend memory; those that the family does not have are NULL. */
 struct layer {
-	float *attn_norm, *ffn_norm; /* backend memory */
+	float *attn_norm, *ffn_norm, *post_attn_norm, *post_ffn_norm;
+	float *q_norm, *k_norm, *q_bias, *k_bias, *v_bias;
 	struct kn_weight q, k, v, o, gate, up, down;
+	struct kn_attn attn;
+	const struct kn_rope *rope;
 };
 
 struct model {
@@ -31,7 +37,8 @@ struct model {
 	struct layer *layers;
 	struct kn_weight embed, head; /* head is embed when tied */
 	float *output_norm;
-	struct kn_rope rope; /* its factors lie in info.arch */
+	struct kn_rope rope, rope_windowed;
+	double inv_freq[2][ARCH_MAX_ROT];
 	bool *used; /* [tensors of the file], until the weights are loaded */
 	int max_rows;
 	/* Activations: [max_rows][…]. */
@@ -116,20 +123,92 @@ static int load_matrix(struct model *m, const char *name, int n_out, int n_in, s
 	return m->ops->weight_load(m->backend, t->data, t->type, n_out, n_in, out, err);
 }
 
-/* A vector of floats, copied to the backend. On the CPU backends its memory is the host's. */
-static int load_vector(struct model *m, const char *name, int n, float **out, struct sl_err *err)
+/* Rows first_row and on of a matrix that the family keeps fused with others: a view of its own. */
+static int load_rows(struct model *m, const struct model_tensor *t, int first_row, int n_out, int n_in,
+		     struct kn_weight *out, struct sl_err *err)
+{
+	const char *at = (const char *)t->data + (size_t)first_row * kn_row_bytes(t->type, (size_t)n_in);
+	return m->ops->weight_load(m->backend, at, t->type, n_out, n_in, out, err);
+}
+
+/* A vector of floats, brought to the backend, with offset added to each. */
+static int load_vector(struct model *m, const char *name, int n, float offset, float **out, struct sl_err *err)
 {
 	const struct model_tensor *t = take_tensor(m, name, err);
 	if (t == NULL)
 		return SL_EINVAL;
-	if (t->type != KN_F32 || t->n_dims != 1 || t->dims[0] != (uint64_t)n)
-		return sl_errf(err, SL_EINVAL, "%s: tensor %s is not a vector of %d F32", model_file_path(m->file), name, n);
-	void *p;
-	if (m->ops->mem_alloc(m->backend, (size_t)n * sizeof(float), &p) != 0)
+	if (t->n_dims != 1 || t->dims[0] != (uint64_t)n ||
+	    (t->type != KN_F32 && t->type != KN_F16 && t->type != KN_BF16))
+		return sl_errf(err, SL_EINVAL, "%s: tensor %s is not a vector of %d floats", model_file_path(m->file),
+			       name, n);
+	float *host = sl_zalloc_n((size_t)n, sizeof *host);
+	void *p = NULL;
+	if (host == NULL || m->ops->mem_alloc(m->backend, (size_t)n * sizeof(float), &p) != 0) {
+		sl_free(host);
 		return sl_errf(err, SL_ENOMEM, "%s: no memory", model_file_path(m->file));
-	memcpy(p, t->data, (size_t)n * sizeof(float));
+	}
+	kn_dequantize(t->type, t->data, (size_t)n, host);
+	for (int i = 0; i < n; i++)
+		host[i] += offset;
 	*out = p;
-	return 0;
+	int rc = m->ops->upload(m->backend, p, host, (size_t)n);
+	sl_free(host);
+	return rc == 0 ? 0 : sl_errf(err, rc, "%s: tensor %s can't be brought to the device", model_file_path(m->file),
+				     name);
+}
+
+static const char *in_layer(int i, const char *what, char name[64])
+{
+	snprintf(name, 64, "blk.%d.%s", i, what);
+	return name;
+}
+
+/* q, k and v, or all three in one matrix. */
+static int load_qkv(struct model *m, int i, struct sl_err *err)
+{
+	const struct model_arch *a = &m->info.arch;
+	struct layer *l = &m->layers[i];
+	int q_width = a->n_heads * a->head_dim, kv_width = a->n_kv_heads * a->head_dim, rc;
+	char name[64];
+	if (model_file_find(m->file, in_layer(i, "attn_qkv.weight", name)) != NULL) {
+		struct kn_weight whole;
+		rc = load_matrix(m, name, q_width + 2 * kv_width, a->n_embd, &whole, err);
+		if (rc != 0)
+			return rc;
+		m->ops->weight_free(m->backend, &whole);
+		const struct model_tensor *t = model_file_find(m->file, name);
+		if ((rc = load_rows(m, t, 0, q_width, a->n_embd, &l->q, err)) != 0 ||
+		    (rc = load_rows(m, t, q_width, kv_width, a->n_embd, &l->k, err)) != 0)
+			return rc;
+		return load_rows(m, t, q_width + kv_width, kv_width, a->n_embd, &l->v, err);
+	}
+	if ((rc = load_matrix(m, in_layer(i, "attn_q.weight", name), q_width, a->n_embd, &l->q, err)) != 0 ||
+	    (rc = load_matrix(m, in_layer(i, "attn_k.weight", name), kv_width, a->n_embd, &l->k, err)) != 0)
+		return rc;
+	return load_matrix(m, in_layer(i, "attn_v.weight", name), kv_width, a->n_embd, &l->v, err);
+}
+
+/* gate and up, or both in ffn_up. */
+static int load_gate_up(struct model *m, int i, struct sl_err *err)
+{
+	const struct model_arch *a = &m->info.arch;
+	struct layer *l = &m->layers[i];
+	char name[64];
+	int rc;
+	if (model_file_find(m->file, in_layer(i, "ffn_gate.weight", name)) == NULL) {
+		struct kn_weight whole;
+		rc = load_matrix(m, in_layer(i, "ffn_up.weight", name), 2 * a->n_ff, a->n_embd, &whole, err);
+		if (rc != 0)
+			return rc;
+		m->ops->weight_free(m->backend, &whole);
+		const struct model_tensor *t = model_file_find(m->file, name);
+		if ((rc = load_rows(m, t, 0, a->n_ff, a->n_embd, &l->gate, err)) != 0)
+			return rc;
+		return load_rows(m, t, a->n_ff, a->n_ff, a->n_embd, &l->up, err);
+	}
+	if ((rc = load_matrix(m, name, a->n_ff, a->n_embd, &l->gate, err)) != 0)
+		return rc;
+	return load_matrix(m, in_layer(i, "ffn_up.weight", name), a->n_ff, a->n_embd, &l->up, err);
 }
 
 static int load_layer(struct model *m, int i, struct sl_err *err)
@@ -137,30 +216,39 @@ static int load_layer(struct model *m, int i, struct sl_err *err)
 	const struct model_arch *a = &m->info.arch;
 	struct layer *l = &m->layers[i];
 	int q_width = a->n_heads * a->head_dim, kv_width = a->n_kv_heads * a->head_dim;
+	float gain = a->norm_gain_offset;
 	const struct {
+		bool has;
 		const char *name;
-		int n_out, n_in;
-		struct kn_weight *out;
-	} matrices[] = {
-	    {"attn_q", q_width, a->n_embd, &l->q},      {"attn_k", kv_width, a->n_embd, &l->k},
-	    {"attn_v", kv_width, a->n_embd, &l->v},     {"attn_output", a->n_embd, q_width, &l->o},
-	    {"ffn_gate", a->n_ff, a->n_embd, &l->gate}, {"ffn_up", a->n_ff, a->n_embd, &l->up},
-	    {"ffn_down", a->n_embd, a->n_ff, &l->down},
+		int n;
+		float offset;
+		float **out;
+	} vectors[] = {
+	    {true, "attn_norm.weight", a->n_embd, gain, &l->attn_norm},
+	    {true, "ffn_norm.weight", a->n_embd, gain, &l->ffn_norm},
+	    {a->post_norms, "post_attention_norm.weight", a->n_embd, gain, &l->post_attn_norm},
+	    {a->post_norms, "post_ffw_norm.weight", a->n_embd, gain, &l->post_ffn_norm},
+	    {a->qk_norm, "attn_q_norm.weight", a->head_dim, gain, &l->q_norm},
+	    {a->qk_norm, "attn_k_norm.weight", a->head_dim, gain, &l->k_norm},
+	    {a->qkv_bias, "attn_q.bias", q_width, 0, &l->q_bias},
+	    {a->qkv_bias, "attn_k.bias", kv_width, 0, &l->k_bias},
+	    {a->qkv_bias, "attn_v.bias", kv_width, 0, &l->v_bias},
 	};
 	char name[64];
-	int rc = 0;
-	for (size_t k = 0; k < sizeof matrices / sizeof matrices[0] && rc == 0; k++) {
-		snprintf(name, sizeof name, "blk.%d.%s.weight", i, matrices[k].name);
-		rc = load_matrix(m, name, matrices[k].n_out, matrices[k].n_in, matrices[k].out, err);
-	}
-	if (rc == 0) {
-		snprintf(name, sizeof name, "blk.%d.attn_norm.weight", i);
-		rc = load_vector(m, name, a->n_embd, &l->attn_norm, err);
-	}
-	if (rc == 0) {
-		snprintf(name, sizeof name, "blk.%d.ffn_norm.weight", i);
-		rc = load_vector(m, name, a->n_embd, &l->ffn_norm, err);
-	}
+	int rc = load_qkv(m, i, err);
+	if (rc == 0)
+		rc = load_matrix(m, in_layer(i, "attn_output.weight", name), a->n_embd, q_width, &l->o, err);
+	if (rc == 0)
+		rc = load_gate_up(m, i, err);
+	if (rc == 0)
+		rc = load_matrix(m, in_layer(i, "ffn_down.weight", name), a->n_embd, a->n_ff, &l->down, err);
+	for (size_t k = 0; k < sizeof vectors / sizeof *vectors && rc == 0; k++)
+		if (vectors[k].has)
+			rc = load_vector(m, in_layer(i, vectors[k].name, name), vectors[k].n, vectors[k].offset,
+					 vectors[k].out, err);
+	int window = arch_window(a, i);
+	l->attn = (struct kn_attn){.scale = a->attn_scale, .softcap = a->attn_softcap, .window = window};
+	l->rope = window > 0 ? &m->rope_windowed : &m->rope;
 	return rc;
 }
 
@@ -177,9 +265,12 @@ static int load_weights(struct model *m, struct sl_err *err)
 	else if (rc == 0)
 		rc = load_matrix(m, "output.weight", a->n_vocab, a->n_embd, &m->head, err);
 	if (rc == 0)
-		rc = load_vector(m, "output_norm.weight", a->n_embd, &m->output_norm, err);
-	if (rc == 0 && model_file_find(m->file, "rope_freqs.weight") != NULL)
-		take_tensor(m, "rope_freqs.weight", err); /* the head's reader has it in arch.rope */
+		rc = load_vector(m, "output_norm.weight", a->n_embd, a->norm_gain_offset, &m->output_norm, err);
+	/* The head's reader has these in arch.rope. */
+	static const char *const ropes[] = {"rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"};
+	for (size_t i = 0; i < sizeof ropes / sizeof *ropes && rc == 0; i++)
+		if (model_file_find(m->file, ropes[i]) != NULL)
+			take_tensor(m, ropes[i], err);
 	for (int i = 0; i < a->n_layers && rc == 0; i++)
 		rc = load_layer(m, i, err);
 	return rc != 0 ? rc : check_all_used(m, err);
@@ -213,7 +304,11 @@ static int load_text(struct model *m, struct sl_err *err)
 	int rc = model_file_tokenizer(m->file, &m->tokenizer, err);
 	if (rc != 0)
 		return rc;
-	if (tokenizer_n_vocab(m->tokenizer) != m->info.arch.n_vocab)
+	/* Files often have more rows than tokens, never fewer. */
+	int n_vocab = m->info.arch.n_vocab;
+	if (tokenizer_n_vocab(m->tokenizer) < n_vocab && tokenizer_pad(m->tokenizer, (size_t)n_vocab) != 0)
+		return sl_errf(err, SL_ENOMEM, "%s: no memory", model_file_path(m->file));
+	if (tokenizer_n_vocab(m->tokenizer) != n_vocab)
 		return sl_errf(err, SL_EINVAL, "%s: the tokenizer has %d tokens, token_embd.weight %d rows",
 			       model_file_path(m->file), tokenizer_n_vocab(m->tokenizer), m->info.arch.n_vocab);
 	struct proto_str source;
@@ -260,13 +355,18 @@ static int open_model(struct model *m, const char *path, uint64_t max_bytes, str
 	return load_text(m, err);
 }
 
+static struct kn_rope make_rope(const struct arch_rope *r, int n_ctx, double *inv_freq)
+{
+	rope_frequencies(r, inv_freq);
+	return (struct kn_rope){.n_rot = r->n_rot, .halves = r->halves, .inv_freq = inv_freq,
+				.magnitude = (float)rope_magnitude(r, n_ctx)};
+}
+
 static void set_rope(struct model *m)
 {
-	const struct arch_rope *r = &m->info.arch.rope;
-	m->rope = (struct kn_rope){.n_rot = r->n_rot,
-				   .freq_base = (float)r->base,
-				   .freq_scale = r->scaling == ARCH_ROPE_LINEAR ? (float)(1 / r->factor) : 1,
-				   .factors = r->n_factors > 0 ? r->factors : NULL};
+	const struct model_arch *a = &m->info.arch;
+	m->rope = make_rope(&a->rope, a->n_ctx, m->inv_freq[0]);
+	m->rope_windowed = make_rope(&a->rope_windowed, a->n_ctx, m->inv_freq[1]);
 }
 
 int model_check(const char *path, uint64_t max_bytes, struct sl_err *err)
@@ -333,8 +433,10 @@ void model_free(struct model *m)
 		struct kn_weight *weights[] = {&l->q, &l->k, &l->v, &l->o, &l->gate, &l->up, &l->down};
 		for (size_t k = 0; k < sizeof weights / sizeof weights[0]; k++)
 			free_weight(m, weights[k]);
-		free_memory(m, l->attn_norm);
-		free_memory(m, l->ffn_norm);
+		float *vectors[] = {l->attn_norm, l->ffn_norm, l->post_attn_norm, l->post_ffn_norm, l->q_norm,
+				    l->k_norm, l->q_bias, l->k_bias, l->v_bias};
+		for (size_t k = 0; k < sizeof vectors / sizeof *vectors; k++)
+			free_memory(m, vectors[k]);
 	}
 	if (!m->info.arch.tied_embeddings)
 		free_weight(m, &m->head);
@@ -357,7 +459,40 @@ const struct chat_template *model_template(const struct model *m) { return m->te
 
 /* ---- the forward pass ---- */
 
-static int forward_layer(struct model *m, int i, int n, const struct kn_kv *kv, float scale)
+/* x += what a half of a layer has made in m->normed, normed itself where the family does so. */
+static int add_back(struct model *m, const float *post_norm, int n)
+{
+	const struct model_arch *a = &m->info.arch;
+	int rc = 0;
+	if (post_norm != NULL)
+		rc = m->ops->rmsnorm(m->backend, m->normed, post_norm, a->rms_eps, n, a->n_embd, m->normed);
+	return rc != 0 ? rc : m->ops->add(m->backend, m->x, m->normed, n, a->n_embd);
+}
+
+/* Queries, keys and values of the rows in m->normed. */
+static int project(struct model *m, const struct layer *l, int n)
+{
+	const struct model_arch *a = &m->info.arch;
+	const struct kn_ops *o = m->ops;
+	struct kn_backend *b = m->backend;
+	int q_width = a->n_heads * a->head_dim, kv_width = a->n_kv_heads * a->head_dim, rc;
+	if ((rc = o->matmul(b, &l->q, m->normed, n, m->q)) != 0 ||
+	    (rc = o->matmul(b, &l->k, m->normed, n, m->k)) != 0 ||
+	    (rc = o->matmul(b, &l->v, m->normed, n, m->v)) != 0)
+		return rc;
+	if (l->q_bias != NULL && ((rc = o->add_row(b, m->q, l->q_bias, n, q_width)) != 0 ||
+				  (rc = o->add_row(b, m->k, l->k_bias, n, kv_width)) != 0 ||
+				  (rc = o->add_row(b, m->v, l->v_bias, n, kv_width)) != 0))
+		return rc;
+	/* Each head is a row of its own. */
+	if (l->q_norm != NULL &&
+	    ((rc = o->rmsnorm(b, m->q, l->q_norm, a->rms_eps, n * a->n_heads, a->head_dim, m->q)) != 0 ||
+	     (rc = o->rmsnorm(b, m->k, l->k_norm, a->rms_eps, n * a->n_kv_heads, a->head_dim, m->k)) != 0))
+		return rc;
+	return 0;
+}
+
+static int forward_layer(struct model *m, int i, int n, const struct kn_kv *kv)
 {
 	const struct model_arch *a = &m->info.arch;
 	const struct kn_ops *o = m->ops;
@@ -365,20 +500,34 @@ static int forward_layer(struct model *m, int i, int n, const struct kn_kv *kv, 
 	struct layer *l = &m->layers[i];
 	int rc;
 	if ((rc = o->rmsnorm(b, m->x, l->attn_norm, a->rms_eps, n, a->n_embd, m->normed)) != 0 ||
-	    (rc = o->matmul(b, &l->q, m->normed, n, m->q)) != 0 ||
-	    (rc = o->matmul(b, &l->k, m->normed, n, m->k)) != 0 ||
-	    (rc = o->matmul(b, &l->v, m->normed, n, m->v)) != 0 ||
-	    (rc = o->rope_kv_write(b, &m->rope, m->q, a->n_heads, m->k, m->v, kv, i)) != 0 ||
-	    (rc = o->attention(b, m->q, a->n_heads, kv, i, scale, m->attn)) != 0 ||
+	    (rc = project(m, l, n)) != 0 ||
+	    (rc = o->rope_kv_write(b, l->rope, m->q, a->n_heads, m->k, m->v, kv, i)) != 0 ||
+	    (rc = o->attention(b, m->q, a->n_heads, kv, i, &l->attn, m->attn)) != 0 ||
 	    (rc = o->matmul(b, &l->o, m->attn, n, m->normed)) != 0 ||
-	    (rc = o->add(b, m->x, m->normed, n, a->n_embd)) != 0 ||
+	    (rc = add_back(m, l->post_attn_norm, n)) != 0 ||
 	    (rc = o->rmsnorm(b, m->x, l->ffn_norm, a->rms_eps, n, a->n_embd, m->normed)) != 0 ||
 	    (rc = o->matmul(b, &l->gate, m->normed, n, m->gate)) != 0 ||
-	    (rc = o->matmul(b, &l->up, m->normed, n, m->up)) != 0 ||
-	    (rc = o->silu_mul(b, m->gate, m->up, n, a->n_ff)) != 0 ||
-	    (rc = o->matmul(b, &l->down, m->gate, n, m->normed)) != 0)
+	    (rc = o->matmul(b, &l->up, m->normed, n, m->up)) != 0)
 		return rc;
-	return o->add(b, m->x, m->normed, n, a->n_embd);
+	rc = a->act == ARCH_GELU_TANH ? o->gelu_mul(b, m->gate, m->up, n, a->n_ff)
+				      : o->silu_mul(b, m->gate, m->up, n, a->n_ff);
+	if (rc != 0 || (rc = o->matmul(b, &l->down, m->gate, n, m->normed)) != 0)
+		return rc;
+	return add_back(m, l->post_ffn_norm, n);
+}
+
+/* Logits of the rows that are wanted. */
+static int forward_head(struct model *m, const int32_t *want, int n_want)
+{
+	const struct model_arch *a = &m->info.arch;
+	const struct kn_ops *o = m->ops;
+	struct kn_backend *b = m->backend;
+	int rc;
+	if ((rc = o->gather(b, m->x, want, n_want, a->n_embd, m->normed)) != 0 ||
+	    (rc = o->rmsnorm(b, m->normed, m->output_norm, a->rms_eps, n_want, a->n_embd, m->normed)) != 0 ||
+	    (rc = o->matmul(b, &m->head, m->normed, n_want, m->logits)) != 0)
+		return rc;
+	return a->final_softcap > 0 ? o->softcap(b, m->logits, a->final_softcap, n_want, a->n_vocab) : 0;
 }
 
 int model_forward(struct model *m, const struct kn_step *s, const struct kn_kv *kv,
@@ -393,12 +542,11 @@ int model_forward(struct model *m, const struct kn_step *s, const struct kn_kv *
 	if (rc != 0)
 		return rc;
 	rc = o->embed(b, &m->embed, m->x);
+	if (rc == 0 && a->embed_scale != 1)
+		rc = o->scale(b, m->x, a->embed_scale, s->n_rows, a->n_embd);
 	for (int i = 0; i < a->n_layers && rc == 0; i++)
-		rc = forward_layer(m, i, s->n_rows, kv, a->attn_scale);
-	if (rc == 0 && n_want > 0 &&
-	    (rc = o->gather(b, m->x, want, n_want, a->n_embd, m->normed)) == 0 &&
-	    (rc = o->rmsnorm(b, m->normed, m->output_norm, a->rms_eps, n_want, a->n_embd, m->normed)) == 0 &&
-	    (rc = o->matmul(b, &m->head, m->normed, n_want, m->logits)) == 0)
+		rc = forward_layer(m, i, s->n_rows, kv);
+	if (rc == 0 && n_want > 0 && (rc = forward_head(m, want, n_want)) == 0)
 		rc = o->read_back(b, m->logits, (size_t)n_want * (size_t)a->n_vocab, logits);
 	int end = o->step_end(b);
 	return rc != 0 ? rc : end;

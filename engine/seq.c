@@ -116,6 +116,7 @@ int eng_seq_create(uint64_t id, const struct proto_submit *req, struct eng_seq *
 	s->ignore_eos = (req->flags & PROTO_SUBMIT_IGNORE_EOS) != 0;
 	s->max_tokens = req->max_tokens;
 	s->weight = req->weight;
+	s->prompt_logprobs = req->prompt_logprobs;
 	s->arrived_ns = s->sched.served_ns = clock_now_ns();
 	s->deadline_ns = UINT64_MAX;
 	if (req->deadline_ms > 0)

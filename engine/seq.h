@@ -87,6 +87,8 @@ struct eng_seq {
 	struct proto_id_f32 *bias; /* owned */
 	int32_t stop_ids[PROTO_MAX_STOP_IDS];
 	uint32_t weight; /* of the tenant */
+	uint8_t prompt_logprobs; /* as in SUBMIT */
+	uint32_t prompt_told;    /* tokens of the prompt whose log probability has been told */
 	bool ignore_eos;
 	uint64_t salt; /* of the prefixes that it may share */
 	uint32_t max_tokens, credit;

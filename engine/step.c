@@ -136,7 +136,7 @@ static bool grow_logits(struct step *st, size_t n_vocab)
 {
 	if (n_vocab <= st->n_vocab_max)
 		return true;
-	size_t rows = (size_t)st->e->cfg.max_sequences, n;
+	size_t rows = (size_t)st->e->cfg.max_sequences + STEP_PROMPT_ROWS, n;
 	if (__builtin_mul_overflow(rows, n_vocab, &n))
 		return false;
 	float *logits = sl_zalloc_n(n, sizeof *logits);
@@ -234,7 +234,7 @@ static uint8_t accept_text(struct step *st, struct eng_seq *s, struct sl_err *er
 	if (st->e->cfg.share_prefixes)
 		s->salt = 0;
 	struct prefix_match match = {0};
-	if (!st->e->cfg.no_prefix_cache)
+	if (!st->e->cfg.no_prefix_cache && s->prompt_logprobs == 0)
 		prefix_lookup(m->prefix, s->salt, s->tokens, s->n_prompt, &match);
 	s->sched.n_left = s->n_prompt;
 	s->sched.n_cached = match.n_tokens;
@@ -337,16 +337,21 @@ static uint64_t check_deadlines(struct step *st)
 
 static void publish_pages(struct engine *e)
 {
-	unsigned total = 0, n_free = 0;
+	unsigned total = 0, n_free = 0, prefix = 0, used = 0;
 	for (int i = 0; i < e->n_models; i++) {
 		struct eng_model *m = &e->models[i];
 		if (atomic_load(&m->state) != PROTO_MODEL_READY)
 			continue;
 		total += (unsigned)kv_pool_n_pages(m->pool);
 		n_free += (unsigned)kv_pool_n_free(m->pool) + prefix_n_reclaimable(m->prefix);
+		used += (unsigned)(kv_pool_n_pages(m->pool) - kv_pool_n_free(m->pool));
+		prefix += prefix_n_pages(m->prefix);
 	}
 	atomic_store(&e->pages_total, total);
 	atomic_store(&e->pages_free, n_free);
+	atomic_store(&e->prefix_pages, prefix);
+	atomic_store(&e->kv_used_permille,
+		     total > 0 ? (unsigned)((uint64_t)used * 1000 / total) : 0);
 }
 
 /* One step of the model that has had the least of the device and has something to do. An idle

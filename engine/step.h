@@ -9,6 +9,9 @@
 #include "base/buf.h"
 #include "engine/internal.h"
 
+/* Rows of prompts whose logits one step may have beside those of the draws. */
+enum { STEP_PROMPT_ROWS = 32 };
+
 struct step {
 	struct engine *e;
 	struct list all; /* struct eng_seq.in_all: every sequence that is not DONE */
@@ -20,11 +23,15 @@ struct step {
 	/* The batch's arrays. */
 	int32_t *row_token, *row_pos, *row_seq, *want;
 	struct eng_seq **want_seqs;
-	float *logits; /* [max_sequences][widest vocabulary] */
+	float *logits; /* [max_sequences + STEP_PROMPT_ROWS][widest vocabulary] */
 	struct sampler_scratch scratch;
 	struct sampler_choice choice; /* of the sequence that is being served */
 	size_t n_vocab_max;
 	struct sl_buf text; /* released with one token */
+	/* Of the sequence that is being served: n × (itself and its rivals), with a first token that no
+	 * row tells about. */
+	struct proto_id_f32 prompt_entries[(STEP_PROMPT_ROWS + 1) * (1 + PROTO_MAX_TOP_LOGPROBS)];
+	uint32_t n_prompt_entries;
 };
 
 /* ---- batch.c ---- */
@@ -36,6 +43,17 @@ bool batch_step(struct step *st, struct eng_model *m, uint64_t *next_due_ns);
 void batch_release(struct eng_seq *s);
 /* Those who waited for what has been computed, or will not be, may start. */
 void batch_wake(struct eng_model *m, uint64_t now_ns);
+
+/* ---- prompt_logprobs.c ---- */
+
+/* Whether the row at this position is wanted for the prompt's log probabilities. */
+bool prompt_row_tells(const struct eng_seq *s, uint32_t position);
+/* How many of the n rows from past may be computed when at most room of them tell. */
+uint32_t prompt_rows_fit(const struct eng_seq *s, uint32_t past, uint32_t n, uint32_t room);
+/* Takes what the next row that tells says; rows come in order. False: no usable logits. */
+bool prompt_row_take(struct step *st, struct eng_seq *s, float *logits);
+/* After the last such row of a step, and before a draw: tells what was taken. */
+void prompt_rows_tell(struct step *st, struct eng_seq *s);
 
 /* ---- step.c ---- */
 

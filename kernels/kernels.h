@@ -21,6 +21,7 @@
 #ifndef KERNELS_KERNELS_H
 #define KERNELS_KERNELS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -87,12 +88,20 @@ struct kn_kv {
 	int n_layers, n_kv_heads, head_dim;
 };
 
-/* Rotary embedding of adjacent pairs (x[2i], x[2i+1]) (the layout of GGUF "llama" files):
- * angle = pos · freq_base^(-2i/n_rot) · freq_scale / factors[i]. */
+/* Rotary embedding (Su et al., "RoFormer", 2021) of the first n_rot elements of a head: pair i turns
+ * by pos · inv_freq[i]. Pairs are (x[2i], x[2i+1]), or (x[i], x[i + n_rot/2]) when halves is set.
+ * Every way of stretching a context is a table of frequencies. */
 struct kn_rope {
 	int n_rot;
-	float freq_base, freq_scale;
-	const float *factors; /* [n_rot/2], host memory, or NULL for all 1 */
+	bool halves;
+	float magnitude;        /* of sine and cosine: 1 but for YaRN and longrope */
+	const double *inv_freq; /* [n_rot/2], host memory, unchanged while the backend is open */
+};
+
+struct kn_attn {
+	float scale;   /* of q·k */
+	float softcap; /* cap·tanh(score/cap); 0: none */
+	int window;    /* positions seen, the row's own included; 0: all */
 };
 
 struct kn_backend; /* each backend defines its own */
@@ -114,6 +123,8 @@ struct kn_ops {
 	/* Zeroed, KN_ALIGN-aligned. SL_ENOMEM. */
 	int (*mem_alloc)(struct kn_backend *b, size_t bytes, void **out);
 	void (*mem_free)(struct kn_backend *b, void *p);
+	/* n floats from the host; outside of steps. */
+	int (*upload)(struct kn_backend *b, float *dst, const float *host, size_t n);
 
 	/* Takes a matrix as it lies in the file (host memory that outlives the weight) and makes
 	 * it usable: in place, repacked or uploaded. SL_EUNSUPPORTED for a type it can't use. */
@@ -138,15 +149,23 @@ struct kn_ops {
 	 * [rows][n_kv_heads][head_dim] of every row to its page. */
 	int (*rope_kv_write)(struct kn_backend *b, const struct kn_rope *rope, float *q, int n_heads,
 			     float *k, const float *v, const struct kn_kv *kv, int layer);
-	/* Causal attention of every row over positions 0…row_pos of its sequence, grouped heads
-	 * (head h reads kv head h / (n_heads / n_kv_heads)):
-	 * out[r][h] = Σ_p softmax_p(scale · q[r][h]·k[p]) v[p]. */
+	/* Causal attention of every row over positions 0…row_pos of its sequence, or the last `window`
+	 * of them, grouped heads (head h reads kv head h / (n_heads / n_kv_heads)):
+	 * out[r][h] = Σ_p softmax_p(softcap(scale · q[r][h]·k[p])) v[p]. */
 	int (*attention)(struct kn_backend *b, const float *q, int n_heads, const struct kn_kv *kv,
-			 int layer, float scale, float *out);
-	/* gate[r][i] = silu(gate[r][i]) · up[r][i]. */
+			 int layer, const struct kn_attn *attn, float *out);
+	/* gate[r][i] = act(gate[r][i]) · up[r][i], with x·sigmoid(x) or GELU's tanh form (Hendrycks,
+	 * Gimpel 2016). */
 	int (*silu_mul)(struct kn_backend *b, float *gate, const float *up, int n_rows, int width);
+	int (*gelu_mul)(struct kn_backend *b, float *gate, const float *up, int n_rows, int width);
 	/* x += y. */
 	int (*add)(struct kn_backend *b, float *x, const float *y, int n_rows, int width);
+	/* x[r] += row, for every r: a bias. */
+	int (*add_row)(struct kn_backend *b, float *x, const float *row, int n_rows, int width);
+	/* x *= factor. */
+	int (*scale)(struct kn_backend *b, float *x, float factor, int n_rows, int width);
+	/* x = cap · tanh(x / cap). */
+	int (*softcap)(struct kn_backend *b, float *x, float cap, int n_rows, int width);
 	/* y[i] = x[rows[i]], i < n: which rows go to the output head. rows is host memory. */
 	int (*gather)(struct kn_backend *b, const float *x, const int32_t *rows, int n, int width,
 		      float *y);

@@ -137,14 +137,13 @@ static int ref_matmul(struct kn_backend *b, const struct kn_weight *w, const flo
 
 static void rotate(const struct kn_rope *rope, float *head, int32_t pos)
 {
-	for (int i = 0; i < rope->n_rot / 2; i++) {
-		double angle = (double)pos * pow((double)rope->freq_base, -2.0 * i / rope->n_rot) *
-			       (double)rope->freq_scale;
-		if (rope->factors != NULL)
-			angle /= (double)rope->factors[i];
-		double c = cos(angle), s = sin(angle), a = (double)head[2 * i], d = (double)head[2 * i + 1];
-		head[2 * i] = (float)(a * c - d * s);
-		head[2 * i + 1] = (float)(a * s + d * c);
+	int half = rope->n_rot / 2;
+	for (int i = 0; i < half; i++) {
+		double angle = (double)pos * rope->inv_freq[i], m = (double)rope->magnitude;
+		float *x = rope->halves ? &head[i] : &head[2 * i], *y = rope->halves ? &head[i + half] : x + 1;
+		double c = m * cos(angle), s = m * sin(angle), a = (double)*x, d = (double)*y;
+		*x = (float)(a * c - d * s);
+		*y = (float)(a * s + d * c);
 	}
 }
 
@@ -176,26 +175,30 @@ static int ref_rope_kv_write(struct kn_backend *b, const struct kn_rope *rope, f
 }
 
 static void attend(struct kn_backend *b, const float *q, const struct kn_kv *kv, int layer, int kv_head,
-		   int row, float scale, float *out)
+		   int row, const struct kn_attn *attn, float *out)
 {
 	const struct kn_step *s = b->step;
 	int32_t n = s->row_pos[row] + 1, seq = s->row_seq[row];
+	int32_t from = attn->window > 0 && n > attn->window ? n - attn->window : 0;
 	size_t head_at = (size_t)kv_head * (size_t)kv->head_dim;
 	float max = -INFINITY;
-	for (int32_t p = 0; p < n; p++) {
+	for (int32_t p = from; p < n; p++) {
 		const float *k = (float *)kv->k + kv_offset(s, kv, layer, seq, p) + head_at;
 		double dot = 0;
 		for (int d = 0; d < kv->head_dim; d++)
 			dot += (double)q[d] * (double)k[d];
-		b->scores[p] = (float)(dot * (double)scale);
+		dot *= (double)attn->scale;
+		if (attn->softcap > 0)
+			dot = (double)attn->softcap * tanh(dot / (double)attn->softcap);
+		b->scores[p] = (float)dot;
 		max = b->scores[p] > max ? b->scores[p] : max;
 	}
 	double sum = 0;
-	for (int32_t p = 0; p < n; p++)
+	for (int32_t p = from; p < n; p++)
 		sum += exp((double)(b->scores[p] - max));
 	for (int d = 0; d < kv->head_dim; d++) {
 		double acc = 0;
-		for (int32_t p = 0; p < n; p++) {
+		for (int32_t p = from; p < n; p++) {
 			const float *v = (float *)kv->v + kv_offset(s, kv, layer, seq, p) + head_at;
 			acc += exp((double)(b->scores[p] - max)) / sum * (double)v[d];
 		}
@@ -204,7 +207,7 @@ static void attend(struct kn_backend *b, const float *q, const struct kn_kv *kv,
 }
 
 static int ref_attention(struct kn_backend *b, const float *q, int n_heads, const struct kn_kv *kv,
-			 int layer, float scale, float *out)
+			 int layer, const struct kn_attn *attn, float *out)
 {
 	const struct kn_step *s = b->step;
 	int group = n_heads / kv->n_kv_heads;
@@ -219,7 +222,7 @@ static int ref_attention(struct kn_backend *b, const float *q, int n_heads, cons
 		}
 		for (int h = 0; h < n_heads; h++) {
 			size_t at = ((size_t)r * (size_t)n_heads + (size_t)h) * (size_t)kv->head_dim;
-			attend(b, q + at, kv, layer, h / group, r, scale, out + at);
+			attend(b, q + at, kv, layer, h / group, r, attn, out + at);
 		}
 	}
 	return 0;
@@ -232,6 +235,49 @@ static int ref_silu_mul(struct kn_backend *b, float *gate, const float *up, int 
 		double g = (double)gate[i];
 		gate[i] = (float)(g / (1.0 + exp(-g)) * (double)up[i]);
 	}
+	return 0;
+}
+
+static int ref_gelu_mul(struct kn_backend *b, float *gate, const float *up, int n_rows, int width)
+{
+	(void)b;
+	for (size_t i = 0; i < (size_t)n_rows * (size_t)width; i++) {
+		double g = (double)gate[i];
+		double inner = sqrt(2 / M_PI) * (g + 0.044715 * g * g * g);
+		gate[i] = (float)(0.5 * g * (1 + tanh(inner)) * (double)up[i]);
+	}
+	return 0;
+}
+
+static int ref_add_row(struct kn_backend *b, float *x, const float *row, int n_rows, int width)
+{
+	(void)b;
+	for (int r = 0; r < n_rows; r++, x += width)
+		for (int i = 0; i < width; i++)
+			x[i] += row[i];
+	return 0;
+}
+
+static int ref_scale(struct kn_backend *b, float *x, float factor, int n_rows, int width)
+{
+	(void)b;
+	for (size_t i = 0; i < (size_t)n_rows * (size_t)width; i++)
+		x[i] *= factor;
+	return 0;
+}
+
+static int ref_softcap(struct kn_backend *b, float *x, float cap, int n_rows, int width)
+{
+	(void)b;
+	for (size_t i = 0; i < (size_t)n_rows * (size_t)width; i++)
+		x[i] = (float)((double)cap * tanh((double)x[i] / (double)cap));
+	return 0;
+}
+
+static int ref_upload(struct kn_backend *b, float *dst, const float *host, size_t n)
+{
+	(void)b;
+	memcpy(dst, host, n * sizeof *dst);
 	return 0;
 }
 
@@ -287,7 +333,12 @@ const struct kn_ops kn_ref_ops = {
     .rope_kv_write = ref_rope_kv_write,
     .attention = ref_attention,
     .silu_mul = ref_silu_mul,
+    .gelu_mul = ref_gelu_mul,
     .add = ref_add,
+    .add_row = ref_add_row,
+    .scale = ref_scale,
+    .softcap = ref_softcap,
+    .upload = ref_upload,
     .gather = ref_gather,
     .read_back = ref_read_back,
     .page_copy = ref_page_copy,

@@ -190,6 +190,58 @@ describe('model generate', () => {
     assert.ok(new Set(['1', '2', '3', '4'].map(draw)).size > 1);
   });
 
+  test('tokens are chosen as the options say', () => {
+    const ask = (...more) => good(generate('--prompt', PARIS[0].content, ...more)).out.trimEnd();
+    const [first] = ids(answer), paris = ids('The capital of France is Paris').at(-1);
+    assert.equal(ask('--stop', 'Paris', '--stop', 'not there'), 'The capital of France is');
+    assert.equal(ask('--stop', 'is P', '--min-tokens', '40').slice(0, answer.length), answer);
+    assert.equal(ask('--stop-id', `${paris}`, '--temperature', '1', '--top-k', '1'), 'The capital of France is');
+    assert.ok(!ask('--logit-bias', `${first}=-100`).startsWith('The'));
+    assert.equal(ask('--logit-bias', `${first}=100`, '--tokens', '3'), 'TheTheThe');
+    // Each of these alone leaves only the likeliest.
+    for (const one of [['--top-k', '1'], ['--top-p', '0.0001'], ['--min-p', '1']])
+      assert.equal(ask('--temperature', '2', '--seed', '9', ...one), answer);
+    const json = (...more) => JSON.parse(ask('--json', '--temperature', '1.5', '--seed', '4', ...more));
+    const plain = json();
+    for (const one of [['--typical', '0.2'], ['--repetition-penalty', '1.8'], ['--presence-penalty', '2'],
+      ['--frequency-penalty', '2'], ['--min-tokens', '60']]) {
+      assert.deepEqual(json(...one), json(...one));
+      if (one[0] === '--min-tokens') assert.ok(json(...one).tokens.length >= 60);
+    }
+    assert.deepEqual(json('--typical', '1', '--repetition-penalty', '1', '--top-k', '0', '--min-p', '0'), plain);
+  });
+
+  test('log probabilities of the answer and of the prompt', () => {
+    const ask = (...more) => good(generate('--prompt', PARIS[0].content, ...more)).out;
+    const r = JSON.parse(ask('--json', '--logprobs', '3', '--prompt-logprobs', '2'));
+    assert.equal(r.text, answer);
+    assert.equal(r.top_logprobs.length, r.tokens.length);
+    r.top_logprobs.forEach((top, i) => {
+      assert.equal(top.length, 3);
+      assert.deepEqual(top[0], { id: r.tokens[i], logprob: r.logprobs[i] }); // greedy
+      assert.ok(top[0].logprob >= top[1].logprob && top[1].logprob >= top[2].logprob);
+      assert.ok(top.reduce((sum, t) => sum + Math.exp(t.logprob), 0) <= 1.0001);
+    });
+    assert.equal(r.prompt_logprobs.length, r.n_prompt);
+    assert.equal(r.prompt_logprobs[0].logprob, null);
+    for (const p of r.prompt_logprobs.slice(1)) {
+      assert.equal(p.top.length, 2);
+      assert.ok(p.logprob <= p.top[0].logprob);
+    }
+    // What was an answer has the same log probabilities as a prompt.
+    const raw = (...more) => JSON.parse(good(generate('--raw', '--json', ...more)).out);
+    const said = raw('--prompt', 'What is', '--tokens', '12', '--logprobs');
+    const again = raw('--prompt', `What is${said.text}`, '--tokens', '1', '--prompt-logprobs', '0');
+    // (Up to where the text is cut into the same tokens.)
+    const there = again.prompt_logprobs.slice(said.n_prompt);
+    const same = there.findIndex((p, i) => p.id !== said.tokens[i]);
+    const n = same < 0 ? there.length : same;
+    assert.ok(n >= 2, `${n} tokens`);
+    assert.deepEqual(there.slice(0, n).map((p) => p.logprob), said.logprobs.slice(0, n));
+    assert.match(ask('--logprobs', '2', '--tokens', '2'), /^The capital\n.*logprob.*\n +494 .*"The" .*\n.*" capital"/);
+    assert.match(ask('--prompt-logprobs', '1', '--tokens', '2'), /^prompt +logprob[^\n]*\n +2046 +-\n/);
+  });
+
   test('--batch gives each line its answer, whatever it is beside', () => {
     const lines = [{ id: 1, messages: PARIS, max_tokens: 20 }, { id: 'b', prompt: 'What is', max_tokens: 5 },
       { id: { any: ['thing'] }, messages: [{ role: 'user', content: '안녕하세요!' }], max_tokens: 30, temperature: 1, seed: 3 }];
@@ -217,6 +269,9 @@ describe('model generate', () => {
 
   test('arguments are checked', () => {
     for (const more of [['--tokens', 'x'], ['--tokens', '0'], ['--tokens', '-1'], ['--temperature', '3'], ['--temperature', 'nan'], ['--seed', '1e3'],
+      ['--top-p', '0'], ['--min-p', '-1'], ['--typical', 'x'], ['--repetition-penalty', '0'], ['--logit-bias', '5'],
+      ['--logit-bias', '5=101'], ['--stop', ''], ['--stop-id', '-1'], ['--n', '17'], ['--beam', '0'], ['--min-tokens', '9999'],
+      ['--logprobs', '21'], ['--n', '4', '--beam', '2'],
       ['--seed'], ['--nope'], ['--threads', '99999999999999999999']]) bad(generate('--prompt', 'x', ...more), '', USAGE, /^sluice model: /);
     bad(generate(), '', USAGE, /needs --prompt or --batch/);
     assert.equal(sluice(generate('--prompt', 'x', '--backend', 'nope')).status, 1);

@@ -485,29 +485,31 @@ static size_t kv_at(const struct cache *c, int layer, int seq, int pos, int head
 	return (token * (size_t)kv->n_kv_heads + (size_t)head) * (size_t)kv->head_dim;
 }
 
-static void check_attention(const struct cache *c, const struct kn_ops *o, const float *q, int n_heads, float scale,
-			    const float *out)
+static void check_attention(const struct cache *c, const struct kn_ops *o, const float *q, int n_heads,
+			    const struct kn_attn *how, const float *out)
 {
 	static double s[513], w[513];
 	int hd = c->kv.head_dim;
+	double scale = (double)how->scale, cap = (double)how->softcap;
 	const float *k = c->kv.k, *v = c->kv.v;
 	for (int i = 0; i < c->step.n_rows * n_heads; i++) {
 		int row = i / n_heads, head = i % n_heads / (n_heads / c->kv.n_kv_heads);
 		int n = row_pos[row] + 1, seq = row_seq[row], blocks = (n + KN_ATTN_BLOCK - 1) / KN_ATTN_BLOCK;
+		int from = how->window > 0 && n > how->window ? n - how->window : 0;
 		double max = -INFINITY, min = INFINITY, sum = 0, score_error = 0;
-		for (int p = 0; p < n; p++) {
+		for (int p = from; p < n; p++) {
 			double dot = 0, magnitude = 0;
 			for (int d = 0; d < hd; d++) {
 				double x = (double)q[i * hd + d] * (double)k[kv_at(c, LAYER, seq, p, head) + (size_t)d];
 				dot += x;
 				magnitude += fabs(x);
 			}
-			s[p] = dot * (double)scale;
+			s[p] = cap > 0 ? cap * tanh(dot * scale / cap) : dot * scale;
 			max = fmax(max, s[p]);
 			min = fmin(min, s[p]);
-			score_error = fmax(score_error, (gamma_of(hd) + U) * magnitude * (double)scale);
+			score_error = fmax(score_error, (gamma_of(hd) + U) * magnitude * scale + 4 * U * cap);
 		}
-		for (int p = 0; p < n; p++)
+		for (int p = from; p < n; p++)
 			sum += w[p] = exp(s[p] - max);
 		/* A weight: its score is off by score_error, its difference to the maximum by U of the range,
 		 * its exponential by 2U; each later block may shrink it by a factor that is off by as much
@@ -518,7 +520,7 @@ static void check_attention(const struct cache *c, const struct kn_ops *o, const
 		double relative = 1.001 * (2 * weight_error + 2 * gamma_of(n) + U);
 		for (int d = 0; d < hd; d++) {
 			double want = 0, magnitude = 0;
-			for (int p = 0; p < n; p++) {
+			for (int p = from; p < n; p++) {
 				double x = w[p] / sum * (double)v[kv_at(c, LAYER, seq, p, head) + (size_t)d];
 				want += x;
 				magnitude += fabs(x);
@@ -528,11 +530,12 @@ static void check_attention(const struct cache *c, const struct kn_ops *o, const
 	}
 }
 
-static void attention_case(const struct kn_ops *o, int head_dim, int group, int page_tokens, float sharpness)
+static void attention_case(const struct kn_ops *o, int head_dim, int group, int page_tokens, float sharpness,
+			   int window, float softcap)
 {
 	int n_kv_heads = 2, n_heads = 2 * group, n_rows = N(row_pos);
 	size_t row = (size_t)n_heads * (size_t)head_dim, n = (size_t)n_rows * row;
-	float scale = sharpness / sqrtf((float)head_dim);
+	const struct kn_attn how = {.scale = sharpness / sqrtf((float)head_dim), .softcap = softcap, .window = window};
 	float *first = malloc(n * sizeof *first);
 	uint64_t start = state;
 	for (int t = 0; t < N(thread_counts); t++) {
@@ -550,13 +553,13 @@ static void attention_case(const struct kn_ops *o, int head_dim, int group, int 
 				}
 		float *q = random_floats(o, b, n), *out = guarded(o, b, n);
 		assert_int_equal(o->step_begin(b, &c.step), 0);
-		assert_int_equal(o->attention(b, q, n_heads, &c.kv, LAYER, scale, out), 0);
+		assert_int_equal(o->attention(b, q, n_heads, &c.kv, LAYER, &how, out), 0);
 		assert_int_equal(o->step_end(b), 0);
 		check_guards(out, n);
 		check_guards(c.kv.k, c.n);
 		check_guards(c.kv.v, c.n);
 		if (t == 0) {
-			check_attention(&c, o, q, n_heads, scale, out);
+			check_attention(&c, o, q, n_heads, &how, out);
 			memcpy(first, out, n * sizeof *first);
 		}
 		assert_memory_equal(out, first, n * sizeof *first);
@@ -567,7 +570,7 @@ static void attention_case(const struct kn_ops *o, int head_dim, int group, int 
 			alone.row_pos += r;
 			alone.row_seq += r;
 			assert_int_equal(o->step_begin(b, &alone), 0);
-			assert_int_equal(o->attention(b, q + (size_t)r * row, n_heads, &c.kv, LAYER, scale, out), 0);
+			assert_int_equal(o->attention(b, q + (size_t)r * row, n_heads, &c.kv, LAYER, &how, out), 0);
 			assert_int_equal(o->step_end(b), 0);
 			assert_memory_equal(out, first + (size_t)r * row, row * sizeof *first);
 		}
@@ -588,20 +591,24 @@ static void test_attention(void **arg)
 	static const int dims[] = {32, 40, 64, 96, 128}, groups[] = {1, 2, 4, 8};
 	for (const struct kn_ops *const *o = kn_available(); *o != NULL; o++) {
 		for (int d = 0; d < N(dims); d++)
-			attention_case(*o, dims[d], groups[d % 4], 16, 1);
+			attention_case(*o, dims[d], groups[d % 4], 16, 1, 0, 0);
 		for (int g = 0; g < N(groups); g++)
-			attention_case(*o, 32, groups[g], 24, g % 2 ? 8 : 1);
-		attention_case(*o, 42, 2, 16, 1);
+			attention_case(*o, 32, groups[g], 24, g % 2 ? 8 : 1, 100 + 90 * g, g % 2 ? 0 : 3);
+		attention_case(*o, 42, 2, 16, 1, 1, 0);
+		attention_case(*o, 64, 12, 16, 1, 257, 0);
 	}
 }
 
-static void rope_case(const struct kn_ops *o, int head_dim, int n_rot, const float *factors, float freq_scale)
+static void rope_case(const struct kn_ops *o, int head_dim, int n_rot, bool halves, float magnitude)
 {
 	enum { KV_HEADS = 2, HEADS = 6 };
 	struct kn_backend *b = open_table(o, 2);
 	struct cache c;
 	make_cache(&c, o, b, 16, KV_HEADS, head_dim);
-	struct kn_rope rope = {.n_rot = n_rot, .freq_base = 10000, .freq_scale = freq_scale, .factors = factors};
+	double inv_freq[64];
+	for (int i = 0; i < n_rot / 2; i++)
+		inv_freq[i] = pow(10000, -2.0 * i / n_rot);
+	struct kn_rope rope = {.n_rot = n_rot, .halves = halves, .magnitude = magnitude, .inv_freq = inv_freq};
 	size_t n = (size_t)(N(row_pos) * HEADS * head_dim), n_kv = (size_t)(N(row_pos) * KV_HEADS * head_dim);
 	float *both[] = {random_floats(o, b, n), random_floats(o, b, n_kv)}, *v = random_floats(o, b, n_kv);
 	float *was[] = {malloc(n * sizeof(float)), malloc(n_kv * sizeof(float))};
@@ -614,18 +621,17 @@ static void rope_case(const struct kn_ops *o, int head_dim, int n_rot, const flo
 		int heads = which ? KV_HEADS : HEADS;
 		for (int i = 0; i < N(row_pos) * heads; i++) {
 			const float *x = was[which] + i * head_dim, *y = both[which] + i * head_dim;
-			for (int d = 0; d < n_rot; d += 2) {
-				long double angle = (long double)row_pos[i / heads] *
-						    powl(10000, -(long double)d / n_rot) * (long double)freq_scale;
-				if (factors != NULL)
-					angle /= (long double)factors[d / 2];
-				double cs = (double)cosl(angle), sn = (double)sinl(angle);
-				double a = (double)x[d], e = (double)x[d + 1];
+			for (int p = 0; p < n_rot / 2; p++) {
+				int d = halves ? p : 2 * p, d2 = halves ? p + n_rot / 2 : d + 1;
+				long double angle = (long double)row_pos[i / heads] * (long double)inv_freq[p];
+				double cs = (double)(cosl(angle) * (long double)magnitude);
+				double sn = (double)(sinl(angle) * (long double)magnitude);
+				double a = (double)x[d], e = (double)x[d2];
 				/* Sine and cosine rounded, a product, a sum: 3U of the magnitudes. The angle
 				 * itself, in double, is off by some 2^-51 of it: below U/2^10 up to 2^17. */
 				near("rope", o, (double)y[d], a * cs - e * sn,
 				     3.01 * U * (fabs(a * cs) + fabs(e * sn)) + U / 1024);
-				near("rope", o, (double)y[d + 1], a * sn + e * cs,
+				near("rope", o, (double)y[d2], a * sn + e * cs,
 				     3.01 * U * (fabs(a * sn) + fabs(e * cs)) + U / 1024);
 			}
 			assert_memory_equal(y + n_rot, x + n_rot, (size_t)(head_dim - n_rot) * sizeof *x);
@@ -656,14 +662,11 @@ static void rope_case(const struct kn_ops *o, int head_dim, int n_rot, const flo
 static void test_rope(void **arg)
 {
 	(void)arg;
-	float factors[64];
-	for (int i = 0; i < 64; i++)
-		factors[i] = 1 + (float)i / 8;
 	for (const struct kn_ops *const *o = kn_available(); *o != NULL; o++) {
-		rope_case(*o, 32, 32, NULL, 1);
-		rope_case(*o, 40, 24, NULL, 0.25f);
-		rope_case(*o, 128, 128, factors, 1);
-		rope_case(*o, 64, 64, factors, 0.5f);
+		rope_case(*o, 32, 32, false, 1);
+		rope_case(*o, 40, 24, false, 1.25f);
+		rope_case(*o, 128, 128, true, 1);
+		rope_case(*o, 64, 48, true, 0.75f);
 	}
 }
 

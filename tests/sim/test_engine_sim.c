@@ -360,6 +360,99 @@ static void biases_and_logprobs(void **state)
 	atomic_store(&fake.end_never, 0);
 }
 
+/* The log probabilities of a prompt are those that the same tokens have as an answer, however the
+ * prompt is cut into steps and whatever is beside it. */
+static void prompt_logprobs(void **state)
+{
+	(void)state;
+	struct eng_config cfg = config();
+	atomic_store(&fake.end_never, 1);
+	for (int round = 0; round < 4; round++) {
+		struct run r;
+		cfg.step_tokens = round == 0 ? 200 : round == 1 ? 7 : 64;
+		if (round == 3) /* pre-empted on the way */
+			cfg.kv_bytes = (uint64_t)(240 / cfg.page_tokens + 1) * kv_page_bytes(cfg.page_tokens, 1, 1, 8);
+		run_start(&r, &cfg);
+		struct proto_submit req = run_plain("a", 150);
+		req.n_top_logprobs = 2;
+		struct answer said = *run_one(&r, 1, &req);
+		assert_int_equal(said.n_tokens, 150);
+		static char text[152];
+		text[0] = 'a';
+		memcpy(text + 1, said.text, 150);
+		text[151] = '\0';
+		/* It is in the prefix tree by now, and others want it too. */
+		req = run_plain(text, 30);
+		for (uint64_t id = 2; id < 8; id++) {
+			req.prompt_logprobs = (uint8_t)(id % 4);
+			run_submit(&r, id, &req);
+			run_credit(&r, id, 30);
+		}
+		run_until_done(&r, 4);
+		for (uint64_t id = 2; id < 8; id++) {
+			const struct answer *a = run_until_done(&r, id);
+			assert_int_equal(a->end.finish, PROTO_FINISH_LENGTH);
+			assert_int_equal(a->n_prompt_told, id % 4 == 0 ? 0 : 151);
+			for (uint32_t i = 1; i < a->n_prompt_told; i++) {
+				assert_int_equal(a->prompt[i].id, said.ids[i - 1]);
+				assert_memory_equal(&a->prompt[i].v, &said.logprobs[i - 1], sizeof(float));
+				if (id % 4 > 1)
+					assert_memory_equal(&a->prompt_tops[i], &said.tops[i - 1],
+							    sizeof a->prompt_tops[i]);
+			}
+			if (a->n_prompt_told > 0)
+				assert_true(a->prompt[0].id == 'a' && a->prompt[0].v != a->prompt[0].v);
+			assert_int_equal(a->n_tokens, 30);
+			assert_memory_equal(a->text, r.answers[4].text, 30);
+		}
+		req = run_plain("b", 3);
+		req.prompt_logprobs = 3;
+		const struct answer *a = run_one(&r, 9, &req);
+		assert_int_equal(a->n_prompt_told, 1);
+		assert_int_equal(a->prompt[0].id, 'b');
+		run_stop(&r);
+	}
+	atomic_store(&fake.end_never, 0);
+}
+
+static void statistics_of_prefixes(void **state)
+{
+	(void)state;
+	struct run r;
+	struct eng_config cfg = config();
+	struct proto_stats before, after;
+	char text[101];
+	memset(text, 'p', 100);
+	text[100] = '\0';
+	run_start(&r, &cfg);
+	struct proto_submit req = run_plain(text, 1);
+	run_one(&r, 1, &req);
+	run_until_idle(&r);
+	engine_stats(r.e, &before);
+	assert_int_equal(before.prefix_queries, 100);
+	assert_int_equal(before.prefix_hits, 0);
+	assert_true(before.prefix_pages >= 100 / (uint32_t)cfg.page_tokens);
+	assert_true(before.kv_used_permille > 0 && before.kv_used_permille <= 1000);
+	/* Another tenant's private prefix is not there, the same one's is, but for the last token. */
+	req.tenant = 1;
+	run_one(&r, 2, &req);
+	engine_stats(r.e, &after);
+	assert_int_equal(after.prefix_hits, 0);
+	run_one(&r, 3, &req);
+	engine_stats(r.e, &after);
+	assert_int_equal(after.prefix_queries, 300);
+	assert_int_equal(after.prefix_hits, 99);
+	/* Shared prefixes are for all who share. */
+	req.flags |= PROTO_SUBMIT_SHARED_PREFIX;
+	req.tenant = 2;
+	run_one(&r, 4, &req);
+	req.tenant = 3;
+	const struct answer *a = run_one(&r, 5, &req);
+	assert_int_equal(a->end.n_cached, 99);
+	assert_int_equal(a->queued_as.n_cached, 99);
+	run_stop(&r);
+}
+
 static void limits_of_context(void **state)
 {
 	(void)state;
@@ -572,6 +665,11 @@ static void faults(void **state)
 	run_start(&r, &cfg);
 	struct proto_submit req = nth_request(9);
 	req.presence_penalty = 0.5f;
+	req.repetition_penalty = 1.1f;
+	const struct proto_id_f32 bias = {'e', 0.5f};
+	req.logit_bias = &bias;
+	req.n_logit_bias = 1;
+	req.prompt_logprobs = 2;
 	req.prompt_kind = PROTO_PROMPT_CHAT;
 	static const char chat[] = "{\"messages\":[{\"role\":\"user\",\"content\":\"hello\"}]}";
 	req.prompt = (struct proto_str){.at = chat, .n = sizeof chat - 1};
@@ -622,7 +720,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(same_together_as_alone), cmocka_unit_test(credit_is_exact),
 	    cmocka_unit_test(cancel_in_every_phase),  cmocka_unit_test(stop_strings),
-	    cmocka_unit_test(ends_and_minimum), cmocka_unit_test(biases_and_logprobs),
+	    cmocka_unit_test(ends_and_minimum), cmocka_unit_test(biases_and_logprobs), cmocka_unit_test(prompt_logprobs), cmocka_unit_test(statistics_of_prefixes),
 	    cmocka_unit_test(limits_of_context),      cmocka_unit_test(chats),
 	    cmocka_unit_test(deadlines_and_pace),     cmocka_unit_test(failures_of_models),
 	    cmocka_unit_test(queue_is_bounded),	      cmocka_unit_test(faults),

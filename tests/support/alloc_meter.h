@@ -9,12 +9,19 @@
 #include <jansson.h>
 #include <malloc.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
 
 static atomic_size_t meter_live, meter_peak;
+static atomic_long meter_fail_at; /* 1: the next allocation fails; 0: none does */
+
+static bool meter_fails(void)
+{
+	return atomic_load(&meter_fail_at) > 0 && atomic_fetch_sub(&meter_fail_at, 1) == 1;
+}
 
 static void meter_add(void *p)
 {
@@ -26,7 +33,7 @@ static void meter_add(void *p)
 
 void *sl_alloc(size_t bytes)
 {
-	void *p = malloc(bytes ? bytes : 1);
+	void *p = meter_fails() ? NULL : malloc(bytes ? bytes : 1);
 	if (p != NULL)
 		meter_add(p);
 	return p;
@@ -56,7 +63,7 @@ void *sl_zalloc_n(size_t n, size_t each)
 void *sl_realloc_n(void *p, size_t n, size_t each)
 {
 	size_t bytes, old = p != NULL ? malloc_usable_size(p) : 0;
-	if (__builtin_mul_overflow(n, each, &bytes))
+	if (__builtin_mul_overflow(n, each, &bytes) || meter_fails())
 		return NULL;
 	void *q = realloc(p, bytes ? bytes : 1);
 	if (q != NULL) {
@@ -78,8 +85,17 @@ char *sl_strndup(const char *s, size_t n)
 
 char *sl_strdup(const char *s) { return sl_strndup(s, strlen(s)); }
 
+/* Counted, but never failing: jansson's lexer asserts that it got memory. */
+static void *meter_json_alloc(size_t bytes)
+{
+	void *p = malloc(bytes ? bytes : 1);
+	if (p != NULL)
+		meter_add(p);
+	return p;
+}
+
 /* Before the first allocation of jansson's. */
-static inline void meter_install(void) { json_set_alloc_funcs(sl_alloc, sl_free); }
+static inline void meter_install(void) { json_set_alloc_funcs(meter_json_alloc, sl_free); }
 
 static inline void meter_reset(void) { atomic_store(&meter_peak, atomic_load(&meter_live)); }
 

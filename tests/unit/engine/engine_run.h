@@ -31,6 +31,8 @@ struct answer {
 	int32_t ids[RUN_TOKENS];
 	float logprobs[RUN_TOKENS];
 	struct proto_id_f32 tops[RUN_TOKENS]; /* the likeliest beside each; zero: not told */
+	uint32_t n_prompt_told;
+	struct proto_id_f32 prompt[RUN_TOKENS], prompt_tops[RUN_TOKENS];
 	char text[8 * RUN_TOKENS];
 	size_t n_text;
 	bool counted;
@@ -88,7 +90,19 @@ static inline void run_on_event(void *ctx, const struct eng_event *ev)
 		a->end = ev->u.done;
 		memcpy(a->message, ev->u.done.message.at, ev->u.done.message.n);
 		break;
-	case ENG_PROMPT_LOGPROBS:
+	case ENG_PROMPT_LOGPROBS: {
+		const struct proto_prompt_logprobs *p = &ev->u.prompt_logprobs;
+		BUG_IF(!a->queued || a->n_tokens > 0, "PROMPT_LOGPROBS at the wrong time");
+		BUG_IF(p->first != a->n_prompt_told, "PROMPT_LOGPROBS with a gap");
+		for (int i = 0; i < p->n; i++) {
+			const struct proto_id_f32 *at = p->entries + i * (1 + p->n_top);
+			a->prompt[a->n_prompt_told] = at[0];
+			if (p->n_top > 0)
+				a->prompt_tops[a->n_prompt_told] = at[1];
+			a->n_prompt_told++;
+		}
+		break;
+	}
 	case ENG_CHOICE:
 		break;
 	case ENG_COUNTED:

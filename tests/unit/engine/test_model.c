@@ -136,8 +136,8 @@ static void test_refused(void **arg)
 	refused(SL_EUNSUPPORTED, "blk.0.ffn_up.weight", "IQ2_XXS");
 	patch_u32(after("blk.0.ffn_up.weight") + 20, 1000);
 	refused(SL_EUNSUPPORTED, "blk.0.ffn_up.weight", "unknown");
-	patch_u32(after("output_norm.weight") + 12, 1); /* F16: norms are F32 */
-	refused(SL_EINVAL, "output_norm.weight", "F32");
+	patch_u32(after("output_norm.weight") + 12, 8); /* Q8_0: norms are floats */
+	refused(SL_EINVAL, "output_norm.weight", "floats");
 	patch(after("general.architecture") + 12, "mamba", 5);
 	refused(SL_EUNSUPPORTED, "\"mamba\"", "supported: llama");
 	patch(after("tokenizer.ggml.pre") + 12, "gpt-9", 5);

@@ -765,6 +765,59 @@ static void test_greedy_heads(void **arg)
 	free(text);
 }
 
+/* Every allocation fails once: a line, nothing left behind. */
+static void no_memory(const char *open)
+{
+	char path[256], out[256];
+	long n = 1;
+	md_path(path, dir, open);
+	md_path(out, dir, "never.gguf");
+	for (bool failed = true; failed; n++) {
+		struct sl_err err = {0};
+		struct model_file *f = NULL;
+		struct tokenizer *t;
+		struct model_arch arch;
+		size_t before = meter_live;
+		atomic_store(&meter_fail_at, n);
+		int rc = model_file_open(path, &f, &err);
+		if (rc == 0) {
+			rc = model_file_arch(f, &arch, &err);
+			if (rc == 0 && (rc = model_file_tokenizer(f, &t, &err)) == 0)
+				tokenizer_destroy(t);
+			if (rc == 0)
+				rc = model_file_quantize(f, KN_Q8_0, 1, NULL, &err);
+			model_file_close(f);
+		}
+		failed = atomic_load(&meter_fail_at) <= 0;
+		atomic_store(&meter_fail_at, 0);
+		assert_int_equal(meter_live, before);
+		assert_true(rc == 0 || err.text[0] != '\0');
+		assert_true(n < 5000);
+	}
+	assert_true(n > 10);
+	for (long k = 1; k < 40; k++) {
+		struct sl_err err = {0};
+		struct weight_plan plan = {KN_F16, KN_F16};
+		size_t before = meter_live;
+		atomic_store(&meter_fail_at, k);
+		int rc = quantize_model(path, out, &plan, 1, NULL, &err);
+		atomic_store(&meter_fail_at, 0);
+		assert_int_equal(meter_live, before);
+		assert_true(rc == 0 || err.text[0] != '\0');
+		assert_int_equal(access(out, F_OK) == 0, rc == 0);
+		unlink(out);
+	}
+}
+
+static void test_no_memory(void **arg)
+{
+	(void)arg;
+	md_llama_sharded(dir);
+	no_memory("");
+	random_file("r.gguf", "tiny-llama", "f16", 1, 0);
+	no_memory("r.gguf");
+}
+
 int main(void)
 {
 	meter_install();
@@ -780,6 +833,7 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(test_quantize_folder, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_malformed, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_greedy_heads, setup, teardown),
+	    cmocka_unit_test_setup_teardown(test_no_memory, setup, teardown),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

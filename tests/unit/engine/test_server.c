@@ -360,6 +360,57 @@ static void faults(void **state)
 
 /* The real engine behind the same server: models become ready on the wire, an answer comes, a
  * dropped link cancels. */
+/* Frames with what the likeliest tokens were, of the prompt and of the answer. */
+static void client_log_probabilities(struct client *c, const struct proto_submit *plain)
+{
+	struct proto_submit req = *plain;
+	struct proto_id_f32 bias = {.id = 5, .v = 100};
+	struct sl_err err;
+	uint32_t n_prompt = 0, n_answer = 0, told = 0;
+	req.flags |= PROTO_SUBMIT_WANT_LOGPROBS;
+	req.n_top_logprobs = 3;
+	req.prompt_logprobs = 1 + 2;
+	req.logit_bias = &bias;
+	req.n_logit_bias = 1;
+	client_submit(c, 10, &req);
+	client_credit(c, 10, 100);
+	for (;;) {
+		assert_true(client_next(c));
+		if (c->head.type == PROTO_DONE)
+			break;
+		if (c->head.type == PROTO_QUEUED) {
+			struct proto_queued q;
+			assert_int_equal(proto_get_queued(c->payload, c->head.length, &q, &err), 0);
+			n_prompt = q.n_prompt;
+		} else if (c->head.type == PROTO_PROMPT_LOGPROBS) {
+			struct proto_prompt_logprobs m;
+			assert_int_equal(proto_get_prompt_logprobs(c->payload, c->head.length, &m, &err), 0);
+			assert_int_equal(m.first, told);
+			assert_int_equal(m.n_top, 2);
+			told += m.n;
+			for (uint16_t i = 0; i < m.n; i++) {
+				float v = proto_prompt_logprob_at(&m, i, 0).v;
+				if (m.first + i == 0)
+					assert_true(v != v);
+				else
+					assert_true(v <= proto_prompt_logprob_at(&m, i, 1).v && v < 0);
+			}
+		} else {
+			struct proto_tokens t = client_tokens(c);
+			assert_int_equal(told, n_prompt);
+			assert_int_equal(t.n_top, 3);
+			for (uint16_t i = 0; i < t.n; i++) {
+				assert_int_equal(proto_token_at(&t, i).id, 5);
+				assert_true(proto_top_at(&t, i, 0).v >= proto_top_at(&t, i, 2).v);
+			}
+			n_answer += t.n;
+		}
+	}
+	assert_int_equal(client_done(c).finish, PROTO_FINISH_LENGTH);
+	assert_int_equal(n_answer, 20);
+	assert_true(n_prompt > 0);
+}
+
 static void the_real_engine(void **state)
 {
 	(void)state;
@@ -400,6 +451,7 @@ static void the_real_engine(void **state)
 	struct proto_done done = client_until_done(c, 9, NULL, &n);
 	assert_int_equal(done.finish, PROTO_FINISH_LENGTH);
 	assert_int_equal(n, 20);
+	client_log_probabilities(c, &req);
 	/* Each of these is over the bound of the queue: refused at once, the others wait. */
 	int refused = 0;
 	for (uint64_t id = 100; id < 120; id++)

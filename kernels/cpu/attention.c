@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Keys and values: rotated, written to their pages, and attended to.
+ *
+ * Attention is an online softmax over absolute blocks of KN_ATTN_BLOCK positions, left to right
+ * (Milakov, Gimelshein, "Online normalizer calculation for softmax", 2018; Dao et al.,
+ * "FlashAttention", 2022). A row's result depends on its own position and past only: neighbouring
+ * rows of one sequence and the heads that share a key head go through the blocks together, so that a
+ * block is read from memory once for all of them, but each has a state of its own and sees its
+ * blocks in the same order as it would alone. A window begins inside of a block: what lies before it
+ * is left out, the blocks stay where they are.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "kernels/cpu/backend.h"
+
+enum {
+	TILE_ROWS = 16,
+	TILE_HEADS = 8,
+	MAX_RUNS = KN_ATTN_BLOCK + 1, /* pages of one token */
+};
+
+/* Floats from the start of k or v to token `token` of a page in one layer. */
+static size_t page_offset(const struct kn_kv *kv, int layer, int32_t page, int token)
+{
+	BUG_IF(page < 0 || page >= kv->n_pages, "page %d of %d", page, kv->n_pages);
+	return (((size_t)page * (size_t)kv->n_layers + (size_t)layer) * (size_t)kv->page_tokens +
+		(size_t)token) * (size_t)kv->n_kv_heads * (size_t)kv->head_dim;
+}
+
+static int32_t page_of(const struct kn_step *s, int32_t seq, int page_index)
+{
+	return s->page_table[(size_t)seq * (size_t)s->max_pages + (size_t)page_index];
+}
+
+/* ---- rotary embedding ---- */
+
+/* In double: a float angle of a late position would be off by more than the result may be. */
+static void angles(const struct kn_rope *rope, int32_t pos, float *cosines, float *sines)
+{
+	for (int i = 0; i < rope->n_rot / 2; i++) {
+		double angle = (double)pos * rope->inv_freq[i];
+		cosines[i] = (float)(cos(angle) * (double)rope->magnitude);
+		sines[i] = (float)(sin(angle) * (double)rope->magnitude);
+	}
+}
+
+/* The turns of the step's rows; NULL without memory. */
+static const float *turns_of_step(struct kn_backend *b, const struct kn_rope *rope)
+{
+	const struct kn_step *s = b->step;
+	struct kn_turns *t = NULL;
+	for (int i = 0; i < KN_N_ROPES; i++) {
+		if (b->turns[i].inv_freq == rope->inv_freq && b->turns[i].magnitude == rope->magnitude)
+			return b->turns[i].at;
+		if (t == NULL && b->turns[i].inv_freq == NULL)
+			t = &b->turns[i];
+	}
+	if (t == NULL)
+		t = &b->turns[0];
+	size_t half = (size_t)rope->n_rot / 2, need = 2 * half * (size_t)s->n_rows;
+	if (need > t->n) {
+		float *grown = sl_realloc_n(t->at, need, sizeof *grown);
+		if (grown == NULL)
+			return NULL;
+		t->at = grown;
+		t->n = need;
+	}
+	for (int r = 0; r < s->n_rows; r++)
+		angles(rope, s->row_pos[r], t->at + (size_t)r * 2 * half, t->at + ((size_t)r * 2 + 1) * half);
+	t->inv_freq = rope->inv_freq;
+	t->magnitude = rope->magnitude;
+	return t->at;
+}
+
+static void rotate(const struct kn_rope *rope, float *head, const float *cosines, const float *sines)
+{
+	int half = rope->n_rot / 2, step = rope->halves ? 1 : 2, apart = rope->halves ? half : 1;
+	for (int i = 0; i < half; i++) {
+		float *x = head + i * step, *y = x + apart, a = *x, c = *y;
+		*x = a * cosines[i] - c * sines[i];
+		*y = a * sines[i] + c * cosines[i];
+	}
+}
+
+struct writing {
+	const struct kn_backend *b;
+	const struct kn_rope *rope;
+	const float *turns;
+	float *q, *k;
+	const float *v;
+	int n_heads;
+	const struct kn_kv *kv;
+	int layer, n_parts;
+};
+
+static void write_row(const struct writing *w, int r)
+{
+	const struct kn_step *s = w->b->step;
+	const struct kn_kv *kv = w->kv;
+	size_t hd = (size_t)kv->head_dim, width = (size_t)kv->n_kv_heads * hd, half = (size_t)w->rope->n_rot / 2;
+	const float *cosines = w->turns + (size_t)r * 2 * half, *sines = cosines + half;
+	float *q = w->q + (size_t)r * (size_t)w->n_heads * hd, *k = w->k + (size_t)r * width;
+	int32_t pos = s->row_pos[r];
+	for (int h = 0; h < w->n_heads; h++)
+		rotate(w->rope, q + (size_t)h * hd, cosines, sines);
+	for (int h = 0; h < kv->n_kv_heads; h++)
+		rotate(w->rope, k + (size_t)h * hd, cosines, sines);
+	size_t at = page_offset(kv, w->layer, page_of(s, s->row_seq[r], pos / kv->page_tokens),
+				pos % kv->page_tokens);
+	memcpy((float *)kv->k + at, k, width * sizeof *k);
+	memcpy((float *)kv->v + at, w->v + (size_t)r * width, width * sizeof *k);
+}
+
+static void run_writing(void *ctx, int part)
+{
+	const struct writing *w = ctx;
+	int64_t n = w->b->step->n_rows;
+	for (int64_t r = n * part / w->n_parts; r < n * (part + 1) / w->n_parts; r++)
+		write_row(w, (int)r);
+}
+
+int kn_cpu_rope_kv_write(struct kn_backend *b, const struct kn_rope *rope, float *q, int n_heads,
+			 float *k, const float *v, const struct kn_kv *kv, int layer)
+{
+	struct writing w = {.b = b, .rope = rope, .q = q, .k = k, .v = v, .n_heads = n_heads, .kv = kv,
+			    .layer = layer, .turns = turns_of_step(b, rope)};
+	if (w.turns == NULL)
+		return SL_EIO;
+	int n_rows = b->step->n_rows;
+	int parts = kn_parts_of(b, (int64_t)n_rows * (n_heads + kv->n_kv_heads) * kv->head_dim * 4);
+	w.n_parts = parts < n_rows ? parts : n_rows;
+	kn_run_parts(b, w.n_parts, run_writing, &w);
+	return 0;
+}
+
+int kn_cpu_page_copy(struct kn_backend *b, const struct kn_kv *kv, int src, int dst)
+{
+	(void)b;
+	size_t from = page_offset(kv, 0, src, 0), to = page_offset(kv, 0, dst, 0);
+	size_t bytes = (size_t)kv->n_layers * (size_t)kv->page_tokens * (size_t)kv->n_kv_heads *
+		       (size_t)kv->head_dim * sizeof(float);
+	memcpy((float *)kv->k + to, (float *)kv->k + from, bytes);
+	memcpy((float *)kv->v + to, (float *)kv->v + from, bytes);
+	return 0;
+}
+
+/* ---- attention ---- */
+
+struct attention {
+	const struct kn_backend *b;
+	const float *q;
+	int n_heads;
+	const struct kn_kv *kv;
+	int layer;
+	const struct kn_attn *attn;
+	float *out;
+	int group;     /* heads of one key head */
+	int n_chunks;  /* of at most TILE_HEADS heads each, in a group */
+	const int32_t *tiles; /* [n_tiles + 1] first rows */
+	int n_tiles;
+};
+
+/* A row and a head on their way through the blocks. */
+struct state {
+	float max, sum;
+};
+
+/* Positions of a block that lie in one page. */
+struct run {
+	int begin, n;
+	size_t at; /* in k and v, of the first one's key head */
+};
+
+static int find_runs(const struct attention *a, int seq, int kv_head, int begin, int end, struct run *runs)
+{
+	const struct kn_step *s = a->b->step;
+	const struct kn_kv *kv = a->kv;
+	int n = 0;
+	for (int i = begin; i < end; i += runs[n++].n) {
+		int token = i % kv->page_tokens, left = kv->page_tokens - token;
+		runs[n] = (struct run){
+		    .begin = i,
+		    .n = left < end - i ? left : end - i,
+		    .at = page_offset(kv, a->layer, page_of(s, seq, i / kv->page_tokens), token) +
+			  (size_t)kv_head * (size_t)kv->head_dim};
+	}
+	return n;
+}
+
+/* One block for one row and head: positions from to end - 1 of it. */
+static void attend_block(const struct attention *a, const struct run *runs, int n_runs, int from, int end,
+			 const float *q, struct state *st, float *out)
+{
+	const struct kn_kv *kv = a->kv;
+	const struct kn_isa *isa = a->b->isa;
+	size_t stride = (size_t)kv->n_kv_heads * (size_t)kv->head_dim;
+	float p[KN_ATTN_BLOCK], max = st->max;
+	int first = 0;
+	while (first < n_runs && runs[first].begin + runs[first].n <= from)
+		first++;
+	for (int i = first; i < n_runs && runs[i].begin < end; i++) {
+		int skip = runs[i].begin < from ? from - runs[i].begin : 0, n = runs[i].n;
+		if (runs[i].begin + n > end)
+			n = end - runs[i].begin;
+		isa->scores(q, (float *)kv->k + runs[i].at + (size_t)skip * stride, stride, n - skip, kv->head_dim,
+			    a->attn->scale, p + (runs[i].begin + skip - from));
+	}
+	int n = end - from;
+	if (a->attn->softcap > 0)
+		for (int i = 0; i < n; i++)
+			p[i] = a->attn->softcap * tanhf(p[i] / a->attn->softcap);
+	for (int i = 0; i < n; i++)
+		max = p[i] > max ? p[i] : max;
+	if (st->sum > 0 && max > st->max) {
+		float shrink = expf(st->max - max);
+		st->sum *= shrink;
+		for (int d = 0; d < kv->head_dim; d++)
+			out[d] *= shrink;
+	}
+	st->max = max;
+	for (int i = 0; i < n; i++) {
+		p[i] = expf(p[i] - max);
+		st->sum += p[i];
+	}
+	for (int i = first; i < n_runs && runs[i].begin < end; i++) {
+		int skip = runs[i].begin < from ? from - runs[i].begin : 0, in_run = runs[i].n;
+		if (runs[i].begin + in_run > end)
+			in_run = end - runs[i].begin;
+		isa->weigh(p + (runs[i].begin + skip - from), (float *)kv->v + runs[i].at + (size_t)skip * stride,
+			   stride, in_run - skip, kv->head_dim, out);
+	}
+}
+
+static int first_visible(const struct attention *a, int32_t pos)
+{
+	int window = a->attn->window;
+	return window > 0 && pos + 1 > window ? pos + 1 - window : 0;
+}
+
+/* The rows row0…row1-1 of one sequence, for the heads head0…head1-1 of one key head. */
+static void attend_tile(const struct attention *a, int row0, int row1, int kv_head, int head0, int head1)
+{
+	const struct kn_step *s = a->b->step;
+	size_t hd = (size_t)a->kv->head_dim;
+	struct state states[TILE_ROWS][TILE_HEADS];
+	struct run runs[MAX_RUNS];
+	int first = INT32_MAX, last = 0;
+	for (int r = row0; r < row1; r++) {
+		int32_t pos = s->row_pos[r];
+		first = first_visible(a, pos) < first ? first_visible(a, pos) : first;
+		last = pos > last ? pos : last;
+		for (int h = head0; h < head1; h++) {
+			states[r - row0][h - head0] = (struct state){.max = -INFINITY};
+			memset(a->out + ((size_t)r * (size_t)a->n_heads + (size_t)h) * hd, 0, hd * sizeof *a->out);
+		}
+	}
+	for (int block = first / KN_ATTN_BLOCK * KN_ATTN_BLOCK; block <= last; block += KN_ATTN_BLOCK) {
+		int end = last + 1 < block + KN_ATTN_BLOCK ? last + 1 : block + KN_ATTN_BLOCK;
+		int begin = first > block ? first : block;
+		int n_runs = find_runs(a, s->row_seq[row0], kv_head, begin, end, runs);
+		for (int r = row0; r < row1; r++) {
+			int from = first_visible(a, s->row_pos[r]), to = s->row_pos[r] + 1;
+			from = from > block ? from : block;
+			to = to < end ? to : end;
+			if (from >= to)
+				continue;
+			for (int h = head0; h < head1; h++) {
+				size_t at = ((size_t)r * (size_t)a->n_heads + (size_t)h) * hd;
+				attend_block(a, runs, n_runs, from, to, a->q + at, &states[r - row0][h - head0],
+					     a->out + at);
+			}
+		}
+	}
+	for (int r = row0; r < row1; r++) {
+		for (int h = head0; h < head1; h++) {
+			float *out = a->out + ((size_t)r * (size_t)a->n_heads + (size_t)h) * hd;
+			float sum = states[r - row0][h - head0].sum;
+			for (size_t d = 0; d < hd; d++)
+				out[d] /= sum;
+		}
+	}
+}
+
+static void run_tile(void *ctx, int i)
+{
+	const struct attention *a = ctx;
+	int chunk = i % a->n_chunks, kv_head = i / a->n_chunks % a->kv->n_kv_heads;
+	int tile = i / a->n_chunks / a->kv->n_kv_heads;
+	int head0 = kv_head * a->group + chunk * TILE_HEADS, head1 = head0 + TILE_HEADS;
+	if (head1 > (kv_head + 1) * a->group)
+		head1 = (kv_head + 1) * a->group;
+	attend_tile(a, a->tiles[tile], a->tiles[tile + 1], kv_head, head0, head1);
+}
+
+/* Neighbouring rows of one sequence, TILE_ROWS at most. */
+static int cut_tiles(const struct kn_step *s, int32_t *first)
+{
+	int n = 0;
+	for (int r = 0; r < s->n_rows; r++) {
+		if (n == 0 || s->row_seq[r] != s->row_seq[r - 1] || r - first[n - 1] == TILE_ROWS)
+			first[n++] = r;
+	}
+	first[n] = s->n_rows;
+	return n;
+}
+
+int kn_cpu_attention(struct kn_backend *b, const float *q, int n_heads, const struct kn_kv *kv, int layer,
+		     const struct kn_attn *attn, float *out)
+{
+	const struct kn_step *s = b->step;
+	int32_t few[64], *tiles = few;
+	struct attention a = {.b = b, .q = q, .n_heads = n_heads, .kv = kv, .layer = layer, .attn = attn,
+			      .out = out, .group = n_heads / kv->n_kv_heads};
+	if (s->n_rows >= 64 && (tiles = sl_zalloc_n((size_t)s->n_rows + 1, sizeof *tiles)) == NULL)
+		return SL_EIO;
+	a.tiles = tiles;
+	a.n_tiles = cut_tiles(s, tiles);
+	a.n_chunks = (a.group + TILE_HEADS - 1) / TILE_HEADS;
+	int64_t positions = 0;
+	for (int r = 0; r < s->n_rows; r++)
+		positions += s->row_pos[r] + 1;
+	int n_items = a.n_tiles * kv->n_kv_heads * a.n_chunks;
+	/* A score costs a product and a weighing, and an exponential worth some thirty multiply-adds. */
+	if (kn_parts_of(b, positions * n_heads * (2 * kv->head_dim + 32)) > 1) {
+		kn_run_parts(b, n_items, run_tile, &a);
+	} else {
+		for (int i = 0; i < n_items; i++)
+			run_tile(&a, i);
+	}
+	if (tiles != few)
+		sl_free(tiles);
+	return 0;
+}

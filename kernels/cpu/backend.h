@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The CPU backend's state, and how its files split work: cpu.c (memory, products, the table), rows.c
+ * (what is done to each row by itself), attention.c (rotary embedding, pages, attention).
+ */
+#ifndef KERNELS_CPU_BACKEND_H
+#define KERNELS_CPU_BACKEND_H
+
+#include <stdbool.h>
+
+#include "kernels/cpu/isa.h"
+#include "kernels/cpu/pool.h"
+
+enum { KN_MIN_PART = 1 << 17 }; /* multiply-adds worth a part of their own: some 10 µs */
+
+/* cosines and sines of the step's rows for one rotation, computed at the first layer that uses it:
+ * [n_rows][n_rot / 2] each, in one block. */
+struct kn_turns {
+	float *at;
+	size_t n;               /* floats there is room for */
+	const double *inv_freq; /* whose they are; NULL: nobody's in this step */
+	float magnitude;
+};
+
+enum { KN_N_ROPES = 2 }; /* a model has no more */
+
+struct kn_backend {
+	const struct kn_isa *isa;
+	struct kn_pool *pool;
+	const struct kn_step *step;
+	/* Of each thread: decoded weights, half a second-level cache of them, or more where the longest
+	 * rows there are need it. */
+	float *tiles;
+	size_t tile_floats;
+	struct kn_turns turns[KN_N_ROPES];
+	char line[64];
+};
+
+/* How many parts work multiply-adds are worth: none smaller than KN_MIN_PART, a few for each thread
+ * so that a thread that was held up does not hold up all. */
+static inline int kn_parts_of(const struct kn_backend *b, int64_t work)
+{
+	int64_t most = (int64_t)kn_pool_n_threads(b->pool) * 4, parts = work / KN_MIN_PART;
+	return parts < 2 ? 1 : (int)(parts < most ? parts : most);
+}
+
+static inline void kn_run_parts(struct kn_backend *b, int n_parts, void (*run)(void *ctx, int i), void *ctx)
+{
+	if (n_parts == 1)
+		run(ctx, 0);
+	else
+		kn_pool_run(b->pool, n_parts, run, ctx);
+}
+
+/* ---- rows.c ---- */
+int kn_cpu_rmsnorm(struct kn_backend *b, const float *x, const float *gain, float eps, int n_rows,
+		   int width, float *y);
+int kn_cpu_silu_mul(struct kn_backend *b, float *gate, const float *up, int n_rows, int width);
+int kn_cpu_gelu_mul(struct kn_backend *b, float *gate, const float *up, int n_rows, int width);
+int kn_cpu_add(struct kn_backend *b, float *x, const float *y, int n_rows, int width);
+int kn_cpu_add_row(struct kn_backend *b, float *x, const float *row, int n_rows, int width);
+int kn_cpu_scale(struct kn_backend *b, float *x, float factor, int n_rows, int width);
+int kn_cpu_softcap(struct kn_backend *b, float *x, float cap, int n_rows, int width);
+
+/* ---- attention.c ---- */
+int kn_cpu_rope_kv_write(struct kn_backend *b, const struct kn_rope *rope, float *q, int n_heads,
+			 float *k, const float *v, const struct kn_kv *kv, int layer);
+int kn_cpu_attention(struct kn_backend *b, const float *q, int n_heads, const struct kn_kv *kv, int layer,
+		     const struct kn_attn *attn, float *out);
+int kn_cpu_page_copy(struct kn_backend *b, const struct kn_kv *kv, int src, int dst);
+
+#endif

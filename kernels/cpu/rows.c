@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What is done to each row, or to each element, by itself. Many rows are split between the threads;
+ * a row is always one thread's, so that threads change no result.
+ */
+#include <math.h>
+
+#include "kernels/cpu/backend.h"
+
+struct rows {
+	const struct kn_backend *b;
+	void (*each)(const struct rows *r, int row);
+	float *x;
+	const float *y;
+	const float *gain;
+	float *out;
+	float number; /* eps, factor or cap */
+	int n_rows, width, n_parts;
+};
+
+static void run_rows(void *ctx, int part)
+{
+	const struct rows *r = ctx;
+	int from = (int)((int64_t)r->n_rows * part / r->n_parts);
+	int to = (int)((int64_t)r->n_rows * (part + 1) / r->n_parts);
+	for (int row = from; row < to; row++)
+		r->each(r, row);
+}
+
+/* cost: multiply-adds that an element is worth. */
+static int for_rows(struct kn_backend *b, struct rows *r, int cost)
+{
+	int parts = kn_parts_of(b, (int64_t)r->n_rows * r->width * cost);
+	r->b = b;
+	r->n_parts = parts < r->n_rows ? parts : r->n_rows;
+	kn_run_parts(b, r->n_parts, run_rows, r);
+	return 0;
+}
+
+static float *row_of(const struct rows *r, float *x, int row)
+{
+	return x + (size_t)row * (size_t)r->width;
+}
+
+static const float *other_row(const struct rows *r, int row)
+{
+	return r->y + (size_t)row * (size_t)r->width;
+}
+
+static void norm_row(const struct rows *r, int row)
+{
+	const float *x = other_row(r, row);
+	float *y = row_of(r, r->out, row);
+	float scale = 1.0f / sqrtf(r->b->isa->sum_squares(x, r->width) / (float)r->width + r->number);
+	for (int i = 0; i < r->width; i++)
+		y[i] = x[i] * scale * r->gain[i];
+}
+
+int kn_cpu_rmsnorm(struct kn_backend *b, const float *x, const float *gain, float eps, int n_rows,
+		   int width, float *y)
+{
+	struct rows r = {.each = norm_row, .y = x, .gain = gain, .out = y, .number = eps,
+			 .n_rows = n_rows, .width = width};
+	return for_rows(b, &r, 2);
+}
+
+static void silu_row(const struct rows *r, int row)
+{
+	float *gate = row_of(r, r->x, row);
+	const float *up = other_row(r, row);
+	for (int i = 0; i < r->width; i++)
+		gate[i] = gate[i] / (1.0f + expf(-gate[i])) * up[i];
+}
+
+int kn_cpu_silu_mul(struct kn_backend *b, float *gate, const float *up, int n_rows, int width)
+{
+	struct rows r = {.each = silu_row, .x = gate, .y = up, .n_rows = n_rows, .width = width};
+	return for_rows(b, &r, 32);
+}
+
+static void gelu_row(const struct rows *r, int row)
+{
+	const float root = 0.7978845608028654f; /* sqrt(2/π) */
+	float *gate = row_of(r, r->x, row);
+	const float *up = other_row(r, row);
+	for (int i = 0; i < r->width; i++) {
+		float g = gate[i];
+		/* ½(1 + tanh x) is the logistic function of 2x. */
+		float inner = root * (g + 0.044715f * g * g * g);
+		gate[i] = g / (1.0f + expf(-2.0f * inner)) * up[i];
+	}
+}
+
+int kn_cpu_gelu_mul(struct kn_backend *b, float *gate, const float *up, int n_rows, int width)
+{
+	struct rows r = {.each = gelu_row, .x = gate, .y = up, .n_rows = n_rows, .width = width};
+	return for_rows(b, &r, 36);
+}
+
+static void add_to_row(const struct rows *r, int row)
+{
+	float *x = row_of(r, r->x, row);
+	const float *y = other_row(r, row);
+	for (int i = 0; i < r->width; i++)
+		x[i] += y[i];
+}
+
+int kn_cpu_add(struct kn_backend *b, float *x, const float *y, int n_rows, int width)
+{
+	struct rows r = {.each = add_to_row, .x = x, .y = y, .n_rows = n_rows, .width = width};
+	return for_rows(b, &r, 1);
+}
+
+static void add_gain(const struct rows *r, int row)
+{
+	float *x = row_of(r, r->x, row);
+	for (int i = 0; i < r->width; i++)
+		x[i] += r->gain[i];
+}
+
+int kn_cpu_add_row(struct kn_backend *b, float *x, const float *row, int n_rows, int width)
+{
+	struct rows r = {.each = add_gain, .x = x, .gain = row, .n_rows = n_rows, .width = width};
+	return for_rows(b, &r, 1);
+}
+
+static void scale_row(const struct rows *r, int row)
+{
+	float *x = row_of(r, r->x, row);
+	for (int i = 0; i < r->width; i++)
+		x[i] *= r->number;
+}
+
+int kn_cpu_scale(struct kn_backend *b, float *x, float factor, int n_rows, int width)
+{
+	struct rows r = {.each = scale_row, .x = x, .number = factor, .n_rows = n_rows, .width = width};
+	return for_rows(b, &r, 1);
+}
+
+static void cap_row(const struct rows *r, int row)
+{
+	float *x = row_of(r, r->x, row);
+	for (int i = 0; i < r->width; i++)
+		x[i] = r->number * tanhf(x[i] / r->number);
+}
+
+int kn_cpu_softcap(struct kn_backend *b, float *x, float cap, int n_rows, int width)
+{
+	struct rows r = {.each = cap_row, .x = x, .number = cap, .n_rows = n_rows, .width = width};
+	return for_rows(b, &r, 48);
+}
