@@ -41,7 +41,8 @@ enum {
 	JINJA_MAX_STEPS = 4 * 1000 * 1000,
 	JINJA_MAX_OUTPUT = 8 << 20,
 	JINJA_MAX_ARENA = 64 << 20,
-	JINJA_BYTES_PER_STEP = 256,  /* work on text is charged as steps */
+	JINJA_BYTES_PER_STEP = 256,  /* work on text is charged as steps … */
+	JINJA_SEARCH_COST = 8,       /* … and what looks at its characters as so much more text */
 };
 
 /* ---- arena ---- */

@@ -57,7 +57,7 @@ static int filter_trim(JSELF)
 	if (rc == 0)
 		rc = jvalue_string(r, self, &s);
 	if (rc == 0)
-		rc = jrun_charge(r, s.n * (set ? args[0].s.n + 1 : 1));
+		rc = jrun_charge(r, JINJA_SEARCH_COST * s.n * (set ? args[0].s.n + 1 : 1));
 	if (rc == 0)
 		*out = jvalue_string_of(jstr_strip(s, true, true, set ? &args[0].s : NULL));
 	return rc;
@@ -122,7 +122,7 @@ static int split_lines(struct jrun *r, struct jstr s, bool keep, struct jlist **
 	struct jlist *l = jlist_new(r, 0);
 	if (l == NULL)
 		return r->err->code;
-	int rc = jrun_charge(r, s.n);
+	int rc = jrun_charge(r, s.n * JINJA_SEARCH_COST);
 	size_t from = 0, n;
 	for (size_t i = 0; i < s.n && rc == 0; i += n) {
 		uint32_t c, next = 0;
@@ -212,7 +212,7 @@ static int filter_wordcount(JSELF)
 		inside = word;
 	}
 	*out = jvalue_int(n, false);
-	return rc == 0 ? jrun_charge(r, s.n) : rc;
+	return rc == 0 ? jrun_charge(r, s.n * JINJA_SEARCH_COST * 2) : rc;
 }
 
 /* ---- JSON: as transformers has it, without escaping for HTML ---- */

@@ -113,7 +113,7 @@ int jdict_put(struct jrun *r, struct jdict *d, const struct jvalue *key, const s
 {
 	if (key->type != JV_STRING && key->type != JV_NONE && !jvalue_is_number(key))
 		return jrun_fail(r, SL_EINVAL, "%s as the key of a dictionary", jvalue_type_name(key));
-	int rc = jrun_charge(r, d->n * 16);
+	int rc = jrun_charge(r, d->n * 64);
 	if (rc != 0)
 		return rc;
 	struct jpair *p = (struct jpair *)jdict_find(d, key); /* d may be written */

@@ -37,7 +37,7 @@ static int method_get(JSELF)
 	(void)all;
 	const struct jpair *p = jdict_find(self->dict, &args[0]);
 	*out = p != NULL ? p->value : args[1].type != JV_ABSENT ? args[1] : jvalue_none();
-	return jrun_charge(r, self->dict->n * 16);
+	return jrun_charge(r, self->dict->n * 64);
 }
 
 static int method_setdefault(JSELF)
@@ -57,7 +57,7 @@ static int method_dict_pop(JSELF)
 	*out = p != NULL ? p->value : args[1];
 	if (p != NULL)
 		jdict_remove(self->dict, p);
-	return jrun_charge(r, self->dict->n * 16);
+	return jrun_charge(r, self->dict->n * 64);
 }
 
 static int method_dict_copy(JSELF)

@@ -50,7 +50,7 @@ int jvalue_index(struct jrun *r, const struct jvalue *v, const struct jvalue *ke
 			*out = p->value;
 		else if (key->type == JV_STRING && v->type == JV_DICT)
 			return jvalue_attr(r, v, (struct proto_str){key->s.at, key->s.n}, out);
-		return jrun_charge(r, v->dict->n * 16);
+		return jrun_charge(r, v->dict->n * 64);
 	}
 	if ((jvalue_is_list(v) || v->type == JV_STRING) &&
 	    (key->type == JV_INT || key->type == JV_BOOL)) {
@@ -66,6 +66,9 @@ int jvalue_index(struct jrun *r, const struct jvalue *v, const struct jvalue *ke
 			*out = v->list->items[i];
 			return 0;
 		}
+		rc = jrun_charge(r, v->s.n * JINJA_SEARCH_COST);
+		if (rc != 0)
+			return rc;
 		size_t from = jstr_offset(v->s, (size_t)i), to = jstr_offset(v->s, (size_t)i + 1);
 		*out = jvalue_string_of(jstr_sub(v->s, from, to - from));
 		return 0;
@@ -146,7 +149,7 @@ int jvalue_attr(struct jrun *r, const struct jvalue *v, struct proto_str name, s
 		const struct jpair *p = jdict_find(v->dict, &key);
 		if (p != NULL)
 			*out = p->value;
-		return jrun_charge(r, v->dict->n * 16);
+		return jrun_charge(r, v->dict->n * 64);
 	}
 	return 0;
 }
@@ -190,6 +193,9 @@ int jvalue_slice(struct jrun *r, const struct jvalue *v, const struct jvalue *co
 	from = clamp(from, n, low, high);
 	to = clamp(to, n, low, high);
 	if (v->type == JV_STRING && step == 1) {
+		rc = jrun_charge(r, v->s.n);
+		if (rc != 0)
+			return rc;
 		size_t begin = jstr_offset(v->s, (size_t)from);
 		size_t end = to > from ? jstr_offset(v->s, (size_t)to) : begin;
 		*out = jvalue_string_of(jstr_sub(v->s, begin, end - begin));

@@ -112,12 +112,14 @@ static int repr_string(struct jrun *r, struct jstr s)
 {
 	static const char from[] = "\n\r\t\\", to[] = "nrt\\";
 	char quote = memchr(s.at, '\'', s.n) != NULL && memchr(s.at, '"', s.n) == NULL ? '"' : '\'';
-	int rc = put_bytes(r, &quote, 1);
+	int rc = jrun_charge(r, s.n * JINJA_SEARCH_COST);
+	if (rc == 0)
+		rc = put_bytes(r, &quote, 1);
 	size_t begin = 0, i = 0, n;
 	uint32_t c;
 	for (; i < s.n && rc == 0; i += n) {
 		n = jstr_char(s, i, &c);
-		const char *known = c < 0x80 ? memchr(from, (int)c, sizeof(from) - 1) : NULL;
+		const char *known = c < ' ' || c == '\\' ? memchr(from, (int)c, sizeof(from) - 1) : NULL;
 		bool quoted = c == (uint32_t)(unsigned char)quote;
 		if (known == NULL && !quoted && jinja_is_printable(c))
 			continue;
@@ -247,12 +249,15 @@ static int json_char(struct jrun *r, uint32_t c)
 static int json_text(struct jrun *r, struct jstr s, bool ascii)
 {
 	static const char from[] = "\"\\\n\r\t\b\f", to[] = "\"\\nrtbf";
-	int rc = put_word(r, "\"");
+	int rc = jrun_charge(r, s.n * JINJA_SEARCH_COST);
+	if (rc == 0)
+		rc = put_word(r, "\"");
 	size_t begin = 0, i = 0, n;
 	uint32_t c;
 	for (; i < s.n && rc == 0; i += n) {
 		n = jstr_char(s, i, &c);
-		const char *known = c < 0x80 ? memchr(from, (int)c, sizeof(from) - 1) : NULL;
+		bool special = c < ' ' || c == '"' || c == '\\';
+		const char *known = special ? memchr(from, (int)c, sizeof(from) - 1) : NULL;
 		if (known == NULL && c >= 0x20 && (!ascii || c < 0x7F))
 			continue;
 		if (ascii && c == 0x7F)

@@ -15,7 +15,7 @@ static int strip_method(struct jrun *r, const struct jvalue *self, const struct 
 	bool has = !jvalue_is_nothing(set);
 	int rc = has ? jinja_want_string(r, set) : 0;
 	if (rc == 0)
-		rc = jrun_charge(r, self->s.n * (has ? set->s.n + 1 : 1));
+		rc = jrun_charge(r, JINJA_SEARCH_COST * self->s.n * (has ? set->s.n + 1 : 1));
 	if (rc == 0)
 		*out = jvalue_string_of(jstr_strip(self->s, left, right, has ? &set->s : NULL));
 	return rc;
@@ -251,7 +251,7 @@ static int find_method(struct jrun *r, const struct jvalue *self, const struct j
 	if (rc == 0)
 		rc = part_of(r, self, args, &s, &skipped, &gone);
 	if (rc == 0)
-		rc = jrun_charge(r, self->s.n);
+		rc = jrun_charge(r, self->s.n * JINJA_SEARCH_COST);
 	if (rc != 0)
 		return rc;
 	const char *hit = NULL, *at = s.at, *next;
@@ -347,7 +347,7 @@ static int all_are(struct jrun *r, const struct jvalue *self, int kinds, struct 
 		yes = (category(c) & kinds) != 0;
 	}
 	*out = jvalue_bool(yes);
-	return jrun_charge(r, self->s.n);
+	return jrun_charge(r, self->s.n * JINJA_SEARCH_COST * 2);
 }
 
 static int method_isdigit(JSELF)

@@ -24,6 +24,8 @@ bool jinja_is_space(uint32_t c)
 /* Python's str.isprintable: no controls, formats, separators (but the space) or unassigned ones. */
 bool jinja_is_printable(uint32_t c)
 {
+	if (c < 0x7F)
+		return c >= ' ';
 	switch (utf8proc_category((utf8proc_int32_t)c)) {
 	case UTF8PROC_CATEGORY_CN:
 	case UTF8PROC_CATEGORY_CC:
@@ -81,6 +83,9 @@ size_t jstr_offset(struct jstr s, size_t k)
 
 size_t jstr_char(struct jstr s, size_t i, uint32_t *out)
 {
+	*out = (uint8_t)s.at[i];
+	if (*out < 0x80)
+		return 1;
 	int n = utf8_decode((const uint8_t *)s.at + i, s.n - i, out);
 	/* Texts are valid (JSON's and the source's are checked, and parts end at characters). */
 	BUG_IF(n <= 0, "text that is not UTF-8");
@@ -293,7 +298,7 @@ int jstr_split(struct jrun *r, struct jstr s, const struct jstr *sep, int64_t ma
 	if (sep != NULL && sep->n == 0)
 		return jrun_fail(r, SL_EINVAL, "an empty separator");
 	/* From the right every place may compare with the whole separator. */
-	int rc = jrun_charge(r, right && sep != NULL ? s.n * sep->n : s.n);
+	int rc = jrun_charge(r, JINJA_SEARCH_COST * (right && sep != NULL ? s.n * sep->n : s.n));
 	struct jlist *l = rc == 0 ? jlist_new(r, 0) : NULL;
 	if (l == NULL)
 		return r->err->code;

@@ -245,7 +245,7 @@ static int equal_dicts(struct jrun *r, const struct jdict *a, const struct jdict
 	*out = a->n == b->n;
 	for (const struct jpair *p = a->first; p != NULL && *out && rc == 0; p = p->next) {
 		const struct jpair *q = jdict_find(b, &p->key);
-		rc = jrun_charge(r, b->n * 16);
+		rc = jrun_charge(r, b->n * 64);
 		*out = q != NULL;
 		if (rc == 0 && q != NULL)
 			rc = jvalue_equal(r, &p->value, &q->value, out);
@@ -339,7 +339,7 @@ int jvalue_contains(struct jrun *r, const struct jvalue *in, const struct jvalue
 		if (what->type != JV_STRING)
 			break;
 		*out = what->s.n == 0 || memmem(in->s.at, in->s.n, what->s.at, what->s.n) != NULL;
-		return jrun_charge(r, in->s.n);
+		return jrun_charge(r, in->s.n * JINJA_SEARCH_COST);
 	case JV_LIST:
 	case JV_TUPLE:
 		for (size_t i = 0; i < in->list->n && !*out && rc == 0; i++) {
@@ -352,7 +352,7 @@ int jvalue_contains(struct jrun *r, const struct jvalue *in, const struct jvalue
 		if (what->type == JV_LIST || what->type == JV_DICT)
 			break;
 		*out = jdict_find(in->dict, what) != NULL;
-		return jrun_charge(r, in->dict->n * 16);
+		return jrun_charge(r, in->dict->n * 64);
 	default:
 		break;
 	}
