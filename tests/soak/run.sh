@@ -46,7 +46,7 @@ done
 for f in tests/sim/test_*.c; do
 	t=${f%.c}
 	log=$out/$(basename "$t").log
-	timeout -k 5 $((300 * slow)) "$folder/$t" >"$log" 2>&1 </dev/null
+	SIM_STEPS=${SIM_STEPS:-10000000} timeout -k 5 $((300 * slow)) "$folder/$t" >"$log" 2>&1 </dev/null
 	result "$t" $? "$log"
 done
 
