@@ -415,7 +415,7 @@ static double plan_us(int n_waiting)
 	struct sched *sc;
 	struct sched_tenants tenants;
 	struct cost cost;
-	struct sched_seq *seqs = sl_zalloc_n((size_t)(RUNNING + n_waiting), sizeof *seqs);
+	struct sched_seq *seqs = sl_zalloc_n(RUNNING + (size_t)n_waiting, sizeof *seqs);
 	if (seqs == NULL || sched_create(&cfg, &sc) != 0 || sched_tenants_init(&tenants) != 0)
 		return 0;
 	cost_init(&cost, 1e6, 1e5);

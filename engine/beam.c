@@ -112,8 +112,8 @@ int beam_advance(struct beam *b, const struct beam_top *tops, uint32_t k,
 		 bool (*is_end)(const void *ctx, int32_t id), const void *ctx, uint8_t *parents,
 		 bool *finished)
 {
-	struct candidate all[BEAM_MAX * 2 * BEAM_MAX];
-	struct beam_hyp next[BEAM_MAX], ends[2 * BEAM_MAX];
+	struct candidate all[BEAM_MAX * 2 * BEAM_MAX] = {0};
+	struct beam_hyp next[BEAM_MAX] = {0}, ends[2 * BEAM_MAX] = {0};
 	uint32_t n = 0, n_next = 0, n_ends = 0;
 	BUG_IF(k > 2 * BEAM_MAX, "beam: %u continuations", k);
 	for (uint32_t i = 0; i < b->n_live; i++) {

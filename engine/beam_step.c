@@ -42,11 +42,10 @@ static void drop_row(const struct eng_seq *s, uint32_t i)
 void beam_step_release(struct eng_seq *s)
 {
 	struct choices *c = s->choices;
-	uint32_t own = s->sched.n_pages;
 	if (s->state == SEQ_DECODE) {
 		/* The whole pages of the prompt are the same in every row; the rest of row 0 goes here. */
 		const int32_t *row = batch_row(s->model, s->place);
-		own = s->path.n_pages < c->n_pages[0] ? s->path.n_pages : c->n_pages[0];
+		uint32_t own = s->path.n_pages < c->n_pages[0] ? s->path.n_pages : c->n_pages[0];
 		for (uint32_t k = own; k < c->n_pages[0]; k++)
 			kv_page_unref(s->model->pool, row[k]);
 		s->sched.n_pages = own;

@@ -374,7 +374,7 @@ int bpe_create(const struct bpe_source *src, struct bpe **out, struct sl_err *er
 	if (in.texts && in.extra && in.slots && b->symbol_token) {
 		memset(in.slots, 0xFF, n_slots * sizeof(*in.slots));
 		rc = read_tokens(b, &in, src, err);
-		if (b->falls_back)
+		if (src->chars && src->byte_tokens != NULL)
 			memcpy(b->byte_token, src->byte_tokens, sizeof b->byte_token);
 		if (rc == 0 && src->halves == NULL)
 			rc = read_scores(b, &in, src);

@@ -210,7 +210,9 @@ static struct proto_str ordinary(const struct tokenizer *t, const struct tok_sou
 		return (struct proto_str){0};
 	if (src->kind == TOK_BPE_BYTES)
 		return (struct proto_str){t->tokens[i].at, t->tokens[i].n};
-	return src->byte_fallback && byte_written(src->tokens[i]) >= 0 ? (struct proto_str){0} : src->tokens[i];
+	if (src->byte_fallback && byte_written(src->tokens[i]) >= 0)
+		return (struct proto_str){0};
+	return src->tokens[i];
 }
 
 static void find_bytes(const struct tok_source *src, int32_t byte_tokens[256])

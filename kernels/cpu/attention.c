@@ -197,7 +197,7 @@ static void attend_block(const struct attention *a, const struct run *runs, int 
 	const struct kn_kv *kv = a->kv;
 	const struct kn_isa *isa = a->b->isa;
 	size_t stride = (size_t)kv->n_kv_heads * (size_t)kv->head_dim;
-	float p[KN_ATTN_BLOCK], max = st->max;
+	float p[KN_ATTN_BLOCK] = {0}, max = st->max;
 	int first = 0;
 	while (first < n_runs && runs[first].begin + runs[first].n <= from)
 		first++;

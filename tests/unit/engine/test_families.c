@@ -306,14 +306,15 @@ static void every_number_counts(void **state)
 {
 	(void)state;
 	static double expected[VOCAB], other[VOCAB];
-	const int last = N - 1;
+	enum { FEWER = 140 }; /* beyond every window */
+	const int last = FEWER - 1;
 	for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
 		struct oracle m, off;
 		struct model_file *f;
 		struct sl_err err = {0};
 		write_model(cases[c].shape, cases[c].describe, &m);
 		assert_int_equal(model_file_open(path, &f, &err), 0);
-		oracle_logits(&m, f, tokens, N, &last, 1, expected);
+		oracle_logits(&m, f, tokens, FEWER, &last, 1, expected);
 		for (int what = 0; what < 6; what++) {
 			off = m;
 			double faster[64];
@@ -333,7 +334,7 @@ static void every_number_counts(void **state)
 				off.halves = !m.halves;
 			else
 				continue;
-			oracle_logits(&off, f, tokens, N, &last, 1, other);
+			oracle_logits(&off, f, tokens, FEWER, &last, 1, other);
 			double diff = 0, size = 0;
 			for (int i = 0; i < VOCAB; i++) {
 				diff = fmax(diff, fabs(other[i] - expected[i]));
