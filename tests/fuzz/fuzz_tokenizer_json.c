@@ -30,3 +30,31 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	tokenizer_destroy(t);
 	return 0;
 }
+
+size_t fuzz_seed(size_t i, uint8_t *out, size_t max)
+{
+	/* Unigram, SentencePiece's BPE, and a pre-tokenizer of each kind; the text after the \f. */
+	static const char *const seeds[] = {
+	    "{\"added_tokens\":[{\"id\":0,\"content\":\"<unk>\",\"special\":true}],"
+	    "\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"NFKC\"},{\"type\":\"Lowercase\"}]},"
+	    "\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"_\",\"prepend_scheme\":\"first\"},"
+	    "\"model\":{\"type\":\"Unigram\",\"unk_id\":0,\"vocab\":[[\"<unk>\",0],[\"_\",-3],[\"a\",-2],[\"ab\",-3.5]]}}"
+	    "\f ab abx",
+	    "{\"added_tokens\":[{\"id\":9,\"content\":\"<t>\",\"rstrip\":true,\"single_word\":true}],"
+	    "\"normalizer\":{\"type\":\"Prepend\",\"prepend\":\"_\"},\"decoder\":{\"type\":\"Strip\",\"content\":\" \",\"start\":1},"
+	    "\"model\":{\"type\":\"BPE\",\"byte_fallback\":true,\"fuse_unk\":true,\"unk_token\":\"u\",\"vocab\":{\"u\":0,\"_\":1,"
+	    "\"a\":2,\"b\":3,\"ab\":4,\"<0x41>\":5,\"\\u0000\":6},\"merges\":[\"a b\"]}}\fab<t> A\xFF",
+	    "{\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Digits\",\"individual_digits\":true},"
+	    "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"\\\\s+|x\"},\"behavior\":\"MergedWithPrevious\",\"invert\":true},"
+	    "{\"type\":\"Punctuation\"},{\"type\":\"WhitespaceSplit\"}]},\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},"
+	    "\"merges\":[]}}\fa1 x,a",
+	};
+	if (i >= sizeof(seeds) / sizeof(seeds[0]))
+		return 0;
+	size_t n = strlen(seeds[i]);
+	n = n < max ? n : max;
+	memcpy(out, seeds[i], n);
+	for (size_t k = 0; k < n; k++)
+		out[k] = out[k] == '\f' ? 0 : out[k];
+	return n;
+}
