@@ -84,6 +84,10 @@ int metrics_print(struct sl_buf *out)
 		}
 		if (m->kind == METRIC_HISTOGRAM)
 			rc = print_histogram(out, m);
+		else if (m->scale > 0)
+			rc = buf_printf(out, "%s%s%s%s %.6g\n", m->name, m->labels != NULL ? "{" : "",
+					m->labels != NULL ? m->labels : "", m->labels != NULL ? "}" : "",
+					(double)metric_get(m) * m->scale);
 		else if (m->labels != NULL)
 			rc = buf_printf(out, "%s{%s} %lld\n", m->name, m->labels,
 					(long long)metric_get(m));

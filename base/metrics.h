@@ -26,7 +26,7 @@ struct metric {
 	/* Histograms: upper bounds in the observed unit, ascending; counts has one more (+Inf). */
 	int n_buckets;
 	const double *bounds;
-	double scale; /* printed value = observed integer * scale (1e-9: observe ns, print s) */
+	double scale; /* printed value = integer * scale (1e-9: observe ns, print s); gauges: 0 is 1 */
 	atomic_int_least64_t counts[METRIC_MAX_BUCKETS + 1];
 	atomic_int_least64_t sum;
 	struct metric *next;

@@ -105,6 +105,7 @@ struct eng_seq {
 	size_t tokens_cap;
 	uint32_t n_prompt, n_made;
 	uint32_t n_cached; /* of the prompt, when it started first */
+	uint8_t miss;      /* enum proto_miss: why no more of it was there */
 	int place;         /* row of the model's page tables; -1: none */
 	struct prefix_path path;
 	struct prefix_waiter waiter;

@@ -218,6 +218,7 @@ static void tell_queued(struct step *st, struct eng_seq *s)
 				     &ev.u.queued.position) / 1e3;
 	ev.u.queued.n_prompt = s->n_prompt;
 	ev.u.queued.n_cached = s->sched.n_cached;
+	ev.u.queued.miss_reason = s->miss;
 	ev.u.queued.predicted_ttft_us = us < (double)UINT32_MAX ? (uint32_t)us : UINT32_MAX;
 	st->e->on_event(st->e->on_event_ctx, &ev);
 }
@@ -234,6 +235,18 @@ static bool sampling_fits(const struct eng_seq *s, const struct eng_model *m)
 			return false;
 	}
 	return true;
+}
+
+/* Whether another tenant has it is told to nobody: that alone would give away what others ask. */
+static uint8_t miss_of(enum prefix_miss miss)
+{
+	switch (miss) {
+	case PREFIX_MISS_NONE: return PROTO_MISS_NONE;
+	case PREFIX_MISS_NEW: return PROTO_MISS_NEW;
+	case PREFIX_MISS_EVICTED: return PROTO_MISS_EVICTED;
+	case PREFIX_MISS_SHORT: return PROTO_MISS_SHORT;
+	}
+	BUG("prefix tree: miss %d", miss);
 }
 
 /* The prompt's tokens are there: the sequence may wait for its turn. An error, or 0. */
@@ -282,6 +295,7 @@ static uint8_t accept_text(struct step *st, struct eng_seq *s, struct sl_err *er
 		prefix_lookup(m->prefix, s->salt, s->tokens, s->n_prompt, &match);
 	s->sched.n_left = s->n_prompt;
 	s->sched.n_cached = match.n_tokens;
+	s->miss = miss_of(match.miss);
 	s->sched.credit = s->credit > 0;
 	if (sched_add(m->sched, &s->sched, clock_now_ns()) != 0) {
 		sl_errf(err, SL_ENOMEM, "The engine is out of memory.");

@@ -51,6 +51,31 @@ static struct metric engine_prefill = {.kind = METRIC_COUNTER, .name = "sluice_e
 				       .help = "Prompt tokens computed"};
 static struct metric engine_decode = {.kind = METRIC_COUNTER, .name = "sluice_engine_decode_tokens_total",
 				      .help = "Tokens generated"};
+static struct metric engine_preempted = {.kind = METRIC_COUNTER, .name = "sluice_engine_preemptions_total",
+					 .help = "Sequences that gave up their pages to be computed again"};
+static struct metric engine_looked_up = {.kind = METRIC_COUNTER, .name = "sluice_engine_prefix_queries_total",
+					 .help = "Prompt tokens looked up in the prefix tree"};
+static struct metric engine_found = {.kind = METRIC_COUNTER, .name = "sluice_engine_prefix_hits_total",
+				     .help = "Prompt tokens that were there"};
+static struct metric engine_tree = {.kind = METRIC_GAUGE, .name = "sluice_engine_prefix_pages",
+				    .help = "KV pages that the prefix tree names"};
+/* The same under vLLM's names, for the dashboards that people have. */
+static struct metric vllm_running = {.kind = METRIC_GAUGE, .name = "vllm:num_requests_running",
+				     .help = "As sluice_engine_running"};
+static struct metric vllm_waiting = {.kind = METRIC_GAUGE, .name = "vllm:num_requests_waiting",
+				     .help = "As sluice_engine_waiting"};
+static struct metric vllm_kv = {.kind = METRIC_GAUGE, .name = "vllm:kv_cache_usage_perc", .scale = 1e-3,
+				.help = "KV pages that can't be had at once, 1 is all of them"};
+static struct metric vllm_looked_up = {.kind = METRIC_COUNTER, .name = "vllm:prefix_cache_queries_total",
+				       .help = "As sluice_engine_prefix_queries_total"};
+static struct metric vllm_found = {.kind = METRIC_COUNTER, .name = "vllm:prefix_cache_hits_total",
+				   .help = "As sluice_engine_prefix_hits_total"};
+static struct metric vllm_preempted = {.kind = METRIC_COUNTER, .name = "vllm:num_preemptions_total",
+				       .help = "As sluice_engine_preemptions_total"};
+static struct metric vllm_prompt = {.kind = METRIC_COUNTER, .name = "vllm:prompt_tokens_total",
+				    .help = "As sluice_engine_prefill_tokens_total"};
+static struct metric vllm_generated = {.kind = METRIC_COUNTER, .name = "vllm:generation_tokens_total",
+				       .help = "As sluice_engine_decode_tokens_total"};
 /* Answers by route and class of status. Rows of the route table that share a name share a metric. */
 enum { CLASSES = 5, MAX_ROUTES = 32, LABEL_BYTES = 48 };
 static const char *const classes[CLASSES] = {"none", "2xx", "3xx", "4xx", "5xx"};
@@ -81,7 +106,10 @@ static void register_answers(size_t row, const char *name)
 static void register_metrics(void)
 {
 	struct metric *const all[] = {&engine_up, &engine_running, &engine_waiting, &engine_pages,
-				      &engine_pages_free, &engine_steps, &engine_prefill, &engine_decode};
+				      &engine_pages_free, &engine_steps, &engine_prefill, &engine_decode,
+				      &engine_preempted, &engine_looked_up, &engine_found, &engine_tree,
+				      &vllm_running, &vllm_waiting, &vllm_kv, &vllm_looked_up, &vllm_found,
+				      &vllm_preempted, &vllm_prompt, &vllm_generated};
 	static bool done;
 	if (done)
 		return;
@@ -327,6 +355,20 @@ static void on_tick(evutil_socket_t fd, short what, void *ctx)
 	metric_set(&engine_steps, (int64_t)st->steps);
 	metric_set(&engine_prefill, (int64_t)st->prefill_tokens);
 	metric_set(&engine_decode, (int64_t)st->decode_tokens);
+	metric_set(&engine_preempted, (int64_t)st->preemptions);
+	metric_set(&engine_looked_up, (int64_t)st->prefix_queries);
+	metric_set(&engine_found, (int64_t)st->prefix_hits);
+	metric_set(&engine_tree, st->prefix_pages);
+	metric_set(&vllm_running, st->running);
+	metric_set(&vllm_waiting, st->waiting);
+	/* What the tree alone holds is given back when it is needed. */
+	uint32_t total = st->pages_total;
+	metric_set(&vllm_kv, total > 0 ? (int64_t)(total - st->pages_free) * 1000 / total : 0);
+	metric_set(&vllm_looked_up, (int64_t)st->prefix_queries);
+	metric_set(&vllm_found, (int64_t)st->prefix_hits);
+	metric_set(&vllm_preempted, (int64_t)st->preemptions);
+	metric_set(&vllm_prompt, (int64_t)st->prefill_tokens);
+	metric_set(&vllm_generated, (int64_t)st->decode_tokens);
 }
 
 int app_create(struct gw_thread *t, struct gw_app **out, struct sl_err *err)

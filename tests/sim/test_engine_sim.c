@@ -371,6 +371,27 @@ static void choices_are_cancelled(void **state)
 	run_stop(&r);
 }
 
+/* QUEUED says what of the prompt is there already, and why not more. */
+static void reasons_for_a_miss(void **state)
+{
+	(void)state;
+	struct run r;
+	struct eng_config cfg = config();
+	run_start(&r, &cfg);
+	struct proto_submit req = run_plain("a prompt of several pages", 4), brief = run_plain("hi", 4), other = req;
+	other.tenant = 9;
+	assert_int_equal(run_one(&r, 1, &req)->queued_as.miss_reason, PROTO_MISS_NEW);
+	const struct answer *again = run_one(&r, 2, &req);
+	assert_int_equal(again->queued_as.miss_reason, PROTO_MISS_NONE);
+	assert_int_equal(again->queued_as.n_cached, 24);
+	assert_int_equal(again->end.n_cached, 24);
+	assert_int_equal(run_one(&r, 3, &brief)->queued_as.miss_reason, PROTO_MISS_SHORT);
+	/* Another tenant is not told that somebody has asked the same. */
+	assert_int_equal(run_one(&r, 4, &other)->queued_as.miss_reason, PROTO_MISS_NEW);
+	assert_int_equal(r.answers[4].queued_as.n_cached, 0);
+	run_stop(&r);
+}
+
 static void stop_strings(void **state)
 {
 	(void)state;
@@ -858,6 +879,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(same_together_as_alone), cmocka_unit_test(credit_is_exact),
 	    cmocka_unit_test(cancel_in_every_phase), cmocka_unit_test(several_choices),
+	    cmocka_unit_test(reasons_for_a_miss),
 	    cmocka_unit_test(choices_are_cancelled),  cmocka_unit_test(stop_strings),
 	    cmocka_unit_test(ends_and_minimum), cmocka_unit_test(biases_and_logprobs), cmocka_unit_test(prompt_logprobs), cmocka_unit_test(statistics_of_prefixes),
 	    cmocka_unit_test(limits_of_context),      cmocka_unit_test(chats),
