@@ -297,7 +297,9 @@ void sched_boost(struct sched *sc, struct sched_seq *s, uint8_t priority, uint64
 	if (started)
 		take_slot(sc, s);
 	queue_leave(sc, from);
-	sched_bring_back(sc, s, now_ns);
+	/* One that stands aside while a plan is made comes back with the others. */
+	if (list_empty(&s->aside))
+		sched_bring_back(sc, s, now_ns);
 }
 
 /* ---- prediction ---- */

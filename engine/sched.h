@@ -128,6 +128,7 @@ struct sched_tenants {
 	struct heap active;
 	struct list idle;
 	size_t n_idle;
+	uint64_t floor; /* the share of who left last: where everybody begins again when nobody is active */
 };
 
 /* 0 or SL_ENOMEM. */

@@ -36,7 +36,6 @@ void sched_tenants_dispose(struct sched_tenants *t)
 	idmap_dispose(&t->all);
 }
 
-/* 0 when nobody is active. */
 static uint64_t least_share(struct sched_tenants *t)
 {
 	while (t->active.top != NULL) {
@@ -47,7 +46,7 @@ static uint64_t least_share(struct sched_tenants *t)
 		top->active_key = top->share;
 		heap_insert(&t->active, &top->active);
 	}
-	return 0;
+	return t->floor;
 }
 
 struct sched_tenant *sched_tenant_enter(struct sched_tenants *t, uint64_t digest, uint32_t weight)
@@ -86,6 +85,7 @@ void sched_tenant_leave(struct sched_tenants *t, struct sched_tenant *tenant)
 	if (--tenant->n_seqs > 0)
 		return;
 	heap_remove(&t->active, &tenant->active);
+	t->floor = tenant->share;
 	list_push_back(&t->idle, &tenant->idle);
 	if (++t->n_idle > SCHED_IDLE_TENANTS) {
 		tenant_free(t, list_entry(t->idle.next, struct sched_tenant, idle));

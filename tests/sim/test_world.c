@@ -232,6 +232,8 @@ static void check_plan(struct world *w, const struct sched_plan *p, uint32_t n_f
 	uint32_t prefill = 0, decode = 0;
 	for (uint32_t i = 0; i < p->n_run; i++) {
 		const struct sched_seq *s = p->run[i];
+		for (uint32_t k = 0; k < i; k++)
+			HOLDS(w, p->run[k] != s, "one runs twice\n");
 		HOLDS(w, s->n_tokens > 0 && s->n_tokens <= s->n_left, "%u tokens of %u\n", s->n_tokens, s->n_left);
 		HOLDS(w, s->credit && !s->blocked && !s->evict, "one runs that must not\n");
 		HOLDS(w, s->prefilling || s->due_ns <= w->now, "before its time\n");
@@ -517,8 +519,35 @@ static void shares_are_fair(void **state)
 	world_close(&w);
 }
 
+/* Whoever was served alone is not made to wait for it when others come after a pause. */
+static void a_pause_forgets(void **state)
+{
+	(void)state;
+	struct sched_tenants t;
+	assert_int_equal(sched_tenants_init(&t), 0);
+	struct sched_tenant *a = sched_tenant_enter(&t, 1, 0);
+	a->share = 1000000;
+	sched_tenant_leave(&t, a);
+	struct sched_tenant *b = sched_tenant_enter(&t, 2, 0);
+	a = sched_tenant_enter(&t, 1, 0);
+	assert_true(b->share + 1 >= a->share);
+	/* Nor does idling save anything up. */
+	b->share = 5000000;
+	a->share = 4000000;
+	struct sched_tenant *c = sched_tenant_enter(&t, 3, 0);
+	assert_int_equal(c->share, 4000000 - 1);
+	sched_tenant_leave(&t, a);
+	sched_tenant_leave(&t, b);
+	sched_tenant_leave(&t, c);
+	for (uint64_t i = 0; i < 3 * SCHED_IDLE_TENANTS; i++)
+		sched_tenant_leave(&t, sched_tenant_enter(&t, 100 + i, 0));
+	assert_int_equal(t.n_idle, SCHED_IDLE_TENANTS);
+	sched_tenants_dispose(&t);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(everything_holds), cmocka_unit_test(shares_are_fair)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(everything_holds), cmocka_unit_test(shares_are_fair),
+					   cmocka_unit_test(a_pause_forgets)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
