@@ -22,11 +22,9 @@ struct family {
 
 static const struct family families[] = {
     {.name = "llama"},
-    {.name = "mistral3"},
     {.name = "qwen2", .halves = true, .qkv_bias = true},
     {.name = "qwen3", .halves = true, .qk_norm = true},
     {.name = "phi3", .halves = true},
-    {.name = "gemma", .halves = true, .gelu = true, .scaled_embed = true},
     {.name = "gemma2", .halves = true, .gelu = true, .scaled_embed = true, .post_norms = true,
      .window_pattern = 2, .odd_scale_layers = 46},
     {.name = "gemma3", .halves = true, .gelu = true, .scaled_embed = true, .post_norms = true, .qk_norm = true,
