@@ -321,6 +321,9 @@ class Run {
     return this.#ended;
   }
 
+  /** The whole text. */
+  async answer() { return (await this.result()).text; }
+
   /** The iterator; a run is read once. */
   [Symbol.asyncIterator]() {
     if (this.#taken) throw new TypeError('a run is read once');
