@@ -320,6 +320,8 @@ function onRun(live, run, what) {
     if (run.state === 'waiting' && live.chat === chat) {
       announce(t('waiting', { n: Math.ceil((run.retryAt - Date.now()) / 1000) }));
     }
+    if (run.state === 'reconnecting' && live.state !== run.state && live.chat === chat) announce(t('reconnecting'));
+    live.state = run.state;
     if (what === 'stream' || (what === 'text' && Date.now() - live.savedAt > SAVE_EVERY_MS)) {
       live.savedAt = Date.now();
       takeOver(live);

@@ -146,7 +146,8 @@ export class Run {
   }
 
   #show() {
-    for (const part of ['text', 'reasoning']) if (this.#made[part].length >= this[part].length) this[part] = this.#made[part];
+    const whole = this.#answer?.status === 'done';
+    for (const part of ['text', 'reasoning']) if (whole || this.#made[part].length >= this[part].length) this[part] = this.#made[part];
   }
 
   async #read() {

@@ -2,7 +2,7 @@
 // client.js without a browser: the parser at every cut, the retry policy on a clock of its own, the life of a run against
 // a stand-in server over real connections.
 import assert from 'node:assert/strict';
-import { cp, mkdtemp, rm } from 'node:fs/promises';
+import { cp, mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
@@ -370,6 +370,21 @@ test('silence counts as a cut, and headers that do not come as a failure', async
   const mute = world([never], { timeoutMs: 20, maxRetries: 1 });
   await assert.rejects(mute.client.chat(ASK).answer(), { code: 'timeout', retryable: true });
   assert.equal(mute.calls.length, 2);
+});
+
+test('the types name what the module has', async () => {
+  const www = new URL('../../gateway/www/', import.meta.url);
+  const types = await readFile(new URL('client.d.ts', www), 'utf8');
+  const exported = (text) => [...text.matchAll(/^export (?:async )?(?:function|class|const) (\w+)/gm)].map((m) => m[1]).sort();
+  assert.deepEqual(exported(types), exported(await readFile(new URL('client.js', www), 'utf8')));
+  const declared = (name) => [.../^\}/m[Symbol.split](types.slice(types.indexOf(`interface ${name} `)))[0].matchAll(/^  (?:readonly )?(\w+)[?<(:]/gm)].map((m) => m[1]);
+  const { client } = world([OK]);
+  assert.deepEqual(declared('Client').sort(), Object.keys(client).sort());
+  const run = client.chat(ASK);
+  for (const name of declared('Run')) assert.ok(name in run, name);
+  assert.deepEqual(declared('Result').sort(), Object.keys(await run.result()).sort());
+  const source = await readFile(new URL('client.js', www), 'utf8');
+  for (const name of declared('ClientOptions')) assert.match(source.slice(source.indexOf('const settings'), source.indexOf('export function createClient')), new RegExp(`\\b${name}:`), name);
 });
 
 // ---- over real connections ------------------------------------------------------------------------------------------
