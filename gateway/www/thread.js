@@ -206,7 +206,7 @@ class AssistantView {
   draw(run) {
     this.stream?.update(run.text);
     this.#reasoning(run.reasoning);
-    if (run.text && this.status.firstChild) this.status.replaceChildren();
+    if (run.state === 'streaming' && this.status.firstChild) this.status.replaceChildren();
     const now = performance.now();
     if (now - (this.statsAt ?? 0) < 250) return;
     this.statsAt = now;

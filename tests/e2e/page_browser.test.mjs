@@ -713,9 +713,12 @@ test('an answer the server no longer has is said to be lost, and what came of it
 
 test('a server that is away for a while is waited for', onMock, async () => {
   const v = await visit();
-  mock.next({ text: COUNTED, everyMs: 1, retryMs: 600, cuts: [20], resumeStatus: [503, 0, 502] });
+  await v.page.evaluate(() => { Math.random = () => 0.9; }); // of the waits: 0.3, 0.6 and 1.1 s
+  mock.next({ text: COUNTED, everyMs: 1, retryMs: 300, cuts: [20], resumeStatus: [503, 0] });
   await v.ask('count');
   await v.el('reconnecting').waitFor();
+  assert.match(await v.el('reconnecting').textContent(), /Reconnecting/);
+  assert.match(await v.answer().textContent(), /^w0 w1/, 'what came is still there');
   await v.done();
   assert.equal(await v.answer().textContent(), COUNTED);
   assert.equal(await v.el('reconnecting').count(), 0);
