@@ -87,7 +87,7 @@ export type RunStatus = 'running' | 'done' | 'stopped' | 'detached' | 'failed';
 export interface RunOptions {
   /** Aborting it stops the run, on the server too; the reader is thrown the signal's reason. */
   signal?: AbortSignal;
-  /** Called with every event, and with the error that ends the run; the run then reads itself. */
+  /** Called with every event, and with the error that ends the run; the run reads itself when nobody begins to at once. */
   onEvent?: (event: RunEvent | { type: 'error'; error: unknown }) => void;
 }
 
@@ -132,7 +132,7 @@ export function createClient(options?: ClientOptions): Client;
 
 /**
  * What went wrong. `code` is the server's, or one of ours: connection_failed, timeout, connection_lost (what came stands;
- * run.state may still be resumed), stream_lost (the server no longer has the answer), malformed_stream.
+ * run.state may still be resumed), stream_lost (the server no longer has the answer), malformed_answer.
  */
 export class SluiceError extends Error {
   constructor(message: string, fields?: Partial<Pick<SluiceError, 'status' | 'code' | 'param' | 'type' | 'requestId' | 'retryAfterMs' | 'retryable'>> & { cause?: unknown });

@@ -77,7 +77,7 @@ export class SseParser {
 
   #take(piece) {
     this.#size += piece.length;
-    if (this.#size > this.#max) throw new SluiceError('an event of the stream is too long', { code: 'malformed_stream' });
+    if (this.#size > this.#max) throw new SluiceError('an event of the stream is too long', { code: 'malformed_answer' });
     if (piece) this.#line.push(piece);
   }
 
@@ -128,6 +128,12 @@ async function errorOf(response) {
     requestId: headers.get('x-request-id'), retryAfterMs: retryAfterMs(headers),
     retryable: said === 'true' || (said !== 'false' && (status === 408 || status === 409 || status === 429 || status >= 500)),
   });
+}
+
+async function jsonOf(response) {
+  let text;
+  try { text = await response.text(); } catch (cause) { throw new SluiceError('the connection was cut', { code: 'connection_lost', retryable: true, cause }); }
+  try { return JSON.parse(text); } catch (cause) { throw new SluiceError('the answer is no JSON', { code: 'malformed_answer', cause }); }
 }
 
 /** Resolves after `ms`, or at once when the signal is aborted. */
@@ -224,7 +230,7 @@ async function requestJson(config, path, { method, body, signal } = {}) {
       if (body !== undefined) headers['Content-Type'] = 'application/json';
       const text = body === undefined ? undefined : JSON.stringify(body);
       const response = await exchange(config, path.replace(/^\//, ''), { method: method ?? (body === undefined ? 'GET' : 'POST'), headers, body: text, abort });
-      return response.status === 204 ? null : await within(response.json(), config.timeoutMs, () => abort.abort());
+      return response.status === 204 ? null : await within(jsonOf(response), config.timeoutMs, () => abort.abort());
     } catch (error) {
       signal?.throwIfAborted();
       if (!mayRetry(config, error, attempt)) throw error;
@@ -250,7 +256,7 @@ class Run {
   #last = null; // number of the last event that was delivered
   #retryMs = BACKOFF_MS;
   #attempt = 0; // connections made in vain since the last event
-  #cutAt = null; // when the connection broke; null while something comes
+  #cutAt = null; // when the connection broke; null again when an event or a heartbeat has come
   #auth = null; // of the last request, so that stop() needs not wait for a token
   #over = new AbortController(); // the run is over for its reader
   #exchange = null; // aborts the connection of the moment
@@ -274,7 +280,7 @@ class Run {
     this.#onEvent = onEvent;
     signal?.addEventListener('abort', this.#onSignal);
     if (signal?.aborted) this.stop();
-    if (onEvent) this.result().catch(() => {});
+    if (onEvent) queueMicrotask(() => { if (!this.#taken) this.result().catch(() => {}); });
   }
 
   /** All that client.resume() needs, right for what has been delivered; null while nothing can be resumed. */
@@ -414,8 +420,8 @@ class Run {
       response = await exchange(this.#config, 'v1/chat/completions', { method: 'POST', headers, body: JSON.stringify(body), abort });
       if (this.#config.resume) this.#id = response.headers.get('x-sluice-stream-id') || null;
       this.#attempt = 0;
+      this.#cutAt = null;
     }
-    this.#cutAt = null;
     yield this.#say({ type: 'open', state: this.state, requestId: response.headers.get('x-request-id'), resumed: resuming });
     return response;
   }
@@ -424,13 +430,14 @@ class Run {
   async* #read(response) {
     const kind = response.headers.get('content-type') ?? '';
     if (kind.startsWith('application/json')) { // a server that does not stream
-      yield* this.#chunk(await response.json());
+      yield* this.#chunk(await jsonOf(response));
       return true;
     }
-    if (!kind.startsWith('text/event-stream')) throw new SluiceError(`the answer is no event stream but '${kind}'`, { code: 'malformed_stream' });
+    if (!kind.startsWith('text/event-stream')) throw new SluiceError(`the answer is no event stream but '${kind}'`, { code: 'malformed_answer' });
     const found = [];
     const parser = new SseParser({
       event: (event) => found.push(event),
+      comment: () => { this.#cutAt = null; }, // a heartbeat: a long wait for the first token is no failure
       retry: (ms) => { this.#retryMs = Math.min(ms, MAX_BACKOFF_MS); },
     });
     const reader = response.body.getReader();
@@ -446,7 +453,6 @@ class Run {
           return false;
         }
         if (part.done) return false;
-        this.#cutAt = null;
         parser.push(part.value);
         for (const event of found.splice(0)) {
           done = yield* this.#take(event);
@@ -468,10 +474,11 @@ class Run {
       if (Number(id) > wanted) throw new SluiceError(`events ${wanted} to ${Number(id) - 1} of the answer are missing`, { code: 'stream_lost' });
       this.#last = wanted;
       this.#attempt = 0;
+      this.#cutAt = null;
     }
     if (data.trim() === '[DONE]') return true;
     let chunk;
-    try { chunk = JSON.parse(data); } catch (cause) { throw new SluiceError('the stream holds a malformed event', { code: 'malformed_stream', cause }); }
+    try { chunk = JSON.parse(data); } catch (cause) { throw new SluiceError('the stream holds a malformed event', { code: 'malformed_answer', cause }); }
     yield* this.#chunk(chunk);
     return false;
   }

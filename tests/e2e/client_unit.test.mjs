@@ -64,7 +64,7 @@ test('mixed line ends: CR LF is one, LF CR are two', () => {
 
 test('the parser’s memory is bounded by an event, its cost by the text', () => {
   assert.throws(() => parsed(Array(5).fill('a'.repeat(1 << 20))), SluiceError);
-  assert.throws(() => parsed(Array(50).fill('data: aaaaa\n'), { maxEventChars: 300 }), { code: 'malformed_stream' });
+  assert.throws(() => parsed(Array(50).fill('data: aaaaa\n'), { maxEventChars: 300 }), { code: 'malformed_answer' });
   assert.equal(parsed(Array(50).fill('data: aaaaa\n\n'), { maxEventChars: 300 }).length, 50);
   assert.equal(parsed(Array(500).fill(': ping\n'), { maxEventChars: 300 }).length, 500);
   const timed = (n) => {
@@ -178,12 +178,14 @@ test('errors carry what the server said', async () => {
   for (const odd of ['', '<html>', 'null', '7', '{"error":"text"}', '{"error":null}']) {
     await assert.rejects(world([reply(500, { 'x-should-retry': 'false' }, [odd])]).client.models(), { status: 500, code: null });
   }
+  await assert.rejects(world([reply(200, {}, ['<p>'])]).client.models(), { code: 'malformed_answer' });
+  await assert.rejects(world([reply(200, {}, ['{"data":', 'break'])], { maxRetries: 0 }).client.models(), { code: 'connection_lost' });
   const inside = stream([chunk({ content: 'a' }), 'data: {"error":{"message":"device","type":"server_error","param":null,"code":"device_lost"}}\n\n']);
   const run = world([inside]).client.chat(ASK);
   await assert.rejects(run.result(), { status: 0, code: 'device_lost', type: 'server_error', message: 'device' });
   assert.equal(run.text, 'a');
-  await assert.rejects(world([stream(['data: {nonsense\n\n'])]).client.chat(ASK).result(), { code: 'malformed_stream' });
-  await assert.rejects(world([reply(200, { 'content-type': 'text/html' }, ['<p>'])]).client.chat(ASK).result(), { code: 'malformed_stream' });
+  await assert.rejects(world([stream(['data: {nonsense\n\n'])]).client.chat(ASK).result(), { code: 'malformed_answer' });
+  await assert.rejects(world([reply(200, { 'content-type': 'text/html' }, ['<p>'])]).client.chat(ASK).result(), { code: 'malformed_answer' });
 });
 
 test('addresses and tokens', async () => {
@@ -213,6 +215,9 @@ test('the events of a run, and what it knows in the end', async () => {
   assert.deepEqual(heard, ['open', 'delta', 'delta', 'delta', 'finish', 'usage', 'done']);
   assert.equal(run.state, null);
   assert.throws(() => run[Symbol.asyncIterator](), TypeError);
+  const both = [];
+  for await (const event of world([OK]).client.chat(ASK, { onEvent: (e) => both.push(e.type) })) both.push(event.type);
+  assert.deepEqual(both, ['open', 'open', 'delta', 'delta', 'finish', 'finish', 'done', 'done']);
 
   const read = [];
   for await (const event of world([OK]).client.chat(ASK)) read.push(event.type);
@@ -281,6 +286,13 @@ test('the waits between the connections of one answer', async () => {
   await assert.rejects(lost.result(), { code: 'connection_lost', retryable: true });
   assert.ok(never.now <= 30_000 && never.now > 15_000, `${never.now} ms`);
   assert.deepEqual(lost.state, { id: 's-1', lastEventId: 1 });
+
+  const empty = world([cut, resumable(['retry: 900\n'])]); // connections are made, but nothing comes
+  await assert.rejects(empty.client.chat(ASK).answer(), { code: 'connection_lost' });
+  assert.ok(empty.now <= 30_000 && empty.now > 15_000, `${empty.now} ms`);
+  const beat = world([cut, ...Array(9).fill(resumable([': ping\n'])), resumable(ALL.slice(2))]); // a long prefill, heartbeats come
+  assert.equal(await beat.client.chat(ASK).answer(), 'abcdef');
+  assert.ok(beat.now > 30_000, `${beat.now} ms`);
 
   const progress = world([cut, resumable([ALL[2], 'break']), resumable([ALL[3], 'break']), resumable(ALL.slice(4))]);
   assert.equal(await progress.client.chat(ASK).answer(), 'abcdef');
