@@ -10,14 +10,14 @@
 
 #include <stddef.h>
 
-enum { N = 3 };
+enum { N = 4 };
 
-static const double unit[N] = {1, 64, 65536};
+static const double unit[N] = {1, 64, 65536, 65536};
 static const double forget = 0.99, most_trace = 1e3, least_ns = 1, recent = 0.1;
 
 void cost_init(struct cost *c, double fixed_ns, double row_ns)
 {
-	*c = (struct cost){.theta = {fixed_ns, row_ns * unit[1], row_ns / 100 * unit[2]}};
+	*c = (struct cost){.theta = {fixed_ns, row_ns * unit[1], row_ns / 200 * unit[2], row_ns / 200 * unit[3]}};
 	for (int i = 0; i < N; i++)
 		c->p[i][i] = 1;
 }
@@ -27,7 +27,10 @@ static double part(const struct cost *c, int i)
 	return c->theta[i] > 0 ? c->theta[i] / unit[i] : 0;
 }
 
-double cost_position_ns(const struct cost *c) { return part(c, 2); }
+double cost_past_ns(const struct cost *c, struct cost_past past)
+{
+	return past.positions * part(c, 2) + past.reads * part(c, 3);
+}
 
 static double line_ns(const struct cost *c, double rows)
 {
@@ -60,15 +63,17 @@ double cost_rows_ns(const struct cost *c, double rows)
 	return below->ns + (above->ns - below->ns) * part_above;
 }
 
-double cost_step_ns(const struct cost *c, uint32_t rows, uint64_t positions)
+double cost_step_ns(const struct cost *c, uint32_t rows, struct cost_past past)
 {
-	return cost_rows_ns(c, rows) + (double)positions * cost_position_ns(c);
+	return cost_rows_ns(c, rows) + cost_past_ns(c, past);
 }
 
 static void learn_line(struct cost *c, const double x[N], double ns)
 {
 	double px[N], gain = 0, off = ns;
-	double trace = c->p[0][0] + c->p[1][1] + c->p[2][2];
+	double trace = 0;
+	for (int i = 0; i < N; i++)
+		trace += c->p[i][i];
 	double lambda = trace < most_trace ? forget : 1;
 	for (int i = 0; i < N; i++) {
 		px[i] = 0;
@@ -101,14 +106,14 @@ static void learn_point(struct cost *c, uint32_t rows, double ns)
 	p->ns += weight * (ns - p->ns);
 }
 
-void cost_learn(struct cost *c, uint32_t rows, uint64_t positions, double ns)
+void cost_learn(struct cost *c, uint32_t rows, struct cost_past past, double ns)
 {
-	const double x[N] = {1, rows / unit[1], (double)positions / unit[2]};
-	double expected = cost_step_ns(c, rows, positions);
+	const double x[N] = {1, rows / unit[1], past.positions / unit[2], past.reads / unit[3]};
+	double expected = cost_step_ns(c, rows, past);
 	if (c->n > 8 && ns > 3 * expected)
 		ns = 3 * expected;
 	learn_line(c, x, ns);
-	double own = ns - (double)positions * cost_position_ns(c);
+	double own = ns - cost_past_ns(c, past);
 	learn_point(c, rows, own > ns / 8 ? own : ns / 8);
 	c->n++;
 }
@@ -117,7 +122,8 @@ double cost_added_ns(const struct cost *c, uint32_t beside, uint32_t n_past, uin
 {
 	double before = beside > 0 ? cost_rows_ns(c, beside) : 0;
 	double added = cost_rows_ns(c, (double)beside + n) - before;
-	return (added > 0 ? added : 0) + (double)cost_positions(n_past, n) * cost_position_ns(c);
+	const struct cost_past past = {.positions = (double)cost_positions(n_past, n), .reads = (double)n_past + n};
+	return (added > 0 ? added : 0) + (n > 0 ? cost_past_ns(c, past) : 0);
 }
 
 uint32_t cost_rows_within(const struct cost *c, uint32_t beside, double ns, uint32_t n_past, uint32_t most)
