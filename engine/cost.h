@@ -6,7 +6,7 @@
  * bandwidth: a small chunk far into a long prompt is dear by the latter. f is a curve, not a line: few rows cost
  * what reading the weights costs, many rows are computed side by side. It is kept as a moving average
  * for each power of two of rows, and read between them by interpolation; the shares of the others are
- * found by recursive least squares with forgetting (Ljung, "System Identification", 1999, §11.2).
+ * the least squares of relative errors, with forgetting, among numbers that are not negative.
  * So it follows the machine. One thread.
  */
 #ifndef ENGINE_COST_H
@@ -21,7 +21,9 @@ struct cost_point {
 };
 
 struct cost {
-	double theta[4], p[4][4]; /* fixed, rows, positions, reads, in scaled units */
+	/* Of the line through the steps: fixed, rows, positions, reads, in scaled units; and the normal
+	 * equations it solves. */
+	double theta[4], a[4][4], b[4];
 	uint32_t n;
 	struct cost_point points[COST_POINTS];
 };
