@@ -192,7 +192,8 @@ static void add_rows(struct step *st, struct batch *b, struct eng_seq *s, uint64
 		bool decoding = s->state == SEQ_DECODE;
 		b->n_decode += decoding;
 		b->n_prefill += decoding ? 0 : n;
-		b->n_positions += cost_positions(past, n);
+		b->attended.positions += (double)cost_positions(past, n);
+		b->attended.reads += (double)past + n;
 		s->sched.served_ns = now;
 		s->sched.n_past += n;
 		s->sched.n_left -= n;
@@ -212,7 +213,7 @@ static double average(double before, double now)
 
 static void measure(struct engine *e, struct eng_model *m, const struct batch *b, uint64_t took_ns)
 {
-	cost_learn(&m->cost, (uint32_t)b->n_rows, b->n_positions, (double)took_ns);
+	cost_learn(&m->cost, (uint32_t)b->n_rows, b->attended, (double)took_ns);
 	if (b->n_prefill == 0)
 		m->ns_per_decode_step = average(m->ns_per_decode_step, (double)took_ns);
 	atomic_fetch_add(&e->steps, 1);
