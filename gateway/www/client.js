@@ -262,6 +262,7 @@ class Run {
   #exchange = null; // aborts the connection of the moment
   #signal;
   #onEvent;
+  #requestId = null;
   #taken = false;
   #ended;
   #settle;
@@ -422,7 +423,8 @@ class Run {
       this.#attempt = 0;
       this.#cutAt = null;
     }
-    yield this.#say({ type: 'open', state: this.state, requestId: response.headers.get('x-request-id'), resumed: resuming });
+    this.#requestId = response.headers.get('x-request-id');
+    yield this.#say({ type: 'open', state: this.state, requestId: this.#requestId, resumed: resuming });
     return response;
   }
 
@@ -487,7 +489,7 @@ class Run {
     if (chunk === null || typeof chunk !== 'object') return;
     if (chunk.error && typeof chunk.error === 'object') {
       const { message, code = null, param = null, type = null } = chunk.error;
-      throw new SluiceError(String(message || 'the server ended the answer with an error'), { code, param, type });
+      throw new SluiceError(String(message || 'the server ended the answer with an error'), { code, param, type, requestId: this.#requestId });
     }
     if (typeof chunk.model === 'string' && chunk.model) this.model = chunk.model;
     for (const choice of Array.isArray(chunk.choices) ? chunk.choices : []) {

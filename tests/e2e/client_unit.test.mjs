@@ -180,9 +180,9 @@ test('errors carry what the server said', async () => {
   }
   await assert.rejects(world([reply(200, {}, ['<p>'])]).client.models(), { code: 'malformed_answer' });
   await assert.rejects(world([reply(200, {}, ['{"data":', 'break'])], { maxRetries: 0 }).client.models(), { code: 'connection_lost' });
-  const inside = stream([chunk({ content: 'a' }), 'data: {"error":{"message":"device","type":"server_error","param":null,"code":"device_lost"}}\n\n']);
+  const inside = stream([chunk({ content: 'a' }), 'data: {"error":{"message":"device","type":"server_error","param":null,"code":"device_lost"}}\n\n'], { 'x-request-id': 'r-2' });
   const run = world([inside]).client.chat(ASK);
-  await assert.rejects(run.result(), { status: 0, code: 'device_lost', type: 'server_error', message: 'device' });
+  await assert.rejects(run.result(), { status: 0, code: 'device_lost', type: 'server_error', message: 'device', requestId: 'r-2' });
   assert.equal(run.text, 'a');
   await assert.rejects(world([stream(['data: {nonsense\n\n'])]).client.chat(ASK).result(), { code: 'malformed_answer' });
   await assert.rejects(world([reply(200, { 'content-type': 'text/html' }, ['<p>'])]).client.chat(ASK).result(), { code: 'malformed_answer' });
