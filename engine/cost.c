@@ -9,6 +9,7 @@
  */
 #include "engine/cost.h"
 
+#include <math.h>
 #include <stddef.h>
 
 enum { N = 4 };
@@ -150,3 +151,12 @@ uint32_t cost_knee_rows(const struct cost *c, uint32_t most)
 		n += n / 8 + 1;
 	return n < most ? n : most;
 }
+
+void cost_bias_learn(struct cost_bias *b, double predicted_ns, double true_ns)
+{
+	static const double step = 0.04, least = -0.7, most = 1.1;
+	b->log += true_ns > predicted_ns ? step : -step;
+	b->log = b->log < least ? least : b->log > most ? most : b->log;
+}
+
+double cost_bias_factor(const struct cost_bias *b) { return exp(b->log); }

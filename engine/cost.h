@@ -55,4 +55,15 @@ uint32_t cost_rows_within(const struct cost *c, uint32_t beside, double ns, uint
 /* The fewest rows with which a step has 90 % of the best throughput of steps up to `most`. */
 uint32_t cost_knee_rows(const struct cost *c, uint32_t most);
 
+/* By how much predictions have been off: the median of truth over prediction, approached in steps of a
+ * fixed size, which outliers can't lengthen. What comes later and goes first makes waits longer than
+ * anything known beforehand. Zeroed: none. */
+struct cost_bias {
+	double log;
+};
+
+void cost_bias_learn(struct cost_bias *b, double predicted_ns, double true_ns);
+/* What to multiply a prediction with. */
+double cost_bias_factor(const struct cost_bias *b);
+
 #endif

@@ -275,7 +275,7 @@ static void reply_whole(struct chat *c)
 static void collect(struct chat *c)
 {
 	struct gen_chunk chunk;
-	while (gen_peek(c->gen, &c->sub, COLLECT_TEXT, &chunk)) {
+	while (gen_peek(c->gen, &c->sub, UINT32_MAX, &chunk)) {
 		if (buf_append(&c->text, chunk.text, chunk.n_bytes) != 0) {
 			refuse(c, &(struct api_error){500, "server_error", NULL, NULL, 0}, "The answer did not fit into memory.");
 			return;

@@ -245,12 +245,14 @@ static int on_sequence(struct engine_link *l, const struct proto_head *h, const 
 		if (rc == 0 && found != NULL)
 			s.listener->on_tokens(s.ctx, &m);
 	} else if (h->type == PROTO_PROMPT_LOGPROBS) {
-		/* Checked, and told to nobody: the gateway asks for one choice and no prompt's logprobs. */
+		/* Checked, and told to nobody: the gateway asks for no prompt's logprobs. */
 		struct proto_prompt_logprobs m;
 		rc = proto_get_prompt_logprobs(p, h->length, &m, err);
 	} else if (h->type == PROTO_CHOICE) {
 		struct proto_choice m;
 		rc = proto_get_choice(p, h->length, &m, err);
+		if (rc == 0 && found != NULL)
+			s.listener->on_choice(s.ctx, &m);
 	} else {
 		struct proto_done m;
 		rc = proto_get_done(p, h->length, &m, err);

@@ -21,6 +21,7 @@ struct gw_thread;
 struct link_listener {
 	void (*on_queued)(void *ctx, const struct proto_queued *m);
 	void (*on_tokens)(void *ctx, const struct proto_tokens *m);
+	void (*on_choice)(void *ctx, const struct proto_choice *m); /* one of several has ended */
 	void (*on_done)(void *ctx, const struct proto_done *m);
 	void (*on_lost)(void *ctx); /* the engine has gone */
 };

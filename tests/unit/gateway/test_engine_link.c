@@ -28,6 +28,7 @@ struct rig;
 
 /* A listener that counts, and does what the test asked for when it is called. */
 struct seq {
+	unsigned choices; /* bits: those that have ended */
 	struct rig *rig;
 	uint64_t id;
 	int queued, tokens, done, lost;
@@ -86,6 +87,12 @@ static void on_tokens(void *ctx, const struct proto_tokens *m)
 	forget_another(s);
 }
 
+static void on_choice(void *ctx, const struct proto_choice *m)
+{
+	struct seq *s = ctx;
+	s->choices |= 1u << m->choice;
+}
+
 static void on_done(void *ctx, const struct proto_done *m)
 {
 	struct seq *s = ctx;
@@ -114,7 +121,7 @@ static void on_lost(void *ctx)
 		s->submit_rc = submit(s->rig, s, 1);
 }
 
-static const struct link_listener listener = {on_queued, on_tokens, on_done, on_lost};
+static const struct link_listener listener = {.on_queued = on_queued, .on_tokens = on_tokens, .on_choice = on_choice, .on_done = on_done, .on_lost = on_lost};
 
 /* ---- the engine's side ---- */
 
@@ -327,7 +334,7 @@ static bool malformed(size_t i, uint64_t id, struct sl_buf *b)
 	    {PROTO_PING, 0}, {PROTO_COUNTED, 9}, {PROTO_HELLO, 16}, {PROTO_MODEL, 0}, {PROTO_MODEL, 30},
 	    {PROTO_QUEUED, 15}, {PROTO_QUEUED, 17}, {PROTO_TOKENS, 0}, {PROTO_TOKENS, 40}, {PROTO_DONE, 0},
 	    {PROTO_DONE, 31}, {PROTO_DONE, 60}, {PROTO_STATS, 3}, {PROTO_BYE, 2}, {PROTO_STATS, 4097},
-	    {PROTO_TOKENS, 1u << 20}, {PROTO_QUEUED, UINT32_MAX},
+	    {PROTO_TOKENS, 1u << 21}, {PROTO_QUEUED, UINT32_MAX},
 	    {PROTO_CHOICE, 11}, {PROTO_CHOICE, 0}, {PROTO_PROMPT_LOGPROBS, 7}, {PROTO_PROMPT_LOGPROBS, 40},
 	};
 	enum { N_PLAIN = sizeof plain / sizeof plain[0] };
