@@ -6,7 +6,8 @@
  * leaves open to abuse is bounded here and in h2_guard.c:
  *   - resets that a peer sends, and resets that a peer makes us send together with invalid frames:
  * a token bucket each, past which the connection ends with ENHANCE_YOUR_CALM;
- *   - PING, SETTINGS, PRIORITY, empty DATA, unknown frames: another bucket;
+ *   - PING, SETTINGS, PRIORITY, GOAWAY, DATA without data, unknown frames, WINDOW_UPDATE frames
+ *     that no DATA of ours explains: another bucket;
  *   - heads: name + value + 32 and the number of fields are counted as they are decoded; a head
  * over the limit is answered 431, one far over it ends the connection;
  *   - a HEADERS frame with an id below the newest one, which the library ignores by design: a ring
@@ -160,14 +161,11 @@ static int on_begin_frame(nghttp2_session *session, const nghttp2_frame_hd *hd, 
 			end_with(h, NGHTTP2_ENHANCE_YOUR_CALM, END_RESETS);
 		break;
 	case NGHTTP2_WINDOW_UPDATE:
-	case NGHTTP2_CONTINUATION:
-	case NGHTTP2_GOAWAY: break; /* limited by the library, or cheap and needed often */
-	case NGHTTP2_SETTINGS:
-	case NGHTTP2_PING:
-		if (!(hd->flags & NGHTTP2_FLAG_ACK))
+		if (!h2_guard_update_due(&h->guard))
 			charge_control(h);
 		break;
-	default: /* PRIORITY, PUSH_PROMISE */ charge_control(h); break;
+	case NGHTTP2_CONTINUATION: break; /* limited by the library */
+	default: /* also acknowledgements: nobody owes us many */ charge_control(h); break;
 	}
 	/* Ends the reading; the GOAWAY is queued already. */
 	return h->ended ? NGHTTP2_ERR_CALLBACK_FAILURE : 0;
@@ -272,9 +270,6 @@ static nghttp2_nv field(const char *name, const char *value)
 
 static void say_continue(struct h2 *h, struct http_stream *s)
 {
-	const char *expect = http_header(&s->req, "expect");
-	if (expect == NULL || strcasecmp(expect, "100-continue") != 0)
-		return;
 	const nghttp2_nv nv = field(":status", "100");
 	nghttp2_submit_headers(h->session, NGHTTP2_FLAG_NONE, s->id, NULL, &nv, 1, NULL);
 }
@@ -295,6 +290,11 @@ static void request_complete(struct h2 *h, struct http_stream *s, bool end)
 	}
 	authority_from_host(s);
 	s->req.content_length = content_length(&s->req);
+	const char *expect = http_header(&s->req, "expect");
+	if (expect != NULL && strcasecmp(expect, "100-continue") != 0) {
+		stream_error(s, 417, http_reason(417));
+		return;
+	}
 	if (s->req.content_length >= 0 &&
 	    (uint64_t)s->req.content_length > h->c->tr->t->cfg->limits.body_bytes) {
 		stream_error(s, 413, http_reason(413));
@@ -303,7 +303,7 @@ static void request_complete(struct h2 *h, struct http_stream *s, bool end)
 	stream_begin(s);
 	if (end)
 		stream_body_end(s);
-	else if (!s->answered)
+	else if (!s->answered && expect != NULL)
 		say_continue(h, s);
 }
 
@@ -322,6 +322,9 @@ static int on_frame_recv(nghttp2_session *session, const nghttp2_frame *frame, v
 			stream_body_end(s);
 		break;
 	case NGHTTP2_DATA:
+		/* Nothing but padding; a frame without even that was charged when it began. */
+		if (frame->hd.length > 0 && frame->hd.length == frame->data.padlen && !end)
+			charge_control(h);
 		if (s != NULL && end && !s->recv_done)
 			stream_body_end(s);
 		break;
@@ -398,6 +401,8 @@ static int on_frame_send(nghttp2_session *session, const nghttp2_frame *frame, v
 	    frame->rst_stream.error_code != NGHTTP2_NO_ERROR &&
 	    (s == NULL || !(s->reset_wanted || s->timed_out)))
 		charge_reset(h);
+	if (frame->hd.type == NGHTTP2_DATA)
+		h2_guard_data_sent(&h->guard);
 	/* Only now: the library sends a PING before a GOAWAY that waits. */
 	if (frame->hd.type == NGHTTP2_GOAWAY && h->draining && !h->drain_seen)
 		nghttp2_submit_ping(session, NGHTTP2_FLAG_NONE, drain_ping);
@@ -435,8 +440,10 @@ static void h2_stream_timeout(struct http_stream *s)
 		conn_doom(s->conn, HTTP_CLOSE_TIMEOUT);
 		return;
 	}
-	s->timed_out = true;
 	stream_tell_close(s, HTTP_CLOSE_TIMEOUT);
+	if (!s->answered && stream_error(s, 408, http_reason(408)) == 0)
+		return; /* on_frame_send ends the stream */
+	s->timed_out = true;
 	nghttp2_submit_rst_stream(h->session, NGHTTP2_FLAG_NONE, s->id, NGHTTP2_CANCEL);
 	conn_schedule(s->conn);
 }
@@ -449,6 +456,7 @@ static void h2_on_deadline(struct conn *c)
 		return;
 	}
 	/* Idle, or the peer's SETTINGS never came. */
+	conn_count_timeout(h->got_settings ? TIMEOUT_IDLE : TIMEOUT_HEADER);
 	nghttp2_session_terminate_session(h->session, NGHTTP2_NO_ERROR);
 	h->ended = true;
 	conn_schedule(c);

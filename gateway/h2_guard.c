@@ -12,6 +12,7 @@ enum {
 	PEER_RESETS_BURST = 100,
 	PEER_RESETS_PER_S = 10,
 	FIRST_UNKNOWN_TYPE = 0x0a, /* RFC 9113 defines 0 to 9 */
+	UPDATES_DUE_MAX = 20000,   /* saved up for a peer that updates late */
 };
 
 static struct h2_bucket bucket(int64_t per_s, int64_t burst, uint64_t now_ns)
@@ -49,6 +50,20 @@ bool h2_guard_stream_id(struct h2_guard *g, int32_t id)
 		if (g->ring[i] == id)
 			return true;
 	return false;
+}
+
+void h2_guard_data_sent(struct h2_guard *g)
+{
+	if (g->updates_due < UPDATES_DUE_MAX)
+		g->updates_due += 2;
+}
+
+bool h2_guard_update_due(struct h2_guard *g)
+{
+	if (g->updates_due == 0)
+		return false;
+	g->updates_due--;
+	return true;
 }
 
 size_t h2_guard_unknown_frames(struct h2_guard *g, const uint8_t *data, size_t n)

@@ -163,12 +163,16 @@ static void free_stream(struct gw_deferred *d)
 static void on_recv_deadline(struct deadline *d)
 {
 	struct http_stream *s = list_entry(d, struct http_stream, recv);
+	/* A stream whose answer is out only lingers. */
+	if (!s->end_sent)
+		conn_count_timeout(s->to_app || s->head_done ? TIMEOUT_BODY : TIMEOUT_HEADER);
 	s->conn->proto->stream_timeout(s);
 }
 
 static void on_stall_deadline(struct deadline *d)
 {
 	struct http_stream *s = list_entry(d, struct http_stream, stall);
+	conn_count_timeout(TIMEOUT_STALL);
 	s->conn->proto->stream_timeout(s);
 }
 

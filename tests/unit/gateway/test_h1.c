@@ -227,6 +227,30 @@ static void malformed_requests_get_one_answer_and_an_end(void **state)
 	}
 }
 
+/* What is neither HTTP/1's target nor its version gets no answer in HTTP/1; once a peer has sent a
+ * request it does. */
+static void who_speaks_no_http_gets_no_answer(void **state)
+{
+	(void)state;
+	rig_start(&rig);
+	static const char alien[] = "INVALID CONNECTION PREFACE\r\n\r\n";
+	ask(alien, sizeof alien - 1);
+	assert_int_equal(in.len, 0);
+	static const char late[] =
+	    "GET /small HTTP/1.1\r\n" HOST "\r\nINVALID CONNECTION PREFACE\r\n\r\n";
+	ask(late, sizeof late - 1);
+	assert_int_equal(count("HTTP/1.1 200"), 1);
+	assert_int_equal(count("HTTP/1.1 400"), 1);
+	static const char *const close_to_it[] = {"GET /small FTP/1.1\r\n\r\n", "GET /small\r\n\r\n",
+						  "GET small HTTP/1.1\r\n\r\n",
+						  "GET http://a/ HTTQ/1.1\r\n\r\n", "\x16\x03\x01"};
+	for (size_t i = 0; i < sizeof close_to_it / sizeof *close_to_it; i++) {
+		ask(close_to_it[i], strlen(close_to_it[i]));
+		if (count("HTTP/1.1 400") != 1)
+			fail_msg("%s -> %s", close_to_it[i], buf_cstr(&in));
+	}
+}
+
 static void heads_are_bounded(void **state)
 {
 	(void)state;
@@ -239,6 +263,12 @@ static void heads_are_bounded(void **state)
 	memcpy(big, head, sizeof head - 1);
 	ask(big, n);
 	assert_int_equal(count("HTTP/1.1 431"), 1);
+	memcpy(big, "GET /", 5);
+	for (const char *p = head + 5; *p != '\0'; p++)
+		big[p - head] = 'a';
+	ask(big, n);
+	assert_int_equal(count("HTTP/1.1 414"), 1);
+	memcpy(big, head, sizeof head - 1);
 	/* By accounting, not by bytes on the wire: 99 short fields of 32 each fit, one long does
 	 * not. */
 	memcpy(big + 16400, "\r\n\r\n", 4);
@@ -578,6 +608,7 @@ int main(void)
 	    T(http_1_0_ends_by_closing),
 	    T(expect_100_continue),
 	    T(malformed_requests_get_one_answer_and_an_end),
+	    T(who_speaks_no_http_gets_no_answer),
 	    T(heads_are_bounded),
 	    T(chunked_body_over_the_limit_is_413),
 	    T(early_answer_discards_the_rest),

@@ -523,6 +523,38 @@ static void unknown_things_are_ignored(void **state)
 	expect_alive("unknown frames");
 }
 
+/* 3.4: who began like HTTP/2 is answered in it. */
+static void a_wrong_preface_is_an_error(void **state)
+{
+	(void)state;
+	struct frame f;
+	begin();
+	buf_clear(&out, SIZE_MAX);
+	put("PRI * HTTP/2.0\r\n\r\nXX\r\n\r\n", 24);
+	flush();
+	assert_true(await(SETTINGS, 0, &f));
+	expect_goaway("preface", PROTOCOL_ERROR);
+	assert_int_equal(rig.n_requests, 0);
+}
+
+static void unknown_expectations_are_refused(void **state)
+{
+	(void)state;
+	struct frame f;
+	uint8_t block[512];
+	begin();
+	size_t m = hp_request(block, "POST", "/echo");
+	m += hp_field(block + m, "expect", "the-impossible");
+	put_frame(HEADERS, END_HEADERS, 1, block, m);
+	flush();
+	assert_true(await(HEADERS, 1, &f));
+	assert_memory_equal(f.payload + 1,
+			    "\x03"
+			    "417",
+			    4);
+	assert_int_equal(rig.n_requests, 0);
+}
+
 static void cleartext_upgrade_is_ignored(void **state)
 {
 	(void)state;
@@ -574,8 +606,11 @@ static void control_floods_are_stopped(void **state)
 {
 	(void)state;
 	rig.cfg.limits.control_frames_burst = 50;
-	static const char *const what[] = {"PING", "PRIORITY", "empty DATA", "unknown", "SETTINGS"};
-	for (int kind = 0; kind < 5; kind++) {
+	static const char *const what[] = {"PING",          "PRIORITY", "empty DATA",
+					   "unknown",       "SETTINGS", "WINDOW_UPDATE",
+					   "PING answer",   "GOAWAY",   "DATA of padding",
+					   "WINDOW_UPDATE of the stream"};
+	for (size_t kind = 0; kind < sizeof what / sizeof *what; kind++) {
 		begin();
 		put_request(1, "POST", "/echo", 0);
 		for (int i = 0; i < 200; i++) {
@@ -587,12 +622,43 @@ static void control_floods_are_stopped(void **state)
 				put_frame(DATA, 0, 1, NULL, 0);
 			else if (kind == 3)
 				put_frame(0xee, 0, 0, NULL, 0);
-			else
+			else if (kind == 4)
 				put_setting(4, 65535);
+			else if (kind == 5)
+				put_u32(WINDOW_UPDATE, 0, 0, 1);
+			else if (kind == 6)
+				put_frame(PING, ACK, 0, "12345678", 8);
+			else if (kind == 7)
+				put_frame(GOAWAY, 0, 0, "\0\0\0\0\0\0\0", 8);
+			else if (kind == 8)
+				put_frame(DATA, PADDED, 1, "\x02\0", 3);
+			else
+				put_u32(WINDOW_UPDATE, 0, 1, 1);
 		}
 		expect_goaway(what[kind], ENHANCE_YOUR_CALM);
 	}
 	RIG_UNTIL(&rig, rig.n_closed == rig.n_requests);
+}
+
+/* As many WINDOW_UPDATE frames as there were DATA frames are no flood. */
+static void a_reader_may_open_its_windows(void **state)
+{
+	(void)state;
+	rig.cfg.limits.control_frames_burst = 10;
+	struct frame f;
+	begin();
+	put_setting(4, 100);
+	put_request(1, "GET", "/big?60000", END_STREAM);
+	flush();
+	for (size_t got = 0; got < 60000;) {
+		assert_true(await(DATA, 1, &f));
+		got += f.len;
+		put_u32(WINDOW_UPDATE, 0, 0, f.len);
+		if (got < 60000)
+			put_u32(WINDOW_UPDATE, 0, 1, f.len);
+		flush();
+	}
+	expect_alive("after 600 windows");
 }
 
 static void continuation_flood_is_stopped(void **state)
@@ -879,8 +945,15 @@ static void deadlines(void **state)
 	flush();
 	RIG_UNTIL(&rig, rig.n_requests == 1);
 	now += 31 * NS_PER_S;
-	expect_reset("body", 1, CANCEL);
+	assert_true(await(HEADERS, 1, &f));
+	assert_memory_equal(f.payload + 1,
+			    "\x03"
+			    "408",
+			    4);
 	assert_int_equal(rig.closed[HTTP_CLOSE_TIMEOUT], 1);
+	assert_true(await(DATA, 1, &f) && (f.flags & END_STREAM));
+	now += 2 * NS_PER_S;
+	expect_reset("body", 1, NO_ERROR);
 	/* Idle. */
 	now += 61 * NS_PER_S;
 	expect_goaway("idle", NO_ERROR);
@@ -1008,10 +1081,13 @@ int main(void)
 	    T(a_smaller_stream_id_is_an_error),
 	    T(frames_on_closed_streams),
 	    T(unknown_things_are_ignored),
+	    T(a_wrong_preface_is_an_error),
+	    T(unknown_expectations_are_refused),
 	    T(cleartext_upgrade_is_ignored),
 	    T(rapid_reset_is_stopped),
 	    T(made_resets_are_stopped),
 	    T(control_floods_are_stopped),
+	    T(a_reader_may_open_its_windows),
 	    T(continuation_flood_is_stopped),
 	    T(heads_are_bounded),
 	    T(streams_are_capped),

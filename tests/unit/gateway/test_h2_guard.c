@@ -56,6 +56,25 @@ static void ids_must_rise(void **state)
 	assert_true(h2_guard_stream_id(&g, INT32_MAX));
 }
 
+static void window_updates_are_due_for_data(void **state)
+{
+	(void)state;
+	struct h2_guard g;
+	h2_guard_init(&g, &limits, 0, 0);
+	assert_false(h2_guard_update_due(&g));
+	h2_guard_data_sent(&g);
+	assert_true(h2_guard_update_due(&g));
+	assert_true(h2_guard_update_due(&g));
+	assert_false(h2_guard_update_due(&g));
+	/* Saved up to a bound. */
+	for (int i = 0; i < 100000; i++)
+		h2_guard_data_sent(&g);
+	int n = 0;
+	while (h2_guard_update_due(&g))
+		n++;
+	assert_in_range(n, 1000, 20001);
+}
+
 /* However the input is cut. */
 static void unknown_frames_are_counted(void **state)
 {
@@ -86,6 +105,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(buckets_refill_up_to_their_burst),
 	    cmocka_unit_test(ids_must_rise),
+	    cmocka_unit_test(window_updates_are_due_for_data),
 	    cmocka_unit_test(unknown_frames_are_counted),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
