@@ -9,7 +9,8 @@
  *   - PING, SETTINGS, PRIORITY, GOAWAY, DATA without data, unknown frames, WINDOW_UPDATE frames
  *     that no DATA of ours explains: another bucket;
  *   - heads: name + value + 32 and the number of fields are counted as they are decoded; a head
- * over the limit is answered 431, one far over it ends the connection;
+ *     over the limit is answered 431, one far over it, also in bytes on the wire (of a field the
+ *     library holds what has come until it is whole), ends the connection;
  *   - a HEADERS frame with an id below the newest one, which the library ignores by design: a ring
  *     of recent ids tells a trailer from an illegal reopening;
  *   - output: nothing is drained from the library while the socket is blocked (conn.c), and reading
@@ -34,7 +35,6 @@
 #include "gateway/http_stream.h"
 
 enum {
-	HEAD_OVER_FACTOR = 4,       /* a head that many times over its limit ends the connection */
 	QUEUED_ITEM_BYTES = 192,    /* what an unsent frame costs inside the library, about */
 	LIBRARY_RESETS_BURST = 100, /* behind h2_guard's, which acts at once */
 	LIBRARY_RESETS_PER_S = 10,
@@ -223,7 +223,7 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
 	if (frame->headers.cat != NGHTTP2_HCAT_REQUEST) {
 		/* A trailer: checked by the library, counted, dropped. */
 		s->head.charged += n_name + n_value + 32;
-		if (s->head.charged > HEAD_OVER_FACTOR * lim->header_bytes) {
+		if (s->head.charged > H2_HEAD_OVER * lim->header_bytes) {
 			end_with(h, NGHTTP2_ENHANCE_YOUR_CALM, END_HEAD);
 			return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
 		}
@@ -233,7 +233,7 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
 					      : http_head_add(s, name, n_name, value, n_value);
 	if (rc != 0 && s->head_status == 0)
 		s->head_status = rc == SL_ELIMIT ? 431 : rc == SL_EINVAL ? 400 : 503;
-	if (s->head.charged > HEAD_OVER_FACTOR * lim->header_bytes) {
+	if (s->head.charged > H2_HEAD_OVER * lim->header_bytes) {
 		end_with(h, NGHTTP2_ENHANCE_YOUR_CALM, END_HEAD);
 		return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
 	}
@@ -537,8 +537,13 @@ static int h2_on_input(struct conn *c, const uint8_t *data, size_t n)
 	struct h2 *h = c->p;
 	if (h->ended)
 		return 0;
-	for (size_t k = h2_guard_unknown_frames(&h->guard, data, n); k > 0; k--)
+	bool head_over;
+	for (size_t k = h2_guard_frames(&h->guard, data, n, &head_over); k > 0; k--)
 		charge_control(h);
+	if (head_over)
+		end_with(h, NGHTTP2_ENHANCE_YOUR_CALM, END_HEAD);
+	if (h->ended)
+		return 0;
 	ssize_t used = nghttp2_session_mem_recv(h->session, data, n);
 	if (used == NGHTTP2_ERR_NOMEM)
 		return SL_ENOMEM;

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 
+enum { HEADERS = 1, CONTINUATION = 9 };
 enum {
 	PEER_RESETS_BURST = 100,
 	PEER_RESETS_PER_S = 10,
@@ -23,6 +24,7 @@ static struct h2_bucket bucket(int64_t per_s, int64_t burst, uint64_t now_ns)
 void h2_guard_init(struct h2_guard *g, const struct gw_limits *lim, size_t skip, uint64_t now_ns)
 {
 	*g = (struct h2_guard){.skip = skip};
+	g->block_max = (size_t)lim->header_bytes * H2_HEAD_OVER;
 	g->resets = bucket(lim->resets_per_s, lim->resets_burst, now_ns);
 	g->peer_resets = bucket(PEER_RESETS_PER_S, PEER_RESETS_BURST, now_ns);
 	g->control = bucket(lim->control_frames_per_s, lim->control_frames_burst, now_ns);
@@ -66,9 +68,10 @@ bool h2_guard_update_due(struct h2_guard *g)
 	return true;
 }
 
-size_t h2_guard_unknown_frames(struct h2_guard *g, const uint8_t *data, size_t n)
+size_t h2_guard_frames(struct h2_guard *g, const uint8_t *data, size_t n, bool *head_over)
 {
 	size_t found = 0;
+	*head_over = false;
 	while (n > 0) {
 		size_t take = g->skip < n ? g->skip : n;
 		g->skip -= take;
@@ -83,6 +86,13 @@ size_t h2_guard_unknown_frames(struct h2_guard *g, const uint8_t *data, size_t n
 		g->n_head = 0;
 		g->skip = (size_t)g->head[0] << 16 | (size_t)g->head[1] << 8 | g->head[2];
 		found += g->head[3] >= FIRST_UNKNOWN_TYPE;
+		if (g->head[3] == HEADERS)
+			g->block = g->skip;
+		else if (g->head[3] == CONTINUATION)
+			g->block += g->skip;
+		else
+			g->block = 0;
+		*head_over = *head_over || g->block > g->block_max;
 	}
 	return found;
 }

@@ -12,7 +12,11 @@
 
 #include "gateway/gateway.h"
 
-enum { H2_RING = 128, H2_FRAME_HEAD = 9 };
+enum {
+	H2_RING = 128,
+	H2_FRAME_HEAD = 9,
+	H2_HEAD_OVER = 2, /* a head that many times over its limit ends the connection */
+};
 
 /* Tokens come back at per_s up to burst. */
 struct h2_bucket {
@@ -34,6 +38,8 @@ struct h2_guard {
 	/* Where the input is in its frames. */
 	uint8_t head[H2_FRAME_HEAD];
 	size_t n_head, skip;
+	/* Bytes of the newest head block on the wire, and the most that one may have. */
+	size_t block, block_max;
 };
 
 /* skip: bytes before the first frame (the preface). */
@@ -46,7 +52,8 @@ bool h2_guard_stream_id(struct h2_guard *g, int32_t id);
 void h2_guard_data_sent(struct h2_guard *g);
 /* A WINDOW_UPDATE came. False: nothing that was sent explains it. */
 bool h2_guard_update_due(struct h2_guard *g);
-/* Follows the frames through the input; how many of unknown type begin in these bytes. */
-size_t h2_guard_unknown_frames(struct h2_guard *g, const uint8_t *data, size_t n);
+/* Follows the frames through the input; how many of unknown type begin in these bytes. *head_over:
+ * a head's frames have more bytes than the head may have. */
+size_t h2_guard_frames(struct h2_guard *g, const uint8_t *data, size_t n, bool *head_over);
 
 #endif

@@ -701,6 +701,24 @@ static void heads_are_bounded(void **state)
 	flush();
 	assert_true(await(HEADERS, 3, &f));
 	expect_alive("after 431");
+	/* One field that never becomes whole: ended before it is held. */
+	int conn = fd;
+	fd = -1;
+	begin();
+	m = hp_request(block, "GET", "/small");
+	block[m++] = 0;
+	m += hp_int(block + m, 1);
+	block[m++] = 'b';
+	m += hp_int(block + m, 60000);
+	put_frame(HEADERS, END_STREAM, 1, block, m);
+	memset(block, 'v', 16000);
+	put_frame(CONTINUATION, 0, 1, block, 16000);
+	put_frame(CONTINUATION, 0, 1, block, 16000);
+	put_head(16000, CONTINUATION, 0, 1); /* only begun */
+	expect_goaway("endless field", ENHANCE_YOUR_CALM);
+	close(fd);
+	fd = conn;
+	buf_clear(&in, SIZE_MAX);
 	/* A bomb: one big entry in the dynamic table, then one-byte references to it. */
 	m = hp_request(block, "GET", "/small");
 	block[m++] = 0x40;
