@@ -141,6 +141,7 @@ void conn_close(struct conn *c, enum http_close_reason why)
 {
 	struct gw_transport *tr = c->tr;
 	detach_proto(c, why);
+	stream_drop_holds(c);
 	conn_set_state(c, CONN_CLOSED);
 	event_del(&c->ev_read);
 	event_del(&c->ev_write);
@@ -458,6 +459,7 @@ void conn_accept(struct gw_transport *tr, int fd, bool tls, const char *peer)
 	c->fd = fd;
 	c->state = tls ? CONN_HANDSHAKE : CONN_DETECT;
 	list_init(&c->streams);
+	list_init(&c->holds);
 	buf_init(&c->pending, PENDING_MAX);
 	deadline_init(&c->deadline, on_deadline);
 	deadline_init(&c->stall, on_stall);

@@ -95,6 +95,8 @@ struct conn {
 	struct deadline stall;    /* pending without progress */
 	struct gw_deferred flush;
 	struct list streams; /* struct http_stream */
+	struct list holds;   /* struct http_hold of streams that have ended */
+	int64_t n_streams, n_holds;
 	size_t lingered;
 	char peer[46];
 };

@@ -177,7 +177,11 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
 	struct conn *c = h->c;
 	if (frame->hd.type != NGHTTP2_HEADERS || frame->headers.cat != NGHTTP2_HCAT_REQUEST)
 		return 0;
-	struct http_stream *s = stream_create(c, HTTP_2);
+	/* The library counts open streams; those that are closed here and not yet elsewhere count
+	 * too. */
+	bool full = c->n_holds > 0 &&
+		    c->n_streams + c->n_holds >= c->tr->t->cfg->limits.streams_per_connection;
+	struct http_stream *s = full ? NULL : stream_create(c, HTTP_2);
 	if (s == NULL) {
 		nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, frame->hd.stream_id,
 					  NGHTTP2_REFUSED_STREAM);

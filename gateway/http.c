@@ -148,6 +148,54 @@ const char *http_header(const struct http_request *r, const char *name)
 	return NULL;
 }
 
+/* ---- places ---- */
+
+struct http_hold *http_hold(struct http_stream *s)
+{
+	BUG_IF(s->hold != NULL || s->closed, "a stream is held twice or after its end");
+	struct http_hold *h = sl_zalloc(sizeof *h);
+	if (h == NULL)
+		return NULL;
+	list_init(&h->node);
+	h->s = s;
+	s->hold = h;
+	return h;
+}
+
+void http_release(struct http_hold *h)
+{
+	if (h == NULL)
+		return;
+	if (h->s != NULL)
+		h->s->hold = NULL;
+	if (h->c != NULL) {
+		list_remove(&h->node);
+		h->c->n_holds--;
+	}
+	sl_free(h);
+}
+
+static void keep_place(struct http_stream *s)
+{
+	struct http_hold *h = s->hold;
+	struct conn *c = s->conn;
+	s->hold = NULL;
+	h->s = NULL;
+	h->c = c;
+	list_push_back(&c->holds, &h->node);
+	c->n_holds++;
+}
+
+void stream_drop_holds(struct conn *c)
+{
+	list_each_safe(it, tmp, &c->holds)
+	{
+		list_remove(it);
+		list_entry(it, struct http_hold, node)->c = NULL;
+	}
+	c->n_holds = 0;
+}
+
 /* ---- life ---- */
 
 static void free_stream(struct gw_deferred *d)
@@ -190,6 +238,7 @@ struct http_stream *stream_create(struct conn *c, enum http_version version)
 	deadline_init(&s->stall, on_stall_deadline);
 	gw_defer_init(&s->free_later, free_stream);
 	list_push_back(&c->streams, &s->node);
+	c->n_streams++;
 	c->tr->n_streams++;
 	metric_add(&streams_open, 1);
 	return s;
@@ -252,6 +301,9 @@ void stream_close(struct http_stream *s, enum http_close_reason why)
 	deadline_cancel(&s->stall);
 	stream_tell_close(s, why);
 	list_remove(&s->node);
+	if (s->hold != NULL)
+		keep_place(s);
+	s->conn->n_streams--;
 	tr->n_streams--;
 	metric_add(&streams_open, -1);
 	gw_defer(tr->t, &s->free_later);

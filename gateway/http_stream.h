@@ -48,6 +48,7 @@ struct http_stream {
 	bool waiting; /* the source had nothing; http_body_ready will tell */
 	bool ready;   /* http_body_ready came and has not been acted on */
 	bool closed;
+	struct http_hold *hold; /* borrowed from who holds it */
 	struct deadline recv;  /* the request's head, then its body */
 	struct deadline stall; /* bytes are there and the peer does not take them */
 	struct gw_deferred free_later;
@@ -62,6 +63,15 @@ int http_head_text(struct http_stream *s, const void *text, size_t n, uint32_t *
 int http_head_target(struct http_stream *s, const void *target, size_t n);
 /* Turns offsets into s->req. 0 or SL_ENOMEM. */
 int http_head_complete(struct http_stream *s);
+
+/* A stream's place that somebody holds. Owned by the holder. */
+struct http_hold {
+	struct http_stream *s; /* NULL once the stream has ended */
+	struct conn *c;        /* while it keeps a place: then in c->holds */
+	struct list node;
+};
+/* The connection goes: its holds keep no place any more. */
+void stream_drop_holds(struct conn *c);
 
 /* In c->streams, unknown to the application yet. NULL on exhaustion. */
 struct http_stream *stream_create(struct conn *c, enum http_version version);

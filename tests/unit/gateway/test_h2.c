@@ -749,6 +749,42 @@ static void streams_are_capped(void **state)
 	assert_int_equal(rig.n_requests, 5);
 }
 
+/* A reset stream keeps its place until its work has stopped. */
+static void held_places_count(void **state)
+{
+	(void)state;
+	rig.cfg.limits.streams_per_connection = 4;
+	struct frame f;
+	begin();
+	for (uint32_t i = 0; i < 4; i++) {
+		put_request(2 * i + 1, "GET", "/hold", END_STREAM);
+		put_u32(RST_STREAM, 0, 2 * i + 1, CANCEL);
+	}
+	flush();
+	RIG_UNTIL(&rig, rig.n_closed == 4);
+	put_request(9, "GET", "/small", END_STREAM);
+	expect_reset("no place", 9, REFUSED_STREAM);
+	http_release(rig.ex[2]->hold);
+	rig.ex[2]->hold = NULL;
+	put_request(11, "GET", "/hold", END_STREAM);
+	put_request(13, "GET", "/small", END_STREAM);
+	expect_reset("no place again", 13, REFUSED_STREAM);
+	assert_int_equal(rig.n_requests, 5);
+	/* Released while the stream is open: it keeps its own place only. */
+	http_release(rig.ex[4]->hold);
+	rig.ex[4]->hold = NULL;
+	put_u32(RST_STREAM, 0, 11, CANCEL);
+	put_request(15, "GET", "/small", END_STREAM);
+	flush();
+	assert_true(await(DATA, 15, &f));
+	/* Another connection is not concerned; holds outlive theirs. */
+	begin();
+	put_request(1, "GET", "/small", END_STREAM);
+	flush();
+	assert_true(await(DATA, 1, &f));
+	RIG_UNTIL(&rig, rig.tr->n_conns == 1);
+}
+
 /* PINGs from a client that never reads. Its limits are set out of the way, so that only the bound
  * on pending output is left: reading stops, or the library gives up; nothing grows. */
 static void unread_pings_do_not_grow(void **state)
@@ -1109,6 +1145,7 @@ int main(void)
 	    T(continuation_flood_is_stopped),
 	    T(heads_are_bounded),
 	    T(streams_are_capped),
+	    T(held_places_count),
 	    T(unread_pings_do_not_grow),
 	    T(a_closed_window_holds_the_body_back),
 	    T(a_stalled_stream_is_reset_and_others_live),
