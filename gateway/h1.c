@@ -52,16 +52,6 @@ struct h1 {
 	size_t answer_off; /* where the answer's head begins in out */
 };
 
-#define REJECTED(why)                                                                              \
-	{                                                                                          \
-		.kind = METRIC_COUNTER, .name = "sluice_http1_rejected_total",                     \
-		.help = "HTTP/1.1 requests refused by the transport.",                             \
-		.labels = "status=\"" why "\""                                                     \
-	}
-static struct metric rejected[] = {REJECTED("400"), REJECTED("408"), REJECTED("413"),
-				   REJECTED("414"), REJECTED("417"), REJECTED("431"),
-				   REJECTED("501"), REJECTED("503"), REJECTED("505")};
-static const int rejected_status[] = {400, 408, 413, 414, 417, 431, 501, 503, 505};
 #define OVERRUN(why)                                                                               \
 	{                                                                                          \
 		.kind = METRIC_COUNTER, .name = "sluice_http1_closed_total",                       \
@@ -74,20 +64,8 @@ static struct metric overruns[OVER_N] = {OVERRUN("pipelined"), OVERRUN("discarde
 
 __attribute__((constructor)) static void register_metrics(void)
 {
-	for (size_t i = 0; i < sizeof rejected / sizeof *rejected; i++)
-		metric_register(&rejected[i]);
 	for (size_t i = 0; i < OVER_N; i++)
 		metric_register(&overruns[i]);
-}
-
-static void count_rejected(int status)
-{
-	size_t i = 0;
-	while (rejected_status[i] != status) {
-		i++;
-		BUG_IF(i == sizeof rejected / sizeof *rejected, "rejected with %d", status);
-	}
-	metric_add(&rejected[i], 1);
 }
 
 static void h1_set_state(struct h1 *h, enum h1_state to)
@@ -114,15 +92,17 @@ static void h1_set_state(struct h1 *h, enum h1_state to)
  * out malformed in the same turn) is taken back; one that has begun can only be cut off. */
 static int reject(struct h1 *h, int status, enum http_close_reason why)
 {
-	count_rejected(status);
 	h1_set_state(h, H1_END);
 	h->close_after = true;
 	if (h->s == NULL)
 		h->s = stream_create(h->c, HTTP_1_1);
-	if (h->s == NULL)
+	if (h->s == NULL) {
+		stream_count_rejected(status);
 		return SL_ENOMEM;
+	}
 	stream_tell_close(h->s, why);
 	if (h->s->answered && h->answer_begun) {
+		stream_count_rejected(status);
 		conn_doom(h->c, why);
 		return 0;
 	}

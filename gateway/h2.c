@@ -36,8 +36,6 @@
 
 enum {
 	QUEUED_ITEM_BYTES = 192,    /* what an unsent frame costs inside the library, about */
-	LIBRARY_RESETS_BURST = 100, /* behind h2_guard's, which acts at once */
-	LIBRARY_RESETS_PER_S = 10,
 	MAX_CONTINUATIONS = 4,
 	MAX_SETTINGS = 16,
 	STREAM_WINDOW = 65535,
@@ -606,7 +604,6 @@ void h2_env_destroy(struct h2_env *e)
 
 int h2_env_create(const struct gw_config *cfg, struct h2_env **out)
 {
-	(void)cfg;
 	struct h2_env *e = sl_zalloc(sizeof *e);
 	if (e == NULL)
 		return SL_ENOMEM;
@@ -616,8 +613,9 @@ int h2_env_create(const struct gw_config *cfg, struct h2_env **out)
 		return SL_ENOMEM;
 	}
 	nghttp2_option_set_no_auto_window_update(e->option, 1);
-	nghttp2_option_set_stream_reset_rate_limit(e->option, LIBRARY_RESETS_BURST,
-						   LIBRARY_RESETS_PER_S);
+	/* Behind h2_guard's, which acts at once. */
+	nghttp2_option_set_stream_reset_rate_limit(e->option, (uint64_t)cfg->limits.resets_burst,
+						   (uint64_t)cfg->limits.resets_per_s);
 	nghttp2_option_set_max_continuations(e->option, MAX_CONTINUATIONS);
 	nghttp2_option_set_max_settings(e->option, MAX_SETTINGS);
 	nghttp2_session_callbacks_set_on_begin_frame_callback(e->callbacks, on_begin_frame);

@@ -10,8 +10,6 @@
 
 enum { HEADERS = 1, CONTINUATION = 9 };
 enum {
-	PEER_RESETS_BURST = 100,
-	PEER_RESETS_PER_S = 10,
 	FIRST_UNKNOWN_TYPE = 0x0a, /* RFC 9113 defines 0 to 9 */
 	UPDATES_DUE_MAX = 20000,   /* saved up for a peer that updates late */
 };
@@ -26,7 +24,7 @@ void h2_guard_init(struct h2_guard *g, const struct gw_limits *lim, size_t skip,
 	*g = (struct h2_guard){.skip = skip};
 	g->block_max = (size_t)lim->header_bytes * H2_HEAD_OVER;
 	g->resets = bucket(lim->resets_per_s, lim->resets_burst, now_ns);
-	g->peer_resets = bucket(PEER_RESETS_PER_S, PEER_RESETS_BURST, now_ns);
+	g->peer_resets = bucket(lim->resets_per_s, lim->resets_burst, now_ns);
 	g->control = bucket(lim->control_frames_per_s, lim->control_frames_burst, now_ns);
 }
 

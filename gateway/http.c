@@ -43,8 +43,21 @@ static struct metric requests[] = {REQUESTS("http/1.0"), REQUESTS("http/1.1"), R
 static struct metric closed[] = {CLOSED("done"), CLOSED("peer"), CLOSED("timeout"),
 				 CLOSED("shutdown"), CLOSED("error")};
 
+#define REJECTED(why)                                                                              \
+	{                                                                                          \
+		.kind = METRIC_COUNTER, .name = "sluice_http_rejected_total",                      \
+		.help = "Requests refused by the transport, by the status it answers.",            \
+		.labels = "status=\"" why "\""                                                     \
+	}
+static struct metric rejected[] = {REJECTED("400"), REJECTED("408"), REJECTED("413"),
+				   REJECTED("414"), REJECTED("417"), REJECTED("431"),
+				   REJECTED("501"), REJECTED("503"), REJECTED("505")};
+static const int rejected_status[] = {400, 408, 413, 414, 417, 431, 501, 503, 505};
+
 __attribute__((constructor)) static void register_metrics(void)
 {
+	for (size_t i = 0; i < sizeof rejected / sizeof *rejected; i++)
+		metric_register(&rejected[i]);
 	metric_register(&streams_open);
 	for (size_t i = 0; i < sizeof requests / sizeof *requests; i++)
 		metric_register(&requests[i]);
@@ -407,9 +420,20 @@ void stream_retract(struct http_stream *s)
 	s->answered = s->waiting = s->ready = false;
 }
 
+void stream_count_rejected(int status)
+{
+	size_t i = 0;
+	while (rejected_status[i] != status) {
+		i++;
+		BUG_IF(i == sizeof rejected / sizeof *rejected, "refused with %d", status);
+	}
+	metric_add(&rejected[i], 1);
+}
+
 int stream_error(struct http_stream *s, int status, const char *message)
 {
 	struct sl_buf b;
+	stream_count_rejected(status);
 	buf_init(&b, 1024);
 	int rc = buf_printf(&b,
 			    "{\"error\":{\"message\":\"%s\",\"type\":\"invalid_request_error\","

@@ -90,6 +90,8 @@ ssize_t stream_pull(struct http_stream *s, uint8_t *dst, size_t room, bool *end)
 void stream_retract(struct http_stream *s);
 /* The transport's own answer, to a stream the application does not know (any more). */
 int stream_error(struct http_stream *s, int status, const char *message);
+/* Counts a request that the transport refuses; stream_error does. */
+void stream_count_rejected(int status);
 const char *http_reason(int status);
 
 #endif

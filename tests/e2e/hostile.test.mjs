@@ -271,7 +271,7 @@ function tests(threads) {
         ['GET / HTTP/1.1\r\n\r\n', 400],
         [h1Head(server, 'Content-Length: 1000000\r\n'), 413],
       ]) {
-        const name = `sluice_http1_rejected_total{status="${status}"}`;
+        const name = `sluice_http_rejected_total{status="${status}"}`;
         const before = await counter(server, name);
         const c = await connect(server);
         write(c, text);
