@@ -126,10 +126,9 @@ static void rig_on_request(void *ctx, struct http_stream *s, const struct http_r
 		http_reply_stream(s, 200, NULL, 0, (struct http_source){rig_pull_given, x});
 	else if (strcmp(r->path, "/fail") == 0)
 		http_reply_stream(s, 200, NULL, 0, (struct http_source){rig_pull_fail, x});
-	else if (strcmp(r->path, "/hold") == 0) {
-		x->hold = http_hold(s);
-		assert_non_null(x->hold);
-	} else if (strcmp(r->path, "/reset") == 0)
+	else if (strcmp(r->path, "/hold") == 0)
+		x->hold = http_hold(s); /* NULL when a test makes that fail */
+	else if (strcmp(r->path, "/reset") == 0)
 		http_reset(s);
 	else if (strcmp(r->path, "/echo") != 0 && strcmp(r->path, "/never") != 0)
 		http_reply(s, 404, NULL, 0, "no\n", 3);

@@ -595,6 +595,95 @@ static void every_fault_is_survived(void **state)
 	}
 }
 
+/* One exchange of whatever kind while the nth pass of a point fails. How much came back; false when
+ * the run passed the point less often than that. */
+static bool run_with_fault(const char *text, size_t n, enum fault_point point, long nth, size_t *got)
+{
+	uint8_t *at;
+	buf_clear(&in, SIZE_MAX);
+	assert_int_equal(buf_reserve(&in, 1 << 20, &at), 0); /* not the server's to miss */
+	fault_arm(point, nth, 1);
+	long before = fault_passes(point);
+	int fd = rig_connect(&rig);
+	size_t sent = 0;
+	time_t end = rig_now() + RIG_PATIENCE_S;
+	for (;;) {
+		assert_true(rig_now() < end);
+		ssize_t m = sent < n ? send(fd, text + sent, n - sent, MSG_NOSIGNAL | MSG_DONTWAIT) : 0;
+		sent += m > 0 ? (size_t)m : 0;
+		m = recv(fd, at + in.len, (1 << 20) - in.len, MSG_DONTWAIT);
+		if (m > 0)
+			buf_commit(&in, (size_t)m);
+		else if (m == 0 || errno != EAGAIN)
+			break;
+		else
+			rig_turn(&rig);
+	}
+	bool hit = fault_passes(point) - before >= nth;
+	fault_disarm_all();
+	close(fd);
+	RIG_UNTIL(&rig, transport_empty(rig.tr));
+	assert_int_equal(rig.n_closed, rig.n_requests);
+	for (int i = 0; i < rig.n_requests; i++) {
+		buf_dispose(&rig.ex[i]->body);
+		buf_dispose(&rig.ex[i]->give);
+		free(rig.ex[i]);
+	}
+	rig.n_requests = rig.n_closed = 0;
+	*got = in.len;
+	return hit;
+}
+
+static void every_fault_of_every_kind_of_request(void **state)
+{
+	(void)state;
+	rig.cfg.limits.body_bytes = 100000;
+	static const enum fault_point points[] = {FAULT_ALLOC, FAULT_READ, FAULT_WRITE};
+	static char upload[90200], chunks[70200], over[120200], fields[8000];
+	int n_fields = snprintf(fields, sizeof fields, "GET /small HTTP/1.1\r\n" HOST CLOSE);
+	for (int i = 0; i < 90; i++)
+		n_fields += snprintf(fields + n_fields, sizeof fields - (size_t)n_fields,
+				     "x-%d: %50d\r\n", i, i);
+	strcat(fields, "\r\n");
+	snprintf(upload, sizeof upload,
+		 "POST /echo HTTP/1.1\r\n" HOST CLOSE "Content-Length: 90000\r\n\r\n%90000s", "");
+	snprintf(chunks, sizeof chunks,
+		 "POST /echo HTTP/1.1\r\n" HOST CLOSE "Transfer-Encoding: chunked\r\n\r\n"
+		 "7530\r\n%30000s\r\n9C40;e=x\r\n%40000s\r\n0\r\nt: u\r\n\r\n",
+		 "", "");
+	snprintf(over, sizeof over,
+		 "POST /echo HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n"
+		 "1d4c0\r\n%120000s",
+		 "");
+	const struct {
+		const char *text, *answer;
+	} kinds[] = {
+	    {"GET /small HTTP/1.1\r\n" HOST "\r\nGET /big?90000 HTTP/1.1\r\n" HOST "\r\n"
+	     "POST /echo HTTP/1.1\r\n" HOST "Content-Length: 3\r\n\r\nabc"
+	     "HEAD /small HTTP/1.1\r\n" HOST "\r\nGET /empty HTTP/1.1\r\n" HOST CLOSE "\r\n",
+	     "HTTP/1.1 204"},
+	    {upload, "HTTP/1.1 200"},
+	    {chunks, "HTTP/1.1 200"},
+	    {over, "HTTP/1.1 413"},
+	    {fields, "HTTP/1.1 200"},
+	    {"GET /small HTTP/1.1\r\n" HOST "\r\nGET /small HTTP/9.1\r\n" HOST "\r\n", "HTTP/1.1 505"},
+	    {"GET /reset HTTP/1.1\r\n" HOST "\r\n", ""},
+	    {"GET /fail HTTP/1.1\r\n" HOST "\r\n", "HTTP/1.1 200"},
+	};
+	rig_start(&rig);
+	for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
+		for (size_t p = 0; p < 3; p++) {
+			size_t n = strlen(kinds[k].text), got;
+			long nth = 1;
+			while (run_with_fault(kinds[k].text, n, points[p], nth, &got) && nth < 400)
+				nth++;
+			assert_true(nth < 400);
+			/* The last one missed nothing. */
+			if (strstr(buf_cstr(&in), kinds[k].answer) == NULL)
+				fail_msg("%.40s: %s", kinds[k].text, buf_cstr(&in));
+		}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -623,6 +712,7 @@ int main(void)
 	    T(accept_survives_a_lack_of_descriptors),
 	    T(connections_are_capped),
 	    T(every_fault_is_survived),
+	    T(every_fault_of_every_kind_of_request),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -914,6 +914,115 @@ static void every_fault_is_survived(void **state)
 	}
 }
 
+static void put_flood(int kind)
+{
+	static uint8_t block[20000], data[16384];
+	size_t m;
+	switch (kind) {
+	case 0: /* a head in pieces with many fields, an upload, trailers */
+		m = hp_request(block, "POST", "/echo");
+		for (int i = 0; i < 50; i++)
+			m += hp_field(block + m, "some-field", "with a value of its own");
+		put_frame(HEADERS, 0, 1, block, m / 2);
+		put_frame(CONTINUATION, END_HEADERS, 1, block + m / 2, m - m / 2);
+		for (int i = 0; i < 3; i++)
+			put_frame(DATA, 0, 1, data, sizeof data);
+		put_frame(HEADERS, END_STREAM | END_HEADERS, 1, block, hp_field(block, "t", "u"));
+		break;
+	case 1: /* an upload over the limit, announced and not */
+		m = hp_request(block, "POST", "/echo");
+		m += hp_field(block + m, "content-length", "100000");
+		put_frame(HEADERS, END_HEADERS, 1, block, m);
+		put_request(3, "POST", "/echo", 0);
+		for (int i = 0; i < 4; i++)
+			put_frame(DATA, 0, 3, data, 15000);
+		break;
+	case 2: /* rapid reset */
+		for (uint32_t i = 0; i < 40; i++) {
+			put_request(2 * i + 1, "GET", i % 2 ? "/wait" : "/hold", END_STREAM);
+			put_u32(RST_STREAM, 0, 2 * i + 1, CANCEL);
+		}
+		break;
+	case 3: /* resets that we are made to send */
+		for (uint32_t i = 0; i < 40; i++) {
+			put_request(2 * i + 1, "GET", "/never", END_STREAM);
+			put_u32(WINDOW_UPDATE, 0, 2 * i + 1, 0x7fffffff);
+		}
+		break;
+	case 4: /* control frames */
+		for (int i = 0; i < 60; i++) {
+			put_frame(PING, 0, 0, "12345678", 8);
+			put_setting(4, 65535);
+			put_frame(0xee, 0, 0, NULL, 0);
+			put_frame(PRIORITY, 0, (uint32_t)(2 * i + 1), "\0\0\0\0\x10", 5);
+		}
+		break;
+	default: /* a head without end */
+		put_frame(HEADERS, END_STREAM, 1, block, hp_request(block, "GET", "/small"));
+		for (int i = 0; i < 10; i++)
+			put_frame(CONTINUATION, 0, 1, NULL, 0);
+		break;
+	}
+	put_frame(PING, 0, 0, "the end!", 8);
+}
+
+/* Reads until the answer to the last PING or the end. */
+static void drink(void)
+{
+	static uint8_t sink[1 << 18];
+	static const uint8_t last[] = "\0\0\x08\6\1\0\0\0\0the end!";
+	size_t n = 0;
+	time_t end = rig_now() + RIG_PATIENCE_S;
+	for (;;) {
+		assert_true(rig_now() < end);
+		ssize_t m = recv(fd, sink + n, sizeof sink - n, MSG_DONTWAIT);
+		if (m == 0 || (m < 0 && errno != EAGAIN))
+			return;
+		if (m < 0)
+			rig_turn(&rig);
+		n += m > 0 ? (size_t)m : 0;
+		if (memmem(sink, n, last, sizeof last - 1) != NULL)
+			return;
+	}
+}
+
+static void every_fault_of_every_flood(void **state)
+{
+	(void)state;
+	rig.cfg.limits.control_frames_burst = 50;
+	rig.cfg.limits.resets_burst = 20;
+	rig.cfg.limits.body_bytes = 50000;
+	static const enum fault_point points[] = {FAULT_ALLOC, FAULT_READ, FAULT_WRITE};
+	rig_start(&rig);
+	for (int kind = 0; kind < 6; kind++)
+		for (size_t p = 0; p < 3; p++) {
+			bool hit = true;
+			long nth = 1;
+			for (; nth < 600 && hit; nth++) {
+				begin();
+				put_flood(kind);
+				fault_arm(points[p], nth, 1);
+				long before = fault_passes(points[p]);
+				flush();
+				drink();
+				hit = fault_passes(points[p]) - before >= nth;
+				fault_disarm_all();
+				close(fd);
+				fd = -1;
+				RIG_UNTIL(&rig, transport_empty(rig.tr));
+				assert_int_equal(rig.n_closed, rig.n_requests);
+				for (int i = 0; i < rig.n_requests; i++) {
+					http_release(rig.ex[i]->hold);
+					buf_dispose(&rig.ex[i]->body);
+					buf_dispose(&rig.ex[i]->give);
+					free(rig.ex[i]);
+				}
+				rig.n_requests = rig.n_closed = 0;
+			}
+			assert_true(nth < 600);
+		}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -952,6 +1061,7 @@ int main(void)
 	    T(drain_in_two_steps),
 	    T(every_stream_is_told_when_the_connection_goes),
 	    T(every_fault_is_survived),
+	    T(every_fault_of_every_flood),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
