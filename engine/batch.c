@@ -16,7 +16,7 @@
 #include "base/clock.h"
 #include "engine/batch.h"
 
-enum { TOKENS_GROW = 64, RETRY_MS = 1 };
+enum { TOKENS_GROW = 64, RETRY_MS = 1, SOON_MS = 5 };
 
 static struct eng_seq *seq_of(const struct sched_seq *s)
 {
@@ -192,7 +192,8 @@ static void add_rows(struct step *st, struct batch *b, struct eng_seq *s, uint64
 		bool decoding = s->state == SEQ_DECODE;
 		b->n_decode += decoding;
 		b->n_prefill += decoding ? 0 : n;
-		b->n_positions += cost_positions(past, n);
+		b->attended.positions += (double)cost_positions(past, n);
+		b->attended.reads += (double)past + n;
 		s->sched.served_ns = now;
 		s->sched.n_past += n;
 		s->sched.n_left -= n;
@@ -205,6 +206,14 @@ static void add_rows(struct step *st, struct batch *b, struct eng_seq *s, uint64
 		sched_update(s->model->sched, &s->sched, now);
 }
 
+/* A prediction held for one that was given credit at once. */
+static void first_token(struct eng_seq *s, uint64_t now)
+{
+	s->first_ns = now;
+	if (s->queued_ns != 0 && s->credited_ns <= s->queued_ns + SOON_MS * NS_PER_MS)
+		cost_bias_learn(&s->model->ttft_bias[s->found_busy], s->predicted_ns, (double)(now - s->queued_ns));
+}
+
 static double average(double before, double now)
 {
 	return before == 0 ? now : before + (now - before) / 8;
@@ -212,7 +221,7 @@ static double average(double before, double now)
 
 static void measure(struct engine *e, struct eng_model *m, const struct batch *b, uint64_t took_ns)
 {
-	cost_learn(&m->cost, (uint32_t)b->n_rows, b->n_positions, (double)took_ns);
+	cost_learn(&m->cost, (uint32_t)b->n_rows, b->attended, (double)took_ns);
 	if (b->n_prefill == 0)
 		m->ns_per_decode_step = average(m->ns_per_decode_step, (double)took_ns);
 	atomic_fetch_add(&e->steps, 1);
@@ -329,7 +338,7 @@ static void draw(struct step *st, struct eng_seq *s, float *logits, uint64_t now
 		return;
 	}
 	if (s->first_ns == 0)
-		s->first_ns = now;
+		first_token(s, now);
 	s->credit--;
 	eng_seq_pace(s, now);
 	if (!stopped || st->text.len > 0)

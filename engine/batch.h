@@ -7,13 +7,14 @@
 #define ENGINE_BATCH_H
 
 #include "engine/choices.h"
+#include "engine/cost.h"
 #include "engine/step.h"
 
 struct batch {
 	int n_rows, n_want;
 	uint32_t n_prompt_rows;
 	uint32_t n_decode, n_prefill;
-	uint64_t n_positions;
+	struct cost_past attended;
 };
 
 static inline bool is_searching(const struct eng_seq *s)

@@ -105,7 +105,8 @@ void beam_step_rows(struct step *st, struct batch *b, struct eng_seq *s, uint64_
 		st->row_seq[row] = c->rows[i];
 		st->want[b->n_want] = row;
 		st->want_seqs[b->n_want++] = s;
-		b->n_positions += past + 1;
+		b->attended.positions += (double)(past + 1);
+		b->attended.reads += (double)(past + 1);
 	}
 	b->n_decode += c->beam.n_live;
 	s->sched.served_ns = now;

@@ -1,33 +1,41 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The features of the regression are scaled so that their usual values are near 1. Forgetting stops
- * while there is nothing to learn (steps that are all alike would otherwise blow up the covariance),
- * and a step that took several times what was expected (somebody else's work on the machine) counts
- * as if it had taken three times as long. Where the curve has no points yet, the regression's line
- * stands in.
+ * The features of the line are scaled so that their usual values are near 1. Steps are often nearly
+ * alike for a long time, when many lines fit as well: the solution is approached by a few rounds of
+ * coordinate descent from where it was (each coordinate its best, or 0; Lawson, Hanson, "Solving Least
+ * Squares Problems", 1974, has the conditions), which moves nothing that the steps say nothing about.
+ * A step that took several times what was expected (somebody else's work on the machine) counts
+ * as if it had taken three times as long. Where the curve has no points yet, the line stands in.
  */
 #include "engine/cost.h"
 
+#include <math.h>
 #include <stddef.h>
 
-enum { N = 3 };
+enum { N = 4 };
 
-static const double unit[N] = {1, 64, 65536};
-static const double forget = 0.99, most_trace = 1e3, least_ns = 1, recent = 0.1;
+static const double unit[N] = {1, 64, 65536, 65536};
+static const double forget = 0.995, least_ns = 1, recent = 0.1, trust = 0.01;
 
 void cost_init(struct cost *c, double fixed_ns, double row_ns)
 {
-	*c = (struct cost){.theta = {fixed_ns, row_ns * unit[1], row_ns / 100 * unit[2]}};
-	for (int i = 0; i < N; i++)
-		c->p[i][i] = 1;
+	*c = (struct cost){.theta = {fixed_ns, row_ns * unit[1], row_ns / 200 * unit[2], row_ns / 200 * unit[3]}};
+	/* As if each share had been seen by itself, in a hundredth of a step. */
+	for (int i = 0; i < N; i++) {
+		c->a[i][i] = trust / (fixed_ns * fixed_ns);
+		c->b[i] = c->a[i][i] * c->theta[i];
+	}
 }
 
 static double part(const struct cost *c, int i)
 {
-	return c->theta[i] > 0 ? c->theta[i] / unit[i] : 0;
+	return c->theta[i] / unit[i];
 }
 
-double cost_position_ns(const struct cost *c) { return part(c, 2); }
+double cost_past_ns(const struct cost *c, struct cost_past past)
+{
+	return past.positions * part(c, 2) + past.reads * part(c, 3);
+}
 
 static double line_ns(const struct cost *c, double rows)
 {
@@ -60,34 +68,29 @@ double cost_rows_ns(const struct cost *c, double rows)
 	return below->ns + (above->ns - below->ns) * part_above;
 }
 
-double cost_step_ns(const struct cost *c, uint32_t rows, uint64_t positions)
+double cost_step_ns(const struct cost *c, uint32_t rows, struct cost_past past)
 {
-	return cost_rows_ns(c, rows) + (double)positions * cost_position_ns(c);
+	return cost_rows_ns(c, rows) + cost_past_ns(c, past);
 }
 
 static void learn_line(struct cost *c, const double x[N], double ns)
 {
-	double px[N], gain = 0, off = ns;
-	double trace = c->p[0][0] + c->p[1][1] + c->p[2][2];
-	double lambda = trace < most_trace ? forget : 1;
+	enum { ROUNDS = 4 };
+	double weight = 1 / (ns * ns);
 	for (int i = 0; i < N; i++) {
-		px[i] = 0;
 		for (int k = 0; k < N; k++)
-			px[i] += c->p[i][k] * x[k];
-		off -= c->theta[i] * x[i];
+			c->a[i][k] = forget * c->a[i][k] + weight * x[i] * x[k];
+		c->b[i] = forget * c->b[i] + weight * x[i] * ns;
 	}
-	for (int i = 0; i < N; i++)
-		gain += x[i] * px[i];
-	gain = 1 / (lambda + gain);
-	for (int i = 0; i < N; i++) {
-		c->theta[i] += gain * px[i] * off;
-		for (int k = 0; k < N; k++)
-			c->p[i][k] = (c->p[i][k] - gain * px[i] * px[k]) / lambda;
+	for (int round = 0; round < ROUNDS; round++) {
+		for (int i = 0; i < N; i++) {
+			double off = c->b[i];
+			for (int k = 0; k < N; k++)
+				off -= c->a[i][k] * c->theta[k];
+			double at = c->a[i][i] > 0 ? c->theta[i] + off / c->a[i][i] : c->theta[i];
+			c->theta[i] = at > 0 ? at : 0;
+		}
 	}
-	/* Rounding must not make it lose its symmetry. */
-	for (int i = 0; i < N; i++)
-		for (int k = 0; k < i; k++)
-			c->p[i][k] = c->p[k][i];
 }
 
 static void learn_point(struct cost *c, uint32_t rows, double ns)
@@ -101,14 +104,16 @@ static void learn_point(struct cost *c, uint32_t rows, double ns)
 	p->ns += weight * (ns - p->ns);
 }
 
-void cost_learn(struct cost *c, uint32_t rows, uint64_t positions, double ns)
+void cost_learn(struct cost *c, uint32_t rows, struct cost_past past, double ns)
 {
-	const double x[N] = {1, rows / unit[1], (double)positions / unit[2]};
-	double expected = cost_step_ns(c, rows, positions);
+	if (!(ns >= least_ns))
+		ns = least_ns;
+	const double x[N] = {1, rows / unit[1], past.positions / unit[2], past.reads / unit[3]};
+	double expected = cost_step_ns(c, rows, past);
 	if (c->n > 8 && ns > 3 * expected)
 		ns = 3 * expected;
 	learn_line(c, x, ns);
-	double own = ns - (double)positions * cost_position_ns(c);
+	double own = ns - cost_past_ns(c, past);
 	learn_point(c, rows, own > ns / 8 ? own : ns / 8);
 	c->n++;
 }
@@ -117,7 +122,8 @@ double cost_added_ns(const struct cost *c, uint32_t beside, uint32_t n_past, uin
 {
 	double before = beside > 0 ? cost_rows_ns(c, beside) : 0;
 	double added = cost_rows_ns(c, (double)beside + n) - before;
-	return (added > 0 ? added : 0) + (double)cost_positions(n_past, n) * cost_position_ns(c);
+	const struct cost_past past = {.positions = (double)cost_positions(n_past, n), .reads = (double)n_past + n};
+	return (added > 0 ? added : 0) + (n > 0 ? cost_past_ns(c, past) : 0);
 }
 
 uint32_t cost_rows_within(const struct cost *c, uint32_t beside, double ns, uint32_t n_past, uint32_t most)
@@ -145,3 +151,12 @@ uint32_t cost_knee_rows(const struct cost *c, uint32_t most)
 		n += n / 8 + 1;
 	return n < most ? n : most;
 }
+
+void cost_bias_learn(struct cost_bias *b, double predicted_ns, double true_ns)
+{
+	static const double step = 0.04, least = -0.7, most = 1.1;
+	b->log += true_ns > predicted_ns ? step : -step;
+	b->log = b->log < least ? least : b->log > most ? most : b->log;
+}
+
+double cost_bias_factor(const struct cost_bias *b) { return exp(b->log); }

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a step costs, learnt from the steps that were made: ns = f(rows) + positions · per_position,
- * where positions counts what every row's attention reads. f is a curve, not a line: few rows cost
+ * What a step costs, learnt from the steps that were made: ns = f(rows) + positions · per_position +
+ * reads · per_read. Positions counts what every row attends to, which costs arithmetic; reads counts
+ * the positions of each sequence once, however many of its rows attend to them, which costs memory
+ * bandwidth: a small chunk far into a long prompt is dear by the latter. f is a curve, not a line: few rows cost
  * what reading the weights costs, many rows are computed side by side. It is kept as a moving average
- * for each power of two of rows, and read between them by interpolation; the share of positions is
- * found by recursive least squares with forgetting (Ljung, "System Identification", 1999, §11.2).
+ * for each power of two of rows, and read between them by interpolation; the shares of the others are
+ * the least squares of relative errors, with forgetting, among numbers that are not negative.
  * So it follows the machine. One thread.
  */
 #ifndef ENGINE_COST_H
@@ -19,19 +21,26 @@ struct cost_point {
 };
 
 struct cost {
-	double theta[3], p[3][3]; /* fixed, rows, positions, in scaled units */
+	/* Of the line through the steps: fixed, rows, positions, reads, in scaled units; and the normal
+	 * equations it solves. */
+	double theta[4], a[4][4], b[4];
 	uint32_t n;
 	struct cost_point points[COST_POINTS];
 };
 
+/* Attention of a step. */
+struct cost_past {
+	double positions, reads;
+};
+
 /* A first guess, trusted little. */
 void cost_init(struct cost *c, double fixed_ns, double row_ns);
-void cost_learn(struct cost *c, uint32_t rows, uint64_t positions, double ns);
+void cost_learn(struct cost *c, uint32_t rows, struct cost_past past, double ns);
 
-double cost_position_ns(const struct cost *c);
-/* A step of so many rows, without what their attention reads; and with it. */
+/* What attention costs; a step of so many rows without it; and with it. */
+double cost_past_ns(const struct cost *c, struct cost_past past);
 double cost_rows_ns(const struct cost *c, double rows);
-double cost_step_ns(const struct cost *c, uint32_t rows, uint64_t positions);
+double cost_step_ns(const struct cost *c, uint32_t rows, struct cost_past past);
 
 /* Positions that n rows read which begin after n_past tokens. */
 static inline uint64_t cost_positions(uint64_t n_past, uint64_t n)
@@ -45,5 +54,16 @@ double cost_added_ns(const struct cost *c, uint32_t beside, uint32_t n_past, uin
 uint32_t cost_rows_within(const struct cost *c, uint32_t beside, double ns, uint32_t n_past, uint32_t most);
 /* The fewest rows with which a step has 90 % of the best throughput of steps up to `most`. */
 uint32_t cost_knee_rows(const struct cost *c, uint32_t most);
+
+/* By how much predictions have been off: the median of truth over prediction, approached in steps of a
+ * fixed size, which outliers can't lengthen. What comes later and goes first makes waits longer than
+ * anything known beforehand. Zeroed: none. */
+struct cost_bias {
+	double log;
+};
+
+void cost_bias_learn(struct cost_bias *b, double predicted_ns, double true_ns);
+/* What to multiply a prediction with. */
+double cost_bias_factor(const struct cost_bias *b);
 
 #endif

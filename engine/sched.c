@@ -385,10 +385,12 @@ double sched_predict_ns(const struct sched *sc, const struct sched_seq *s, const
 	if (n_decode > 0)
 		per_step = sched_chunk_rows(&sc->cfg, cost, n_decode, s->n_past);
 	double whole = floor(rows / per_step), rest = rows - whole * per_step;
-	double ns = whole * cost_rows_ns(cost, per_step + n_decode) + positions * cost_position_ns(cost);
+	/* A prompt of n is read from memory n / per_step times, half of it on the average. */
+	double ns = whole * cost_rows_ns(cost, per_step + n_decode) +
+		    cost_past_ns(cost, (struct cost_past){.positions = positions, .reads = positions / per_step});
 	if (rest >= 1)
 		ns += cost_rows_ns(cost, rest + n_decode);
-	ns += (whole + (rest >= 1)) * reads * cost_position_ns(cost);
+	ns += (whole + (rest >= 1)) * cost_past_ns(cost, (struct cost_past){.positions = reads, .reads = reads});
 	/* A step is under way, on the average half of it is to come. */
 	if (n_decode > 0)
 		ns += cost_rows_ns(cost, n_decode) / 2;

@@ -78,9 +78,10 @@ struct kn_step {
 	int max_pages;
 };
 
-/* A pool of pages for one layout. Element (page, layer, token in page, head, d) is at
- * ((page·n_layers + layer)·page_tokens + token)·n_kv_heads·head_dim + head·head_dim + d,
- * in k and in v alike. */
+/* A pool of pages for one layout. A page of a layer holds, for each key head, page_tokens·head_dim
+ * floats from ((page·n_layers + layer)·n_kv_heads + head)·page_tokens·head_dim on: in k they are
+ * [head_dim][page_tokens], so that the scores of neighbouring positions are one vector, in v
+ * [page_tokens][head_dim]. */
 struct kn_kv {
 	void *k, *v;
 	int type; /* KN_F32 for now */

@@ -7,8 +7,8 @@
  * "FlashAttention", 2022). A row's result depends on its own position and past only: neighbouring
  * rows of one sequence and the heads that share a key head go through the blocks together, so that a
  * block is read from memory once for all of them, but each has a state of its own and sees its
- * blocks in the same order as it would alone. A window begins inside of a block: what lies before it
- * is left out, the blocks stay where they are.
+ * blocks in the same order as it would alone; what another one of them sees and it does not has the
+ * weight zero. A window begins inside of a block: the blocks stay where they are.
  */
 #include <math.h>
 #include <string.h>
@@ -17,17 +17,17 @@
 #include "kernels/cpu/backend.h"
 
 enum {
-	TILE_ROWS = 16,
-	TILE_HEADS = 8,
-	MAX_RUNS = KN_ATTN_BLOCK + 1, /* pages of one token */
+	TILE_HEADS = 4,
+	TILE_QUERIES = 64,
+	MAX_LANES = 16,
 };
 
-/* Floats from the start of k or v to token `token` of a page in one layer. */
-static size_t page_offset(const struct kn_kv *kv, int layer, int32_t page, int token)
+/* Floats from the start of k or v to a page's part for one key head. */
+static size_t page_offset(const struct kn_kv *kv, int layer, int32_t page, int head)
 {
 	BUG_IF(page < 0 || page >= kv->n_pages, "page %d of %d", page, kv->n_pages);
-	return (((size_t)page * (size_t)kv->n_layers + (size_t)layer) * (size_t)kv->page_tokens +
-		(size_t)token) * (size_t)kv->n_kv_heads * (size_t)kv->head_dim;
+	return (((size_t)page * (size_t)kv->n_layers + (size_t)layer) * (size_t)kv->n_kv_heads + (size_t)head) *
+	       (size_t)kv->page_tokens * (size_t)kv->head_dim;
 }
 
 static int32_t page_of(const struct kn_step *s, int32_t seq, int page_index)
@@ -108,10 +108,16 @@ static void write_row(const struct writing *w, int r)
 		rotate(w->rope, q + (size_t)h * hd, cosines, sines);
 	for (int h = 0; h < kv->n_kv_heads; h++)
 		rotate(w->rope, k + (size_t)h * hd, cosines, sines);
-	size_t at = page_offset(kv, w->layer, page_of(s, s->row_seq[r], pos / kv->page_tokens),
-				pos % kv->page_tokens);
-	memcpy((float *)kv->k + at, k, width * sizeof *k);
-	memcpy((float *)kv->v + at, w->v + (size_t)r * width, width * sizeof *k);
+	int32_t page = page_of(s, s->row_seq[r], pos / kv->page_tokens);
+	size_t page_tokens = (size_t)kv->page_tokens, token = (size_t)(pos % kv->page_tokens);
+	const float *v = w->v + (size_t)r * width;
+	for (int h = 0; h < kv->n_kv_heads; h++, k += hd, v += hd) {
+		size_t at = page_offset(kv, w->layer, page, h);
+		float *keys = (float *)kv->k + at + token;
+		for (size_t d = 0; d < hd; d++)
+			keys[d * page_tokens] = k[d];
+		memcpy((float *)kv->v + at + token * hd, v, hd * sizeof *v);
+	}
 }
 
 static void run_writing(void *ctx, int part)
@@ -163,75 +169,20 @@ struct attention {
 	int n_tiles;
 };
 
-/* A row and a head on their way through the blocks. */
-struct state {
-	float max, sum;
-};
-
-/* Positions of a block that lie in one page. */
-struct run {
-	int begin, n;
-	size_t at; /* in k and v, of the first one's key head */
-};
-
-static int find_runs(const struct attention *a, int seq, int kv_head, int begin, int end, struct run *runs)
+/* Where the positions begin … end-1 of a block lie; what they are of. */
+static int find_runs(const struct attention *a, int seq, int kv_head, int block, int begin, int end,
+		     struct kn_run *runs)
 {
 	const struct kn_step *s = a->b->step;
 	const struct kn_kv *kv = a->kv;
 	int n = 0;
 	for (int i = begin; i < end; i += runs[n++].n) {
 		int token = i % kv->page_tokens, left = kv->page_tokens - token;
-		runs[n] = (struct run){
-		    .begin = i,
-		    .n = left < end - i ? left : end - i,
-		    .at = page_offset(kv, a->layer, page_of(s, seq, i / kv->page_tokens), token) +
-			  (size_t)kv_head * (size_t)kv->head_dim};
+		size_t at = page_offset(kv, a->layer, page_of(s, seq, i / kv->page_tokens), kv_head);
+		runs[n] = (struct kn_run){.k = (const float *)kv->k + at, .v = (const float *)kv->v + at, .token = token,
+					  .at = i - block, .n = left < end - i ? left : end - i};
 	}
 	return n;
-}
-
-/* One block for one row and head: positions from to end - 1 of it. */
-static void attend_block(const struct attention *a, const struct run *runs, int n_runs, int from, int end,
-			 const float *q, struct state *st, float *out)
-{
-	const struct kn_kv *kv = a->kv;
-	const struct kn_isa *isa = a->b->isa;
-	size_t stride = (size_t)kv->n_kv_heads * (size_t)kv->head_dim;
-	float p[KN_ATTN_BLOCK] = {0}, max = st->max;
-	int first = 0;
-	while (first < n_runs && runs[first].begin + runs[first].n <= from)
-		first++;
-	for (int i = first; i < n_runs && runs[i].begin < end; i++) {
-		int skip = runs[i].begin < from ? from - runs[i].begin : 0, n = runs[i].n;
-		if (runs[i].begin + n > end)
-			n = end - runs[i].begin;
-		isa->scores(q, (float *)kv->k + runs[i].at + (size_t)skip * stride, stride, n - skip, kv->head_dim,
-			    a->attn->scale, p + (runs[i].begin + skip - from));
-	}
-	int n = end - from;
-	if (a->attn->softcap > 0)
-		for (int i = 0; i < n; i++)
-			p[i] = a->attn->softcap * tanhf(p[i] / a->attn->softcap);
-	for (int i = 0; i < n; i++)
-		max = p[i] > max ? p[i] : max;
-	if (st->sum > 0 && max > st->max) {
-		float shrink = expf(st->max - max);
-		st->sum *= shrink;
-		for (int d = 0; d < kv->head_dim; d++)
-			out[d] *= shrink;
-	}
-	st->max = max;
-	for (int i = 0; i < n; i++) {
-		p[i] = expf(p[i] - max);
-		st->sum += p[i];
-	}
-	for (int i = first; i < n_runs && runs[i].begin < end; i++) {
-		int skip = runs[i].begin < from ? from - runs[i].begin : 0, in_run = runs[i].n;
-		if (runs[i].begin + in_run > end)
-			in_run = end - runs[i].begin;
-		isa->weigh(p + (runs[i].begin + skip - from), (float *)kv->v + runs[i].at + (size_t)skip * stride,
-			   stride, in_run - skip, kv->head_dim, out);
-	}
 }
 
 static int first_visible(const struct attention *a, int32_t pos)
@@ -244,44 +195,41 @@ static int first_visible(const struct attention *a, int32_t pos)
 static void attend_tile(const struct attention *a, int row0, int row1, int kv_head, int head0, int head1)
 {
 	const struct kn_step *s = a->b->step;
-	size_t hd = (size_t)a->kv->head_dim;
-	struct state states[TILE_ROWS][TILE_HEADS];
-	struct run runs[MAX_RUNS];
-	int first = INT32_MAX, last = 0;
+	const struct kn_isa *isa = a->b->isa;
+	int dim = a->kv->head_dim, page_tokens = a->kv->page_tokens, n_q = 0;
+	const float *q[TILE_QUERIES];
+	float *out[TILE_QUERIES];
+	int32_t from[TILE_QUERIES], to[TILE_QUERIES]; /* what each sees */
+	struct kn_seen seen[TILE_QUERIES];
+	struct kn_run runs[KN_ATTN_BLOCK];
+	_Alignas(KN_ALIGN) float scores[TILE_QUERIES * KN_ATTN_BLOCK];
+	int32_t first = INT32_MAX, last = 0;
 	for (int r = row0; r < row1; r++) {
-		int32_t pos = s->row_pos[r];
-		first = first_visible(a, pos) < first ? first_visible(a, pos) : first;
-		last = pos > last ? pos : last;
-		for (int h = head0; h < head1; h++) {
-			states[r - row0][h - head0] = (struct state){.max = -INFINITY};
-			memset(a->out + ((size_t)r * (size_t)a->n_heads + (size_t)h) * hd, 0, hd * sizeof *a->out);
+		for (int h = head0; h < head1; h++, n_q++) {
+			size_t at = ((size_t)r * (size_t)a->n_heads + (size_t)h) * (size_t)dim;
+			q[n_q] = a->q + at;
+			out[n_q] = a->out + at;
+			to[n_q] = s->row_pos[r] + 1;
+			from[n_q] = first_visible(a, s->row_pos[r]);
+			seen[n_q] = (struct kn_seen){.max = -INFINITY};
+			memset(out[n_q], 0, (size_t)dim * sizeof *a->out);
 		}
+		first = from[n_q - 1] < first ? from[n_q - 1] : first;
+		last = to[n_q - 1] > last ? to[n_q - 1] : last;
 	}
-	for (int block = first / KN_ATTN_BLOCK * KN_ATTN_BLOCK; block <= last; block += KN_ATTN_BLOCK) {
-		int end = last + 1 < block + KN_ATTN_BLOCK ? last + 1 : block + KN_ATTN_BLOCK;
+	for (int block = first / KN_ATTN_BLOCK * KN_ATTN_BLOCK; block < last; block += KN_ATTN_BLOCK) {
+		int end = last < block + KN_ATTN_BLOCK ? last : block + KN_ATTN_BLOCK;
 		int begin = first > block ? first : block;
-		int n_runs = find_runs(a, s->row_seq[row0], kv_head, begin, end, runs);
-		for (int r = row0; r < row1; r++) {
-			int from = first_visible(a, s->row_pos[r]), to = s->row_pos[r] + 1;
-			from = from > block ? from : block;
-			to = to < end ? to : end;
-			if (from >= to)
-				continue;
-			for (int h = head0; h < head1; h++) {
-				size_t at = ((size_t)r * (size_t)a->n_heads + (size_t)h) * hd;
-				attend_block(a, runs, n_runs, from, to, a->q + at, &states[r - row0][h - head0],
-					     a->out + at);
-			}
-		}
+		int n_runs = find_runs(a, s->row_seq[row0], kv_head, block, begin, end, runs);
+		isa->scores(q, n_q, runs, n_runs, page_tokens, dim, scores);
+		for (int i = 0; i < n_q; i++)
+			isa->softmax(scores + (size_t)i * KN_ATTN_BLOCK, (begin - block) / MAX_LANES * MAX_LANES, end - block,
+				     from[i] - block, to[i] - block, a->attn, &seen[i], out[i], dim);
+		isa->weigh(scores, n_q, runs, n_runs, dim, out);
 	}
-	for (int r = row0; r < row1; r++) {
-		for (int h = head0; h < head1; h++) {
-			float *out = a->out + ((size_t)r * (size_t)a->n_heads + (size_t)h) * hd;
-			float sum = states[r - row0][h - head0].sum;
-			for (size_t d = 0; d < hd; d++)
-				out[d] /= sum;
-		}
-	}
+	for (int i = 0; i < n_q; i++)
+		for (int d = 0; d < dim; d++)
+			out[i][d] /= seen[i].sum;
 }
 
 static void run_tile(void *ctx, int i)
@@ -295,12 +243,12 @@ static void run_tile(void *ctx, int i)
 	attend_tile(a, a->tiles[tile], a->tiles[tile + 1], kv_head, head0, head1);
 }
 
-/* Neighbouring rows of one sequence, TILE_ROWS at most. */
-static int cut_tiles(const struct kn_step *s, int32_t *first)
+/* Neighbouring rows of one sequence, so many at most. */
+static int cut_tiles(const struct kn_step *s, int most, int32_t *first)
 {
 	int n = 0;
 	for (int r = 0; r < s->n_rows; r++) {
-		if (n == 0 || s->row_seq[r] != s->row_seq[r - 1] || r - first[n - 1] == TILE_ROWS)
+		if (n == 0 || s->row_seq[r] != s->row_seq[r - 1] || r - first[n - 1] == most)
 			first[n++] = r;
 	}
 	first[n] = s->n_rows;
@@ -317,8 +265,8 @@ int kn_cpu_attention(struct kn_backend *b, const float *q, int n_heads, const st
 	if (s->n_rows >= 64 && (tiles = sl_zalloc_n((size_t)s->n_rows + 1, sizeof *tiles)) == NULL)
 		return SL_EIO;
 	a.tiles = tiles;
-	a.n_tiles = cut_tiles(s, tiles);
 	a.n_chunks = (a.group + TILE_HEADS - 1) / TILE_HEADS;
+	a.n_tiles = cut_tiles(s, TILE_QUERIES / (a.group < TILE_HEADS ? a.group : TILE_HEADS), tiles);
 	int64_t positions = 0;
 	for (int r = 0; r < s->n_rows; r++)
 		positions += s->row_pos[r] + 1;

@@ -13,6 +13,9 @@
 
 #include "kernels/kernels.h"
 
+/* Arrays of vectors live in registers only where every index is a constant. */
+#define UNROLL _Pragma("GCC unroll 16")
+
 /* Floats of scratch memory that matmul needs at least for rows of n_in weights: one tile. With more it
  * decodes more at once for all rows. */
 static inline size_t kn_least_tile(int n_in)
@@ -21,16 +24,37 @@ static inline size_t kn_least_tile(int n_in)
 	return ((size_t)n_in / MAX_LANES + 1) * MAX_LANES * MAX_TILE_OUT;
 }
 
+/* Positions of an attention block that lie next to each other in a page. */
+struct kn_run {
+	const float *k; /* of the page and key head: [dim][page_tokens] */
+	const float *v; /* the same: [page_tokens][dim] */
+	int token;      /* the first one's place in its page */
+	int at, n;      /* the first one's place in the block, and how many */
+};
+
+/* What a query has seen of its past: the largest score, and Σ exp(score - max). */
+struct kn_seen {
+	float max, sum;
+};
+
 struct kn_isa {
 	const char *name; /* of the backend: "cpu-avx2" */
 	/* y[r][o] for o in [o0, o1) and all rows; x is [n_rows][n_in], y is [n_rows][n_out]; tile is
 	 * scratch memory of the calling thread, KN_ALIGN-aligned, of tile_floats. */
 	void (*matmul)(const struct kn_weight *w, int o0, int o1, const float *x, int n_rows, float *y,
 		       float *tile, size_t tile_floats);
-	/* scores[i] = scale · q·k_i for n keys that lie stride floats apart. */
-	void (*scores)(const float *q, const float *k, size_t stride, int n, int dim, float scale, float *scores);
-	/* out[d] += Σ_i p[i]·v_i[d], i in order, for n values that lie stride floats apart. */
-	void (*weigh)(const float *p, const float *v, size_t stride, int n, int dim, float *out);
+	/* s[i][p] = q_i·k_p for n_q queries and every position p of the runs, as raw products: the sum
+	 * over d in order, by fused multiply-add, so a score is the same bits whatever the tile. Positions
+	 * next to those asked for may be written too; s is [n_q][KN_ATTN_BLOCK]. */
+	void (*scores)(const float *const *q, int n_q, const struct kn_run *runs, int n_runs, int page_tokens,
+		       int dim, float *s);
+	/* The block's scores of one query become weights, those outside of from…to-1 zero, and what the
+	 * query has seen goes into *seen; out is shrunk when the largest score grew. begin is a multiple of
+	 * the lanes; writes begin…end-1, rounded up to the lanes. */
+	void (*softmax)(float *s, int begin, int end, int from, int to, const struct kn_attn *attn,
+			struct kn_seen *seen, float *out, int dim);
+	/* out_i[d] += Σ_p s[i][p]·v_p[d], p in order, for n_q queries. */
+	void (*weigh)(const float *s, int n_q, const struct kn_run *runs, int n_runs, int dim, float *const *out);
 	/* Σ x[i]² in the order above. */
 	float (*sum_squares)(const float *x, int n);
 };

@@ -9,7 +9,8 @@
 #include "kernels/cpu/isa.h"
 #include "kernels/quantize.h"
 
-enum { LANES = 8, TILE_OUT = 2, TILE_ROWS = 6 };
+#define ATTN_QUERIES_MAX 3
+enum { LANES = 8, TILE_OUT = 2, TILE_ROWS = 6, ATTN_QUERIES = ATTN_QUERIES_MAX };
 
 typedef __m256 vf;
 typedef int32_t vi __attribute__((vector_size(32)));
@@ -32,6 +33,32 @@ static inline vf v_set(float f)
 static inline vf v_fma(vf a, vf b, vf c)
 {
 	return _mm256_fmadd_ps(a, b, c);
+}
+
+static inline vf v_max(vf a, vf b)
+{
+	return _mm256_max_ps(a, b);
+}
+
+static inline float v_largest(vf v)
+{
+	__m128 a = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+	a = _mm_max_ps(a, _mm_movehl_ps(a, a));
+	return _mm_cvtss_f32(_mm_max_ss(a, _mm_shuffle_ps(a, a, 1)));
+}
+
+/* To the nearest. */
+static inline vi v_round(vf v)
+{
+	return (vi)_mm256_cvtps_epi32(v);
+}
+
+/* v where its number in first, first + 1, … is from … to - 1, otherwise other. */
+static inline vf v_within(vf v, int first, int from, int to, float other)
+{
+	vi at = first + (vi){0, 1, 2, 3, 4, 5, 6, 7};
+	vi in = (at >= from) & (at < to);
+	return _mm256_blendv_ps(v_set(other), v, (vf)in);
 }
 
 /* 8 → 4 → 2 → 1. */
@@ -116,35 +143,8 @@ static inline vf lookup_at(struct lookup t, vi q)
 	return _mm256_blendv_ps(low, high, (vf)(q << 28));
 }
 
+#include "kernels/cpu/simd_attention.h"
 #include "kernels/cpu/simd_matmul.h"
-
-static void scores(const float *q, const float *k, size_t stride, int n, int dim, float scale, float *out)
-{
-	int whole = dim / LANES * LANES;
-	for (int i = 0; i < n; i++, k += stride) {
-		__m256 acc = _mm256_setzero_ps();
-		for (int d = 0; d < whole; d += LANES)
-			acc = _mm256_fmadd_ps(_mm256_loadu_ps(q + d), _mm256_loadu_ps(k + d), acc);
-		float sum = v_sum(acc);
-		for (int d = whole; d < dim; d++)
-			sum = __builtin_fmaf(q[d], k[d], sum);
-		out[i] = sum * scale;
-	}
-}
-
-static void weigh(const float *p, const float *v, size_t stride, int n, int dim, float *out)
-{
-	int d = 0;
-	for (; d + LANES <= dim; d += LANES) {
-		__m256 acc = _mm256_loadu_ps(out + d);
-		for (int i = 0; i < n; i++)
-			acc = _mm256_fmadd_ps(_mm256_set1_ps(p[i]), _mm256_loadu_ps(v + (size_t)i * stride + d), acc);
-		_mm256_storeu_ps(out + d, acc);
-	}
-	for (; d < dim; d++)
-		for (int i = 0; i < n; i++)
-			out[d] = __builtin_fmaf(p[i], v[(size_t)i * stride + (size_t)d], out[d]);
-}
 
 static float sum_squares(const float *x, int n)
 {
@@ -164,6 +164,7 @@ const struct kn_isa kn_isa_avx2 = {
     .name = "cpu-avx2",
     .matmul = matmul,
     .scores = scores,
+    .softmax = softmax,
     .weigh = weigh,
     .sum_squares = sum_squares,
 };

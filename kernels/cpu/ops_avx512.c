@@ -9,7 +9,8 @@
 #include "kernels/cpu/isa.h"
 #include "kernels/quantize.h"
 
-enum { LANES = 16, TILE_OUT = 4, TILE_ROWS = 6 };
+#define ATTN_QUERIES_MAX 6
+enum { LANES = 16, TILE_OUT = 4, TILE_ROWS = 6, ATTN_QUERIES = ATTN_QUERIES_MAX };
 
 typedef __m512 vf;
 typedef int32_t vi __attribute__((vector_size(64)));
@@ -32,6 +33,31 @@ static inline vf v_set(float f)
 static inline vf v_fma(vf a, vf b, vf c)
 {
 	return _mm512_fmadd_ps(a, b, c);
+}
+
+static inline vf v_max(vf a, vf b)
+{
+	return _mm512_max_ps(a, b);
+}
+
+static inline float v_largest(vf v)
+{
+	return _mm512_reduce_max_ps(v);
+}
+
+/* To the nearest. */
+static inline vi v_round(vf v)
+{
+	return (vi)_mm512_cvtps_epi32(v);
+}
+
+/* v where its number in first, first + 1, … is from … to - 1, otherwise other. */
+static inline vf v_within(vf v, int first, int from, int to, float other)
+{
+	vi at = first + (vi){0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+	__mmask16 in = _mm512_cmpge_epi32_mask((__m512i)at, _mm512_set1_epi32(from)) &
+		       _mm512_cmplt_epi32_mask((__m512i)at, _mm512_set1_epi32(to));
+	return _mm512_mask_blend_ps(in, v_set(other), v);
 }
 
 /* 16 → 8 → 4 → 2 → 1. */
@@ -124,35 +150,8 @@ static inline vf lookup_at(struct lookup t, vi q)
 	return _mm512_permutexvar_ps((__m512i)q, t.values);
 }
 
+#include "kernels/cpu/simd_attention.h"
 #include "kernels/cpu/simd_matmul.h"
-
-static void scores(const float *q, const float *k, size_t stride, int n, int dim, float scale, float *out)
-{
-	int whole = dim / LANES * LANES;
-	for (int i = 0; i < n; i++, k += stride) {
-		__m512 acc = _mm512_setzero_ps();
-		for (int d = 0; d < whole; d += LANES)
-			acc = _mm512_fmadd_ps(_mm512_loadu_ps(q + d), _mm512_loadu_ps(k + d), acc);
-		float sum = v_sum(acc);
-		for (int d = whole; d < dim; d++)
-			sum = __builtin_fmaf(q[d], k[d], sum);
-		out[i] = sum * scale;
-	}
-}
-
-static void weigh(const float *p, const float *v, size_t stride, int n, int dim, float *out)
-{
-	int d = 0;
-	for (; d + LANES <= dim; d += LANES) {
-		__m512 acc = _mm512_loadu_ps(out + d);
-		for (int i = 0; i < n; i++)
-			acc = _mm512_fmadd_ps(_mm512_set1_ps(p[i]), _mm512_loadu_ps(v + (size_t)i * stride + d), acc);
-		_mm512_storeu_ps(out + d, acc);
-	}
-	for (; d < dim; d++)
-		for (int i = 0; i < n; i++)
-			out[d] = __builtin_fmaf(p[i], v[(size_t)i * stride + (size_t)d], out[d]);
-}
 
 static float sum_squares(const float *x, int n)
 {
@@ -172,6 +171,7 @@ const struct kn_isa kn_isa_avx512 = {
     .name = "cpu-avx512",
     .matmul = matmul,
     .scores = scores,
+    .softmax = softmax,
     .weigh = weigh,
     .sum_squares = sum_squares,
 };

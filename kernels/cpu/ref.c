@@ -147,14 +147,24 @@ static void rotate(const struct kn_rope *rope, float *head, int32_t pos)
 	}
 }
 
-/* Floats from the start of k or v to a position of a sequence in one layer. */
-static size_t kv_offset(const struct kn_step *s, const struct kn_kv *kv, int layer, int32_t seq, int32_t pos)
+/* Floats from the start of k or v to the page and key head of a position of a sequence in one layer. */
+static size_t kv_offset(const struct kn_step *s, const struct kn_kv *kv, int layer, int32_t seq, int32_t pos, int head)
 {
 	int32_t page = s->page_table[(size_t)seq * (size_t)s->max_pages + (size_t)(pos / kv->page_tokens)];
 	BUG_IF(page < 0 || page >= kv->n_pages, "page %d at position %d", page, pos);
-	size_t token = ((size_t)page * (size_t)kv->n_layers + (size_t)layer) * (size_t)kv->page_tokens +
-		       (size_t)(pos % kv->page_tokens);
-	return token * (size_t)kv->n_kv_heads * (size_t)kv->head_dim;
+	return (((size_t)page * (size_t)kv->n_layers + (size_t)layer) * (size_t)kv->n_kv_heads + (size_t)head) *
+	       (size_t)kv->page_tokens * (size_t)kv->head_dim;
+}
+
+/* Element d of a position's key or value, in the page's part for its head. */
+static size_t in_k(const struct kn_kv *kv, int32_t pos, int d)
+{
+	return (size_t)d * (size_t)kv->page_tokens + (size_t)(pos % kv->page_tokens);
+}
+
+static size_t in_v(const struct kn_kv *kv, int32_t pos, int d)
+{
+	return (size_t)(pos % kv->page_tokens) * (size_t)kv->head_dim + (size_t)d;
 }
 
 static int ref_rope_kv_write(struct kn_backend *b, const struct kn_rope *rope, float *q, int n_heads,
@@ -167,9 +177,14 @@ static int ref_rope_kv_write(struct kn_backend *b, const struct kn_rope *rope, f
 			rotate(rope, q + ((size_t)r * (size_t)n_heads + (size_t)h) * hd, s->row_pos[r]);
 		for (int h = 0; h < kv->n_kv_heads; h++)
 			rotate(rope, k + (size_t)r * kv_width + (size_t)h * hd, s->row_pos[r]);
-		size_t at = kv_offset(s, kv, layer, s->row_seq[r], s->row_pos[r]);
-		memcpy((float *)kv->k + at, k + (size_t)r * kv_width, kv_width * sizeof(float));
-		memcpy((float *)kv->v + at, v + (size_t)r * kv_width, kv_width * sizeof(float));
+		for (int h = 0; h < kv->n_kv_heads; h++) {
+			size_t at = kv_offset(s, kv, layer, s->row_seq[r], s->row_pos[r], h);
+			size_t from = (size_t)r * kv_width + (size_t)h * hd;
+			for (int d = 0; d < kv->head_dim; d++) {
+				((float *)kv->k)[at + in_k(kv, s->row_pos[r], d)] = k[from + (size_t)d];
+				((float *)kv->v)[at + in_v(kv, s->row_pos[r], d)] = v[from + (size_t)d];
+			}
+		}
 	}
 	return 0;
 }
@@ -180,13 +195,12 @@ static void attend(struct kn_backend *b, const float *q, const struct kn_kv *kv,
 	const struct kn_step *s = b->step;
 	int32_t n = s->row_pos[row] + 1, seq = s->row_seq[row];
 	int32_t from = attn->window > 0 && n > attn->window ? n - attn->window : 0;
-	size_t head_at = (size_t)kv_head * (size_t)kv->head_dim;
 	float max = -INFINITY;
 	for (int32_t p = from; p < n; p++) {
-		const float *k = (float *)kv->k + kv_offset(s, kv, layer, seq, p) + head_at;
+		const float *k = (float *)kv->k + kv_offset(s, kv, layer, seq, p, kv_head);
 		double dot = 0;
 		for (int d = 0; d < kv->head_dim; d++)
-			dot += (double)q[d] * (double)k[d];
+			dot += (double)q[d] * (double)k[in_k(kv, p, d)];
 		dot *= (double)attn->scale;
 		if (attn->softcap > 0)
 			dot = (double)attn->softcap * tanh(dot / (double)attn->softcap);
@@ -199,8 +213,8 @@ static void attend(struct kn_backend *b, const float *q, const struct kn_kv *kv,
 	for (int d = 0; d < kv->head_dim; d++) {
 		double acc = 0;
 		for (int32_t p = from; p < n; p++) {
-			const float *v = (float *)kv->v + kv_offset(s, kv, layer, seq, p) + head_at;
-			acc += exp((double)(b->scores[p] - max)) / sum * (double)v[d];
+			const float *v = (float *)kv->v + kv_offset(s, kv, layer, seq, p, kv_head);
+			acc += exp((double)(b->scores[p] - max)) / sum * (double)v[in_v(kv, p, d)];
 		}
 		out[d] = (float)acc;
 	}

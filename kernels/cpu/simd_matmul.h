@@ -52,7 +52,6 @@ enum {
 };
 
 /* At -O2 the accumulators of a tile would be an array in memory and not registers without it. */
-#define UNROLL _Pragma("GCC unroll 16")
 
 #include "kernels/cpu/simd_decode.h"
 

@@ -476,13 +476,23 @@ static void make_cache(struct cache *c, const struct kn_ops *o, struct kn_backen
 				   .page_table = c->table, .max_pages = 64};
 }
 
+/* Where the page and head of a position begin, in k and in v. */
 static size_t kv_at(const struct cache *c, int layer, int seq, int pos, int head)
 {
 	const struct kn_kv *kv = &c->kv;
 	size_t page = (size_t)c->table[seq * 64 + pos / kv->page_tokens];
-	size_t token = (page * LAYERS + (size_t)layer) * (size_t)kv->page_tokens +
-		       (size_t)(pos % kv->page_tokens);
-	return (token * (size_t)kv->n_kv_heads + (size_t)head) * (size_t)kv->head_dim;
+	return ((page * LAYERS + (size_t)layer) * (size_t)kv->n_kv_heads + (size_t)head) *
+	       (size_t)(kv->page_tokens * kv->head_dim);
+}
+
+static float *k_at(const struct cache *c, int layer, int seq, int pos, int head, int d)
+{
+	return (float *)c->kv.k + kv_at(c, layer, seq, pos, head) + d * c->kv.page_tokens + pos % c->kv.page_tokens;
+}
+
+static float *v_at(const struct cache *c, int layer, int seq, int pos, int head, int d)
+{
+	return (float *)c->kv.v + kv_at(c, layer, seq, pos, head) + pos % c->kv.page_tokens * c->kv.head_dim + d;
 }
 
 static void check_attention(const struct cache *c, const struct kn_ops *o, const float *q, int n_heads,
@@ -491,7 +501,6 @@ static void check_attention(const struct cache *c, const struct kn_ops *o, const
 	static double s[513], w[513];
 	int hd = c->kv.head_dim;
 	double scale = (double)how->scale, cap = (double)how->softcap;
-	const float *k = c->kv.k, *v = c->kv.v;
 	for (int i = 0; i < c->step.n_rows * n_heads; i++) {
 		int row = i / n_heads, head = i % n_heads / (n_heads / c->kv.n_kv_heads);
 		int n = row_pos[row] + 1, seq = row_seq[row], blocks = (n + KN_ATTN_BLOCK - 1) / KN_ATTN_BLOCK;
@@ -500,7 +509,7 @@ static void check_attention(const struct cache *c, const struct kn_ops *o, const
 		for (int p = from; p < n; p++) {
 			double dot = 0, magnitude = 0;
 			for (int d = 0; d < hd; d++) {
-				double x = (double)q[i * hd + d] * (double)k[kv_at(c, LAYER, seq, p, head) + (size_t)d];
+				double x = (double)q[i * hd + d] * (double)*k_at(c, LAYER, seq, p, head, d);
 				dot += x;
 				magnitude += fabs(x);
 			}
@@ -521,7 +530,7 @@ static void check_attention(const struct cache *c, const struct kn_ops *o, const
 		for (int d = 0; d < hd; d++) {
 			double want = 0, magnitude = 0;
 			for (int p = from; p < n; p++) {
-				double x = w[p] / sum * (double)v[kv_at(c, LAYER, seq, p, head) + (size_t)d];
+				double x = w[p] / sum * (double)*v_at(c, LAYER, seq, p, head, d);
 				want += x;
 				magnitude += fabs(x);
 			}
@@ -548,8 +557,8 @@ static void attention_case(const struct kn_ops *o, int head_dim, int group, int 
 		for (int s = 0; s < N_SEQS; s++)
 			for (int p = 0; p < longest[s]; p++)
 				for (int d = 0; d < n_kv_heads * head_dim; d++) {
-					((float *)c.kv.k)[kv_at(&c, LAYER, s, p, 0) + (size_t)d] = next_float();
-					((float *)c.kv.v)[kv_at(&c, LAYER, s, p, 0) + (size_t)d] = next_float();
+					*k_at(&c, LAYER, s, p, d / head_dim, d % head_dim) = next_float();
+					*v_at(&c, LAYER, s, p, d / head_dim, d % head_dim) = next_float();
 				}
 		float *q = random_floats(o, b, n), *out = guarded(o, b, n);
 		assert_int_equal(o->step_begin(b, &c.step), 0);
@@ -640,9 +649,13 @@ static void rope_case(const struct kn_ops *o, int head_dim, int n_rot, bool halv
 	/* Every row's k and v stand in their page, and nothing else was written. */
 	size_t written = 0, width = (size_t)(KV_HEADS * head_dim);
 	for (int r = 0; r < N(row_pos); r++) {
-		size_t at = kv_at(&c, LAYER, row_seq[r], row_pos[r], 0);
-		assert_memory_equal((float *)c.kv.k + at, both[1] + (size_t)r * width, width * sizeof(float));
-		assert_memory_equal((float *)c.kv.v + at, v + (size_t)r * width, width * sizeof(float));
+		for (size_t i = 0; i < width; i++) {
+			int head = (int)i / head_dim, d = (int)i % head_dim;
+			assert_memory_equal(k_at(&c, LAYER, row_seq[r], row_pos[r], head, d),
+					    both[1] + (size_t)r * width + i, sizeof(float));
+			assert_memory_equal(v_at(&c, LAYER, row_seq[r], row_pos[r], head, d),
+					    v + (size_t)r * width + i, sizeof(float));
+		}
 	}
 	for (size_t i = 0; i < c.n; i++)
 		written += (size_t)!isnan(((float *)c.kv.k)[i]) + (size_t)!isnan(((float *)c.kv.v)[i]);

@@ -321,13 +321,19 @@ static void step(struct world *w)
 	wake(w);
 	bool ran[2 * PLACES] = {false};
 	uint32_t rows = 0;
+	struct cost_past past = {0};
 	for (uint32_t i = 0; i < p.n_run; i++) {
+		uint32_t n_past = p.run[i]->n_past, n = p.run[i]->n_tokens;
 		ran[i] = run_one(w, life_of(p.run[i]));
-		rows += ran[i] ? p.run[i]->n_tokens : 0;
+		if (!ran[i])
+			continue;
+		rows += n;
+		past.positions += (double)cost_positions(n_past, n);
+		past.reads += (double)n_past + n;
 	}
-	double ns = 2e6 + rows * 1e5 * (0.8 + draw(w, 5) / 10.0);
+	double ns = 2e6 + (rows * 1e5 + past.positions * 20 + past.reads * 50) * (0.8 + draw(w, 5) / 10.0);
 	if (rows > 0)
-		cost_learn(&w->cost, rows, 0, ns);
+		cost_learn(&w->cost, rows, past, ns);
 	w->now += (uint64_t)ns;
 	for (uint32_t i = 0; i < p.n_run; i++)
 		if (ran[i])

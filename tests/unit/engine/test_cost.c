@@ -14,19 +14,26 @@ static uint32_t draw(uint64_t *random, uint32_t below)
 	return (uint32_t)(*random >> 33) % below;
 }
 
-/* A machine that reads its weights in 2 ms, computes a row in 0.2 ms and reads a position in 100 ns. */
-static double truth(uint32_t rows, uint64_t positions)
+static struct cost_past past_of(double positions, double reads)
 {
-	return 2e6 + rows * 2e5 + (double)positions * 100;
+	return (struct cost_past){.positions = positions, .reads = reads};
+}
+
+/* A machine that reads its weights in 2 ms, computes a row in 0.2 ms, attends to a position in 100 ns and
+ * reads one from memory in 400. */
+static double truth(uint32_t rows, struct cost_past past)
+{
+	return 2e6 + rows * 2e5 + past.positions * 100 + past.reads * 400;
 }
 
 static void learn(struct cost *c, int n, double noise, uint64_t *random)
 {
 	for (int i = 0; i < n; i++) {
 		uint32_t rows = 1 + draw(random, draw(random, 3) == 0 ? 250 : 12);
-		uint64_t positions = (uint64_t)rows * draw(random, 3000);
-		double ns = truth(rows, positions) * (1 + noise * (draw(random, 2001) / 1000.0 - 1));
-		cost_learn(c, rows, positions, ns);
+		double n_past = draw(random, 3000), n_seqs = 1 + draw(random, rows);
+		struct cost_past past = past_of(rows * n_past, n_seqs * n_past);
+		double ns = truth(rows, past) * (1 + noise * (draw(random, 2001) / 1000.0 - 1));
+		cost_learn(c, rows, past, ns);
 	}
 }
 
@@ -43,10 +50,10 @@ static void learns_from_noisy_steps(void **state)
 	uint64_t random = 5;
 	cost_init(&c, 1e5, 1e6); /* a bad guess */
 	learn(&c, 1500, 0.1, &random);
-	near(cost_step_ns(&c, 1, 500), truth(1, 500), 0.25);
-	near(cost_step_ns(&c, 8, 8000), truth(8, 8000), 0.25);
-	near(cost_step_ns(&c, 128, 128 * 1000), truth(128, 128 * 1000), 0.25);
-	near(cost_step_ns(&c, 200, 200 * 2000), truth(200, 200 * 2000), 0.25);
+	near(cost_step_ns(&c, 1, past_of(500, 500)), truth(1, past_of(500, 500)), 0.25);
+	near(cost_step_ns(&c, 8, past_of(8000, 8000)), truth(8, past_of(8000, 8000)), 0.25);
+	near(cost_step_ns(&c, 128, past_of(128 * 1000, 1000)), truth(128, past_of(128 * 1000, 1000)), 0.25);
+	near(cost_step_ns(&c, 200, past_of(200 * 2000, 2000)), truth(200, past_of(200 * 2000, 2000)), 0.25);
 }
 
 static void survives_outliers_and_sameness(void **state)
@@ -57,18 +64,18 @@ static void survives_outliers_and_sameness(void **state)
 	cost_init(&c, 2e6, 2e5);
 	learn(&c, 800, 0.05, &random);
 	for (int i = 0; i < 3; i++)
-		cost_learn(&c, 16, 16 * 500, 5e9); /* somebody else had the machine */
+		cost_learn(&c, 16, past_of(16 * 500, 16 * 500), 5e9); /* somebody else had the machine */
 	learn(&c, 100, 0.05, &random);
-	near(cost_step_ns(&c, 16, 16 * 500), truth(16, 16 * 500), 0.6);
+	near(cost_step_ns(&c, 16, past_of(16 * 500, 500)), truth(16, past_of(16 * 500, 500)), 0.6);
 	/* A long answer alone teaches nothing about prompts and forgets nothing either. */
 	for (int i = 0; i < 20000; i++)
-		cost_learn(&c, 1, 700, truth(1, 700));
-	near(cost_step_ns(&c, 1, 700), truth(1, 700), 0.1);
-	assert_true(cost_step_ns(&c, 128, 1000) > cost_step_ns(&c, 1, 1000));
+		cost_learn(&c, 1, past_of(700, 700), truth(1, past_of(700, 700)));
+	near(cost_step_ns(&c, 1, past_of(700, 700)), truth(1, past_of(700, 700)), 0.1);
+	assert_true(cost_step_ns(&c, 128, past_of(1000, 1000)) > cost_step_ns(&c, 1, past_of(1000, 1000)));
 	for (uint32_t rows = 1; rows < 9000; rows = rows * 3 / 2 + 1)
 		for (uint64_t positions = 0; positions < 1u << 30; positions = positions * 8 + 1)
-			assert_true(isfinite(cost_step_ns(&c, rows, positions)) &&
-				    cost_step_ns(&c, rows, positions) > 0);
+			assert_true(isfinite(cost_step_ns(&c, rows, past_of((double)positions, 1))) &&
+				    cost_step_ns(&c, rows, past_of((double)positions, 1)) > 0);
 }
 
 static void rows_for_a_time(void **state)
@@ -95,12 +102,30 @@ static void rows_for_a_time(void **state)
 	assert_int_equal(cost_knee_rows(&c, 1), 1);
 }
 
+/* Half of the truths lie above what is predicted, however far. */
+static void follows_the_median(void **state)
+{
+	(void)state;
+	struct cost_bias b = {0};
+	uint64_t random = 9;
+	near(cost_bias_factor(&b), 1, 1e-9);
+	for (int i = 0; i < 2000; i++) {
+		double truth_ns = draw(&random, 10) < 4 ? 1e6 : draw(&random, 10) == 0 ? 1e9 : 1.5e6;
+		cost_bias_learn(&b, 1e6 * cost_bias_factor(&b), truth_ns);
+	}
+	near(cost_bias_factor(&b), 1.5, 0.15);
+	for (int i = 0; i < 2000; i++)
+		cost_bias_learn(&b, 1e6, 1e12);
+	assert_true(cost_bias_factor(&b) < 4);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(learns_from_noisy_steps),
 		cmocka_unit_test(survives_outliers_and_sameness),
 		cmocka_unit_test(rows_for_a_time),
+		cmocka_unit_test(follows_the_median),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
