@@ -47,7 +47,7 @@ for (const threads of [1, 4]) {
     let server, gateway;
     before(async () => {
       server = await startServer({ echo: true, sets: [`gateway.threads=${threads}`, 'engine.echo.rate=0', 'engine.echo.ttft=1ms',
-        `gateway.limits.body_bytes=${BODY_MAX}`] });
+        `gateway.limits.body_bytes=${BODY_MAX}`, 'supervisor.hang=10m'] });
       gateway = (await server.pids()).gateway;
     });
     after(async () => assert.equal(await server?.stop(), 0, server?.log()));

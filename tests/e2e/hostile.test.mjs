@@ -56,12 +56,18 @@ function tests(threads) {
   describe(`hostile clients, ${threads} gateway thread(s)`, () => {
     let server, gateway;
     before(async () => {
-      server = await startServer({ echo: true, sets: [`gateway.threads=${threads}`, 'engine.echo.rate=50', 'engine.echo.ttft=5ms',
+      server = await startServer({ echo: true, sets: [`gateway.threads=${threads}`, 'engine.echo.rate=50', 'engine.echo.ttft=5ms', 'supervisor.hang=10m',
         ...['handshake', 'header', 'body'].map((k) => `gateway.limits.${k}=${LIMIT_MS}ms`), 'gateway.limits.body_bytes=64KiB',
         'gateway.tiers.paid.concurrency=10000'] });
       gateway = (await server.pids()).gateway;
     });
-    after(async () => assert.equal(await server?.stop(), 0, server?.log()));
+    after(async () => {
+      const now = (await server?.pids())?.gateway;
+      const status = await server?.stop();
+      const log = server?.log().split('\n').filter((l) => !/ info gateway: [A-Z]+ \//.test(l)).slice(-40).join('\n');
+      assert.equal(now, gateway, `the gateway was restarted:\n${log}`);
+      assert.equal(status, 0, log);
+    });
 
     /** Something ordinary works. */
     async function serves(what) {
