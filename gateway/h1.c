@@ -48,7 +48,7 @@ struct h1 {
 	bool chunked_out;
 	bool answer_begun; /* a byte of the answer has been handed on */
 	bool close_after;
-	bool known; /* the peer has shown that it speaks HTTP/1 */
+	bool known;        /* the peer has shown that it speaks HTTP/1 */
 	size_t answer_off; /* where the answer's head begins in out */
 };
 

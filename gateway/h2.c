@@ -35,7 +35,7 @@
 #include "gateway/http_stream.h"
 
 enum {
-	QUEUED_ITEM_BYTES = 192,    /* what an unsent frame costs inside the library, about */
+	QUEUED_ITEM_BYTES = 192, /* what an unsent frame costs inside the library, about */
 	MAX_CONTINUATIONS = 4,
 	MAX_SETTINGS = 16,
 	STREAM_WINDOW = 65535,

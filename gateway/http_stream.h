@@ -49,8 +49,8 @@ struct http_stream {
 	bool ready;   /* http_body_ready came and has not been acted on */
 	bool closed;
 	struct http_hold *hold; /* borrowed from who holds it */
-	struct deadline recv;  /* the request's head, then its body */
-	struct deadline stall; /* bytes are there and the peer does not take them */
+	struct deadline recv;   /* the request's head, then its body */
+	struct deadline stall;  /* bytes are there and the peer does not take them */
 	struct gw_deferred free_later;
 };
 

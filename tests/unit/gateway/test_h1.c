@@ -241,9 +241,9 @@ static void who_speaks_no_http_gets_no_answer(void **state)
 	ask(late, sizeof late - 1);
 	assert_int_equal(count("HTTP/1.1 200"), 1);
 	assert_int_equal(count("HTTP/1.1 400"), 1);
-	static const char *const close_to_it[] = {"GET /small FTP/1.1\r\n\r\n", "GET /small\r\n\r\n",
-						  "GET small HTTP/1.1\r\n\r\n",
-						  "GET http://a/ HTTQ/1.1\r\n\r\n", "\x16\x03\x01"};
+	static const char *const close_to_it[] = {
+	    "GET /small FTP/1.1\r\n\r\n", "GET /small\r\n\r\n", "GET small HTTP/1.1\r\n\r\n",
+	    "GET http://a/ HTTQ/1.1\r\n\r\n", "\x16\x03\x01"};
 	for (size_t i = 0; i < sizeof close_to_it / sizeof *close_to_it; i++) {
 		ask(close_to_it[i], strlen(close_to_it[i]));
 		if (count("HTTP/1.1 400") != 1)
@@ -597,7 +597,8 @@ static void every_fault_is_survived(void **state)
 
 /* One exchange of whatever kind while the nth pass of a point fails. How much came back; false when
  * the run passed the point less often than that. */
-static bool run_with_fault(const char *text, size_t n, enum fault_point point, long nth, size_t *got)
+static bool run_with_fault(const char *text, size_t n, enum fault_point point, long nth,
+			   size_t *got)
 {
 	uint8_t *at;
 	buf_clear(&in, SIZE_MAX);
@@ -609,7 +610,8 @@ static bool run_with_fault(const char *text, size_t n, enum fault_point point, l
 	time_t end = rig_now() + RIG_PATIENCE_S;
 	for (;;) {
 		assert_true(rig_now() < end);
-		ssize_t m = sent < n ? send(fd, text + sent, n - sent, MSG_NOSIGNAL | MSG_DONTWAIT) : 0;
+		ssize_t m =
+		    sent < n ? send(fd, text + sent, n - sent, MSG_NOSIGNAL | MSG_DONTWAIT) : 0;
 		sent += m > 0 ? (size_t)m : 0;
 		m = recv(fd, at + in.len, (1 << 20) - in.len, MSG_DONTWAIT);
 		if (m > 0)
@@ -644,7 +646,7 @@ static void every_fault_of_every_kind_of_request(void **state)
 	for (int i = 0; i < 90; i++)
 		n_fields += snprintf(fields + n_fields, sizeof fields - (size_t)n_fields,
 				     "x-%d: %50d\r\n", i, i);
-	strcat(fields, "\r\n");
+	snprintf(fields + n_fields, sizeof fields - (size_t)n_fields, "\r\n");
 	snprintf(upload, sizeof upload,
 		 "POST /echo HTTP/1.1\r\n" HOST CLOSE "Content-Length: 90000\r\n\r\n%90000s", "");
 	snprintf(chunks, sizeof chunks,
@@ -666,7 +668,8 @@ static void every_fault_of_every_kind_of_request(void **state)
 	    {chunks, "HTTP/1.1 200"},
 	    {over, "HTTP/1.1 413"},
 	    {fields, "HTTP/1.1 200"},
-	    {"GET /small HTTP/1.1\r\n" HOST "\r\nGET /small HTTP/9.1\r\n" HOST "\r\n", "HTTP/1.1 505"},
+	    {"GET /small HTTP/1.1\r\n" HOST "\r\nGET /small HTTP/9.1\r\n" HOST "\r\n",
+	     "HTTP/1.1 505"},
 	    {"GET /reset HTTP/1.1\r\n" HOST "\r\n", ""},
 	    {"GET /fail HTTP/1.1\r\n" HOST "\r\n", "HTTP/1.1 200"},
 	};

@@ -400,9 +400,15 @@ static void control_floods_are_stopped(void **state)
 {
 	(void)state;
 	rig.cfg.limits.control_frames_burst = 50;
-	static const char *const what[] = {"PING",          "PRIORITY", "empty DATA",
-					   "unknown",       "SETTINGS", "WINDOW_UPDATE",
-					   "PING answer",   "GOAWAY",   "DATA of padding",
+	static const char *const what[] = {"PING",
+					   "PRIORITY",
+					   "empty DATA",
+					   "unknown",
+					   "SETTINGS",
+					   "WINDOW_UPDATE",
+					   "PING answer",
+					   "GOAWAY",
+					   "DATA of padding",
 					   "WINDOW_UPDATE of the stream"};
 	for (size_t kind = 0; kind < sizeof what / sizeof *what; kind++) {
 		begin();

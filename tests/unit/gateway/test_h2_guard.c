@@ -13,8 +13,11 @@
 #include "base/clock.h"
 #include "gateway/h2_guard.h"
 
-static const struct gw_limits limits = {
-    .header_bytes = 100, .resets_per_s = 2, .resets_burst = 3, .control_frames_per_s = 10, .control_frames_burst = 5};
+static const struct gw_limits limits = {.header_bytes = 100,
+					.resets_per_s = 2,
+					.resets_burst = 3,
+					.control_frames_per_s = 10,
+					.control_frames_burst = 5};
 
 static void buckets_refill_up_to_their_burst(void **state)
 {

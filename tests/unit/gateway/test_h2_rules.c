@@ -57,11 +57,13 @@ struct rule {
 static const struct rule frames[] = {
     RULE("4.1 undefined flags are ignored", 0, 0, 0,
 	 FRAME("\x08", T_PING, "\x16", "\x00") "12345678"),
-    RULE("4.1 the reserved bit is ignored", 0, 0, 0, "\0\0\x08\x06\x16\x80\0\0\0" "12345678"),
+    RULE("4.1 the reserved bit is ignored", 0, 0, 0,
+	 "\0\0\x08\x06\x16\x80\0\0\0"
+	 "12345678"),
     RULE("4.2 a HEADERS frame too long", SIZE, 0, 0, "\0\x40\x01\x01\x05\0\0\0\x01"),
     RULE("4.3 PRIORITY inside a head", PROTOCOL, 0, 0,
-	 FRAME("\x0d", T_HEADERS, END, "\x01") GET_HEAD
-	 FRAME("\x05", T_PRIORITY, NONE, "\x01") "\0\0\0\0\x10"),
+	 FRAME("\x0d", T_HEADERS, END, "\x01")
+	     GET_HEAD FRAME("\x05", T_PRIORITY, NONE, "\x01") "\0\0\0\0\x10"),
     RULE("4.3 another stream's HEADERS inside a head", PROTOCOL, 0, 0,
 	 FRAME("\x0d", T_HEADERS, END, "\x01") GET_HEAD GET("\x03")),
     RULE("5.1 CONTINUATION on idle", PROTOCOL, 0, 0,
@@ -70,8 +72,8 @@ static const struct rule frames[] = {
     RULE("5.1 half closed: CONTINUATION", CLOSED | PROTOCOL, CLOSED, 0,
 	 GET_WAIT("\x01") FRAME("\x0d", T_CONT, HEAD_END, "\x01") GET_HEAD),
     RULE("5.1 half closed: WINDOW_UPDATE, PRIORITY, RST_STREAM", 0, 0, 0,
-	 GET_WAIT("\x01") FRAME("\x04", T_WINDOW, NONE, "\x01") "\0\0\0\x01"
-	 FRAME("\x05", T_PRIORITY, NONE, "\x01") "\0\0\0\0\x10" RESET("\x01")),
+	 GET_WAIT("\x01") FRAME("\x04", T_WINDOW, NONE, "\x01") "\0\0\0\x01" FRAME(
+	     "\x05", T_PRIORITY, NONE, "\x01") "\0\0\0\0\x10" RESET("\x01")),
     RULE("5.1 closed by RST_STREAM: DATA", CLOSED, CLOSED, 0,
 	 POST("\x01") RESET("\x01") FRAME("\x01", T_DATA, END, "\x01") "x"),
     RULE("5.1 closed by RST_STREAM: HEADERS", CLOSED | PROTOCOL, CLOSED, 0,
@@ -115,22 +117,24 @@ static const struct rule frames[] = {
 	 GET_WAIT("\x01") FRAME("\x04", T_WINDOW, NONE, "\x01") "\x7f\xff\xff\xff"),
     /* The library resets that stream only. */
     RULE("6.9.2 an initial window that overflows an open one", FLOW, FLOW, 0,
-	 GET_WAIT("\x01") FRAME("\x04", T_WINDOW, NONE, "\x01") "\x7f\0\0\0"
-	 FRAME("\x06", T_SETTINGS, NONE, "\x00") "\0\x04\x7f\xff\xff\xff"),
+	 GET_WAIT("\x01") FRAME("\x04", T_WINDOW, NONE, "\x01") "\x7f\0\0\0" FRAME(
+	     "\x06", T_SETTINGS, NONE, "\x00") "\0\x04\x7f\xff\xff\xff"),
     RULE("6.10 CONTINUATION on 0", PROTOCOL, 0, 0,
 	 FRAME("\x0d", T_HEADERS, END, "\x01") GET_HEAD FRAME("\x00", T_CONT, HEAD_END, "\x00")),
     RULE("6.10 CONTINUATION behind a whole head", PROTOCOL | CLOSED, CLOSED, 0,
 	 POST("\x01") FRAME("\x0d", T_CONT, HEAD_END, "\x01") GET_HEAD),
     RULE("6.10 CONTINUATION behind the last one", PROTOCOL | CLOSED, CLOSED, 0,
 	 FRAME("\x0c", T_HEADERS, NONE, "\x01") POST_HEAD FRAME("\x00", T_CONT, HEAD_END, "\x01")
-	 FRAME("\x00", T_CONT, HEAD_END, "\x01")),
+	     FRAME("\x00", T_CONT, HEAD_END, "\x01")),
     RULE("6.10 CONTINUATION behind DATA", PROTOCOL, 0, 0,
-	 POST("\x01") FRAME("\x01", T_DATA, NONE, "\x01") "x"
-	 FRAME("\x0d", T_CONT, HEAD_END, "\x01") GET_HEAD),
+	 POST("\x01") FRAME("\x01", T_DATA, NONE, "\x01") "x" FRAME("\x0d", T_CONT, HEAD_END,
+								    "\x01") GET_HEAD),
     RULE("6.10 a head in four frames", 0, 0, 1,
-	 FRAME("\x01", T_HEADERS, END, "\x01") "\x82" FRAME("\x01", T_CONT, NONE, "\x01") "\x86"
-	 FRAME("\x07", T_CONT, NONE, "\x01") "\x04\x06/smal"
-	 FRAME("\x04", T_CONT, HEAD_END, "\x01") "l" HOST),
+	 FRAME("\x01", T_HEADERS, END, "\x01") "\x82" FRAME(
+	     "\x01", T_CONT, NONE,
+	     "\x01") "\x86" FRAME("\x07", T_CONT, NONE,
+				  "\x01") "\x04\x06/smal" FRAME("\x04", T_CONT, HEAD_END,
+								"\x01") "l" HOST),
     RULE("7 an unknown error code", 0, 0, 0,
 	 GET_WAIT("\x01") FRAME("\x04", T_RST, NONE, "\x01") "\0\0\0\xff"),
 };
@@ -157,18 +161,30 @@ static const struct rule messages[] = {
     RULE("8.3.1 no scheme", PROTOCOL, PROTOCOL, 0,
 	 FRAME("\x05", T_HEADERS, BOTH_ENDS, "\x01") "\x82\x84" HOST),
     RULE("8.3.1 a path of no form", PROTOCOL, PROTOCOL, 0,
-	 FRAME("\x0a", T_HEADERS, BOTH_ENDS, "\x01") "\x82\x86\x04\x03" "abc" HOST),
+	 FRAME("\x0a", T_HEADERS, BOTH_ENDS, "\x01") "\x82\x86\x04\x03"
+						     "abc" HOST),
     RULE("8.1.1 content-length above the sum of DATA", PROTOCOL, PROTOCOL, 0,
-	 FRAME("\x10", T_HEADERS, HEAD_END, "\x01") POST_HEAD "\x0f\x0d\x01" "3"
-	 FRAME("\x01", T_DATA, NONE, "\x01") "a" FRAME("\x01", T_DATA, END, "\x01") "b"),
+	 FRAME("\x10", T_HEADERS, HEAD_END, "\x01") POST_HEAD
+	 "\x0f\x0d\x01"
+	 "3" FRAME("\x01", T_DATA, NONE, "\x01") "a" FRAME("\x01", T_DATA, END, "\x01") "b"),
     RULE("8.1.1 two content-lengths", PROTOCOL, PROTOCOL, 0,
-	 FRAME("\x14", T_HEADERS, HEAD_END, "\x01") POST_HEAD "\x0f\x0d\x01" "1" "\x0f\x0d\x01" "2"),
+	 FRAME("\x14", T_HEADERS, HEAD_END, "\x01") POST_HEAD "\x0f\x0d\x01"
+							      "1"
+							      "\x0f\x0d\x01"
+							      "2"),
     RULE("8.1.1 a signed content-length", PROTOCOL, PROTOCOL, 0,
-	 FRAME("\x11", T_HEADERS, HEAD_END, "\x01") POST_HEAD "\x0f\x0d\x02" "+1"),
+	 FRAME("\x11", T_HEADERS, HEAD_END, "\x01") POST_HEAD "\x0f\x0d\x02"
+							      "+1"),
     RULE("8.2.3 cookies in pieces are no error", 0, 0, 1,
-	 FRAME("\x1b", T_HEADERS, BOTH_ENDS, "\x01") GET_HEAD "\x0f\x11\x03" "a=b" "\x0f\x11\x05" "c=d;e"),
+	 FRAME("\x1b", T_HEADERS, BOTH_ENDS, "\x01") GET_HEAD "\x0f\x11\x03"
+							      "a=b"
+							      "\x0f\x11\x05"
+							      "c=d;e"),
     RULE("8.5 CONNECT has no path", PROTOCOL, PROTOCOL, 0,
-	 FRAME("\x11", T_HEADERS, BOTH_ENDS, "\x01") "\x02\x07" "CONNECT" "\x86\x84\x01\x04" "a:80"),
+	 FRAME("\x11", T_HEADERS, BOTH_ENDS, "\x01") "\x02\x07"
+						     "CONNECT"
+						     "\x86\x84\x01\x04"
+						     "a:80"),
 };
 
 /* "/small" in Huffman code is 60 a4 a9 28 28 7f… ; here only what can't be decoded matters. */
@@ -198,8 +214,11 @@ static const struct rule hpack[] = {
     RULE("RFC 7541 5.2 a good Huffman string", 0, 0, 1,
 	 FRAME("\x12", T_HEADERS, BOTH_ENDS, "\x01") GET_HEAD "\0\1a\x81\x1f"),
     RULE("RFC 7541 6.2 every representation", 0, 0, 1,
-	 FRAME("\x20", T_HEADERS, BOTH_ENDS, "\x01") GET_HEAD "\x40\1a\1b" "\xbe" "\x10\1c\1d"
-							      "\x0f\x2f\1e" "\x1f\x2f\1f"),
+	 FRAME("\x20", T_HEADERS, BOTH_ENDS, "\x01") GET_HEAD "\x40\1a\1b"
+							      "\xbe"
+							      "\x10\1c\1d"
+							      "\x0f\x2f\1e"
+							      "\x1f\x2f\1f"),
 };
 
 static int setup(void **state)
@@ -369,9 +388,12 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-	    T(frames_follow_the_rules),	  T(messages_follow_the_rules),
-	    T(head_compression_follows_the_rules), T(settings_apply_in_order),
-	    T(streams_over_the_number),		   T(the_largest_frame_is_taken),
+	    T(frames_follow_the_rules),
+	    T(messages_follow_the_rules),
+	    T(head_compression_follows_the_rules),
+	    T(settings_apply_in_order),
+	    T(streams_over_the_number),
+	    T(the_largest_frame_is_taken),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
