@@ -553,6 +553,8 @@ static void start(struct exchange *x, struct chat_request *r)
 		refuse(c, &(struct api_error){503, "server_error", "engine_unavailable", NULL, RETRY_AFTER_S},
 		       rc == SL_ECLOSED ? "The engine is not there at the moment. It is being restarted."
 					: "The server is busy.");
+	else
+		gen_hold(c->gen, http_hold(x->stream));
 }
 
 void api_chat(struct exchange *x)

@@ -54,5 +54,7 @@ int engine_link_submit(struct engine_link *l, const struct proto_submit *req,
 void engine_link_credit(struct engine_link *l, uint64_t id, uint32_t n_tokens);
 /* Cancels and forgets: no further call for it, also not on_done. */
 void engine_link_forget(struct engine_link *l, uint64_t id);
+/* Cancels; stopped is called once, when the engine has confirmed it or has gone. */
+void engine_link_abandon(struct engine_link *l, uint64_t id, void (*stopped)(void *ctx), void *ctx);
 
 #endif

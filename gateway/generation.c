@@ -44,6 +44,7 @@ struct generation {
 	struct gw_thread *t;
 	enum gen_state state;
 	uint64_t link_id; /* 0: the link has forgotten it */
+	struct http_hold *hold; /* of the stream that began it; owned until the engine is done */
 	struct list subscribers;
 	struct gw_deferred reap;
 	uint32_t window;
@@ -133,10 +134,22 @@ static void fail(struct generation *g, enum proto_error error, const char *messa
 	tell_all(g, false);
 }
 
+static void release(struct generation *g)
+{
+	http_release(g->hold);
+	g->hold = NULL;
+}
+
+static void on_stopped(void *hold) { http_release(hold); }
+
 static void forget(struct generation *g)
 {
-	if (g->link_id != 0)
+	if (g->link_id != 0 && g->hold != NULL) {
+		engine_link_abandon(g->t->link, g->link_id, on_stopped, g->hold);
+		g->hold = NULL;
+	} else if (g->link_id != 0) {
 		engine_link_forget(g->t->link, g->link_id);
+	}
 	g->link_id = 0;
 }
 
@@ -147,6 +160,14 @@ static void generation_free(struct generation *g)
 	sl_free(g->ring);
 	sl_free(g->tops);
 	sl_free(g);
+}
+
+void gen_hold(struct generation *g, struct http_hold *hold)
+{
+	BUG_IF(g->hold != NULL, "a generation holds two places");
+	g->hold = hold;
+	if (g->link_id == 0)
+		release(g);
 }
 
 static void on_reap(struct gw_deferred *d)
@@ -220,6 +241,7 @@ static void on_done(void *ctx, const struct proto_done *m)
 {
 	struct generation *g = ctx;
 	g->link_id = 0;
+	release(g);
 	if (is_final(g))
 		return;
 	g->done = *m;
@@ -243,6 +265,7 @@ static void on_lost(void *ctx)
 {
 	struct generation *g = ctx;
 	g->link_id = 0;
+	release(g);
 	if (!is_final(g))
 		fail(g, PROTO_ERR_NOT_READY, "The engine stopped unexpectedly. It is being restarted.");
 }

@@ -23,6 +23,7 @@
 #include "base/buf.h"
 #include "base/list.h"
 #include "base/proto.h"
+#include "gateway/http.h"
 #include "gateway/thread.h"
 
 enum gen_state { GEN_SUBMITTED, GEN_QUEUED, GEN_RUNNING, GEN_FINISHED, GEN_FAILED, GEN_CANCELLED };
@@ -64,6 +65,8 @@ struct gen_token {
 /* Submits to the thread's engine link and subscribes `first`. SL_ECLOSED: no engine; SL_ELIMIT. */
 int gen_start(struct gw_thread *t, const struct proto_submit *req, uint32_t window_tokens,
 	      struct subscriber *first, struct generation **out);
+/* Takes hold (NULL allowed): released when the engine is done with the generation, however it ends. */
+void gen_hold(struct generation *g, struct http_hold *hold);
 void gen_subscribe(struct generation *g, struct subscriber *s, uint64_t from_token);
 /* The last one to leave an unfinished generation cancels it. The generation frees itself at the end
  * of the turn in which it has no subscriber. */
