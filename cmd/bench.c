@@ -20,9 +20,10 @@ static const char usage[] =
     "       sluice bench model FILE [--prompt N] [--tokens N] [--batch 1,2,4,8] [--threads N]\n"
     "              [--repeat N] [--json]\n"
     "       sluice bench engine FILE [--scenario NAME] [--threads N] [--json]\n"
-    "       sluice bench serve --url URL [--key K] --model NAME [--streams 1,4,8] [--requests N]\n"
-    "              [--prompt-tokens N] [--tokens N] [--share N] [--rate R] [--ttft-target MS]\n"
-    "              [--itl-target MS] [--json]\n"
+    "       sluice bench serve URL [--key K] [--model NAME] [--connections C] [--streams S]\n"
+    "              [--requests N] [--seconds T] [--rate R] [--prompt-tokens P] [--share N]\n"
+    "              [--max-tokens T] [--tier-mix K1=WEIGHT,K2=WEIGHT] [--slo-ttft MS] [--slo-itl MS]\n"
+    "              [--http1] [--whole] [--warmup] [--insecure] [--cacert FILE] [--seed N] [--json]\n"
     "\n"
     "machine   what this machine can do: reading memory, integer and floating point products\n"
     "model     tokens per second of a model file, prompt and answer, and their share of that\n"
@@ -120,7 +121,8 @@ int cmd_bench(int argc, char **argv)
 	static const struct {
 		const char *name;
 		int (*run)(int argc, char **argv);
-	} commands[] = {{"machine", bench_machine}, {"model", bench_model}, {"engine", bench_engine}};
+	} commands[] = {{"machine", bench_machine}, {"model", bench_model}, {"engine", bench_engine},
+			{"serve", bench_serve}};
 	if (argc >= 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
 		fputs(usage, stdout);
 		return 0;
