@@ -143,6 +143,12 @@ static const struct conf_row all_rows[] = {
 	"The engine exits after that many tokens in all; 0: never."),
     ROW("engine.echo.context", CONF_INT, ROOT(echo.context), "4096", 16, 1 << 20,
 	"The context it claims, in tokens."),
+    ROW("engine.echo.stamp", CONF_BOOL, ROOT(echo.stamp), "false", 0, 0,
+	"Every token is the time of its making (CLOCK_MONOTONIC, nanoseconds), for measurements."),
+    ROW("engine.echo.step", CONF_DURATION, ROOT(echo.step_ms), "0", 0, HOUR,
+	"All answers get their tokens in common steps at that distance; 0: each at its own rate."),
+    ROW("engine.echo.step_active", CONF_INT, ROOT(echo.step_active), "0", 0, 1 << 20,
+	"Answers that get tokens in one step, in turn; 0: all."),
 
     ROW("gateway.https", CONF_ADDRESS, ROOT(gateway.https), "127.0.0.1:8443", 0, 0,
 	"Where TLS is served (HTTP/2 and HTTP/1.1); off: nowhere."),
@@ -458,5 +464,8 @@ void sluice_echo_config(const struct sluice_config *cfg, struct eng_echo_config 
 	    .hang_after = (int)e->hang_after,
 	    .die_after = (int)e->die_after,
 	    .n_ctx = (int)e->context,
+	    .stamp = e->stamp,
+	    .step_ms = (int)e->step_ms,
+	    .step_active = (int)e->step_active,
 	};
 }
