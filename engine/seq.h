@@ -119,7 +119,9 @@ struct eng_seq {
 	uint32_t n_reserved; /* sequences that were let in with this one and do not exist yet */
 
 	/* Clocks. */
-	uint64_t arrived_ns, started_ns, first_ns;
+	uint64_t arrived_ns, queued_ns, credited_ns, started_ns, first_ns;
+	double predicted_ns; /* from queued_ns to the first token */
+	bool found_busy;     /* others ran or waited when it was predicted */
 };
 
 /* Copies the request. 0 or SL_ENOMEM. */
