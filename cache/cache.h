@@ -189,7 +189,8 @@ struct cache_op { /* private; zeroed before its first use */
 	struct cache_client *client; /* NULL: idle */
 	struct cache_work *work;
 	cache_done *done;
-	int code; /* of one that ended before it began */
+	int code; /* of one that ended without an answer, and whether by policy */
+	bool degraded;
 };
 
 static inline bool cache_op_busy(const struct cache_op *op) { return op->client != NULL; }

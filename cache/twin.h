@@ -21,8 +21,8 @@ struct cache_twin {
 
 /* Key number i's record and its size, NULL when absent. Valid until that key is edited or removed. */
 void *cache_twin_find(struct cache_twin *t, size_t i, size_t *n);
-/* The record with exactly n bytes (new ones zeroed), made when absent; expires ttl_ms from now (0:
- * never). NULL: exhausted, nothing changed. */
+/* The record with exactly n bytes (not 0; new ones zeroed), made when absent. It lives ttl_ms from now (0:
+ * for ever) or as long as it would have, whichever is longer. NULL: exhausted, nothing changed. */
 void *cache_twin_edit(struct cache_twin *t, size_t i, size_t n, uint64_t ttl_ms);
 void cache_twin_remove(struct cache_twin *t, size_t i);
 /* Appends to the answer. 0, SL_ELIMIT. Bytes are copied: SL_ENOMEM. */

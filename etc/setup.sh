@@ -17,6 +17,7 @@ build c ar binutils
 build c pkg-config pkg-config
 build p libevent libevent-dev
 build p libevent_pthreads libevent-dev
+build p hiredis libhiredis-dev
 build p libnghttp2 libnghttp2-dev
 build p libssl libssl-dev
 build p libcrypto libssl-dev
