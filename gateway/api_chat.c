@@ -493,8 +493,8 @@ static struct chat *chat_create(struct exchange *x, const struct chat_request *r
 	if (c == NULL)
 		return NULL;
 	c->x = x;
-	c->stream = r->stream;
-	c->include_usage = r->include_usage;
+	c->stream = r->c.stream;
+	c->include_usage = r->c.include_usage;
 	c->created = clock_unix_s();
 	snprintf(c->id, sizeof c->id, "chatcmpl-%016llx%016llx", (unsigned long long)random_u64(),
 		 (unsigned long long)random_u64());
@@ -504,7 +504,7 @@ static struct chat *chat_create(struct exchange *x, const struct chat_request *r
 	buf_init(&c->carry, MAX_CARRY);
 	buf_init(&c->text, MAX_ANSWER);
 	c->timer = evtimer_new(x->app->t->base, on_timer, c);
-	if (c->timer == NULL || sse_chat_init(&c->sse, c->id, c->model, c->created, r->include_usage) != 0) {
+	if (c->timer == NULL || sse_chat_init(&c->sse, c->id, c->model, c->created, r->c.include_usage) != 0) {
 		if (c->timer != NULL)
 			event_free(c->timer);
 		sl_free(c);
@@ -517,22 +517,21 @@ static struct chat *chat_create(struct exchange *x, const struct chat_request *r
 static void fill_submit(struct chat_request *r, const struct exchange *x, int model)
 {
 	const struct gw_tier_config *tier = x->key->tier;
-	struct proto_submit *s = &r->submit;
-	uint32_t most = (uint32_t)tier->max_output;
+	struct proto_submit *s = &r->c.submit;
 	s->model = (uint16_t)model;
 	s->priority = (uint8_t)tier->priority;
 	s->tenant = x->key->tenant;
 	s->rate_tps = (float)tier->pace_tps;
 	s->burst = (uint32_t)tier->pace_burst;
 	s->deadline_ms = (uint32_t)tier->deadline_ms;
-	s->max_tokens = r->has_max_tokens && r->max_tokens < most ? r->max_tokens : most;
-	if (!r->has_seed)
+	request_limit_tokens(&r->c, (uint32_t)tier->max_output);
+	if (!r->c.has_seed)
 		s->seed = random_u64();
 }
 
 static void start(struct exchange *x, struct chat_request *r)
 {
-	int model = choose_model(x, r->model);
+	int model = choose_model(x, r->c.model);
 	if (model < 0 || !take_place(x))
 		return;
 	struct chat *c = chat_create(x, r, engine_link_model(x->app->link, model)->name);
@@ -548,7 +547,7 @@ static void start(struct exchange *x, struct chat_request *r)
 	fill_submit(r, x, model);
 	const struct gw_config *cfg = x->app->t->cfg;
 	restart_timer(c, cfg->limits.submit_wait_ms);
-	int rc = gen_start(x->app->t, &r->submit, (uint32_t)cfg->limits.window_tokens, &c->sub, &c->gen);
+	int rc = gen_start(x->app->t, &r->c.submit, (uint32_t)cfg->limits.window_tokens, &c->sub, &c->gen);
 	if (rc != 0)
 		refuse(c, &(struct api_error){503, "server_error", "engine_unavailable", NULL, RETRY_AFTER_S},
 		       rc == SL_ECLOSED ? "The engine is not there at the moment. It is being restarted."
@@ -557,13 +556,23 @@ static void start(struct exchange *x, struct chat_request *r)
 		gen_hold(c->gen, http_hold(x->stream));
 }
 
+/* What the answer can't show yet: one choice, without log probabilities. */
+static int refuse_unshown(const struct chat_request *r, struct request_error *e)
+{
+	if (r->c.submit.best_of != 1)
+		return request_refuse(e, "n");
+	return (r->c.submit.flags & PROTO_SUBMIT_WANT_LOGPROBS) != 0 ? request_refuse(e, "logprobs") : 0;
+}
+
 void api_chat(struct exchange *x)
 {
 	const struct gw_limits *limits = &x->app->t->cfg->limits;
-	struct chat_limits bounds = {.messages = (size_t)limits->messages, .json_depth = (size_t)limits->json_depth};
+	struct request_limits bounds = {.messages = (size_t)limits->messages, .json_depth = (size_t)limits->json_depth};
 	struct chat_request r;
-	struct chat_error e;
+	struct request_error e;
 	int rc = chat_request_parse(x->body.len ? (const char *)buf_data(&x->body) : "", x->body.len, &bounds, &r, &e);
+	if (rc == 0 && (rc = refuse_unshown(&r, &e)) != 0)
+		chat_request_dispose(&r);
 	if (rc == SL_EINVAL) {
 		exchange_error(x, &(struct api_error){400, "invalid_request_error", e.code, e.param, 0}, "%s", e.message);
 		return;
