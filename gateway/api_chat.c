@@ -10,23 +10,25 @@
 
 static void start(struct exchange *x, const struct chat_request *r)
 {
-	int model = answer_choose_model(x, r->model);
+	int model = answer_choose_model(x, r->c.model);
 	if (model < 0)
 		return;
 	const char *events = http_header(http_request(x->stream), "x-sluice-events");
-	bool logged = r->stream && events != NULL && strcmp(events, "1") == 0;
-	const struct answer_prompt prompt = {r->submit.prompt_kind, r->submit.prompt};
+	const struct request_common *c = &r->c;
+	bool logged = c->stream && events != NULL && strcmp(events, "1") == 0;
+	const struct answer_prompt prompt = {c->submit.prompt_kind, c->submit.prompt};
 	answer_start(x, &(struct answer_spec){
 			    .format = &answer_chat,
 			    .model = model,
-			    .stream = r->stream,
-			    .include_usage = r->include_usage,
+			    .stream = c->stream,
+			    .include_usage = c->include_usage,
+			    .obfuscate = c->obfuscate,
 			    .logged = logged,
 			    .ids = logged,
-			    .has_max_tokens = r->has_max_tokens,
-			    .max_tokens = r->max_tokens,
-			    .has_seed = r->has_seed,
-			    .submit = &r->submit,
+			    .has_max_tokens = c->has_max_tokens,
+			    .max_tokens = c->max_tokens,
+			    .has_seed = c->has_seed,
+			    .submit = &c->submit,
 			    .prompts = &prompt,
 			    .n_prompts = 1,
 			});
@@ -35,9 +37,9 @@ static void start(struct exchange *x, const struct chat_request *r)
 void api_chat(struct exchange *x)
 {
 	const struct gw_limits *limits = &x->app->t->cfg->limits;
-	struct chat_limits bounds = {.messages = (size_t)limits->messages, .json_depth = (size_t)limits->json_depth};
+	struct request_limits bounds = {.messages = (size_t)limits->messages, .json_depth = (size_t)limits->json_depth};
 	struct chat_request r;
-	struct chat_error e;
+	struct request_error e;
 	int rc = chat_request_parse(x->body.len ? (const char *)buf_data(&x->body) : "", x->body.len, &bounds, &r, &e);
 	if (rc == SL_EINVAL) {
 		exchange_error(x, &(struct api_error){400, "invalid_request_error", e.code, e.param, 0}, "%s", e.message);

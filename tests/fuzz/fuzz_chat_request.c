@@ -28,9 +28,9 @@ size_t fuzz_seed(size_t i, uint8_t *out, size_t max)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
-	static const struct chat_limits limits = {.messages = 16, .json_depth = 16};
+	static const struct request_limits limits = {.messages = 16, .json_depth = 16};
 	struct chat_request r;
-	struct chat_error e;
+	struct request_error e;
 	int rc = chat_request_parse(data, n, &limits, &r, &e);
 	if (rc != 0) {
 		FUZZ_REQUIRE(rc == SL_EINVAL);
@@ -38,11 +38,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 		FUZZ_REQUIRE(utf8_valid(e.param, strlen(e.param)));
 		return 0;
 	}
-	FUZZ_REQUIRE(utf8_valid(r.submit.prompt.at, r.submit.prompt.n));
+	FUZZ_REQUIRE(utf8_valid(r.c.submit.prompt.at, r.c.submit.prompt.n));
 	struct sl_buf frame;
 	buf_init(&frame, PROTO_MAX_PAYLOAD + 64);
-	r.submit.max_tokens = 1;
-	FUZZ_REQUIRE(proto_put_submit(&frame, 1, &r.submit) == 0);
+	request_limit_tokens(&r.c, 1);
+	FUZZ_REQUIRE(proto_put_submit(&frame, 1, &r.c.submit) == 0);
 	buf_dispose(&frame);
 	chat_request_dispose(&r);
 	return 0;
