@@ -19,6 +19,7 @@
 #define MODEL(field) offsetof(struct model_settings, field)
 #define TIER(field) offsetof(struct gw_tier_config, field)
 #define KEY(field) offsetof(struct gw_key_config, field)
+#define PROMPT(field) offsetof(struct gw_prompt_config, field)
 
 /* One line a row: key, type, where, default, least, most, what it means. */
 #define ROW(k, t, o, d, lo, hi, h) \
@@ -76,6 +77,14 @@ static const struct conf_row tier_rows[] = {
 	"Tokens of one key per day (UTC); 0: no limit."),
     ROW("models", CONF_STRINGS, TIER(models), "", 0, PROTO_MAX_MODELS,
 	"Model names this tier may ask for; empty: all."),
+    ROW_END,
+};
+
+static const struct conf_row prompt_rows[] = {
+    ROW("name", CONF_STRING, PROMPT(name), NULL, 1, 64, "The id that requests name."),
+    ROW("version", CONF_STRING, PROMPT(version), "", 0, 64,
+	"A request that names another version is refused; empty: any is answered by it."),
+    ROW("text", CONF_STRING, PROMPT(text), NULL, 1, 65536, "The developer's message; {{name}} stands for a variable."),
     ROW_END,
 };
 
@@ -228,6 +237,10 @@ static const struct conf_row all_rows[] = {
 	"Events kept of all answers; beyond it the ended ones go, then new ones can't be resumed."),
     ROW("gateway.cors_origins", CONF_STRINGS, ROOT(gateway.cors_origins), "", 0, 64,
 	"Web origins that may call from a browser; http://localhost:* allows every port."),
+    ROW("gateway.responses.keep", CONF_DURATION, ROOT(gateway.responses.keep_ms), "720h", MINUTE, 8784 * HOUR,
+	"How long a stored response (/v1/responses) is kept."),
+    ROW_LIST("gateway.prompts", ROOT(gateway.prompts), prompt_rows, struct gw_prompt_config, 0, 1024,
+	     "Stored prompts: a response's prompt: {id, variables} names one."),
     ROW_LIST("gateway.tiers", ROOT(gateway.tiers), tier_rows, struct gw_tier_config, 0, 32,
 	     "What keys of a kind get."),
     ROW_LIST("gateway.keys", ROOT(gateway.keys), key_rows, struct gw_key_config, 0, 1024,

@@ -58,6 +58,17 @@ struct gw_resume {
 	uint64_t memory_bytes; /* of all */
 };
 
+/* A prompt that requests name instead of saying it. */
+struct gw_prompt_config {
+	char *name;    /* its id */
+	char *version; /* "": any is answered by it */
+	char *text;    /* {{name}} stands for a variable */
+};
+
+struct gw_responses {
+	uint64_t keep_ms; /* a stored response */
+};
+
 /* Where values, logs and limits are kept (cache/cache.h). */
 enum gw_store_kind {
 	GW_STORE_AUTO, /* Redis when there is an address, otherwise memory */
@@ -91,6 +102,8 @@ struct gw_config {
 	struct gw_limits limits;
 	struct gw_resume resume;
 	struct gw_store_settings store;
+	struct gw_responses responses;
+	struct conf_list prompts; /* struct gw_prompt_config */
 	uint64_t drain_ms;
 	int beat_fd;
 	unsigned beat_ms, stale_ms;
