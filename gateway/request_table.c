@@ -60,6 +60,13 @@ static bool is_disabled(const json_t *v, const json_t *object)
 	return is_text(v, "disabled");
 }
 
+/* Without tools there is nothing to choose, and with tools it is these that are refused. */
+static bool no_choice(const json_t *v, const json_t *object)
+{
+	(void)object;
+	return is_text(v, "none") || is_text(v, "auto");
+}
+
 /* Tools that must not be called are none. */
 static bool no_tools(const json_t *v, const json_t *object)
 {
@@ -186,7 +193,7 @@ const struct request_field request_fields[] = {
     HONOURED("text", RESP, TYPE_OBJ, .members = true),
     REFUSED("text.format", RESP, TYPE_OBJ, is_text_format),
     IGNORED("text.verbosity", RESP, TYPE_STR, .values = "low medium high "),
-    REFUSED("tool_choice", CHAT | RESP, TYPE_STR | TYPE_OBJ, is_none),
+    REFUSED("tool_choice", CHAT | RESP, TYPE_STR | TYPE_OBJ, no_choice),
     REFUSED("tools", CHAT | RESP, TYPE_ARR, no_tools),
     HONOURED("top_k", ALL, TYPE_INT, RANGE(-1, INT32_MAX)),
     HONOURED("top_logprobs", CHAT | RESP, TYPE_INT, RANGE(0, PROTO_MAX_TOP_LOGPROBS)),
