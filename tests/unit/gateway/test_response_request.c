@@ -229,7 +229,7 @@ static void every_allocation_fails(void **state)
 	sweep_allocations(try, IN "\"hi\",\"instructions\":\"s\"}", 0);
 	sweep_allocations(try, IN "[{\"role\":\"user\",\"content\":\"a\"},{\"type\":\"reasoning\",\"summary\":[],\"content\":"
 				  "[{\"type\":\"reasoning_text\",\"text\":\"hm\"}]},{\"role\":\"assistant\",\"content\":\"t\"},"
-				  "{\"type\":\"function_call\",\"call_id\":\"c1\",\"name\":\"f\",\"arguments\":\"{}\"},{\"type\":\"function_call_output\",\"call_id\":\"c1\",\"output\":\"7\"}]}", 0);
+				  "" CALL ",{\"type\":\"function_call_output\",\"call_id\":\"c1\",\"output\":\"7\"}]}", 0);
 	sweep_allocations(try, "{\"model\":\"m\",\"prompt\":{\"id\":\"p\",\"variables\":{\"b\":{\"type\":\"input_text\",\"text\":\"2\"}}}}", 0);
 	sweep_allocations(try, IN "[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"user\",\"content\":7}]}", SL_EINVAL);
 }
