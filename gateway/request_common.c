@@ -249,11 +249,3 @@ void request_common_dispose(struct request_common *c)
 	c->submit.logit_bias = NULL;
 	c->submit.n_logit_bias = 0;
 }
-
-void request_limit_tokens(struct request_common *c, uint32_t most)
-{
-	struct proto_submit *s = &c->submit;
-	s->max_tokens = c->has_max_tokens && c->max_tokens < most ? c->max_tokens : most;
-	if (s->min_tokens > s->max_tokens)
-		s->min_tokens = s->max_tokens;
-}

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/json_depth.h"
+#include "base/json_mem.h"
 #include "base/utf8.h"
 
 enum { MAX_QUOTED = 40, MAX_METADATA = 16, MAX_METADATA_KEY = 64, MAX_METADATA_VALUE = 512 };
@@ -112,8 +113,7 @@ int request_parse_json(const void *bytes, size_t n, size_t max_depth, json_t **o
 	if (json_deeper_than(bytes, n, max_depth))
 		return request_bad(e, NULL, "", "The body is nested deeper than %zu levels.", max_depth);
 	json_error_t je;
-	json_t *v = json_loadb(bytes, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &je);
-	/* What is wrong with a text is always named; memory running out mostly is not. */
+	json_t *v = json_mem_load(bytes, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &je);
 	if (v == NULL && je.text[0] == '\0')
 		return SL_ENOMEM;
 	if (v == NULL)

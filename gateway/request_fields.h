@@ -41,7 +41,7 @@ struct request_common {
 	bool has_seed, has_max_tokens;
 	uint32_t max_tokens;
 	/* Sampling, stops, seed, n, best_of, logprobs, biases; model, max_tokens and what the tier says are
-	 * the caller's (request_limit_tokens). */
+	 * the caller's. */
 	struct proto_submit submit;
 	struct proto_id_f32 *bias; /* owned: what submit.logit_bias points to */
 	const char *user;          /* safety_identifier or user; NULL */
@@ -91,7 +91,5 @@ int request_put_json(struct sl_buf *out, const json_t *v);
 int request_common_read(const json_t *body, enum request_endpoint endpoint, struct request_common *c,
 			struct request_error *e);
 void request_common_dispose(struct request_common *c);
-/* Sets submit.max_tokens to what was asked for, at most `most` (≥ 1), and min_tokens below it. */
-void request_limit_tokens(struct request_common *c, uint32_t most);
 
 #endif

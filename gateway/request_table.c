@@ -42,6 +42,12 @@ static bool is_one(const json_t *v, const json_t *object)
 	return json_is_number(v) && json_number_value(v) == 1.0;
 }
 
+static bool is_zero(const json_t *v, const json_t *object)
+{
+	(void)object;
+	return json_is_number(v) && json_number_value(v) == 0.0;
+}
+
 /* It may be called with NULL: a member that is not there. */
 static bool is_text(const json_t *v, const char *want)
 {
@@ -58,6 +64,13 @@ static bool is_disabled(const json_t *v, const json_t *object)
 {
 	(void)object;
 	return is_text(v, "disabled");
+}
+
+/* Without tools there is nothing to choose, and with tools it is these that are refused. */
+static bool no_choice(const json_t *v, const json_t *object)
+{
+	(void)object;
+	return is_text(v, "none") || is_text(v, "auto");
 }
 
 /* Tools that must not be called are none. */
@@ -114,6 +127,8 @@ const struct request_field request_fields[] = {
     HONOURED("continue_final_message", CHAT, TYPE_BOOL),
     REFUSED("conversation", RESP, TYPE_STR | TYPE_OBJ, NULL),
     HONOURED("documents", CHAT, TYPE_ARR),
+    REFUSED("dry_multiplier", ALL, TYPE_NUM, is_zero),
+    REFUSED("dynatemp_range", ALL, TYPE_NUM, is_zero),
     REFUSED("echo", CHAT, TYPE_BOOL, is_false),
     HONOURED("echo", COMP, TYPE_BOOL),
     HONOURED("frequency_penalty", ALL, TYPE_NUM, RANGE(-2, 2)),
@@ -135,6 +150,7 @@ const struct request_field request_fields[] = {
     REFUSED("logits_processors", ALL, TYPE_ARR, is_empty),
     HONOURED("logprobs", CHAT, TYPE_BOOL),
     HONOURED("logprobs", COMP, TYPE_INT, RANGE(0, PROTO_MAX_TOP_LOGPROBS)),
+    REFUSED("lora", ALL, TYPE_ARR, is_empty),
     HONOURED("max_completion_tokens", CHAT, TYPE_INT, RANGE(1, INT32_MAX)),
     HONOURED("max_output_tokens", RESP, TYPE_INT, RANGE(1, INT32_MAX)),
     HONOURED("max_tokens", CHAT | COMP, TYPE_INT, RANGE(1, INT32_MAX)),
@@ -144,9 +160,12 @@ const struct request_field request_fields[] = {
     HONOURED("metadata", RESP, TYPE_OBJ),
     HONOURED("min_p", ALL, TYPE_NUM, RANGE(0, 1)),
     HONOURED("min_tokens", ALL, TYPE_INT, RANGE(0, INT32_MAX)),
+    REFUSED("mirostat", ALL, TYPE_INT, is_zero),
     REFUSED("modalities", CHAT, TYPE_ARR, only_text),
     HONOURED("model", ALL, TYPE_STR),
     HONOURED("n", CHAT | COMP, TYPE_INT, RANGE(1, PROTO_MAX_CHOICES)),
+    REFUSED("n_predict", ALL, TYPE_INT, NULL),
+    REFUSED("n_probs", ALL, TYPE_INT, is_zero),
     IGNORED("parallel_tool_calls", CHAT | RESP, TYPE_BOOL),
     REFUSED("prediction", CHAT, TYPE_OBJ, is_empty),
     HONOURED("presence_penalty", ALL, TYPE_NUM, RANGE(-2, 2)),
@@ -158,19 +177,24 @@ const struct request_field request_fields[] = {
     HONOURED("prompt.version", RESP, TYPE_STR),
     IGNORED("prompt_cache_key", ALL, TYPE_STR),
     IGNORED("prompt_cache_retention", CHAT | RESP, TYPE_STR, .values = "in-memory in_memory 24h "),
+    REFUSED("prompt_embeds", COMP, TYPE_STR | TYPE_ARR, is_empty),
     REFUSED("prompt_logprobs", ALL, TYPE_INT, NULL),
     IGNORED("reasoning", RESP, TYPE_OBJ, .members = true),
     IGNORED("reasoning.effort", RESP, TYPE_STR, .values = "none minimal low medium high xhigh "),
     IGNORED("reasoning.generate_summary", RESP, TYPE_STR, .values = "auto concise detailed "),
     IGNORED("reasoning.summary", RESP, TYPE_STR, .values = "auto concise detailed "),
     IGNORED("reasoning_effort", CHAT, TYPE_STR, .values = "none minimal low medium high xhigh "),
+    REFUSED("repeat_penalty", ALL, TYPE_NUM, is_one),
     HONOURED("repetition_penalty", ALL, TYPE_NUM, ABOVE(0, 2)),
     REFUSED("response_format", CHAT | COMP, TYPE_OBJ, is_text_format),
+    REFUSED("return_token_ids", ALL, TYPE_BOOL, is_false),
     REFUSED("return_tokens_as_token_ids", ALL, TYPE_BOOL, is_false),
     IGNORED("safety_identifier", ALL, TYPE_STR),
+    REFUSED("samplers", ALL, TYPE_STR | TYPE_ARR, is_empty),
     HONOURED("seed", ALL, TYPE_INT),
     IGNORED("service_tier", ALL, TYPE_STR, .values = "auto default "),
     REFUSED("skip_special_tokens", ALL, TYPE_BOOL, is_true),
+    REFUSED("spaces_between_special_tokens", ALL, TYPE_BOOL, is_true),
     HONOURED("stop", ALL, TYPE_STR | TYPE_ARR),
     HONOURED("stop_token_ids", ALL, TYPE_ARR),
     IGNORED("store", CHAT, TYPE_BOOL),
@@ -186,10 +210,12 @@ const struct request_field request_fields[] = {
     HONOURED("text", RESP, TYPE_OBJ, .members = true),
     REFUSED("text.format", RESP, TYPE_OBJ, is_text_format),
     IGNORED("text.verbosity", RESP, TYPE_STR, .values = "low medium high "),
-    REFUSED("tool_choice", CHAT | RESP, TYPE_STR | TYPE_OBJ, is_none),
+    REFUSED("thinking_token_budget", ALL, TYPE_INT, NULL),
+    REFUSED("tool_choice", CHAT | RESP, TYPE_STR | TYPE_OBJ, no_choice),
     REFUSED("tools", CHAT | RESP, TYPE_ARR, no_tools),
     HONOURED("top_k", ALL, TYPE_INT, RANGE(-1, INT32_MAX)),
     HONOURED("top_logprobs", CHAT | RESP, TYPE_INT, RANGE(0, PROTO_MAX_TOP_LOGPROBS)),
+    REFUSED("top_n_sigma", ALL, TYPE_NUM, is_zero),
     HONOURED("top_p", ALL, TYPE_NUM, ABOVE(0, 1)),
     REFUSED("truncate_prompt_tokens", CHAT | COMP, TYPE_INT, NULL),
     REFUSED("truncation", RESP, TYPE_STR, is_disabled),
@@ -198,6 +224,7 @@ const struct request_field request_fields[] = {
     IGNORED("user", ALL, TYPE_STR),
     IGNORED("verbosity", CHAT, TYPE_STR, .values = "low medium high "),
     REFUSED("web_search_options", CHAT, TYPE_OBJ, NULL),
+    REFUSED("xtc_probability", ALL, TYPE_NUM, is_zero),
 };
 
 const size_t n_request_fields = sizeof request_fields / sizeof request_fields[0];

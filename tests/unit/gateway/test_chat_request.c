@@ -74,7 +74,7 @@ static void refuses_by_name(void **state)
 	    {"{" MSG ",\"stream_options\":{}}", "stream_options", "invalid_value"},
 	    {"{" MSG ",\"stream\":true,\"stream_options\":{\"include_usage\":1}}", "stream_options.include_usage", "invalid_type"},
 	    {"{" MSG ",\"tools\":[{}]}", "tools", "unsupported_parameter"},
-	    {"{" MSG ",\"tool_choice\":\"auto\"}", "tool_choice", "unsupported_parameter"},
+	    {"{" MSG ",\"tool_choice\":\"required\"}", "tool_choice", "unsupported_parameter"},
 	    {"{" MSG ",\"functions\":[{}]}", "functions", "unsupported_parameter"},
 	    {"{" MSG ",\"response_format\":{\"type\":\"json_object\"}}", "response_format", "unsupported_parameter"},
 	    {"{" MSG ",\"logprobs\":3}", "logprobs", "invalid_type"},
