@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 
 #include "base/fault.h"
+#include "gateway/tls_context.h"
 
 static struct rig rig;
 static char dir[64], cert[96], key[96];
@@ -360,8 +361,9 @@ static void the_pair_is_kept_while_valid(void **state)
 	fclose(f);
 	assert_int_equal(gw_dev_cert_ensure(dir, &err), 0);
 	struct tls_context *ctx = NULL;
-	assert_int_equal(tls_context_create(cert, key, &ctx, &err), 0);
-	tls_context_destroy(ctx);
+	rig.cfg.cert_file = cert;
+	assert_int_equal(tls_context_create(&rig.cfg, &ctx, &err), 0);
+	tls_context_unref(ctx);
 }
 
 static void errors_name_the_file(void **state)
@@ -370,7 +372,8 @@ static void errors_name_the_file(void **state)
 	rig_start(&rig);
 	struct sl_err err = {0};
 	struct tls_context *ctx;
-	assert_int_equal(tls_context_create("/nonexistent/c.pem", key, &ctx, &err), SL_EIO);
+	rig.cfg.cert_file = (char[]){"/nonexistent/c.pem"};
+	assert_int_equal(tls_context_create(&rig.cfg, &ctx, &err), SL_EIO);
 	assert_non_null(strstr(err.text, "/nonexistent/c.pem"));
 	assert_int_equal(gw_dev_cert_ensure("/proc/nowhere", &err), SL_EIO);
 	assert_non_null(strstr(err.text, "/proc/nowhere"));
