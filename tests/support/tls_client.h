@@ -24,7 +24,7 @@ struct client {
 RIG_UNUSED static void client_open(struct rig *r, const char *ca, struct client *c, const char *alpn,
 				   size_t n_alpn, int max_version)
 {
-	*c = (struct client){.fd = rig_connect_to(r, true, 0), .rig = r};
+	*c = (struct client){.fd = rig_connect_to(r, transport_port(r->tr, true) != 0, 0), .rig = r};
 	c->ctx = SSL_CTX_new(TLS_client_method());
 	assert_non_null(c->ctx);
 	if (ca[0] != '\0') {
