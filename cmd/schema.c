@@ -13,6 +13,8 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "gateway/net_addr.h"
+#include "gateway/unix_listen.h"
 #include "kernels/kernels.h"
 
 #define ROOT(field) offsetof(struct sluice_config, field)
@@ -20,6 +22,8 @@
 #define TIER(field) offsetof(struct gw_tier_config, field)
 #define KEY(field) offsetof(struct gw_key_config, field)
 #define PROMPT(field) offsetof(struct gw_prompt_config, field)
+#define CERT(field) offsetof(struct gw_cert_config, field)
+#define LISTENER(field) offsetof(struct gw_listener_config, field)
 
 /* One line a row: key, type, where, default, least, most, what it means. */
 #define ROW(k, t, o, d, lo, hi, h) \
@@ -42,6 +46,9 @@
 static const char *const log_levels[] = {"debug", "info", "warn", "error", NULL};
 static const char *const backends[] = {"auto", "cpu-ref", "cpu-avx2", "cpu-avx512", NULL};
 static const char *const stores[] = {"auto", "memory", "redis", NULL};
+static const char *const client_certs[] = {"none", "optional", "required", NULL};
+static const char *const tls_versions[] = {"1.2", "1.3", NULL};
+static const char *const forwarded_kinds[] = {"off", "x-forwarded-for", "forwarded", NULL};
 static const char *const roles[] = {"none", "small", "large", NULL};
 
 static const struct conf_row model_rows[] = {
@@ -93,6 +100,27 @@ static const struct conf_row key_rows[] = {
     ROW("sha256", CONF_STRING, KEY(sha256), NULL, 64, 64, "SHA-256 of the key, 64 hex digits."),
     ROW("tier", CONF_STRING, KEY(tier), NULL, 1, 64,
 	"A tier's name, or admin: may only read /metrics."),
+    ROW_END,
+};
+
+static const struct conf_row cert_rows[] = {
+    ROW("name", CONF_STRING, CERT(name), NULL, 1, 64, "For messages."),
+    ROW("cert", CONF_STRING, CERT(cert_file), NULL, 1, 4095, "PEM certificate chain."),
+    ROW("key", CONF_STRING, CERT(key_file), NULL, 1, 4095, "PEM private key."),
+    ROW_END,
+};
+
+static const struct conf_row listener_rows[] = {
+    ROW("name", CONF_STRING, LISTENER(name), NULL, 1, 64, "For messages."),
+    ROW("address", CONF_ADDRESS, LISTENER(address), "off", 0, 0, "An address, or off with unix."),
+    ROW("unix", CONF_STRING, LISTENER(unix_path), "", 0, 107, "A socket's path instead of an address."),
+    ROW("mode", CONF_STRING, LISTENER(unix_mode), "0660", 1, 4,
+	"Its permissions, octal: who may connect."),
+    ROW("tls", CONF_BOOL, LISTENER(tls), "false", 0, 0, "TLS, or cleartext."),
+    ROW("proxy", CONF_BOOL, LISTENER(proxy), "false", 0, 0,
+	"Connections begin with a PROXY header (version 1 or 2), from gateway.trusted_proxies only."),
+    ROW_ENUM("client_certs", LISTENER(client_certs), "none", client_certs,
+	     "Ask clients for certificates of gateway.client_ca."),
     ROW_END,
 };
 
@@ -215,6 +243,21 @@ static const struct conf_row all_rows[] = {
 	"PEM certificate chain; empty: a self-signed one in STATE/tls, for development."),
     ROW("gateway.key", CONF_STRING, ROOT(gateway.key_file), "", 0, 4095,
 	"PEM private key of gateway.cert."),
+    ROW_LIST("gateway.certificates", ROOT(gateway.certificates), cert_rows, struct gw_cert_config, 0, 64,
+	     "More certificates, each for the names that stand in it (SNI)."),
+    ROW_ENUM("gateway.tls_min", ROOT(gateway.tls_min), "1.2", tls_versions, "The oldest TLS that is spoken."),
+    ROW("gateway.tls_tickets", CONF_DURATION, ROOT(gateway.ticket_ms), "12h", 0, 7 * 24 * HOUR,
+	"How long a key makes session tickets; they are taken for as long again. 0: no resumption."),
+    ROW("gateway.client_ca", CONF_STRING, ROOT(gateway.client_ca), "", 0, 4095,
+	"PEM certificates whose clients' certificates are believed."),
+    ROW_ENUM("gateway.client_certs", ROOT(gateway.client_certs), "none", client_certs,
+	     "Whether gateway.https asks clients for a certificate."),
+    ROW_LIST("gateway.listeners", ROOT(gateway.listeners), listener_rows, struct gw_listener_config, 0, 32,
+	     "More listeners: further addresses, unix sockets, balancers with the PROXY protocol."),
+    ROW("gateway.trusted_proxies", CONF_STRINGS, ROOT(gateway.trusted_proxies), "", 0, 64,
+	"Addresses or blocks (10.0.0.0/8) that may say whose a request is."),
+    ROW_ENUM("gateway.forwarded", ROOT(gateway.forwarded), "off", forwarded_kinds,
+	     "Which field they say it in; the right-most address that is not trusted is the client."),
     ROW("gateway.engine_socket", CONF_STRING, ROOT(gateway.engine_socket), "", 0, 107,
 	"The engine to talk to; empty: engine.socket."),
     ROW("gateway.dev_keys", CONF_BOOL, ROOT(gateway.dev_keys), "false", 0, 0,
@@ -248,6 +291,22 @@ static const struct conf_row all_rows[] = {
 
     ROW("gateway.limits.connections", CONF_INT, ROOT(gateway.limits.connections), "4096", 1,
 	1000000, "Open connections of one thread."),
+    ROW("gateway.limits.connections_per_address", CONF_INT,
+	ROOT(gateway.limits.connections_per_address), "256", 0, 1000000,
+	"Open connections of one address (IPv6: of one /64), all threads; 0: no limit."),
+    ROW("gateway.limits.streams_per_address", CONF_INT, ROOT(gateway.limits.streams_per_address),
+	"1024", 0, 1000000, "Requests of one address in progress, all threads; 0: no limit."),
+    ROW("gateway.limits.exempt_addresses", CONF_STRINGS, ROOT(gateway.limits.exempt_addresses),
+	"127.0.0.0/8,::1", 0, 64,
+	"Addresses or blocks that those two do not count; gateway.trusted_proxies are not counted either."),
+    ROW("gateway.limits.requests_per_key", CONF_INT, ROOT(gateway.limits.requests_per_key), "64", 0,
+	1000000, "Requests of one key in progress, beyond the answers its tier allows; 0: no limit."),
+    ROW("gateway.limits.memory", CONF_BYTES, ROOT(gateway.limits.memory), "2GiB", 0, TIB,
+	"The gateway's memory above which idle connections end and requests get 503; 0: no limit."),
+    ROW("gateway.limits.handshakes_per_turn", CONF_INT, ROOT(gateway.limits.handshakes_per_turn), "4",
+	0, 100000, "Handshakes a thread goes on with before it looks at its streams again; 0: all."),
+    ROW("gateway.limits.response", CONF_DURATION, ROOT(gateway.limits.response_ms), "1h", 0, 24 * HOUR,
+	"The longest time of one answer, however fast it is read; 0: no limit."),
     ROW("gateway.limits.streams_per_connection", CONF_INT,
 	ROOT(gateway.limits.streams_per_connection), "100", 1, 10000,
 	"Open HTTP/2 streams of one connection."),
@@ -398,10 +457,56 @@ static bool is_origin(const char *o)
 	return star == NULL || (star[1] == '\0' && star > host && star[-1] == ':');
 }
 
+static int check_blocks(const struct sluice_config *cfg, const struct conf_strings *blocks,
+			const char *key, struct sl_err *err)
+{
+	struct net_block b;
+	for (size_t i = 0; i < blocks->n; i++) {
+		if (!net_block_parse(blocks->items[i], &b))
+			return conf_fail(cfg->conf, key, err,
+					 "'%.60s' is neither an address nor a block such as 10.0.0.0/8",
+					 blocks->items[i]);
+	}
+	return 0;
+}
+
+static int check_listeners(const struct sluice_config *cfg, struct sl_err *err)
+{
+	const struct gw_config *g = &cfg->gateway;
+	char key[256];
+	mode_t mode;
+	for (size_t i = 0; i < g->listeners.n; i++) {
+		const struct gw_listener_config *l = LIST_AT(g->listeners, const struct gw_listener_config, i);
+		bool is_unix = l->unix_path[0] != '\0';
+		snprintf(key, sizeof key, "gateway.listeners.%s.address", l->name);
+		if (is_unix != l->address.off)
+			return conf_fail(cfg->conf, key, err, "either an address or unix must be given");
+		snprintf(key, sizeof key, "gateway.listeners.%s.mode", l->name);
+		if (is_unix && !unix_mode_parse(l->unix_mode, &mode))
+			return conf_fail(cfg->conf, key, err, "octal permissions are wanted, such as 0660");
+		snprintf(key, sizeof key, "gateway.listeners.%s.client_certs", l->name);
+		if (l->client_certs != GW_CLIENT_CERTS_NONE && (!l->tls || g->client_ca[0] == '\0'))
+			return conf_fail(cfg->conf, key, err, "needs tls and gateway.client_ca");
+		snprintf(key, sizeof key, "gateway.listeners.%s.proxy", l->name);
+		if (l->proxy && !is_unix && g->trusted_proxies.n == 0)
+			return conf_fail(cfg->conf, key, err, "needs gateway.trusted_proxies");
+	}
+	if (g->client_certs != GW_CLIENT_CERTS_NONE && g->client_ca[0] == '\0')
+		return conf_fail(cfg->conf, "gateway.client_certs", err, "needs gateway.client_ca");
+	return 0;
+}
+
 static int check_gateway(const struct sluice_config *cfg, struct sl_err *err)
 {
 	const struct gw_config *g = &cfg->gateway;
-	if (g->https.off && g->http.off)
+	int rc = check_listeners(cfg, err);
+	if (rc == 0)
+		rc = check_blocks(cfg, &g->trusted_proxies, "gateway.trusted_proxies", err);
+	if (rc == 0)
+		rc = check_blocks(cfg, &g->limits.exempt_addresses, "gateway.limits.exempt_addresses", err);
+	if (rc != 0)
+		return rc;
+	if (g->https.off && g->http.off && g->listeners.n == 0)
 		return conf_fail(cfg->conf, "gateway.https", err,
 				 "off, and gateway.http is off too: nothing would be served");
 	if (!g->https.off && !g->http.off && g->https.port == g->http.port && g->http.port != 0 &&

@@ -167,7 +167,7 @@ static int prepare(struct serving *s, struct sl_err *err)
 	int rc = gateway_check(g, err);
 	if (rc == 0 && !s->cfg->echo.enabled)
 		rc = check_models(s->cfg, err);
-	if (rc == 0 && !g->https.off && g->cert_file[0] == '\0')
+	if (rc == 0 && gateway_wants_dev_cert(g))
 		rc = gw_dev_cert_ensure(s->cfg->state, err);
 	if (rc == 0 && g->dev_keys)
 		rc = gw_dev_keys_ensure(s->cfg->state, &s->keys, err);
