@@ -12,12 +12,12 @@
 #include <sys/un.h>
 
 #include "base/fault.h"
-#include "base/json_mem.h"
 #include "base/metrics.h"
 #include "gateway/app.h"
 #include "gateway/app_state.h"
 #include "gateway/engine_link.h"
 #include "gateway/generation.h"
+#include "gateway/json_mem.h"
 
 enum { ANSWER_BYTES = 65536, MAX_ALLOCATIONS = 500, FAKE_TOKENS = 3 };
 
