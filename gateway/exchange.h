@@ -22,6 +22,7 @@ struct exchange {
 	struct http_stream *stream;
 	const struct route *route;
 	const struct auth_key *key; /* NULL on public routes */
+	struct auth_key *counted;   /* among whose open requests it is; NULL: of nobody's */
 	struct sl_buf body;         /* of the request, bounded by limits.body_bytes */
 	char id[40];                /* "req_…" */
 	uint64_t started_ns;

@@ -51,6 +51,9 @@ struct http_stream {
 	struct http_hold *hold; /* borrowed from who holds it */
 	struct deadline recv;   /* the request's head, then its body */
 	struct deadline stall;  /* bytes are there and the peer does not take them */
+	struct deadline response; /* the answer, absolutely */
+	struct addr_count *counted; /* among those of its address; NULL: not counted */
+	char *peer;               /* owned: req.peer where it is not the connection's */
 	struct gw_deferred free_later;
 };
 

@@ -199,7 +199,7 @@ for (const threads of [1, 4]) {
           [`/${path}`, [404]], [`//v1/../${rest}`, [404]], [`/./${rest}`, [404]], [`/x/../${rest}`, [404]],
           [`/%${letter.charCodeAt(0).toString(16)}${rest.slice(1)}`, [404]], [`/%2e/${rest}`, [404]], [`${path}%2e`, [404, 401]],
           [`${path}%00`, [404, 401]], [`/%2f${rest}`, [404]], [path.toUpperCase(), [404]], [`${path};x=y`, [404, 401]],
-          [`${path}/..`, [404, 401]], [`${path}?key=${server.keys.paid}`, [401]], [`\\${rest}`, [400]], [`${path}#x`, [400]],
+          [`${path}/..`, [404, 401, 405]], [`${path}?key=${server.keys.paid}`, [401]], [`\\${rest}`, [400]], [`${path}#x`, [400]],
           [`http://localhost${path}`, [401]], [`https://x${path}`, [401]], [`http://localhost/${path}`, [404]],
           [`http://localhost@x${path}`, [400]], [`ftp://x${path}`, [400]],
         ]) {
