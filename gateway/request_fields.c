@@ -11,8 +11,8 @@
 #include <string.h>
 
 #include "base/json_depth.h"
-#include "base/json_mem.h"
 #include "base/utf8.h"
+#include "gateway/json_mem.h"
 
 enum { MAX_QUOTED = 40, MAX_METADATA = 16, MAX_METADATA_KEY = 64, MAX_METADATA_VALUE = 512 };
 

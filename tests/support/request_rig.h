@@ -19,8 +19,8 @@
 
 #include "base/err.h"
 #include "base/fault.h"
-#include "base/json_mem.h"
 #include "base/utf8.h"
+#include "gateway/json_mem.h"
 #include "gateway/request_fields.h"
 
 struct refusal {

@@ -6,7 +6,7 @@
  */
 #include <string.h>
 
-#include "base/json_mem.h"
+#include "gateway/json_mem.h"
 #include "base/log.h"
 #include "tests/support/chat_rig.h"
 

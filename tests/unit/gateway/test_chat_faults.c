@@ -4,7 +4,7 @@
  * for every n until none is left to fail: each client gets one whole answer or sees its stream
  * broken off, nothing stays counted, and the next request is served as if nothing had been.
  */
-#include "base/json_mem.h"
+#include "gateway/json_mem.h"
 #include "tests/support/chat_rig.h"
 
 enum { MAX_ALLOCATIONS = 500 };

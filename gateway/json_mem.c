@@ -7,7 +7,7 @@
  *
  * Thread: any; what failed is told by thread.
  */
-#include "base/json_mem.h"
+#include "gateway/json_mem.h"
 
 #include <stdbool.h>
 

@@ -2,8 +2,8 @@
  *
  * The JSON library's memory through base/alloc.h, and parsing that survives want of it.
  */
-#ifndef BASE_JSON_MEM_H
-#define BASE_JSON_MEM_H
+#ifndef GATEWAY_JSON_MEM_H
+#define GATEWAY_JSON_MEM_H
 
 #include <jansson.h>
 #include <stddef.h>
