@@ -270,6 +270,7 @@ static void memory_is_shed(void **state)
 	/* Idle connections end, open requests go on. */
 	rig_read_end(&rig, idle, &in);
 	assert_int_equal(in.len, 0);
+	buf_dispose(&in);
 	close(idle);
 	assert_int_equal(rig.n_closed, 1);
 	int other = rig_connect(&rig);
