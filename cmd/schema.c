@@ -21,6 +21,7 @@
 #define MODEL(field) offsetof(struct model_settings, field)
 #define TIER(field) offsetof(struct gw_tier_config, field)
 #define KEY(field) offsetof(struct gw_key_config, field)
+#define PROMPT(field) offsetof(struct gw_prompt_config, field)
 #define CERT(field) offsetof(struct gw_cert_config, field)
 #define LISTENER(field) offsetof(struct gw_listener_config, field)
 
@@ -44,6 +45,7 @@
 
 static const char *const log_levels[] = {"debug", "info", "warn", "error", NULL};
 static const char *const backends[] = {"auto", "cpu-ref", "cpu-avx2", "cpu-avx512", NULL};
+static const char *const stores[] = {"auto", "memory", "redis", NULL};
 static const char *const client_certs[] = {"none", "optional", "required", NULL};
 static const char *const tls_versions[] = {"1.2", "1.3", NULL};
 static const char *const forwarded_kinds[] = {"off", "x-forwarded-for", "forwarded", NULL};
@@ -74,8 +76,22 @@ static const struct conf_row tier_rows[] = {
 	"Answers of one key at once; one more is refused with 429."),
     ROW("deadline", CONF_DURATION, TIER(deadline_ms), "0", 0, 24 * HOUR,
 	"The longest time of one answer, from arrival; 0: none."),
+    ROW("requests_per_minute", CONF_INT, TIER(requests_per_minute), "0", 0, 60000000,
+	"Requests of one key per minute; 0: no limit."),
+    ROW("tokens_per_minute", CONF_INT, TIER(tokens_per_minute), "0", 0, 60000000,
+	"Tokens of one key per minute, of prompts and answers; 0: no limit."),
+    ROW("tokens_per_day", CONF_INT, TIER(tokens_per_day), "0", 0, 1e12,
+	"Tokens of one key per day (UTC); 0: no limit."),
     ROW("models", CONF_STRINGS, TIER(models), "", 0, PROTO_MAX_MODELS,
 	"Model names this tier may ask for; empty: all."),
+    ROW_END,
+};
+
+static const struct conf_row prompt_rows[] = {
+    ROW("name", CONF_STRING, PROMPT(name), NULL, 1, 64, "The id that requests name."),
+    ROW("version", CONF_STRING, PROMPT(version), "", 0, 64,
+	"A request that names another version is refused; empty: any is answered by it."),
+    ROW("text", CONF_STRING, PROMPT(text), NULL, 1, 65536, "The developer's message; {{name}} stands for a variable."),
     ROW_END,
 };
 
@@ -178,6 +194,45 @@ static const struct conf_row all_rows[] = {
     ROW("engine.echo.step_active", CONF_INT, ROOT(echo.step_active), "0", 0, 1 << 20,
 	"Answers that get tokens in one step, in turn; 0: all."),
 
+    ROW_ENUM("cache.store", ROOT(gateway.store.kind), "auto", stores,
+	     "redis, memory, or auto: Redis at cache.address; without an address serve starts a "
+	     "redis-server of its own; where that isn't installed, memory."),
+    ROW("cache.address", CONF_STRING, ROOT(gateway.store.address), "", 0, 300,
+	"Redis: unix:/path, host:port or [::1]:port; empty: none of yours."),
+    ROW("cache.user", CONF_STRING, ROOT(gateway.store.user), "", 0, 128,
+	"For AUTH; empty: the default user."),
+    ROW("cache.password_file", CONF_STRING, ROOT(gateway.store.password_file), "", 0, 4095,
+	"A file whose first line is the password; empty: none."),
+    ROW("cache.database", CONF_INT, ROOT(gateway.store.database), "0", 0, 65535,
+	"Number of the database in Redis."),
+    ROW("cache.prefix", CONF_STRING, ROOT(gateway.store.prefix), "sluice:", 0, 32,
+	"Before every key in Redis."),
+    ROW("cache.gateways", CONF_INT, ROOT(gateway.store.gateways), "1", 1, 10000,
+	"Gateways that share this Redis: while it fails each enforces that part of every limit."),
+    ROW("cache.connect_timeout", CONF_DURATION, ROOT(gateway.store.connect_timeout_ms), "500ms", 1,
+	MINUTE, "The longest wait for a connection to Redis."),
+    ROW("cache.timeout", CONF_DURATION, ROOT(gateway.store.timeout_ms), "100ms", 4, MINUTE,
+	"The longest time of one operation, the answer by policy when Redis fails included."),
+    ROW("cache.backoff_min", CONF_DURATION, ROOT(gateway.store.backoff_min_ms), "50ms", 1, MINUTE,
+	"The wait before Redis is tried again; it doubles from there, with some chance in it."),
+    ROW("cache.backoff_max", CONF_DURATION, ROOT(gateway.store.backoff_max_ms), "5s", 1, HOUR,
+	"The longest such wait."),
+    ROW("cache.failures", CONF_INT, ROOT(gateway.store.failures), "5", 1, 10000,
+	"Failures in a row after which a thread asks Redis no more until a trial succeeds."),
+    ROW("cache.operations", CONF_INT, ROOT(gateway.store.operations), "4096", 1, 1 << 20,
+	"Operations of one thread that may be under way."),
+    ROW("cache.value_bytes", CONF_BYTES, ROOT(gateway.store.value_bytes), "1MiB", 1024, 256 * MIB,
+	"The largest value."),
+    ROW("cache.log_bytes", CONF_BYTES, ROOT(gateway.store.log_bytes), "4MiB", 1024, 256 * MIB,
+	"The largest log; its oldest entries go first."),
+    ROW("cache.keys_per_tenant", CONF_INT, ROOT(gateway.store.keys_per_tenant), "1000", 1, 10000,
+	"Keys of one tenant and kind; what expires soonest goes first."),
+    ROW("cache.memory", CONF_BYTES, ROOT(gateway.store.memory_bytes), "64MiB", MIB, TIB,
+	"The memory store's, which also stands in for a failing Redis; at least 12 of the largest "
+	"value or log."),
+    ROW("cache.server_memory", CONF_BYTES, ROOT(gateway.store.server_memory), "256MiB", 16 * MIB, TIB,
+	"Memory of the redis-server that serve starts; what was used least lately goes first."),
+
     ROW("gateway.https", CONF_ADDRESS, ROOT(gateway.https), "127.0.0.1:8443", 0, 0,
 	"Where TLS is served (HTTP/2 and HTTP/1.1); off: nowhere."),
     ROW("gateway.http", CONF_ADDRESS, ROOT(gateway.http), "127.0.0.1:8080", 0, 0,
@@ -225,6 +280,10 @@ static const struct conf_row all_rows[] = {
 	"Events kept of all answers; beyond it the ended ones go, then new ones can't be resumed."),
     ROW("gateway.cors_origins", CONF_STRINGS, ROOT(gateway.cors_origins), "", 0, 64,
 	"Web origins that may call from a browser; http://localhost:* allows every port."),
+    ROW("gateway.responses.keep", CONF_DURATION, ROOT(gateway.responses.keep_ms), "720h", MINUTE, 8784 * HOUR,
+	"How long a stored response (/v1/responses) is kept."),
+    ROW_LIST("gateway.prompts", ROOT(gateway.prompts), prompt_rows, struct gw_prompt_config, 0, 1024,
+	     "Stored prompts: a response's prompt: {id, variables} names one."),
     ROW_LIST("gateway.tiers", ROOT(gateway.tiers), tier_rows, struct gw_tier_config, 0, 32,
 	     "What keys of a kind get."),
     ROW_LIST("gateway.keys", ROOT(gateway.keys), key_rows, struct gw_key_config, 0, 1024,
@@ -473,6 +532,24 @@ static int check_gateway(const struct sluice_config *cfg, struct sl_err *err)
 	return 0;
 }
 
+static int check_store(const struct sluice_config *cfg, struct sl_err *err)
+{
+	const struct gw_store_settings *s = &cfg->gateway.store;
+	uint64_t largest = s->value_bytes > s->log_bytes ? s->value_bytes : s->log_bytes;
+	if (s->kind == GW_STORE_MEMORY && s->address[0] != '\0')
+		return conf_fail(cfg->conf, "cache.address", err, "given, but cache.store is memory");
+	if (s->backoff_max_ms < s->backoff_min_ms)
+		return conf_fail(cfg->conf, "cache.backoff_max", err, "must be at least cache.backoff_min");
+	if (s->memory_bytes / 12 < largest)
+		return conf_fail(cfg->conf, "cache.memory", err,
+				 "must be at least 12 times the larger of cache.value_bytes and "
+				 "cache.log_bytes");
+	if (strspn(s->prefix, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789:._-") !=
+	    strlen(s->prefix))
+		return conf_fail(cfg->conf, "cache.prefix", err, "is made of letters, digits and : . _ -");
+	return 0;
+}
+
 static int check_supervisor(const struct sluice_config *cfg, struct sl_err *err)
 {
 	const struct supervisor_settings *s = &cfg->supervisor;
@@ -526,6 +603,8 @@ int sluice_config_load(struct sluice_config *cfg, const char *path, const char *
 		rc = check_tiers(cfg, err);
 	if (rc == 0)
 		rc = check_gateway(cfg, err);
+	if (rc == 0)
+		rc = check_store(cfg, err);
 	if (rc != 0)
 		sluice_config_free(cfg);
 	return rc;

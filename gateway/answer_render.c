@@ -141,6 +141,17 @@ static bool all_done(const struct answer *a)
 	return true;
 }
 
+static bool settle(struct answer *a)
+{
+	if (a->end == ANSWER_UNDECIDED)
+		a->end = ANSWER_DONE;
+	if (!a->settling) {
+		a->settling = true;
+		a->settled = a->format->settle == NULL || a->format->settle(a);
+	}
+	return a->settled;
+}
+
 int answer_render(struct answer *a, struct sl_buf *out)
 {
 	int rc = 0;
@@ -160,21 +171,19 @@ int answer_render(struct answer *a, struct sl_buf *out)
 				return rc;
 			}
 		}
-		/* What had come before the failure has been told. */
-		if (a->end == ANSWER_FAILED) {
-			a->stage = ANSWER_OVER;
-			rc = a->format->error(a, out, &a->error, a->message);
-			return rc == 0 ? 1 : rc;
-		}
-		if (!all_closed(a) || !all_done(a))
+		/* What had come before a failure has been told. */
+		if (a->end != ANSWER_FAILED && (!all_closed(a) || !all_done(a)))
+			return 0;
+		a->stage = ANSWER_SETTLE;
+	}
+	if (a->stage == ANSWER_SETTLE) {
+		if (!settle(a))
 			return 0;
 		a->stage = ANSWER_END;
 	}
 	if (a->stage == ANSWER_END) {
 		a->stage = ANSWER_OVER;
-		if (a->end == ANSWER_UNDECIDED)
-			a->end = ANSWER_DONE;
-		rc = a->format->end(a, out);
+		rc = a->end == ANSWER_FAILED ? a->format->error(a, out, &a->error, a->message) : a->format->end(a, out);
 		return rc == 0 ? 1 : rc;
 	}
 	return 0;
@@ -202,5 +211,5 @@ int answer_collect(struct answer *a)
 			c->reason = f != 0 ? reason_of(f) : c->reason;
 		}
 	}
-	return all_closed(a) && all_done(a);
+	return all_closed(a) && all_done(a) && settle(a);
 }

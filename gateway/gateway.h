@@ -21,6 +21,8 @@ struct gw_tier_config {
 	int64_t concurrency;     /* generations of one key at once; one more is 429 */
 	uint64_t deadline_ms;    /* of one generation; 0: none */
 	struct conf_strings models; /* names this tier may ask for; empty: all */
+	/* Of one key, prompt and answer together; 0: no limit. */
+	int64_t requests_per_minute, tokens_per_minute, tokens_per_day;
 };
 
 struct gw_key_config {
@@ -82,6 +84,34 @@ struct gw_resume {
 	uint64_t memory_bytes; /* of all */
 };
 
+/* A prompt that requests name instead of saying it. */
+struct gw_prompt_config {
+	char *name;    /* its id */
+	char *version; /* "": any is answered by it */
+	char *text;    /* {{name}} stands for a variable */
+};
+
+struct gw_responses {
+	uint64_t keep_ms; /* a stored response */
+};
+
+/* Where values, logs and limits are kept (cache/cache.h). */
+enum gw_store_kind {
+	GW_STORE_AUTO, /* Redis when there is an address, otherwise memory */
+	GW_STORE_MEMORY,
+	GW_STORE_REDIS,
+};
+
+struct gw_store_settings { /* 0: as cache_config_init has it */
+	int kind;
+	char *address, *user, *password_file, *prefix; /* address, user, password_file: "" is none */
+	int64_t database;
+	uint64_t connect_timeout_ms, timeout_ms, backoff_min_ms, backoff_max_ms;
+	int64_t failures, operations, keys_per_tenant, gateways;
+	uint64_t value_bytes, log_bytes, memory_bytes;
+	uint64_t server_memory; /* of the redis-server that `sluice serve` starts */
+};
+
 struct gw_config {
 	struct conf_address https, http;
 	int64_t threads;
@@ -105,6 +135,9 @@ struct gw_config {
 	struct conf_list keys;      /* struct gw_key_config */
 	struct gw_limits limits;
 	struct gw_resume resume;
+	struct gw_store_settings store;
+	struct gw_responses responses;
+	struct conf_list prompts; /* struct gw_prompt_config */
 	uint64_t drain_ms;
 	int beat_fd;
 	unsigned beat_ms, stale_ms;

@@ -17,8 +17,8 @@
 
 #define MSG "\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]"
 
-static const struct chat_limits limits = {.messages = 4, .json_depth = 8};
-static struct chat_error error;
+static const struct request_limits limits = {.messages = 4, .json_depth = 8};
+static struct request_error error;
 
 static int parse(const char *text, struct chat_request *r)
 {
@@ -42,7 +42,7 @@ static void refuses_by_name(void **state)
 	    {"{\"model\":\"m\",\"messages\":[1,2,3,4,5]}", "messages", "array_above_max_length"},
 	    {"{\"model\":\"m\",\"messages\":[1]}", "messages[0]", "invalid_type"},
 	    {"{\"model\":\"m\",\"messages\":[{\"content\":\"x\"}]}", "messages[0].role", "missing_required_parameter"},
-	    {"{\"model\":\"m\",\"messages\":[{\"role\":\"tool\",\"content\":\"x\"}]}", "messages[0].role", "unsupported_value"},
+	    {"{\"model\":\"m\",\"messages\":[{\"role\":\"function\",\"content\":\"x\"}]}", "messages[0].role", "unsupported_value"},
 	    {"{\"model\":\"m\",\"messages\":[{\"role\":\"king\",\"content\":\"x\"}]}", "messages[0].role", "invalid_value"},
 	    {"{\"model\":\"m\",\"messages\":[{\"role\":\"user\"}]}", "messages[0].content", "missing_required_parameter"},
 	    {"{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":7}]}", "messages[0].content", "invalid_type"},
@@ -51,21 +51,20 @@ static void refuses_by_name(void **state)
 	    {"{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},{\"type\":\"image_url\"}]}]}",
 	     "messages[0].content[1].type", "unsupported_value"},
 	    {"{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\"}]}]}", "messages[0].content[0].text", "invalid_type"},
-	    {"{\"model\":\"m\",\"messages\":[{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{}]}]}", "messages[0].tool_calls",
-	     "unsupported_parameter"},
+	    {"{\"model\":\"m\",\"messages\":[{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{}]}]}", "messages[0].tool_calls[0].function",
+	     "missing_required_parameter"},
 	    {"{" MSG ",\"temperature\":2.01}", "temperature", "invalid_value"},
 	    {"{" MSG ",\"temperature\":-0.1}", "temperature", "invalid_value"},
 	    {"{" MSG ",\"temperature\":\"1\"}", "temperature", "invalid_type"},
 	    {"{" MSG ",\"top_p\":0}", "top_p", "invalid_value"},
 	    {"{" MSG ",\"top_p\":1.5}", "top_p", "invalid_value"},
-	    {"{" MSG ",\"top_k\":-1}", "top_k", "invalid_value"},
+	    {"{" MSG ",\"top_k\":-2}", "top_k", "invalid_value"},
 	    {"{" MSG ",\"min_p\":2}", "min_p", "invalid_value"},
 	    {"{" MSG ",\"presence_penalty\":-3}", "presence_penalty", "invalid_value"},
 	    {"{" MSG ",\"frequency_penalty\":3}", "frequency_penalty", "invalid_value"},
 	    {"{" MSG ",\"max_tokens\":0}", "max_tokens", "invalid_value"},
 	    {"{" MSG ",\"max_completion_tokens\":1.5}", "max_completion_tokens", "invalid_type"},
 	    {"{" MSG ",\"seed\":1.5}", "seed", "invalid_type"},
-	    {"{" MSG ",\"n\":2}", "n", "unsupported_value"},
 	    {"{" MSG ",\"n\":1000000}", "n", "invalid_value"},
 	    {"{" MSG ",\"stop\":7}", "stop", "invalid_type"},
 	    {"{" MSG ",\"stop\":\"\"}", "stop", "invalid_value"},
@@ -75,14 +74,14 @@ static void refuses_by_name(void **state)
 	    {"{" MSG ",\"stream_options\":{}}", "stream_options", "invalid_value"},
 	    {"{" MSG ",\"stream\":true,\"stream_options\":{\"include_usage\":1}}", "stream_options.include_usage", "invalid_type"},
 	    {"{" MSG ",\"tools\":[{}]}", "tools", "unsupported_parameter"},
-	    {"{" MSG ",\"tool_choice\":\"auto\"}", "tool_choice", "unsupported_parameter"},
+	    {"{" MSG ",\"tool_choice\":\"required\"}", "tool_choice", "unsupported_parameter"},
 	    {"{" MSG ",\"functions\":[{}]}", "functions", "unsupported_parameter"},
 	    {"{" MSG ",\"response_format\":{\"type\":\"json_object\"}}", "response_format", "unsupported_parameter"},
-	    {"{" MSG ",\"logprobs\":true}", "logprobs", "unsupported_parameter"},
-	    {"{" MSG ",\"top_logprobs\":3}", "top_logprobs", "unsupported_parameter"},
-	    {"{" MSG ",\"logit_bias\":{\"1\":2}}", "logit_bias", "unsupported_parameter"},
+	    {"{" MSG ",\"logprobs\":3}", "logprobs", "invalid_type"},
+	    {"{" MSG ",\"top_logprobs\":3}", "top_logprobs", "invalid_value"},
+	    {"{" MSG ",\"logit_bias\":{\"01\":2}}", "logit_bias", "invalid_value"},
 	    {"{" MSG ",\"modalities\":[\"audio\"]}", "modalities", "unsupported_parameter"},
-	    {"{" MSG ",\"reasoning_effort\":\"low\"}", "reasoning_effort", "unsupported_parameter"},
+	    {"{" MSG ",\"reasoning_effort\":\"wild\"}", "reasoning_effort", "invalid_value"},
 	};
 	(void)state;
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -135,19 +134,19 @@ static void takes_all_fields(void **state)
 			       "\"prompt_cache_key\":\"k\",\"safety_identifier\":\"i\",\"parallel_tool_calls\":true,"
 			       "\"unknown\":{\"deep\":[1]},\"tools\":[],\"tool_choice\":\"none\",\"logit_bias\":{},"
 			       "\"response_format\":{\"type\":\"text\"},\"logprobs\":false,\"modalities\":[\"text\"]}", &r), 0);
-	assert_string_equal(r.model, "m");
-	assert_true(r.stream && r.include_usage && r.has_seed && r.has_max_tokens);
-	assert_int_equal(r.max_tokens, 7);
-	assert_true(r.submit.seed == (uint64_t)INT64_MIN);
-	assert_true(r.submit.temperature == 0 && r.submit.top_p == 0.5f && r.submit.min_p == 0.1f);
-	assert_int_equal(r.submit.top_k, 40);
-	assert_true(r.submit.presence_penalty == -2 && r.submit.frequency_penalty == 2);
-	assert_int_equal(r.submit.n_stops, 2);
-	assert_int_equal(r.submit.stops[1].n, 2);
+	assert_string_equal(r.c.model, "m");
+	assert_true(r.c.stream && r.c.include_usage && r.c.has_seed && r.c.has_max_tokens);
+	assert_int_equal(r.c.max_tokens, 7);
+	assert_true(r.c.submit.seed == (uint64_t)INT64_MIN);
+	assert_true(r.c.submit.temperature == 0 && r.c.submit.top_p == 0.5f && r.c.submit.min_p == 0.1f);
+	assert_int_equal(r.c.submit.top_k, 40);
+	assert_true(r.c.submit.presence_penalty == -2 && r.c.submit.frequency_penalty == 2);
+	assert_int_equal(r.c.submit.n_stops, 2);
+	assert_int_equal(r.c.submit.stops[1].n, 2);
 	static const char want[] = "{\"messages\":[{\"role\":\"system\",\"content\":\"s\"},{\"role\":\"user\",\"content\":"
-				   "\"a\\\"\u00e9\U0001F600\"},{\"role\":\"assistant\",\"content\":\"\"}]}";
-	assert_int_equal(r.submit.prompt.n, sizeof want - 1);
-	assert_memory_equal(r.submit.prompt.at, want, sizeof want - 1);
+				   "\"a\\\"\u00e9\U0001F600\",\"name\":\"x\"},{\"role\":\"assistant\",\"content\":\"\"}]}";
+	assert_int_equal(r.c.submit.prompt.n, sizeof want - 1);
+	assert_memory_equal(r.c.submit.prompt.at, want, sizeof want - 1);
 	chat_request_dispose(&r);
 }
 
@@ -163,7 +162,7 @@ static void null_counts_as_absent(void **state)
 		snprintf(body, sizeof body, "{" MSG ",\"%s\":null}", names[i]);
 		if (parse(body, &r) != 0)
 			fail_msg("%s: %s", names[i], error.message);
-		assert_true(r.submit.temperature == 1 && r.submit.top_p == 1 && !r.stream && !r.has_seed && !r.has_max_tokens);
+		assert_true(r.c.submit.temperature == 1 && r.c.submit.top_p == 1 && !r.c.stream && !r.c.has_seed && !r.c.has_max_tokens);
 		chat_request_dispose(&r);
 	}
 }
