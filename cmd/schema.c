@@ -344,6 +344,8 @@ static const struct conf_row all_rows[] = {
 	"Messages of one chat request."),
     ROW("gateway.limits.json_depth", CONF_INT, ROOT(gateway.limits.json_depth), "32", 4, 1000,
 	"Nesting of a request's JSON."),
+    ROW("gateway.limits.json_values", CONF_INT, ROOT(gateway.limits.json_values), "160000", 0, 100000000,
+	"What it may hold: an object or array counts 8, a key 4, an element 1; 0: no limit."),
     ROW("gateway.limits.submit_wait", CONF_DURATION, ROOT(gateway.limits.submit_wait_ms), "5s", 10,
 	HOUR, "The longest wait for the engine to answer a request at all."),
     ROW("gateway.limits.first_token", CONF_DURATION, ROOT(gateway.limits.first_token_ms), "60s",

@@ -72,6 +72,7 @@ struct gw_limits {
 	int64_t window_tokens;         /* unsent tokens buffered for one subscriber */
 	int64_t messages;              /* of one chat request */
 	int64_t json_depth;
+	int64_t json_values;           /* an object or array counts 8, a key 4, an element 1; 0: no limit */
 	uint64_t submit_wait_ms;       /* for QUEUED after SUBMIT */
 	uint64_t first_token_ms;       /* the longest predicted or real wait for a first token */
 };

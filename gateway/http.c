@@ -294,6 +294,10 @@ int stream_body(struct http_stream *s, const uint8_t *data, size_t n)
 		stream_tell_close(s, HTTP_CLOSE_ERROR);
 		return SL_ELIMIT;
 	}
+	if (s->to_app && !s->answered && !admit_body()) {
+		stream_tell_close(s, HTTP_CLOSE_ERROR);
+		return SL_ENOMEM;
+	}
 	if (s->to_app && !s->answered && n > 0)
 		tr->app->on_body(tr->app_ctx, s, data, n);
 	return 0;
