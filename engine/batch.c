@@ -16,7 +16,7 @@
 #include "base/clock.h"
 #include "engine/batch.h"
 
-enum { TOKENS_GROW = 64, RETRY_MS = 1 };
+enum { TOKENS_GROW = 64, RETRY_MS = 1, SOON_MS = 5 };
 
 static struct eng_seq *seq_of(const struct sched_seq *s)
 {
@@ -206,6 +206,14 @@ static void add_rows(struct step *st, struct batch *b, struct eng_seq *s, uint64
 		sched_update(s->model->sched, &s->sched, now);
 }
 
+/* A prediction held for one that was given credit at once. */
+static void first_token(struct eng_seq *s, uint64_t now)
+{
+	s->first_ns = now;
+	if (s->queued_ns != 0 && s->credited_ns <= s->queued_ns + SOON_MS * NS_PER_MS)
+		cost_bias_learn(&s->model->ttft_bias[s->found_busy], s->predicted_ns, (double)(now - s->queued_ns));
+}
+
 static double average(double before, double now)
 {
 	return before == 0 ? now : before + (now - before) / 8;
@@ -256,7 +264,8 @@ static void tell_token(struct step *st, struct eng_seq *s)
 			 .n_top = st->choice.n_top,
 			 .tokens = &token,
 			 .tops = st->choice.top,
-			 .text = {.at = (const char *)buf_data(&st->text), .n = st->text.len}}};
+			 .text = {.at = (const char *)buf_data(&st->text), .n = st->text.len},
+			 .pieces = eng_seq_pieces(s, s->sampling.want_logprob)}};
 	st->e->on_event(st->e->on_event_ctx, &ev);
 }
 
@@ -330,7 +339,7 @@ static void draw(struct step *st, struct eng_seq *s, float *logits, uint64_t now
 		return;
 	}
 	if (s->first_ns == 0)
-		s->first_ns = now;
+		first_token(s, now);
 	s->credit--;
 	eng_seq_pace(s, now);
 	if (!stopped || st->text.len > 0)

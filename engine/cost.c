@@ -1,30 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The features of the regression are scaled so that their usual values are near 1. Forgetting stops
- * while there is nothing to learn (steps that are all alike would otherwise blow up the covariance),
- * and a step that took several times what was expected (somebody else's work on the machine) counts
- * as if it had taken three times as long. Where the curve has no points yet, the regression's line
- * stands in.
+ * The features of the line are scaled so that their usual values are near 1. Steps are often nearly
+ * alike for a long time, when many lines fit as well: the solution is approached by a few rounds of
+ * coordinate descent from where it was (each coordinate its best, or 0; Lawson, Hanson, "Solving Least
+ * Squares Problems", 1974, has the conditions), which moves nothing that the steps say nothing about.
+ * A step that took several times what was expected (somebody else's work on the machine) counts
+ * as if it had taken three times as long. Where the curve has no points yet, the line stands in.
  */
 #include "engine/cost.h"
 
+#include <math.h>
 #include <stddef.h>
 
 enum { N = 4 };
 
 static const double unit[N] = {1, 64, 65536, 65536};
-static const double forget = 0.99, most_trace = 1e3, least_ns = 1, recent = 0.1;
+static const double forget = 0.995, least_ns = 1, recent = 0.1, trust = 0.01;
 
 void cost_init(struct cost *c, double fixed_ns, double row_ns)
 {
 	*c = (struct cost){.theta = {fixed_ns, row_ns * unit[1], row_ns / 200 * unit[2], row_ns / 200 * unit[3]}};
-	for (int i = 0; i < N; i++)
-		c->p[i][i] = 1;
+	/* As if each share had been seen by itself, in a hundredth of a step. */
+	for (int i = 0; i < N; i++) {
+		c->a[i][i] = trust / (fixed_ns * fixed_ns);
+		c->b[i] = c->a[i][i] * c->theta[i];
+	}
 }
 
 static double part(const struct cost *c, int i)
 {
-	return c->theta[i] > 0 ? c->theta[i] / unit[i] : 0;
+	return c->theta[i] / unit[i];
 }
 
 double cost_past_ns(const struct cost *c, struct cost_past past)
@@ -70,29 +75,22 @@ double cost_step_ns(const struct cost *c, uint32_t rows, struct cost_past past)
 
 static void learn_line(struct cost *c, const double x[N], double ns)
 {
-	double px[N], gain = 0, off = ns;
-	double trace = 0;
-	for (int i = 0; i < N; i++)
-		trace += c->p[i][i];
-	double lambda = trace < most_trace ? forget : 1;
+	enum { ROUNDS = 4 };
+	double weight = 1 / (ns * ns);
 	for (int i = 0; i < N; i++) {
-		px[i] = 0;
 		for (int k = 0; k < N; k++)
-			px[i] += c->p[i][k] * x[k];
-		off -= c->theta[i] * x[i];
+			c->a[i][k] = forget * c->a[i][k] + weight * x[i] * x[k];
+		c->b[i] = forget * c->b[i] + weight * x[i] * ns;
 	}
-	for (int i = 0; i < N; i++)
-		gain += x[i] * px[i];
-	gain = 1 / (lambda + gain);
-	for (int i = 0; i < N; i++) {
-		c->theta[i] += gain * px[i] * off;
-		for (int k = 0; k < N; k++)
-			c->p[i][k] = (c->p[i][k] - gain * px[i] * px[k]) / lambda;
+	for (int round = 0; round < ROUNDS; round++) {
+		for (int i = 0; i < N; i++) {
+			double off = c->b[i];
+			for (int k = 0; k < N; k++)
+				off -= c->a[i][k] * c->theta[k];
+			double at = c->a[i][i] > 0 ? c->theta[i] + off / c->a[i][i] : c->theta[i];
+			c->theta[i] = at > 0 ? at : 0;
+		}
 	}
-	/* Rounding must not make it lose its symmetry. */
-	for (int i = 0; i < N; i++)
-		for (int k = 0; k < i; k++)
-			c->p[i][k] = c->p[k][i];
 }
 
 static void learn_point(struct cost *c, uint32_t rows, double ns)
@@ -108,6 +106,8 @@ static void learn_point(struct cost *c, uint32_t rows, double ns)
 
 void cost_learn(struct cost *c, uint32_t rows, struct cost_past past, double ns)
 {
+	if (!(ns >= least_ns))
+		ns = least_ns;
 	const double x[N] = {1, rows / unit[1], past.positions / unit[2], past.reads / unit[3]};
 	double expected = cost_step_ns(c, rows, past);
 	if (c->n > 8 && ns > 3 * expected)
@@ -151,3 +151,12 @@ uint32_t cost_knee_rows(const struct cost *c, uint32_t most)
 		n += n / 8 + 1;
 	return n < most ? n : most;
 }
+
+void cost_bias_learn(struct cost_bias *b, double predicted_ns, double true_ns)
+{
+	static const double step = 0.04, least = -0.7, most = 1.1;
+	b->log += true_ns > predicted_ns ? step : -step;
+	b->log = b->log < least ? least : b->log > most ? most : b->log;
+}
+
+double cost_bias_factor(const struct cost_bias *b) { return exp(b->log); }

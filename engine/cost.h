@@ -6,7 +6,7 @@
  * bandwidth: a small chunk far into a long prompt is dear by the latter. f is a curve, not a line: few rows cost
  * what reading the weights costs, many rows are computed side by side. It is kept as a moving average
  * for each power of two of rows, and read between them by interpolation; the shares of the others are
- * found by recursive least squares with forgetting (Ljung, "System Identification", 1999, §11.2).
+ * the least squares of relative errors, with forgetting, among numbers that are not negative.
  * So it follows the machine. One thread.
  */
 #ifndef ENGINE_COST_H
@@ -21,7 +21,9 @@ struct cost_point {
 };
 
 struct cost {
-	double theta[4], p[4][4]; /* fixed, rows, positions, reads, in scaled units */
+	/* Of the line through the steps: fixed, rows, positions, reads, in scaled units; and the normal
+	 * equations it solves. */
+	double theta[4], a[4][4], b[4];
 	uint32_t n;
 	struct cost_point points[COST_POINTS];
 };
@@ -52,5 +54,16 @@ double cost_added_ns(const struct cost *c, uint32_t beside, uint32_t n_past, uin
 uint32_t cost_rows_within(const struct cost *c, uint32_t beside, double ns, uint32_t n_past, uint32_t most);
 /* The fewest rows with which a step has 90 % of the best throughput of steps up to `most`. */
 uint32_t cost_knee_rows(const struct cost *c, uint32_t most);
+
+/* By how much predictions have been off: the median of truth over prediction, approached in steps of a
+ * fixed size, which outliers can't lengthen. What comes later and goes first makes waits longer than
+ * anything known beforehand. Zeroed: none. */
+struct cost_bias {
+	double log;
+};
+
+void cost_bias_learn(struct cost_bias *b, double predicted_ns, double true_ns);
+/* What to multiply a prediction with. */
+double cost_bias_factor(const struct cost_bias *b);
 
 #endif

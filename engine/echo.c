@@ -16,6 +16,7 @@
  * A sequence is freed in its timer's callback or when it is cancelled, never in between.
  */
 #include <event2/event.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -68,6 +69,7 @@ struct echo_seq {
 	size_t n_words_bytes, at;
 	bool round;  /* the words go round */
 	bool clock;
+	bool wants_logprobs;
 	bool started; /* credit has come */
 	uint32_t n_prompt, n_made, max_tokens, credit;
 	double rate_tps;
@@ -250,6 +252,25 @@ static bool says_nothing_more(const struct echo_seq *s)
 	return !s->clock && !s->round && s->at >= s->n_words_bytes;
 }
 
+/* What the pieces of a frame's tokens are found in. */
+struct echo_frame {
+	const struct proto_token *tokens;
+	uint16_t n;
+	const char *text;
+};
+
+static struct proto_str piece_of(const void *ctx, uint32_t id)
+{
+	const struct echo_frame *f = ctx;
+	size_t at = 0;
+	for (uint16_t i = 0; i < f->n; i++) {
+		if (f->tokens[i].id == id)
+			return (struct proto_str){f->text + at, f->tokens[i].n_bytes};
+		at += f->tokens[i].n_bytes;
+	}
+	return (struct proto_str){"", 0};
+}
+
 static void write_stamp(char *out, uint64_t now)
 {
 	snprintf(out, ECHO_CLOCK_BYTES + 1, "t%020llu ", (unsigned long long)now);
@@ -283,7 +304,7 @@ static void send_tokens(struct echo_seq *s, uint32_t want)
 				text[n_text + bytes++] = ' ';
 		}
 		tokens[n] = (struct proto_token){.id = ECHO_FIRST_ID + s->n_made,
-						 .logprob = -0.125f * (float)(s->n_made % 8),
+						 .logprob = s->wants_logprobs ? -0.125f * (float)(s->n_made % 8) : NAN,
 						 .n_bytes = (uint16_t)bytes};
 		n_text += bytes;
 		n++;
@@ -300,10 +321,12 @@ static void send_tokens(struct echo_seq *s, uint32_t want)
 	s->credit -= n;
 	e->stats.steps++;
 	e->stats.decode_tokens += n;
+	const struct echo_frame frame = {tokens, n, text};
 	struct eng_event ev = {.kind = ENG_TOKENS,
 			       .id = s->node.key,
 			       .u.tokens = {.n = n, .tokens = tokens,
-					    .text = {.at = text, .n = n_text}}};
+					    .text = {.at = text, .n = n_text},
+					    .pieces = {.of = s->wants_logprobs ? piece_of : NULL, .ctx = &frame}}};
 	hub_post(e->hub, &ev);
 }
 
@@ -548,6 +571,7 @@ static int echo_submit(void *be, uint64_t id, const struct proto_submit *req)
 	}
 	uint32_t room = (uint32_t)e->cfg.n_ctx - s->n_prompt;
 	s->max_tokens = req->max_tokens;
+	s->wants_logprobs = (req->flags & PROTO_SUBMIT_WANT_LOGPROBS) != 0;
 	if (s->max_tokens > room) {
 		s->max_tokens = room;
 		s->length_why = PROTO_LENGTH_CONTEXT;

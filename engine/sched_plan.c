@@ -295,12 +295,18 @@ static void hold_back_decodes(struct planning *p)
 
 /* ---- prompts ---- */
 
+/* What prompts may add to a step: some of the target is left to what no cost foresees. */
+static double itl_budget_ns(const struct sched_config *cfg)
+{
+	return 0.8 * (double)cfg->itl_target_ns;
+}
+
 uint32_t sched_chunk_rows(const struct sched_config *cfg, const struct cost *cost, uint32_t beside,
 			  uint32_t n_past)
 {
 	uint32_t rows = cfg->step_tokens;
 	if (cfg->itl_target_ns > 0) {
-		uint32_t within = cost_rows_within(cost, beside, (double)cfg->itl_target_ns, n_past, rows);
+		uint32_t within = cost_rows_within(cost, beside, itl_budget_ns(cfg), n_past, rows);
 		uint32_t knee = cost_knee_rows(cost, rows);
 		rows = within < knee ? within : knee;
 		if (rows < MIN_CHUNK)
@@ -383,7 +389,7 @@ static uint32_t chunk_of(struct planning *p, const struct sched_seq *s, uint32_t
 		p->spared = p->cfg->itl_target_ns > 0 && anybody_to_spare(p);
 		if (p->spared) {
 			p->rows_left = sched_chunk_rows(p->cfg, p->cost, p->plan->n_decode, n_past);
-			p->ns_left = (double)p->cfg->itl_target_ns;
+			p->ns_left = itl_budget_ns(p->cfg);
 		}
 	}
 	uint32_t chunk = n_left < p->rows_left ? n_left : p->rows_left;

@@ -119,9 +119,13 @@ struct eng_seq {
 	uint32_t n_reserved; /* sequences that were let in with this one and do not exist yet */
 
 	/* Clocks. */
-	uint64_t arrived_ns, started_ns, first_ns;
+	uint64_t arrived_ns, queued_ns, credited_ns, started_ns, first_ns;
+	double predicted_ns; /* from queued_ns to the first token */
+	bool found_busy;     /* others ran or waited when it was predicted */
 };
 
+/* How the pieces of its tokens are found, for those who want log probabilities. */
+struct proto_pieces eng_seq_pieces(const struct eng_seq *s, bool wanted);
 /* Copies the request. 0 or SL_ENOMEM. */
 int eng_seq_create(uint64_t id, const struct proto_submit *req, struct eng_seq **out);
 /* Another choice of the same request, NEW: it borrows the lists of lead, which must outlive it. */

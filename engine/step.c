@@ -214,8 +214,13 @@ static void tell_queued(struct step *st, struct eng_seq *s)
 {
 	struct eng_event ev = {.kind = ENG_QUEUED, .id = s->node.key};
 	struct eng_model *m = s->model;
-	double us = sched_predict_ns(m->sched, &s->sched, &m->cost, m->ns_per_answer,
-				     &ev.u.queued.position) / 1e3;
+	/* It stands in the queue itself. */
+	s->found_busy = sched_n_started(m->sched) > 0 || sched_n_queued(m->sched) > 1;
+	s->predicted_ns = sched_predict_ns(m->sched, &s->sched, &m->cost, m->ns_per_answer,
+					   &ev.u.queued.position) *
+			  cost_bias_factor(&m->ttft_bias[s->found_busy]);
+	s->queued_ns = clock_now_ns();
+	double us = s->predicted_ns / 1e3;
 	ev.u.queued.n_prompt = s->n_prompt;
 	ev.u.queued.n_cached = s->sched.n_cached;
 	ev.u.queued.miss_reason = s->miss;
@@ -343,6 +348,8 @@ static void add_credit(struct step *st, struct eng_seq *s, uint32_t n_tokens)
 	if (had)
 		return;
 	uint64_t now = clock_now_ns();
+	if (s->credited_ns == 0)
+		s->credited_ns = now;
 	s->sched.served_ns = now; /* it could not be served before */
 	s->sched.credit = true;
 	if (s->model != NULL)

@@ -102,12 +102,30 @@ static void rows_for_a_time(void **state)
 	assert_int_equal(cost_knee_rows(&c, 1), 1);
 }
 
+/* Half of the truths lie above what is predicted, however far. */
+static void follows_the_median(void **state)
+{
+	(void)state;
+	struct cost_bias b = {0};
+	uint64_t random = 9;
+	near(cost_bias_factor(&b), 1, 1e-9);
+	for (int i = 0; i < 2000; i++) {
+		double truth_ns = draw(&random, 10) < 4 ? 1e6 : draw(&random, 10) == 0 ? 1e9 : 1.5e6;
+		cost_bias_learn(&b, 1e6 * cost_bias_factor(&b), truth_ns);
+	}
+	near(cost_bias_factor(&b), 1.5, 0.15);
+	for (int i = 0; i < 2000; i++)
+		cost_bias_learn(&b, 1e6, 1e12);
+	assert_true(cost_bias_factor(&b) < 4);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(learns_from_noisy_steps),
 		cmocka_unit_test(survives_outliers_and_sameness),
 		cmocka_unit_test(rows_for_a_time),
+		cmocka_unit_test(follows_the_median),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
