@@ -31,7 +31,7 @@ static int nth_cpu(int n)
 	if (!known)
 		known = sched_getaffinity(0, sizeof all, &all) == 0;
 	for (int i = 0; known && i < CPU_SETSIZE; i++)
-		if (CPU_ISSET(i, &all) && n-- == 0)
+		if (CPU_ISSET((size_t)i, &all) && n-- == 0)
 			return i;
 	return -1;
 }
