@@ -19,6 +19,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/metrics.h"
+#include "gateway/answer.h"
 #include "gateway/app_state.h"
 #include "gateway/chat_metrics.h"
 #include "gateway/cors.h"
@@ -34,6 +35,7 @@ static pthread_mutex_t shared_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct auth *shared_auth;
 static int shared_users;
 static int64_t shared_started_s;
+static struct replay *shared_replay;
 
 static struct metric engine_up = {.kind = METRIC_GAUGE, .name = "sluice_engine_up",
 				  .help = "1 while the link to the engine is up"};
@@ -142,10 +144,18 @@ static int shared_acquire(const struct gw_config *cfg, struct gw_app *app, struc
 	if (shared_users == 0) {
 		shared_started_s = clock_unix_s();
 		rc = auth_create(cfg, &shared_auth, err);
+		if (rc == 0 && (rc = replay_create(&(struct replay_config){.log_bytes = cfg->resume.stream_bytes,
+									   .all_bytes = cfg->resume.memory_bytes,
+									   .keep_ms = cfg->resume.keep_ms},
+						   &shared_replay)) != 0) {
+			auth_destroy(shared_auth);
+			sl_errf(err, rc, "no memory for event streams");
+		}
 	}
 	if (rc == 0) {
 		shared_users++;
 		app->auth = shared_auth;
+		app->replay = shared_replay;
 		app->started_s = shared_started_s;
 	}
 	pthread_mutex_unlock(&shared_lock);
@@ -157,7 +167,9 @@ static void shared_release(void)
 	pthread_mutex_lock(&shared_lock);
 	if (--shared_users == 0) {
 		auth_destroy(shared_auth);
+		replay_destroy(shared_replay);
 		shared_auth = NULL;
+		shared_replay = NULL;
 	}
 	pthread_mutex_unlock(&shared_lock);
 }
@@ -377,6 +389,7 @@ int app_create(struct gw_thread *t, struct gw_app **out, struct sl_err *err)
 	if (app == NULL)
 		return sl_errf(err, SL_ENOMEM, "no memory for the application");
 	app->t = t;
+	list_init(&app->answers);
 	int rc = shared_acquire(t->cfg, app, err);
 	if (rc == 0)
 		rc = engine_link_create(t, t->cfg->engine_socket, &app->link, err);
@@ -400,6 +413,7 @@ void app_destroy(struct gw_app *app)
 {
 	if (app == NULL)
 		return;
+	answers_stop(app);
 	BUG_IF(app->n_exchanges != 0, "the application is destroyed with %zu requests open", app->n_exchanges);
 	if (app->tick != NULL)
 		event_free(app->tick);
@@ -409,6 +423,8 @@ void app_destroy(struct gw_app *app)
 		shared_release();
 	sl_free(app);
 }
+
+bool app_busy(struct gw_app *app) { return !list_empty(&app->answers); }
 
 bool app_ready(struct gw_app *app)
 {

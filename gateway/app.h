@@ -14,6 +14,8 @@
 
 int app_create(struct gw_thread *t, struct gw_app **out, struct sl_err *err);
 void app_destroy(struct gw_app *app);
+/* Answers go on that no stream of this thread carries. */
+bool app_busy(struct gw_app *app);
 /* A request could be served now. */
 bool app_ready(struct gw_app *app);
 

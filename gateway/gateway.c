@@ -40,7 +40,7 @@ int gateway_check(const struct gw_config *cfg, struct sl_err *err)
 
 int gateway_run(const struct gw_config *cfg)
 {
-	static const struct gw_app_ops ops = {app_create, app_destroy, app_ready, &app_http};
+	static const struct gw_app_ops ops = {app_create, app_destroy, app_ready, app_busy, &app_http};
 	struct gw_config own = *cfg;
 	char cert[PATH_BYTES], key[PATH_BYTES];
 	struct sl_err err = {0};
