@@ -246,7 +246,7 @@ static int send_pending(struct conn *c)
 		buf_clear(&c->pending, 0);
 		deadline_cancel(&c->stall);
 	} else if (sent > 0) {
-		deadline_arm(&c->tr->stall, &c->stall, clock_now_ns());
+		deadline_arm(&c->tr->stall, &c->stall, gw_now(c->tr->t));
 	}
 	return 0;
 }
@@ -265,7 +265,7 @@ static int send_wire(struct conn *c, const struct sl_buf *wire)
 	if (sent == wire->len)
 		return 0;
 	if (c->pending.len == 0)
-		deadline_arm(&c->tr->stall, &c->stall, clock_now_ns());
+		deadline_arm(&c->tr->stall, &c->stall, gw_now(c->tr->t));
 	return buf_append(&c->pending, buf_data(wire) + sent, wire->len - sent);
 }
 
@@ -419,6 +419,7 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
 	(void)what;
 	struct conn *c = arg;
 	int rc = 0;
+	gw_read_clock(c->tr->t);
 	for (int i = 0; i < READS_PER_TURN && rc == 0 && !c->eof && !c->doomed; i++) {
 		ssize_t n = -1;
 		if (fault_hit(FAULT_READ))

@@ -330,7 +330,7 @@ static void on_readable(evutil_socket_t fd, short what, void *ctx)
 		return;
 	}
 	buf_commit(&l->in, (size_t)n);
-	l->heard_ns = clock_now_ns();
+	l->heard_ns = gw_read_clock(l->t);
 	if (take_frames(l, &err) != 0)
 		go_down(l, err.text);
 }

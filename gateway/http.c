@@ -347,7 +347,7 @@ ssize_t stream_pull(struct http_stream *s, uint8_t *dst, size_t room, bool *end)
 	BUG_IF(n > 0 && (size_t)n > room, "a source wrote %zd bytes into %zu", n, room);
 	s->waiting = n == 0 && !*end;
 	if (n > 0 && !*end)
-		deadline_arm(&s->conn->tr->stall, &s->stall, clock_now_ns());
+		deadline_arm(&s->conn->tr->stall, &s->stall, gw_now(s->conn->tr->t));
 	else
 		deadline_cancel(&s->stall);
 	return n;
@@ -378,7 +378,7 @@ static int answer(struct http_stream *s, int status, const struct http_field *fi
 		return rc;
 	}
 	if (!s->no_body)
-		deadline_arm(&s->conn->tr->stall, &s->stall, clock_now_ns());
+		deadline_arm(&s->conn->tr->stall, &s->stall, gw_now(s->conn->tr->t));
 	conn_schedule(s->conn);
 	return 0;
 }
@@ -453,7 +453,7 @@ void http_body_ready(struct http_stream *s)
 		return;
 	s->ready = true;
 	if (!deadline_armed(&s->stall))
-		deadline_arm(&s->conn->tr->stall, &s->stall, clock_now_ns());
+		deadline_arm(&s->conn->tr->stall, &s->stall, gw_now(s->conn->tr->t));
 	s->conn->proto->body_ready(s);
 	conn_schedule(s->conn);
 }
