@@ -135,6 +135,8 @@ int http_head_complete(struct http_stream *s)
 	struct http_field *fields = sl_zalloc_n(h->n_fields, sizeof *fields);
 	if (fields == NULL)
 		return SL_ENOMEM;
+	/* It lasts as long as the stream and does not grow any more. */
+	buf_trim(&h->text);
 	const char *text = (const char *)buf_data(&h->text);
 	for (size_t i = 0; i < h->n_fields; i++)
 		fields[i] =
@@ -343,10 +345,16 @@ ssize_t stream_pull(struct http_stream *s, uint8_t *dst, size_t room, bool *end)
 	s->ready = false;
 	if (s->src.pull == NULL)
 		return SL_ECLOSED;
+	if (s->dry) {
+		s->waiting = true;
+		return 0;
+	}
 	ssize_t n = s->src.pull(s->src.ctx, dst, room, end);
 	BUG_IF(n > 0 && (size_t)n > room, "a source wrote %zd bytes into %zu", n, room);
 	s->waiting = n == 0 && !*end;
-	if (n > 0 && !*end)
+	/* Protocols ask until nothing comes. Not so where it told of more in its own call. */
+	s->dry = n >= 0 && (size_t)n < room && !s->ready;
+	if (n > 0 && !*end && !s->dry)
 		deadline_arm(&s->conn->tr->stall, &s->stall, gw_now(s->conn->tr->t));
 	else
 		deadline_cancel(&s->stall);
@@ -406,6 +414,7 @@ int http_reply_stream(struct http_stream *s, int status, const struct http_field
 		      size_t n_fields, struct http_source src)
 {
 	s->src = src;
+	s->dry = false;
 	return answer(s, status, fields, n_fields);
 }
 
@@ -417,7 +426,7 @@ void stream_retract(struct http_stream *s)
 	s->body_len = s->body_off = 0;
 	s->expect_bytes = -1;
 	s->src = (struct http_source){0};
-	s->answered = s->waiting = s->ready = false;
+	s->answered = s->waiting = s->ready = s->dry = false;
 }
 
 void stream_count_rejected(int status)
@@ -449,6 +458,7 @@ int stream_error(struct http_stream *s, int status, const char *message)
 
 void http_body_ready(struct http_stream *s)
 {
+	s->dry = false;
 	if (s->ready || !s->answered || s->sent_done || s->closed)
 		return;
 	s->ready = true;
