@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "cmd/cmd.h"
+#include "cmd/private_redis.h"
 #include "cmd/supervise.h"
 #include "engine/model.h"
 
@@ -25,6 +26,9 @@ enum { FIRST_BEAT_MS = 10000, HEALTHY_MS = 10000 };
 struct serving {
 	const struct sluice_config *cfg;
 	struct gw_dev_keys keys;
+	bool own_redis; /* one is started, and the gateway is told its address */
+	struct private_redis redis;
+	char address_set[192];
 };
 
 /* Every address is served on this machine too. */
@@ -127,6 +131,34 @@ static int check_models(const struct sluice_config *cfg, struct sl_err *err)
 	return first;
 }
 
+/* Where the store is, said in one line. */
+static int choose_store(struct serving *s, struct sl_err *err)
+{
+	const struct gw_store_settings *c = &s->cfg->gateway.store;
+	if (c->kind == GW_STORE_MEMORY) {
+		log_info("store: memory, lost when the gateway ends");
+		return 0;
+	}
+	if (c->address[0] != '\0') {
+		log_info("store: Redis at %s", c->address);
+		return 0;
+	}
+	if (!private_redis_find(&s->redis, s->cfg->state, c->server_memory)) {
+		if (c->kind == GW_STORE_REDIS)
+			return sl_errf(err, SL_ENOTFOUND,
+				       "cache.store: redis, but cache.address is empty and no redis-server is installed");
+		log_info("store: memory, lost when the gateway ends (redis-server is not installed)");
+		return 0;
+	}
+	int rc = private_redis_prepare(&s->redis, err);
+	if (rc != 0)
+		return rc;
+	s->own_redis = true;
+	snprintf(s->address_set, sizeof s->address_set, "cache.address=%s", s->redis.address);
+	log_info("store: a redis-server of its own in %s", s->redis.dir);
+	return 0;
+}
+
 /* What must be there before the children start, and what would keep them from it: found here, it is
  * one line and nothing else. */
 static int prepare(struct serving *s, struct sl_err *err)
@@ -135,15 +167,17 @@ static int prepare(struct serving *s, struct sl_err *err)
 	int rc = gateway_check(g, err);
 	if (rc == 0 && !s->cfg->echo.enabled)
 		rc = check_models(s->cfg, err);
-	if (rc == 0 && !g->https.off && g->cert_file[0] == '\0')
+	if (rc == 0 && gateway_wants_dev_cert(g))
 		rc = gw_dev_cert_ensure(s->cfg->state, err);
 	if (rc == 0 && g->dev_keys)
 		rc = gw_dev_keys_ensure(s->cfg->state, &s->keys, err);
+	if (rc == 0)
+		rc = choose_store(s, err);
 	return rc;
 }
 
-/* argv of a child: `sluice NAME -c FILE --set …`. */
-static void child_argv(const struct cmd_options *o, const char *name,
+/* argv of a child: `sluice NAME -c FILE --set …`. more: one override of our own, or NULL. */
+static void child_argv(const struct cmd_options *o, const char *name, const char *more,
 		       const char *argv[SUPERVISE_MAX_ARGS])
 {
 	size_t n = 0;
@@ -155,21 +189,28 @@ static void child_argv(const struct cmd_options *o, const char *name,
 		argv[n++] = "--set";
 		argv[n++] = o->sets[i];
 	}
+	if (more != NULL) {
+		argv[n++] = "--set";
+		argv[n++] = more;
+	}
 	argv[n] = NULL;
 }
 
 static int run(const struct cmd_options *o, struct serving *s)
 {
-	_Static_assert(2 * CMD_MAX_SETS + 5 < SUPERVISE_MAX_ARGS, "room for every override");
+	_Static_assert(2 * CMD_MAX_SETS + 7 < SUPERVISE_MAX_ARGS, "room for every override");
 	const struct supervisor_settings *v = &s->cfg->supervisor;
 	const char *engine[SUPERVISE_MAX_ARGS], *gateway[SUPERVISE_MAX_ARGS];
-	child_argv(o, "engine", engine);
-	child_argv(o, "gateway", gateway);
-	const struct supervise_child children[] = {{"engine", engine}, {"gateway", gateway}};
+	child_argv(o, "engine", NULL, engine);
+	child_argv(o, "gateway", s->own_redis ? s->address_set : NULL, gateway);
+	/* Redis outlives a restart of the others. */
+	const struct supervise_child children[] = {
+	    {"redis", s->redis.argv, s->redis.exe}, {"engine", engine, NULL}, {"gateway", gateway, NULL}};
+	int skip = s->own_redis ? 0 : 1;
 	const struct supervise_config sup = {
 	    .exe = "/proc/self/exe",
-	    .children = children,
-	    .n_children = 2,
+	    .children = children + skip,
+	    .n_children = 3 - skip,
 	    .hang_ms = v->hang_ms,
 	    .first_beat_ms = v->hang_ms > FIRST_BEAT_MS ? v->hang_ms : FIRST_BEAT_MS,
 	    .backoff_min_ms = v->backoff_min_ms,
@@ -180,8 +221,10 @@ static int run(const struct cmd_options *o, struct serving *s)
 	    .ctx = s,
 	};
 	int rc = supervise(&sup);
-	/* The engine removes its socket itself unless it was killed. */
+	/* They remove their sockets themselves unless they were killed. */
 	unlink(s->cfg->engine.socket);
+	if (s->own_redis)
+		unlink(s->redis.socket);
 	return rc;
 }
 
@@ -205,6 +248,8 @@ int cmd_serve(int argc, char **argv)
 		lock = lock_state(cfg.state, &err);
 		rc = lock < 0 ? SL_EIO : prepare(&s, &err);
 	}
+	if (rc == 0 && s.own_redis && o.n_sets == CMD_MAX_SETS)
+		rc = sl_errf(&err, SL_ELIMIT, "one --set too many: the gateway needs one for its store");
 	if (rc == 0) {
 		warn_of_exposure(&cfg.gateway);
 		rc = run(&o, &s);

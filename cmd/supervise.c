@@ -8,6 +8,7 @@
  *   WAITING ──(due)──→ RUNNING ──(ready beat)──→ READY
  *      ↑                  │  ↑────(not ready)──────┘│
  *      └──(exit: backoff)─┴────────────────────────┘
+ *   a foreign child is READY as soon as it runs
  *   on shutdown: WAITING → GONE; RUNNING, READY ──(SIGTERM)──→ ENDING ──(exit)──→ GONE
  *
  * - A restart is immediate the first time; then the wait doubles from backoff_min to backoff_max,
@@ -100,8 +101,10 @@ static _Noreturn void child_exec(const struct supervise_config *cfg,
 		n++;
 	}
 	snprintf(fd_text, sizeof fd_text, "%d", beat_fd);
-	argv[n++] = "--beat-fd";
-	argv[n++] = fd_text;
+	if (what->foreign_exe == NULL) {
+		argv[n++] = "--beat-fd";
+		argv[n++] = fd_text;
+	}
 	argv[n] = NULL;
 
 	sigset_t none;
@@ -112,8 +115,11 @@ static _Noreturn void child_exec(const struct supervise_config *cfg,
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (getppid() != parent) /* it died before prctl */
 		_exit(1);
-	fcntl(beat_fd, F_SETFD, 0);
-	execv(cfg->exe, (char *const *)argv);
+	if (what->foreign_exe == NULL)
+		fcntl(beat_fd, F_SETFD, 0);
+	else
+		dup2(STDERR_FILENO, STDOUT_FILENO); /* what we print there is read by programs */
+	execv(what->foreign_exe != NULL ? what->foreign_exe : cfg->exe, (char *const *)argv);
 	log_error("%s: can't be executed: %s", what->name, strerror(errno));
 	_exit(EXIT_STATUS_CONFIG);
 }
@@ -175,6 +181,8 @@ static void child_start(const struct supervise_config *cfg, struct child *c)
 	child_set_state(c, CHILD_RUNNING);
 	c->beat_ns = c->since_ns;
 	log_debug("%s (process %d) started", c->what->name, (int)pid);
+	if (c->what->foreign_exe != NULL)
+		child_set_state(c, CHILD_READY);
 }
 
 /* ---- watching ---- */
@@ -182,7 +190,9 @@ static void child_start(const struct supervise_config *cfg, struct child *c)
 static void announce_when_ready(struct supervisor *s)
 {
 	for (int i = 0; i < s->cfg->n_children; i++) {
-		if (s->children[i].state != CHILD_READY)
+		const struct child *c = &s->children[i];
+		/* What a foreign one is for must work without it, so nobody waits for it. */
+		if (c->state != CHILD_READY && c->what->foreign_exe == NULL)
 			return;
 	}
 	if (s->announced || s->ending)
@@ -233,7 +243,8 @@ static uint64_t child_deadline(const struct supervise_config *cfg, const struct 
 	switch (c->state) {
 	case CHILD_WAITING: return c->due_ns;
 	case CHILD_RUNNING:
-	case CHILD_READY: return c->hung ? UINT64_MAX : child_silence_deadline(cfg, c);
+	case CHILD_READY:
+		return c->hung || c->what->foreign_exe != NULL ? UINT64_MAX : child_silence_deadline(cfg, c);
 	case CHILD_ENDING: return c->hung ? UINT64_MAX : c->due_ns;
 	case CHILD_GONE: break;
 	}

@@ -14,6 +14,9 @@ enum { SUPERVISE_MAX_CHILDREN = 8, SUPERVISE_MAX_ARGS = 600 };
 struct supervise_child {
 	const char *name;         /* for the log */
 	const char *const *argv;  /* NULL-terminated; `--beat-fd N` is appended */
+	/* NULL: cfg's. Otherwise a program that is not ours: it gets no --beat-fd, counts as ready once it
+	 * is started, is watched by its exits only, and writes to our standard error. */
+	const char *foreign_exe;
 };
 
 struct supervise_config {

@@ -22,6 +22,7 @@ struct auth_key {
 	const struct gw_tier_config *tier; /* NULL: an administrator's key */
 	uint64_t tenant;                   /* first bytes of the digest */
 	atomic_int running;                /* generations of this key, all threads */
+	atomic_int open;                   /* its requests in progress, all threads */
 };
 
 struct auth;

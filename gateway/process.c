@@ -8,6 +8,10 @@
  * Life of a worker: STARTING → SERVING → (drain) → ENDED, or FAILED with its one-line error, which
  * the main thread prints once. Messages to a worker may arrive until it is joined: inboxes are
  * disposed of by the main thread after the join, never by the worker.
+ *
+ * The store is made before the threads and goes after them; each thread has a client of its own, made
+ * before and destroyed after the application. A thread is not ready before its client has found Redis,
+ * or has not for a short while: the first requests are then not counted by a local share.
  */
 #include "gateway/process.h"
 
@@ -25,9 +29,11 @@
 #include "base/beat.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "cache/cache.h"
+#include "gateway/store.h"
 #include "gateway/transport.h"
 
-enum { POLL_MS = 100, BEAT_LEAST_MS = 20 };
+enum { POLL_MS = 100, BEAT_LEAST_MS = 20, STORE_WAIT_MS = 2000 };
 
 enum worker_state { WORKER_STARTING, WORKER_SERVING, WORKER_FAILED, WORKER_ENDED };
 
@@ -35,24 +41,40 @@ struct worker {
 	struct gw_thread t;
 	pthread_t id;
 	const struct gw_app_ops *ops;
+	struct cache *store;
 	char name[16];
 	atomic_int state; /* enum worker_state */
 	atomic_bool ready;
 	struct sl_err err; /* valid once state is FAILED */
 	int slot;          /* of the heartbeat; -1: none */
-	bool stop_now;     /* worker's own */
+	bool stop_now;     /* worker's own, as are the next two */
+	bool store_found;  /* or given up */
+	uint64_t since_ns; /* of serving */
 	struct event *beat, *drain_timer;
 	struct gw_message drain_msg, stop_msg; /* posted at most once each */
 };
 
 /* ---- the worker's side ---- */
 
+static bool found_store(struct worker *w)
+{
+	enum cache_state state = cache_client_state(w->t.cache);
+	if (!w->store_found && (state == CACHE_IS_MEMORY || state == CACHE_IS_UP ||
+				clock_now_ns() - w->since_ns > STORE_WAIT_MS * NS_PER_MS)) {
+		w->store_found = true;
+		if (state == CACHE_IS_DOWN || state == CACHE_IS_CONNECTING)
+			log_warn("the store is %s: limits are this process's own meanwhile",
+				 cache_client_state_text(w->t.cache));
+	}
+	return w->store_found;
+}
+
 static void on_beat(evutil_socket_t fd, short what, void *arg)
 {
 	(void)fd, (void)what;
 	struct worker *w = arg;
 	beat_touch(w->slot);
-	atomic_store(&w->ready, !w->t.draining && w->ops->ready(w->t.app));
+	atomic_store(&w->ready, !w->t.draining && found_store(w) && w->ops->ready(w->t.app));
 }
 
 static void on_drain_expired(evutil_socket_t fd, short what, void *arg)
@@ -93,7 +115,11 @@ static int start_serving(struct worker *w)
 	struct gw_thread *t = &w->t;
 	struct timeval every =
 	    in_ms(t->cfg->beat_ms / 2 > BEAT_LEAST_MS ? t->cfg->beat_ms / 2 : BEAT_LEAST_MS);
-	int rc = w->ops->create(t, &t->app, &w->err);
+	int rc = cache_client_create(w->store, t->base, &t->cache);
+	if (rc != 0)
+		return sl_errf(&w->err, rc, "no client of the store: %s", sl_code_name(rc));
+	w->since_ns = clock_now_ns();
+	rc = w->ops->create(t, &t->app, &w->err);
 	if (rc == 0)
 		rc = transport_create(t, w->ops->http, t->app, &t->transport, &w->err);
 	if (rc != 0)
@@ -115,6 +141,9 @@ static void end_serving(struct worker *w)
 	if (t->app != NULL)
 		w->ops->destroy(t->app);
 	t->app = NULL;
+	if (t->cache != NULL)
+		cache_client_destroy(t->cache);
+	t->cache = NULL;
 	if (w->beat != NULL)
 		event_free(w->beat);
 	if (w->drain_timer != NULL)
@@ -153,6 +182,7 @@ static void *run_worker(void *arg)
 
 struct process {
 	struct worker *workers;
+	struct cache *store;
 	int64_t n, n_started;
 	int signal_fd;
 	int status;
@@ -184,6 +214,7 @@ static int start_workers(struct process *p, const struct gw_config *cfg,
 	for (int64_t i = 0; i < p->n; i++) {
 		struct worker *w = &p->workers[i];
 		w->ops = ops;
+		w->store = p->store;
 		w->slot = -1;
 		w->drain_msg.run = drain_worker;
 		w->stop_msg.run = stop_worker;
@@ -262,6 +293,7 @@ int gateway_serve(const struct gw_config *cfg, const struct gw_app_ops *ops)
 	struct process p = {.signal_fd = -1};
 	struct sl_err err = {0};
 	sigset_t set, before;
+	int rc;
 	if (transport_check_ports(cfg, &err) != 0) {
 		log_error("%s", err.text);
 		return GATEWAY_EXIT_CONFIG;
@@ -276,9 +308,17 @@ int gateway_serve(const struct gw_config *cfg, const struct gw_app_ops *ops)
 		log_error("cannot start: %s", strerror(errno));
 		p.status = 1;
 	} else {
-		if (start_workers(&p, cfg, ops) != 0)
-			p.status = 1;
-		supervise(&p);
+		signal(SIGPIPE, SIG_IGN);
+		rc = gw_store_create(&cfg->store, &p.store, &err);
+		if (rc != 0) {
+			log_error("%s", err.text);
+			p.status = rc == SL_ENOMEM ? 1 : GATEWAY_EXIT_CONFIG;
+		} else {
+			if (start_workers(&p, cfg, ops) != 0)
+				p.status = 1;
+			supervise(&p);
+			cache_destroy(p.store);
+		}
 		beat_stop();
 	}
 	if (p.signal_fd >= 0)
