@@ -50,7 +50,7 @@ test('bench ops: every operation is right on every backend', () => {
   const { ops, wrong } = JSON.parse(r.stdout);
   assert.equal(wrong, 0);
   assert.ok(ops.length > 20 && ops.every((o) => o.right && o.us > 0 && o.share_of_roofline > 0));
-  assert.ok(['matmul', 'attention', 'rms_norm'].every((name) => ops.some((o) => o.op.startsWith(name))), [...new Set(ops.map((o) => o.op))].join());
+  assert.ok(['matmul', 'attention', 'rmsnorm'].every((name) => ops.some((o) => o.op.startsWith(name))), [...new Set(ops.map((o) => o.op))].join());
 });
 
 test('bench serve: a server under load, by tier, and one that refuses', async () => {
