@@ -11,8 +11,8 @@
 #include <string.h>
 
 #include "base/json_depth.h"
-#include "base/json_mem.h"
 #include "base/utf8.h"
+#include "gateway/json_mem.h"
 
 enum { MAX_QUOTED = 40, MAX_METADATA = 16, MAX_METADATA_KEY = 64, MAX_METADATA_VALUE = 512 };
 
@@ -327,14 +327,15 @@ struct dump {
 static int on_dump(const char *text, size_t n, void *ctx)
 {
 	struct dump *d = ctx;
-	d->rc = buf_append(d->out, text, n);
+	/* The library goes on after an object's key that failed: nothing may follow it. */
+	if (d->rc == 0)
+		d->rc = buf_append(d->out, text, n);
 	return d->rc == 0 ? 0 : -1;
 }
 
 int request_put_json(struct sl_buf *out, const json_t *v)
 {
 	struct dump d = {.out = out};
-	if (json_dump_callback(v, on_dump, &d, JSON_COMPACT | JSON_ENCODE_ANY) == 0)
-		return 0;
-	return d.rc != 0 ? d.rc : SL_ENOMEM;
+	int failed = json_dump_callback(v, on_dump, &d, JSON_COMPACT | JSON_ENCODE_ANY);
+	return d.rc == 0 && failed ? SL_ENOMEM : d.rc;
 }
