@@ -1,10 +1,28 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Lines go straight to standard error; what takes them may be full, closed, or a pipe that nobody
+ * reads. None of it may stop a loop that serves: where a write would wait, the line is dropped and
+ * counted. Making the descriptor non-blocking would do the same to whoever else has it.
+ *
+ * Thread: any.
+ */
 #include "base/log.h"
 
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "base/metrics.h"
+
+static struct metric dropped = {
+    .kind = METRIC_COUNTER,
+    .name = "sluice_log_lines_dropped_total",
+    .help = "Lines that standard error did not take.",
+};
+
+__attribute__((constructor)) static void register_metrics(void) { metric_register(&dropped); }
 
 static const char *log_who = "sluice";
 static enum log_level log_least = LOG_INFO;
@@ -40,7 +58,8 @@ void log_at(enum log_level level, const char *fmt, ...)
 	if (n > sizeof line - 2)
 		n = sizeof line - 2;
 	line[n++] = '\n';
-	/* A full or closed standard error must not stop the server. */
-	ssize_t ignored = write(STDERR_FILENO, line, n);
-	(void)ignored;
+	/* A pipe is writable when a whole line fits (pipe(7): PIPE_BUF). */
+	struct pollfd fd = {.fd = STDERR_FILENO, .events = POLLOUT};
+	if (poll(&fd, 1, 0) != 1 || write(STDERR_FILENO, line, n) != (ssize_t)n)
+		metric_add(&dropped, 1);
 }
