@@ -9,7 +9,7 @@ import { isIdle } from './client_suite.mjs';
 import { FIREFOX, launchFirefox } from './firefox.mjs';
 
 const ARGS = ['--headless', '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'];
-const COUNTED = Array.from({ length: 120 }, (_, i) => (i % 10 === 9 ? `물${i}` : `w${i}`)).join(' ');
+const COUNTED = Array.from({ length: 80 }, (_, i) => (i % 10 === 9 ? `물${i}` : `w${i}`)).join(' ');
 const id = (name) => `[data-testid="${name}"]`;
 const one = (name) => `document.querySelector('${id(name)}')`;
 const answer = `[...document.querySelectorAll('${id('answer-text')}')].at(-1)`;
@@ -52,7 +52,7 @@ export function browserSuite(x, browsers) {
       await ask(COUNTED);
       await reached(done);
       assert.equal(await page.evaluate(`${answer}.textContent`), COUNTED);
-      const seen = await page.evaluate('window.lengths.size'); // of 0.6 s, drawn at most once a frame
+      const seen = await page.evaluate('window.lengths.size'); // of 0.4 s, drawn at most once a frame
       assert.ok(seen >= 5, `it was drawn ${seen} times only`);
 
       await page.click(id('new-chat'));

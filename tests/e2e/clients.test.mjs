@@ -23,7 +23,7 @@ describe('clients', { timeout: 120_000 }, () => {
     const how = await x.server?.stop();
     assert.equal(how, 0, x.server?.log());
   });
-  clientSuite(x, { h2c: true });
+  clientSuite(x, { direct: true });
   browserSuite(x, browsers);
 });
 

@@ -66,7 +66,7 @@ export function installed(name) {
 
 /**
  * The proxy in front of the server; edit: the documented block to another. kill() ends it without a word, start() starts it
- * again on the same ports. → {name, http, https, start(), kill(), stop(), log()}
+ * again on the same ports. → {http, https, start(), kill()}
  */
 export async function startProxy(name, server, { edit = (block) => block } = {}) {
   const folder = mkdtempSync(join(tmpdir(), `sluice-${name}-`));
@@ -93,17 +93,15 @@ export async function startProxy(name, server, { edit = (block) => block } = {})
       const r = await request(base, '/live').catch(() => null);
       if (r?.status === 200) return;
       if (child.exitCode !== null || Date.now() > until) {
-        await end('SIGKILL');
+        await end();
         throw new Error(`${name} does not start:\n${log}`);
       }
     }
   }
-  async function end(signal) {
-    if (child.exitCode === null && child.signalCode === null) child.kill(signal);
-    const late = setTimeout(() => child.kill('SIGKILL'), 3000);
+  async function end() {
+    if (child.exitCode === null && child.signalCode === null) child.kill('SIGKILL');
     await ended;
-    clearTimeout(late);
   }
   await start();
-  return { name, http: base, https: `https://127.0.0.1:${https}`, start, kill: () => end('SIGKILL'), stop: () => end('SIGTERM'), log: () => log };
+  return { http: base, https: `https://127.0.0.1:${https}`, start, kill: end };
 }

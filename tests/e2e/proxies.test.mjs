@@ -4,42 +4,70 @@
 // installed is skipped by name.
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { cpSync, mkdtempSync, rmSync } from 'node:fs';
+import { cpSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import http from 'node:http';
+import http2 from 'node:http2';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { pathToFileURL } from 'node:url';
 import { browserSuite, launchBrowsers } from './browser_suite.mjs';
-import { chat, until, user } from './client.mjs';
+import { until, user } from './client.mjs';
 import { LIBRARIES, SUITE_SETS, clientSuite } from './client_suite.mjs';
 import { ROOT, startServer } from './harness.mjs';
 import { PROXIES, installed, startProxy } from './proxies.mjs';
 
 const ADDED_MS = 5;
-const ROUNDS = 3, EVENTS = 40; // 0.2 s each way and round
+const ROUNDS = 2, EVENTS = 40; // 0.2 s each way and round
 
 const median = (list) => [...list].sort((a, b) => a - b)[list.length >> 1];
 
+const QUESTION = JSON.stringify({ model: 'default', stream: true, messages: user('clock'), max_tokens: EVENTS });
+const head = (server) => ({ authorization: `Bearer ${server.keys.paid}`, 'content-type': 'application/json' });
+
+/** The body of one streamed answer, over HTTP/1.1 in cleartext or over HTTP/2 with TLS: a readable, when it is there. */
+const BODIES = {
+  'HTTP/1.1': (server, at) => new Promise((done, failed) => {
+    http.request(new URL('/v1/chat/completions', at.http), { method: 'POST', headers: head(server), agent: false }, done)
+      .on('error', failed).end(QUESTION);
+  }),
+  'HTTP/2': async (server, at) => {
+    const session = http2.connect(at.https, { ca: readFileSync(server.caFile) });
+    const stream = session.request({ ':method': 'POST', ':path': '/v1/chat/completions', ...head(server) });
+    stream.on('close', () => session.destroy());
+    stream.end(QUESTION);
+    return stream;
+  },
+};
+
 /** Milliseconds from the making of each token to its arrival here; both are of the system's monotonic clock. */
-async function delays(server, base) {
-  const found = [];
-  const r = await chat(base, server.keys.paid, { model: 'default', messages: user('clock'), max_tokens: EVENTS }, { onEvent: (e) => {
+async function delays(server, at, version) {
+  const found = [], stamp = /t(\d{20})/g;
+  let text = '', seen = 0;
+  for await (const piece of await BODIES[version](server, at)) {
     const now = process.hrtime.bigint();
-    for (const [, t] of (e.choices?.[0]?.delta.content ?? '').matchAll(/t(\d{20})/g)) found.push(Number(now - BigInt(t)) / 1e6);
-  } });
-  assert.equal(r.status, 200, r.body);
-  assert.equal(found.length, EVENTS, r.body);
+    text += piece.toString('latin1');
+    for (let m; (m = stamp.exec(text)); seen = stamp.lastIndex) found.push(Number(now - BigInt(m[1])) / 1e6);
+    stamp.lastIndex = seen; // a stamp may have been cut
+  }
+  assert.equal(found.length, EVENTS, text);
   return found;
 }
 
 /** What the way through a proxy adds at the median, both ways measured in turn. */
-async function added(server, proxy) {
+async function added(server, proxy, version = 'HTTP/1.1') {
   const direct = [], through = [];
   for (let i = 0; i < ROUNDS; i++) {
-    direct.push(...await delays(server, server.http));
-    through.push(...await delays(server, proxy.http));
+    direct.push(...await delays(server, server, version));
+    through.push(...await delays(server, proxy, version));
   }
   return median(through) - median(direct);
+}
+
+/** The same once more where it is too much: the machine may have been busy. */
+async function addedAtBest(...args) {
+  const ms = await added(...args);
+  return ms < ADDED_MS ? ms : Math.min(ms, await added(...args));
 }
 
 const folder = mkdtempSync(join(tmpdir(), 'sluice-proxies-'));
@@ -62,17 +90,18 @@ for (const name of PROXIES) {
       Object.assign(x, { http: proxy.http, https: proxy.https });
     });
     after(async () => {
-      await proxy?.stop();
+      await proxy?.kill();
       const how = await x.server?.stop();
       assert.equal(how, 0, x.server?.log());
     });
 
-    test(`an event is delayed by less than ${ADDED_MS} ms`, async (t) => {
-      let ms = await added(x.server, proxy);
-      if (ms >= ADDED_MS) ms = await added(x.server, proxy); // the machine may have been busy
-      t.diagnostic(`${name} adds ${ms.toFixed(3)} ms at the median`);
-      assert.ok(ms < ADDED_MS, `${ms} ms`);
-    });
+    for (const version of Object.keys(BODIES)) {
+      test(`an event over ${version} is delayed by less than ${ADDED_MS} ms`, async (t) => {
+        const ms = await addedAtBest(x.server, proxy, version);
+        t.diagnostic(`${name} adds ${ms.toFixed(3)} ms at the median`);
+        assert.ok(ms < ADDED_MS, `${ms} ms`);
+      });
+    }
 
     test("the server knows whose request it is, and takes no one's word for it but the proxy's", async () => {
       const ask = (base, from, more = []) => spawnSync('curl', ['-sS', '--cacert', x.server.caFile, '--interface', from, ...more,
@@ -83,7 +112,7 @@ for (const name of PROXIES) {
       assert.ok(!x.server.log().includes('from 192.0.2.1'));
     });
 
-    clientSuite(x, { libraries: LIBRARIES.slice(-1) });
+    clientSuite(x, { libraries: LIBRARIES.slice(-1), toldOfWhole: name !== 'h2o' });
     browserSuite(x, browsers);
 
     test('an answer goes on after the proxy was killed and is there again', async () => {
@@ -112,11 +141,11 @@ describe('what holds events back', () => {
   before(async () => { server = await startServer({ echo: true, sets: SUITE_SETS }); });
   after(() => server?.stop());
 
-  async function measured(name, edit) {
+  async function measured(name, edit, how = added) {
     const proxy = await startProxy(name, server, { edit });
     try {
-      return await added(server, proxy);
-    } finally { await proxy.stop(); }
+      return await how(server, proxy);
+    } finally { await proxy.kill(); }
   }
   const without = (line) => (block) => {
     assert.ok(block.includes(line));
@@ -131,8 +160,7 @@ describe('what holds events back', () => {
 
   test("nginx's defaults do not buffer", { skip: !installed('nginx') && 'nginx is not installed' }, async () => {
     const bare = (block) => block.replace(/(proxy_pass .*\n)(?:\s*proxy_.*\n){4}/, '$1');
-    let ms = await measured('nginx', bare);
-    if (ms >= ADDED_MS) ms = await measured('nginx', bare);
+    const ms = await measured('nginx', bare, addedAtBest);
     assert.ok(ms < ADDED_MS, `${ms} ms`);
   });
 
