@@ -2,8 +2,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/json_mem.h"
 #include "cmd/cmd.h"
+#include "gateway/json_mem.h"
 #include "version.h" /* made by the Makefile */
 
 struct command {

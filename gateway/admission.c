@@ -14,7 +14,7 @@
  * Memory is given back where it costs least: first by idle connections, the longest idle first, which
  * may come again; requests with a body are refused with 503 meanwhile, since they are what makes
  * memory grow; those without (health, metrics, reading on in a stream) go on. Far above the limit no
- * connection is accepted.
+ * connection is accepted, and bodies that are still coming are refused too.
  *
  * Thread: the transport's; the counts are of the process.
  */
@@ -171,6 +171,14 @@ int admit_stream(struct http_stream *s)
 	admit_stream_end(s);
 	metric_add(&limited_streams, 1);
 	return n == 0 ? 503 : 429;
+}
+
+bool admit_body(void)
+{
+	if (pressure_now() != PRESSURE_FULL)
+		return true;
+	metric_add(&limited_memory, 1);
+	return false;
 }
 
 void admit_stream_end(struct http_stream *s)

@@ -24,6 +24,8 @@ void admit_conn_end(struct conn *c);
 bool admit_proxy(const struct conn *c);
 /* The head is complete. 0, or the status to refuse the request with. Sets req.peer; counts it. */
 int admit_stream(struct http_stream *s);
+/* More of a body that nobody has answered yet? */
+bool admit_body(void);
 void admit_stream_end(struct http_stream *s);
 /* Why, for a person. */
 const char *admit_reason(int status);

@@ -76,6 +76,8 @@ static void leave_runs(struct answer *a)
 		if (run->gen == NULL)
 			continue;
 		run->usage = usage_of_run(run);
+		if (a->capped)
+			run->usage.n_completion = (uint32_t)run->sub.next_token;
 		run->gen = NULL;
 		gen_unsubscribe(&run->sub);
 	}
@@ -100,6 +102,14 @@ static void finish(struct answer *a)
 	if (a->counted)
 		atomic_fetch_sub(&a->key->running, 1);
 	a->counted = false;
+	quota_settle(a->quota, (int64_t)u.n_prompt + u.n_completion);
+	a->quota = NULL;
+}
+
+void answer_cap(struct answer *a)
+{
+	a->capped = true;
+	leave_runs(a);
 }
 
 static void answer_free(struct answer *a)
@@ -421,6 +431,49 @@ static void admit(struct answer *a)
 	}
 }
 
+/* The tokens it takes at most, and the fewest it is of any use with. */
+static struct quota_ask quota_ask_of(const struct answer *a)
+{
+	struct quota_ask ask = {.key = a->key, .requests = a->n_runs};
+	for (int i = 0; i < a->n_runs; i++) {
+		uint32_t n_prompt = gen_queued(a->runs[i].gen)->n_prompt;
+		ask.tokens += (int64_t)n_prompt + (int64_t)a->max_tokens * a->n_made;
+		ask.least += (int64_t)n_prompt + 1;
+	}
+	return ask;
+}
+
+static void on_charged(void *ctx, struct quota *q, const struct quota_result *r)
+{
+	struct answer *a = ctx;
+	a->x->has_quota = r->code == 0;
+	a->x->quota = *r;
+	if (!r->admitted) {
+		a->quota = NULL;
+		a->end = ANSWER_FAILED;
+		finish(a);
+		quota_refuse(a->x, r);
+		return;
+	}
+	a->quota = q;
+	struct quota_ask ask = quota_ask_of(a);
+	/* Of the prompts' tokens none is told. */
+	if (r->granted < ask.tokens)
+		a->tokens_left = r->granted - (ask.least - a->n_runs);
+	admit(a);
+}
+
+/* Every prompt is counted: what it may cost is known. */
+static void charge(struct answer *a)
+{
+	struct quota_ask ask = quota_ask_of(a);
+	int rc = quota_take(&a->app->quotas, &ask, on_charged, a, &a->quota);
+	if (rc < 0)
+		refuse(a, &no_memory, no_memory_text);
+	else if (rc > 0)
+		admit(a);
+}
+
 static void on_queued(struct subscriber *s)
 {
 	struct answer_run *run = list_entry(s, struct answer_run, sub);
@@ -437,7 +490,7 @@ static void on_queued(struct subscriber *s)
 	}
 	run->queued = true;
 	if (++a->n_queued == a->n_runs)
-		admit(a);
+		charge(a);
 }
 
 static void observe_tokens(struct answer *a, const struct answer_run *run)
@@ -497,6 +550,12 @@ static uint64_t beat(struct answer *a)
 	return (silent >= interval ? interval : interval - silent) / NS_PER_MS + 1;
 }
 
+void answer_hold(struct answer *a)
+{
+	a->holds = true;
+	restart_timer(a, a->app->t->cfg->flush.hold_ms);
+}
+
 static void on_timer(evutil_socket_t fd, short what, void *ctx)
 {
 	struct answer *a = ctx;
@@ -515,6 +574,9 @@ static void on_timer(evutil_socket_t fd, short what, void *ctx)
 		leave_runs(a);
 		return;
 	}
+	if (a->holds)
+		tell(a);
+	a->holds = false;
 	if (a->log != NULL) {
 		if (!a->background && replay_abandoned(a->log, cfg->resume.grace_ms * NS_PER_MS)) {
 			on_stop(a);
@@ -638,6 +700,8 @@ static struct answer *answer_create(struct exchange *x, const struct answer_spec
 	a->keep_text = spec->keep_text;
 	a->wants_logprobs = (spec->submit->flags & PROTO_SUBMIT_WANT_LOGPROBS) != 0;
 	a->n = spec->submit->n;
+	a->n_made = spec->submit->best_of > a->n ? spec->submit->best_of : a->n;
+	a->tokens_left = INT64_MAX;
 	a->n_runs = spec->n_prompts;
 	a->key = (struct auth_key *)(uintptr_t)x->key;
 	a->created = clock_unix_s();

@@ -27,6 +27,7 @@
 #include "gateway/app_state.h"
 #include "gateway/exchange.h"
 #include "gateway/generation.h"
+#include "gateway/quota.h"
 #include "gateway/replay.h"
 #include "gateway/sse.h"
 
@@ -80,7 +81,8 @@ struct answer_run {
 	struct subscriber sub;
 	struct generation *gen; /* NULL: not submitted, or let go */
 	struct answer *answer;
-	bool queued;
+	bool queued, begun;     /* begun: some of it was told */
+	uint64_t held_ns;       /* since when a token waits for others; 0: none does */
 	struct sse_usage usage; /* as far as it is known */
 };
 
@@ -115,12 +117,17 @@ struct answer {
 	bool stream, include_usage, obfuscate, logged, ids, background, keep_text, wants_logprobs;
 	bool counted; /* in the key's running count */
 	bool settling, settled;
+	bool holds; /* the timer is set for a token that waits */
+	bool capped; /* ended by what its key may still use */
+	struct quota *quota; /* NULL: nothing is reserved */
+	int64_t tokens_left; /* it may still tell so many */
 	char id[ANSWER_ID_BYTES], model[PROTO_MAX_NAME + 1];
 	int64_t created;
 	uint32_t max_tokens;
 	struct api_error error; /* FAILED */
 	char message[PROTO_MAX_MESSAGE + 1];
 	uint8_t n;       /* choices of a run */
+	uint8_t n_made;  /* the same, with those that are not told */
 	int n_runs, n_queued, turn;
 	struct answer_run *runs;
 	struct answer_choice *choices; /* [n_runs · n] */
@@ -142,6 +149,10 @@ void answer_start(struct exchange *x, const struct answer_spec *spec);
 /* Ends all that go on by themselves: the application goes. */
 void answers_stop(struct gw_app *app);
 
+/* A token waits for others: look again when it has waited long enough. */
+void answer_hold(struct answer *a);
+/* It may tell no more tokens: what is open ends with "length". */
+void answer_cap(struct answer *a);
 /* The format has done what had to be done before the end is told. */
 void answer_settled(struct answer *a);
 struct sse_usage answer_usage(const struct answer *a);

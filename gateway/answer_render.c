@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From what generations have made to events. What is there goes out at once: a token is never held
- * back to wait for another. Tokens that came together become one event, at most so many, which ends at
- * the end of a line or a sentence so that readers may render or speak it.
+ * From what generations have made to events. Tokens that came together become one event, at most so
+ * many, which ends at the end of a line or a sentence so that readers may render or speak it. Unless the
+ * configuration says so (gateway.flush), no token waits for another.
  *
  * Several prompts take turns. A choice ends when its generation says so and its text is out.
  */
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/utf8.h"
 #include "gateway/answer.h"
 
@@ -47,6 +48,22 @@ static void cut(const struct generation *g, struct gen_chunk *chunk)
 			return;
 		}
 	}
+}
+
+/* Fewer tokens than are wanted, and time for more to come? */
+static bool hold_back(struct answer *a, struct answer_run *run, const struct gen_chunk *chunk)
+{
+	const struct gw_flush *flush = &a->app->t->cfg->flush;
+	uint64_t now;
+	if (flush->hold_ms == 0 || !run->begun || chunk->n_tokens >= flush->tokens ||
+	    gen_state(run->gen) >= GEN_FINISHED || is_boundary(chunk->text, chunk->n_bytes))
+		return false;
+	now = clock_now_ns();
+	if (run->held_ns == 0) {
+		run->held_ns = now;
+		answer_hold(a);
+	}
+	return now - run->held_ns < flush->hold_ms * NS_PER_MS;
 }
 
 static int take_logprobs(struct answer *a, struct answer_run *run, struct answer_choice *c,
@@ -96,18 +113,44 @@ static int close_choice(struct answer *a, struct sl_buf *out, unsigned index, co
 	return rc == 0 && a->format->close != NULL ? a->format->close(a, out, index, reason) : rc;
 }
 
+/* How many of `most` tokens may be told. */
+static uint32_t may_tell(const struct answer *a, uint32_t most)
+{
+	return a->tokens_left < most ? (uint32_t)a->tokens_left : most;
+}
+
+static void told(struct answer *a, struct answer_run *run, uint32_t n_tokens)
+{
+	a->tokens_left -= a->tokens_left == INT64_MAX ? 0 : n_tokens;
+	gen_advance(&run->sub, n_tokens);
+	if (a->tokens_left == 0)
+		answer_cap(a);
+}
+
+/* Why a choice ended, once it has; one that was let go ends as if it had come to its end. */
+static enum proto_finish end_of(const struct answer *a, const struct answer_run *run, uint8_t i)
+{
+	if (run->gen == NULL)
+		return a->capped ? PROTO_FINISH_LENGTH : PROTO_FINISH_STOP;
+	return gen_choice_end(run->gen, &run->sub, i);
+}
+
 static int render_run(struct answer *a, struct answer_run *run, struct sl_buf *out)
 {
 	unsigned first = (unsigned)(run - a->runs) * a->n;
 	struct gen_chunk chunk;
-	if (run->gen != NULL && gen_peek(run->gen, &run->sub, GROUP_TOKENS, &chunk)) {
+	if (run->gen != NULL && gen_peek(run->gen, &run->sub, may_tell(a, GROUP_TOKENS), &chunk)) {
 		unsigned index = first + chunk.choice;
 		cut(run->gen, &chunk);
+		if (hold_back(a, run, &chunk))
+			return 0;
+		run->held_ns = 0;
+		run->begun = run->begun || chunk.n_bytes > 0;
 		int rc = take_logprobs(a, run, &a->choices[index], &chunk);
 		/* Tokens whose text is held back (an unfinished character) make no event. */
 		if (rc == 0 && chunk.n_bytes > 0)
 			rc = tell_text(a, out, index, chunk.text, chunk.n_bytes);
-		gen_advance(&run->sub, chunk.n_tokens);
+		told(a, run, chunk.n_tokens);
 		return rc == 0 ? 1 : rc;
 	}
 	if (run->gen == NULL && a->end == ANSWER_FAILED)
@@ -115,7 +158,7 @@ static int render_run(struct answer *a, struct answer_run *run, struct sl_buf *o
 	for (uint8_t i = 0; i < a->n; i++) {
 		if (a->choices[first + i].closed)
 			continue;
-		enum proto_finish finish = run->gen == NULL ? PROTO_FINISH_STOP : gen_choice_end(run->gen, &run->sub, i);
+		enum proto_finish finish = end_of(a, run, i);
 		if (finish == 0 || finish == PROTO_FINISH_ERROR)
 			continue;
 		int rc = close_choice(a, out, first + i, reason_of(finish));
@@ -195,18 +238,18 @@ int answer_collect(struct answer *a)
 		struct answer_run *run = &a->runs[k];
 		unsigned first = (unsigned)k * a->n;
 		struct gen_chunk chunk;
-		while (run->gen != NULL && gen_peek(run->gen, &run->sub, UINT32_MAX, &chunk)) {
+		while (run->gen != NULL && gen_peek(run->gen, &run->sub, may_tell(a, UINT32_MAX), &chunk)) {
 			struct answer_choice *c = &a->choices[first + chunk.choice];
 			int rc = take_logprobs(a, run, c, &chunk);
 			if (rc == 0)
 				rc = buf_append(&c->text, chunk.text, chunk.n_bytes);
 			if (rc != 0)
 				return rc;
-			gen_advance(&run->sub, chunk.n_tokens);
+			told(a, run, chunk.n_tokens);
 		}
 		for (uint8_t i = 0; i < a->n; i++) {
 			struct answer_choice *c = &a->choices[first + i];
-			enum proto_finish f = c->closed || run->gen == NULL ? 0 : gen_choice_end(run->gen, &run->sub, i);
+			enum proto_finish f = c->closed ? 0 : end_of(a, run, i);
 			c->closed = c->closed || (f != 0 && f != PROTO_FINISH_ERROR);
 			c->reason = f != 0 ? reason_of(f) : c->reason;
 		}

@@ -15,6 +15,7 @@
 #include "base/alloc.h"
 #include "gateway/api_request.h"
 #include "gateway/handlers.h"
+#include "gateway/json_mem.h"
 #include "gateway/query.h"
 #include "gateway/response.h"
 #include "gateway/response_prompt.h"
@@ -427,7 +428,7 @@ void api_response_cancel(struct exchange *x)
 	if (c->log == NULL || !replay_snapshot(c->log, &text, &rc)) {
 		read_record(c, on_to_cancel);
 	} else {
-		json_t *now = json_loadb((const char *)buf_data(&text), text.len, JSON_ALLOW_NUL, NULL);
+		json_t *now = json_mem_load((const char *)buf_data(&text), text.len, JSON_ALLOW_NUL, NULL);
 		if (now == NULL)
 			reply_no_memory(x);
 		else if (!in_background(now))

@@ -419,6 +419,8 @@ int app_create(struct gw_thread *t, struct gw_app **out, struct sl_err *err)
 	app->t = t;
 	list_init(&app->answers);
 	int rc = shared_acquire(t->cfg, app, err);
+	if (quotas_init(&app->quotas, t->base, t->cache) != 0 && rc == 0)
+		rc = sl_errf(err, SL_ENOMEM, "no memory for the application");
 	if (rc == 0)
 		rc = engine_link_create(t, t->cfg->engine_socket, &app->link, err);
 	/* The engine's gauges are the same on every link; one thread prints them. */
@@ -442,6 +444,7 @@ void app_destroy(struct gw_app *app)
 	if (app == NULL)
 		return;
 	answers_stop(app);
+	quotas_dispose(&app->quotas);
 	BUG_IF(app->n_exchanges != 0, "the application is destroyed with %zu requests open", app->n_exchanges);
 	if (app->tick != NULL)
 		event_free(app->tick);
@@ -452,7 +455,7 @@ void app_destroy(struct gw_app *app)
 	sl_free(app);
 }
 
-bool app_busy(struct gw_app *app) { return !list_empty(&app->answers); }
+bool app_busy(struct gw_app *app) { return !list_empty(&app->answers) || quotas_busy(&app->quotas); }
 
 bool app_ready(struct gw_app *app)
 {

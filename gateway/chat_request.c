@@ -66,7 +66,7 @@ int chat_request_parse(const void *bytes, size_t n, const struct request_limits 
 	*e = (struct request_error){0};
 	buf_init(&out->prompt, REQUEST_MAX_PROMPT);
 	int rc;
-	if ((rc = request_parse_json(bytes, n, l->json_depth, &out->body, e)) != 0 ||
+	if ((rc = request_parse_json(bytes, n, l, &out->body, e)) != 0 ||
 	    (rc = request_common_read(out->body, REQUEST_CHAT, &out->c, e)) != 0 ||
 	    (rc = get_logprobs(out, e)) != 0 || (rc = check_turn(out, e)) != 0 ||
 	    (rc = put_prompt(out, l, e)) != 0) {

@@ -155,7 +155,7 @@ int completion_request_parse(const void *bytes, size_t n, const struct request_l
 	*out = (struct completion_request){0};
 	*e = (struct request_error){0};
 	int rc;
-	if ((rc = request_parse_json(bytes, n, l->json_depth, &out->body, e)) == 0 &&
+	if ((rc = request_parse_json(bytes, n, l, &out->body, e)) == 0 &&
 	    (rc = request_common_read(out->body, REQUEST_COMPLETION, &out->c, e)) == 0 &&
 	    (rc = get_prompts(out, l, e)) == 0) {
 		get_logprobs(out);

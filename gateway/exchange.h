@@ -13,6 +13,7 @@
 #include "base/buf.h"
 #include "gateway/auth.h"
 #include "gateway/http.h"
+#include "gateway/quota.h"
 
 struct gw_app;
 struct route;
@@ -27,6 +28,8 @@ struct exchange {
 	char id[40];                /* "req_…" */
 	uint64_t started_ns;
 	int status;                 /* of the answer; 0: none yet */
+	bool has_quota;
+	struct quota_result quota;  /* when it has: what every answer says of the key's limits */
 	uint32_t n_prompt, n_completion; /* for the access log */
 	/* The handler's own: closed by on_close before the exchange is freed. */
 	void *state;

@@ -72,6 +72,7 @@ struct gw_limits {
 	int64_t window_tokens;         /* unsent tokens buffered for one subscriber */
 	int64_t messages;              /* of one chat request */
 	int64_t json_depth;
+	int64_t json_values;           /* an object or array counts 8, a key 4, an element 1; 0: no limit */
 	uint64_t submit_wait_ms;       /* for QUEUED after SUBMIT */
 	uint64_t first_token_ms;       /* the longest predicted or real wait for a first token */
 };
@@ -82,6 +83,12 @@ struct gw_resume {
 	uint64_t keep_ms;      /* a stream stays after its end */
 	uint64_t stream_bytes; /* of one; its oldest events go first */
 	uint64_t memory_bytes; /* of all */
+};
+
+/* How tokens become events. */
+struct gw_flush {
+	uint64_t hold_ms; /* fewer than `tokens` wait so long for more; 0: what is there goes out */
+	int64_t tokens;
 };
 
 /* A prompt that requests name instead of saying it. */
@@ -136,6 +143,7 @@ struct gw_config {
 	struct gw_limits limits;
 	struct gw_resume resume;
 	struct gw_store_settings store;
+	struct gw_flush flush;
 	struct gw_responses responses;
 	struct conf_list prompts; /* struct gw_prompt_config */
 	uint64_t drain_ms;

@@ -46,6 +46,7 @@ struct http_stream {
 	bool sent_done; /* the answer's last byte has been handed to the connection */
 	bool reset_wanted;
 	bool waiting; /* the source had nothing; http_body_ready will tell */
+	bool dry;     /* it gave less than it might have: asking once more brings nothing */
 	bool ready;   /* http_body_ready came and has not been acted on */
 	bool closed;
 	struct http_hold *hold; /* borrowed from who holds it */
@@ -80,7 +81,8 @@ void stream_drop_holds(struct conn *c);
 struct http_stream *stream_create(struct conn *c, enum http_version version);
 /* The head is complete: tells the application. */
 void stream_begin(struct http_stream *s);
-/* SL_ELIMIT: over limits.body_bytes; the application has been told on_close. */
+/* SL_ELIMIT: over limits.body_bytes; SL_ENOMEM: memory is too short for more of it. Then the application
+ * has been told on_close. */
 int stream_body(struct http_stream *s, const uint8_t *data, size_t n);
 void stream_body_end(struct http_stream *s);
 /* on_close, if the application still knows it. */

@@ -11,8 +11,8 @@
 #include <string.h>
 
 #include "base/json_depth.h"
-#include "base/json_mem.h"
 #include "base/utf8.h"
+#include "gateway/json_mem.h"
 
 enum { MAX_QUOTED = 40, MAX_METADATA = 16, MAX_METADATA_KEY = 64, MAX_METADATA_VALUE = 512 };
 
@@ -102,7 +102,8 @@ static size_t utf8_valid_bytes(const char *bytes, size_t n)
 	return i;
 }
 
-int request_parse_json(const void *bytes, size_t n, size_t max_depth, json_t **out, struct request_error *e)
+int request_parse_json(const void *bytes, size_t n, const struct request_limits *l, json_t **out,
+		       struct request_error *e)
 {
 	*out = NULL;
 	if (n == 0)
@@ -110,8 +111,10 @@ int request_parse_json(const void *bytes, size_t n, size_t max_depth, json_t **o
 	size_t valid = utf8_valid_bytes(bytes, n);
 	if (valid < n)
 		return request_bad(e, NULL, "", "The body is not valid UTF-8 (byte %zu).", valid + 1);
-	if (json_deeper_than(bytes, n, max_depth))
-		return request_bad(e, NULL, "", "The body is nested deeper than %zu levels.", max_depth);
+	if (json_deeper_than(bytes, n, l->json_depth))
+		return request_bad(e, NULL, "", "The body is nested deeper than %zu levels.", l->json_depth);
+	if (l->json_values > 0 && json_weight(bytes, n) > l->json_values)
+		return request_bad(e, NULL, "", "The body holds too many values.");
 	json_error_t je;
 	json_t *v = json_mem_load(bytes, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &je);
 	if (v == NULL && je.text[0] == '\0')
@@ -324,14 +327,15 @@ struct dump {
 static int on_dump(const char *text, size_t n, void *ctx)
 {
 	struct dump *d = ctx;
-	d->rc = buf_append(d->out, text, n);
+	/* The library goes on after an object's key that failed: nothing may follow it. */
+	if (d->rc == 0)
+		d->rc = buf_append(d->out, text, n);
 	return d->rc == 0 ? 0 : -1;
 }
 
 int request_put_json(struct sl_buf *out, const json_t *v)
 {
 	struct dump d = {.out = out};
-	if (json_dump_callback(v, on_dump, &d, JSON_COMPACT | JSON_ENCODE_ANY) == 0)
-		return 0;
-	return d.rc != 0 ? d.rc : SL_ENOMEM;
+	int failed = json_dump_callback(v, on_dump, &d, JSON_COMPACT | JSON_ENCODE_ANY);
+	return d.rc == 0 && failed ? SL_ENOMEM : d.rc;
 }

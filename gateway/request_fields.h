@@ -22,6 +22,7 @@
 struct request_limits {
 	size_t messages;   /* of a chat, or items of a response's input: at most */
 	size_t json_depth; /* nesting of the body */
+	size_t json_values; /* how much there is in it, json_weight; 0: no limit */
 	size_t prompts;    /* of a completion */
 };
 
@@ -67,7 +68,7 @@ int request_quoted(const json_t *string);
 /* ---- reading: 0, SL_EINVAL with *e filled, SL_ENOMEM ---- */
 
 /* A JSON object of correct UTF-8 that is not too deep; *out is the caller's. */
-int request_parse_json(const void *bytes, size_t n, size_t max_depth, json_t **out, struct request_error *e);
+int request_parse_json(const void *bytes, size_t n, const struct request_limits *l, json_t **out, struct request_error *e);
 /* Every known field, whether honoured or not: type, range, and whether it is refused. */
 int request_check(const json_t *body, enum request_endpoint endpoint, struct request_error *e);
 /* A member that is there and not null; else NULL. */

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "gateway/json_mem.h"
 #include "gateway/response.h"
 
 static const struct {
@@ -102,7 +103,7 @@ static json_t *logprobs_of(const struct answer *a, bool open)
 	json_t *out = NULL;
 	if (buf_append_str(&list, "[") == 0 && buf_append(&list, buf_data(from), from->len) == 0 &&
 	    buf_append_str(&list, "]") == 0)
-		out = json_loadb((const char *)buf_data(&list), list.len, JSON_ALLOW_NUL, NULL);
+		out = json_mem_load((const char *)buf_data(&list), list.len, JSON_ALLOW_NUL, NULL);
 	buf_dispose(&list);
 	return out;
 }

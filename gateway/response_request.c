@@ -139,7 +139,7 @@ int response_request_parse(const void *bytes, size_t n, const struct request_lim
 	*out = (struct response_request){0};
 	*e = (struct request_error){0};
 	int rc;
-	if ((rc = request_parse_json(bytes, n, l->json_depth, &out->body, e)) != 0 ||
+	if ((rc = request_parse_json(bytes, n, l, &out->body, e)) != 0 ||
 	    (rc = request_common_read(out->body, REQUEST_RESPONSE, &out->c, e)) != 0 ||
 	    (rc = get_storage(out, e)) != 0 || (rc = get_prompt(out, e)) != 0 || (rc = get_include(out, e)) != 0 ||
 	    (rc = get_instructions(out, e)) != 0 || (rc = get_input(out, l, e)) != 0) {

@@ -12,6 +12,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "gateway/json_mem.h"
 #include "gateway/response.h"
 
 enum { MAX_RECORD = 64 << 20, LONGEST_S = 3600 };
@@ -44,7 +45,7 @@ static int make_failed(json_t *response)
 
 json_t *response_record_read(const uint8_t *bytes, size_t n)
 {
-	json_t *record = json_loadb((const char *)bytes, n, JSON_ALLOW_NUL, NULL);
+	json_t *record = json_mem_load((const char *)bytes, n, JSON_ALLOW_NUL, NULL);
 	json_t *response = json_object_get(record, "response"), *items = json_object_get(record, "items");
 	json_int_t ends = json_integer_value(json_object_get(record, "ends"));
 	bool well = json_is_object(response) && json_is_array(items);

@@ -73,12 +73,12 @@ static char *put_index(char *p, unsigned index)
 	return p;
 }
 
-/* ,"obfuscation":"…" after so_far bytes of an event that two will follow. */
+/* ,"obfuscation":"…" after so_far bytes of an event that is then closed by `}` and a blank line. */
 static char *put_pad(char *p, size_t so_far)
 {
 	static const char before[] = ",\"obfuscation\":\"";
 	p = put(p, before, sizeof before - 1);
-	so_far += sizeof before + 2;
+	so_far += sizeof before - 1 + strlen("\"}\n\n");
 	size_t n = (PAD_TO - so_far % PAD_TO) % PAD_TO;
 	memset(p, '.', n);
 	return put_str(p + n, "\"");

@@ -19,8 +19,8 @@
 
 #include "base/err.h"
 #include "base/fault.h"
-#include "base/json_mem.h"
 #include "base/utf8.h"
+#include "gateway/json_mem.h"
 #include "gateway/request_fields.h"
 
 struct refusal {
@@ -43,15 +43,6 @@ static inline void assert_refused(request_try_fn *try, const struct refusal *cas
 	}
 }
 
-static inline void assert_taken(request_try_fn *try, const char *const *bodies, size_t n)
-{
-	for (size_t i = 0; i < n; i++) {
-		struct request_error e = {0};
-		int rc = try(bodies[i], &e);
-		if (rc != 0)
-			fail_msg("%s: %d, param %s: %s", bodies[i], rc, e.param, e.message);
-	}
-}
 
 /* want: what comes when nothing fails. */
 static inline void sweep_allocations(request_try_fn *try, const char *body, int want)

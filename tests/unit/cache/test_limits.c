@@ -205,6 +205,32 @@ static void settling_a_rate_gives_back(void **state)
 	assert_int_equal(settle(w, 0, &l, 1, 0, 0).each[0].remaining, 10);
 }
 
+static void settling_a_rate_may_leave_a_debt(void **state)
+{
+	struct world *w = world_of(state);
+	struct cache_limit l = rate("r", 60, 10, 60 * SECOND, 8), look = l;
+	admit(w, 0, &l, 1, 0, 0, SECOND);
+	l.cost = -5; /* of which two are left */
+	assert_int_equal(settle(w, 0, &l, 1, 0, 0).each[0].remaining, 0);
+	look.cost = 1;
+	struct cache_admission a = admit(w, 0, &look, 1, 0, 0, SECOND);
+	assert_false(a.admitted);
+	assert_int_equal(a.each[0].retry_after_us, 4 * SECOND);
+	w->g.now_us += 4 * SECOND;
+	assert_true(admit(w, 0, &look, 1, 0, 0, SECOND).admitted);
+	/* Also when what was charged has long come back. */
+	w->g.now_us += 1000 * SECOND;
+	l.cost = -12;
+	assert_int_equal(settle(w, 0, &l, 1, 0, 0).each[0].remaining, 0);
+	assert_int_equal(admit(w, 0, &look, 1, 0, 0, SECOND).each[0].retry_after_us, 3 * SECOND);
+	/* However large, it ends some day: no number leaves its range. */
+	struct cache_limit huge = rate("h", 1, 1, 1000 * SECOND, -1000000);
+	for (int i = 0; i < 10; i++)
+		settle(w, 0, &huge, 1, 0, 0);
+	huge.cost = 1;
+	assert_int_equal(admit(w, 0, &huge, 1, 0, 0, SECOND).each[0].retry_after_us, INT64_C(1) << 50);
+}
+
 /* ---- leases ---- */
 
 static void a_lease_is_for_so_many_at_once(void **state)
@@ -391,7 +417,8 @@ static struct call random_call(void)
 		int type = 1 + (int)below(3);
 		snprintf(name, sizeof name, "%d-%d", (int)i, type);
 		if (type == CACHE_RATE)
-			c.items[i] = rate(name, 1 + below(13), 1 + below(9), SECOND + below(3), below(4));
+			c.items[i] = rate(name, 1 + below(13), 1 + below(9), SECOND + below(3),
+					  c.settles && below(6) == 0 ? -1 - below(3) : below(4));
 		else if (type == CACHE_LEASE)
 			c.items[i] = lease(name, below(8), 1 + below(2));
 		else
@@ -448,7 +475,7 @@ static void the_lua_and_its_twin_agree(void **state)
 			answer_reset(&of_m[i]);
 			answer_reset(&of_r[i]);
 		}
-		uint64_t step = (uint64_t)below(3) * (uint64_t)below(SECOND);
+		uint64_t step = (uint64_t)below(3) * (uint64_t)below(2 * SECOND);
 		m.g.now_us += step;
 		r.g.now_us = m.g.now_us;
 	}
@@ -544,6 +571,7 @@ int main(void)
 	    ON_BOTH(a_rate_is_exact_over_long_times),
 	    ON_BOTH(more_than_the_burst_can_never_be),
 	    ON_BOTH(settling_a_rate_gives_back),
+	    ON_BOTH(settling_a_rate_may_leave_a_debt),
 	    ON_BOTH(a_lease_is_for_so_many_at_once),
 	    ON_BOTH(a_lease_that_is_not_renewed_comes_back),
 	    ON_BOTH(a_budget_is_reserved_and_settled),

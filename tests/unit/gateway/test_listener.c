@@ -352,6 +352,7 @@ static void a_header_has_a_deadline(void **state)
 	buf_init(&in, 1 << 20);
 	rig_read_end(&rig, fd, &in);
 	assert_int_equal(in.len, 0);
+	buf_dispose(&in);
 	close(fd);
 }
 

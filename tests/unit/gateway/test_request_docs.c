@@ -113,8 +113,10 @@ static size_t compare_all(enum request_endpoint endpoint, const json_t *schema, 
 		char name[96];
 		snprintf(name, sizeof name, "%s%s", prefix, key);
 		const struct request_field *f = request_field_find(name, endpoint);
-		if (f == NULL)
+		if (f == NULL) {
 			fail_msg("%s is unknown to the parser", name);
+			continue;
+		}
 		compare(f, p, has_string(member(schema, "required"), key));
 		snprintf(name, sizeof name, "%s%s.", prefix, key);
 		n += 1 + (f->members ? compare_all(endpoint, p, name) : 0);

@@ -7,7 +7,7 @@
  *
  * Thread: any; what failed is told by thread.
  */
-#include "base/json_mem.h"
+#include "gateway/json_mem.h"
 
 #include <stdbool.h>
 
@@ -35,7 +35,8 @@ json_t *json_mem_load(const char *bytes, size_t n, size_t flags, json_error_t *w
 	parsing = false;
 	if (failed) {
 		json_decref(v);
-		where->text[0] = '\0';
+		if (where != NULL)
+			where->text[0] = '\0';
 		return NULL;
 	}
 	return v;

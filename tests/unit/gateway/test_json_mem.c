@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "base/fault.h"
-#include "base/json_mem.h"
+#include "gateway/json_mem.h"
 
 static const char text[] = "{\"a long name that makes the lexer's buffer grow\":[\"and \\\"another\\\" text, with escapes "
 			   "\\u00e9\\ud83d\\ude00 \\\\ that makes it grow once more, and once more again\",1.5,{\"b\":null}]}";
