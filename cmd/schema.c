@@ -95,6 +95,8 @@ static const struct conf_row all_rows[] = {
 	"The longest wait before a restart."),
     ROW("supervisor.drain", CONF_DURATION, ROOT(supervisor.drain_ms), "15s", 10, HOUR,
 	"The longest wait for a process to end by itself."),
+    ROW("supervisor.takeover", CONF_DURATION, ROOT(supervisor.takeover_ms), "30s", 10, HOUR,
+	"In an upgrade: how long a new gateway may take to be ready before the old one goes on."),
 
     ROW("engine.socket", CONF_STRING, ROOT(engine.socket), "", 0, 107,
 	"The engine's unix socket; empty: STATE/run/engine.sock."),
@@ -166,6 +168,8 @@ static const struct conf_row all_rows[] = {
 	"A stream silent for that long sends an SSE comment, so that proxies keep it open."),
     ROW("gateway.drain", CONF_DURATION, ROOT(gateway.drain_ms), "10s", 0, HOUR,
 	"How long running answers may take to finish when the gateway ends."),
+    ROW("gateway.upgrade_drain", CONF_DURATION, ROOT(gateway.upgrade_drain_ms), "5m", 0, 24 * HOUR,
+	"How long they may take in a gateway that an upgrade has replaced."),
     ROW("gateway.cors_origins", CONF_STRINGS, ROOT(gateway.cors_origins), "", 0, 64,
 	"Web origins that may call from a browser; http://localhost:* allows every port."),
     ROW_LIST("gateway.tiers", ROOT(gateway.tiers), tier_rows, struct gw_tier_config, 0, 32,
@@ -218,6 +222,34 @@ static const struct conf_row all_rows[] = {
 	10, HOUR, "The longest predicted or real wait for a first token."),
     ROW_END,
 };
+
+/* ---- what can't change under processes that run ---- */
+
+/* A key, or with a dot at the end all keys below. What no row names is taken at a reload. */
+static const struct {
+	const char *key;
+	enum restart_need need;
+} restart_rows[] = {
+    {"state", RESTART_ALL},
+    {"engine.", RESTART_ALL},
+    {"supervisor.heartbeat", RESTART_ALL}, /* the engine's too */
+    {"supervisor.hang", RESTART_ALL},
+    {"gateway.https", RESTART_GATEWAY},
+    {"gateway.http", RESTART_GATEWAY},
+    {"gateway.threads", RESTART_GATEWAY},
+    {"gateway.engine_socket", RESTART_GATEWAY},
+};
+
+enum restart_need sluice_config_restart(const char *key)
+{
+	for (size_t i = 0; i < sizeof restart_rows / sizeof *restart_rows; i++) {
+		const char *k = restart_rows[i].key;
+		size_t n = strlen(k);
+		if (k[n - 1] == '.' ? strncmp(key, k, n) == 0 : strcmp(key, k) == 0)
+			return restart_rows[i].need;
+	}
+	return RESTART_NOT;
+}
 
 /* ---- checks between keys ---- */
 

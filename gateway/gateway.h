@@ -62,7 +62,7 @@ struct gw_config {
 	struct conf_list tiers;     /* struct gw_tier_config */
 	struct conf_list keys;      /* struct gw_key_config */
 	struct gw_limits limits;
-	uint64_t drain_ms;
+	uint64_t drain_ms, upgrade_drain_ms; /* for running answers: at an end, when replaced */
 	int beat_fd;
 	unsigned beat_ms, stale_ms;
 };
