@@ -8,6 +8,8 @@
 
 /* ---- types ---- */
 
+enum { MAX_PIECES_BYTES = PROTO_MAX_TOKENS_PER_FRAME * (1 + PROTO_MAX_TOP_LOGPROBS) * (1 + PROTO_MAX_PIECE) };
+
 uint32_t proto_type_max(uint8_t type)
 {
 	switch (type) {
@@ -15,9 +17,10 @@ uint32_t proto_type_max(uint8_t type)
 	case PROTO_COUNT: return PROTO_MAX_PAYLOAD;
 	case PROTO_TOKENS:
 		return 16 + PROTO_MAX_TOKENS_PER_FRAME * PROTO_TOKEN_BYTES(PROTO_MAX_TOP_LOGPROBS) +
-		       PROTO_MAX_TEXT_PER_FRAME;
+		       PROTO_MAX_TEXT_PER_FRAME + MAX_PIECES_BYTES;
 	case PROTO_PROMPT_LOGPROBS:
-		return 16 + PROTO_MAX_TOKENS_PER_FRAME * PROTO_PROMPT_TOKEN_BYTES(PROTO_MAX_TOP_LOGPROBS);
+		return 16 + PROTO_MAX_TOKENS_PER_FRAME * PROTO_PROMPT_TOKEN_BYTES(PROTO_MAX_TOP_LOGPROBS) +
+		       MAX_PIECES_BYTES;
 	case PROTO_HELLO:
 	case PROTO_CREDIT:
 	case PROTO_CANCEL:
@@ -188,6 +191,40 @@ int proto_get_queued(const uint8_t *p, size_t n, struct proto_queued *out, struc
 	return proto_r_end(&r, PROTO_QUEUED, err);
 }
 
+static void put_piece(struct proto_writer *w, const struct proto_pieces *pieces, uint32_t id)
+{
+	struct proto_str p = pieces->of(pieces->ctx, id);
+	size_t n = p.n < PROTO_MAX_PIECE ? p.n : PROTO_MAX_PIECE;
+	proto_w_u8(w, (uint8_t)n);
+	proto_w_bytes(w, p.at, n);
+}
+
+/* The rest of a payload: a flag, then `count` pieces if it is set. */
+static int get_pieces(struct proto_reader *r, size_t count, enum proto_type type, struct proto_pieces *out,
+		      struct sl_err *err)
+{
+	uint8_t told = proto_r_u8(r);
+	const uint8_t *from = r->p;
+	if (told > 1)
+		return proto_out_of_bounds(err, type, "pieces");
+	for (size_t i = 0; told && i < count; i++)
+		proto_r_bytes(r, proto_r_u8(r));
+	int rc = proto_r_end(r, type, err);
+	if (rc == 0 && told)
+		out->all = (struct proto_str){(const char *)from, (size_t)(r->p - from)};
+	return rc;
+}
+
+struct proto_str proto_piece_next(struct proto_str *all)
+{
+	if (all->n == 0)
+		return (struct proto_str){"", 0};
+	struct proto_str p = {all->at + 1, (uint8_t)all->at[0]};
+	all->at += 1 + p.n;
+	all->n -= 1 + p.n;
+	return p;
+}
+
 int proto_put_tokens(struct sl_buf *out, uint64_t id, const struct proto_tokens *m)
 {
 	if (m->n == 0 || m->n > PROTO_MAX_TOKENS_PER_FRAME || m->choice >= PROTO_MAX_CHOICES ||
@@ -206,6 +243,12 @@ int proto_put_tokens(struct sl_buf *out, uint64_t id, const struct proto_tokens 
 			proto_w_pair(&w, m->tops[i * m->n_top + k]);
 	}
 	proto_w_str(&w, m->text, PROTO_MAX_TEXT_PER_FRAME);
+	proto_w_u8(&w, m->pieces.of != NULL);
+	for (int i = 0; i < m->n && m->pieces.of != NULL; i++) {
+		put_piece(&w, &m->pieces, m->tokens[i].id);
+		for (int k = 0; k < m->n_top; k++)
+			put_piece(&w, &m->pieces, m->tops[i * m->n_top + k].id);
+	}
 	return proto_w_end(&w);
 }
 
@@ -224,7 +267,7 @@ int proto_get_tokens(const uint8_t *p, size_t n, struct proto_tokens *out, struc
 	size_t each = PROTO_TOKEN_BYTES(out->n_top);
 	out->records = proto_r_bytes(&r, out->n * each);
 	out->text = proto_r_str(&r, PROTO_MAX_TEXT_PER_FRAME);
-	int rc = proto_r_end(&r, PROTO_TOKENS, err);
+	int rc = get_pieces(&r, out->n * (1u + out->n_top), PROTO_TOKENS, &out->pieces, err);
 	if (rc != 0)
 		return rc;
 	size_t sum = 0;
@@ -261,6 +304,9 @@ int proto_put_prompt_logprobs(struct sl_buf *out, uint64_t id, const struct prot
 	proto_w_u8(&w, m->n_top);
 	for (int i = 0; i < m->n * (1 + m->n_top); i++)
 		proto_w_pair(&w, m->entries[i]);
+	proto_w_u8(&w, m->pieces.of != NULL);
+	for (int i = 0; i < m->n * (1 + m->n_top) && m->pieces.of != NULL; i++)
+		put_piece(&w, &m->pieces, m->entries[i].id);
 	return proto_w_end(&w);
 }
 
@@ -276,7 +322,7 @@ int proto_get_prompt_logprobs(const uint8_t *p, size_t n, struct proto_prompt_lo
 	if (out->n_top > PROTO_MAX_TOP_LOGPROBS)
 		return proto_out_of_bounds(err, PROTO_PROMPT_LOGPROBS, "n_top");
 	out->records = proto_r_bytes(&r, out->n * (size_t)PROTO_PROMPT_TOKEN_BYTES(out->n_top));
-	return proto_r_end(&r, PROTO_PROMPT_LOGPROBS, err);
+	return get_pieces(&r, out->n * (1u + out->n_top), PROTO_PROMPT_LOGPROBS, &out->pieces, err);
 }
 
 struct proto_id_f32 proto_prompt_logprob_at(const struct proto_prompt_logprobs *m, uint16_t i,

@@ -42,7 +42,7 @@
 #include "base/err.h"
 
 enum {
-	PROTO_VERSION = 2,
+	PROTO_VERSION = 3,
 	PROTO_HEAD_BYTES = 16,
 	PROTO_MAX_PAYLOAD = 4 << 20, /* a SUBMIT; every other type is far below */
 	PROTO_MAX_NAME = 128,
@@ -56,6 +56,7 @@ enum {
 	PROTO_MAX_LOGIT_BIAS = 1024,
 	PROTO_MAX_TOP_LOGPROBS = 20,
 	PROTO_MAX_CHOICES = 16, /* n, best_of and beam_width */
+	PROTO_MAX_PIECE = 255,  /* bytes of one token's text; what is longer is cut */
 	PROTO_MAX_WEIGHT = 10000,
 	PROTO_DEFAULT_WEIGHT = 100,
 };
@@ -191,6 +192,14 @@ struct proto_queued {
 	uint32_t predicted_ttft_us; /* from now, given credit at once */
 };
 
+/* The bytes of tokens, which need not be whole characters; told with log probabilities, for whom ids
+ * say nothing. */
+struct proto_pieces {
+	struct proto_str (*of)(const void *ctx, uint32_t id); /* encode; NULL: none are told */
+	const void *ctx;
+	struct proto_str all; /* decode: a length byte and so many bytes for each; empty: none were told */
+};
+
 struct proto_token {
 	uint32_t id;
 	float logprob;    /* natural logarithm, of the raw logits' softmax; NaN: not asked for */
@@ -205,6 +214,7 @@ struct proto_tokens {
 	const struct proto_token *tokens; /* encode only */
 	const struct proto_id_f32 *tops;  /* encode only: n × n_top, likeliest first */
 	struct proto_str text;
+	struct proto_pieces pieces; /* of each token, then of its n_top likeliest */
 };
 
 enum proto_finish {
@@ -237,6 +247,7 @@ struct proto_prompt_logprobs {
 	uint8_t n_top;
 	const uint8_t *records;             /* decode: n × (1 + n_top) × 8 bytes */
 	const struct proto_id_f32 *entries; /* encode: n × (the token itself, then n_top rivals) */
+	struct proto_pieces pieces;         /* of the same */
 };
 
 struct proto_choice {
@@ -335,6 +346,8 @@ int proto_get_bye(const uint8_t *p, size_t n, struct proto_bye *out, struct sl_e
  * k < m->n_top. */
 struct proto_token proto_token_at(const struct proto_tokens *m, uint16_t i);
 struct proto_id_f32 proto_top_at(const struct proto_tokens *m, uint16_t i, uint8_t k);
+/* Takes the next piece of decoded ones from the front of *all. */
+struct proto_str proto_piece_next(struct proto_str *all);
 /* Of a decoded PROMPT_LOGPROBS frame: k = 0 is the i-th token itself (NaN for the prompt's first,
  * which nothing predicts), k = 1 … n_top the likeliest at its place. */
 struct proto_id_f32 proto_prompt_logprob_at(const struct proto_prompt_logprobs *m, uint16_t i,

@@ -5,7 +5,7 @@
 
 /* ---- writing ---- */
 
-static void proto_w_bytes(struct proto_writer *w, const void *p, size_t n)
+void proto_w_bytes(struct proto_writer *w, const void *p, size_t n)
 {
 	if (w->rc == 0)
 		w->rc = buf_append(w->out, p, n);

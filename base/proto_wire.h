@@ -25,6 +25,7 @@ void proto_w_u16(struct proto_writer *w, uint16_t v);
 void proto_w_u32(struct proto_writer *w, uint32_t v);
 void proto_w_u64(struct proto_writer *w, uint64_t v);
 void proto_w_f32(struct proto_writer *w, float f);
+void proto_w_bytes(struct proto_writer *w, const void *at, size_t n);
 void proto_w_str(struct proto_writer *w, struct proto_str s, size_t max);
 void proto_w_pair(struct proto_writer *w, struct proto_id_f32 v);
 /* Patches the length, or takes the whole frame back on failure. */

@@ -21,9 +21,10 @@ static const char usage[] =
     "              [--repeat N] [--json]\n"
     "       sluice bench engine FILE [--scenario NAME] [--threads N] [--json]\n"
     "       sluice bench ops [--op matmul|attention|rows] [--backend NAME] [--threads N] [--quick] [--json]\n"
-    "       sluice bench serve URL [--key K] [--model NAME] [--streams 1,4,8] [--requests N] [--seconds S]\n"
-    "              [--prompt-words N] [--share N] [--tokens N] [--rate R] [--ttft-target MS]\n"
-    "              [--itl-target MS] [--json]\n"
+    "       sluice bench serve URL [--key K] [--model NAME] [--connections C] [--streams S]\n"
+    "              [--requests N] [--seconds T] [--rate R] [--prompt-tokens P] [--share N]\n"
+    "              [--max-tokens T] [--tier-mix K1=WEIGHT,K2=WEIGHT] [--slo-ttft MS] [--slo-itl MS]\n"
+    "              [--http1] [--whole] [--warmup] [--insecure] [--cacert FILE] [--seed N] [--json]\n"
     "\n"
     "machine   what this machine can do: reading memory, integer and floating point products\n"
     "model     tokens per second of a model file, prompt and answer, and their share of that\n"
@@ -123,7 +124,7 @@ int cmd_bench(int argc, char **argv)
 		const char *name;
 		int (*run)(int argc, char **argv);
 	} commands[] = {{"machine", bench_machine}, {"model", bench_model}, {"engine", bench_engine},
-		      {"ops", bench_ops}, {"serve", bench_serve}};
+			{"ops", bench_ops}, {"serve", bench_serve}};
 	if (argc >= 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
 		fputs(usage, stdout);
 		return 0;

@@ -43,6 +43,9 @@ struct echo_settings {
 	int64_t burst;
 	uint64_t ttft_ms;
 	int64_t fail_after, hang_after, die_after, context;
+	bool stamp;
+	uint64_t step_ms;
+	int64_t step_active;
 };
 
 struct sluice_config {

@@ -264,7 +264,8 @@ static void tell_token(struct step *st, struct eng_seq *s)
 			 .n_top = st->choice.n_top,
 			 .tokens = &token,
 			 .tops = st->choice.top,
-			 .text = {.at = (const char *)buf_data(&st->text), .n = st->text.len}}};
+			 .text = {.at = (const char *)buf_data(&st->text), .n = st->text.len},
+			 .pieces = eng_seq_pieces(s, s->sampling.want_logprob)}};
 	st->e->on_event(st->e->on_event_ctx, &ev);
 }
 

@@ -136,7 +136,7 @@ static void tell(struct step *st, struct choices *c, uint8_t as, const struct pr
 	struct eng_event ev = {.kind = ENG_TOKENS,
 			       .id = c->lead->node.key,
 			       .u.tokens = {.n = 1, .choice = as, .n_top = n_top, .tokens = token, .tops = tops,
-					    .text = text}};
+					    .text = text, .pieces = eng_seq_pieces(c->lead, !isnan(token->logprob))}};
 	st->e->on_event(st->e->on_event_ctx, &ev);
 }
 

@@ -4,13 +4,19 @@
  * gateway. It says the last user message's words once and stops. Where that message begins with
  * "repeat" or the request ignores end tokens, the words go round until max_tokens; where it begins
  * with "clock", every token is `t` and the 20 digits of CLOCK_MONOTONIC in nanoseconds at its
- * making, so that a reader on the same machine can measure the way of each token.
+ * making, so that a reader on the same machine can measure the way of each token. The setting
+ * `stamp` makes every answer such a clock.
+ *
+ * With `step_ms` tokens come as a real engine makes them: in common steps at equal distances, one
+ * burst for each sequence that has credit, at most `step_active` sequences a step and these in turn.
+ * A step's tokens all carry the time of its beginning.
  *
  * Everything runs on the I/O thread: a sequence has one timer, for whatever comes next (the first
- * token, the pace, the deadline). Events go out through the hub's mailbox as the real engine's do.
+ * token, the pace, the deadline); the steps have one for all. Events go out through the hub's mailbox as the real engine's do.
  * A sequence is freed in its timer's callback or when it is cancelled, never in between.
  */
 #include <event2/event.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -45,16 +51,25 @@ struct echo {
 	struct proto_stats stats;
 	uint64_t tokens_made; /* in all */
 	bool dying;
+	/* In steps: who gets a token in the next ones, first come first. */
+	struct list due; /* struct echo_seq */
+	size_t n_due;
+	struct event *step; /* NULL: every sequence for itself */
+	uint64_t step_ns;   /* when the next step is due */
+	bool stepping;
+	char stamp[ECHO_CLOCK_BYTES + 1]; /* of this step */
 };
 
 struct echo_seq {
 	struct idmap_node node; /* key: the engine-wide identifier */
+	struct list in_due;
 	struct echo *e;
 	struct event *timer;
 	char *words; /* owned: the last user message */
 	size_t n_words_bytes, at;
 	bool round;  /* the words go round */
 	bool clock;
+	bool wants_logprobs;
 	bool started; /* credit has come */
 	uint32_t n_prompt, n_made, max_tokens, credit;
 	double rate_tps;
@@ -165,6 +180,22 @@ static uint32_t us_between(uint64_t from_ns, uint64_t to_ns)
 	return us < UINT32_MAX ? (uint32_t)us : UINT32_MAX;
 }
 
+static void leave_step(struct echo_seq *s)
+{
+	if (list_empty(&s->in_due))
+		return;
+	list_remove(&s->in_due);
+	s->e->n_due--;
+}
+
+static void join_step(struct echo_seq *s)
+{
+	if (!list_empty(&s->in_due))
+		return;
+	list_push_back(&s->e->due, &s->in_due);
+	s->e->n_due++;
+}
+
 static void seq_end(struct echo_seq *s, uint8_t finish, uint8_t error, const char *message)
 {
 	struct echo *e = s->e;
@@ -192,6 +223,7 @@ static void seq_end(struct echo_seq *s, uint8_t finish, uint8_t error, const cha
 		e->stats.failed++;
 	else
 		e->stats.finished++;
+	leave_step(s);
 	idmap_remove(&e->seqs, &s->node);
 	event_free(s->timer);
 	sl_free(s->words);
@@ -220,6 +252,30 @@ static bool says_nothing_more(const struct echo_seq *s)
 	return !s->clock && !s->round && s->at >= s->n_words_bytes;
 }
 
+/* What the pieces of a frame's tokens are found in. */
+struct echo_frame {
+	const struct proto_token *tokens;
+	uint16_t n;
+	const char *text;
+};
+
+static struct proto_str piece_of(const void *ctx, uint32_t id)
+{
+	const struct echo_frame *f = ctx;
+	size_t at = 0;
+	for (uint16_t i = 0; i < f->n; i++) {
+		if (f->tokens[i].id == id)
+			return (struct proto_str){f->text + at, f->tokens[i].n_bytes};
+		at += f->tokens[i].n_bytes;
+	}
+	return (struct proto_str){"", 0};
+}
+
+static void write_stamp(char *out, uint64_t now)
+{
+	snprintf(out, ECHO_CLOCK_BYTES + 1, "t%020llu ", (unsigned long long)now);
+}
+
 static void send_tokens(struct echo_seq *s, uint32_t want)
 {
 	struct echo *e = s->e;
@@ -231,8 +287,10 @@ static void send_tokens(struct echo_seq *s, uint32_t want)
 	       !(e->cfg.fail_after > 0 && s->n_made >= (uint32_t)e->cfg.fail_after)) {
 		size_t bytes;
 		if (s->clock) {
-			snprintf(text + n_text, ECHO_CLOCK_BYTES + 1, "t%020llu ",
-				 (unsigned long long)clock_now_ns());
+			if (e->stepping)
+				memcpy(text + n_text, e->stamp, ECHO_CLOCK_BYTES);
+			else
+				write_stamp(text + n_text, clock_now_ns());
 			bytes = ECHO_CLOCK_BYTES;
 		} else {
 			if (s->at >= s->n_words_bytes)
@@ -246,7 +304,7 @@ static void send_tokens(struct echo_seq *s, uint32_t want)
 				text[n_text + bytes++] = ' ';
 		}
 		tokens[n] = (struct proto_token){.id = ECHO_FIRST_ID + s->n_made,
-						 .logprob = -0.125f * (float)(s->n_made % 8),
+						 .logprob = s->wants_logprobs ? -0.125f * (float)(s->n_made % 8) : NAN,
 						 .n_bytes = (uint16_t)bytes};
 		n_text += bytes;
 		n++;
@@ -263,10 +321,12 @@ static void send_tokens(struct echo_seq *s, uint32_t want)
 	s->credit -= n;
 	e->stats.steps++;
 	e->stats.decode_tokens += n;
+	const struct echo_frame frame = {tokens, n, text};
 	struct eng_event ev = {.kind = ENG_TOKENS,
 			       .id = s->node.key,
 			       .u.tokens = {.n = n, .tokens = tokens,
-					    .text = {.at = text, .n = n_text}}};
+					    .text = {.at = text, .n = n_text},
+					    .pieces = {.of = s->wants_logprobs ? piece_of : NULL, .ctx = &frame}}};
 	hub_post(e->hub, &ev);
 }
 
@@ -322,13 +382,23 @@ static uint64_t seq_make(struct echo_seq *s, uint64_t now)
 		return UINT64_MAX;
 	if (now < first)
 		return first;
+	if (s->e->step != NULL && !s->e->stepping) {
+		join_step(s);
+		return UINT64_MAX;
+	}
 	if (s->first_ns == 0)
 		s->first_ns = s->made_ns = now;
 	uint32_t most = s->max_tokens - s->n_made;
 	most = most < s->credit ? most : s->credit;
 	most = most < ECHO_FRAME_TOKENS ? most : ECHO_FRAME_TOKENS;
 	send_tokens(s, allowed_now(s, now, most, &due));
-	return s->credit > 0 && !hangs(s) ? due : UINT64_MAX;
+	if (s->credit == 0 || hangs(s))
+		return UINT64_MAX;
+	if (s->e->step != NULL && due <= now) {
+		join_step(s);
+		return UINT64_MAX;
+	}
+	return due;
 }
 
 /* One function decides what a sequence does next; the timer, credit and creation all lead here. It
@@ -371,6 +441,39 @@ static void on_timer(evutil_socket_t fd, short what, void *ctx)
 	(void)fd;
 	(void)what;
 	seq_advance(ctx);
+}
+
+/* ---- common steps ---- */
+
+static void arm_step(struct echo *e)
+{
+	uint64_t now = clock_now_ns(), each = (unsigned)e->cfg.step_ms * NS_PER_MS;
+	/* Keeps its rhythm; a step that is missed is left out. */
+	e->step_ns += each;
+	if (e->step_ns <= now)
+		e->step_ns += (now - e->step_ns) / each * each + each;
+	uint64_t us = (e->step_ns - now) / 1000;
+	struct timeval tv = {.tv_sec = (time_t)(us / 1000000), .tv_usec = (suseconds_t)(us % 1000000)};
+	event_add(e->step, &tv);
+}
+
+static void on_step(evutil_socket_t fd, short what, void *ctx)
+{
+	struct echo *e = ctx;
+	(void)fd;
+	(void)what;
+	size_t n = e->n_due, most = (size_t)e->cfg.step_active;
+	if (most > 0 && n > most)
+		n = most;
+	write_stamp(e->stamp, clock_now_ns());
+	e->stepping = true;
+	for (size_t i = 0; i < n; i++) {
+		struct echo_seq *s = list_entry(e->due.next, struct echo_seq, in_due);
+		leave_step(s);
+		seq_advance(s);
+	}
+	e->stepping = false;
+	arm_step(e);
 }
 
 /* ---- the backend ---- */
@@ -443,12 +546,13 @@ static int echo_submit(void *be, uint64_t id, const struct proto_submit *req)
 	struct sl_err err = {0};
 	int rc = view_prompt(req->prompt_kind, req->prompt, &view, &err);
 	s->e = e;
+	list_init(&s->in_due);
 	s->node.key = id;
 	s->words = view.last;
 	s->n_words_bytes = view.last_bytes;
 	s->n_prompt = view.n_tokens;
 	s->arrived_ns = clock_now_ns();
-	s->clock = begins_with(s, "clock");
+	s->clock = e->cfg.stamp || begins_with(s, "clock");
 	s->round = s->n_words_bytes > 0 && (begins_with(s, "repeat") ||
 					    (req->flags & PROTO_SUBMIT_IGNORE_EOS) != 0);
 	s->rate_tps = (double)req->rate_tps;
@@ -467,6 +571,7 @@ static int echo_submit(void *be, uint64_t id, const struct proto_submit *req)
 	}
 	uint32_t room = (uint32_t)e->cfg.n_ctx - s->n_prompt;
 	s->max_tokens = req->max_tokens;
+	s->wants_logprobs = (req->flags & PROTO_SUBMIT_WANT_LOGPROBS) != 0;
 	if (s->max_tokens > room) {
 		s->max_tokens = room;
 		s->length_why = PROTO_LENGTH_CONTEXT;
@@ -553,7 +658,19 @@ int echo_create(const struct eng_echo_config *cfg, struct server *server, struct
 		return SL_ENOMEM;
 	}
 	e->cfg = *cfg;
+	list_init(&e->due);
 	e->base = server_base(server);
+	if (cfg->step_ms > 0) {
+		e->cfg.rate_tps = 0; /* the steps are the rate */
+		e->step = event_new(e->base, -1, 0, on_step, e);
+		if (e->step == NULL) {
+			idmap_dispose(&e->seqs);
+			sl_free(e);
+			return SL_ENOMEM;
+		}
+		e->step_ns = clock_now_ns();
+		arm_step(e);
+	}
 	e->hub = server_hub(server);
 	hub_attach(e->hub, &echo_backend, e);
 	for (int i = 0; i < ECHO_MODELS; i++) {
@@ -572,6 +689,8 @@ void echo_destroy(struct echo *e)
 		seq_end(idmap_entry(node, struct echo_seq, node), PROTO_FINISH_CANCELLED, 0, "");
 	BUG_IF(e->stats.running != 0 || e->stats.waiting != 0, "echo: counters are not back at 0");
 	idmap_dispose(&e->seqs);
+	if (e->step != NULL)
+		event_free(e->step);
 	sl_free(e);
 }
 

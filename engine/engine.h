@@ -111,6 +111,9 @@ struct eng_echo_config {
 	int hang_after;        /* tokens, then silence; 0: never */
 	int die_after;         /* tokens in all, then the process exits; 0: never */
 	int n_ctx;
+	bool stamp;            /* every token's text is the time of its making, as "clock" asks for */
+	int step_ms;           /* tokens come in common steps at that distance; 0: each for itself */
+	int step_active;       /* sequences that get tokens in one step; 0: all */
 };
 
 int engine_serve_echo(const struct eng_echo_config *cfg, const struct eng_server_config *srv);

@@ -78,10 +78,17 @@ static struct event_mail *spare_take(struct link_hub *hub)
 	return m;
 }
 
+/* The most that the pieces of so many tokens may take, with their flag. */
+static size_t pieces_bytes(const struct proto_pieces *p, size_t n_tokens)
+{
+	return 1 + (p->of != NULL ? n_tokens * (1 + PROTO_MAX_PIECE) : 0);
+}
+
 void hub_post(void *ctx, const struct eng_event *ev)
 {
 	struct link_hub *hub = ctx;
 	struct event_mail *m = NULL;
+	size_t n;
 	int rc = 0;
 	switch (ev->kind) {
 	case ENG_MODEL:
@@ -98,8 +105,8 @@ void hub_post(void *ctx, const struct eng_event *ev)
 			rc = proto_put_queued(&m->frame, ev->id, &ev->u.queued);
 		break;
 	case ENG_PROMPT_LOGPROBS:
-		m = mail_new((size_t)PROTO_HEAD_BYTES + 7 + 8u * (1u + ev->u.prompt_logprobs.n_top) *
-								ev->u.prompt_logprobs.n);
+		n = (1u + ev->u.prompt_logprobs.n_top) * (size_t)ev->u.prompt_logprobs.n;
+		m = mail_new(PROTO_HEAD_BYTES + 7 + 8 * n + pieces_bytes(&ev->u.prompt_logprobs.pieces, n));
 		if (m != NULL)
 			rc = proto_put_prompt_logprobs(&m->frame, ev->id, &ev->u.prompt_logprobs);
 		break;
@@ -110,8 +117,8 @@ void hub_post(void *ctx, const struct eng_event *ev)
 		break;
 	case ENG_TOKENS:
 		m = mail_new((size_t)PROTO_HEAD_BYTES + 8 +
-			     (12u + 8u * ev->u.tokens.n_top) * ev->u.tokens.n +
-			     ev->u.tokens.text.n);
+			     (12u + 8u * ev->u.tokens.n_top) * ev->u.tokens.n + ev->u.tokens.text.n +
+			     pieces_bytes(&ev->u.tokens.pieces, (1u + ev->u.tokens.n_top) * (size_t)ev->u.tokens.n));
 		if (m != NULL)
 			rc = proto_put_tokens(&m->frame, ev->id, &ev->u.tokens);
 		break;

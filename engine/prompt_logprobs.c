@@ -72,6 +72,7 @@ void prompt_rows_tell(struct step *st, struct eng_seq *s)
 			       .u.prompt_logprobs = {.first = s->prompt_told - n,
 						     .n = (uint16_t)n,
 						     .n_top = (uint8_t)(s->prompt_logprobs - 1),
-						     .entries = st->prompt_entries}};
+						     .entries = st->prompt_entries,
+						     .pieces = eng_seq_pieces(s, true)}};
 	st->e->on_event(st->e->on_event_ctx, &ev);
 }

@@ -5,6 +5,8 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "engine/internal.h"
+#include "engine/tokenizer.h"
 
 static const char *const state_names[SEQ_N_STATES] = {"new",     "text",   "waiting",
 						      "prefill", "decode", "ended", "done"};
@@ -191,4 +193,17 @@ void eng_seq_free(struct eng_seq *s)
 	sl_free(s->bias);
 	sl_free(s->mem);
 	sl_free(s);
+}
+
+static struct proto_str piece_of(const void *tokenizer, uint32_t id)
+{
+	bool known = id < (uint32_t)tokenizer_n_vocab(tokenizer);
+	return known ? tokenizer_bytes(tokenizer, (int32_t)id) : (struct proto_str){"", 0};
+}
+
+struct proto_pieces eng_seq_pieces(const struct eng_seq *s, bool wanted)
+{
+	if (!wanted)
+		return (struct proto_pieces){0};
+	return (struct proto_pieces){.of = piece_of, .ctx = model_tokenizer(s->model->model)};
 }

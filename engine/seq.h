@@ -124,6 +124,8 @@ struct eng_seq {
 	bool found_busy;     /* others ran or waited when it was predicted */
 };
 
+/* How the pieces of its tokens are found, for those who want log probabilities. */
+struct proto_pieces eng_seq_pieces(const struct eng_seq *s, bool wanted);
 /* Copies the request. 0 or SL_ENOMEM. */
 int eng_seq_create(uint64_t id, const struct proto_submit *req, struct eng_seq **out);
 /* Another choice of the same request, NEW: it borrows the lists of lead, which must outlive it. */

@@ -21,6 +21,7 @@ shift
 		*.js) type='text/javascript; charset=utf-8' ;;
 		*.css) type='text/css; charset=utf-8' ;;
 		*.json) type='application/json' ;;
+		*.ts) type='text/plain; charset=utf-8' ;;
 		*.svg) type='image/svg+xml' ;;
 		*) echo "$f: no content type for this ending" >&2; exit 1 ;;
 		esac

@@ -17,6 +17,7 @@ build c ar binutils
 build c pkg-config pkg-config
 build p libevent libevent-dev
 build p libevent_pthreads libevent-dev
+build p hiredis libhiredis-dev
 build p libnghttp2 libnghttp2-dev
 build p libssl libssl-dev
 build p libcrypto libssl-dev
@@ -27,6 +28,7 @@ build p libxxhash libxxhash-dev
 build p libutf8proc libutf8proc-dev
 tests p cmocka libcmocka-dev
 build c curl curl
+tests c redis-server redis-server
 tests c node nodejs
 tests c npm npm
 tests c chromium chromium

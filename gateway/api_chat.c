@@ -275,7 +275,7 @@ static void reply_whole(struct chat *c)
 static void collect(struct chat *c)
 {
 	struct gen_chunk chunk;
-	while (gen_peek(c->gen, &c->sub, COLLECT_TEXT, &chunk)) {
+	while (gen_peek(c->gen, &c->sub, UINT32_MAX, &chunk)) {
 		if (buf_append(&c->text, chunk.text, chunk.n_bytes) != 0) {
 			refuse(c, &(struct api_error){500, "server_error", NULL, NULL, 0}, "The answer did not fit into memory.");
 			return;
@@ -553,6 +553,8 @@ static void start(struct exchange *x, struct chat_request *r)
 		refuse(c, &(struct api_error){503, "server_error", "engine_unavailable", NULL, RETRY_AFTER_S},
 		       rc == SL_ECLOSED ? "The engine is not there at the moment. It is being restarted."
 					: "The server is busy.");
+	else
+		gen_hold(c->gen, http_hold(x->stream));
 }
 
 void api_chat(struct exchange *x)

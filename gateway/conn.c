@@ -39,6 +39,7 @@ enum {
 };
 
 static const char preface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+enum { PREFACE_LINE_BYTES = 16 }; /* with its CR LF; nothing else begins so */
 
 static struct metric connections[] = {
     {.kind = METRIC_GAUGE,
@@ -50,24 +51,27 @@ static struct metric connections[] = {
      .help = "Open connections with a known protocol.",
      .labels = "proto=\"h2\""},
 };
+#define TIMEOUT(phase)                                                                             \
+	{                                                                                          \
+		.kind = METRIC_COUNTER, .name = "sluice_http_timeouts_total",                      \
+		.help = "Connections and streams ended by a deadline.",                            \
+		.labels = "phase=\"" phase "\""                                                    \
+	}
 static struct metric timeouts[] = {
-    {.kind = METRIC_COUNTER,
-     .name = "sluice_http_timeouts_total",
-     .help = "Connections ended by a deadline.",
-     .labels = "phase=\"handshake\""},
-    {.kind = METRIC_COUNTER,
-     .name = "sluice_http_timeouts_total",
-     .help = "Connections ended by a deadline.",
-     .labels = "phase=\"output\""},
+    [TIMEOUT_HANDSHAKE] = TIMEOUT("handshake"), [TIMEOUT_HEADER] = TIMEOUT("header"),
+    [TIMEOUT_BODY] = TIMEOUT("body"),           [TIMEOUT_IDLE] = TIMEOUT("idle"),
+    [TIMEOUT_STALL] = TIMEOUT("stall"),         [TIMEOUT_OUTPUT] = TIMEOUT("output"),
 };
 
 __attribute__((constructor)) static void register_metrics(void)
 {
 	metric_register(&connections[0]);
 	metric_register(&connections[1]);
-	metric_register(&timeouts[0]);
-	metric_register(&timeouts[1]);
+	for (size_t i = 0; i < sizeof timeouts / sizeof *timeouts; i++)
+		metric_register(&timeouts[i]);
 }
+
+void conn_count_timeout(enum conn_timeout phase) { metric_add(&timeouts[phase], 1); }
 
 static struct metric *connections_of(const struct conn *c)
 {
@@ -137,6 +141,7 @@ void conn_close(struct conn *c, enum http_close_reason why)
 {
 	struct gw_transport *tr = c->tr;
 	detach_proto(c, why);
+	stream_drop_holds(c);
 	conn_set_state(c, CONN_CLOSED);
 	event_del(&c->ev_read);
 	event_del(&c->ev_write);
@@ -180,13 +185,13 @@ static void on_deadline(struct deadline *d)
 		return;
 	}
 	if (c->state == CONN_HANDSHAKE || c->state == CONN_DETECT)
-		metric_add(&timeouts[0], 1);
+		conn_count_timeout(c->state == CONN_HANDSHAKE ? TIMEOUT_HANDSHAKE : TIMEOUT_HEADER);
 	conn_close(c, HTTP_CLOSE_TIMEOUT);
 }
 
 static void on_stall(struct deadline *d)
 {
-	metric_add(&timeouts[1], 1);
+	conn_count_timeout(TIMEOUT_OUTPUT);
 	conn_close(list_entry(d, struct conn, stall), HTTP_CLOSE_TIMEOUT);
 }
 
@@ -352,7 +357,8 @@ static void on_writable(evutil_socket_t fd, short what, void *arg)
 
 /* ---- input ---- */
 
-/* Cleartext: HTTP/2 begins with its preface, anything else is HTTP/1.1. */
+/* Cleartext: HTTP/2 begins with its preface, anything else is HTTP/1.1. Who has sent the preface's
+ * first line speaks HTTP/2 and is told in it when the rest is wrong (RFC 9113 3.4). */
 static int detect(struct conn *c, const uint8_t *data, size_t n)
 {
 	size_t used = 0;
@@ -361,7 +367,7 @@ static int detect(struct conn *c, const uint8_t *data, size_t n)
 		c->preface[c->n_preface++] = data[used++];
 	if (used == n && c->n_preface < CONN_PREFACE_BYTES)
 		return 0;
-	int rc = attach(c, c->n_preface == CONN_PREFACE_BYTES ? &h2_proto : &h1_proto);
+	int rc = attach(c, c->n_preface >= PREFACE_LINE_BYTES ? &h2_proto : &h1_proto);
 	if (rc == 0 && c->n_preface > 0)
 		rc = c->proto->on_input(c, c->preface, c->n_preface);
 	if (rc == 0 && n > used && !c->doomed && !c->finish)
@@ -453,6 +459,7 @@ void conn_accept(struct gw_transport *tr, int fd, bool tls, const char *peer)
 	c->fd = fd;
 	c->state = tls ? CONN_HANDSHAKE : CONN_DETECT;
 	list_init(&c->streams);
+	list_init(&c->holds);
 	buf_init(&c->pending, PENDING_MAX);
 	deadline_init(&c->deadline, on_deadline);
 	deadline_init(&c->stall, on_stall);

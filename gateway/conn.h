@@ -64,6 +64,16 @@ enum conn_state {
 
 enum { CONN_PREFACE_BYTES = 24 };
 
+/* What a deadline was waiting for. */
+enum conn_timeout {
+	TIMEOUT_HANDSHAKE,
+	TIMEOUT_HEADER, /* a request's head */
+	TIMEOUT_BODY,
+	TIMEOUT_IDLE,
+	TIMEOUT_STALL,  /* a stream's reader takes nothing */
+	TIMEOUT_OUTPUT, /* a connection's reader takes nothing */
+};
+
 struct conn {
 	struct list node; /* transport's conns */
 	struct gw_transport *tr;
@@ -85,6 +95,8 @@ struct conn {
 	struct deadline stall;    /* pending without progress */
 	struct gw_deferred flush;
 	struct list streams; /* struct http_stream */
+	struct list holds;   /* struct http_hold of streams that have ended */
+	int64_t n_streams, n_holds;
 	size_t lingered;
 	char peer[46];
 };
@@ -99,6 +111,8 @@ void conn_finish(struct conn *c);
 void conn_doom(struct conn *c, enum http_close_reason why);
 /* At once: streams are told, the socket is closed. Not from protocol or application callbacks. */
 void conn_close(struct conn *c, enum http_close_reason why);
+/* Counts what ended by a deadline. */
+void conn_count_timeout(enum conn_timeout phase);
 /* Asks the protocol to end when it is idle; handshaking connections close at once. */
 void conn_drain(struct conn *c);
 

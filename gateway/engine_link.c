@@ -41,7 +41,8 @@ enum link_state { LINK_DOWN, LINK_CONNECTING, LINK_UP };
 
 struct sequence {
 	uint64_t id; /* 0: empty slot */
-	const struct link_listener *listener;
+	const struct link_listener *listener; /* NULL: abandoned */
+	void (*stopped)(void *ctx);           /* of an abandoned one */
 	void *ctx;
 };
 
@@ -159,7 +160,10 @@ static void tell_lost(struct engine_link *l)
 		}
 		/* What this moves up to the slot is looked at next. */
 		seq_remove(l, &l->slots[i]);
-		s.listener->on_lost(s.ctx);
+		if (s.listener == NULL)
+			s.stopped(s.ctx);
+		else
+			s.listener->on_lost(s.ctx);
 	}
 }
 
@@ -237,26 +241,31 @@ static int on_sequence(struct engine_link *l, const struct proto_head *h, const 
 	if (h->type == PROTO_QUEUED) {
 		struct proto_queued m;
 		rc = proto_get_queued(p, h->length, &m, err);
-		if (rc == 0 && found != NULL)
+		if (rc == 0 && s.listener != NULL)
 			s.listener->on_queued(s.ctx, &m);
 	} else if (h->type == PROTO_TOKENS) {
 		struct proto_tokens m;
 		rc = proto_get_tokens(p, h->length, &m, err);
-		if (rc == 0 && found != NULL)
+		if (rc == 0 && s.listener != NULL)
 			s.listener->on_tokens(s.ctx, &m);
 	} else if (h->type == PROTO_PROMPT_LOGPROBS) {
-		/* Checked, and told to nobody: the gateway asks for one choice and no prompt's logprobs. */
+		/* Checked, and told to nobody: the gateway asks for no prompt's logprobs. */
 		struct proto_prompt_logprobs m;
 		rc = proto_get_prompt_logprobs(p, h->length, &m, err);
 	} else if (h->type == PROTO_CHOICE) {
 		struct proto_choice m;
 		rc = proto_get_choice(p, h->length, &m, err);
+		if (rc == 0 && found != NULL)
+			s.listener->on_choice(s.ctx, &m);
 	} else {
 		struct proto_done m;
 		rc = proto_get_done(p, h->length, &m, err);
 		if (rc == 0 && found != NULL) {
 			seq_remove(l, found);
-			s.listener->on_done(s.ctx, &m);
+			if (s.listener == NULL)
+				s.stopped(s.ctx);
+			else
+				s.listener->on_done(s.ctx, &m);
 		}
 	}
 	return rc;
@@ -514,10 +523,17 @@ int engine_link_submit(struct engine_link *l, const struct proto_submit *req,
 	return 0;
 }
 
+/* NULL also when it was abandoned: then nobody may know its id. */
+static struct sequence *asked_for(struct engine_link *l, uint64_t id)
+{
+	struct sequence *s = seq_find(l, id);
+	return s != NULL && s->listener != NULL ? s : NULL;
+}
+
 void engine_link_credit(struct engine_link *l, uint64_t id, uint32_t n_tokens)
 {
 	struct proto_credit m = {.n_tokens = n_tokens};
-	if (l->state != LINK_UP || seq_find(l, id) == NULL)
+	if (l->state != LINK_UP || asked_for(l, id) == NULL)
 		return;
 	/* A credit that can't be written would leave the sequence waiting for ever. Going down here
 	 * would pull the link from under the frame that may be calling. */
@@ -526,15 +542,33 @@ void engine_link_credit(struct engine_link *l, uint64_t id, uint32_t n_tokens)
 	flush_soon(l);
 }
 
-void engine_link_forget(struct engine_link *l, uint64_t id)
+static void cancel(struct engine_link *l, uint64_t id)
 {
-	struct sequence *s = seq_find(l, id);
-	if (s == NULL)
-		return;
-	seq_remove(l, s);
 	if (l->state != LINK_UP)
 		return;
 	if (proto_put_cancel(&l->out, id) != 0)
 		l->overrun = true;
 	flush_soon(l);
+}
+
+void engine_link_forget(struct engine_link *l, uint64_t id)
+{
+	struct sequence *s = asked_for(l, id);
+	if (s == NULL)
+		return;
+	seq_remove(l, s);
+	cancel(l, id);
+}
+
+void engine_link_abandon(struct engine_link *l, uint64_t id, void (*stopped)(void *ctx), void *ctx)
+{
+	struct sequence *s = asked_for(l, id);
+	if (s == NULL) {
+		stopped(ctx);
+		return;
+	}
+	s->listener = NULL;
+	s->stopped = stopped;
+	s->ctx = ctx;
+	cancel(l, id);
 }

@@ -21,6 +21,7 @@ struct gw_thread;
 struct link_listener {
 	void (*on_queued)(void *ctx, const struct proto_queued *m);
 	void (*on_tokens)(void *ctx, const struct proto_tokens *m);
+	void (*on_choice)(void *ctx, const struct proto_choice *m); /* one of several has ended */
 	void (*on_done)(void *ctx, const struct proto_done *m);
 	void (*on_lost)(void *ctx); /* the engine has gone */
 };
@@ -53,5 +54,7 @@ int engine_link_submit(struct engine_link *l, const struct proto_submit *req,
 void engine_link_credit(struct engine_link *l, uint64_t id, uint32_t n_tokens);
 /* Cancels and forgets: no further call for it, also not on_done. */
 void engine_link_forget(struct engine_link *l, uint64_t id);
+/* Cancels; stopped is called once, when the engine has confirmed it or has gone. */
+void engine_link_abandon(struct engine_link *l, uint64_t id, void (*stopped)(void *ctx), void *ctx);
 
 #endif

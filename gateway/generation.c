@@ -12,6 +12,7 @@
  */
 #include "gateway/generation.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -26,15 +27,24 @@ enum {
 };
 
 struct record {
-	uint32_t text_end; /* offset of the token's end in the text, from text_base */
+	uint32_t text_end;   /* offset of the token's end in the text, from text_base */
+	uint32_t pieces_end; /* the same in the pieces */
 	float logprob;
 	uint32_t id;
+	uint8_t choice;
+};
+
+/* The end of a choice: after so many tokens of all. */
+struct choice_end {
+	uint8_t finish; /* 0: not yet */
+	uint64_t after;
 };
 
 struct generation {
 	struct gw_thread *t;
 	enum gen_state state;
 	uint64_t link_id; /* 0: the link has forgotten it */
+	struct http_hold *hold; /* of the stream that began it; owned until the engine is done */
 	struct list subscribers;
 	struct gw_deferred reap;
 	uint32_t window;
@@ -43,6 +53,12 @@ struct generation {
 	uint64_t first, end;  /* tokens in the ring */
 	struct sl_buf text;   /* of tokens first … end - 1 */
 	uint64_t text_base;   /* absolute offset of the text's first byte, modulo 2^32 in the records */
+	struct sl_buf pieces; /* of the same tokens, where they were asked for */
+	uint64_t pieces_base;
+	uint8_t n_top;
+	struct proto_id_f32 *tops; /* [ring_size][n_top] */
+	uint8_t n_choices;
+	struct choice_end ends[PROTO_MAX_CHOICES];
 	uint64_t credited;    /* tokens the engine may make in all */
 	bool admitted;
 	struct proto_queued queued;
@@ -118,11 +134,40 @@ static void fail(struct generation *g, enum proto_error error, const char *messa
 	tell_all(g, false);
 }
 
+static void release(struct generation *g)
+{
+	http_release(g->hold);
+	g->hold = NULL;
+}
+
+static void on_stopped(void *hold) { http_release(hold); }
+
 static void forget(struct generation *g)
 {
-	if (g->link_id != 0)
+	if (g->link_id != 0 && g->hold != NULL) {
+		engine_link_abandon(g->t->link, g->link_id, on_stopped, g->hold);
+		g->hold = NULL;
+	} else if (g->link_id != 0) {
 		engine_link_forget(g->t->link, g->link_id);
+	}
 	g->link_id = 0;
+}
+
+static void generation_free(struct generation *g)
+{
+	buf_dispose(&g->text);
+	buf_dispose(&g->pieces);
+	sl_free(g->ring);
+	sl_free(g->tops);
+	sl_free(g);
+}
+
+void gen_hold(struct generation *g, struct http_hold *hold)
+{
+	BUG_IF(g->hold != NULL, "a generation holds two places");
+	g->hold = hold;
+	if (g->link_id == 0)
+		release(g);
 }
 
 static void on_reap(struct gw_deferred *d)
@@ -131,9 +176,7 @@ static void on_reap(struct gw_deferred *d)
 	if (!list_empty(&g->subscribers))
 		return;
 	BUG_IF(g->link_id != 0 || !is_final(g), "a generation in state %d is reaped", g->state);
-	buf_dispose(&g->text);
-	sl_free(g->ring);
-	sl_free(g);
+	generation_free(g);
 }
 
 /* ---- what the engine says ---- */
@@ -153,7 +196,7 @@ static void on_tokens(void *ctx, const struct proto_tokens *m)
 	struct generation *g = ctx;
 	if (is_final(g))
 		return;
-	if (g->state != GEN_RUNNING || m->n > g->credited - g->end) {
+	if (g->state != GEN_RUNNING || m->n > g->credited - g->end || m->choice >= g->n_choices || m->n_top > g->n_top) {
 		forget(g);
 		fail(g, PROTO_ERR_INTERNAL, "The engine made tokens that nobody asked for.");
 		return;
@@ -163,13 +206,34 @@ static void on_tokens(void *ctx, const struct proto_tokens *m)
 		fail(g, PROTO_ERR_INTERNAL, "The answer outgrew its buffer.");
 		return;
 	}
+	if (buf_append(&g->pieces, m->pieces.all.at, m->pieces.all.n) != 0) {
+		forget(g);
+		fail(g, PROTO_ERR_INTERNAL, "The answer outgrew its buffer.");
+		return;
+	}
 	uint64_t at = g->text_base + g->text.len - m->text.n;
+	uint64_t pieces_end = g->pieces_base + g->pieces.len;
+	struct proto_str left = m->pieces.all;
 	for (uint16_t i = 0; i < m->n; i++) {
 		struct proto_token t = proto_token_at(m, i);
+		uint64_t slot = g->end++ % g->ring_size;
 		at += t.n_bytes;
-		g->ring[g->end++ % g->ring_size] =
-		    (struct record){.text_end = (uint32_t)at, .logprob = t.logprob, .id = t.id};
+		for (int k = 0; k <= m->n_top; k++)
+			proto_piece_next(&left);
+		for (uint8_t k = 0; k < g->n_top; k++)
+			g->tops[slot * g->n_top + k] = k < m->n_top ? proto_top_at(m, i, k) : (struct proto_id_f32){.v = -INFINITY};
+		g->ring[slot] = (struct record){.text_end = (uint32_t)at, .pieces_end = (uint32_t)(pieces_end - left.n),
+						.logprob = t.logprob, .id = t.id, .choice = m->choice};
 	}
+	tell_all(g, false);
+}
+
+static void on_choice(void *ctx, const struct proto_choice *m)
+{
+	struct generation *g = ctx;
+	if (is_final(g) || m->choice >= g->n_choices || g->ends[m->choice].finish != 0)
+		return;
+	g->ends[m->choice] = (struct choice_end){.finish = m->finish, .after = g->end};
 	tell_all(g, false);
 }
 
@@ -177,6 +241,7 @@ static void on_done(void *ctx, const struct proto_done *m)
 {
 	struct generation *g = ctx;
 	g->link_id = 0;
+	release(g);
 	if (is_final(g))
 		return;
 	g->done = *m;
@@ -188,6 +253,10 @@ static void on_done(void *ctx, const struct proto_done *m)
 		fail(g, PROTO_ERR_NOT_READY, "The engine is being stopped.");
 		return;
 	}
+	/* With one choice nothing else tells of its end; of several each was told. */
+	for (uint8_t i = 0; i < g->n_choices; i++)
+		if (g->ends[i].finish == 0)
+			g->ends[i] = (struct choice_end){.finish = m->finish, .after = g->end};
 	gen_set_state(g, m->finish == PROTO_FINISH_ERROR ? GEN_FAILED : GEN_FINISHED);
 	tell_all(g, false);
 }
@@ -196,11 +265,12 @@ static void on_lost(void *ctx)
 {
 	struct generation *g = ctx;
 	g->link_id = 0;
+	release(g);
 	if (!is_final(g))
 		fail(g, PROTO_ERR_NOT_READY, "The engine stopped unexpectedly. It is being restarted.");
 }
 
-static const struct link_listener listener = {on_queued, on_tokens, on_done, on_lost};
+static const struct link_listener listener = {on_queued, on_tokens, on_choice, on_done, on_lost};
 
 /* ---- subscribers ---- */
 
@@ -218,10 +288,16 @@ int gen_start(struct gw_thread *t, const struct proto_submit *req, uint32_t wind
 	list_init(&g->subscribers);
 	gw_defer_init(&g->reap, on_reap);
 	buf_init(&g->text, MAX_TEXT);
-	int rc = g->ring == NULL ? SL_ENOMEM : engine_link_submit(t->link, req, &listener, g, &g->link_id);
+	buf_init(&g->pieces, MAX_TEXT);
+	g->n_choices = req->n;
+	g->n_top = req->n_top_logprobs;
+	if (g->n_top > 0)
+		g->tops = sl_zalloc_n((size_t)g->ring_size * g->n_top, sizeof *g->tops);
+	int rc = g->ring == NULL || (g->n_top > 0 && g->tops == NULL)
+		     ? SL_ENOMEM
+		     : engine_link_submit(t->link, req, &listener, g, &g->link_id);
 	if (rc != 0) {
-		sl_free(g->ring);
-		sl_free(g);
+		generation_free(g);
 		return rc;
 	}
 	metric_add(&state_gauges[GEN_SUBMITTED], 1);
@@ -272,26 +348,50 @@ void gen_admit(struct generation *g)
 	give_credit(g, g->window);
 }
 
-bool gen_peek(const struct generation *g, const struct subscriber *s, size_t max_bytes,
+/* Where token `index` begins in the text and in the pieces. */
+static void begins_at(const struct generation *g, uint64_t index, uint32_t *text, uint32_t *pieces)
+{
+	const struct record *before = &g->ring[(index - 1) % g->ring_size];
+	*text = index == g->first ? 0 : before->text_end - (uint32_t)g->text_base;
+	*pieces = index == g->first ? 0 : before->pieces_end - (uint32_t)g->pieces_base;
+}
+
+bool gen_peek(const struct generation *g, const struct subscriber *s, uint32_t max_tokens,
 	      struct gen_chunk *out)
 {
 	if (s->next_token >= g->end)
 		return false;
-	uint32_t base = (uint32_t)g->text_base;
-	uint32_t from = s->next_token == g->first
-			    ? 0
-			    : g->ring[(s->next_token - 1) % g->ring_size].text_end - base;
-	uint32_t n = 0, bytes = 0;
-	while (s->next_token + n < g->end) {
-		uint32_t end = g->ring[(s->next_token + n) % g->ring_size].text_end - base - from;
-		if (n > 0 && end > max_bytes)
+	uint32_t from, pieces, end = 0, n = 0;
+	uint8_t choice = g->ring[s->next_token % g->ring_size].choice;
+	begins_at(g, s->next_token, &from, &pieces);
+	for (; n < max_tokens && s->next_token + n < g->end; n++) {
+		const struct record *r = &g->ring[(s->next_token + n) % g->ring_size];
+		if (r->choice != choice)
 			break;
-		bytes = end;
-		n++;
+		end = r->text_end - (uint32_t)g->text_base;
 	}
-	*out = (struct gen_chunk){.first_token = s->next_token, .n_tokens = n, .n_bytes = bytes,
+	*out = (struct gen_chunk){.first_token = s->next_token, .n_tokens = n, .choice = choice, .n_bytes = end - from,
 				  .text = g->text.len > 0 ? (const char *)buf_data(&g->text) + from : ""};
 	return true;
+}
+
+void gen_token_at(const struct generation *g, uint64_t index, struct gen_token *out)
+{
+	BUG_IF(index < g->first || index >= g->end, "token %llu is not in the log", (unsigned long long)index);
+	const struct record *r = &g->ring[index % g->ring_size];
+	uint32_t text, pieces;
+	begins_at(g, index, &text, &pieces);
+	const char *all = g->pieces.len > 0 ? (const char *)buf_data(&g->pieces) : "";
+	*out = (struct gen_token){
+	    .id = r->id, .logprob = r->logprob, .n_bytes = r->text_end - (uint32_t)g->text_base - text,
+	    .pieces = {all + pieces, r->pieces_end - (uint32_t)g->pieces_base - pieces},
+	    .tops = g->n_top > 0 ? g->tops + index % g->ring_size * g->n_top : NULL, .n_top = g->n_top};
+}
+
+enum proto_finish gen_choice_end(const struct generation *g, const struct subscriber *s, uint8_t i)
+{
+	BUG_IF(i >= g->n_choices, "choice %d of %d", i, g->n_choices);
+	return s->next_token >= g->ends[i].after ? (enum proto_finish)g->ends[i].finish : 0;
 }
 
 void gen_advance(struct subscriber *s, uint32_t n_tokens)
@@ -309,8 +409,11 @@ void gen_advance(struct subscriber *s, uint32_t n_tokens)
 	if (slowest > g->first) {
 		uint32_t end = g->ring[(slowest - 1) % g->ring_size].text_end;
 		uint32_t drop = end - (uint32_t)g->text_base;
+		uint32_t pieces = g->ring[(slowest - 1) % g->ring_size].pieces_end - (uint32_t)g->pieces_base;
 		buf_consume(&g->text, drop);
+		buf_consume(&g->pieces, pieces);
 		g->text_base += drop;
+		g->pieces_base += pieces;
 		g->first = slowest;
 	}
 	/* What the engine may still make, seen from the slowest cursor. */

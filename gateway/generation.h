@@ -23,6 +23,7 @@
 #include "base/buf.h"
 #include "base/list.h"
 #include "base/proto.h"
+#include "gateway/http.h"
 #include "gateway/thread.h"
 
 enum gen_state { GEN_SUBMITTED, GEN_QUEUED, GEN_RUNNING, GEN_FINISHED, GEN_FAILED, GEN_CANCELLED };
@@ -41,17 +42,31 @@ struct subscriber {
 	void (*on_progress)(struct subscriber *s);
 };
 
-/* What the log says of a run of tokens. */
+/* What the log says of a run of tokens of one choice. Borrowed until the next call on the generation. */
 struct gen_chunk {
 	uint64_t first_token;
 	uint32_t n_tokens;
-	const char *text; /* borrowed until the next call on the generation */
+	uint8_t choice;
+	const char *text;
 	size_t n_bytes;
+};
+
+/* One token, with what was asked for: its logarithm of probability (NaN: not asked), its bytes and
+ * then those of its n_top likeliest rivals (proto_piece_next takes them). */
+struct gen_token {
+	uint32_t id;
+	float logprob;
+	size_t n_bytes; /* of the text released with it */
+	struct proto_str pieces;
+	const struct proto_id_f32 *tops;
+	uint8_t n_top;
 };
 
 /* Submits to the thread's engine link and subscribes `first`. SL_ECLOSED: no engine; SL_ELIMIT. */
 int gen_start(struct gw_thread *t, const struct proto_submit *req, uint32_t window_tokens,
 	      struct subscriber *first, struct generation **out);
+/* Takes hold (NULL allowed): released when the engine is done with the generation, however it ends. */
+void gen_hold(struct generation *g, struct http_hold *hold);
 void gen_subscribe(struct generation *g, struct subscriber *s, uint64_t from_token);
 /* The last one to leave an unfinished generation cancels it. The generation frees itself at the end
  * of the turn in which it has no subscriber. */
@@ -67,10 +82,14 @@ const struct proto_queued *gen_queued(const struct generation *g);
 const struct proto_done *gen_done(const struct generation *g);
 uint64_t gen_n_tokens(const struct generation *g); /* produced so far */
 
-/* The next run of whole tokens at s->next_token with at most max_bytes of text (at least one token).
- * False: nothing there. Does not move the cursor. */
-bool gen_peek(const struct generation *g, const struct subscriber *s, size_t max_bytes,
+/* The next run of whole tokens at s->next_token, at most max_tokens, all of one choice. False: nothing
+ * there. Does not move the cursor. */
+bool gen_peek(const struct generation *g, const struct subscriber *s, uint32_t max_tokens,
 	      struct gen_chunk *out);
+/* Token `index`, which a chunk has just told of. */
+void gen_token_at(const struct generation *g, uint64_t index, struct gen_token *out);
+/* Why choice i ended, once it has and s is past its last token; 0 before. */
+enum proto_finish gen_choice_end(const struct generation *g, const struct subscriber *s, uint8_t i);
 /* Moves the cursor past n tokens: they have left (or are about to), credit may follow. */
 void gen_advance(struct subscriber *s, uint32_t n_tokens);
 

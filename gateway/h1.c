@@ -48,32 +48,24 @@ struct h1 {
 	bool chunked_out;
 	bool answer_begun; /* a byte of the answer has been handed on */
 	bool close_after;
+	bool known;        /* the peer has shown that it speaks HTTP/1 */
 	size_t answer_off; /* where the answer's head begins in out */
 };
 
-#define REJECTED(why)                                                                              \
+#define OVERRUN(why)                                                                               \
 	{                                                                                          \
-		.kind = METRIC_COUNTER, .name = "sluice_http1_rejected_total",                     \
-		.help = "HTTP/1.1 requests refused by the transport.",                             \
-		.labels = "status=\"" why "\""                                                     \
+		.kind = METRIC_COUNTER, .name = "sluice_http1_closed_total",                       \
+		.help = "HTTP/1.1 connections closed without an answer, for what the peer sent.",  \
+		.labels = "reason=\"" why "\""                                                     \
 	}
-static struct metric rejected[] = {REJECTED("400"), REJECTED("408"), REJECTED("413"),
-				   REJECTED("431"), REJECTED("other")};
+enum { OVER_PIPELINED, OVER_DISCARDED, OVER_ALIEN, OVER_N };
+static struct metric overruns[OVER_N] = {OVERRUN("pipelined"), OVERRUN("discarded"),
+					 OVERRUN("not_http")};
 
 __attribute__((constructor)) static void register_metrics(void)
 {
-	for (size_t i = 0; i < sizeof rejected / sizeof *rejected; i++)
-		metric_register(&rejected[i]);
-}
-
-static void count_rejected(int status)
-{
-	metric_add(&rejected[status == 400   ? 0
-			     : status == 408 ? 1
-			     : status == 413 ? 2
-			     : status == 431 ? 3
-					     : 4],
-		   1);
+	for (size_t i = 0; i < OVER_N; i++)
+		metric_register(&overruns[i]);
 }
 
 static void h1_set_state(struct h1 *h, enum h1_state to)
@@ -100,15 +92,17 @@ static void h1_set_state(struct h1 *h, enum h1_state to)
  * out malformed in the same turn) is taken back; one that has begun can only be cut off. */
 static int reject(struct h1 *h, int status, enum http_close_reason why)
 {
-	count_rejected(status);
 	h1_set_state(h, H1_END);
 	h->close_after = true;
 	if (h->s == NULL)
 		h->s = stream_create(h->c, HTTP_1_1);
-	if (h->s == NULL)
+	if (h->s == NULL) {
+		stream_count_rejected(status);
 		return SL_ENOMEM;
+	}
 	stream_tell_close(h->s, why);
 	if (h->s->answered && h->answer_begun) {
+		stream_count_rejected(status);
 		conn_doom(h->c, why);
 		return 0;
 	}
@@ -156,8 +150,16 @@ static int begin_request(struct h1 *h)
 	struct h1_head head;
 	int status = h1_parse_head(buf_data(&h->in), h->scan.pos,
 				   (size_t)tr->t->cfg->limits.header_fields, &head);
+	if (status != 0 && head.alien && !h->known) {
+		/* An answer would be in a protocol that the peer does not speak. */
+		metric_add(&overruns[OVER_ALIEN], 1);
+		h1_set_state(h, H1_END);
+		conn_finish(h->c);
+		return 0;
+	}
 	if (status != 0)
 		return reject(h, status, HTTP_CLOSE_ERROR);
+	h->known = true;
 	struct http_stream *s = stream_create(h->c, head.minor == 0 ? HTTP_1_0 : HTTP_1_1);
 	if (s == NULL)
 		return SL_ENOMEM;
@@ -202,6 +204,8 @@ static int read_head(struct h1 *h, bool *again)
 	enum h1_scan_result r = h1_scan_head(&h->scan, buf_data(&h->in), h->in.len);
 	if (r == H1_SCAN_BAD)
 		return reject(h, 400, HTTP_CLOSE_ERROR);
+	if (h->scan.lines == 0 && h->scan.line_len > REQUEST_LINE_BYTES)
+		return reject(h, 414, HTTP_CLOSE_ERROR);
 	if (h->scan.pos > lim->header_bytes + REQUEST_LINE_BYTES)
 		return reject(h, 431, HTTP_CLOSE_ERROR);
 	if (r == H1_SCAN_MORE)
@@ -229,6 +233,7 @@ static int body_piece(struct h1 *h, const uint8_t *data, size_t n)
 		h->discarded += n;
 		if (h->discarded > DISCARD_MAX) {
 			h->close_after = true;
+			metric_add(&overruns[OVER_DISCARDED], 1);
 			h1_set_state(h, H1_END);
 			if (h->s == NULL)
 				conn_finish(h->c);
@@ -280,8 +285,10 @@ static int process(struct h1 *h)
 		case H1_BODY:
 		case H1_DISCARD: rc = read_body(h, &again); break;
 		case H1_WAIT:
-			if (h->in.len > PIPELINED_MAX)
+			if (h->in.len > PIPELINED_MAX) {
+				metric_add(&overruns[OVER_PIPELINED], 1);
 				conn_doom(h->c, HTTP_CLOSE_ERROR);
+			}
 			break;
 		case H1_END: buf_clear(&h->in, 0); break;
 		}
@@ -435,6 +442,9 @@ static void h1_reset(struct http_stream *s)
 static void h1_on_deadline(struct conn *c)
 {
 	struct h1 *h = c->p;
+	conn_count_timeout(h->state == H1_HEAD   ? TIMEOUT_HEADER
+			   : h->state == H1_IDLE ? TIMEOUT_IDLE
+						 : TIMEOUT_BODY);
 	if (h->state == H1_HEAD && h->in.len > 0) {
 		if (reject(h, 408, HTTP_CLOSE_TIMEOUT) != 0)
 			conn_doom(c, HTTP_CLOSE_TIMEOUT);

@@ -134,6 +134,14 @@ static int parse_target(const uint8_t *data, size_t off, size_t len, struct h1_h
 	return parse_absolute(data, off, len, out);
 }
 
+/* Not even the shape of a request: "INVALID CONNECTION PREFACE". */
+static bool is_alien(const uint8_t *target, size_t n, const uint8_t *version, size_t n_version)
+{
+	if (n == 0 || target[0] == '/' || target[0] == '*' || memchr(target, ':', n) != NULL)
+		return false;
+	return n_version < 5 || memcmp(version, "HTTP/", 5) != 0;
+}
+
 /* line: without CR LF. */
 static int parse_request_line(const uint8_t *data, size_t len, struct h1_head *out)
 {
@@ -146,9 +154,12 @@ static int parse_request_line(const uint8_t *data, size_t len, struct h1_head *o
 	size_t target = i + 1, end = target;
 	while (end < len && data[end] != ' ')
 		end++;
-	if (end == len || len - end - 1 != 8)
+	if (end == len)
 		return 400;
 	const uint8_t *v = data + end + 1;
+	out->alien = is_alien(data + target, end - target, v, len - end - 1);
+	if (len - end - 1 != 8)
+		return 400;
 	if (memcmp(v, "HTTP/", 5) != 0 || !is_digit(v[5]) || v[6] != '.' || !is_digit(v[7]))
 		return 400;
 	if (v[5] != '1' || v[7] > '1')
@@ -262,7 +273,7 @@ int h1_parse_head(const uint8_t *data, size_t n, size_t max_fields, struct h1_he
 {
 	struct seen seen = {0};
 	out->method = out->target = out->authority = (struct h1_span){0};
-	out->target_is_root = out->chunked = out->close = out->expect_continue = false;
+	out->target_is_root = out->chunked = out->close = out->expect_continue = out->alien = false;
 	out->minor = 0;
 	out->content_length = -1;
 	out->n_fields = 0;

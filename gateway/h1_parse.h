@@ -32,6 +32,7 @@ struct h1_head {
 	int64_t content_length; /* -1: none */
 	bool close;             /* "Connection: close" */
 	bool expect_continue;
+	bool alien; /* with 400: neither the target nor the version is HTTP/1's */
 	size_t n_fields;
 	struct h1_field fields[H1_MAX_FIELDS];
 };
@@ -48,8 +49,8 @@ enum h1_scan_result { H1_SCAN_MORE, H1_SCAN_DONE, H1_SCAN_BAD };
 /* data[0..n) from the head's first byte. Bad: NUL or another control character, a bare CR or LF. */
 enum h1_scan_result h1_scan_head(struct h1_scan *sc, const uint8_t *data, size_t n);
 
-/* A complete head (its last four bytes are CR LF CR LF). 0, or the status to answer: 400, 414, 431,
- * 501, 505. Never reads outside data[0..n). */
+/* A complete head (its last four bytes are CR LF CR LF). 0, or the status to answer: 400, 414, 417,
+ * 431, 501, 505. Never reads outside data[0..n). */
 int h1_parse_head(const uint8_t *data, size_t n, size_t max_fields, struct h1_head *out);
 
 /* A chunked body. Start with {0}. */

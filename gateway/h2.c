@@ -6,9 +6,11 @@
  * leaves open to abuse is bounded here and in h2_guard.c:
  *   - resets that a peer sends, and resets that a peer makes us send together with invalid frames:
  * a token bucket each, past which the connection ends with ENHANCE_YOUR_CALM;
- *   - PING, SETTINGS, PRIORITY, empty DATA, unknown frames: another bucket;
+ *   - PING, SETTINGS, PRIORITY, GOAWAY, DATA without data, unknown frames, WINDOW_UPDATE frames
+ *     that no DATA of ours explains: another bucket;
  *   - heads: name + value + 32 and the number of fields are counted as they are decoded; a head
- * over the limit is answered 431, one far over it ends the connection;
+ *     over the limit is answered 431, one far over it, also in bytes on the wire (of a field the
+ *     library holds what has come until it is whole), ends the connection;
  *   - a HEADERS frame with an id below the newest one, which the library ignores by design: a ring
  *     of recent ids tells a trailer from an illegal reopening;
  *   - output: nothing is drained from the library while the socket is blocked (conn.c), and reading
@@ -33,10 +35,7 @@
 #include "gateway/http_stream.h"
 
 enum {
-	HEAD_OVER_FACTOR = 4,       /* a head that many times over its limit ends the connection */
-	QUEUED_ITEM_BYTES = 192,    /* what an unsent frame costs inside the library, about */
-	LIBRARY_RESETS_BURST = 100, /* behind h2_guard's, which acts at once */
-	LIBRARY_RESETS_PER_S = 10,
+	QUEUED_ITEM_BYTES = 192, /* what an unsent frame costs inside the library, about */
 	MAX_CONTINUATIONS = 4,
 	MAX_SETTINGS = 16,
 	STREAM_WINDOW = 65535,
@@ -160,14 +159,11 @@ static int on_begin_frame(nghttp2_session *session, const nghttp2_frame_hd *hd, 
 			end_with(h, NGHTTP2_ENHANCE_YOUR_CALM, END_RESETS);
 		break;
 	case NGHTTP2_WINDOW_UPDATE:
-	case NGHTTP2_CONTINUATION:
-	case NGHTTP2_GOAWAY: break; /* limited by the library, or cheap and needed often */
-	case NGHTTP2_SETTINGS:
-	case NGHTTP2_PING:
-		if (!(hd->flags & NGHTTP2_FLAG_ACK))
+		if (!h2_guard_update_due(&h->guard))
 			charge_control(h);
 		break;
-	default: /* PRIORITY, PUSH_PROMISE */ charge_control(h); break;
+	case NGHTTP2_CONTINUATION: break; /* limited by the library */
+	default: /* also acknowledgements: nobody owes us many */ charge_control(h); break;
 	}
 	/* Ends the reading; the GOAWAY is queued already. */
 	return h->ended ? NGHTTP2_ERR_CALLBACK_FAILURE : 0;
@@ -179,7 +175,11 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
 	struct conn *c = h->c;
 	if (frame->hd.type != NGHTTP2_HEADERS || frame->headers.cat != NGHTTP2_HCAT_REQUEST)
 		return 0;
-	struct http_stream *s = stream_create(c, HTTP_2);
+	/* The library counts open streams; those that are closed here and not yet elsewhere count
+	 * too. */
+	bool full = c->n_holds > 0 &&
+		    c->n_streams + c->n_holds >= c->tr->t->cfg->limits.streams_per_connection;
+	struct http_stream *s = full ? NULL : stream_create(c, HTTP_2);
 	if (s == NULL) {
 		nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, frame->hd.stream_id,
 					  NGHTTP2_REFUSED_STREAM);
@@ -225,7 +225,7 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
 	if (frame->headers.cat != NGHTTP2_HCAT_REQUEST) {
 		/* A trailer: checked by the library, counted, dropped. */
 		s->head.charged += n_name + n_value + 32;
-		if (s->head.charged > HEAD_OVER_FACTOR * lim->header_bytes) {
+		if (s->head.charged > H2_HEAD_OVER * lim->header_bytes) {
 			end_with(h, NGHTTP2_ENHANCE_YOUR_CALM, END_HEAD);
 			return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
 		}
@@ -235,7 +235,7 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
 					      : http_head_add(s, name, n_name, value, n_value);
 	if (rc != 0 && s->head_status == 0)
 		s->head_status = rc == SL_ELIMIT ? 431 : rc == SL_EINVAL ? 400 : 503;
-	if (s->head.charged > HEAD_OVER_FACTOR * lim->header_bytes) {
+	if (s->head.charged > H2_HEAD_OVER * lim->header_bytes) {
 		end_with(h, NGHTTP2_ENHANCE_YOUR_CALM, END_HEAD);
 		return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
 	}
@@ -272,9 +272,6 @@ static nghttp2_nv field(const char *name, const char *value)
 
 static void say_continue(struct h2 *h, struct http_stream *s)
 {
-	const char *expect = http_header(&s->req, "expect");
-	if (expect == NULL || strcasecmp(expect, "100-continue") != 0)
-		return;
 	const nghttp2_nv nv = field(":status", "100");
 	nghttp2_submit_headers(h->session, NGHTTP2_FLAG_NONE, s->id, NULL, &nv, 1, NULL);
 }
@@ -295,6 +292,11 @@ static void request_complete(struct h2 *h, struct http_stream *s, bool end)
 	}
 	authority_from_host(s);
 	s->req.content_length = content_length(&s->req);
+	const char *expect = http_header(&s->req, "expect");
+	if (expect != NULL && strcasecmp(expect, "100-continue") != 0) {
+		stream_error(s, 417, http_reason(417));
+		return;
+	}
 	if (s->req.content_length >= 0 &&
 	    (uint64_t)s->req.content_length > h->c->tr->t->cfg->limits.body_bytes) {
 		stream_error(s, 413, http_reason(413));
@@ -303,7 +305,7 @@ static void request_complete(struct h2 *h, struct http_stream *s, bool end)
 	stream_begin(s);
 	if (end)
 		stream_body_end(s);
-	else if (!s->answered)
+	else if (!s->answered && expect != NULL)
 		say_continue(h, s);
 }
 
@@ -322,6 +324,9 @@ static int on_frame_recv(nghttp2_session *session, const nghttp2_frame *frame, v
 			stream_body_end(s);
 		break;
 	case NGHTTP2_DATA:
+		/* Nothing but padding; a frame without even that was charged when it began. */
+		if (frame->hd.length > 0 && frame->hd.length == frame->data.padlen && !end)
+			charge_control(h);
 		if (s != NULL && end && !s->recv_done)
 			stream_body_end(s);
 		break;
@@ -398,6 +403,8 @@ static int on_frame_send(nghttp2_session *session, const nghttp2_frame *frame, v
 	    frame->rst_stream.error_code != NGHTTP2_NO_ERROR &&
 	    (s == NULL || !(s->reset_wanted || s->timed_out)))
 		charge_reset(h);
+	if (frame->hd.type == NGHTTP2_DATA)
+		h2_guard_data_sent(&h->guard);
 	/* Only now: the library sends a PING before a GOAWAY that waits. */
 	if (frame->hd.type == NGHTTP2_GOAWAY && h->draining && !h->drain_seen)
 		nghttp2_submit_ping(session, NGHTTP2_FLAG_NONE, drain_ping);
@@ -435,8 +442,10 @@ static void h2_stream_timeout(struct http_stream *s)
 		conn_doom(s->conn, HTTP_CLOSE_TIMEOUT);
 		return;
 	}
-	s->timed_out = true;
 	stream_tell_close(s, HTTP_CLOSE_TIMEOUT);
+	if (!s->answered && stream_error(s, 408, http_reason(408)) == 0)
+		return; /* on_frame_send ends the stream */
+	s->timed_out = true;
 	nghttp2_submit_rst_stream(h->session, NGHTTP2_FLAG_NONE, s->id, NGHTTP2_CANCEL);
 	conn_schedule(s->conn);
 }
@@ -449,6 +458,7 @@ static void h2_on_deadline(struct conn *c)
 		return;
 	}
 	/* Idle, or the peer's SETTINGS never came. */
+	conn_count_timeout(h->got_settings ? TIMEOUT_IDLE : TIMEOUT_HEADER);
 	nghttp2_session_terminate_session(h->session, NGHTTP2_NO_ERROR);
 	h->ended = true;
 	conn_schedule(c);
@@ -529,8 +539,13 @@ static int h2_on_input(struct conn *c, const uint8_t *data, size_t n)
 	struct h2 *h = c->p;
 	if (h->ended)
 		return 0;
-	for (size_t k = h2_guard_unknown_frames(&h->guard, data, n); k > 0; k--)
+	bool head_over;
+	for (size_t k = h2_guard_frames(&h->guard, data, n, &head_over); k > 0; k--)
 		charge_control(h);
+	if (head_over)
+		end_with(h, NGHTTP2_ENHANCE_YOUR_CALM, END_HEAD);
+	if (h->ended)
+		return 0;
 	ssize_t used = nghttp2_session_mem_recv(h->session, data, n);
 	if (used == NGHTTP2_ERR_NOMEM)
 		return SL_ENOMEM;
@@ -589,7 +604,6 @@ void h2_env_destroy(struct h2_env *e)
 
 int h2_env_create(const struct gw_config *cfg, struct h2_env **out)
 {
-	(void)cfg;
 	struct h2_env *e = sl_zalloc(sizeof *e);
 	if (e == NULL)
 		return SL_ENOMEM;
@@ -599,8 +613,9 @@ int h2_env_create(const struct gw_config *cfg, struct h2_env **out)
 		return SL_ENOMEM;
 	}
 	nghttp2_option_set_no_auto_window_update(e->option, 1);
-	nghttp2_option_set_stream_reset_rate_limit(e->option, LIBRARY_RESETS_BURST,
-						   LIBRARY_RESETS_PER_S);
+	/* Behind h2_guard's, which acts at once. */
+	nghttp2_option_set_stream_reset_rate_limit(e->option, (uint64_t)cfg->limits.resets_burst,
+						   (uint64_t)cfg->limits.resets_per_s);
 	nghttp2_option_set_max_continuations(e->option, MAX_CONTINUATIONS);
 	nghttp2_option_set_max_settings(e->option, MAX_SETTINGS);
 	nghttp2_session_callbacks_set_on_begin_frame_callback(e->callbacks, on_begin_frame);

@@ -8,10 +8,10 @@
 
 #include "base/clock.h"
 
+enum { HEADERS = 1, CONTINUATION = 9 };
 enum {
-	PEER_RESETS_BURST = 100,
-	PEER_RESETS_PER_S = 10,
 	FIRST_UNKNOWN_TYPE = 0x0a, /* RFC 9113 defines 0 to 9 */
+	UPDATES_DUE_MAX = 20000,   /* saved up for a peer that updates late */
 };
 
 static struct h2_bucket bucket(int64_t per_s, int64_t burst, uint64_t now_ns)
@@ -22,8 +22,9 @@ static struct h2_bucket bucket(int64_t per_s, int64_t burst, uint64_t now_ns)
 void h2_guard_init(struct h2_guard *g, const struct gw_limits *lim, size_t skip, uint64_t now_ns)
 {
 	*g = (struct h2_guard){.skip = skip};
+	g->block_max = (size_t)lim->header_bytes * H2_HEAD_OVER;
 	g->resets = bucket(lim->resets_per_s, lim->resets_burst, now_ns);
-	g->peer_resets = bucket(PEER_RESETS_PER_S, PEER_RESETS_BURST, now_ns);
+	g->peer_resets = bucket(lim->resets_per_s, lim->resets_burst, now_ns);
 	g->control = bucket(lim->control_frames_per_s, lim->control_frames_burst, now_ns);
 }
 
@@ -51,9 +52,24 @@ bool h2_guard_stream_id(struct h2_guard *g, int32_t id)
 	return false;
 }
 
-size_t h2_guard_unknown_frames(struct h2_guard *g, const uint8_t *data, size_t n)
+void h2_guard_data_sent(struct h2_guard *g)
+{
+	if (g->updates_due < UPDATES_DUE_MAX)
+		g->updates_due += 2;
+}
+
+bool h2_guard_update_due(struct h2_guard *g)
+{
+	if (g->updates_due == 0)
+		return false;
+	g->updates_due--;
+	return true;
+}
+
+size_t h2_guard_frames(struct h2_guard *g, const uint8_t *data, size_t n, bool *head_over)
 {
 	size_t found = 0;
+	*head_over = false;
 	while (n > 0) {
 		size_t take = g->skip < n ? g->skip : n;
 		g->skip -= take;
@@ -68,6 +84,13 @@ size_t h2_guard_unknown_frames(struct h2_guard *g, const uint8_t *data, size_t n
 		g->n_head = 0;
 		g->skip = (size_t)g->head[0] << 16 | (size_t)g->head[1] << 8 | g->head[2];
 		found += g->head[3] >= FIRST_UNKNOWN_TYPE;
+		if (g->head[3] == HEADERS)
+			g->block = g->skip;
+		else if (g->head[3] == CONTINUATION)
+			g->block += g->skip;
+		else
+			g->block = 0;
+		*head_over = *head_over || g->block > g->block_max;
 	}
 	return found;
 }

@@ -12,7 +12,11 @@
 
 #include "gateway/gateway.h"
 
-enum { H2_RING = 128, H2_FRAME_HEAD = 9 };
+enum {
+	H2_RING = 128,
+	H2_FRAME_HEAD = 9,
+	H2_HEAD_OVER = 2, /* a head that many times over its limit ends the connection */
+};
 
 /* Tokens come back at per_s up to burst. */
 struct h2_bucket {
@@ -24,7 +28,9 @@ struct h2_bucket {
 struct h2_guard {
 	struct h2_bucket resets;      /* made by us, because of the peer */
 	struct h2_bucket peer_resets; /* RST_STREAM received */
-	struct h2_bucket control;     /* PING, SETTINGS, PRIORITY, empty DATA, unknown types */
+	struct h2_bucket control;     /* PING, SETTINGS, PRIORITY, empty DATA, unknown types, … */
+	/* WINDOW_UPDATE frames that the peer may send because of what it got. */
+	uint32_t updates_due;
 	/* Recent ids of HEADERS frames, and the highest. */
 	int32_t ring[H2_RING];
 	unsigned ring_at;
@@ -32,6 +38,8 @@ struct h2_guard {
 	/* Where the input is in its frames. */
 	uint8_t head[H2_FRAME_HEAD];
 	size_t n_head, skip;
+	/* Bytes of the newest head block on the wire, and the most that one may have. */
+	size_t block, block_max;
 };
 
 /* skip: bytes before the first frame (the preface). */
@@ -40,7 +48,12 @@ void h2_guard_init(struct h2_guard *g, const struct gw_limits *lim, size_t skip,
 bool h2_bucket_take(struct h2_bucket *b, uint64_t now_ns);
 /* A HEADERS frame with that id. False: it is below the newest and none of the recent ones. */
 bool h2_guard_stream_id(struct h2_guard *g, int32_t id);
-/* Follows the frames through the input; how many of unknown type begin in these bytes. */
-size_t h2_guard_unknown_frames(struct h2_guard *g, const uint8_t *data, size_t n);
+/* A DATA frame went out: the peer may open the stream's window and the connection's. */
+void h2_guard_data_sent(struct h2_guard *g);
+/* A WINDOW_UPDATE came. False: nothing that was sent explains it. */
+bool h2_guard_update_due(struct h2_guard *g);
+/* Follows the frames through the input; how many of unknown type begin in these bytes. *head_over:
+ * a head's frames have more bytes than the head may have. */
+size_t h2_guard_frames(struct h2_guard *g, const uint8_t *data, size_t n, bool *head_over);
 
 #endif

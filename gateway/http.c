@@ -43,8 +43,21 @@ static struct metric requests[] = {REQUESTS("http/1.0"), REQUESTS("http/1.1"), R
 static struct metric closed[] = {CLOSED("done"), CLOSED("peer"), CLOSED("timeout"),
 				 CLOSED("shutdown"), CLOSED("error")};
 
+#define REJECTED(why)                                                                              \
+	{                                                                                          \
+		.kind = METRIC_COUNTER, .name = "sluice_http_rejected_total",                      \
+		.help = "Requests refused by the transport, by the status it answers.",            \
+		.labels = "status=\"" why "\""                                                     \
+	}
+static struct metric rejected[] = {REJECTED("400"), REJECTED("408"), REJECTED("413"),
+				   REJECTED("414"), REJECTED("417"), REJECTED("431"),
+				   REJECTED("501"), REJECTED("503"), REJECTED("505")};
+static const int rejected_status[] = {400, 408, 413, 414, 417, 431, 501, 503, 505};
+
 __attribute__((constructor)) static void register_metrics(void)
 {
+	for (size_t i = 0; i < sizeof rejected / sizeof *rejected; i++)
+		metric_register(&rejected[i]);
 	metric_register(&streams_open);
 	for (size_t i = 0; i < sizeof requests / sizeof *requests; i++)
 		metric_register(&requests[i]);
@@ -148,6 +161,54 @@ const char *http_header(const struct http_request *r, const char *name)
 	return NULL;
 }
 
+/* ---- places ---- */
+
+struct http_hold *http_hold(struct http_stream *s)
+{
+	BUG_IF(s->hold != NULL || s->closed, "a stream is held twice or after its end");
+	struct http_hold *h = sl_zalloc(sizeof *h);
+	if (h == NULL)
+		return NULL;
+	list_init(&h->node);
+	h->s = s;
+	s->hold = h;
+	return h;
+}
+
+void http_release(struct http_hold *h)
+{
+	if (h == NULL)
+		return;
+	if (h->s != NULL)
+		h->s->hold = NULL;
+	if (h->c != NULL) {
+		list_remove(&h->node);
+		h->c->n_holds--;
+	}
+	sl_free(h);
+}
+
+static void keep_place(struct http_stream *s)
+{
+	struct http_hold *h = s->hold;
+	struct conn *c = s->conn;
+	s->hold = NULL;
+	h->s = NULL;
+	h->c = c;
+	list_push_back(&c->holds, &h->node);
+	c->n_holds++;
+}
+
+void stream_drop_holds(struct conn *c)
+{
+	list_each_safe(it, tmp, &c->holds)
+	{
+		list_remove(it);
+		list_entry(it, struct http_hold, node)->c = NULL;
+	}
+	c->n_holds = 0;
+}
+
 /* ---- life ---- */
 
 static void free_stream(struct gw_deferred *d)
@@ -163,12 +224,16 @@ static void free_stream(struct gw_deferred *d)
 static void on_recv_deadline(struct deadline *d)
 {
 	struct http_stream *s = list_entry(d, struct http_stream, recv);
+	/* A stream whose answer is out only lingers. */
+	if (!s->end_sent)
+		conn_count_timeout(s->to_app || s->head_done ? TIMEOUT_BODY : TIMEOUT_HEADER);
 	s->conn->proto->stream_timeout(s);
 }
 
 static void on_stall_deadline(struct deadline *d)
 {
 	struct http_stream *s = list_entry(d, struct http_stream, stall);
+	conn_count_timeout(TIMEOUT_STALL);
 	s->conn->proto->stream_timeout(s);
 }
 
@@ -186,6 +251,7 @@ struct http_stream *stream_create(struct conn *c, enum http_version version)
 	deadline_init(&s->stall, on_stall_deadline);
 	gw_defer_init(&s->free_later, free_stream);
 	list_push_back(&c->streams, &s->node);
+	c->n_streams++;
 	c->tr->n_streams++;
 	metric_add(&streams_open, 1);
 	return s;
@@ -248,6 +314,9 @@ void stream_close(struct http_stream *s, enum http_close_reason why)
 	deadline_cancel(&s->stall);
 	stream_tell_close(s, why);
 	list_remove(&s->node);
+	if (s->hold != NULL)
+		keep_place(s);
+	s->conn->n_streams--;
 	tr->n_streams--;
 	metric_add(&streams_open, -1);
 	gw_defer(tr->t, &s->free_later);
@@ -351,9 +420,20 @@ void stream_retract(struct http_stream *s)
 	s->answered = s->waiting = s->ready = false;
 }
 
+void stream_count_rejected(int status)
+{
+	size_t i = 0;
+	while (rejected_status[i] != status) {
+		i++;
+		BUG_IF(i == sizeof rejected / sizeof *rejected, "refused with %d", status);
+	}
+	metric_add(&rejected[i], 1);
+}
+
 int stream_error(struct http_stream *s, int status, const char *message)
 {
 	struct sl_buf b;
+	stream_count_rejected(status);
 	buf_init(&b, 1024);
 	int rc = buf_printf(&b,
 			    "{\"error\":{\"message\":\"%s\",\"type\":\"invalid_request_error\","

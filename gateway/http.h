@@ -97,6 +97,14 @@ int http_reply_stream(struct http_stream *s, int status, const struct http_field
 /* The source has bytes again (or its end). Cheap; may be called any number of times. */
 void http_body_ready(struct http_stream *s);
 bool http_answered(const struct http_stream *s);
+
+/* Keeps a stream's place among limits.streams_per_connection after the stream has ended, until
+ * http_release: what a reset has not yet stopped elsewhere is still work, and a peer gets no new
+ * place for it. NULL: no memory, nothing is kept. At most one a stream. */
+struct http_hold;
+struct http_hold *http_hold(struct http_stream *s);
+/* h may be NULL; the connection may have gone. On the stream's thread. */
+void http_release(struct http_hold *h);
 /* Ends the stream without finishing the response (HTTP/2: INTERNAL_ERROR; HTTP/1.1: closes). */
 void http_reset(struct http_stream *s);
 

@@ -48,8 +48,9 @@ struct http_stream {
 	bool waiting; /* the source had nothing; http_body_ready will tell */
 	bool ready;   /* http_body_ready came and has not been acted on */
 	bool closed;
-	struct deadline recv;  /* the request's head, then its body */
-	struct deadline stall; /* bytes are there and the peer does not take them */
+	struct http_hold *hold; /* borrowed from who holds it */
+	struct deadline recv;   /* the request's head, then its body */
+	struct deadline stall;  /* bytes are there and the peer does not take them */
 	struct gw_deferred free_later;
 };
 
@@ -62,6 +63,15 @@ int http_head_text(struct http_stream *s, const void *text, size_t n, uint32_t *
 int http_head_target(struct http_stream *s, const void *target, size_t n);
 /* Turns offsets into s->req. 0 or SL_ENOMEM. */
 int http_head_complete(struct http_stream *s);
+
+/* A stream's place that somebody holds. Owned by the holder. */
+struct http_hold {
+	struct http_stream *s; /* NULL once the stream has ended */
+	struct conn *c;        /* while it keeps a place: then in c->holds */
+	struct list node;
+};
+/* The connection goes: its holds keep no place any more. */
+void stream_drop_holds(struct conn *c);
 
 /* In c->streams, unknown to the application yet. NULL on exhaustion. */
 struct http_stream *stream_create(struct conn *c, enum http_version version);
@@ -80,6 +90,8 @@ ssize_t stream_pull(struct http_stream *s, uint8_t *dst, size_t room, bool *end)
 void stream_retract(struct http_stream *s);
 /* The transport's own answer, to a stream the application does not know (any more). */
 int stream_error(struct http_stream *s, int status, const char *message);
+/* Counts a request that the transport refuses; stream_error does. */
+void stream_count_rejected(int status);
 const char *http_reason(int status);
 
 #endif

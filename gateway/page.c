@@ -20,6 +20,9 @@ static const struct www_file *file_of(const char *path)
 		return www_find("index.html");
 	if (strcmp(path, "/favicon.ico") == 0)
 		return www_find("icon.svg");
+	/* The client module has an address of its own, for the front ends of others. */
+	if (strncmp(path, "/client.", 8) == 0)
+		return www_find(path + 1);
 	return strncmp(path, "/www/", 5) == 0 ? www_find(path + 5) : NULL;
 }
 

@@ -20,6 +20,8 @@ const struct route routes[] = {
     {"GET", "/", ACCESS_PUBLIC, false, page_serve, "page"},
     {"GET", "/www/", ACCESS_PUBLIC, false, page_serve, "page"},
     {"GET", "/favicon.ico", ACCESS_PUBLIC, false, page_serve, "page"},
+    {"GET", "/client.js", ACCESS_PUBLIC, false, page_serve, "page"},
+    {"GET", "/client.d.ts", ACCESS_PUBLIC, false, page_serve, "page"},
 };
 
 const size_t n_routes = sizeof routes / sizeof routes[0];

@@ -125,6 +125,17 @@ function reopen() {
   }
 }
 
+// The conversations being answered in this tab, so that a reload takes all of them up again.
+const LIVE = 'sluice.v1.live';
+
+function rememberLive() {
+  try { sessionStorage.setItem(LIVE, JSON.stringify([...runs.keys()])); } catch { /* then only the one on screen is */ }
+}
+
+function wereLive() {
+  try { return JSON.parse(sessionStorage.getItem(LIVE)).filter((id) => typeof id === 'string' && id !== chat.id).map((id) => store.get(id)).filter(Boolean); } catch { return []; }
+}
+
 function showChat() {
   rememberOpen();
   const empty = chat.messages.length === 0;
@@ -160,6 +171,7 @@ function openChat(id) {
     const found = runs.get(id)?.chat ?? store.get(id);
     if (found === null) { showList(); return; }
     chat = found;
+    takeUp(chat);
     notice('');
     showChat();
   }
@@ -185,7 +197,7 @@ function newChat() {
 function removeChat(id) {
   const live = runs.get(id);
   if (live) {
-    runs.delete(id);
+    forget(live);
     live.run.stop();
   }
   store.remove(id);
@@ -260,16 +272,33 @@ function answer() {
   const sent = turnsOf(chat.messages);
   const message = { role: 'assistant', text: '', model: settings.model, end: null };
   chat.messages.push(message);
-  const live = { chat, message, savedAt: Date.now(), run: null };
-  live.run = new Run({
-    key: keys.current()?.key ?? '', model: () => settings.modelWhenKnown(), messages: sent,
-    onChange: (run, what) => onRun(live, run, what),
-  });
-  runs.set(chat.id, live);
+  const key = keys.current();
+  const live = begin(chat, message, key?.name ?? '', { key: key?.key ?? '', model: () => settings.modelWhenKnown(), messages: sent });
   save(chat);
   showChat();
   announce(t('liveStarted'));
   live.run.start();
+}
+
+function begin(which, message, keyName, options) {
+  const live = { chat: which, message, keyName, savedAt: Date.now(), run: null };
+  live.run = new Run({ ...options, onChange: (run, what) => onRun(live, run, what) });
+  runs.set(which.id, live);
+  rememberLive();
+  return live;
+}
+
+function forget(live) {
+  runs.delete(live.chat.id);
+  rememberLive();
+}
+
+/** Goes on with an answer that was under way when the page was left. */
+function takeUp(which) {
+  const message = which.messages.at(-1);
+  if (!message?.stream || message.end !== null || runs.has(which.id)) return;
+  const key = keys.named(message.stream.key);
+  begin(which, message, message.stream.key, { key: key?.key ?? '', kept: message }).run.start();
 }
 
 function takeOver(live) {
@@ -278,6 +307,8 @@ function takeOver(live) {
   if (run.reasoning) message.reasoning = run.reasoning.slice(0, LIMITS.messageChars);
   message.model = run.model;
   message.end = run.end;
+  if (run.end === null && run.stream !== null) message.stream = { ...run.stream, key: live.keyName };
+  else delete message.stream;
   message.stats = run.stats();
   if (run.error) message.error = run.error;
 }
@@ -285,18 +316,20 @@ function takeOver(live) {
 function onRun(live, run, what) {
   if (runs.get(live.chat.id) !== live) return; // removed or replaced meanwhile
   if (run.state !== 'done') {
-    thread.update(run, what);
+    if (what !== 'stream') thread.update(run, what);
     if (run.state === 'waiting' && live.chat === chat) {
       announce(t('waiting', { n: Math.ceil((run.retryAt - Date.now()) / 1000) }));
     }
-    if (what === 'text' && Date.now() - live.savedAt > SAVE_EVERY_MS) {
+    if (run.state === 'reconnecting' && live.state !== run.state && live.chat === chat) announce(t('reconnecting'));
+    live.state = run.state;
+    if (what === 'stream' || (what === 'text' && Date.now() - live.savedAt > SAVE_EVERY_MS)) {
       live.savedAt = Date.now();
       takeOver(live);
       save(live.chat);
     }
     return;
   }
-  runs.delete(live.chat.id);
+  forget(live);
   takeOver(live);
   save(live.chat);
   if (thread.finished(run)) {
@@ -372,7 +405,7 @@ window.addEventListener('storage', (event) => {
 window.addEventListener('pagehide', () => {
   for (const live of runs.values()) {
     takeOver(live);
-    live.message.end = 'lost';
+    if (!live.message.stream) live.message.end = 'lost';
     save(live.chat);
   }
 });
@@ -397,6 +430,7 @@ window.addEventListener('hashchange', () => {
 
 takeFragment();
 chat = reopen() ?? chat;
+for (const which of [chat, ...wereLive()]) takeUp(which);
 el.brand.prepend(mark('mark brand-mark'));
 el.heroMark.append(mark('mark hero-logo'));
 translateAll();

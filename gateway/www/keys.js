@@ -66,6 +66,9 @@ export class Keys {
 
   names() { return this.#list.map((k) => k.name); }
 
+  /** {name, key} of that name, else the one in use. */
+  named(name) { return this.#list.find((k) => k.name === name) ?? this.current(); }
+
   /** {name, key} in use, or null where none is known. */
   current() { return this.#list.find((k) => k.name === this.#selected) ?? this.#list[0] ?? null; }
 }

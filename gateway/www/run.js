@@ -1,12 +1,14 @@
-// One answer being made: request, automatic retries while the engine starts, streaming, and the end.
+// One answer being made: request, automatic retries while the engine starts, streaming, connections that are lost and made
+// again, and the end. An answer that was under way when the page was left is taken up again from its beginning and drawn
+// anew, which cannot lose or repeat anything; what had been kept of it is shown until then.
 //
-// States, moved only by #set: connecting → streaming → done, with connecting ⇄ waiting while a 503 is retried.
-// `onChange(run, what)`: what is 'state' or 'text'. After 'done' nothing more is reported.
+// States, moved only by #set: connecting → streaming → done, with connecting ⇄ waiting while a 503 is retried and
+// streaming ⇄ reconnecting. `onChange(run, what)`: what is 'state', 'text' or 'stream' (the stream has its id). After
+// 'done' nothing more is reported.
 
-import { ApiError, streamChat } from './api.js';
+import { createClient, SluiceError } from './client.js';
 
 const MAX_RETRIES = 5;
-const MAX_WAIT_MS = 30_000;
 const AT_ONCE_MS = 20; // an answer within less came as one burst
 
 /**
@@ -79,25 +81,39 @@ export class Run {
   state = 'connecting';
   text = '';
   reasoning = '';
-  /** stop, length, content_filter, stopped, lost, error; null while it runs. */
+  /** stop, length, content_filter, stopped, lost, gone (the server no longer has it), error; null while it runs. */
   end = null;
   error = null;
   model = '';
   /** when the next attempt starts, in Date.now() milliseconds, while waiting */
   retryAt = 0;
 
-  #abort = new AbortController();
   #options;
+  #stopped = new AbortController();
+  #answer = null; // of the client
+  #streamId = null;
   #deltas = 0;
   #sentAt = 0;
   #firstAt = 0;
   #lastAt = 0;
   #usage = null;
-  #thinking = new ThinkingSplitter((text) => { this.text += text; }, (text) => { this.reasoning += text; });
+  #made = { text: '', reasoning: '' }; // what has come; behind `text` and `reasoning` only while a kept answer is read again
+  #thinking = new ThinkingSplitter((text) => { this.#made.text += text; }, (text) => { this.#made.reasoning += text; });
 
-  /** options: key, model() (a promise of its id), messages, onChange; fetchFn, now and sleep for tests. */
+  /**
+   * options: key, model() (a promise of its id), messages, onChange; or kept: an answer to take up again,
+   * {text, reasoning, model, stream}, instead of model and messages. fetchFn, now and clock for tests.
+   */
   constructor(options) {
-    this.#options = { now: () => performance.now(), fetchFn: (...a) => fetch(...a), sleep, ...options };
+    this.#options = { now: () => performance.timeOrigin + performance.now(), fetchFn: (...a) => fetch(...a), ...options };
+    const { kept } = this.#options;
+    if (!kept) return;
+    this.text = kept.text;
+    this.reasoning = kept.reasoning ?? '';
+    this.model = kept.model;
+    this.#streamId = kept.stream.id;
+    this.#sentAt = kept.stream.sentAt;
+    this.#firstAt = kept.stream.firstAt;
   }
 
   #set(state) {
@@ -106,62 +122,74 @@ export class Run {
     this.#options.onChange(this, 'state');
   }
 
-  stop() { this.#abort.abort(); }
+  stop() {
+    this.#stopped.abort();
+    this.#answer?.stop();
+  }
+
+  /** What is needed to take the answer up again after the page was left; null while it cannot be. */
+  get stream() { return this.#streamId === null ? null : { id: this.#streamId, sentAt: this.#sentAt, firstAt: this.#firstAt }; }
 
   async start() {
-    for (let attempt = 0; ; attempt++) {
-      try {
-        await this.#once();
-        break;
-      } catch (error) {
-        if (this.#abort.signal.aborted) { this.end = 'stopped'; break; }
-        if (error instanceof ApiError && error.status === 503 && attempt < MAX_RETRIES && this.#deltas === 0) {
-          if (await this.#wait(error, attempt)) continue;
-          this.end = 'stopped';
-          break;
-        }
-        this.end = 'error';
-        this.error = describe(error);
-        break;
+    try {
+      await this.#read();
+    } catch (error) {
+      if (!this.#stopped.signal.aborted) {
+        this.end = { stream_lost: 'gone', connection_lost: 'lost' }[error.code] ?? 'error';
+        if (this.end === 'error') this.error = describe(error);
       }
     }
+    if (this.#stopped.signal.aborted && this.end === null) this.end = 'stopped';
     this.#thinking.end();
+    this.#show();
     this.#set('done');
   }
 
-  async #wait(error, attempt) {
-    const ms = Math.min(MAX_WAIT_MS, Math.max(1000, error.retryAfterMs ?? 1000 * 2 ** attempt));
-    this.retryAt = Date.now() + ms;
-    this.#set('waiting');
-    await this.#options.sleep(ms, this.#abort.signal);
-    if (this.#abort.signal.aborted) return false;
-    this.#set('connecting');
-    return true;
+  #show() {
+    const whole = this.#answer?.status === 'done';
+    for (const part of ['text', 'reasoning']) if (whole || this.#made[part].length >= this[part].length) this[part] = this.#made[part];
   }
 
-  async #once() {
-    const { key, model, messages, fetchFn, now } = this.#options;
-    const { signal } = this.#abort;
-    const stopped = new Promise((_, reject) => { signal.addEventListener('abort', () => reject(signal.reason), { once: true }); });
-    this.model = await Promise.race([model(), stopped]);
-    stopped.catch(() => {}); // streamChat hears of it by the signal
-    this.#sentAt = now();
-    const result = await streamChat({
-      key, model: this.model, messages, fetchFn, signal,
-      onDelta: ({ content, reasoning }) => {
-        const t = now();
-        this.#deltas++;
-        if (!this.#firstAt) this.#firstAt = t;
-        this.#lastAt = t;
-        this.reasoning += reasoning;
-        this.#thinking.push(content);
-        if (this.state !== 'streaming') this.#set('streaming');
-        this.#options.onChange(this, 'text');
-      },
-    });
-    if (result.model) this.model = result.model;
-    this.#usage = result.usage;
-    this.end = result.done ? (result.finishReason ?? 'stop') : 'lost';
+  async #read() {
+    const { key, kept, model, messages, fetchFn, clock } = this.#options;
+    const client = createClient({ apiKey: key, fetch: fetchFn, clock, maxRetries: MAX_RETRIES, shouldRetry: (error) => error.status === 503 });
+    if (kept) {
+      this.#answer = client.resume({ id: kept.stream.id });
+    } else {
+      const { signal } = this.#stopped;
+      const stopped = new Promise((resolve) => { signal.addEventListener('abort', resolve, { once: true }); });
+      const known = await Promise.race([model(), stopped]);
+      if (signal.aborted) return;
+      this.model = known;
+      this.#sentAt = this.#options.now();
+      this.#answer = client.chat({ model: known, messages });
+    }
+    for await (const event of this.#answer) this.#on(event);
+    if (this.#answer.status === 'done') this.end = this.#answer.finishReason ?? 'stop';
+  }
+
+  #on(event) {
+    if (event.type === 'open') {
+      this.#streamId = event.state?.id ?? null;
+      this.#options.onChange(this, 'stream');
+      if (this.state !== 'connecting') this.#set(this.#deltas > 0 ? 'streaming' : 'connecting');
+    } else if (event.type === 'waiting') {
+      this.retryAt = Date.now() + event.ms;
+      this.#set(event.resuming ? 'reconnecting' : 'waiting');
+    } else if (event.type === 'delta' && event.index === 0 && (event.text || event.reasoning)) {
+      const t = this.#options.now();
+      this.#deltas++;
+      if (!this.#firstAt) this.#firstAt = t;
+      this.#lastAt = t;
+      this.#made.reasoning += event.reasoning;
+      this.#thinking.push(event.text);
+      this.#show();
+      if (this.state !== 'streaming') this.#set('streaming');
+      this.#options.onChange(this, 'text');
+    } else if (event.type === 'usage') {
+      this.#usage = event.usage;
+    }
+    if (this.#answer.model) this.model = this.#answer.model;
   }
 
   /**
@@ -186,21 +214,13 @@ export class Run {
 
 /** A plain record of an error, fit for the history. */
 export function describe(error) {
-  const api = error instanceof ApiError;
+  const known = error instanceof SluiceError;
+  const unreachable = known && (error.code === 'connection_failed' || error.code === 'timeout');
   return {
-    kind: api ? error.kind : 'stream',
-    status: api ? error.status : 0,
-    code: api && error.code !== null ? String(error.code) : null,
+    kind: known && error.status > 0 ? 'http' : unreachable ? 'network' : 'stream',
+    status: known ? error.status : 0,
+    code: known && error.code !== null ? String(error.code) : null,
     message: String(error?.message ?? error).slice(0, 2000),
-    retryAt: api && error.retryAfterMs !== null ? Date.now() + error.retryAfterMs : null,
+    retryAt: known && error.retryAfterMs !== null ? Date.now() + error.retryAfterMs : null,
   };
-}
-
-function sleep(ms, signal) {
-  return new Promise((resolve) => {
-    if (signal.aborted) { resolve(); return; }
-    const finish = () => { clearTimeout(timer); signal.removeEventListener('abort', finish); resolve(); };
-    const timer = setTimeout(finish, ms);
-    signal.addEventListener('abort', finish);
-  });
 }

@@ -1,6 +1,6 @@
 // The choices around the conversation: model, key, theme and language.
 
-import { listModels } from './api.js';
+import { createClient } from './client.js';
 import { h, icon } from './dom.js';
 import { language, t } from './i18n.js';
 import { isKey } from './keys.js';
@@ -16,6 +16,11 @@ export function keyLabel(name) {
   if (Object.hasOwn(KEY_LABELS, name)) return t(KEY_LABELS[name]);
   if (name.startsWith(TYPED)) return `… ${name.slice(TYPED.length)}`;
   return name.charAt(0).toUpperCase() + name.slice(1);
+}
+
+/** The ids, the large model first: it is what somebody who has not chosen should meet. */
+export function largeFirst(models) {
+  return [...models].sort((a, b) => (b.role === 'large') - (a.role === 'large')).map((m) => m.id);
 }
 
 export class Settings {
@@ -153,19 +158,20 @@ export class Settings {
       return;
     }
     const request = this.#request = new AbortController();
+    const client = createClient({ apiKey: current.key, maxRetries: 0 }); // the waits below are shown
     this.#models = null;
     this.#showModels();
     for (let attempt = 0; ; attempt++) {
       try {
-        this.#models = await listModels({ key: current.key, signal: request.signal });
+        this.#models = largeFirst(await client.models({ signal: request.signal }));
         this.#actions.onModelsError(null);
         break;
       } catch (error) {
         if (request.signal.aborted) return;
-        const { status = 0, kind, retryAfterMs } = error;
+        const { status, kind } = describe(error);
         if ((status === 503 || kind === 'network') && attempt < 20) {
           this.#actions.onModelsError(describe(error));
-          await new Promise((resolve) => { setTimeout(resolve, Math.min(10_000, Math.max(1000, retryAfterMs ?? 2000))); });
+          await new Promise((resolve) => { setTimeout(resolve, Math.min(10_000, Math.max(1000, error.retryAfterMs ?? 2000))); });
           if (request.signal.aborted) return;
           continue;
         }

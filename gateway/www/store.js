@@ -7,7 +7,7 @@
 
 const PREFIX = 'sluice.v1.';
 export const LIMITS = { chats: 100, totalChars: 2_000_000, messageChars: 400_000, messages: 1000, titleChars: 80 };
-const ENDS = new Set(['stop', 'length', 'content_filter', 'tool_calls', 'stopped', 'lost', 'error']);
+const ENDS = new Set(['stop', 'length', 'content_filter', 'tool_calls', 'stopped', 'lost', 'gone', 'error']);
 
 export function newId() {
   const bytes = crypto.getRandomValues(new Uint8Array(9));
@@ -17,13 +17,21 @@ export function newId() {
 const isTime = (v) => Number.isFinite(v) && v >= 0;
 const number = (v) => (Number.isFinite(v) ? v : null);
 
+/** An answer that was under way: its stream on the server, the name of the key it was asked with, and its times. */
+function cleanStream(raw) {
+  if (raw === null || typeof raw !== 'object' || typeof raw.id !== 'string' || !/^[\x21-\x7e]{1,200}$/.test(raw.id)) return null;
+  return { id: raw.id, key: typeof raw.key === 'string' ? raw.key : '', sentAt: number(raw.sentAt) ?? 0, firstAt: number(raw.firstAt) ?? 0 };
+}
+
 function cleanMessage(raw) {
   if (raw === null || typeof raw !== 'object') return null;
   if ((raw.role !== 'user' && raw.role !== 'assistant') || typeof raw.text !== 'string') return null;
   const m = { role: raw.role, text: raw.text.slice(0, LIMITS.messageChars) };
   if (m.role === 'user') return m;
   m.model = typeof raw.model === 'string' ? raw.model.slice(0, 200) : '';
-  m.end = ENDS.has(raw.end) ? raw.end : 'lost';
+  const stream = raw.end === null ? cleanStream(raw.stream) : null;
+  if (stream) m.stream = stream;
+  m.end = ENDS.has(raw.end) ? raw.end : stream ? null : 'lost';
   if (typeof raw.reasoning === 'string' && raw.reasoning) m.reasoning = raw.reasoning.slice(0, LIMITS.messageChars);
   if (raw.stats && typeof raw.stats === 'object') {
     m.stats = {

@@ -49,7 +49,7 @@ function statsNodes(model, stats, live) {
   return parts;
 }
 
-const END_NOTES = { stopped: 'endStopped', length: 'endLength', content_filter: 'endFilter', lost: 'endLost' };
+const END_NOTES = { stopped: 'endStopped', length: 'endLength', content_filter: 'endFilter', lost: 'endLost', gone: 'endGone' };
 
 function errorTitle(error, hasKey) {
   if (error.kind === 'network') return t('eNetwork');
@@ -189,8 +189,8 @@ class AssistantView {
 
   state(run) {
     clearInterval(this.#timer);
-    if (run.state === 'connecting') {
-      this.status.replaceChildren(h('p', { class: 'opening', text: t('connecting') }));
+    if (run.state === 'connecting' || run.state === 'reconnecting') {
+      this.status.replaceChildren(h('p', { class: 'opening', 'data-testid': run.state, text: t(run.state) }));
     } else if (run.state === 'waiting') {
       const text = h('span');
       const tick = () => { text.textContent = t('waiting', { n: Math.max(1, Math.ceil((run.retryAt - Date.now()) / 1000)) }); };
@@ -206,7 +206,7 @@ class AssistantView {
   draw(run) {
     this.stream?.update(run.text);
     this.#reasoning(run.reasoning);
-    if (run.text && this.status.firstChild) this.status.replaceChildren();
+    if (run.state === 'streaming' && this.status.firstChild) this.status.replaceChildren();
     const now = performance.now();
     if (now - (this.statsAt ?? 0) < 250) return;
     this.statsAt = now;

@@ -192,6 +192,13 @@ for (const threads of [1, 4]) {
       const head = await request(server.http, '/', { method: 'HEAD' });
       assert.equal(head.headers['content-length'], String(Buffer.byteLength(page.body)));
       assert.equal((await request(server.http, '/www/none.js')).status, 404);
+      const client = await request(server.http, '/client.js');
+      assert.match(client.headers['content-type'], /^text\/javascript/);
+      assert.match(client.body, /export function createClient/);
+      const types = await request(server.http, '/client.d.ts');
+      assert.match(types.headers['content-type'], /^text\/plain/);
+      assert.match(types.body, /export function createClient/);
+      for (const path of ['/client.', '/client.css', '/client.js/']) assert.equal((await request(server.http, path)).status, 404);
     });
 
     test('metrics count what happened', async () => {

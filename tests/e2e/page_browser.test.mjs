@@ -463,8 +463,8 @@ test('limits, refusals and broken streams are explained', onMock, async () => {
   assert.match(await v.el('error').textContent(), /broke off.*device stopped/);
   assert.ok((await v.answer().textContent()).length > 5, 'the partial text stays');
 
-  for (const fault of [{ cutAfter: 6 }, { noDone: true }]) {
-    mock.next(fault);
+  for (const fault of [{ cuts: [7] }, { noDone: true }]) { // of a server that keeps no streams
+    mock.next({ ...fault, plain: true });
     await v.ask('four');
     await v.done();
     assert.match(await v.el('end').last().textContent(), /Connection lost/);
@@ -598,9 +598,9 @@ test('an input method’s Enter finishes a syllable and does not send', onMock, 
   await v.close();
 });
 
-test('closing the page while an answer grows keeps what came', onMock, async () => {
+test('closing the page while an answer grows keeps what came, where the server keeps no streams', onMock, async () => {
   const v = await visit();
-  mock.next({ text: 'river '.repeat(500), everyMs: 10 });
+  mock.next({ text: 'river '.repeat(500), everyMs: 10, plain: true });
   await v.ask('go');
   await v.page.waitForFunction(() => document.querySelector('[data-testid="answer-text"]')?.textContent.length > 30);
   await v.page.reload();
@@ -609,5 +609,118 @@ test('closing the page while an answer grows keeps what came', onMock, async () 
   assert.match(await v.el('end').textContent(), /Connection lost/);
   for (let i = 0; i < 40 && mock.running > 0; i++) await sleep(5);
   assert.equal(mock.running, 0);
+  await v.close();
+});
+
+// ---- connections that break -----------------------------------------------------------------------------------------
+
+const COUNTED = Array.from({ length: 120 }, (_, i) => `w${i}`).join(' ');
+const grown = (v, n) => v.page.waitForFunction((min) => [...document.querySelectorAll('[data-testid="answer-text"]')].at(-1)?.textContent.length > min, n);
+const stored = (v) => v.page.evaluate(() => Object.entries(localStorage).filter(([k]) => k.includes('.chat.')).map(([, t]) => JSON.parse(t).messages.at(-1)));
+
+test('reloading in mid-answer continues it: nothing lost, nothing twice, as often as one likes', onMock, async () => {
+  const v = await visit();
+  mock.next({ text: COUNTED, everyMs: 20, pings: true, bytes: 40, reasoning: 'I count.' });
+  await v.ask('count');
+  for (const n of [60, 150, 240]) {
+    await grown(v, n);
+    await v.page.reload();
+    await v.page.locator(id('stop')).waitFor();
+    assert.ok((await v.answer().textContent()).length > 0, 'what was kept is there at once');
+  }
+  await v.done();
+  assert.equal(await v.answer().textContent(), COUNTED);
+  assert.equal(await v.page.locator('.thinking .thought').textContent(), 'I count.');
+  assert.match(await v.el('stats').textContent(), /demo-.*ms to first token.*tokens\/s.*\d+ in · 120 out/);
+  assert.equal(await v.el('end').count(), 0);
+  assert.equal(mock.chats().filter((r) => r.body.includes('"count"')).length, 1, 'it was asked once');
+  const [message] = await stored(v);
+  assert.deepEqual([message.text, message.end, message.stream], [COUNTED, 'stop', undefined]);
+  await v.page.reload();
+  await v.done();
+  assert.equal(await v.answer().textContent(), COUNTED);
+  await v.close();
+});
+
+test('a connection cut five times, in the midst of events, gives the whole answer', onMock, async () => {
+  const v = await visit();
+  const rnd = random(5);
+  for (const bytes of [undefined, 7]) {
+    const before = mock.cuts;
+    const cuts = Array.from({ length: 5 }, () => rnd(100));
+    mock.next({ text: COUNTED, everyMs: 2, retryMs: 20, bytes, cuts: [...new Set(cuts)] });
+    await v.ask('count');
+    await v.done();
+    assert.equal(await v.answer().textContent(), COUNTED, `cut at ${cuts}`);
+    assert.equal(mock.cuts - before, new Set(cuts).size);
+    assert.equal(await v.el('end').count(), 0);
+  }
+  await v.close();
+});
+
+test('an answer of another conversation, and several at once, go on after a reload', onMock, async () => {
+  const v = await visit();
+  mock.next({ text: `first ${COUNTED}`, everyMs: 12 }, { text: `second ${COUNTED}`, everyMs: 12 });
+  await v.ask('one');
+  await grown(v, 20);
+  await v.el('new-chat').click();
+  await v.ask('two');
+  await grown(v, 20);
+  await v.page.reload();
+  await v.done();
+  assert.equal(await v.answer().textContent(), `second ${COUNTED}`);
+  await v.el('chat').filter({ hasText: 'one' }).locator('.chat-open').click();
+  await v.done();
+  assert.equal(await v.answer().textContent(), `first ${COUNTED}`);
+  await v.close();
+});
+
+test('Stop after a reload ends the answer on the server', onMock, async () => {
+  const v = await visit();
+  mock.next({ text: COUNTED, everyMs: 25 });
+  await v.ask('count');
+  await grown(v, 30);
+  await v.page.reload();
+  await grown(v, 60);
+  assert.equal(mock.running, 1);
+  const asked = mock.streams('DELETE').length;
+  await v.el('stop').click();
+  const from = Date.now();
+  while (mock.running > 0 && Date.now() - from < 1000) await sleep(5);
+  assert.ok(Date.now() - from <= 200, `${Date.now() - from} ms`);
+  await v.done();
+  assert.match(await v.el('end').textContent(), /Stopped/);
+  assert.equal(mock.streams('DELETE').length, asked + 1);
+  assert.match(mock.streams('DELETE').at(-1).headers.authorization, /^Bearer sk-/);
+  assert.match(await v.answer().textContent(), /^w0 w1 w2/);
+  await v.close();
+});
+
+test('an answer the server no longer has is said to be lost, and what came of it stays', onMock, async () => {
+  const v = await visit();
+  for (const how of ['reload', 'cut']) {
+    mock.next({ text: COUNTED, everyMs: 10, retryMs: 10, forgets: true, cuts: how === 'cut' ? [30] : [] });
+    await v.ask('count');
+    await grown(v, 40);
+    if (how === 'reload') await v.page.reload();
+    await v.done();
+    assert.match(await v.el('end').last().textContent(), /rest of this answer was lost/);
+    assert.match(await v.answer().textContent(), /^w0 w1 w2/);
+    assert.equal(await v.el('stop').isVisible(), false);
+  }
+  await v.close();
+});
+
+test('a server that is away for a while is waited for', onMock, async () => {
+  const v = await visit();
+  await v.page.evaluate(() => { Math.random = () => 0.9; }); // of the waits: 0.3, 0.6 and 1.1 s
+  mock.next({ text: COUNTED, everyMs: 1, retryMs: 300, cuts: [20], resumeStatus: [503, 0] });
+  await v.ask('count');
+  await v.el('reconnecting').waitFor();
+  assert.match(await v.el('reconnecting').textContent(), /Reconnecting/);
+  assert.match(await v.answer().textContent(), /^w0 w1/, 'what came is still there');
+  await v.done();
+  assert.equal(await v.answer().textContent(), COUNTED);
+  assert.equal(await v.el('reconnecting').count(), 0);
   await v.close();
 });

@@ -6,8 +6,13 @@
 //   mock.requests, mock.running, mock.aborted             // what it saw
 //
 // A behaviour's fields, all optional: text or pieces, firstMs, everyMs, status (with message, code, retryAfter),
-// finish ('stop', 'length'), reasoning, errorAfter (pieces, then an error event), cutAfter (pieces, then the connection
-// breaks), noDone, crlf, bytes (send the stream in writes of that many bytes), pings.
+// finish ('stop', 'length'), reasoning, errorAfter (pieces, then an error event), noDone, crlf, bytes (send the stream in
+// writes of that many bytes), pings.
+//
+// A client that sends x-sluice-events: 1 gets numbered events and may come back for the rest at /v1/streams/<id>. Fields
+// of that: plain (as a server that cannot), cuts (numbers of events in whose middle the connection breaks, each once),
+// graceMs (how long an answer without a reader goes on), resumeStatus (what the next returns are told, one each: a
+// status, or 0 for a connection that is closed), forgets (no stream is known when the client returns).
 //
 // Run by itself it serves a page to look at:  node page_mock.mjs [PORT]
 
@@ -19,7 +24,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 
 const WWW = fileURLToPath(new URL('../../gateway/www/', import.meta.url));
 const TYPES = {
-  html: 'text/html; charset=utf-8', js: 'text/javascript; charset=utf-8', css: 'text/css; charset=utf-8', svg: 'image/svg+xml',
+  html: 'text/html; charset=utf-8', js: 'text/javascript; charset=utf-8', css: 'text/css; charset=utf-8', svg: 'image/svg+xml', ts: 'text/plain; charset=utf-8',
 };
 export const CSP = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
   + "base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
@@ -38,11 +43,14 @@ export const piecesOf = (text) => text.match(/\s*\S{1,5}|\s+$/gu) ?? [];
 
 export async function startMock({ port = 0, trustedTypes = false, keys = Object.values(KEYS), models = ['demo-small', 'demo-large'] } = {}) {
   const queue = [];
+  const answers = new Map();
+  let made = 0;
   const mock = {
-    requests: [], running: 0, aborted: 0, finished: 0, fallback: {}, models,
+    requests: [], running: 0, aborted: 0, finished: 0, cuts: 0, fallback: {}, models,
     next: (...behaviours) => { queue.push(...behaviours); },
     clear: () => { queue.length = 0; mock.requests.length = 0; },
     chats: () => mock.requests.filter((r) => r.path === '/v1/chat/completions'),
+    streams: (method) => mock.requests.filter((r) => r.path.startsWith('/v1/streams/') && r.method === method),
   };
   const csp = trustedTypes ? `${CSP}; require-trusted-types-for 'script'; trusted-types 'none'` : CSP;
 
@@ -51,65 +59,143 @@ export async function startMock({ port = 0, trustedTypes = false, keys = Object.
     res.end(JSON.stringify({ error: { message, type: status === 401 ? 'authentication_error' : 'invalid_request_error', param: null, code } }));
   };
 
+  // An answer: its events as they come to be, and who reads them. It does not depend on a reader, but ends without one.
+  class Answer {
+    events = [];
+    readers = 0;
+    over = false; // nothing will be added
+    #wake = [];
+    #grace = null;
+
+    constructor(behaviour, numbered) {
+      this.id = `stream-${++made}`;
+      this.behaviour = behaviour;
+      this.numbered = numbered;
+      mock.running++;
+    }
+
+    get eol() { return this.behaviour.crlf ? '\r\n' : '\n'; }
+
+    add(data) {
+      const id = this.numbered ? `id: ${this.events.length}${this.eol}` : '';
+      const text = typeof data === 'string' ? data : JSON.stringify(data);
+      if (!this.over) this.events.push(`${id}data: ${text}${this.eol}${this.eol}`);
+      this.#changed();
+    }
+
+    end(how) {
+      if (this.over) return;
+      this.over = true;
+      mock.running--;
+      mock[how]++;
+      if (how === 'aborted') mock.abortedAt = Date.now();
+      this.#changed();
+    }
+
+    left() {
+      if (--this.readers > 0 || this.over) return;
+      if (!this.numbered) this.end('aborted');
+      else this.#grace = setTimeout(() => this.end('aborted'), this.behaviour.graceMs ?? 5000).unref();
+    }
+
+    /** Writes the events from number `from` on; resolves when all are written or the reader is gone. */
+    async read(res, from) {
+      const { cuts = [], bytes, pings } = this.behaviour;
+      let open = true;
+      this.readers++;
+      clearTimeout(this.#grace);
+      res.on('close', () => {
+        open = false;
+        this.left();
+        this.#changed();
+      });
+      const write = async (text) => {
+        const all = Buffer.from(text);
+        for (let i = 0; i < all.length && open; i += bytes ?? all.length) {
+          res.write(all.subarray(i, i + (bytes ?? all.length)));
+          if (bytes) await sleep(1);
+        }
+      };
+      res.writeHead(200, { 'content-type': 'text/event-stream', 'cache-control': 'no-cache, no-transform', 'x-accel-buffering': 'no',
+        ...(this.numbered ? { 'x-sluice-stream-id': this.id } : {}) });
+      res.flushHeaders();
+      if (pings) await write(`: ping${this.eol}`);
+      if (this.numbered) await write(`retry: ${this.behaviour.retryMs ?? 1000}${this.eol}`);
+      for (let n = from; open; n++) {
+        while (open && n >= this.events.length && !this.over) await new Promise((resolve) => { this.#wake.push(resolve); });
+        if (!open || n >= this.events.length) break;
+        if (cuts.includes(n)) {
+          cuts.splice(cuts.indexOf(n), 1);
+          mock.cuts++;
+          const event = Buffer.from(this.events[n]);
+          res.write(event.subarray(0, event.length - 1 - (n % event.length)), () => res.destroy());
+          return;
+        }
+        await write(this.events[n]);
+        if (pings) await write(`: ping${this.eol}`);
+      }
+      if (open) res.end();
+    }
+
+    #changed() { for (const wake of this.#wake.splice(0)) wake(); }
+  }
+
+  async function make(answer, body) {
+    const b = answer.behaviour;
+    const pieces = b.pieces ?? piecesOf(b.text ?? DEFAULT_TEXT);
+    const chunk = (extra) => answer.add({ id: 'chatcmpl-test', object: 'chat.completion.chunk', created: 1, model: body.model, ...extra });
+    const delta = (d, finish = null) => chunk({ choices: [{ index: 0, delta: d, finish_reason: finish }], usage: null });
+    await sleep(b.firstMs ?? 30);
+    delta({ role: 'assistant', content: '' });
+    for (const piece of b.reasoning ? piecesOf(b.reasoning) : []) delta({ reasoning_content: piece });
+    for (const [i, piece] of pieces.entries()) {
+      if (answer.over) return;
+      if (b.errorAfter === i) {
+        answer.add({ error: { message: 'the device stopped answering', type: 'server_error', param: null, code: 'device_lost' } });
+        break;
+      }
+      delta({ content: piece });
+      if (b.everyMs !== 0) await sleep(b.everyMs ?? 8);
+    }
+    if (b.errorAfter === undefined) {
+      delta({}, b.finish ?? 'stop');
+      const prompt = body.messages.reduce((n, m) => n + Math.ceil(m.content.length / 4), 6);
+      chunk({ choices: [], usage: { prompt_tokens: prompt, completion_tokens: pieces.length, total_tokens: prompt + pieces.length } });
+    }
+    if (!b.noDone) answer.add('[DONE]');
+    answer.end('finished');
+  }
+
   async function chat(req, res, body) {
     const b = { ...mock.fallback, ...(queue.shift() ?? {}) };
     if (b.status) {
       sendError(res, b.status, b.message ?? 'a fault made for a test', b.code ?? null, b.retryAfter === undefined ? {} : { 'retry-after': String(b.retryAfter) });
       return;
     }
-    const pieces = b.pieces ?? piecesOf(b.text ?? DEFAULT_TEXT);
-    const eol = b.crlf ? '\r\n' : '\n';
-    const id = 'chatcmpl-test';
-    const frame = (extra) => `data: ${JSON.stringify({ id, object: 'chat.completion.chunk', created: 1, model: body.model, ...extra })}${eol}${eol}`;
-    const delta = (d, finish = null) => frame({ choices: [{ index: 0, delta: d, finish_reason: finish }], usage: null });
-    let open = true;
-    mock.running++;
-    const onClose = () => {
-      if (!open) return;
-      open = false;
-      mock.running--;
-      mock.aborted++;
-      mock.abortedAt = Date.now();
-    };
-    res.on('close', onClose);
-    const write = async (text) => {
-      if (!open) return;
-      const bytes = Buffer.from(text);
-      const step = b.bytes ?? bytes.length;
-      for (let i = 0; i < bytes.length && open; i += step) {
-        res.write(bytes.subarray(i, i + step));
-        if (b.bytes) await sleep(1);
-      }
-    };
-    res.writeHead(200, { 'content-type': 'text/event-stream', 'cache-control': 'no-cache, no-transform', 'x-accel-buffering': 'no' });
-    res.flushHeaders();
-    if (b.pings) await write(`: ping${eol}`);
-    await sleep(b.firstMs ?? 30);
-    await write(delta({ role: 'assistant', content: '' }));
-    for (const piece of b.reasoning ? piecesOf(b.reasoning) : []) await write(delta({ reasoning_content: piece }));
-    for (const [i, piece] of pieces.entries()) {
-      if (!open) return;
-      if (b.cutAfter === i) { res.destroy(); return; }
-      if (b.errorAfter === i) {
-        await write(`data: ${JSON.stringify({ error: { message: 'the device stopped answering', type: 'server_error', param: null, code: 'device_lost' } })}${eol}${eol}`);
-        break;
-      }
-      await write(delta({ content: piece }));
-      if (b.pings) await write(`: ping${eol}`);
-      if (b.everyMs !== 0) await sleep(b.everyMs ?? 8);
+    const answer = new Answer(b, req.headers['x-sluice-events'] === '1' && !b.plain);
+    if (answer.numbered) answers.set(answer.id, { answer, key: req.headers.authorization });
+    await Promise.all([answer.read(res, 0), make(answer, body)]);
+  }
+
+  async function stream(req, res, id) {
+    const { answer, key } = answers.get(id) ?? {};
+    if (!answer || key !== req.headers.authorization || answer.behaviour.forgets) {
+      sendError(res, 404, 'There is no such stream.', 'stream_not_found');
+      return;
     }
-    if (!open) return;
-    if (b.errorAfter === undefined) {
-      await write(delta({}, b.finish ?? 'stop'));
-      const prompt = body.messages.reduce((n, m) => n + Math.ceil(m.content.length / 4), 6);
-      await write(frame({ choices: [], usage: { prompt_tokens: prompt, completion_tokens: pieces.length, total_tokens: prompt + pieces.length } }));
+    if (req.method === 'DELETE') {
+      answer.end('aborted');
+      answers.delete(id);
+      res.writeHead(204).end();
+      return;
     }
-    if (!b.noDone) await write(`data: [DONE]${eol}${eol}`);
-    if (!open) return;
-    open = false;
-    mock.running--;
-    mock.finished++;
-    res.end();
+    const status = answer.behaviour.resumeStatus?.shift();
+    if (status === 0) { res.destroy(); return; }
+    if (status) { sendError(res, status, 'a fault made for a test', null); return; }
+    const last = req.headers['last-event-id'];
+    const from = last === undefined ? 0 : Number(last) + 1;
+    if (answer.over && from >= answer.events.length) { res.writeHead(204).end(); return; }
+    await answer.read(res, from);
   }
 
   async function handle(req, res) {
@@ -132,10 +218,11 @@ export async function startMock({ port = 0, trustedTypes = false, keys = Object.
         return;
       }
       if (path === '/v1/chat/completions' && req.method === 'POST') { await chat(req, res, JSON.parse(raw)); return; }
+      if (path.startsWith('/v1/streams/')) { await stream(req, res, path.slice('/v1/streams/'.length)); return; }
       sendError(res, 404, 'no such endpoint', null);
       return;
     }
-    const name = path === '/' ? 'index.html' : /^\/www\/([a-z0-9_]+\.[a-z]+)$/.exec(path)?.[1];
+    const name = path === '/' ? 'index.html' : /^\/(?:www\/)?((?<=www\/)[a-z0-9_]+\.[a-z]+|client\.js|client\.d\.ts)$/.exec(path)?.[1];
     try {
       const body = await readFile(join(WWW, name ?? '?'));
       res.writeHead(200, {

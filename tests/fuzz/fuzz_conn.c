@@ -37,6 +37,8 @@ static struct gw_config cfg = {
 static struct gw_thread thread;
 static int n_open;
 static long left[64];
+/* Places that outlive their streams; the oldest makes room. */
+static struct http_hold *holds[8];
 
 static const char h1_seed[] =
     "\x3e"
@@ -53,14 +55,41 @@ static const char h2_seed[] = "\xff"
 			      "\0\0\4\3\0\0\0\0\1\0\0\0\x08"  /* RST_STREAM */
 			      "\0\0\4\x08\0\0\0\0\0\0\0\1\0"; /* WINDOW_UPDATE */
 
+/* A head in pieces, padding, an upload with trailers, held and reset streams, window updates. */
+static const char h2_more_seed[] =
+    "\x0f"
+    "\0\0\6\4\0\0\0\0\0\0\4\0\0\0\x10"                         /* SETTINGS, a small window */
+    "\0\0\2\1\0\0\0\0\1\x83\x86"                               /* HEADERS without an end */
+    "\0\0\4\x09\0\0\0\0\1\x04\x02/b"                           /* CONTINUATION */
+    "\0\0\3\x09\4\0\0\0\1\x01\x01h"                            /* and its end */
+    "\0\0\6\0\x08\0\0\0\1\2xyz\0\0"                            /* DATA with padding */
+    "\0\0\3\0\x08\0\0\0\1\2\0\0"                               /* nothing but padding */
+    "\0\0\5\1\5\0\0\0\1\0\1t\1u"                               /* trailers */
+    "\0\0\x0a\1\5\0\0\0\3\x82\x86\x04\x02/h\x01\x01h"          /* held */
+    "\0\0\4\3\0\0\0\0\3\0\0\0\x08"                             /* and reset */
+    "\0\0\x0a\1\5\0\0\0\5\x82\x86\x04\x02/s\x01\x01h"          /* a long answer */
+    "\0\0\4\x08\0\0\0\0\5\0\0\1\0\0\0\4\x08\0\0\0\0\0\0\0\1\0" /* WINDOW_UPDATE */
+    "\0\0\5\2\0\0\0\0\7\0\0\0\0\x10"                           /* PRIORITY */
+    "\0\0\x08\7\0\0\0\0\0\0\0\0\0\0\0\0\0"                     /* GOAWAY */
+    "\0\0\1\xee\0\0\0\0\0x";                                   /* unknown */
+static const char h1_more_seed[] =
+    "\x06"
+    "POST /b HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\nAbcde"
+    "GET http://h/s?x HTTP/1.1\r\nHost: h\r\n\r\nGET /h HTTP/1.0\r\n\r\n";
+
 size_t fuzz_seed(size_t i, uint8_t *out, size_t max)
 {
-	const char *seed = i == 0 ? h1_seed : h2_seed;
-	size_t n = i == 0 ? sizeof h1_seed - 1 : sizeof h2_seed - 1;
-	if (i > 1 || n > max)
+	static const struct {
+		const char *at;
+		size_t n;
+	} seeds[] = {{h1_seed, sizeof h1_seed - 1},
+		     {h2_seed, sizeof h2_seed - 1},
+		     {h2_more_seed, sizeof h2_more_seed - 1},
+		     {h1_more_seed, sizeof h1_more_seed - 1}};
+	if (i >= sizeof seeds / sizeof *seeds || seeds[i].n > max)
 		return 0;
-	memcpy(out, seed, n);
-	return n;
+	memcpy(out, seeds[i].at, seeds[i].n);
+	return seeds[i].n;
 }
 
 static ssize_t pull(void *ctx, uint8_t *dst, size_t room, bool *end)
@@ -81,7 +110,13 @@ static void answer(struct http_stream *s, char how)
 	static int next;
 	long *n = &left[next++ % 64];
 	*n = 3000;
-	if (how == 'r')
+	if (how == 'h' && http_user(s) == (void *)(uintptr_t)1) {
+		http_set_user(s, (void *)(uintptr_t)2); /* once a stream */
+		static size_t next_hold;
+		struct http_hold **h = &holds[next_hold++ % (sizeof holds / sizeof *holds)];
+		http_release(*h);
+		*h = http_hold(s);
+	} else if (how == 'r')
 		http_reset(s);
 	else if (how == 's')
 		http_reply_stream(s, 200, &f, 1, (struct http_source){pull, n});
@@ -171,6 +206,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 		drink(pair[1]);
 	}
 	close(pair[1]);
+	for (size_t i = 0; i < sizeof holds / sizeof *holds; i++) {
+		http_release(holds[i]);
+		holds[i] = NULL;
+	}
 	FUZZ_REQUIRE(n_open == 0);
 	return 0;
 }

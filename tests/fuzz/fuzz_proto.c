@@ -23,6 +23,12 @@ static size_t seed_of(uint8_t type, int rc, uint8_t *out, size_t max)
 	return n + 1;
 }
 
+static struct proto_str word_of(const void *ctx, uint32_t id)
+{
+	(void)ctx;
+	return (struct proto_str){"piece", id % 6};
+}
+
 size_t fuzz_seed(size_t i, uint8_t *out, size_t max)
 {
 	const struct proto_str word = {"word", 4};
@@ -54,7 +60,7 @@ size_t fuzz_seed(size_t i, uint8_t *out, size_t max)
 			       out, max);
 	case 6:
 		return seed_of(PROTO_TOKENS, proto_put_tokens(&frame, 1, &(struct proto_tokens){
-				.n = 2, .n_top = 2, .tokens = toks, .tops = pairs, .text = word}), out, max);
+				.n = 2, .n_top = 2, .tokens = toks, .tops = pairs, .text = word, .pieces = {.of = word_of}}), out, max);
 	case 7:
 		return seed_of(PROTO_DONE, proto_put_done(&frame, 1, &(struct proto_done){
 				.finish = PROTO_FINISH_ERROR, .error = PROTO_ERR_INTERNAL, .message = word}),
@@ -91,7 +97,15 @@ size_t fuzz_seed(size_t i, uint8_t *out, size_t max)
 /* TOKENS decodes to records and encodes from an array. */
 static int tokens_again(const struct proto_tokens *m)
 {
-	static struct proto_token toks[PROTO_MAX_TOKENS_PER_FRAME];
+	static struct proto_str pieces_left;
+
+static struct proto_str next_piece(const void *ctx, uint32_t id)
+{
+	(void)ctx, (void)id;
+	return proto_piece_next(&pieces_left);
+}
+
+static struct proto_token toks[PROTO_MAX_TOKENS_PER_FRAME];
 	FUZZ_REQUIRE(m->n <= PROTO_MAX_TOKENS_PER_FRAME);
 	static struct proto_id_f32 tops[PROTO_MAX_TOKENS_PER_FRAME * PROTO_MAX_TOP_LOGPROBS];
 	for (uint16_t i = 0; i < m->n; i++) {
@@ -102,6 +116,8 @@ static int tokens_again(const struct proto_tokens *m)
 	struct proto_tokens copy = *m;
 	copy.tokens = toks;
 	copy.tops = tops;
+	pieces_left = m->pieces.all;
+	copy.pieces.of = pieces_left.n > 0 ? next_piece : NULL;
 	return proto_put_tokens(&frame, 1, &copy);
 }
 
@@ -115,6 +131,8 @@ static int prompt_again(const struct proto_prompt_logprobs *m)
 	}
 	struct proto_prompt_logprobs copy = *m;
 	copy.entries = all;
+	pieces_left = m->pieces.all;
+	copy.pieces.of = pieces_left.n > 0 ? next_piece : NULL;
 	return proto_put_prompt_logprobs(&frame, 1, &copy);
 }
 

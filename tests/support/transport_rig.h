@@ -11,6 +11,7 @@
  *   /big?N          N bytes, all there at once
  *   /wait           bytes that the test gives with rig_give
  *   /reset          http_reset in on_request
+ *   /hold           no answer; its place is kept until the test releases x->hold
  *   /fail           a source that fails after one byte
  *   /split          a field value that holds a line's end: refused, reset
  */
@@ -50,6 +51,7 @@ struct rig_exchange {
 	struct rig *rig;
 	struct http_stream *s; /* NULL once closed */
 	struct sl_buf body, give;
+	struct http_hold *hold;
 	long left;
 	bool give_end, fail_next;
 };
@@ -124,6 +126,8 @@ static void rig_on_request(void *ctx, struct http_stream *s, const struct http_r
 		http_reply_stream(s, 200, NULL, 0, (struct http_source){rig_pull_given, x});
 	else if (strcmp(r->path, "/fail") == 0)
 		http_reply_stream(s, 200, NULL, 0, (struct http_source){rig_pull_fail, x});
+	else if (strcmp(r->path, "/hold") == 0)
+		x->hold = http_hold(s); /* NULL when a test makes that fail */
 	else if (strcmp(r->path, "/reset") == 0)
 		http_reset(s);
 	else if (strcmp(r->path, "/echo") != 0 && strcmp(r->path, "/never") != 0)
@@ -203,6 +207,7 @@ RIG_UNUSED static void rig_stop(struct rig *rig)
 	clock_fake(NULL);
 	assert_int_equal(rig->n_closed, rig->n_requests);
 	for (int i = 0; i < rig->n_requests; i++) {
+		http_release(rig->ex[i]->hold);
 		buf_dispose(&rig->ex[i]->body);
 		buf_dispose(&rig->ex[i]->give);
 		free(rig->ex[i]);

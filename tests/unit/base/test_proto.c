@@ -22,6 +22,22 @@ enum { N_FRAMES = 14 };
 #define STR(s) ((struct proto_str){s, sizeof(s) - 1})
 
 /* Decodes a payload of the type and, when that went well, encodes it again into out. */
+/* The decoded pieces of one frame, in their order. */
+static struct proto_str pieces_left;
+
+static struct proto_str next_piece(const void *ctx, uint32_t id)
+{
+	(void)ctx, (void)id;
+	return proto_piece_next(&pieces_left);
+}
+
+static struct proto_str piece_of_id(const void *ctx, uint32_t id)
+{
+	static const char *const pieces[] = {"", "a", "bc", "\xff"};
+	(void)ctx;
+	return (struct proto_str){pieces[id % 4], strlen(pieces[id % 4])};
+}
+
 static int decode(uint8_t type, uint64_t id, const uint8_t *p, size_t n, struct sl_buf *out)
 {
 	struct sl_err err;
@@ -70,6 +86,8 @@ static int decode(uint8_t type, uint64_t id, const uint8_t *p, size_t n, struct 
 		}
 		u.tokens.tokens = tokens;
 		u.tokens.tops = pairs;
+		pieces_left = u.tokens.pieces.all;
+		u.tokens.pieces.of = pieces_left.n > 0 ? next_piece : NULL;
 		return proto_put_tokens(out, id, &u.tokens);
 	case PROTO_PROMPT_LOGPROBS:
 		rc = proto_get_prompt_logprobs(p, n, &u.prompt, &err);
@@ -81,6 +99,8 @@ static int decode(uint8_t type, uint64_t id, const uint8_t *p, size_t n, struct 
 				    proto_prompt_logprob_at(&u.prompt, i, k);
 		}
 		u.prompt.entries = pairs;
+		pieces_left = u.prompt.pieces.all;
+		u.prompt.pieces.of = pieces_left.n > 0 ? next_piece : NULL;
 		return proto_put_prompt_logprobs(out, id, &u.prompt);
 	default: fail_msg("type %d", type);
 	}
@@ -120,9 +140,9 @@ static void frames(struct sl_buf frame[N_FRAMES])
 			 14, 15, 16, 17, 18}), 0);
 	assert_int_equal(proto_put_bye(&frame[10], &(struct proto_bye){STR("bye")}), 0);
 	assert_int_equal(proto_put_tokens(&frame[11], 7, &(struct proto_tokens){.n = 2, .n_top = 3, .tokens = two_tokens,
-			 .tops = six_pairs, .text = STR("abcde")}), 0);
+			 .tops = six_pairs, .text = STR("abcde"), .pieces = {.of = piece_of_id}}), 0);
 	assert_int_equal(proto_put_prompt_logprobs(&frame[12], 7, &(struct proto_prompt_logprobs){.first = 256, .n = 2,
-			 .n_top = 2, .entries = six_pairs}), 0);
+			 .n_top = 2, .entries = six_pairs, .pieces = {.of = piece_of_id}}), 0);
 	assert_int_equal(proto_put_choice(&frame[13], 7, &(struct proto_choice){3, PROTO_FINISH_LENGTH,
 			 PROTO_LENGTH_CONTEXT, 99, -12.5f}), 0);
 }

@@ -112,6 +112,47 @@ static void credit_and_max_tokens(void **state)
 	stop(&r);
 }
 
+/* Three sequences, two of them a step, in turn: a step's tokens have one time, steps their distance. */
+static void steps_are_common(void **state)
+{
+	(void)state;
+	enum { SEQS = 3, ACTIVE = 2, STEPS = 6, STEP_MS = 4 };
+	struct running r;
+	start(&r, &(struct eng_echo_config){.n_ctx = 2048, .tokens_per_burst = 1, .rate_tps = 1, .stamp = true,
+					    .step_ms = STEP_MS, .step_active = ACTIVE});
+	struct client *c = calloc(1, sizeof *c);
+	client_open(c, path);
+	for (uint64_t id = 1; id <= SEQS; id++) {
+		struct proto_submit req = client_plain("hello", PROTO_PROMPT_TEXT, 100);
+		client_submit(c, id, &req);
+		client_expect(c, PROTO_QUEUED);
+	}
+	for (uint64_t id = 1; id <= SEQS; id++)
+		client_credit(c, id, ACTIVE * STEPS / SEQS);
+	unsigned made[SEQS + 1] = {0};
+	uint64_t last = 0;
+	unsigned in_step = 0;
+	for (int i = 0; i < ACTIVE * STEPS; i++) {
+		client_expect(c, PROTO_TOKENS);
+		made[c->head.id]++;
+		struct proto_tokens t = client_tokens(c);
+		uint64_t ns = strtoull(t.text.at + 1, NULL, 10);
+		if (ns == last) {
+			in_step++;
+		} else {
+			assert_true(last == 0 || ns - last >= STEP_MS * NS_PER_MS / 2);
+			in_step = 1;
+		}
+		assert_true(in_step <= ACTIVE);
+		last = ns;
+	}
+	for (int id = 1; id <= SEQS; id++)
+		assert_int_equal(made[id], ACTIVE * STEPS / SEQS);
+	client_close(c);
+	free(c);
+	stop(&r);
+}
+
 static void rate_holds(void **state)
 {
 	(void)state;
@@ -268,6 +309,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(says_the_words_once),     cmocka_unit_test(credit_and_max_tokens),
+	    cmocka_unit_test(steps_are_common),
 	    cmocka_unit_test(rate_holds),	       cmocka_unit_test(fails_and_hangs_as_told),
 	    cmocka_unit_test(dies_as_told),	       cmocka_unit_test(refusals),
 	};

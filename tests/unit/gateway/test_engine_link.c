@@ -28,6 +28,7 @@ struct rig;
 
 /* A listener that counts, and does what the test asked for when it is called. */
 struct seq {
+	unsigned choices; /* bits: those that have ended */
 	struct rig *rig;
 	uint64_t id;
 	int queued, tokens, done, lost;
@@ -86,6 +87,12 @@ static void on_tokens(void *ctx, const struct proto_tokens *m)
 	forget_another(s);
 }
 
+static void on_choice(void *ctx, const struct proto_choice *m)
+{
+	struct seq *s = ctx;
+	s->choices |= 1u << m->choice;
+}
+
 static void on_done(void *ctx, const struct proto_done *m)
 {
 	struct seq *s = ctx;
@@ -114,7 +121,7 @@ static void on_lost(void *ctx)
 		s->submit_rc = submit(s->rig, s, 1);
 }
 
-static const struct link_listener listener = {on_queued, on_tokens, on_done, on_lost};
+static const struct link_listener listener = {.on_queued = on_queued, .on_tokens = on_tokens, .on_choice = on_choice, .on_done = on_done, .on_lost = on_lost};
 
 /* ---- the engine's side ---- */
 
@@ -327,7 +334,7 @@ static bool malformed(size_t i, uint64_t id, struct sl_buf *b)
 	    {PROTO_PING, 0}, {PROTO_COUNTED, 9}, {PROTO_HELLO, 16}, {PROTO_MODEL, 0}, {PROTO_MODEL, 30},
 	    {PROTO_QUEUED, 15}, {PROTO_QUEUED, 17}, {PROTO_TOKENS, 0}, {PROTO_TOKENS, 40}, {PROTO_DONE, 0},
 	    {PROTO_DONE, 31}, {PROTO_DONE, 60}, {PROTO_STATS, 3}, {PROTO_BYE, 2}, {PROTO_STATS, 4097},
-	    {PROTO_TOKENS, 1u << 20}, {PROTO_QUEUED, UINT32_MAX},
+	    {PROTO_TOKENS, 1u << 21}, {PROTO_QUEUED, UINT32_MAX},
 	    {PROTO_CHOICE, 11}, {PROTO_CHOICE, 0}, {PROTO_PROMPT_LOGPROBS, 7}, {PROTO_PROMPT_LOGPROBS, 40},
 	};
 	enum { N_PLAIN = sizeof plain / sizeof plain[0] };
@@ -492,6 +499,50 @@ static void a_callback_may_forget(void **state)
 	assert_int_equal(s[0].tokens, 0);
 	assert_int_equal(s[1].tokens, 1);
 	assert_int_equal(s[3].done, 0);
+}
+
+static void on_stopped(void *ctx)
+{
+	struct seq *s = ctx;
+	s->lost++;
+}
+
+/* Who abandons is told when the engine has confirmed, or has gone, and of nothing else. */
+static void an_abandoned_sequence_ends_with_the_engines_word(void **state)
+{
+	struct rig *r = *state;
+	struct seq *s = r->seqs;
+	struct proto_queued q = {.n_prompt = 3};
+	struct sl_buf b;
+	come_up(r);
+	for (int i = 0; i < 3; i++)
+		submitted(r, &s[i]);
+	for (int i = 0; i < 2; i++) {
+		engine_link_abandon(r->link, s[i].id, on_stopped, &s[i]);
+		assert_int_equal(expect(r, PROTO_CANCEL).id, s[i].id);
+	}
+	engine_link_forget(r->link, s[0].id); /* its id is nobody's any more */
+	engine_link_credit(r->link, s[0].id, 5);
+	buf_init(&b, 4096);
+	assert_int_equal(proto_put_queued(&b, s[0].id, &q), 0);
+	put_tokens(&b, s[0].id, "x");
+	put_tokens(&b, s[2].id, "y");
+	say(r, &b);
+	TURN_UNTIL(r, s[2].tokens == 1);
+	assert_int_equal(s[0].queued + s[0].tokens + s[0].lost, 0);
+	put_done(&b, s[0].id);
+	put_done(&b, s[2].id);
+	say(r, &b);
+	TURN_UNTIL(r, s[2].done == 1);
+	assert_int_equal(s[0].lost, 1);
+	assert_int_equal(s[0].done, 0);
+	assert_int_equal(s[1].lost, 0);
+	close(r->fd);
+	r->fd = -1;
+	TURN_UNTIL(r, !engine_link_up(r->link));
+	assert_int_equal(s[1].lost, 1);
+	engine_link_abandon(r->link, s[1].id, on_stopped, &s[1]); /* gone already */
+	assert_int_equal(s[1].lost, 2);
 }
 
 /* Each forgets its neighbour: of every two one is told, whatever the order. */
@@ -739,6 +790,7 @@ int main(void)
 	    TEST(frames_may_be_cut_anywhere),
 	    TEST(frames_of_unknown_sequences_are_ignored),
 	    TEST(a_callback_may_forget),
+	    TEST(an_abandoned_sequence_ends_with_the_engines_word),
 	    TEST(who_is_forgotten_when_it_is_lost_is_not_told),
 	    TEST(the_end_of_the_link_tells_everybody),
 	    TEST(many_sequences_are_all_found),

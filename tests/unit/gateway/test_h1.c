@@ -227,6 +227,30 @@ static void malformed_requests_get_one_answer_and_an_end(void **state)
 	}
 }
 
+/* What is neither HTTP/1's target nor its version gets no answer in HTTP/1; once a peer has sent a
+ * request it does. */
+static void who_speaks_no_http_gets_no_answer(void **state)
+{
+	(void)state;
+	rig_start(&rig);
+	static const char alien[] = "INVALID CONNECTION PREFACE\r\n\r\n";
+	ask(alien, sizeof alien - 1);
+	assert_int_equal(in.len, 0);
+	static const char late[] =
+	    "GET /small HTTP/1.1\r\n" HOST "\r\nINVALID CONNECTION PREFACE\r\n\r\n";
+	ask(late, sizeof late - 1);
+	assert_int_equal(count("HTTP/1.1 200"), 1);
+	assert_int_equal(count("HTTP/1.1 400"), 1);
+	static const char *const close_to_it[] = {
+	    "GET /small FTP/1.1\r\n\r\n", "GET /small\r\n\r\n", "GET small HTTP/1.1\r\n\r\n",
+	    "GET http://a/ HTTQ/1.1\r\n\r\n", "\x16\x03\x01"};
+	for (size_t i = 0; i < sizeof close_to_it / sizeof *close_to_it; i++) {
+		ask(close_to_it[i], strlen(close_to_it[i]));
+		if (count("HTTP/1.1 400") != 1)
+			fail_msg("%s -> %s", close_to_it[i], buf_cstr(&in));
+	}
+}
+
 static void heads_are_bounded(void **state)
 {
 	(void)state;
@@ -239,6 +263,12 @@ static void heads_are_bounded(void **state)
 	memcpy(big, head, sizeof head - 1);
 	ask(big, n);
 	assert_int_equal(count("HTTP/1.1 431"), 1);
+	memcpy(big, "GET /", 5);
+	for (const char *p = head + 5; *p != '\0'; p++)
+		big[p - head] = 'a';
+	ask(big, n);
+	assert_int_equal(count("HTTP/1.1 414"), 1);
+	memcpy(big, head, sizeof head - 1);
 	/* By accounting, not by bytes on the wire: 99 short fields of 32 each fit, one long does
 	 * not. */
 	memcpy(big + 16400, "\r\n\r\n", 4);
@@ -565,6 +595,98 @@ static void every_fault_is_survived(void **state)
 	}
 }
 
+/* One exchange of whatever kind while the nth pass of a point fails. How much came back; false when
+ * the run passed the point less often than that. */
+static bool run_with_fault(const char *text, size_t n, enum fault_point point, long nth,
+			   size_t *got)
+{
+	uint8_t *at;
+	buf_clear(&in, SIZE_MAX);
+	assert_int_equal(buf_reserve(&in, 1 << 20, &at), 0); /* not the server's to miss */
+	fault_arm(point, nth, 1);
+	long before = fault_passes(point);
+	int fd = rig_connect(&rig);
+	size_t sent = 0;
+	time_t end = rig_now() + RIG_PATIENCE_S;
+	for (;;) {
+		assert_true(rig_now() < end);
+		ssize_t m =
+		    sent < n ? send(fd, text + sent, n - sent, MSG_NOSIGNAL | MSG_DONTWAIT) : 0;
+		sent += m > 0 ? (size_t)m : 0;
+		m = recv(fd, at + in.len, (1 << 20) - in.len, MSG_DONTWAIT);
+		if (m > 0)
+			buf_commit(&in, (size_t)m);
+		else if (m == 0 || errno != EAGAIN)
+			break;
+		else
+			rig_turn(&rig);
+	}
+	bool hit = fault_passes(point) - before >= nth;
+	fault_disarm_all();
+	close(fd);
+	RIG_UNTIL(&rig, transport_empty(rig.tr));
+	assert_int_equal(rig.n_closed, rig.n_requests);
+	for (int i = 0; i < rig.n_requests; i++) {
+		buf_dispose(&rig.ex[i]->body);
+		buf_dispose(&rig.ex[i]->give);
+		free(rig.ex[i]);
+	}
+	rig.n_requests = rig.n_closed = 0;
+	*got = in.len;
+	return hit;
+}
+
+static void every_fault_of_every_kind_of_request(void **state)
+{
+	(void)state;
+	rig.cfg.limits.body_bytes = 100000;
+	static const enum fault_point points[] = {FAULT_ALLOC, FAULT_READ, FAULT_WRITE};
+	static char upload[90200], chunks[70200], over[120200], fields[8000];
+	int n_fields = snprintf(fields, sizeof fields, "GET /small HTTP/1.1\r\n" HOST CLOSE);
+	for (int i = 0; i < 90; i++)
+		n_fields += snprintf(fields + n_fields, sizeof fields - (size_t)n_fields,
+				     "x-%d: %50d\r\n", i, i);
+	snprintf(fields + n_fields, sizeof fields - (size_t)n_fields, "\r\n");
+	snprintf(upload, sizeof upload,
+		 "POST /echo HTTP/1.1\r\n" HOST CLOSE "Content-Length: 90000\r\n\r\n%90000s", "");
+	snprintf(chunks, sizeof chunks,
+		 "POST /echo HTTP/1.1\r\n" HOST CLOSE "Transfer-Encoding: chunked\r\n\r\n"
+		 "7530\r\n%30000s\r\n9C40;e=x\r\n%40000s\r\n0\r\nt: u\r\n\r\n",
+		 "", "");
+	snprintf(over, sizeof over,
+		 "POST /echo HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n"
+		 "1d4c0\r\n%120000s",
+		 "");
+	const struct {
+		const char *text, *answer;
+	} kinds[] = {
+	    {"GET /small HTTP/1.1\r\n" HOST "\r\nGET /big?90000 HTTP/1.1\r\n" HOST "\r\n"
+	     "POST /echo HTTP/1.1\r\n" HOST "Content-Length: 3\r\n\r\nabc"
+	     "HEAD /small HTTP/1.1\r\n" HOST "\r\nGET /empty HTTP/1.1\r\n" HOST CLOSE "\r\n",
+	     "HTTP/1.1 204"},
+	    {upload, "HTTP/1.1 200"},
+	    {chunks, "HTTP/1.1 200"},
+	    {over, "HTTP/1.1 413"},
+	    {fields, "HTTP/1.1 200"},
+	    {"GET /small HTTP/1.1\r\n" HOST "\r\nGET /small HTTP/9.1\r\n" HOST "\r\n",
+	     "HTTP/1.1 505"},
+	    {"GET /reset HTTP/1.1\r\n" HOST "\r\n", ""},
+	    {"GET /fail HTTP/1.1\r\n" HOST "\r\n", "HTTP/1.1 200"},
+	};
+	rig_start(&rig);
+	for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
+		for (size_t p = 0; p < 3; p++) {
+			size_t n = strlen(kinds[k].text), got;
+			long nth = 1;
+			while (run_with_fault(kinds[k].text, n, points[p], nth, &got) && nth < 400)
+				nth++;
+			assert_true(nth < 400);
+			/* The last one missed nothing. */
+			if (strstr(buf_cstr(&in), kinds[k].answer) == NULL)
+				fail_msg("%.40s: %s", kinds[k].text, buf_cstr(&in));
+		}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -578,6 +700,7 @@ int main(void)
 	    T(http_1_0_ends_by_closing),
 	    T(expect_100_continue),
 	    T(malformed_requests_get_one_answer_and_an_end),
+	    T(who_speaks_no_http_gets_no_answer),
 	    T(heads_are_bounded),
 	    T(chunked_body_over_the_limit_is_413),
 	    T(early_answer_discards_the_rest),
@@ -592,6 +715,7 @@ int main(void)
 	    T(accept_survives_a_lack_of_descriptors),
 	    T(connections_are_capped),
 	    T(every_fault_is_survived),
+	    T(every_fault_of_every_kind_of_request),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,49 +3,10 @@
  * HTTP/2 with frames written by hand: conformance where a library leaves a choice, abuse and its
  * bounds, flow control, draining. Section numbers are RFC 9113's.
  */
-#include "tests/support/transport_rig.h"
+#include "tests/support/h2_frames.h"
 
 #include "base/fault.h"
 #include "gateway/conn.h"
-
-enum {
-	DATA,
-	HEADERS,
-	PRIORITY,
-	RST_STREAM,
-	SETTINGS,
-	PUSH_PROMISE,
-	PING,
-	GOAWAY,
-	WINDOW_UPDATE,
-	CONTINUATION
-};
-enum { END_STREAM = 1, ACK = 1, END_HEADERS = 4, PADDED = 8 };
-enum {
-	NO_ERROR,
-	PROTOCOL_ERROR,
-	INTERNAL_ERROR,
-	FLOW_CONTROL_ERROR,
-	SETTINGS_TIMEOUT,
-	STREAM_CLOSED,
-	FRAME_SIZE_ERROR,
-	REFUSED_STREAM,
-	CANCEL,
-	COMPRESSION_ERROR,
-	CONNECT_ERROR,
-	ENHANCE_YOUR_CALM
-};
-
-static struct rig rig;
-static struct sl_buf in, out;
-static int fd;
-
-struct frame {
-	uint32_t len;
-	uint8_t type, flags;
-	uint32_t id;
-	const uint8_t *payload;
-};
 
 static int setup(void **state)
 {
@@ -67,173 +28,6 @@ static int teardown(void **state)
 	buf_dispose(&in);
 	buf_dispose(&out);
 	return 0;
-}
-
-/* ---- writing ---- */
-
-static void put(const void *p, size_t n) { assert_int_equal(buf_append(&out, p, n), 0); }
-
-static void put_head(size_t len, int type, int flags, uint32_t id)
-{
-	uint8_t h[9] = {(uint8_t)(len >> 16), (uint8_t)(len >> 8), (uint8_t)len,
-			(uint8_t)type,        (uint8_t)flags,      (uint8_t)(id >> 24),
-			(uint8_t)(id >> 16),  (uint8_t)(id >> 8),  (uint8_t)id};
-	put(h, 9);
-}
-
-static void put_frame(int type, int flags, uint32_t id, const void *payload, size_t n)
-{
-	put_head(n, type, flags, id);
-	put(payload, n);
-}
-
-static void put_u32(int type, int flags, uint32_t id, uint32_t v)
-{
-	uint8_t p[4] = {(uint8_t)(v >> 24), (uint8_t)(v >> 16), (uint8_t)(v >> 8), (uint8_t)v};
-	put_frame(type, flags, id, p, 4);
-}
-
-static void put_setting(uint16_t key, uint32_t v)
-{
-	uint8_t p[6] = {(uint8_t)(key >> 8), (uint8_t)key,      (uint8_t)(v >> 24),
-			(uint8_t)(v >> 16),  (uint8_t)(v >> 8), (uint8_t)v};
-	put_frame(SETTINGS, 0, 0, p, 6);
-}
-
-/* HPACK: a literal that is not indexed, with a new name; lengths up to 16 KiB. */
-static size_t hp_int(uint8_t *at, size_t n)
-{
-	size_t m = 0;
-	if (n < 127) {
-		at[m++] = (uint8_t)n;
-		return m;
-	}
-	at[m++] = 127;
-	n -= 127;
-	while (n >= 128) {
-		at[m++] = (uint8_t)(128 | (n & 127));
-		n >>= 7;
-	}
-	at[m++] = (uint8_t)n;
-	return m;
-}
-
-static size_t hp_field(uint8_t *at, const char *name, const char *value)
-{
-	size_t m = 0;
-	at[m++] = 0;
-	m += hp_int(at + m, strlen(name));
-	memcpy(at + m, name, strlen(name));
-	m += strlen(name);
-	m += hp_int(at + m, strlen(value));
-	memcpy(at + m, value, strlen(value));
-	return m + strlen(value);
-}
-
-static size_t hp_request(uint8_t *at, const char *method, const char *path)
-{
-	size_t m = hp_field(at, ":method", method);
-	m += hp_field(at + m, ":scheme", "http");
-	m += hp_field(at + m, ":path", path);
-	return m + hp_field(at + m, ":authority", "localhost");
-}
-
-static void put_request(uint32_t id, const char *method, const char *path, int flags)
-{
-	uint8_t block[512];
-	put_frame(HEADERS, flags | END_HEADERS, id, block, hp_request(block, method, path));
-}
-
-static bool flush(void)
-{
-	bool ok = rig_send(&rig, fd, buf_data(&out), out.len);
-	buf_clear(&out, SIZE_MAX);
-	return ok;
-}
-
-static void begin(void)
-{
-	if (rig.tr == NULL)
-		rig_start(&rig);
-	if (fd >= 0)
-		close(fd);
-	fd = rig_connect(&rig);
-	buf_clear(&in, SIZE_MAX);
-	put("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 24);
-	put_frame(SETTINGS, 0, 0, NULL, 0);
-}
-
-/* ---- reading ---- */
-
-/* The next whole frame; false: the connection ended. */
-static bool next_frame(struct frame *f)
-{
-	if (!rig_read(&rig, fd, &in, 9))
-		return false;
-	const uint8_t *h = buf_data(&in);
-	size_t len = (size_t)h[0] << 16 | (size_t)h[1] << 8 | h[2];
-	if (!rig_read(&rig, fd, &in, 9 + len))
-		return false;
-	h = buf_data(&in);
-	*f = (struct frame){
-	    (uint32_t)len, h[3], h[4],
-	    ((uint32_t)h[5] << 24 | (uint32_t)h[6] << 16 | (uint32_t)h[7] << 8 | h[8]) & 0x7fffffff,
-	    h + 9};
-	buf_consume(&in, 9 + len);
-	return true;
-}
-
-static uint32_t u32(const uint8_t *p)
-{
-	return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
-}
-
-/* Skips to a frame of that type (and stream, unless 0). */
-static bool await(int type, uint32_t id, struct frame *f)
-{
-	while (next_frame(f))
-		if (f->type == type && (id == 0 || f->id == id) &&
-		    !(type == SETTINGS && (f->flags & ACK)))
-			return true;
-	return false;
-}
-
-static void expect_goaway(const char *what, uint32_t code)
-{
-	struct frame f;
-	flush();
-	if (!await(GOAWAY, 0, &f))
-		fail_msg("%s: no GOAWAY", what);
-	if (u32(f.payload + 4) != code)
-		fail_msg("%s: GOAWAY %u, not %u", what, u32(f.payload + 4), code);
-	while (next_frame(&f))
-		;
-}
-
-static void expect_reset(const char *what, uint32_t id, uint32_t code)
-{
-	struct frame f;
-	flush();
-	while (next_frame(&f)) {
-		if (f.type == GOAWAY)
-			fail_msg("%s: GOAWAY %u", what, u32(f.payload + 4));
-		if (f.type == RST_STREAM && f.id == id) {
-			if (u32(f.payload) != code)
-				fail_msg("%s: reset %u, not %u", what, u32(f.payload), code);
-			return;
-		}
-	}
-	fail_msg("%s: closed", what);
-}
-
-/* The connection still works. */
-static void expect_alive(const char *what)
-{
-	struct frame f;
-	put_frame(PING, 0, 0, "alive?!!", 8);
-	flush();
-	if (!await(PING, 0, &f) || !(f.flags & ACK))
-		fail_msg("%s: dead", what);
 }
 
 /* ---- requests ---- */
@@ -523,6 +317,38 @@ static void unknown_things_are_ignored(void **state)
 	expect_alive("unknown frames");
 }
 
+/* 3.4: who began like HTTP/2 is answered in it. */
+static void a_wrong_preface_is_an_error(void **state)
+{
+	(void)state;
+	struct frame f;
+	begin();
+	buf_clear(&out, SIZE_MAX);
+	put("PRI * HTTP/2.0\r\n\r\nXX\r\n\r\n", 24);
+	flush();
+	assert_true(await(SETTINGS, 0, &f));
+	expect_goaway("preface", PROTOCOL_ERROR);
+	assert_int_equal(rig.n_requests, 0);
+}
+
+static void unknown_expectations_are_refused(void **state)
+{
+	(void)state;
+	struct frame f;
+	uint8_t block[512];
+	begin();
+	size_t m = hp_request(block, "POST", "/echo");
+	m += hp_field(block + m, "expect", "the-impossible");
+	put_frame(HEADERS, END_HEADERS, 1, block, m);
+	flush();
+	assert_true(await(HEADERS, 1, &f));
+	assert_memory_equal(f.payload + 1,
+			    "\x03"
+			    "417",
+			    4);
+	assert_int_equal(rig.n_requests, 0);
+}
+
 static void cleartext_upgrade_is_ignored(void **state)
 {
 	(void)state;
@@ -574,8 +400,17 @@ static void control_floods_are_stopped(void **state)
 {
 	(void)state;
 	rig.cfg.limits.control_frames_burst = 50;
-	static const char *const what[] = {"PING", "PRIORITY", "empty DATA", "unknown", "SETTINGS"};
-	for (int kind = 0; kind < 5; kind++) {
+	static const char *const what[] = {"PING",
+					   "PRIORITY",
+					   "empty DATA",
+					   "unknown",
+					   "SETTINGS",
+					   "WINDOW_UPDATE",
+					   "PING answer",
+					   "GOAWAY",
+					   "DATA of padding",
+					   "WINDOW_UPDATE of the stream"};
+	for (size_t kind = 0; kind < sizeof what / sizeof *what; kind++) {
 		begin();
 		put_request(1, "POST", "/echo", 0);
 		for (int i = 0; i < 200; i++) {
@@ -587,12 +422,43 @@ static void control_floods_are_stopped(void **state)
 				put_frame(DATA, 0, 1, NULL, 0);
 			else if (kind == 3)
 				put_frame(0xee, 0, 0, NULL, 0);
-			else
+			else if (kind == 4)
 				put_setting(4, 65535);
+			else if (kind == 5)
+				put_u32(WINDOW_UPDATE, 0, 0, 1);
+			else if (kind == 6)
+				put_frame(PING, ACK, 0, "12345678", 8);
+			else if (kind == 7)
+				put_frame(GOAWAY, 0, 0, "\0\0\0\0\0\0\0", 8);
+			else if (kind == 8)
+				put_frame(DATA, PADDED, 1, "\x02\0", 3);
+			else
+				put_u32(WINDOW_UPDATE, 0, 1, 1);
 		}
 		expect_goaway(what[kind], ENHANCE_YOUR_CALM);
 	}
 	RIG_UNTIL(&rig, rig.n_closed == rig.n_requests);
+}
+
+/* As many WINDOW_UPDATE frames as there were DATA frames are no flood. */
+static void a_reader_may_open_its_windows(void **state)
+{
+	(void)state;
+	rig.cfg.limits.control_frames_burst = 10;
+	struct frame f;
+	begin();
+	put_setting(4, 100);
+	put_request(1, "GET", "/big?60000", END_STREAM);
+	flush();
+	for (size_t got = 0; got < 60000;) {
+		assert_true(await(DATA, 1, &f));
+		got += f.len;
+		put_u32(WINDOW_UPDATE, 0, 0, f.len);
+		if (got < 60000)
+			put_u32(WINDOW_UPDATE, 0, 1, f.len);
+		flush();
+	}
+	expect_alive("after 600 windows");
 }
 
 static void continuation_flood_is_stopped(void **state)
@@ -635,6 +501,24 @@ static void heads_are_bounded(void **state)
 	flush();
 	assert_true(await(HEADERS, 3, &f));
 	expect_alive("after 431");
+	/* One field that never becomes whole: ended before it is held. */
+	int conn = fd;
+	fd = -1;
+	begin();
+	m = hp_request(block, "GET", "/small");
+	block[m++] = 0;
+	m += hp_int(block + m, 1);
+	block[m++] = 'b';
+	m += hp_int(block + m, 60000);
+	put_frame(HEADERS, END_STREAM, 1, block, m);
+	memset(block, 'v', 16000);
+	put_frame(CONTINUATION, 0, 1, block, 16000);
+	put_frame(CONTINUATION, 0, 1, block, 16000);
+	put_head(16000, CONTINUATION, 0, 1); /* only begun */
+	expect_goaway("endless field", ENHANCE_YOUR_CALM);
+	close(fd);
+	fd = conn;
+	buf_clear(&in, SIZE_MAX);
 	/* A bomb: one big entry in the dynamic table, then one-byte references to it. */
 	m = hp_request(block, "GET", "/small");
 	block[m++] = 0x40;
@@ -663,6 +547,42 @@ static void streams_are_capped(void **state)
 	RIG_UNTIL(&rig, rig.n_requests == 5);
 	assert_true(await(RST_STREAM, 11, &f) || f.type == GOAWAY);
 	assert_int_equal(rig.n_requests, 5);
+}
+
+/* A reset stream keeps its place until its work has stopped. */
+static void held_places_count(void **state)
+{
+	(void)state;
+	rig.cfg.limits.streams_per_connection = 4;
+	struct frame f;
+	begin();
+	for (uint32_t i = 0; i < 4; i++) {
+		put_request(2 * i + 1, "GET", "/hold", END_STREAM);
+		put_u32(RST_STREAM, 0, 2 * i + 1, CANCEL);
+	}
+	flush();
+	RIG_UNTIL(&rig, rig.n_closed == 4);
+	put_request(9, "GET", "/small", END_STREAM);
+	expect_reset("no place", 9, REFUSED_STREAM);
+	http_release(rig.ex[2]->hold);
+	rig.ex[2]->hold = NULL;
+	put_request(11, "GET", "/hold", END_STREAM);
+	put_request(13, "GET", "/small", END_STREAM);
+	expect_reset("no place again", 13, REFUSED_STREAM);
+	assert_int_equal(rig.n_requests, 5);
+	/* Released while the stream is open: it keeps its own place only. */
+	http_release(rig.ex[4]->hold);
+	rig.ex[4]->hold = NULL;
+	put_u32(RST_STREAM, 0, 11, CANCEL);
+	put_request(15, "GET", "/small", END_STREAM);
+	flush();
+	assert_true(await(DATA, 15, &f));
+	/* Another connection is not concerned; holds outlive theirs. */
+	begin();
+	put_request(1, "GET", "/small", END_STREAM);
+	flush();
+	assert_true(await(DATA, 1, &f));
+	RIG_UNTIL(&rig, rig.tr->n_conns == 1);
 }
 
 /* PINGs from a client that never reads. Its limits are set out of the way, so that only the bound
@@ -879,8 +799,15 @@ static void deadlines(void **state)
 	flush();
 	RIG_UNTIL(&rig, rig.n_requests == 1);
 	now += 31 * NS_PER_S;
-	expect_reset("body", 1, CANCEL);
+	assert_true(await(HEADERS, 1, &f));
+	assert_memory_equal(f.payload + 1,
+			    "\x03"
+			    "408",
+			    4);
 	assert_int_equal(rig.closed[HTTP_CLOSE_TIMEOUT], 1);
+	assert_true(await(DATA, 1, &f) && (f.flags & END_STREAM));
+	now += 2 * NS_PER_S;
+	expect_reset("body", 1, NO_ERROR);
 	/* Idle. */
 	now += 61 * NS_PER_S;
 	expect_goaway("idle", NO_ERROR);
@@ -993,6 +920,115 @@ static void every_fault_is_survived(void **state)
 	}
 }
 
+static void put_flood(int kind)
+{
+	static uint8_t block[20000], data[16384];
+	size_t m;
+	switch (kind) {
+	case 0: /* a head in pieces with many fields, an upload, trailers */
+		m = hp_request(block, "POST", "/echo");
+		for (int i = 0; i < 50; i++)
+			m += hp_field(block + m, "some-field", "with a value of its own");
+		put_frame(HEADERS, 0, 1, block, m / 2);
+		put_frame(CONTINUATION, END_HEADERS, 1, block + m / 2, m - m / 2);
+		for (int i = 0; i < 3; i++)
+			put_frame(DATA, 0, 1, data, sizeof data);
+		put_frame(HEADERS, END_STREAM | END_HEADERS, 1, block, hp_field(block, "t", "u"));
+		break;
+	case 1: /* an upload over the limit, announced and not */
+		m = hp_request(block, "POST", "/echo");
+		m += hp_field(block + m, "content-length", "100000");
+		put_frame(HEADERS, END_HEADERS, 1, block, m);
+		put_request(3, "POST", "/echo", 0);
+		for (int i = 0; i < 4; i++)
+			put_frame(DATA, 0, 3, data, 15000);
+		break;
+	case 2: /* rapid reset */
+		for (uint32_t i = 0; i < 40; i++) {
+			put_request(2 * i + 1, "GET", i % 2 ? "/wait" : "/hold", END_STREAM);
+			put_u32(RST_STREAM, 0, 2 * i + 1, CANCEL);
+		}
+		break;
+	case 3: /* resets that we are made to send */
+		for (uint32_t i = 0; i < 40; i++) {
+			put_request(2 * i + 1, "GET", "/never", END_STREAM);
+			put_u32(WINDOW_UPDATE, 0, 2 * i + 1, 0x7fffffff);
+		}
+		break;
+	case 4: /* control frames */
+		for (int i = 0; i < 60; i++) {
+			put_frame(PING, 0, 0, "12345678", 8);
+			put_setting(4, 65535);
+			put_frame(0xee, 0, 0, NULL, 0);
+			put_frame(PRIORITY, 0, (uint32_t)(2 * i + 1), "\0\0\0\0\x10", 5);
+		}
+		break;
+	default: /* a head without end */
+		put_frame(HEADERS, END_STREAM, 1, block, hp_request(block, "GET", "/small"));
+		for (int i = 0; i < 10; i++)
+			put_frame(CONTINUATION, 0, 1, NULL, 0);
+		break;
+	}
+	put_frame(PING, 0, 0, "the end!", 8);
+}
+
+/* Reads until the answer to the last PING or the end. */
+static void drink(void)
+{
+	static uint8_t sink[1 << 18];
+	static const uint8_t last[] = "\0\0\x08\6\1\0\0\0\0the end!";
+	size_t n = 0;
+	time_t end = rig_now() + RIG_PATIENCE_S;
+	for (;;) {
+		assert_true(rig_now() < end);
+		ssize_t m = recv(fd, sink + n, sizeof sink - n, MSG_DONTWAIT);
+		if (m == 0 || (m < 0 && errno != EAGAIN))
+			return;
+		if (m < 0)
+			rig_turn(&rig);
+		n += m > 0 ? (size_t)m : 0;
+		if (memmem(sink, n, last, sizeof last - 1) != NULL)
+			return;
+	}
+}
+
+static void every_fault_of_every_flood(void **state)
+{
+	(void)state;
+	rig.cfg.limits.control_frames_burst = 50;
+	rig.cfg.limits.resets_burst = 20;
+	rig.cfg.limits.body_bytes = 50000;
+	static const enum fault_point points[] = {FAULT_ALLOC, FAULT_READ, FAULT_WRITE};
+	rig_start(&rig);
+	for (int kind = 0; kind < 6; kind++)
+		for (size_t p = 0; p < 3; p++) {
+			bool hit = true;
+			long nth = 1;
+			for (; nth < 600 && hit; nth++) {
+				begin();
+				put_flood(kind);
+				fault_arm(points[p], nth, 1);
+				long before = fault_passes(points[p]);
+				flush();
+				drink();
+				hit = fault_passes(points[p]) - before >= nth;
+				fault_disarm_all();
+				close(fd);
+				fd = -1;
+				RIG_UNTIL(&rig, transport_empty(rig.tr));
+				assert_int_equal(rig.n_closed, rig.n_requests);
+				for (int i = 0; i < rig.n_requests; i++) {
+					http_release(rig.ex[i]->hold);
+					buf_dispose(&rig.ex[i]->body);
+					buf_dispose(&rig.ex[i]->give);
+					free(rig.ex[i]);
+				}
+				rig.n_requests = rig.n_closed = 0;
+			}
+			assert_true(nth < 600);
+		}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -1008,13 +1044,17 @@ int main(void)
 	    T(a_smaller_stream_id_is_an_error),
 	    T(frames_on_closed_streams),
 	    T(unknown_things_are_ignored),
+	    T(a_wrong_preface_is_an_error),
+	    T(unknown_expectations_are_refused),
 	    T(cleartext_upgrade_is_ignored),
 	    T(rapid_reset_is_stopped),
 	    T(made_resets_are_stopped),
 	    T(control_floods_are_stopped),
+	    T(a_reader_may_open_its_windows),
 	    T(continuation_flood_is_stopped),
 	    T(heads_are_bounded),
 	    T(streams_are_capped),
+	    T(held_places_count),
 	    T(unread_pings_do_not_grow),
 	    T(a_closed_window_holds_the_body_back),
 	    T(a_stalled_stream_is_reset_and_others_live),
@@ -1027,6 +1067,7 @@ int main(void)
 	    T(drain_in_two_steps),
 	    T(every_stream_is_told_when_the_connection_goes),
 	    T(every_fault_is_survived),
+	    T(every_fault_of_every_flood),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,8 +13,11 @@
 #include "base/clock.h"
 #include "gateway/h2_guard.h"
 
-static const struct gw_limits limits = {
-    .resets_per_s = 2, .resets_burst = 3, .control_frames_per_s = 10, .control_frames_burst = 5};
+static const struct gw_limits limits = {.header_bytes = 100,
+					.resets_per_s = 2,
+					.resets_burst = 3,
+					.control_frames_per_s = 10,
+					.control_frames_burst = 5};
 
 static void buckets_refill_up_to_their_burst(void **state)
 {
@@ -56,6 +59,25 @@ static void ids_must_rise(void **state)
 	assert_true(h2_guard_stream_id(&g, INT32_MAX));
 }
 
+static void window_updates_are_due_for_data(void **state)
+{
+	(void)state;
+	struct h2_guard g;
+	h2_guard_init(&g, &limits, 0, 0);
+	assert_false(h2_guard_update_due(&g));
+	h2_guard_data_sent(&g);
+	assert_true(h2_guard_update_due(&g));
+	assert_true(h2_guard_update_due(&g));
+	assert_false(h2_guard_update_due(&g));
+	/* Saved up to a bound. */
+	for (int i = 0; i < 100000; i++)
+		h2_guard_data_sent(&g);
+	int n = 0;
+	while (h2_guard_update_due(&g))
+		n++;
+	assert_in_range(n, 1000, 20001);
+}
+
 /* However the input is cut. */
 static void unknown_frames_are_counted(void **state)
 {
@@ -70,15 +92,47 @@ static void unknown_frames_are_counted(void **state)
 	for (size_t step = 1; step < sizeof input; step++) {
 		struct h2_guard g;
 		size_t found = 0;
+		bool over;
 		h2_guard_init(&g, &limits, 7, 0);
 		for (size_t at = 0; at < sizeof input - 1; at += step)
-			found += h2_guard_unknown_frames(
+			found += h2_guard_frames(
 			    &g, input + at,
-			    sizeof input - 1 - at < step ? sizeof input - 1 - at : step);
+			    sizeof input - 1 - at < step ? sizeof input - 1 - at : step, &over);
 		assert_int_equal(found, 3);
 		assert_int_equal(g.skip, 0);
 		assert_int_equal(g.n_head, 0);
 	}
+}
+
+static bool head_over(const uint8_t lengths[4], const uint8_t types[4])
+{
+	struct h2_guard g;
+	bool over, any = false;
+	uint8_t input[4 * (H2_FRAME_HEAD + 255)] = {0};
+	size_t n = 0;
+	for (int i = 0; i < 4; i++) {
+		input[n + 2] = lengths[i];
+		input[n + 3] = types[i];
+		n += H2_FRAME_HEAD + (size_t)lengths[i];
+	}
+	h2_guard_init(&g, &limits, 0, 0);
+	for (size_t at = 0; at < n; at += 7) {
+		h2_guard_frames(&g, input + at, n - at < 7 ? n - at : 7, &over);
+		any = any || over;
+	}
+	return any;
+}
+
+static void head_blocks_are_bounded_on_the_wire(void **state)
+{
+	(void)state;
+	assert_false(head_over((uint8_t[]){200, 200, 200, 0}, (uint8_t[]){1, 1, 1, 0}));
+	assert_false(head_over((uint8_t[]){100, 50, 50, 0}, (uint8_t[]){1, 9, 9, 0}));
+	assert_true(head_over((uint8_t[]){100, 50, 51, 0}, (uint8_t[]){1, 9, 9, 0}));
+	assert_true(head_over((uint8_t[]){201, 0, 0, 0}, (uint8_t[]){1, 0, 0, 0}));
+	assert_false(head_over((uint8_t[]){255, 255, 255, 255}, (uint8_t[]){0, 8, 0, 6}));
+	/* A flood of empty ones is nothing here; the library counts them. */
+	assert_false(head_over((uint8_t[]){200, 0, 0, 0}, (uint8_t[]){1, 9, 9, 9}));
 }
 
 int main(void)
@@ -86,7 +140,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(buckets_refill_up_to_their_burst),
 	    cmocka_unit_test(ids_must_rise),
+	    cmocka_unit_test(window_updates_are_due_for_data),
 	    cmocka_unit_test(unknown_frames_are_counted),
+	    cmocka_unit_test(head_blocks_are_bounded_on_the_wire),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The process's part of the store: the checked configuration, the address looked up once (hiredis would
+ * look names up inside connect, on the loop), the password read once, and the memory store's thread,
+ * which there is with Redis too: for what its failing falls back to.
+ */
+#include <netdb.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/un.h>
+
+#include "base/alloc.h"
+#include "cache/limits.h"
+#include "cache/priv.h"
+
+enum { MAX_LISTED = 10000, SMALLEST_MEMORY = 1 << 20 };
+
+void cache_config_init(struct cache_config *cfg)
+{
+	*cfg = (struct cache_config){.store = CACHE_MEMORY,
+				     .prefix = "sluice:",
+				     .connect_timeout_ms = 500,
+				     .op_timeout_ms = 100,
+				     .backoff_least_ms = 50,
+				     .backoff_most_ms = 5000,
+				     .breaker_failures = 5,
+				     .max_ops = 4096,
+				     .max_value_bytes = 1 << 20,
+				     .max_log_bytes = 4 << 20,
+				     .max_keys_per_tenant = 1000,
+				     .memory_bytes = 64 << 20,
+				     .n_gateways = 1};
+}
+
+static int check(const struct cache_config *c, struct sl_err *err)
+{
+	size_t n_prefix = c->prefix == NULL ? 0 : strlen(c->prefix);
+	if (c->prefix == NULL || n_prefix > 32 ||
+	    strspn(c->prefix, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789:._-") != n_prefix)
+		return sl_errf(err, SL_EINVAL, "cache prefix: up to 32 of A-Z a-z 0-9 : . _ -");
+	if (c->op_timeout_ms < 4 || c->connect_timeout_ms < 1 || c->backoff_least_ms < 1 ||
+	    c->backoff_most_ms < c->backoff_least_ms)
+		return sl_errf(err, SL_EINVAL, "cache timeouts: each at least 1 ms, an operation's 4 ms");
+	if (c->breaker_failures < 1 || c->max_ops < 1 || c->max_ops > 1 << 20 || c->n_gateways < 1)
+		return sl_errf(err, SL_EINVAL, "cache: at least one failure, operation and gateway");
+	if (c->max_keys_per_tenant < 1 || c->max_keys_per_tenant > MAX_LISTED)
+		return sl_errf(err, SL_EINVAL, "cache keys per tenant: 1 to %d", MAX_LISTED);
+	if (c->database < 0)
+		return sl_errf(err, SL_EINVAL, "cache database: not negative");
+	size_t largest = c->max_value_bytes > c->max_log_bytes ? c->max_value_bytes : c->max_log_bytes;
+	if (c->max_value_bytes < 1 || c->max_log_bytes < 1 || largest > 256u << 20)
+		return sl_errf(err, SL_EINVAL, "cache: values and logs have 1 byte to 256 MiB");
+	/* The smallest share (10 %) holds the largest thing. */
+	if (c->memory_bytes < SMALLEST_MEMORY || c->memory_bytes / 12 < largest)
+		return sl_errf(err, SL_EINVAL, "cache memory: at least 1 MiB and 12 times the largest value or log");
+	return 0;
+}
+
+static int find_host(struct cache *c, const char *host, const char *port, struct sl_err *err)
+{
+	struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found = NULL;
+	int rc = getaddrinfo(host, port, &hints, &found);
+	if (rc == 0) {
+		rc = getnameinfo(found->ai_addr, found->ai_addrlen, c->host, sizeof c->host, NULL, 0,
+				 NI_NUMERICHOST);
+		freeaddrinfo(found);
+	}
+	if (rc != 0)
+		return sl_errf(err, SL_EIO, "cache address %s: %s", c->cfg.address, gai_strerror(rc));
+	return 0;
+}
+
+static int parse_address(struct cache *c, struct sl_err *err)
+{
+	const char *a = c->cfg.address;
+	if (a == NULL)
+		return sl_errf(err, SL_EINVAL, "cache address: missing");
+	if (strncmp(a, "unix:", 5) == 0 || a[0] == '/') {
+		const char *path = a[0] == '/' ? a : a + 5;
+		if (path[0] == '\0' || strlen(path) >= sizeof ((struct sockaddr_un *)NULL)->sun_path)
+			return sl_errf(err, SL_EINVAL, "cache address %s: too long for a socket", a);
+		c->unix_path = sl_strdup(path);
+		return c->unix_path == NULL ? sl_errf(err, SL_ENOMEM, "cache: no memory") : 0;
+	}
+	const char *colon = strrchr(a, ':');
+	char *end = NULL;
+	unsigned long port = colon == NULL ? 0 : strtoul(colon + 1, &end, 10);
+	if (colon == NULL || colon == a || port < 1 || port > 65535 || *end != '\0')
+		return sl_errf(err, SL_EINVAL, "cache address %s: unix:PATH, HOST:PORT or [ADDRESS]:PORT", a);
+	c->port = (int)port;
+	bool brackets = a[0] == '[' && colon[-1] == ']';
+	size_t n = (size_t)(colon - a) - (brackets ? 2 : 0);
+	char *host = sl_strndup(a + brackets, n);
+	if (host == NULL)
+		return sl_errf(err, SL_ENOMEM, "cache: no memory");
+	int rc = find_host(c, host, colon + 1, err);
+	sl_free(host);
+	return rc;
+}
+
+static int read_password(struct cache *c, struct sl_err *err)
+{
+	if (c->cfg.password_file == NULL)
+		return 0;
+	FILE *f = fopen(c->cfg.password_file, "re");
+	if (f == NULL)
+		return sl_errf(err, SL_EIO, "%s: %m", c->cfg.password_file);
+	char line[1024];
+	bool any = fgets(line, sizeof line, f) != NULL;
+	fclose(f);
+	size_t n = any ? strcspn(line, "\r\n") : 0;
+	if (n == 0 || n == sizeof line - 1)
+		return sl_errf(err, SL_EINVAL, "%s: the first line is the password", c->cfg.password_file);
+	c->password = sl_strndup(line, n);
+	explicit_bzero(line, sizeof line);
+	return c->password == NULL ? sl_errf(err, SL_ENOMEM, "cache: no memory") : 0;
+}
+
+static void free_all(struct cache *c)
+{
+	sl_free(c->unix_path);
+	sl_free(c->user);
+	if (c->password != NULL)
+		explicit_bzero(c->password, strlen(c->password));
+	sl_free(c->password);
+	sl_free(c);
+}
+
+static int set_up(struct cache *c, struct sl_err *err)
+{
+	int rc;
+	if (c->cfg.store == CACHE_REDIS) {
+		rc = parse_address(c, err);
+		if (rc == 0)
+			rc = read_password(c, err);
+		if (rc != 0)
+			return rc;
+		if (c->cfg.user != NULL) {
+			c->user = sl_strdup(c->cfg.user);
+			if (c->user == NULL)
+				return sl_errf(err, SL_ENOMEM, "cache: no memory");
+		}
+	}
+	rc = mem_thread_start(c, &c->memory);
+	return rc == 0 ? 0 : sl_errf(err, rc, "cache: the memory store: %s", sl_code_name(rc));
+}
+
+int cache_create(const struct cache_config *cfg, const struct cache_proc *const *procs, size_t n_procs,
+		 struct cache **out, struct sl_err *err)
+{
+	int rc = check(cfg, err);
+	if (rc != 0)
+		return rc;
+	BUG_IF(n_procs > CACHE_MAX_PROCS, "%zu procedures", n_procs);
+	struct cache *c = sl_zalloc(sizeof *c);
+	if (c == NULL)
+		return sl_errf(err, SL_ENOMEM, "cache: no memory");
+	cache_metrics_register();
+	c->cfg = *cfg;
+	snprintf(c->prefix, sizeof c->prefix, "%s", cfg->prefix);
+	c->procs[c->n_procs++] = &cache_proc_admit;
+	c->procs[c->n_procs++] = &cache_proc_settle;
+	for (size_t i = 0; i < n_procs; i++)
+		c->procs[c->n_procs++] = procs[i];
+	rc = set_up(c, err);
+	/* Strings of the caller are needed no longer. */
+	c->cfg.address = c->cfg.user = c->cfg.password_file = NULL;
+	c->cfg.prefix = c->prefix;
+	if (rc != 0) {
+		free_all(c);
+		return rc;
+	}
+	*out = c;
+	return 0;
+}
+
+void cache_destroy(struct cache *c)
+{
+	BUG_IF(atomic_load(&c->n_clients) != 0, "the store is destroyed before its clients");
+	mem_thread_stop(c->memory);
+	free_all(c);
+}

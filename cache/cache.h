@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The store: small values, logs and limits that outlive a request, in Redis (shared by all gateways)
+ * or in this process's memory, behind one asynchronous interface with one meaning.
+ *
+ * One struct cache a process; one struct cache_client a thread, bound to that thread's event loop.
+ * Every operation below
+ *  - returns at once and never blocks; its done function is called from the loop, never inside the
+ *    call, exactly once, at the latest when its time (op_timeout_ms) is over (SL_ETIMEOUT);
+ *  - lives in a struct cache_op that the caller embeds in whatever waits: nothing to allocate, so
+ *    nothing to check. It must stay until done was called or cache_cancel was;
+ *  - copies what it is given. What a result points at is lent until done returns;
+ *  - counts: a client has at most max_ops outstanding, one more ends with SL_ELIMIT.
+ * From a done function everything may be called but cache_client_destroy.
+ *
+ * Keys: "{tenant}:kind:" and the SHA-256 (hex) of what the client named; so nothing a client sends is
+ * ever a key, and a tenant's keys share a slot of a Redis cluster. Values begin with a version byte
+ * that the writer chooses: a reader that meets another version sees nothing there.
+ *
+ * When Redis fails (unreachable, too slow, LOADING, READONLY, OOM, NOAUTH, nonsense), by kind:
+ *
+ *   kind            on failure  meaning
+ *   CACHE_LIMIT     share       fails closed to a local share: this process's memory enforces each limit
+ *                               divided by n_gateways; the result says degraded
+ *   CACHE_REPLAY    local       fails to this process only: memory, degraded
+ *   CACHE_SHARED    local       the same (twins in flight, idempotency, prefix registry)
+ *   CACHE_SESSION   error       fails to stateless: SL_ECLOSED or another code at once; degraded is set
+ *   CACHE_IDENTITY  error       keys of tenants: the caller falls back to its configuration
+ *
+ * Nobody waits for a Redis that is known to be down: after breaker_failures failures in a row the
+ * circuit opens and operations are answered by policy at once, until a probe (reconnection with
+ * jittered exponential backoff, then a write) succeeds. What was written to memory meanwhile stays
+ * there and isn't copied to Redis: a limit's local charges, at most one window's, are forgotten.
+ */
+#ifndef CACHE_CACHE_H
+#define CACHE_CACHE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/heap.h"
+#include "base/list.h"
+
+struct event_base;
+struct cache;
+struct cache_client;
+struct cache_work; /* an operation's request and result; of cache/ */
+
+enum cache_store { CACHE_MEMORY, CACHE_REDIS };
+
+enum cache_kind {
+	CACHE_LIMIT,
+	CACHE_SESSION,
+	CACHE_REPLAY,
+	CACHE_IDENTITY,
+	CACHE_SHARED,
+	CACHE_N_KINDS,
+};
+
+enum {
+	CACHE_MAX_KEYS = 8, /* of one operation */
+	CACHE_MAX_ARGS = 64,
+	CACHE_MAX_VALUES = 128, /* of a procedure's answer */
+	CACHE_MAX_PROCS = 16,
+	CACHE_TENANT_MAX = 64, /* bytes of a tenant's name that stand in a key; a longer one is hashed */
+	CACHE_DIGEST_LEN = 64,
+};
+
+struct cache_config {
+	enum cache_store store;
+	const char *address;       /* "unix:/path", "host:port" or "[::1]:port"; a name is looked up once */
+	const char *user;          /* NULL: the default user */
+	const char *password_file; /* NULL: none. Its first line; read by cache_create */
+	int database;
+	const char *prefix;        /* before every key, up to 32 of [A-Za-z0-9:._-] */
+	uint32_t connect_timeout_ms;
+	uint32_t op_timeout_ms;    /* of which Redis gets three quarters, and the policy's memory the rest */
+	uint32_t backoff_least_ms, backoff_most_ms;
+	uint32_t breaker_failures; /* in a row; then the circuit is open */
+	uint32_t max_ops;          /* outstanding, for each client */
+	size_t max_value_bytes;
+	size_t max_log_bytes;      /* of one log; its oldest entries go first */
+	uint32_t max_keys_per_tenant; /* of one kind; what expires soonest goes first */
+	uint64_t memory_bytes;     /* of the memory store; each kind has a share of its own */
+	uint32_t n_gateways;       /* that share the limits: the divisor of local shares */
+	/* Tests: the time in microseconds for memory and for procedures in Redis. NULL: the memory's
+	 * own (wall time that never steps) and Redis' TIME. */
+	uint64_t (*now_us)(void *ctx);
+	void *now_ctx;
+};
+
+/* Memory, and the defaults of every bound. */
+void cache_config_init(struct cache_config *cfg);
+
+/* ---- atomic procedures ---- */
+
+/* An argument or one value of an answer: bytes when p is set, otherwise the number i (|i| < 2^53, so
+ * that Lua's numbers hold it). */
+struct cache_value {
+	int64_t i;
+	const void *p;
+	size_t n;
+};
+
+struct cache_twin; /* what a procedure's C twin sees; cache/twin.h */
+
+/* A procedure that runs atomically beside the data: a Lua text for Redis and a C twin for memory that
+ * means exactly the same. In Lua ARGV[1] is the time in microseconds or "0", which says to ask TIME;
+ * the call's arguments follow from ARGV[2] on; it returns a flat array of integers and strings.
+ * It may also use the keys KEYS[i] .. ":x". Static. */
+struct cache_proc {
+	const char *name;
+	const char *lua;
+	int (*twin)(struct cache_twin *t);
+};
+
+/* ---- life ---- */
+
+/* procs (n at most CACHE_MAX_PROCS, borrowed for ever) are added to those of cache/limits.h. Starts
+ * the memory store's thread. Redis need not be there. The process must ignore SIGPIPE. 0, SL_EINVAL,
+ * SL_EIO, SL_ENOMEM with err. */
+int cache_create(const struct cache_config *cfg, const struct cache_proc *const *procs, size_t n_procs,
+		 struct cache **out, struct sl_err *err);
+/* Every client has been destroyed. */
+void cache_destroy(struct cache *c);
+
+/* On the thread that turns base, as is everything that takes a client. 0, SL_ENOMEM, SL_EIO. */
+int cache_client_create(struct cache *c, struct event_base *base, struct cache_client **out);
+/* Nothing may be outstanding that was not cancelled: BUG. */
+void cache_client_destroy(struct cache_client *cl);
+
+enum cache_state {
+	CACHE_IS_MEMORY,     /* there is no Redis to be had */
+	CACHE_IS_CONNECTING, /* for the first time: operations wait for it within their time */
+	CACHE_IS_UP,
+	CACHE_IS_DOWN, /* the circuit is open: operations are answered by policy */
+};
+enum cache_state cache_client_state(const struct cache_client *cl);
+/* "memory", "up", "down: why" and so on for a status page. Borrowed until the next event. */
+const char *cache_client_state_text(const struct cache_client *cl);
+
+/* ---- keys ---- */
+
+struct cache_key {
+	uint8_t kind;
+	uint8_t n_tenant; /* bytes of text up to and with the closing brace */
+	uint8_t len;
+	char text[157]; /* terminated */
+};
+
+/* tenant: a name of [A-Za-z0-9._-], itself hashed when it is anything else or longer than
+ * CACHE_TENANT_MAX. part: what names the thing within tenant and kind, of any origin and length. */
+void cache_key_make(struct cache_key *out, enum cache_kind kind, const char *tenant, const void *part,
+		    size_t n);
+/* From what cache_list answered. SL_EINVAL unless digest is CACHE_DIGEST_LEN lower-case hex digits. */
+int cache_key_from_digest(struct cache_key *out, enum cache_kind kind, const char *tenant,
+			  const void *digest, size_t n);
+
+/* ---- operations ---- */
+
+struct cache_item { /* of a log: a batch as it was appended; of a list: a key's digest */
+	uint64_t first_seq;
+	uint32_t n_items;
+	const uint8_t *bytes;
+	size_t n;
+};
+
+struct cache_result {
+	int code;
+	bool degraded; /* Redis failed: answered by this process's memory, or (code < 0) not at all */
+	bool found;    /* put_absent: somebody's value stands and is below; delete: there was one */
+	const uint8_t *bytes; /* get, put_absent: the value without its version */
+	size_t n;
+	uint64_t first_seq, next_seq; /* of the log: what it begins with, what an append must begin with */
+	const struct cache_item *items;
+	size_t n_items;
+	const struct cache_value *values; /* eval */
+	size_t n_values;
+	uint64_t n_deleted; /* delete_all */
+};
+
+struct cache_op;
+typedef void cache_done(struct cache_op *op, const struct cache_result *r);
+
+struct cache_op { /* private; zeroed before its first use */
+	struct list node;
+	struct cache_client *client; /* NULL: idle */
+	struct cache_work *work;
+	cache_done *done;
+	int code; /* of one that ended without an answer, and whether by policy */
+	bool degraded;
+};
+
+static inline bool cache_op_busy(const struct cache_op *op) { return op->client != NULL; }
+
+/* done will not come. What was asked for may still happen. Nothing when op is idle. */
+void cache_cancel(struct cache_op *op);
+
+/* SL_ENOTFOUND when absent or of another version. */
+void cache_get(struct cache_client *cl, struct cache_op *op, const struct cache_key *key, uint8_t version,
+	       cache_done *done);
+/* ttl_ms 0: for ever (memory: until evicted). SL_ELIMIT: too large. */
+void cache_put(struct cache_client *cl, struct cache_op *op, const struct cache_key *key, uint8_t version,
+	       const void *bytes, size_t n, uint64_t ttl_ms, cache_done *done);
+/* 0 in both cases; found: there was one of this version, given back, and nothing was written. One of
+ * another version is overwritten. */
+void cache_put_absent(struct cache_client *cl, struct cache_op *op, const struct cache_key *key,
+		      uint8_t version, const void *bytes, size_t n, uint64_t ttl_ms, cache_done *done);
+/* 0 whether it was there or not; values and logs. */
+void cache_delete(struct cache_client *cl, struct cache_op *op, const struct cache_key *key,
+		  cache_done *done);
+
+/* Appends n_items items, numbered from first_seq, as one batch; ttl_ms (not 0) is that of the whole
+ * log. The first batch may have any number. Told again what it has (all of the batch below next_seq)
+ * it does nothing and answers 0, so an append may be repeated when its outcome is unknown.
+ * SL_ERANGE: not the next number; next_seq says which would be. SL_ELIMIT: batch too large. */
+void cache_log_append(struct cache_client *cl, struct cache_op *op, const struct cache_key *key,
+		      uint64_t first_seq, uint32_t n_items, const void *bytes, size_t n, uint64_t ttl_ms,
+		      cache_done *done);
+/* Batches in order from the one that holds from_seq, up to about max_bytes (at least one batch).
+ * None when from_seq is next_seq. SL_ENOTFOUND: no log; SL_ERANGE: from_seq was trimmed or is beyond. */
+void cache_log_read(struct cache_client *cl, struct cache_op *op, const struct cache_key *key,
+		    uint64_t from_seq, size_t max_bytes, cache_done *done);
+
+/* The digests of a tenant's keys of one kind (session, replay, identity), the soonest to expire first. */
+void cache_list(struct cache_client *cl, struct cache_op *op, enum cache_kind kind, const char *tenant,
+		cache_done *done);
+/* Deletes them all, atomically. */
+void cache_delete_all(struct cache_client *cl, struct cache_op *op, enum cache_kind kind,
+		      const char *tenant, cache_done *done);
+
+/* Runs a registered procedure on keys of one kind and one tenant. */
+void cache_eval(struct cache_client *cl, struct cache_op *op, const struct cache_proc *proc,
+		const struct cache_key *keys, size_t n_keys, const struct cache_value *args, size_t n_args,
+		cache_done *done);
+/* The same against this process's memory whatever the state of Redis: to end there what began there
+ * degraded. */
+void cache_eval_local(struct cache_client *cl, struct cache_op *op, const struct cache_proc *proc,
+		      const struct cache_key *keys, size_t n_keys, const struct cache_value *args,
+		      size_t n_args, cache_done *done);
+
+#endif

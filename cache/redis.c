@@ -1,0 +1,492 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A client's connection to Redis, and its circuit breaker; they are one state machine:
+ *
+ *              first time                        handshake done
+ *   create ──► CONNECTING ─────────────────────────────────────► UP
+ *                  │ failed                                       │ connection lost, READONLY, NOAUTH,
+ *                  ▼            after the backoff                 │ or breaker_failures failures in a row
+ *                DOWN ─────────► PROBING ──handshake done──► UP   │ (timeouts, LOADING, OOM, nonsense …)
+ *                  ▲                 │ failed                     │
+ *                  └─────────────────┴────────────────────────────┘
+ *
+ * DOWN and PROBING are the open and half-open circuit: operations are answered by policy at once. The
+ * handshake is AUTH, SELECT, SCRIPT LOAD of every script and a small write; so a Redis that is loading, a
+ * replica, or full doesn't close the circuit. All of it and the connecting itself have one deadline.
+ * The backoff doubles from least to most with each failed attempt, until an operation was answered; its
+ * second half is random, so that gateways don't come back together.
+ *
+ * Every command sent has a slot, the privdata of its callback; a slot outlives its work (the answer to one
+ * that timed out is dropped). hiredis calls every callback once: with the reply, or with NULL when the
+ * context goes.
+ *
+ * hiredis may free the context under any call into it. `closed` tells; until then `ac` is set. Within a
+ * callback nothing is torn down: `dropping` and the timer do it from the loop.
+ *
+ * Thread: the client's.
+ */
+#include <event2/event.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <event2/util.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "cache/redis_priv.h"
+
+enum link_state { LINK_CONNECTING, LINK_UP, LINK_DOWN, LINK_PROBING };
+
+enum slot_use { SLOT_WORK, SLOT_AUTH, SLOT_SELECT, SLOT_SCRIPT, SLOT_PROBE };
+
+/* Commands of a handshake: they have slots beside those of max_ops works. */
+enum { HANDSHAKE_SLOTS = MAX_SCRIPTS + 3 };
+
+struct redis_slot {
+	struct redis_slot *next; /* free ones */
+	struct redis_link *link;
+	struct cache_work *work; /* NULL: let go of, or the handshake's */
+	enum slot_use use;
+	int script;
+	bool whole_text; /* EVAL was sent */
+	uint64_t sent_ns;
+};
+
+struct redis_link {
+	struct cache_client *client;
+	const struct cache *cache;
+	redisAsyncContext *ac; /* NULL: none */
+	struct redis_guard guard;
+	enum link_state state;
+	bool dropping;     /* the timer ends the connection */
+	bool closing;      /* we do: `closed` is no news */
+	uint32_t failures; /* in a row */
+	uint32_t attempts; /* since an operation was answered */
+	struct event *timer;
+	struct redis_slot *slots, *free_slots;
+	char sha[MAX_SCRIPTS][SHA_LEN + 1];
+	char why[160], text[192];
+};
+
+/* ---- states ---- */
+
+static void set_timer(struct redis_link *l, uint64_t us)
+{
+	struct timeval tv = {.tv_sec = (time_t)(us / 1000000), .tv_usec = (suseconds_t)(us % 1000000)};
+	/* It was added before, so libevent has room for it. */
+	if (event_add(l->timer, &tv) != 0)
+		event_active(l->timer, EV_TIMEOUT, 0);
+}
+
+static uint64_t backoff_us(struct redis_link *l)
+{
+	const struct cache_config *cfg = &l->cache->cfg;
+	uint32_t doublings = l->attempts < 20 ? l->attempts : 20;
+	uint64_t ms = (uint64_t)cfg->backoff_least_ms << doublings;
+	if (ms > cfg->backoff_most_ms)
+		ms = cfg->backoff_most_ms;
+	uint32_t random;
+	evutil_secure_rng_get_bytes(&random, sizeof random);
+	return ms * 500 + random % (ms * 500 + 1);
+}
+
+static void set_state(struct redis_link *l, enum link_state to)
+{
+	static const char *const names[] = {"connecting", "up", "down", "down, probing"};
+	enum link_state from = l->state;
+	l->state = to;
+	metric_add(&cache_m_up, (to == LINK_UP) - (from == LINK_UP));
+	snprintf(l->text, sizeof l->text, to == LINK_UP || to == LINK_CONNECTING ? "%s" : "%s: %s", names[to],
+		 l->why);
+	if (from != to && to == LINK_UP) {
+		log_info("store: connected to Redis");
+	} else if (to == LINK_DOWN && from != LINK_PROBING) {
+		metric_add(&cache_m_opened, 1);
+		log_warn("store: Redis is not used until it works again: %s", l->why);
+	}
+}
+
+__attribute__((format(printf, 2, 3))) static void set_why(struct redis_link *l, const char *fmt, ...)
+{
+	va_list ap;
+	va_start(ap, fmt);
+	vsnprintf(l->why, sizeof l->why, fmt, ap);
+	va_end(ap);
+	for (char *p = l->why; *p != '\0'; p++) /* it may come from the other side */
+		if ((unsigned char)*p < ' ' || (unsigned char)*p > '~')
+			*p = '?';
+}
+
+/* The circuit opens; the connection goes when it is safe, then the backoff runs. */
+static void go_down(struct redis_link *l)
+{
+	if (l->state == LINK_DOWN)
+		return;
+	set_state(l, LINK_DOWN);
+	l->dropping = l->ac != NULL;
+	set_timer(l, l->dropping ? 0 : backoff_us(l));
+	client_release_waiting(l->client);
+}
+
+static void count_failure(struct redis_link *l, enum cache_failure failure)
+{
+	metric_add(&cache_m_failures[failure], 1);
+	if (l->state == LINK_UP && ++l->failures >= l->cache->cfg.breaker_failures)
+		go_down(l);
+}
+
+/* hiredis: the context is going. */
+static void closed(void *ctx)
+{
+	struct redis_link *l = ctx;
+	char err[128];
+	snprintf(err, sizeof err, "%s", l->ac->errstr == NULL ? "" : l->ac->errstr);
+	l->ac = NULL;
+	if (l->closing)
+		return;
+	metric_add(&cache_m_failures[FAILED_CLOSED], 1);
+	if (l->state == LINK_DOWN) { /* on its way anyway */
+		l->dropping = false;
+		set_timer(l, backoff_us(l));
+		return;
+	}
+	set_why(l, "%s", err[0] == '\0' ? "the connection was closed" : err);
+	go_down(l);
+}
+
+/* ---- slots ---- */
+
+static struct redis_slot *take_slot(struct redis_link *l, enum slot_use use, struct cache_work *w)
+{
+	struct redis_slot *s = l->free_slots;
+	if (s == NULL)
+		return NULL;
+	l->free_slots = s->next;
+	*s = (struct redis_slot){.link = l, .use = use, .work = w, .script = -1, .sent_ns = clock_now_ns()};
+	if (w != NULL)
+		w->slot = s;
+	return s;
+}
+
+static void free_slot(struct redis_slot *s)
+{
+	if (s->work != NULL)
+		s->work->slot = NULL;
+	s->work = NULL;
+	s->next = s->link->free_slots;
+	s->link->free_slots = s;
+}
+
+static void on_reply(redisAsyncContext *ac, void *reply, void *privdata);
+
+/* ---- the handshake ---- */
+
+static void handshake_failed(struct redis_link *l, const redisReply *reply)
+{
+	if (l->state == LINK_DOWN || l->state == LINK_UP)
+		return;
+	if (reply->type == REDIS_REPLY_ERROR) {
+		metric_add(&cache_m_failures[redis_error_of(reply).failure], 1);
+		set_why(l, "%s", reply->str);
+	} else {
+		metric_add(&cache_m_failures[FAILED_MALFORMED], 1);
+		set_why(l, "an answer that Redis doesn't give");
+	}
+	go_down(l);
+}
+
+static bool is_ok(const redisReply *reply)
+{
+	return reply->type == REDIS_REPLY_STATUS && strcmp(reply->str, "OK") == 0;
+}
+
+static void handshake_reply(struct redis_link *l, enum slot_use use, int script, const redisReply *reply)
+{
+	if (l->state != LINK_CONNECTING && l->state != LINK_PROBING)
+		return;
+	if (use == SLOT_SCRIPT) {
+		if (reply->type != REDIS_REPLY_STRING || reply->len != SHA_LEN ||
+		    strspn(reply->str, "0123456789abcdef") != SHA_LEN) {
+			handshake_failed(l, reply);
+			return;
+		}
+		memcpy(l->sha[script], reply->str, SHA_LEN + 1);
+		return;
+	}
+	if (!is_ok(reply)) {
+		handshake_failed(l, reply);
+		return;
+	}
+	if (use != SLOT_PROBE)
+		return;
+	event_del(l->timer);
+	l->failures = 0;
+	set_state(l, LINK_UP);
+	client_release_waiting(l->client);
+}
+
+static int say(struct redis_link *l, enum slot_use use, int script, int argc, const char **argv)
+{
+	struct redis_slot *s = take_slot(l, use, NULL);
+	if (s == NULL)
+		return SL_ELIMIT;
+	s->script = script;
+	if (redisAsyncCommandArgv(l->ac, on_reply, s, argc, argv, NULL) == REDIS_OK)
+		return 0;
+	free_slot(s);
+	return SL_ECLOSED;
+}
+
+/* In one write; the answers come in order. */
+static int handshake(struct redis_link *l)
+{
+	const struct cache *c = l->cache;
+	int rc = 0;
+	if (c->password != NULL && c->user != NULL)
+		rc = say(l, SLOT_AUTH, -1, 3, (const char *[]){"AUTH", c->user, c->password});
+	else if (c->password != NULL)
+		rc = say(l, SLOT_AUTH, -1, 2, (const char *[]){"AUTH", c->password});
+	char database[16], probe[64];
+	snprintf(database, sizeof database, "%d", c->cfg.database);
+	if (rc == 0 && c->cfg.database != 0)
+		rc = say(l, SLOT_SELECT, -1, 2, (const char *[]){"SELECT", database});
+	for (int i = 0; rc == 0 && redis_script_text(c, i) != NULL; i++)
+		rc = say(l, SLOT_SCRIPT, i, 3, (const char *[]){"SCRIPT", "LOAD", redis_script_text(c, i)});
+	snprintf(probe, sizeof probe, "%sprobe", c->prefix);
+	if (rc == 0)
+		rc = say(l, SLOT_PROBE, -1, 5, (const char *[]){"SET", probe, "1", "PX", "60000"});
+	return rc;
+}
+
+/* ---- connecting ---- */
+
+static size_t max_reply_bytes(const struct cache *c)
+{
+	return 2 * c->cfg.max_value_bytes + (1 << 20);
+}
+
+static void close_connection(struct redis_link *l)
+{
+	if (l->ac == NULL)
+		return;
+	l->closing = true;
+	redisAsyncFree(l->ac); /* every callback comes, then `closed` */
+	l->closing = false;
+	l->dropping = false;
+}
+
+static int open_connection(struct redis_link *l)
+{
+	const struct cache *c = l->cache;
+	metric_add(&cache_m_connects, 1);
+	redisAsyncContext *ac = c->unix_path != NULL ? redisAsyncConnectUnix(c->unix_path)
+						     : redisAsyncConnect(c->host, c->port);
+	if (ac == NULL) {
+		set_why(l, "no memory");
+		return SL_ENOMEM;
+	}
+	if (ac->err != 0) {
+		set_why(l, "%s", ac->errstr);
+		redisAsyncFree(ac);
+		return SL_ECLOSED;
+	}
+	redis_reply_attach(ac, &l->guard);
+	if (redis_event_attach(ac, l->client->base, max_reply_bytes(c), closed, l) != 0) {
+		set_why(l, "no memory");
+		redisAsyncFree(ac);
+		return SL_ENOMEM;
+	}
+	l->ac = ac;
+	int rc = handshake(l);
+	if (rc != 0) {
+		set_why(l, "no memory");
+		close_connection(l);
+	}
+	return rc;
+}
+
+static void connect_now(struct redis_link *l, enum link_state state)
+{
+	set_state(l, state);
+	set_timer(l, (uint64_t)l->cache->cfg.connect_timeout_ms * 1000);
+	l->attempts++;
+	if (open_connection(l) == 0)
+		return;
+	metric_add(&cache_m_failures[FAILED_CLOSED], 1);
+	go_down(l);
+}
+
+static void on_timer(evutil_socket_t fd, short what, void *arg)
+{
+	(void)fd, (void)what;
+	struct redis_link *l = arg;
+	switch (l->state) {
+	case LINK_DOWN:
+		if (l->dropping) {
+			close_connection(l);
+			set_timer(l, backoff_us(l));
+			return;
+		}
+		connect_now(l, LINK_PROBING);
+		return;
+	case LINK_CONNECTING:
+	case LINK_PROBING:
+		metric_add(&cache_m_failures[FAILED_TIMEOUT], 1);
+		set_why(l, "no answer within %u ms", l->cache->cfg.connect_timeout_ms);
+		go_down(l);
+		return;
+	case LINK_UP:
+		return;
+	}
+}
+
+/* ---- works ---- */
+
+int redis_link_submit(struct redis_link *l, struct cache_work *w)
+{
+	struct redis_slot *s = take_slot(l, SLOT_WORK, w);
+	if (s == NULL || l->ac == NULL) {
+		if (s != NULL)
+			free_slot(s);
+		metric_add(&cache_m_failures[FAILED_FULL], 1);
+		return SL_ELIMIT;
+	}
+	s->script = redis_script_of(l->cache, w);
+	int rc = redis_send(l->ac, w, s->script < 0 ? NULL : l->sha[s->script], on_reply, s);
+	if (rc != 0) {
+		free_slot(s);
+		metric_add(&cache_m_failures[FAILED_CLOSED], 1);
+	}
+	return rc;
+}
+
+void redis_link_forget(struct redis_link *l, struct cache_work *w, bool timed_out)
+{
+	w->slot->work = NULL;
+	w->slot = NULL;
+	if (!timed_out)
+		return;
+	if (l->state == LINK_UP)
+		set_why(l, "no answer within %u ms", l->cache->cfg.op_timeout_ms * 3 / 4);
+	count_failure(l, FAILED_TIMEOUT);
+}
+
+static void on_error(struct redis_slot *s, struct cache_work *w, const redisReply *reply)
+{
+	struct redis_link *l = s->link;
+	struct redis_error e = redis_error_of(reply);
+	if (e.action == ERROR_NOSCRIPT && !s->whole_text && s->script >= 0 && l->state == LINK_UP &&
+	    l->ac != NULL) {
+		/* Somebody flushed the scripts: the whole text loads it again. */
+		struct redis_slot *again = take_slot(l, SLOT_WORK, w);
+		if (again != NULL) {
+			again->script = s->script;
+			again->whole_text = true;
+			if (redis_send(l->ac, w, NULL, on_reply, again) == 0)
+				return;
+			free_slot(again);
+		}
+	}
+	if (l->state == LINK_UP)
+		set_why(l, "%s", reply->str);
+	count_failure(l, e.failure);
+	if (e.action == ERROR_RECONNECT && l->state == LINK_UP)
+		go_down(l);
+	client_failed(w, e.code);
+}
+
+static void on_work_reply(struct redis_slot *s, struct cache_work *w, const redisReply *reply)
+{
+	struct redis_link *l = s->link;
+	if (reply->type == REDIS_REPLY_ERROR) {
+		on_error(s, w, reply);
+		return;
+	}
+	struct cache_result r;
+	int rc = redis_result(w, reply, &r);
+	if (rc != 0) {
+		if (l->state == LINK_UP)
+			set_why(l, "an answer that Redis doesn't give");
+		count_failure(l, FAILED_MALFORMED);
+		client_failed(w, rc);
+		return;
+	}
+	l->failures = 0;
+	l->attempts = 0;
+	metric_add(&cache_m_redis_ops, 1);
+	metric_observe(&cache_m_redis_seconds, (int64_t)(clock_now_ns() - s->sent_ns));
+	client_answered(w, &r);
+}
+
+static void on_reply(redisAsyncContext *ac, void *reply, void *privdata)
+{
+	(void)ac;
+	struct redis_slot copy = *(struct redis_slot *)privdata;
+	struct cache_work *w = copy.work;
+	free_slot(privdata);
+	if (reply == NULL) { /* the context goes; `closed` has said or will say so */
+		if (w != NULL)
+			client_failed(w, SL_ECLOSED);
+		return;
+	}
+	if (copy.use != SLOT_WORK)
+		handshake_reply(copy.link, copy.use, copy.script, reply);
+	else if (w != NULL)
+		on_work_reply(&copy, w, reply);
+}
+
+/* ---- life ---- */
+
+int redis_link_create(struct cache_client *cl, struct redis_link **out)
+{
+	struct redis_link *l = sl_zalloc(sizeof *l);
+	if (l == NULL)
+		return SL_ENOMEM;
+	l->client = cl;
+	l->cache = cl->cache;
+	size_t n = cl->cache->cfg.max_ops + HANDSHAKE_SLOTS;
+	l->slots = sl_zalloc_n(n, sizeof *l->slots);
+	l->timer = event_new(cl->base, -1, 0, on_timer, l);
+	if (l->slots == NULL || l->timer == NULL) {
+		if (l->timer != NULL)
+			event_free(l->timer);
+		sl_free(l->slots);
+		sl_free(l);
+		return SL_ENOMEM;
+	}
+	for (size_t i = 0; i < n; i++) {
+		l->slots[i].link = l;
+		free_slot(&l->slots[i]);
+	}
+	cl->link = l; /* connecting may fail at once, which asks the client */
+	connect_now(l, LINK_CONNECTING);
+	*out = l;
+	return 0;
+}
+
+void redis_link_destroy(struct redis_link *l)
+{
+	close_connection(l);
+	metric_add(&cache_m_up, -(l->state == LINK_UP));
+	event_free(l->timer);
+	sl_free(l->slots);
+	sl_free(l);
+}
+
+enum cache_state redis_link_state(const struct redis_link *l)
+{
+	switch (l->state) {
+	case LINK_CONNECTING:
+		return CACHE_IS_CONNECTING;
+	case LINK_UP:
+		return CACHE_IS_UP;
+	case LINK_DOWN:
+	case LINK_PROBING:
+		break;
+	}
+	return CACHE_IS_DOWN;
+}
+
+const char *redis_link_text(const struct redis_link *l) { return l->text; }

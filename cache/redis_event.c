@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * hiredis on libevent. Not the adapter that comes with hiredis, because this one
+ *  - ends a connection whose unparsed input grows beyond what any answer may have (hiredis itself would
+ *    gather a bulk string of any length);
+ *  - checks what libevent returns;
+ *  - tells its owner when the context goes: hiredis frees it by itself, after errors, and calls `cleanup`
+ *    then, whatever the reason.
+ *
+ * hiredis reads at most 16 KiB a call, so one connection can't keep the loop.
+ */
+#include "base/alloc.h"
+#include "cache/redis_priv.h"
+
+struct attached {
+	redisAsyncContext *ac;
+	struct event *reads, *writes;
+	size_t max_reply;
+	void (*closed)(void *ctx);
+	void *ctx;
+};
+
+static void on_readable(evutil_socket_t fd, short what, void *arg)
+{
+	(void)fd, (void)what;
+	struct attached *a = arg;
+	redisReader *reader = a->ac->c.reader;
+	if (reader->len - reader->pos > a->max_reply)
+		redisAsyncFree(a->ac);
+	else
+		redisAsyncHandleRead(a->ac);
+}
+
+static void on_writable(evutil_socket_t fd, short what, void *arg)
+{
+	(void)fd, (void)what;
+	struct attached *a = arg;
+	redisAsyncHandleWrite(a->ac);
+}
+
+static void add_read(void *arg) { event_add(((struct attached *)arg)->reads, NULL); }
+static void del_read(void *arg) { event_del(((struct attached *)arg)->reads); }
+static void add_write(void *arg) { event_add(((struct attached *)arg)->writes, NULL); }
+static void del_write(void *arg) { event_del(((struct attached *)arg)->writes); }
+
+static void cleanup(void *arg)
+{
+	struct attached *a = arg;
+	/* hiredis before 1.0 may ask twice. */
+	a->ac->ev.cleanup = NULL;
+	a->ac->ev.addRead = a->ac->ev.delRead = a->ac->ev.addWrite = a->ac->ev.delWrite = NULL;
+	void (*closed)(void *) = a->closed;
+	void *ctx = a->ctx;
+	event_free(a->reads);
+	event_free(a->writes);
+	sl_free(a);
+	closed(ctx);
+}
+
+int redis_event_attach(redisAsyncContext *ac, struct event_base *base, size_t max_reply,
+		       void (*closed)(void *ctx), void *ctx)
+{
+	struct attached *a = sl_zalloc(sizeof *a);
+	if (a == NULL)
+		return SL_ENOMEM;
+	*a = (struct attached){.ac = ac, .max_reply = max_reply, .closed = closed, .ctx = ctx};
+	a->reads = event_new(base, ac->c.fd, EV_READ | EV_PERSIST, on_readable, a);
+	a->writes = event_new(base, ac->c.fd, EV_WRITE | EV_PERSIST, on_writable, a);
+	if (a->reads == NULL || a->writes == NULL || event_add(a->reads, NULL) != 0 ||
+	    event_add(a->writes, NULL) != 0) {
+		if (a->reads != NULL)
+			event_free(a->reads);
+		if (a->writes != NULL)
+			event_free(a->writes);
+		sl_free(a);
+		return SL_ENOMEM;
+	}
+	ac->ev.data = a;
+	ac->ev.addRead = add_read;
+	ac->ev.delRead = del_read;
+	ac->ev.addWrite = add_write;
+	ac->ev.delWrite = del_write;
+	ac->ev.cleanup = cleanup;
+	return 0;
+}

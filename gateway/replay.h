@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Logs of rendered event streams, so that a stream can be read again from any event on, by several
+ * readers at once, on whatever thread they land. One owner on one thread (an answer, gateway/answer.c)
+ * appends; the log lives on for a while after its end. A stream without a log (the usual case) costs
+ * nothing of this.
+ *
+ * A log has a lock; owner and readers hold it for the copying of a few events. Who waits for more is
+ * woken by a message to its thread. Bounded: a log by log_bytes (its oldest events go first), all
+ * together by all_bytes (ended logs go first, then no new one is made).
+ */
+#ifndef GATEWAY_REPLAY_H
+#define GATEWAY_REPLAY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "gateway/thread.h"
+
+struct replay;        /* all logs of the process */
+struct replay_log;    /* counted references */
+struct replay_reader;
+
+enum { REPLAY_MAX_ID = 64 };
+
+struct replay_config {
+	size_t log_bytes, all_bytes;
+	uint64_t keep_ms; /* after the end */
+};
+
+/* What the log's end says for an access log. */
+struct replay_usage {
+	uint32_t n_prompt, n_completion;
+};
+
+int replay_create(const struct replay_config *cfg, struct replay **out);
+/* No log is owned or read any more. */
+void replay_destroy(struct replay *r);
+
+/* ---- the owner, on its thread ---- */
+
+/* stop(ctx) is called on t when somebody asks for the stream's end; not after replay_end. SL_ENOMEM,
+ * SL_ELIMIT: no room beside the other logs. */
+int replay_open(struct replay *r, struct gw_thread *t, const char *id, uint64_t tenant, void (*stop)(void *ctx),
+		void *ctx, struct replay_log **out);
+/* n bytes of whole events. An event ends with an empty line, which JSON never holds. */
+int replay_append(struct replay_log *log, const void *events, size_t n);
+/* What a reader who asks for no stream gets: a JSON text, copied, replaced by the next. */
+int replay_set_snapshot(struct replay_log *log, const void *json, size_t n);
+/* Nothing more comes; the owner's reference goes. */
+void replay_end(struct replay_log *log, const struct replay_usage *usage);
+/* Nobody has read for so long. */
+bool replay_abandoned(struct replay_log *log, uint64_t for_ns);
+
+/* ---- anybody ---- */
+
+/* The tenant's stream of that name, with a reference; NULL: there is none. */
+struct replay_log *replay_find(struct replay *r, const char *id, uint64_t tenant);
+void replay_unref(struct replay_log *log);
+/* Asks the owner to end it. */
+void replay_stop(struct replay_log *log);
+bool replay_ended(struct replay_log *log, struct replay_usage *usage);
+/* Appends the snapshot; false when there is none. */
+bool replay_snapshot(struct replay_log *log, struct sl_buf *out, int *rc);
+const char *replay_id(const struct replay_log *log);
+
+/* A reader on thread t that begins with event number `from`; ready(ctx) is called on t, from its loop,
+ * when there is more. ids: each event gets an id line, the first a retry line as well. Takes a
+ * reference of its own. SL_ERANGE: what it asks for was dropped or is not there yet; SL_ENOMEM. */
+int replay_read(struct replay_log *log, struct gw_thread *t, uint64_t from, bool ids, void (*ready)(void *ctx),
+		void *ctx, struct replay_reader **out);
+/* As http_source.pull. SL_ELIMIT: too slow, what comes next was dropped. */
+ssize_t replay_pull(struct replay_reader *rd, uint8_t *dst, size_t room, bool *end);
+/* Between two events: a comment goes out with the next pull. False: in the middle of one. */
+bool replay_ping(struct replay_reader *rd);
+void replay_close(struct replay_reader *rd);
+
+#endif
