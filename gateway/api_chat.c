@@ -74,7 +74,7 @@ static void chat_set_state(struct chat *c, enum chat_state to)
 static void stop_counting(struct chat *c)
 {
 	if (c->counted != NULL)
-		atomic_fetch_sub(&c->counted->running, 1);
+		atomic_fetch_sub(c->counted->n_running, 1);
 	c->counted = NULL;
 }
 
@@ -479,9 +479,9 @@ static bool take_place(struct exchange *x)
 {
 	struct auth_key *key = (struct auth_key *)(uintptr_t)x->key;
 	int64_t most = key->tier->concurrency;
-	if (atomic_fetch_add(&key->running, 1) < most)
+	if (atomic_fetch_add(key->n_running, 1) < most)
 		return true;
-	atomic_fetch_sub(&key->running, 1);
+	atomic_fetch_sub(key->n_running, 1);
 	exchange_error(x, &(struct api_error){429, "rate_limit_error", "concurrency_limit", NULL, RETRY_AFTER_S},
 		       "Rate limit reached: at most %lld requests at once for this key.", (long long)most);
 	return false;
@@ -537,7 +537,7 @@ static void start(struct exchange *x, struct chat_request *r)
 		return;
 	struct chat *c = chat_create(x, r, engine_link_model(x->app->link, model)->name);
 	if (c == NULL) {
-		atomic_fetch_sub(&((struct auth_key *)(uintptr_t)x->key)->running, 1);
+		atomic_fetch_sub(x->key->n_running, 1);
 		exchange_error(x, &(struct api_error){503, "server_error", "overloaded", NULL, RETRY_AFTER_S},
 			       "The server is out of memory.");
 		return;

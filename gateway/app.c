@@ -3,9 +3,10 @@
  * The application of a thread: from a request's headers to its handler, and from its close to the
  * access log.
  *
- * Order of checks: route (404, 405), preflight, key (401, 403), body (413, 415), then the handler once
- * the body is whole. The keys are shared by all threads: made by the first app_create, freed by the
- * last app_destroy, both under one lock.
+ * Order of checks: route (404, 405), preflight, a process that ends (503), key (401, 403), body (413,
+ * 415), then the handler once the body is whole. The keys belong to a state of the configuration
+ * (snapshot.h): a reload makes new ones before any thread hears of it, and a request keeps those that
+ * it was checked against.
  */
 #include "gateway/app.h"
 
@@ -25,14 +26,13 @@
 #include "gateway/exchange.h"
 #include "gateway/generation.h"
 #include "gateway/route.h"
+#include "gateway/snapshot.h"
 
 enum { GAUGE_TICK_MS = 50 };
 
 /* ---- what all threads share ---- */
 
 static pthread_mutex_t shared_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct auth *shared_auth;
-static int shared_users;
 static int64_t shared_started_s;
 
 static struct metric engine_up = {.kind = METRIC_GAUGE, .name = "sluice_engine_up",
@@ -133,33 +133,51 @@ static void register_tiers(const struct gw_config *cfg)
 	}
 }
 
-static int shared_acquire(const struct gw_config *cfg, struct gw_app *app, struct sl_err *err)
+static void release_auth(void *shared)
 {
-	int rc = 0;
-	pthread_mutex_lock(&shared_lock);
-	register_metrics();
-	register_tiers(cfg);
-	if (shared_users == 0) {
-		shared_started_s = clock_unix_s();
-		rc = auth_create(cfg, &shared_auth, err);
-	}
-	if (rc == 0) {
-		shared_users++;
-		app->auth = shared_auth;
-		app->started_s = shared_started_s;
-	}
-	pthread_mutex_unlock(&shared_lock);
-	return rc;
+	auth_destroy(shared);
 }
 
-static void shared_release(void)
+int app_prepare(struct gw_snapshot *next, const struct gw_snapshot *now, struct sl_err *err)
 {
+	struct auth *auth;
 	pthread_mutex_lock(&shared_lock);
-	if (--shared_users == 0) {
-		auth_destroy(shared_auth);
-		shared_auth = NULL;
-	}
+	register_metrics();
+	register_tiers(&next->cfg);
+	if (shared_started_s == 0)
+		shared_started_s = clock_unix_s();
 	pthread_mutex_unlock(&shared_lock);
+	int rc = auth_create(&next->cfg, now != NULL ? now->shared : NULL, &auth, err);
+	if (rc != 0)
+		return rc;
+	next->shared = auth;
+	next->release_shared = release_auth;
+	return 0;
+}
+
+/* A thread without a process around it has a state of its own. */
+static int take_snapshot(struct gw_app *app, struct sl_err *err)
+{
+	int rc = 0;
+	if (app->t->snapshot != NULL)
+		app->now = gw_snapshot_ref(app->t->snapshot);
+	else if (gw_snapshot_create(app->t->cfg, NULL, NULL, &app->now) != 0)
+		rc = sl_errf(err, SL_ENOMEM, "no memory for the application");
+	if (rc == 0 && app->now->shared == NULL)
+		rc = app_prepare(app->now, NULL, err);
+	if (rc != 0)
+		return rc;
+	app->auth = app->now->shared;
+	app->started_s = shared_started_s;
+	return 0;
+}
+
+void app_reload(struct gw_app *app, struct gw_snapshot *next)
+{
+	struct gw_snapshot *before = app->now;
+	app->now = gw_snapshot_ref(next);
+	app->auth = next->shared;
+	gw_snapshot_unref(before);
 }
 
 /* ---- exchanges ---- */
@@ -179,6 +197,7 @@ static struct exchange *exchange_create(struct gw_app *app, struct http_stream *
 		return NULL;
 	}
 	x->app = app;
+	x->snapshot = gw_snapshot_ref(app->now);
 	x->stream = s;
 	x->started_ns = clock_now_ns();
 	buf_init(&x->body, app->t->cfg->limits.body_bytes);
@@ -208,6 +227,7 @@ static void on_close(void *ctx, struct http_stream *s, enum http_close_reason wh
 		 x->key == NULL ? "-" : x->key->tier ? x->key->tier->name : "admin", x->n_prompt, x->n_completion,
 		 x->id);
 	buf_dispose(&x->body);
+	gw_snapshot_unref(x->snapshot);
 	sl_free(x);
 	http_set_user(s, NULL);
 	app->n_exchanges--;
@@ -253,6 +273,16 @@ static bool find_route(struct exchange *x, const struct http_request *r)
 				 message);
 	exchange_reply(x, 405, "application/json", &field, 1, buf_data(&body), rc == 0 ? body.len : 0);
 	buf_dispose(&body);
+	return false;
+}
+
+/* Who connects while the process ends can ask how it is, and is sent elsewhere with anything else. */
+static bool check_late(struct exchange *x)
+{
+	if (!http_is_late(x->stream) || x->route->access != ACCESS_KEY)
+		return true;
+	exchange_error(x, &(struct api_error){503, "server_error", "shutting_down", NULL, 1},
+		       "The server is shutting down. Please try again.");
 	return false;
 }
 
@@ -309,7 +339,7 @@ static void on_request(void *ctx, struct http_stream *s, const struct http_reque
 		http_reset(s);
 		return;
 	}
-	if (find_route(x, r) && check_access(x, r))
+	if (find_route(x, r) && check_late(x) && check_access(x, r))
 		check_body(x, r);
 }
 
@@ -377,7 +407,7 @@ int app_create(struct gw_thread *t, struct gw_app **out, struct sl_err *err)
 	if (app == NULL)
 		return sl_errf(err, SL_ENOMEM, "no memory for the application");
 	app->t = t;
-	int rc = shared_acquire(t->cfg, app, err);
+	int rc = take_snapshot(app, err);
 	if (rc == 0)
 		rc = engine_link_create(t, t->cfg->engine_socket, &app->link, err);
 	/* The engine's gauges are the same on every link; one thread prints them. */
@@ -405,14 +435,13 @@ void app_destroy(struct gw_app *app)
 		event_free(app->tick);
 	engine_link_destroy(app->link);
 	app->t->link = NULL;
-	if (app->auth != NULL)
-		shared_release();
+	gw_snapshot_unref(app->now);
 	sl_free(app);
 }
 
 bool app_ready(struct gw_app *app)
 {
-	if (!engine_link_up(app->link))
+	if (app->t->draining || !engine_link_up(app->link))
 		return false;
 	for (int i = 0; i < engine_link_n_models(app->link); i++)
 		if (engine_link_model(app->link, i)->state == PROTO_MODEL_READY)

@@ -203,15 +203,16 @@ static int attach(struct conn *c, const struct conn_proto *proto)
 	c->proto = proto;
 	metric_add(connections_of(c), 1);
 	conn_set_state(c, CONN_OPEN);
+	if (c->tr->draining)
+		proto->drain(c);
 	return 0;
 }
 
 void conn_drain(struct conn *c)
 {
+	/* What shakes hands was accepted before the drain: closing it would break a promise. */
 	if (c->state == CONN_OPEN)
 		c->proto->drain(c);
-	else if (c->state < CONN_OPEN)
-		conn_doom(c, HTTP_CLOSE_SHUTDOWN);
 }
 
 /* ---- output ---- */
@@ -457,6 +458,7 @@ void conn_accept(struct gw_transport *tr, int fd, bool tls, const char *peer)
 	}
 	c->tr = tr;
 	c->fd = fd;
+	c->late = tr->draining;
 	c->state = tls ? CONN_HANDSHAKE : CONN_DETECT;
 	list_init(&c->streams);
 	list_init(&c->holds);

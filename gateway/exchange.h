@@ -15,13 +15,15 @@
 #include "gateway/http.h"
 
 struct gw_app;
+struct gw_snapshot;
 struct route;
 
 struct exchange {
 	struct gw_app *app;
 	struct http_stream *stream;
 	const struct route *route;
-	const struct auth_key *key; /* NULL on public routes */
+	struct gw_snapshot *snapshot; /* the configuration it began with; counted */
+	const struct auth_key *key;   /* of snapshot; NULL on public routes */
 	struct sl_buf body;         /* of the request, bounded by limits.body_bytes */
 	char id[40];                /* "req_…" */
 	uint64_t started_ns;

@@ -3,7 +3,9 @@
  * Listening sockets: binding, and accepting without starving or spinning.
  *
  * Each thread has sockets of its own; with several threads they share the port through SO_REUSEPORT
- * and the kernel spreads connections. TCP_NODELAY and TCP_NOTSENT_LOWAT are set on the listener,
+ * and the kernel spreads connections. Sockets that another process has left (handover.h) are taken
+ * before any is bound: every one of them by somebody, and a thread for which there is none shares
+ * one. TCP_NODELAY and TCP_NOTSENT_LOWAT are set on the listener,
  * from which Linux copies them to accepted sockets: two system calls fewer for each connection.
  *
  * Out of descriptors: a listener that stays readable would spin. One descriptor is kept in reserve;
@@ -26,6 +28,7 @@
 #include "base/log.h"
 #include "base/metrics.h"
 #include "gateway/conn.h"
+#include "gateway/handover.h"
 
 enum {
 	BACKLOG = 1024,
@@ -135,6 +138,8 @@ static int check_address(const struct conf_address *addr, struct sl_err *err)
 	int n = resolve(addr, at, err);
 	for (int i = 0; i < n; i++) {
 		bool unavailable;
+		if (handover_count((struct sockaddr *)&at[i].sa, at[i].len) > 0)
+			continue; /* ours */
 		int fd = bind_socket(&at[i], false, addr->text, &unavailable, err);
 		if (fd < 0 && !(unavailable && at[i].optional))
 			return fd;
@@ -230,6 +235,27 @@ void listeners_tick(struct gw_transport *tr, uint64_t now_ns)
 	list_each(it, &tr->listeners) event_add(&list_entry(it, struct listener, node)->ev, NULL);
 }
 
+/* Takes fd, which listens. */
+static int add_listener(struct gw_transport *tr, int fd, const struct conf_address *addr, bool tls,
+			struct sl_err *err)
+{
+	struct sockaddr_in6 sa = {0}; /* the port is at the same place in both families */
+	socklen_t len = sizeof sa;
+	struct listener *l = sl_zalloc(sizeof *l);
+	if (l == NULL) {
+		close(fd);
+		return sl_errf(err, SL_ENOMEM, "%s: no memory", addr->text);
+	}
+	getsockname(fd, (struct sockaddr *)&sa, &len);
+	l->tr = tr;
+	l->fd = fd;
+	l->tls = tls;
+	l->port = ntohs(sa.sin6_port);
+	event_assign(&l->ev, tr->t->base, fd, EV_READ | EV_PERSIST, on_acceptable, l);
+	list_push_back(&tr->listeners, &l->node);
+	return 0;
+}
+
 static int open_one(struct gw_transport *tr, const struct bind_address *a,
 		    const struct conf_address *addr, bool tls, struct sl_err *err)
 {
@@ -237,30 +263,31 @@ static int open_one(struct gw_transport *tr, const struct bind_address *a,
 	int fd = bind_socket(a, tr->t->cfg->threads > 1, addr->text, &unavailable, err);
 	if (fd < 0)
 		return unavailable && a->optional ? 0 : fd;
-	struct listener *l = sl_zalloc(sizeof *l);
-	if (l == NULL) {
-		close(fd);
-		return sl_errf(err, SL_ENOMEM, "%s: no memory", addr->text);
-	}
-	struct sockaddr_in6 sa = {0}; /* the port is at the same place in both families */
-	socklen_t len = sizeof sa;
-	if (listen(fd, BACKLOG) != 0 || getsockname(fd, (struct sockaddr *)&sa, &len) != 0) {
+	if (listen(fd, BACKLOG) != 0) {
 		int e = errno;
 		close(fd);
-		sl_free(l);
 		return sl_errf(err, SL_EIO,
 			       e == EADDRINUSE ? "%s: the port is in use by another program"
 					       : "%s: cannot listen",
 			       addr->text);
 	}
-	l->tr = tr;
-	l->fd = fd;
-	l->tls = tls;
-	l->port = ntohs(sa.sin6_port);
-	event_assign(&l->ev, tr->t->base, fd, EV_READ | EV_PERSIST, on_acceptable, l);
-	list_push_back(&tr->listeners, &l->node);
-	if (event_add(&l->ev, NULL) != 0)
-		return sl_errf(err, SL_EIO, "%s: the event loop refuses the socket", addr->text);
+	handover_note(fd);
+	return add_listener(tr, fd, addr, tls, err);
+}
+
+/* This thread's part of n sockets that are there already. */
+static int take_given(struct gw_transport *tr, const struct bind_address *a, size_t n,
+		      const struct conf_address *addr, bool tls, struct sl_err *err)
+{
+	size_t threads = (size_t)tr->t->cfg->threads, most = threads > n ? threads : n;
+	for (size_t i = (size_t)tr->t->index; i < most; i += threads) {
+		int fd = handover_take((const struct sockaddr *)&a->sa, a->len, i % n);
+		if (fd < 0)
+			return sl_errf(err, SL_EIO, "%s: the socket can't be taken over", addr->text);
+		int rc = add_listener(tr, fd, addr, tls, err);
+		if (rc != 0)
+			return rc;
+	}
 	return 0;
 }
 
@@ -274,15 +301,32 @@ int listeners_open(struct gw_transport *tr, const struct conf_address *addr, boo
 		tr->reserve_fd = take_reserve();
 	int n = resolve(addr, at, err);
 	for (int i = 0; i < n; i++) {
-		int rc = open_one(tr, &at[i], addr, tls, err);
+		size_t given = handover_count((const struct sockaddr *)&at[i].sa, at[i].len);
+		int rc = given > 0 ? take_given(tr, &at[i], given, addr, tls, err)
+				   : open_one(tr, &at[i], addr, tls, err);
 		if (rc != 0)
 			return rc;
 	}
 	return n < 0 ? n : 0;
 }
 
+int transport_accept(struct gw_transport *tr)
+{
+	int rc = 0;
+	if (tr->accepting)
+		return 0;
+	tr->accepting = true;
+	list_each(it, &tr->listeners)
+	{
+		if (event_add(&list_entry(it, struct listener, node)->ev, NULL) != 0)
+			rc = SL_EIO;
+	}
+	return rc;
+}
+
 void listeners_close(struct gw_transport *tr)
 {
+	tr->accepting = false;
 	list_each_safe(it, tmp, &tr->listeners)
 	{
 		struct listener *l = list_entry(it, struct listener, node);

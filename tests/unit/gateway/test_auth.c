@@ -50,7 +50,7 @@ static void development_keys(void **state)
 	struct gw_config cfg = {.state_dir = dir, .dev_keys = true, .tiers = {.items = tiers, .n = 2}};
 	struct auth *a;
 	char value[128];
-	assert_int_equal(auth_create(&cfg, &a, &err), 0);
+	assert_int_equal(auth_create(&cfg, NULL, &a, &err), 0);
 	snprintf(value, sizeof value, "Bearer %s", first.key[GW_DEV_PAID]);
 	assert_ptr_equal(check(a, value)->tier, &tiers[1]);
 	snprintf(value, sizeof value, "bearer   %s", first.key[GW_DEV_ADMIN]);
@@ -87,15 +87,15 @@ static void configured_keys(void **state)
 	struct auth *a;
 	struct sl_err err = {0};
 	(void)state;
-	assert_int_equal(auth_create(&cfg, &a, &err), 0);
+	assert_int_equal(auth_create(&cfg, NULL, &a, &err), 0);
 	assert_string_equal(check(a, "Bearer abc")->name, "k");
 	assert_null(check(a, "Bearer abd"));
 	auth_destroy(a);
 	key.tier = (char *)"gold";
-	assert_int_equal(auth_create(&cfg, &a, &err), SL_EINVAL);
+	assert_int_equal(auth_create(&cfg, NULL, &a, &err), SL_EINVAL);
 	key.tier = (char *)"free";
 	key.sha256 = (char *)"ba78";
-	assert_int_equal(auth_create(&cfg, &a, &err), SL_EINVAL);
+	assert_int_equal(auth_create(&cfg, NULL, &a, &err), SL_EINVAL);
 }
 
 int main(void)
