@@ -200,7 +200,7 @@ static void put_piece(struct proto_writer *w, const struct proto_pieces *pieces,
 }
 
 /* The rest of a payload: a flag, then `count` pieces if it is set. */
-static int get_pieces(struct proto_reader *r, size_t count, enum proto_type type, struct proto_pieces *out,
+static int get_pieces(struct proto_reader *r, size_t count, uint8_t type, struct proto_pieces *out,
 		      struct sl_err *err)
 {
 	uint8_t told = proto_r_u8(r);

@@ -102,3 +102,11 @@ size_t utf8_whole_prefix(const uint8_t *s, size_t n)
 	}
 	return n;
 }
+
+size_t utf8_characters(const char *s, size_t n)
+{
+	size_t count = 0;
+	for (size_t i = 0; i < n; i++)
+		count += ((uint8_t)s[i] & 0xC0) != 0x80;
+	return count;
+}

@@ -18,5 +18,7 @@ bool utf8_valid(const void *s, size_t n);
 /* Length of the longest prefix that ends at a character boundary: what may be sent now. The rest
  * (at most 3 bytes) is a correct but unfinished character. Invalid bytes count as finished. */
 size_t utf8_whole_prefix(const uint8_t *s, size_t n);
+/* Of valid text. */
+size_t utf8_characters(const char *s, size_t n);
 
 #endif

@@ -176,6 +176,14 @@ static const struct conf_row all_rows[] = {
 	"How long running answers may take to finish when the gateway ends."),
     ROW("gateway.upgrade_drain", CONF_DURATION, ROOT(gateway.upgrade_drain_ms), "5m", 0, 24 * HOUR,
 	"How long they may take in a gateway that an upgrade has replaced."),
+    ROW("gateway.resume.grace", CONF_DURATION, ROOT(gateway.resume.grace_ms), "30s", 0, HOUR,
+	"How long a resumable answer goes on when nobody reads it."),
+    ROW("gateway.resume.keep", CONF_DURATION, ROOT(gateway.resume.keep_ms), "5m", 0, 24 * HOUR,
+	"How long its events can be read again after its end."),
+    ROW("gateway.resume.stream_bytes", CONF_BYTES, ROOT(gateway.resume.stream_bytes), "4MiB", 64 << 10, 64 << 20,
+	"Events kept of one answer; the oldest go first."),
+    ROW("gateway.resume.memory_bytes", CONF_BYTES, ROOT(gateway.resume.memory_bytes), "256MiB", 0, (int64_t)1 << 40,
+	"Events kept of all answers; beyond it the ended ones go, then new ones can't be resumed."),
     ROW("gateway.cors_origins", CONF_STRINGS, ROOT(gateway.cors_origins), "", 0, 64,
 	"Web origins that may call from a browser; http://localhost:* allows every port."),
     ROW_LIST("gateway.tiers", ROOT(gateway.tiers), tier_rows, struct gw_tier_config, 0, 32,
@@ -244,6 +252,9 @@ static const struct {
     {"gateway.http", RESTART_GATEWAY},
     {"gateway.threads", RESTART_GATEWAY},
     {"gateway.engine_socket", RESTART_GATEWAY},
+    {"gateway.resume.keep", RESTART_GATEWAY},
+    {"gateway.resume.stream_bytes", RESTART_GATEWAY},
+    {"gateway.resume.memory_bytes", RESTART_GATEWAY},
 };
 
 enum restart_need sluice_config_restart(const char *key)

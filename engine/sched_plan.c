@@ -429,6 +429,36 @@ static void run_prompt(struct planning *p, struct sched_seq *s)
 	grant(p, s, chunk);
 }
 
+static int by_share(const void *pa, const void *pb)
+{
+	const struct sched_seq *a = *(struct sched_seq *const *)pa;
+	const struct sched_seq *b = *(struct sched_seq *const *)pb;
+	if (a->queue->tier != b->queue->tier)
+		return a->queue->tier < b->queue->tier ? -1 : 1;
+	if (a->tenant->share != b->tenant->share)
+		return a->tenant->share < b->tenant->share ? -1 : 1;
+	return a->order < b->order ? -1 : a->order > b->order;
+}
+
+/* Nothing may start any more; what has begun goes on, in the same order of tiers and shares. */
+static void go_on(struct planning *p)
+{
+	struct sched_seq **order = p->sc->order;
+	uint32_t n = 0;
+	for (uint32_t i = 0; i < p->sc->n_started; i++) {
+		struct sched_seq *s = p->sc->started[i];
+		if (s->by_work.in && !s->evict)
+			order[n++] = s;
+	}
+	qsort(order, n, sizeof(void *), by_share);
+	for (uint32_t i = 0; i < n && p->rows_left > 0; i++) {
+		if (order[i]->evict)
+			continue;
+		stand_aside(p, order[i]);
+		run_prompt(p, order[i]);
+	}
+}
+
 static void plan_prompts(struct planning *p)
 {
 	for (uint32_t i = 0; i < p->sc->n_started; i++) {
@@ -451,14 +481,8 @@ static void plan_prompts(struct planning *p)
 				p->n_tiers = s->queue->tier;
 		}
 	}
-	/* Nothing may start any more; what has begun goes on. */
-	for (uint32_t i = 0; i < p->sc->n_started && p->rows_left > 0; i++) {
-		struct sched_seq *s = p->sc->started[i];
-		if (s->by_work.in && !s->evict) {
-			stand_aside(p, s);
-			run_prompt(p, s);
-		}
-	}
+	if (p->rows_left > 0)
+		go_on(p);
 }
 
 void sched_plan(struct sched *sc, const struct sched_owner *owner, const struct cost *cost,

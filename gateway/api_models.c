@@ -4,6 +4,7 @@
  * said of it. Ids are unique by construction; a model that is loading or failed is listed with its
  * state, so that a client sees why it can't be used.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/buf.h"
@@ -76,9 +77,13 @@ void api_models(struct exchange *x)
 
 void api_model(struct exchange *x)
 {
-	const char *id = http_request(x->stream)->path + strlen(x->route->path);
+	char id[PROTO_MAX_NAME + 1];
 	const struct engine_link *link = x->app->link;
-	int i = engine_link_find_model(link, id);
+	int i = -1;
+	if (route_part(x->route, http_request(x->stream)->path, id, sizeof id))
+		i = engine_link_find_model(link, id);
+	else
+		snprintf(id, sizeof id, "(a longer name)");
 	if (i < 0 || !visible(x, engine_link_model(link, i))) {
 		exchange_error(x, &(struct api_error){404, "invalid_request_error", "model_not_found", "model", 0},
 			       "The model '%s' does not exist or you do not have access to it.", id);

@@ -20,6 +20,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/metrics.h"
+#include "gateway/answer.h"
 #include "gateway/app_state.h"
 #include "gateway/chat_metrics.h"
 #include "gateway/cors.h"
@@ -34,6 +35,8 @@ enum { GAUGE_TICK_MS = 50 };
 
 static pthread_mutex_t shared_lock = PTHREAD_MUTEX_INITIALIZER;
 static int64_t shared_started_s;
+static struct replay *shared_replay;
+static int shared_replay_users;
 
 static struct metric engine_up = {.kind = METRIC_GAUGE, .name = "sluice_engine_up",
 				  .help = "1 while the link to the engine is up"};
@@ -170,6 +173,33 @@ static int take_snapshot(struct gw_app *app, struct sl_err *err)
 	app->auth = app->now->shared;
 	app->started_s = shared_started_s;
 	return 0;
+}
+
+/* Streams that can be read again outlive every state of the configuration: made by the first
+ * application, freed with the last. */
+static int acquire_replay(struct gw_app *app, struct sl_err *err)
+{
+	const struct gw_resume *r = &app->now->cfg.resume;
+	const struct replay_config cfg = {
+	    .log_bytes = r->stream_bytes, .all_bytes = r->memory_bytes, .keep_ms = r->keep_ms};
+	pthread_mutex_lock(&shared_lock);
+	int rc = shared_replay_users > 0 ? 0 : replay_create(&cfg, &shared_replay);
+	if (rc == 0) {
+		shared_replay_users++;
+		app->replay = shared_replay;
+	}
+	pthread_mutex_unlock(&shared_lock);
+	return rc == 0 ? 0 : sl_errf(err, rc, "no memory for event streams");
+}
+
+static void release_replay(struct gw_app *app)
+{
+	pthread_mutex_lock(&shared_lock);
+	if (app->replay != NULL && --shared_replay_users == 0) {
+		replay_destroy(shared_replay);
+		shared_replay = NULL;
+	}
+	pthread_mutex_unlock(&shared_lock);
 }
 
 void app_reload(struct gw_app *app, struct gw_snapshot *next)
@@ -407,7 +437,10 @@ int app_create(struct gw_thread *t, struct gw_app **out, struct sl_err *err)
 	if (app == NULL)
 		return sl_errf(err, SL_ENOMEM, "no memory for the application");
 	app->t = t;
+	list_init(&app->answers);
 	int rc = take_snapshot(app, err);
+	if (rc == 0)
+		rc = acquire_replay(app, err);
 	if (rc == 0)
 		rc = engine_link_create(t, t->cfg->engine_socket, &app->link, err);
 	/* The engine's gauges are the same on every link; one thread prints them. */
@@ -430,14 +463,18 @@ void app_destroy(struct gw_app *app)
 {
 	if (app == NULL)
 		return;
+	answers_stop(app);
 	BUG_IF(app->n_exchanges != 0, "the application is destroyed with %zu requests open", app->n_exchanges);
 	if (app->tick != NULL)
 		event_free(app->tick);
 	engine_link_destroy(app->link);
 	app->t->link = NULL;
+	release_replay(app);
 	gw_snapshot_unref(app->now);
 	sl_free(app);
 }
+
+bool app_busy(struct gw_app *app) { return !list_empty(&app->answers); }
 
 bool app_ready(struct gw_app *app)
 {

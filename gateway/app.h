@@ -19,6 +19,8 @@ void app_destroy(struct gw_app *app);
 int app_prepare(struct gw_snapshot *next, const struct gw_snapshot *now, struct sl_err *err);
 /* From now on requests begin with next. */
 void app_reload(struct gw_app *app, struct gw_snapshot *next);
+/* Answers go on that no stream of this thread carries. */
+bool app_busy(struct gw_app *app);
 /* A request could be served now. */
 bool app_ready(struct gw_app *app);
 

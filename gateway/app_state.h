@@ -7,9 +7,12 @@
 
 #include <stdint.h>
 
+#include "base/list.h"
 #include "gateway/auth.h"
 #include "gateway/engine_link.h"
 #include "gateway/thread.h"
+
+struct replay;
 
 struct gw_app {
 	struct gw_thread *t;
@@ -19,6 +22,8 @@ struct gw_app {
 	struct event *tick; /* thread 0: engine gauges */
 	int64_t started_s; /* seconds since 1970 */
 	size_t n_exchanges;
+	struct replay *replay; /* shared by the threads */
+	struct list answers;   /* struct answer: those that go on without an exchange */
 };
 
 #endif

@@ -45,7 +45,7 @@ size_t cors_fields(const struct gw_config *cfg, const struct http_request *r, st
 				       "x-request-id, retry-after, retry-after-ms, x-should-retry, "
 				       "x-ratelimit-limit-requests, x-ratelimit-remaining-requests, "
 				       "x-ratelimit-reset-requests, x-ratelimit-limit-tokens, "
-				       "x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens"};
+				       "x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens, x-sluice-stream-id"};
 	return n;
 }
 
@@ -59,7 +59,7 @@ static bool header_allowed(const char *name)
 {
 	static const char *const known[] = {"authorization", "content-type", "accept", "idempotency-key",
 					    "last-event-id", "openai-organization", "openai-project",
-					    "openai-beta", "user-agent", "x-request-id"};
+					    "openai-beta", "user-agent", "x-request-id", "x-sluice-events"};
 	for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
 		if (strcasecmp(name, known[i]) == 0)
 			return true;

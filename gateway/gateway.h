@@ -48,6 +48,14 @@ struct gw_limits {
 	uint64_t first_token_ms;       /* the longest predicted or real wait for a first token */
 };
 
+/* Streams that can be read again. */
+struct gw_resume {
+	uint64_t grace_ms;     /* an answer that nobody reads goes on for so long */
+	uint64_t keep_ms;      /* a stream stays after its end */
+	uint64_t stream_bytes; /* of one; its oldest events go first */
+	uint64_t memory_bytes; /* of all */
+};
+
 struct gw_config {
 	struct conf_address https, http;
 	int64_t threads;
@@ -63,6 +71,7 @@ struct gw_config {
 	struct conf_list keys;      /* struct gw_key_config */
 	struct gw_limits limits;
 	uint64_t drain_ms, upgrade_drain_ms; /* for running answers: at an end, when replaced */
+	struct gw_resume resume;
 	int beat_fd;
 	int handover_fd; /* to the supervisor, which keeps the listening sockets; 0 or less: none */
 	bool takeover;   /* accept only once a request could be served: another gateway does till then */

@@ -8,6 +8,8 @@
 struct exchange;
 
 void api_chat(struct exchange *x);    /* api_chat.c */
+void api_stream(struct exchange *x);  /* api_streams.c */
+void api_stream_stop(struct exchange *x);
 void api_models(struct exchange *x);  /* api_models.c */
 void api_model(struct exchange *x);
 void api_unbuilt(struct exchange *x); /* api_health.c and on: what this version does not do */

@@ -191,6 +191,8 @@ static void end_serving(struct worker *w)
 	w->slot = -1;
 }
 
+static bool busy(const struct worker *w) { return w->ops->busy != NULL && w->ops->busy(w->t.app); }
+
 static void *run_worker(void *arg)
 {
 	struct worker *w = arg;
@@ -201,7 +203,7 @@ static void *run_worker(void *arg)
 		return NULL;
 	}
 	atomic_store(&w->state, WORKER_SERVING);
-	while (!w->stop_now && !(w->t.draining && transport_drained(w->t.transport))) {
+	while (!w->stop_now && !(w->t.draining && transport_drained(w->t.transport) && !busy(w))) {
 		if (gw_thread_turn(&w->t) != 0) {
 			log_error("%s: the event loop failed", w->name);
 			break;

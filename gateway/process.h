@@ -21,6 +21,8 @@ struct gw_app_ops {
 	void (*destroy)(struct gw_app *app);
 	/* Asked a few times a second: could a request be served now? */
 	bool (*ready)(struct gw_app *app);
+	/* Work goes on that no stream carries: a drain waits for it. NULL: never. */
+	bool (*busy)(struct gw_app *app);
 	const struct http_app *http;
 	/* All NULL in applications that know no reload. On the main thread, before any other has the
 	 * new configuration; what fails leaves everything as it was. now: NULL at the start. */

@@ -377,6 +377,14 @@ bool replay_ended(struct replay_log *log, struct replay_usage *usage)
 	return ended;
 }
 
+bool replay_delivered(struct replay_log *log, uint64_t from)
+{
+	pthread_mutex_lock(&log->lock);
+	bool all = log->ended && from == log->first + log->n;
+	pthread_mutex_unlock(&log->lock);
+	return all;
+}
+
 bool replay_snapshot(struct replay_log *log, struct sl_buf *out, int *rc)
 {
 	pthread_mutex_lock(&log->lock);

@@ -62,6 +62,8 @@ void replay_unref(struct replay_log *log);
 /* Asks the owner to end it. */
 void replay_stop(struct replay_log *log);
 bool replay_ended(struct replay_log *log, struct replay_usage *usage);
+/* It has ended, and all events before number `from` are all there were. */
+bool replay_delivered(struct replay_log *log, uint64_t from);
 /* Appends the snapshot; false when there is none. */
 bool replay_snapshot(struct replay_log *log, struct sl_buf *out, int *rc);
 const char *replay_id(const struct replay_log *log);

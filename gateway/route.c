@@ -7,8 +7,10 @@
 
 const struct route routes[] = {
     {"POST", "/v1/chat/completions", ACCESS_KEY, true, api_chat, "chat"},
+    {"GET", "/v1/streams/{id}", ACCESS_KEY, false, api_stream, "stream"},
+    {"DELETE", "/v1/streams/{id}", ACCESS_KEY, false, api_stream_stop, "stream"},
     {"GET", "/v1/models", ACCESS_KEY, false, api_models, "models"},
-    {"GET", "/v1/models/", ACCESS_KEY, false, api_model, "model"},
+    {"GET", "/v1/models/{model}", ACCESS_KEY, false, api_model, "model"},
     {"POST", "/v1/completions", ACCESS_KEY, true, api_unbuilt, "completions"},
     {"POST", "/v1/responses", ACCESS_KEY, true, api_unbuilt, "responses"},
     {"POST", "/v1/embeddings", ACCESS_KEY, true, api_unbuilt, "embeddings"},
@@ -18,7 +20,7 @@ const struct route routes[] = {
     {"GET", "/metrics", ACCESS_ADMIN, false, api_metrics, "metrics"},
     {"GET", "/openapi.json", ACCESS_PUBLIC, false, api_openapi, "openapi"},
     {"GET", "/", ACCESS_PUBLIC, false, page_serve, "page"},
-    {"GET", "/www/", ACCESS_PUBLIC, false, page_serve, "page"},
+    {"GET", "/www/{file}", ACCESS_PUBLIC, false, page_serve, "page"},
     {"GET", "/favicon.ico", ACCESS_PUBLIC, false, page_serve, "page"},
     {"GET", "/client.js", ACCESS_PUBLIC, false, page_serve, "page"},
     {"GET", "/client.d.ts", ACCESS_PUBLIC, false, page_serve, "page"},
@@ -26,20 +28,62 @@ const struct route routes[] = {
 
 const size_t n_routes = sizeof routes / sizeof routes[0];
 
-static bool path_matches(const struct route *r, const char *path)
+/* Segment by segment; `{name}` stands for one that is not empty. *part: the first such one. */
+static bool path_matches(const struct route *r, const char *path, const char **part, size_t *n_part)
 {
-	size_t n = strlen(r->path);
-	if (n == 1 || r->path[n - 1] != '/')
-		return strcmp(r->path, path) == 0;
-	return strncmp(r->path, path, n) == 0 && path[n] != '\0' && strchr(path + n, '/') == NULL;
+	const char *pattern = r->path;
+	while (*pattern != '\0') {
+		if (*pattern != '{') {
+			if (*pattern++ != *path++)
+				return false;
+			continue;
+		}
+		size_t n = strcspn(path, "/");
+		if (n == 0)
+			return false;
+		if (*part == NULL) {
+			*part = path;
+			*n_part = n;
+		}
+		path += n;
+		pattern = strchr(pattern, '}') + 1;
+	}
+	return *path == '\0';
+}
+
+static bool matches(const struct route *r, const char *path)
+{
+	const char *part = NULL;
+	size_t n;
+	return path_matches(r, path, &part, &n);
+}
+
+bool route_part(const struct route *r, const char *path, char *out, size_t room)
+{
+	const char *part = NULL;
+	size_t n = 0;
+	bool is = path_matches(r, path, &part, &n) && part != NULL && n < room;
+	if (is) {
+		memcpy(out, part, n);
+		out[n] = '\0';
+	}
+	return is;
+}
+
+static bool has_method(const char *path, const char *method)
+{
+	for (size_t i = 0; i < n_routes; i++)
+		if (matches(&routes[i], path) && strcmp(routes[i].method, method) == 0)
+			return true;
+	return false;
 }
 
 const char *route_methods(const char *path)
 {
-	for (size_t i = 0; i < n_routes; i++)
-		if (path_matches(&routes[i], path))
-			return strcmp(routes[i].method, "GET") == 0 ? "GET, HEAD, OPTIONS" : "POST, OPTIONS";
-	return NULL;
+	static const char *const lists[] = {NULL, "GET, HEAD, OPTIONS", "POST, OPTIONS", "GET, HEAD, POST, OPTIONS",
+					    "DELETE, OPTIONS", "GET, HEAD, DELETE, OPTIONS", "POST, DELETE, OPTIONS",
+					    "GET, HEAD, POST, DELETE, OPTIONS"};
+	return lists[has_method(path, "GET") + 2 * has_method(path, "POST") + 4 * has_method(path, "DELETE")];
 }
 
 const struct route *route_find(const char *method, const char *path, const char **allow)
@@ -48,7 +92,7 @@ const struct route *route_find(const char *method, const char *path, const char 
 		method = "GET";
 	*allow = route_methods(path);
 	for (size_t i = 0; i < n_routes; i++)
-		if (path_matches(&routes[i], path) && strcmp(routes[i].method, method) == 0)
+		if (matches(&routes[i], path) && strcmp(routes[i].method, method) == 0)
 			return &routes[i];
 	return NULL;
 }

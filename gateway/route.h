@@ -18,8 +18,8 @@ enum access {
 };
 
 struct route {
-	const char *method; /* "GET" (answers HEAD too) or "POST" */
-	const char *path;   /* exact; one that ends in "/" matches what begins with it and has one more part */
+	const char *method; /* "GET" (answers HEAD too), "POST" or "DELETE" */
+	const char *path;   /* exact, but for `{name}`, which is any one part that is not empty */
 	enum access access;
 	bool takes_body;    /* JSON */
 	void (*handle)(struct exchange *x); /* the body is complete */
@@ -32,6 +32,9 @@ extern const size_t n_routes;
 /* The row for method and path; NULL with *allow set to the path's methods when only the method is
  * wrong, or NULL when the path is unknown. */
 const struct route *route_find(const char *method, const char *path, const char **allow);
+/* What stands at the first `{name}` of the path that r was found for. False when it is longer than
+ * room - 1 bytes. */
+bool route_part(const struct route *r, const char *path, char *out, size_t room);
 /* The methods of a path ("GET, HEAD, OPTIONS"), or NULL. */
 const char *route_methods(const char *path);
 

@@ -1,19 +1,41 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "gateway/sse.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/json_out.h"
 
-enum { MAX_HEAD = 4096 };
+enum {
+	MAX_HEAD = 4096,
+	INDEX_BYTES = 12,
+	/* Padded events have one of few lengths: whoever sees the encrypted stream can't read the tokens'
+	 * lengths from it (Weiss et al., "What Was Your Prompt?", 2024). */
+	PAD_TO = 64,
+};
 
-int sse_chat_init(struct sse_chat *s, const char *id, const char *model, int64_t created, bool include_usage)
+const struct sse_shape sse_chat_shape = {
+    .object = "chat.completion.chunk",
+    .role = ",\"delta\":{\"role\":\"assistant\",\"content\":\"\"}",
+    .text = ",\"delta\":{\"content\":\"",
+    .after = "\"}",
+    .empty = ",\"delta\":{}",
+};
+
+const struct sse_shape sse_completion_shape = {
+    .object = "text_completion",
+    .text = ",\"text\":\"",
+    .after = "\"",
+    .empty = ",\"text\":\"\"",
+};
+
+int sse_init(struct sse_stream *s, const struct sse_shape *shape, const char *id, const char *model, int64_t created,
+	     bool include_usage, bool obfuscate)
 {
-	s->include_usage = include_usage;
-	s->tail = include_usage ? "}],\"usage\":null}\n\n" : "}]}\n\n";
+	*s = (struct sse_stream){.shape = shape, .include_usage = include_usage, .obfuscate = obfuscate};
 	buf_init(&s->head, MAX_HEAD);
-	int rc = buf_printf(&s->head, "data: {\"id\":\"%s\",\"object\":\"chat.completion.chunk\",\"created\":%lld,\"model\":",
-			    id, (long long)created);
+	int rc = buf_printf(&s->head, "data: {\"id\":\"%s\",\"object\":\"%s\",\"created\":%lld,\"model\":", id, shape->object,
+			    (long long)created);
 	if (rc == 0)
 		rc = json_out_string(&s->head, model, strlen(model));
 	if (rc == 0)
@@ -23,49 +45,83 @@ int sse_chat_init(struct sse_chat *s, const char *id, const char *model, int64_t
 	return rc;
 }
 
-void sse_chat_dispose(struct sse_chat *s)
+void sse_dispose(struct sse_stream *s)
 {
 	buf_dispose(&s->head);
 }
 
-/* head, the choice up to its last field, then the tail; takes everything back on failure. */
-static int event(const struct sse_chat *s, struct sl_buf *out, const char *before, const char *text, size_t n,
-		 const char *after)
+static char *put(char *p, const void *at, size_t n)
 {
-	size_t n_before = strlen(before), n_after = strlen(after), n_tail = strlen(s->tail);
+	memcpy(p, at, n);
+	return p + n;
+}
+
+static char *put_str(char *p, const char *s)
+{
+	return put(p, s, strlen(s));
+}
+
+static char *put_index(char *p, unsigned index)
+{
+	char digits[INDEX_BYTES];
+	int n = 0;
+	do
+		digits[n++] = (char)('0' + index % 10);
+	while ((index /= 10) > 0);
+	while (n > 0)
+		*p++ = digits[--n];
+	return p;
+}
+
+/* One choice: what stands around the text, the text, logprobs and reason. Takes everything back on
+ * failure. */
+static int event(const struct sse_stream *s, struct sl_buf *out, unsigned index, const char *before, const char *text,
+		 size_t n, const char *after, const struct sl_buf *logprobs, const char *reason)
+{
+	static const char tail[] = "}]", usage[] = ",\"usage\":null", pad[] = ",\"obfuscation\":\"";
+	size_t n_logprobs = logprobs != NULL ? logprobs->len : 4;
+	size_t most = s->head.len + INDEX_BYTES + strlen(before) + JSON_ESCAPED_MAX(n) + strlen(after) + n_logprobs +
+		      strlen(reason) + 128 + PAD_TO;
 	uint8_t *at;
-	int rc = buf_reserve(out, s->head.len + n_before + JSON_ESCAPED_MAX(n) + n_after + n_tail, &at);
+	int rc = buf_reserve(out, most, &at);
 	if (rc != 0)
 		return rc;
-	char *p = (char *)at;
-	memcpy(p, buf_data(&s->head), s->head.len);
-	p += s->head.len;
-	memcpy(p, before, n_before);
-	p = json_escape(p + n_before, text, n);
-	memcpy(p, after, n_after);
-	p += n_after;
-	memcpy(p, s->tail, n_tail);
-	p += n_tail;
+	char *p = put_str(put((char *)at, buf_data(&s->head), s->head.len), "{\"index\":");
+	p = put_str(put_index(p, index), before);
+	p = put_str(json_escape(p, text, n), after);
+	p = put_str(p, ",\"logprobs\":");
+	p = logprobs != NULL ? put(p, buf_data(logprobs), logprobs->len) : put_str(p, "null");
+	p = put_str(put_str(p, ",\"finish_reason\":"), reason);
+	p = put(p, tail, sizeof tail - 1);
+	if (s->include_usage)
+		p = put(p, usage, sizeof usage - 1);
+	if (s->obfuscate) {
+		p = put(p, pad, sizeof pad - 1);
+		size_t so_far = (size_t)(p - (char *)at) + 2, n_pad = (PAD_TO - so_far % PAD_TO) % PAD_TO;
+		memset(p, '.', n_pad);
+		p = put_str(p + n_pad, "\"");
+	}
+	p = put(p, "}\n\n", 3);
 	buf_commit(out, (size_t)(p - (char *)at));
 	return 0;
 }
 
-int sse_chat_role(const struct sse_chat *s, struct sl_buf *out)
+int sse_role(const struct sse_stream *s, struct sl_buf *out, unsigned index)
 {
-	return event(s, out, "{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"}", "", 0,
-		     ",\"logprobs\":null,\"finish_reason\":null");
+	return event(s, out, index, s->shape->role, "", 0, "", NULL, "null");
 }
 
-int sse_chat_content(const struct sse_chat *s, struct sl_buf *out, const char *text, size_t n)
+int sse_content(const struct sse_stream *s, struct sl_buf *out, unsigned index, const char *text, size_t n,
+		const struct sl_buf *logprobs)
 {
-	return event(s, out, "{\"index\":0,\"delta\":{\"content\":\"", text, n,
-		     "\"},\"logprobs\":null,\"finish_reason\":null");
+	return event(s, out, index, s->shape->text, text, n, s->shape->after, logprobs, "null");
 }
 
-int sse_chat_finish(const struct sse_chat *s, struct sl_buf *out, const char *reason)
+int sse_finish(const struct sse_stream *s, struct sl_buf *out, unsigned index, const char *reason)
 {
-	return event(s, out, "{\"index\":0,\"delta\":{},\"logprobs\":null,\"finish_reason\":\"", reason,
-		     strlen(reason), "\"");
+	char quoted[64];
+	snprintf(quoted, sizeof quoted, "\"%s\"", reason);
+	return event(s, out, index, s->shape->empty, "", 0, "", NULL, quoted);
 }
 
 int usage_print(struct sl_buf *out, const struct sse_usage *u)
@@ -77,7 +133,7 @@ int usage_print(struct sl_buf *out, const struct sse_usage *u)
 			  (unsigned long long)u->n_prompt + u->n_completion, u->n_cached);
 }
 
-int sse_chat_usage(const struct sse_chat *s, struct sl_buf *out, const struct sse_usage *u)
+int sse_usage_event(const struct sse_stream *s, struct sl_buf *out, const struct sse_usage *u)
 {
 	size_t start = out->len;
 	int rc;

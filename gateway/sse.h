@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The events of a streamed chat completion (OpenAI's chat.completion.chunk) as bytes. What does not
- * change within a stream is rendered once; a content event then costs two copies and the escaping of
- * its text.
+ * The events of streamed completions (OpenAI's chat.completion.chunk and text_completion) as bytes.
+ * What does not change within a stream is rendered once; a content event then costs a few copies and
+ * the escaping of its text.
  */
 #ifndef GATEWAY_SSE_H
 #define GATEWAY_SSE_H
@@ -13,10 +13,20 @@
 #include "base/buf.h"
 #include "gateway/exchange.h"
 
-struct sse_chat {
-	struct sl_buf head;  /* from "data: {" to just before the choices */
-	const char *tail;    /* from the end of a choice on */
-	bool include_usage;
+/* Where the text of a choice stands: between these, after its index. */
+struct sse_shape {
+	const char *object;
+	const char *role;           /* before the end of the event that opens a choice; NULL: there is none */
+	const char *text, *after;   /* around its text */
+	const char *empty;          /* instead of both where there is no text */
+};
+
+extern const struct sse_shape sse_chat_shape, sse_completion_shape;
+
+struct sse_stream {
+	const struct sse_shape *shape;
+	struct sl_buf head; /* from "data: {" to just before the choices */
+	bool include_usage, obfuscate;
 };
 
 struct sse_usage {
@@ -24,14 +34,17 @@ struct sse_usage {
 };
 
 /* id, model: borrowed for the call. 0 or SL_ENOMEM. */
-int sse_chat_init(struct sse_chat *s, const char *id, const char *model, int64_t created, bool include_usage);
-void sse_chat_dispose(struct sse_chat *s);
+int sse_init(struct sse_stream *s, const struct sse_shape *shape, const char *id, const char *model, int64_t created,
+	     bool include_usage, bool obfuscate);
+void sse_dispose(struct sse_stream *s);
 
-/* Each appends one whole event. 0, SL_ELIMIT or SL_ENOMEM, and then nothing was appended. */
-int sse_chat_role(const struct sse_chat *s, struct sl_buf *out);
-int sse_chat_content(const struct sse_chat *s, struct sl_buf *out, const char *text, size_t n);
-int sse_chat_finish(const struct sse_chat *s, struct sl_buf *out, const char *reason);
-int sse_chat_usage(const struct sse_chat *s, struct sl_buf *out, const struct sse_usage *u);
+/* Each appends one whole event. 0, SL_ELIMIT or SL_ENOMEM, and then nothing was appended. logprobs is
+ * JSON text, NULL: null. */
+int sse_role(const struct sse_stream *s, struct sl_buf *out, unsigned index);
+int sse_content(const struct sse_stream *s, struct sl_buf *out, unsigned index, const char *text, size_t n,
+		const struct sl_buf *logprobs);
+int sse_finish(const struct sse_stream *s, struct sl_buf *out, unsigned index, const char *reason);
+int sse_usage_event(const struct sse_stream *s, struct sl_buf *out, const struct sse_usage *u);
 int sse_done(struct sl_buf *out);
 int sse_error(struct sl_buf *out, const struct api_error *e, const char *message);
 /* A comment that keeps proxies from closing a silent stream: one line and no blank line after it,

@@ -120,6 +120,8 @@ void transport_drain(struct gw_transport *tr, bool replaced)
 	list_each_safe(it, tmp, &tr->conns) conn_drain(list_entry(it, struct conn, node));
 }
 
+bool transport_empty(const struct gw_transport *tr) { return list_empty(&tr->conns); }
+
 bool transport_drained(const struct gw_transport *tr)
 {
 	if (tr->replaced)

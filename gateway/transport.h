@@ -66,6 +66,7 @@ void transport_reload(struct gw_transport *tr);
  * Otherwise it goes on accepting, so that /live and /ready tell the truth to the last (http_is_late),
  * and idle connections end. May be called again with replaced false. */
 void transport_drain(struct gw_transport *tr, bool replaced);
+bool transport_empty(const struct gw_transport *tr);
 /* No connection is left that a drain waits for. */
 bool transport_drained(const struct gw_transport *tr);
 /* Streams that are still open get on_close(HTTP_CLOSE_SHUTDOWN). */

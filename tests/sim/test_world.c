@@ -515,7 +515,8 @@ static void shares_are_fair(void **state)
 			least = t->share < least ? t->share : least;
 			most = t->share > most ? t->share : most;
 		}
-		HOLDS(&w, most - least <= 2ull * STEP * UNIT * 100 / 10, "shares from %llu to %llu\n",
+		/* A little more: who can't start for want of pages is passed. */
+		HOLDS(&w, most - least <= (uint64_t)(STEP + STEP / 4) * UNIT * 100 / 10, "shares from %llu to %llu\n",
 		      (unsigned long long)least, (unsigned long long)most);
 	}
 	/* Three ranks at a second each: a chunk of some 25 ms of steps every three seconds. */

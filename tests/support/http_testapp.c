@@ -204,6 +204,6 @@ int main(int argc, char **argv)
 		default: return 2;
 		}
 	}
-	static const struct gw_app_ops ops = {create, destroy, ready, &testapp};
+	static const struct gw_app_ops ops = {.create = create, .destroy = destroy, .ready = ready, .http = &testapp};
 	return gateway_serve(&cfg, &ops);
 }

@@ -112,7 +112,7 @@ static bool ready(struct gw_app *app)
 }
 
 static const struct http_app http = {on_request, on_body, on_body_end, on_close};
-static const struct gw_app_ops ops = {create, destroy, ready, &http};
+static const struct gw_app_ops ops = {.create = create, .destroy = destroy, .ready = ready, .http = &http};
 
 /* ---- the parent ---- */
 

@@ -48,10 +48,10 @@ static void same(json_t *got, const char *pattern)
 	json_decref(got);
 }
 
-static struct sse_chat chat_with(bool usage)
+static struct sse_stream chat_with(bool usage)
 {
-	struct sse_chat s;
-	assert_int_equal(sse_chat_init(&s, "chatcmpl-1", "m \"x\"\n", 1700000000, usage), 0);
+	struct sse_stream s;
+	assert_int_equal(sse_init(&s, &sse_chat_shape, "chatcmpl-1", "m \"x\"\n", 1700000000, usage, false), 0);
 	return s;
 }
 
@@ -61,20 +61,20 @@ static struct sse_chat chat_with(bool usage)
 
 static void the_fields_stand_in_their_order(void **state)
 {
-	struct sse_chat s = chat_with(true);
+	struct sse_stream s = chat_with(true);
 	struct sl_buf b;
 	(void)state;
 	buf_init(&b, ROOM);
-	assert_int_equal(sse_chat_content(&s, &b, "hi", 2), 0);
+	assert_int_equal(sse_content(&s, &b, 0, "hi", 2, NULL), 0);
 	assert_string_equal(buf_cstr(&b), "data: {" HEAD "\"choices\":[{\"index\":0,\"delta\":{\"content\":\"hi\"},"
 					  "\"logprobs\":null,\"finish_reason\":null}],\"usage\":null}\n\n");
 	buf_clear(&b, ROOM);
-	assert_int_equal(sse_chat_role(&s, &b), 0);
+	assert_int_equal(sse_role(&s, &b, 0), 0);
 	assert_string_equal(buf_cstr(&b),
 			    "data: {" HEAD "\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},"
 			    "\"logprobs\":null,\"finish_reason\":null}],\"usage\":null}\n\n");
 	buf_dispose(&b);
-	sse_chat_dispose(&s);
+	sse_dispose(&s);
 }
 
 static void every_event_is_json(void **state)
@@ -83,7 +83,7 @@ static void every_event_is_json(void **state)
 	(void)state;
 	buf_init(&b, ROOM);
 	for (int usage = 0; usage <= 1; usage++) {
-		struct sse_chat s = chat_with(usage);
+		struct sse_stream s = chat_with(usage);
 		const char *tail = usage ? ",\"usage\":null}" : "}";
 		char want[1024];
 #define WANT(delta, finish)                                                                                          \
@@ -91,36 +91,36 @@ static void every_event_is_json(void **state)
 		  "{" HEAD "\"choices\":[{\"index\":0,\"delta\":%s,\"logprobs\":null,\"finish_reason\":%s}]%s", delta, \
 		  finish, tail),                                                                             \
 	 want)
-		assert_int_equal(sse_chat_role(&s, &b), 0);
+		assert_int_equal(sse_role(&s, &b, 0), 0);
 		same(take_event(&b), WANT("{\"role\":\"assistant\",\"content\":\"\"}", "null"));
-		assert_int_equal(sse_chat_content(&s, &b, "a", 1), 0);
+		assert_int_equal(sse_content(&s, &b, 0, "a", 1, NULL), 0);
 		same(take_event(&b), WANT("{\"content\":\"a\"}", "null"));
-		assert_int_equal(sse_chat_finish(&s, &b, "length"), 0);
+		assert_int_equal(sse_finish(&s, &b, 0, "length"), 0);
 		same(take_event(&b), WANT("{}", "\"length\""));
 #undef WANT
-		sse_chat_dispose(&s);
+		sse_dispose(&s);
 	}
 	buf_dispose(&b);
 }
 
 static void usage_comes_without_choices(void **state)
 {
-	struct sse_chat s = chat_with(true);
+	struct sse_stream s = chat_with(true);
 	struct sse_usage u = {.n_prompt = UINT32_MAX, .n_cached = 7, .n_completion = UINT32_MAX};
 	struct sl_buf b;
 	(void)state;
 	buf_init(&b, ROOM);
-	assert_int_equal(sse_chat_usage(&s, &b, &u), 0);
+	assert_int_equal(sse_usage_event(&s, &b, &u), 0);
 	same(take_event(&b), "{" HEAD "\"choices\":[],\"usage\":{\"prompt_tokens\":4294967295,"
 			     "\"completion_tokens\":4294967295,\"total_tokens\":8589934590,"
 			     "\"prompt_tokens_details\":{\"cached_tokens\":7}}}");
 	buf_dispose(&b);
-	sse_chat_dispose(&s);
+	sse_dispose(&s);
 }
 
 static void any_text_comes_back_as_it_was(void **state)
 {
-	struct sse_chat s = chat_with(false);
+	struct sse_stream s = chat_with(false);
 	struct sl_buf b;
 	char all[0x80 - 1 + 64];
 	size_t n = 0;
@@ -131,7 +131,7 @@ static void any_text_comes_back_as_it_was(void **state)
 	memcpy(all + n, beyond, sizeof beyond - 1);
 	n += sizeof beyond - 1;
 	buf_init(&b, ROOM);
-	assert_int_equal(sse_chat_content(&s, &b, all, n), 0);
+	assert_int_equal(sse_content(&s, &b, 0, all, n, NULL), 0);
 	json_t *j = take_event(&b);
 	json_t *content = json_object_get(
 	    json_object_get(json_array_get(json_object_get(j, "choices"), 0), "delta"), "content");
@@ -140,10 +140,10 @@ static void any_text_comes_back_as_it_was(void **state)
 	json_decref(j);
 	/* What would end an event or begin a field is only text. */
 	static const char evil[] = "\n\ndata: [DONE]\n\r\n: x\"},{\"";
-	assert_int_equal(sse_chat_content(&s, &b, evil, sizeof evil - 1), 0);
+	assert_int_equal(sse_content(&s, &b, 0, evil, sizeof evil - 1, NULL), 0);
 	json_decref(take_event(&b));
 	buf_dispose(&b);
-	sse_chat_dispose(&s);
+	sse_dispose(&s);
 }
 
 static void an_error_is_an_event_without_choices(void **state)
@@ -175,14 +175,14 @@ static void a_ping_is_a_comment_and_no_event(void **state)
 }
 
 /* Every kind of event into a buffer with room for `room` bytes. */
-static int put(int kind, const struct sse_chat *s, struct sl_buf *b)
+static int put(int kind, const struct sse_stream *s, struct sl_buf *b)
 {
 	static const struct api_error e = {500, "server_error", "c", "p", 0};
 	switch (kind) {
-	case 0: return sse_chat_role(s, b);
-	case 1: return sse_chat_content(s, b, "text\n", 5);
-	case 2: return sse_chat_finish(s, b, "stop");
-	case 3: return sse_chat_usage(s, b, &(struct sse_usage){1, 2, 3});
+	case 0: return sse_role(s, b, 0);
+	case 1: return sse_content(s, b, 0, "text\n", 5, NULL);
+	case 2: return sse_finish(s, b, 0, "stop");
+	case 3: return sse_usage_event(s, b, &(struct sse_usage){1, 2, 3});
 	case 4: return sse_error(b, &e, "message");
 	case 5: return sse_done(b);
 	default: return sse_ping(b);
@@ -191,7 +191,7 @@ static int put(int kind, const struct sse_chat *s, struct sl_buf *b)
 
 static void what_does_not_fit_leaves_nothing(void **state)
 {
-	struct sse_chat s = chat_with(true);
+	struct sse_stream s = chat_with(true);
 	(void)state;
 	for (int kind = 0; kind < 7; kind++) {
 		bool fits = false;
@@ -221,9 +221,9 @@ static void what_does_not_fit_leaves_nothing(void **state)
 			buf_dispose(&b);
 		}
 	}
-	sse_chat_dispose(&s);
+	sse_dispose(&s);
 	fault_arm(FAULT_ALLOC, 1, 1);
-	assert_int_equal(sse_chat_init(&s, "i", "m", 1, false), SL_ENOMEM);
+	assert_int_equal(sse_init(&s, &sse_chat_shape, "i", "m", 1, false, false), SL_ENOMEM);
 	fault_disarm_all();
 }
 

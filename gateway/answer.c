@@ -1,0 +1,712 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Life of an answer: admission, the ways out, time limits, ends. What its events look like is in
+ * answer_render.c and the formats.
+ *
+ * Streaming is pulled: an event is rendered when the transport asks for bytes, into `carry`, from
+ * which it may leave in pieces; between two pulls nothing is formatted. A logged answer is pumped at
+ * the end of each turn of the loop that brought something.
+ */
+#include "gateway/answer.h"
+
+#include <openssl/rand.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "gateway/chat_metrics.h"
+#include "gateway/snapshot.h"
+#include "gateway/stream_out.h"
+
+enum {
+	/* One event: its tokens may carry a frame's text, held back until then, and their rivals. */
+	MAX_CARRY = 6 * PROTO_MAX_TEXT_PER_FRAME + (1 << 18),
+	MAX_ANSWER = 4 << 20,     /* text of a choice that is kept as a whole */
+	MAX_LOGPROBS = 32 << 20,
+	MAX_WHOLE = 64 << 20,
+	RETRY_AFTER_S = 1,
+};
+
+static const struct api_error too_late = {503, "server_error", "overloaded", NULL, RETRY_AFTER_S};
+static const char too_late_text[] = "The server is busy: the first token did not come in time.";
+static const struct api_error too_large = {500, "server_error", NULL, NULL, 0};
+static const char too_large_text[] = "The answer did not fit into memory.";
+static const struct api_error no_memory = {503, "server_error", "overloaded", NULL, RETRY_AFTER_S};
+static const char no_memory_text[] = "The server is out of memory.";
+
+static void answer_set_state(struct answer *a, enum answer_state to)
+{
+	BUG_IF(to <= a->state, "an answer from state %d to %d", a->state, to);
+	a->state = to;
+}
+
+/* ---- counting ---- */
+
+unsigned answer_n_choices(const struct answer *a) { return (unsigned)a->n_runs * a->n; }
+
+static struct sse_usage usage_of_run(const struct answer_run *run)
+{
+	const struct generation *g = run->gen;
+	if (g == NULL)
+		return run->usage;
+	enum gen_state state = gen_state(g);
+	if (state == GEN_FINISHED || state == GEN_FAILED) {
+		const struct proto_done *d = gen_done(g);
+		return (struct sse_usage){d->n_prompt, d->n_cached, d->n_completion};
+	}
+	return (struct sse_usage){gen_queued(g)->n_prompt, gen_queued(g)->n_cached, (uint32_t)gen_n_tokens(g)};
+}
+
+struct sse_usage answer_usage(const struct answer *a)
+{
+	struct sse_usage all = {0};
+	for (int i = 0; i < a->n_runs; i++) {
+		struct sse_usage u = usage_of_run(&a->runs[i]);
+		all.n_prompt += u.n_prompt;
+		all.n_cached += u.n_cached;
+		all.n_completion += u.n_completion;
+	}
+	return all;
+}
+
+static void leave_runs(struct answer *a)
+{
+	for (int i = 0; i < a->n_runs; i++) {
+		struct answer_run *run = &a->runs[i];
+		if (run->gen == NULL)
+			continue;
+		run->usage = usage_of_run(run);
+		run->gen = NULL;
+		gen_unsubscribe(&run->sub);
+	}
+}
+
+/* ---- ends ---- */
+
+/* Nothing more will come of it, and nobody need be told. */
+static void finish(struct answer *a)
+{
+	if (a->state == ANSWER_ENDED)
+		return;
+	answer_set_state(a, ANSWER_ENDED);
+	leave_runs(a);
+	evtimer_del(a->timer);
+	struct sse_usage u = answer_usage(a);
+	chat_metrics_tokens(a->key->tier->name, u.n_prompt, u.n_completion);
+	if (a->x != NULL) {
+		a->x->n_prompt = u.n_prompt;
+		a->x->n_completion = u.n_completion;
+	}
+	if (a->counted)
+		atomic_fetch_sub(a->key->n_running, 1);
+	a->counted = false;
+	if (a->format->ended != NULL)
+		a->format->ended(a);
+}
+
+static void answer_free(struct answer *a)
+{
+	BUG_IF(a->log != NULL, "an answer is freed with its log open");
+	gw_defer_cancel(&a->pump);
+	gw_defer_cancel(&a->reap);
+	if (a->timer != NULL)
+		event_free(a->timer);
+	for (unsigned i = 0; a->choices != NULL && i < answer_n_choices(a); i++) {
+		struct answer_choice *c = &a->choices[i];
+		buf_dispose(&c->text);
+		buf_dispose(&c->told);
+		for (int k = 0; k < ANSWER_LISTS; k++)
+			buf_dispose(&c->logprobs[k]);
+	}
+	if (a->format->dispose != NULL)
+		a->format->dispose(a->own);
+	sse_dispose(&a->sse);
+	buf_dispose(&a->carry);
+	buf_dispose(&a->list);
+	sl_free(a->choices);
+	sl_free(a->runs);
+	gw_snapshot_unref(a->snapshot);
+	sl_free(a);
+}
+
+static void on_reap(struct gw_deferred *d) { answer_free(list_entry(d, struct answer, reap)); }
+
+/* The exchange goes, and it is still this answer's. */
+static void on_exchange_close(struct exchange *x)
+{
+	struct answer *a = x->state;
+	if (a->end == ANSWER_UNDECIDED)
+		a->end = ANSWER_STOPPED;
+	finish(a);
+	x->state = NULL;
+	answer_free(a);
+}
+
+static void part_from_exchange(struct answer *a)
+{
+	a->x->state = NULL;
+	a->x->on_close = NULL;
+}
+
+/* Instead of an answer. */
+static void refuse(struct answer *a, const struct api_error *e, const char *message)
+{
+	a->end = ANSWER_FAILED;
+	finish(a);
+	exchange_error(a->x, e, "%s", message);
+}
+
+/* What a failed generation means as an HTTP answer. */
+static struct api_error error_of(const struct proto_done *d)
+{
+	switch ((enum proto_error)d->error) {
+	case PROTO_ERR_BAD_REQUEST:
+		return (struct api_error){400, "invalid_request_error", "invalid_value", "messages", 0};
+	case PROTO_ERR_CONTEXT_LENGTH:
+		return (struct api_error){400, "invalid_request_error", "context_length_exceeded", "messages", 0};
+	case PROTO_ERR_NO_MODEL:
+		return (struct api_error){404, "invalid_request_error", "model_not_found", "model", 0};
+	case PROTO_ERR_NOT_READY:
+		return (struct api_error){503, "server_error", "engine_unavailable", NULL, RETRY_AFTER_S};
+	case PROTO_ERR_OVERLOADED:
+		return (struct api_error){503, "server_error", "overloaded", NULL, RETRY_AFTER_S};
+	case PROTO_ERR_NONE:
+	case PROTO_ERR_INTERNAL: break;
+	}
+	return (struct api_error){500, "server_error", "engine_error", NULL, 0};
+}
+
+static void tell(struct answer *a)
+{
+	if (a->log != NULL)
+		gw_defer(a->app->t, &a->pump);
+	else if (a->stream)
+		http_body_ready(a->x->stream);
+}
+
+/* It fails, now or as its stream's last event. */
+static void fail(struct answer *a, const struct api_error *e, const char *message)
+{
+	if (a->end != ANSWER_UNDECIDED)
+		return;
+	a->end = ANSWER_FAILED;
+	a->error = *e;
+	snprintf(a->message, sizeof a->message, "%s", message);
+	if (a->state == ANSWER_WAITING || (!a->stream && a->log == NULL))
+		refuse(a, &a->error, a->message);
+	else
+		tell(a);
+}
+
+static void fail_by_run(struct answer *a, const struct answer_run *run)
+{
+	const struct proto_done *d = gen_done(run->gen);
+	struct api_error e = error_of(d);
+	if (e.param != NULL && strcmp(e.param, "messages") == 0)
+		e.param = a->format->prompt_param;
+	char message[PROTO_MAX_MESSAGE + 1];
+	snprintf(message, sizeof message, "%.*s", (int)d->message.n, d->message.at);
+	fail(a, &e, message[0] ? message : "The engine failed.");
+}
+
+/* ---- streamed ---- */
+
+static ssize_t pull(void *ctx, uint8_t *dst, size_t room, bool *end)
+{
+	struct answer *a = ctx;
+	size_t n = 0;
+	while (n < room) {
+		if (a->carry.len == 0) {
+			int rc = answer_render(a, &a->carry);
+			if (rc < 0)
+				return rc;
+			if (rc == 0)
+				break;
+		}
+		size_t take = a->carry.len < room - n ? a->carry.len : room - n;
+		if (take > 0)
+			memcpy(dst + n, buf_data(&a->carry), take);
+		buf_consume(&a->carry, take);
+		n += take;
+	}
+	*end = a->stage == ANSWER_OVER && a->carry.len == 0;
+	if (n > 0)
+		a->moved_ns = clock_now_ns();
+	if (*end)
+		finish(a);
+	return (ssize_t)n;
+}
+
+static void start_streaming(struct answer *a)
+{
+	a->moved_ns = clock_now_ns();
+	exchange_reply_stream(a->x, stream_fields, STREAM_FIELDS, (struct http_source){.pull = pull, .ctx = a});
+	http_body_ready(a->x->stream);
+}
+
+/* ---- logged ---- */
+
+static void close_log(struct answer *a)
+{
+	struct sse_usage u = answer_usage(a);
+	struct sl_buf json;
+	buf_init(&json, MAX_WHOLE);
+	/* Without the memory for it the last snapshot stands. */
+	if (a->format->snapshot != NULL && a->format->snapshot(a, &json) == 0)
+		(void)replay_set_snapshot(a->log, buf_data(&json), json.len);
+	buf_dispose(&json);
+	replay_end(a->log, &(struct replay_usage){u.n_prompt, u.n_completion});
+	a->log = NULL;
+	list_remove(&a->in_app);
+	gw_defer(a->app->t, &a->reap);
+}
+
+/* Everything there is into the log. */
+static void pump(struct answer *a)
+{
+	int rc;
+	if (a->state == ANSWER_ENDED)
+		return;
+	while ((rc = answer_render(a, &a->carry)) > 0)
+		;
+	if (a->carry.len > 0 && rc == 0)
+		rc = replay_append(a->log, buf_data(&a->carry), a->carry.len);
+	buf_clear(&a->carry, MAX_CARRY / 64);
+	if (rc < 0) {
+		log_warn("the stream %s is broken off: %s", a->id, rc == SL_ENOMEM ? "out of memory" : "too large");
+		a->end = ANSWER_FAILED;
+		a->error = too_large;
+		a->stage = ANSWER_OVER;
+	}
+	if (a->stage == ANSWER_OVER) {
+		finish(a);
+		close_log(a);
+	}
+}
+
+static void on_pump(struct gw_deferred *d) { pump(list_entry(d, struct answer, pump)); }
+
+/* Somebody asks for its end: what was made up to now is told, then it ends well. */
+static void on_stop(void *ctx)
+{
+	struct answer *a = ctx;
+	if (a->end != ANSWER_UNDECIDED || a->state == ANSWER_ENDED)
+		return;
+	pump(a);
+	if (a->state == ANSWER_ENDED)
+		return;
+	a->end = ANSWER_STOPPED;
+	leave_runs(a);
+	pump(a);
+}
+
+static int open_log(struct answer *a)
+{
+	int rc = replay_open(a->app->replay, a->app->t, a->id, a->key->tenant, on_stop, a, &a->log);
+	if (rc != 0)
+		return rc;
+	list_push_back(&a->app->answers, &a->in_app);
+	struct sl_buf json;
+	buf_init(&json, MAX_WHOLE);
+	if (a->format->snapshot != NULL && (rc = a->format->snapshot(a, &json)) == 0)
+		rc = replay_set_snapshot(a->log, buf_data(&json), json.len);
+	if (rc == 0 && a->background && !a->stream)
+		exchange_reply(a->x, 200, "application/json", NULL, 0, buf_data(&json), json.len);
+	buf_dispose(&json);
+	if (rc == 0 && (a->stream || !a->background))
+		rc = stream_out_start(a->x, a->log, 0, a->ids);
+	else if (rc == 0)
+		part_from_exchange(a);
+	if (rc != 0) {
+		replay_end(a->log, &(struct replay_usage){0});
+		a->log = NULL;
+		list_remove(&a->in_app);
+		return rc;
+	}
+	a->x = NULL;
+	return 0;
+}
+
+void answers_stop(struct gw_app *app)
+{
+	while (!list_empty(&app->answers)) {
+		struct answer *a = list_entry(app->answers.next, struct answer, in_app);
+		if (a->end == ANSWER_UNDECIDED)
+			a->end = ANSWER_STOPPED;
+		finish(a);
+		close_log(a);
+	}
+}
+
+/* ---- whole ---- */
+
+static void reply_whole(struct answer *a)
+{
+	struct sl_buf out;
+	buf_init(&out, MAX_WHOLE);
+	if (a->format->whole(a, &out) != 0) {
+		refuse(a, &too_large, too_large_text);
+	} else {
+		a->end = ANSWER_DONE;
+		finish(a);
+		exchange_reply(a->x, 200, "application/json", NULL, 0, buf_data(&out), out.len);
+	}
+	buf_dispose(&out);
+}
+
+static void collect(struct answer *a)
+{
+	int rc = answer_collect(a);
+	if (rc < 0)
+		fail(a, &too_large, too_large_text);
+	else if (rc > 0)
+		reply_whole(a);
+}
+
+/* ---- admission ---- */
+
+static void restart_timer(struct answer *a, uint64_t ms)
+{
+	struct timeval tv = {.tv_sec = (time_t)(ms / 1000), .tv_usec = (suseconds_t)(ms % 1000) * 1000};
+	evtimer_add(a->timer, &tv);
+}
+
+static uint64_t sooner(uint64_t a, uint64_t b) { return a < b ? a : b; }
+
+/* How often a log without readers is looked at. */
+static uint64_t glance_ms(const struct answer *a) { return a->app->t->cfg->resume.grace_ms / 4 + 1; }
+
+static void admit(struct answer *a)
+{
+	const struct gw_config *cfg = a->app->t->cfg;
+	answer_set_state(a, ANSWER_RUNNING);
+	a->admitted_ns = clock_now_ns();
+	for (int i = 0; i < a->n_runs; i++)
+		gen_admit(a->runs[i].gen);
+	if (a->logged && open_log(a) == 0) {
+		restart_timer(a, sooner(glance_ms(a), cfg->limits.first_token_ms));
+		tell(a);
+		return;
+	}
+	if (a->background) {
+		refuse(a, &no_memory, "There is no room for another response in the background.");
+		return;
+	}
+	/* Without room for a log it can't be resumed, and does not say that it could. */
+	if (a->stream) {
+		start_streaming(a);
+		restart_timer(a, sooner(cfg->heartbeat_ms, cfg->limits.first_token_ms));
+	} else {
+		restart_timer(a, cfg->limits.first_token_ms);
+	}
+}
+
+static void on_queued(struct subscriber *s)
+{
+	struct answer_run *run = list_entry(s, struct answer_run, sub);
+	struct answer *a = run->answer;
+	uint64_t most = a->app->t->cfg->limits.first_token_ms;
+	uint64_t predicted_ms = gen_queued(run->gen)->predicted_ttft_us / 1000;
+	if (a->state != ANSWER_WAITING)
+		return;
+	if (predicted_ms > most) {
+		struct api_error e = too_late;
+		e.retry_after_s = (unsigned)((predicted_ms - most) / 1000 + 1);
+		refuse(a, &e, "The server is busy: the first token would come too late.");
+		return;
+	}
+	run->queued = true;
+	if (++a->n_queued == a->n_runs)
+		admit(a);
+}
+
+static void observe_tokens(struct answer *a, const struct answer_run *run)
+{
+	uint64_t now = clock_now_ns();
+	if (gen_n_tokens(run->gen) == 0)
+		return;
+	if (a->token_ns == 0)
+		chat_metrics_ttft(now - a->started_ns);
+	else
+		chat_metrics_itl(now - a->token_ns);
+	a->token_ns = now;
+}
+
+static void on_progress(struct subscriber *s)
+{
+	struct answer_run *run = list_entry(s, struct answer_run, sub);
+	struct answer *a = run->answer;
+	if (a->state == ANSWER_ENDED)
+		return;
+	observe_tokens(a, run);
+	if (gen_state(run->gen) == GEN_FAILED)
+		fail_by_run(a, run);
+	else if (a->state == ANSWER_RUNNING && (a->stream || a->log != NULL))
+		tell(a);
+	else if (a->state == ANSWER_RUNNING)
+		collect(a);
+}
+
+/* ---- time limits ---- */
+
+/* Not so once it has ended: an answer may have no token at all. */
+static bool awaits_first_token(const struct answer *a)
+{
+	if (a->token_ns != 0 || a->end != ANSWER_UNDECIDED)
+		return false;
+	for (int i = 0; i < a->n_runs; i++)
+		if (a->runs[i].gen != NULL && gen_state(a->runs[i].gen) < GEN_FINISHED)
+			return true;
+	return false;
+}
+
+/* How long the first token may still take; 0: it is late. */
+static uint64_t first_token_left_ms(const struct answer *a)
+{
+	uint64_t waited = (clock_now_ns() - a->admitted_ns) / NS_PER_MS, most = a->app->t->cfg->limits.first_token_ms;
+	return waited < most ? most - waited : 0;
+}
+
+/* A heartbeat when it is due; in how long to look again. */
+static uint64_t beat(struct answer *a)
+{
+	uint64_t interval = a->app->t->cfg->heartbeat_ms * NS_PER_MS, silent = clock_now_ns() - a->moved_ns;
+	/* Only between events: a comment inside one would end up in its text. */
+	if (silent >= interval && a->carry.len == 0 && sse_ping(&a->carry) == 0)
+		http_body_ready(a->x->stream);
+	return (silent >= interval ? interval : interval - silent) / NS_PER_MS + 1;
+}
+
+static void on_timer(evutil_socket_t fd, short what, void *ctx)
+{
+	struct answer *a = ctx;
+	const struct gw_config *cfg = a->app->t->cfg;
+	uint64_t next = UINT64_MAX;
+	(void)fd;
+	(void)what;
+	if (a->state == ANSWER_WAITING) {
+		refuse(a, &no_memory, "The engine did not take the request in time.");
+		return;
+	}
+	if (a->state == ANSWER_ENDED)
+		return;
+	if (awaits_first_token(a) && first_token_left_ms(a) == 0) {
+		fail(a, &too_late, too_late_text);
+		leave_runs(a);
+		return;
+	}
+	if (a->log != NULL) {
+		if (!a->background && replay_abandoned(a->log, cfg->resume.grace_ms * NS_PER_MS)) {
+			on_stop(a);
+			return;
+		}
+		next = glance_ms(a);
+	} else if (a->stream) {
+		next = beat(a);
+	}
+	/* A timer may come a little early: libevent counts from the turn's beginning. */
+	if (awaits_first_token(a))
+		next = sooner(next, first_token_left_ms(a) + 1);
+	if (next != UINT64_MAX)
+		restart_timer(a, next);
+}
+
+/* ---- the beginning ---- */
+
+static uint64_t random_u64(void)
+{
+	uint64_t v;
+	BUG_IF(RAND_bytes((uint8_t *)&v, sizeof v) != 1, "no random bytes");
+	return v;
+}
+
+static bool tier_may(const struct gw_tier_config *tier, const char *model)
+{
+	for (size_t i = 0; i < tier->models.n; i++)
+		if (strcmp(tier->models.items[i], model) == 0)
+			return true;
+	return tier->models.n == 0;
+}
+
+/* "default": the configured name, or the large one of those the tier may use, or the first of them. */
+static int default_model(const struct gw_app *app, const struct gw_tier_config *tier)
+{
+	const char *name = app->t->cfg->default_model;
+	int found = -1;
+	if (name != NULL && name[0] != '\0')
+		return engine_link_find_model(app->link, name);
+	for (int i = 0; i < engine_link_n_models(app->link); i++) {
+		const struct link_model *m = engine_link_model(app->link, i);
+		if (m->name[0] == '\0' || !tier_may(tier, m->name))
+			continue;
+		if (m->role == 2)
+			return i;
+		found = found < 0 ? i : found;
+	}
+	return found;
+}
+
+int answer_choose_model(struct exchange *x, const char *name)
+{
+	const struct engine_link *link = x->app->link;
+	if (engine_link_n_models(link) == 0) {
+		exchange_error(x, &(struct api_error){503, "server_error", "engine_unavailable", NULL, RETRY_AFTER_S},
+			       "The engine is starting.");
+		return -1;
+	}
+	int index = strcmp(name, "default") == 0 ? default_model(x->app, x->key->tier) : engine_link_find_model(link, name);
+	if (index < 0 || !tier_may(x->key->tier, engine_link_model(link, index)->name)) {
+		exchange_error(x, &(struct api_error){404, "invalid_request_error", "model_not_found", "model", 0},
+			       "The model '%s' does not exist or you do not have access to it.", name);
+		return -1;
+	}
+	const struct link_model *m = engine_link_model(link, index);
+	if (!engine_link_up(link)) {
+		exchange_error(x, &(struct api_error){503, "server_error", "engine_unavailable", NULL, RETRY_AFTER_S},
+			       "The engine is not there at the moment. It is being restarted.");
+		return -1;
+	}
+	if (m->state != PROTO_MODEL_READY) {
+		bool failed = m->state == PROTO_MODEL_FAILED;
+		exchange_error(x, &(struct api_error){503, "server_error", failed ? "model_failed" : "model_loading", "model",
+						      failed ? 60 : RETRY_AFTER_S},
+			       failed ? "The model '%s' could not be loaded." : "The model '%s' is being loaded.", m->name);
+		return -1;
+	}
+	return index;
+}
+
+/* Takes one of the key's places; false with the answer given. */
+static bool take_place(struct exchange *x)
+{
+	const struct auth_key *key = x->key;
+	int64_t most = key->tier->concurrency;
+	if (atomic_fetch_add(key->n_running, 1) < most)
+		return true;
+	atomic_fetch_sub(key->n_running, 1);
+	exchange_error(x, &(struct api_error){429, "rate_limit_error", "concurrency_limit", NULL, RETRY_AFTER_S},
+		       "Rate limit reached: at most %lld requests at once for this key.", (long long)most);
+	return false;
+}
+
+static void init_choices(struct answer *a)
+{
+	for (unsigned i = 0; i < answer_n_choices(a); i++) {
+		struct answer_choice *c = &a->choices[i];
+		buf_init(&c->text, MAX_ANSWER);
+		buf_init(&c->told, MAX_LOGPROBS);
+		for (int k = 0; k < ANSWER_LISTS; k++)
+			buf_init(&c->logprobs[k], MAX_LOGPROBS);
+	}
+}
+
+/* Takes spec->own unless it fails. */
+static struct answer *answer_create(struct exchange *x, const struct answer_spec *spec)
+{
+	struct answer *a = sl_zalloc(sizeof *a);
+	if (a == NULL)
+		return NULL;
+	a->app = x->app;
+	a->x = x;
+	a->format = spec->format;
+	a->stream = spec->stream;
+	a->include_usage = spec->include_usage;
+	a->obfuscate = spec->obfuscate;
+	a->logged = spec->logged || spec->background;
+	a->ids = spec->ids;
+	a->background = spec->background;
+	a->keep_text = spec->keep_text;
+	a->wants_logprobs = (spec->submit->flags & PROTO_SUBMIT_WANT_LOGPROBS) != 0;
+	a->n = spec->submit->n;
+	a->n_runs = spec->n_prompts;
+	a->snapshot = gw_snapshot_ref(x->snapshot);
+	a->key = x->key;
+	a->created = clock_unix_s();
+	a->started_ns = x->started_ns;
+	snprintf(a->id, sizeof a->id, "%s%016llx%016llx", spec->format->id_prefix, (unsigned long long)random_u64(),
+		 (unsigned long long)random_u64());
+	snprintf(a->model, sizeof a->model, "%s", engine_link_model(x->app->link, spec->model)->name);
+	buf_init(&a->carry, MAX_CARRY);
+	buf_init(&a->list, MAX_LOGPROBS);
+	gw_defer_init(&a->pump, on_pump);
+	gw_defer_init(&a->reap, on_reap);
+	a->timer = evtimer_new(x->app->t->base, on_timer, a);
+	a->runs = sl_zalloc_n((size_t)a->n_runs, sizeof *a->runs);
+	a->choices = sl_zalloc_n(answer_n_choices(a), sizeof *a->choices);
+	if (a->timer == NULL || a->runs == NULL || a->choices == NULL) {
+		answer_free(a);
+		return NULL;
+	}
+	init_choices(a);
+	for (int i = 0; i < a->n_runs; i++) {
+		a->runs[i].answer = a;
+		a->runs[i].sub.on_queued = on_queued;
+		a->runs[i].sub.on_progress = on_progress;
+	}
+	a->own = spec->own;
+	return a;
+}
+
+/* What the tier says, on top of what the request says. */
+static void fill_submit(struct answer *a, const struct answer_spec *spec, struct proto_submit *s)
+{
+	const struct gw_tier_config *tier = a->key->tier;
+	uint32_t most = (uint32_t)tier->max_output;
+	*s = *spec->submit;
+	s->model = (uint16_t)spec->model;
+	s->priority = (uint8_t)tier->priority;
+	s->tenant = a->key->tenant;
+	s->rate_tps = (float)tier->pace_tps;
+	s->burst = (uint32_t)tier->pace_burst;
+	s->deadline_ms = (uint32_t)tier->deadline_ms;
+	s->max_tokens = spec->has_max_tokens && spec->max_tokens < most ? spec->max_tokens : most;
+	if (s->min_tokens > s->max_tokens)
+		s->min_tokens = s->max_tokens;
+	a->max_tokens = s->max_tokens;
+}
+
+static void submit(struct answer *a, const struct answer_spec *spec)
+{
+	const struct gw_limits *limits = &a->app->t->cfg->limits;
+	struct proto_submit s;
+	fill_submit(a, spec, &s);
+	restart_timer(a, limits->submit_wait_ms);
+	for (int i = 0; i < a->n_runs; i++) {
+		s.prompt_kind = spec->prompts[i].kind;
+		s.prompt = spec->prompts[i].text;
+		if (!spec->has_seed)
+			s.seed = random_u64();
+		int rc = gen_start(a->app->t, &s, (uint32_t)limits->window_tokens, &a->runs[i].sub, &a->runs[i].gen);
+		if (rc != 0) {
+			refuse(a, &(struct api_error){503, "server_error", "engine_unavailable", NULL, RETRY_AFTER_S},
+			       rc == SL_ECLOSED ? "The engine is not there at the moment. It is being restarted."
+						: "The server is busy.");
+			return;
+		}
+		/* The stream's place is kept until the engine has stopped; one of them stands for all. */
+		if (i == 0 && !a->logged)
+			gen_hold(a->runs[i].gen, http_hold(a->x->stream));
+	}
+}
+
+void answer_start(struct exchange *x, const struct answer_spec *spec)
+{
+	BUG_IF(spec->n_prompts < 1 || spec->n_prompts > ANSWER_MAX_RUNS, "an answer to %d prompts", spec->n_prompts);
+	struct answer *a = NULL;
+	bool place = take_place(x);
+	if (place && (a = answer_create(x, spec)) == NULL) {
+		atomic_fetch_sub(x->key->n_running, 1);
+		exchange_error(x, &no_memory, no_memory_text);
+	}
+	if (a == NULL) {
+		if (spec->format->dispose != NULL)
+			spec->format->dispose(spec->own);
+		return;
+	}
+	a->counted = true;
+	x->state = a;
+	x->on_close = on_exchange_close;
+	submit(a, spec);
+}

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * An answer: what one API request gets, from one generation or several (a list of prompts) with one
+ * choice or several each. It admits, counts, renders and ends; how things look is its format's (chat,
+ * completions, responses). Three ways out:
+ *
+ *   streamed    pulled by the exchange: an event is rendered when the transport asks for bytes
+ *   logged      events go into a replay log as they come; the exchange is one of its readers, and the
+ *               answer goes on when that leaves (resumable streams, background responses)
+ *   whole       collected, one JSON text at the end
+ *
+ *   WAITING ──all QUEUED──► RUNNING (the 200 is out or the log open) ──► ENDED
+ *      └── refused, engine lost, too slow ─────────────────────────────► ENDED (an HTTP status)
+ *
+ * answer_set_state owns the transitions. An answer that is streamed or whole goes with its exchange;
+ * a logged one belongs to the application's list once its log is open, and goes when it has ended.
+ * Thread: the exchange's.
+ */
+#ifndef GATEWAY_ANSWER_H
+#define GATEWAY_ANSWER_H
+
+#include <event2/event.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "gateway/app_state.h"
+#include "gateway/exchange.h"
+#include "gateway/generation.h"
+#include "gateway/replay.h"
+#include "gateway/sse.h"
+
+struct answer;
+struct answer_choice;
+
+/* How answers of one API look. Functions append to out, streams' functions whole events; 0 or a
+ * negative code. index: of the choice, over all prompts. */
+struct answer_format {
+	const char *id_prefix;
+	const char *prompt_param; /* what the prompt's field is called */
+	/* A stream's beginning, its text (with what logprob left in the choice), the end of a choice
+	 * ("stop", "length"), and its last events. begin and close may be NULL. */
+	int (*begin)(struct answer *a, struct sl_buf *out);
+	int (*text)(struct answer *a, struct sl_buf *out, unsigned index, const char *text, size_t n);
+	int (*close)(struct answer *a, struct sl_buf *out, unsigned index, const char *reason);
+	int (*end)(struct answer *a, struct sl_buf *out);
+	/* A stream that fails: its last event. */
+	int (*error)(struct answer *a, struct sl_buf *out, const struct api_error *e, const char *message);
+	/* The answer that is not streamed. */
+	int (*whole)(struct answer *a, struct sl_buf *out);
+	/* One token's log probabilities, appended to c->logprobs in the format's own form. */
+	int (*logprob)(struct answer *a, struct answer_choice *c, const struct gen_token *t);
+	/* A logged answer's state as JSON, when its log opens and when it has ended. May be NULL. */
+	int (*snapshot)(struct answer *a, struct sl_buf *out);
+	/* The answer has ended, well or not; nothing follows but dispose. May be NULL. */
+	void (*ended)(struct answer *a);
+	void (*dispose)(void *own); /* may be NULL when there is no own */
+};
+
+enum { ANSWER_LISTS = 4, ANSWER_MAX_RUNS = 128, ANSWER_MAX_CHOICES = 128, ANSWER_ID_BYTES = 48 };
+
+struct answer_choice {
+	bool closed;
+	const char *reason;                    /* once closed */
+	struct sl_buf text;                    /* all of it, where that is kept */
+	struct sl_buf logprobs[ANSWER_LISTS];  /* not yet told; of a whole answer all */
+	struct sl_buf told;                    /* where text is kept: logprobs[0] of what was told */
+	size_t n_characters;                   /* of its text; counted for log probabilities only */
+};
+
+enum answer_state { ANSWER_WAITING, ANSWER_RUNNING, ANSWER_ENDED };
+enum answer_stage { ANSWER_BEGIN, ANSWER_CHOICES, ANSWER_END, ANSWER_OVER };
+enum answer_end { ANSWER_UNDECIDED, ANSWER_DONE, ANSWER_STOPPED, ANSWER_FAILED };
+
+/* One prompt's generation. */
+struct answer_run {
+	struct subscriber sub;
+	struct generation *gen; /* NULL: not submitted, or let go */
+	struct answer *answer;
+	bool queued;
+	struct sse_usage usage; /* as far as it is known */
+};
+
+/* What is asked for. Borrowed for the call, but for own. */
+struct answer_spec {
+	const struct answer_format *format;
+	void *own;       /* the format's, owned by the answer in any case */
+	int model;       /* from answer_choose_model */
+	bool stream, include_usage, obfuscate;
+	bool logged;     /* a replay log, if there is room for one */
+	bool ids;        /* the first reader gets id lines */
+	bool background; /* logged; goes on without readers; not streamed: the snapshot is the answer */
+	bool keep_text;  /* in the choices, also when streamed */
+	bool has_max_tokens, has_seed;
+	uint32_t max_tokens;
+	const struct proto_submit *submit; /* sampling */
+	const struct answer_prompt { /* [n_prompts], each a run */
+		uint8_t kind;
+		struct proto_str text;
+	} *prompts;
+	int n_prompts;
+};
+
+struct answer {
+	struct gw_app *app;
+	struct exchange *x; /* NULL: it goes on by itself */
+	const struct answer_format *format;
+	void *own;
+	enum answer_state state;
+	enum answer_stage stage;
+	enum answer_end end;
+	bool stream, include_usage, obfuscate, logged, ids, background, keep_text, wants_logprobs;
+	bool counted; /* in the key's running count */
+	char id[ANSWER_ID_BYTES], model[PROTO_MAX_NAME + 1];
+	int64_t created;
+	uint32_t max_tokens;
+	struct api_error error; /* FAILED */
+	char message[PROTO_MAX_MESSAGE + 1];
+	uint8_t n;       /* choices of a run */
+	int n_runs, n_queued, turn;
+	struct answer_run *runs;
+	struct answer_choice *choices; /* [n_runs · n] */
+	struct sse_stream sse;  /* chat and completions */
+	struct sl_buf carry;    /* rendered, not yet pulled or logged */
+	struct sl_buf list;     /* scratch: log probabilities of one event */
+	struct replay_log *log; /* while it is written */
+	struct event *timer;
+	struct gw_snapshot *snapshot; /* the configuration it began with; counted */
+	const struct auth_key *key;   /* of snapshot */
+	struct list in_app; /* logged */
+	struct gw_deferred pump, reap;
+	uint64_t started_ns, admitted_ns, moved_ns, token_ns;
+};
+
+/* The model's index, or -1 with x answered. "default": as configured. */
+int answer_choose_model(struct exchange *x, const char *name);
+/* Makes and submits it, or answers x with an error. */
+void answer_start(struct exchange *x, const struct answer_spec *spec);
+/* Ends all that go on by themselves: the application goes. */
+void answers_stop(struct gw_app *app);
+
+struct sse_usage answer_usage(const struct answer *a);
+unsigned answer_n_choices(const struct answer *a);
+
+/* ---- answer_render.c ---- */
+
+/* The next events into out: 1; nothing to tell at the moment: 0 (stage OVER: never again); negative. */
+int answer_render(struct answer *a, struct sl_buf *out);
+/* Takes what there is into the choices. 1: all is there; 0: not yet; negative. */
+int answer_collect(struct answer *a);
+
+/* ---- answer_logprobs.c ---- */
+
+/* {"token":…,"logprob":…,"bytes":[…],"top_logprobs":[…]} with a comma before it unless list is empty;
+ * chat's and responses' form. */
+int answer_put_logprob(struct sl_buf *list, const struct gen_token *t);
+/* A token's bytes as text: what is no character becomes U+FFFD, or \xNN as the old API has it. */
+int answer_put_piece(struct sl_buf *out, struct proto_str piece, bool hex);
+/* JSON knows no infinity. */
+int answer_put_number(struct sl_buf *out, float logprob);
+
+/* ---- answer_*.c ---- */
+
+extern const struct answer_format answer_chat, answer_completion;
+/* What completions begin with when asked to echo. own of answer_completion; NULL: nothing. */
+struct answer_echo {
+	int n_prompts;
+	struct sl_buf *prompts; /* [n_prompts], owned */
+};
+
+#endif

@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * From what generations have made to events. What is there goes out at once: a token is never held
+ * back to wait for another. Tokens that came together become one event, at most so many, which ends at
+ * the end of a line or a sentence so that readers may render or speak it.
+ *
+ * Several prompts take turns. A choice ends when its generation says so and its text is out.
+ */
+#include <string.h>
+
+#include "base/utf8.h"
+#include "gateway/answer.h"
+
+enum { GROUP_TOKENS = 5 };
+
+/* A line or a sentence ends here: in Latin scripts, Devanagari, Arabic, Chinese and Japanese. */
+static bool is_boundary(const char *text, size_t n)
+{
+	static const char *const wide[] = {"。", "！", "？", "．", "…", "｡", "।", "؟", "۔"};
+	if (n > 0 && text[n - 1] == '\n')
+		return true;
+	while (n > 0 && text[n - 1] == ' ')
+		n--;
+	if (n == 0)
+		return false;
+	if (strchr(".!?", text[n - 1]) != NULL && text[n - 1] != '\0')
+		return true;
+	for (size_t i = 0; i < sizeof wide / sizeof *wide; i++) {
+		size_t len = strlen(wide[i]);
+		if (n >= len && memcmp(text + n - len, wide[i], len) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* Cuts a chunk down to one event. */
+static void cut(const struct generation *g, struct gen_chunk *chunk)
+{
+	size_t bytes = 0;
+	for (uint32_t i = 0; i < chunk->n_tokens; i++) {
+		struct gen_token t;
+		gen_token_at(g, chunk->first_token + i, &t);
+		bytes += t.n_bytes;
+		if (t.n_bytes > 0 && is_boundary(chunk->text, bytes)) {
+			chunk->n_tokens = i + 1;
+			chunk->n_bytes = bytes;
+			return;
+		}
+	}
+}
+
+static int take_logprobs(struct answer *a, struct answer_run *run, struct answer_choice *c,
+			 const struct gen_chunk *chunk)
+{
+	const char *text = chunk->text;
+	int rc = 0;
+	for (uint32_t i = 0; rc == 0 && a->wants_logprobs && i < chunk->n_tokens; i++) {
+		struct gen_token t;
+		gen_token_at(run->gen, chunk->first_token + i, &t);
+		rc = a->format->logprob(a, c, &t);
+		c->n_characters += utf8_characters(text, t.n_bytes);
+		text += t.n_bytes;
+	}
+	return rc;
+}
+
+static int tell_text(struct answer *a, struct sl_buf *out, unsigned index, const char *text, size_t n)
+{
+	struct answer_choice *c = &a->choices[index];
+	int rc = a->format->text(a, out, index, text, n);
+	if (rc == 0 && a->keep_text) {
+		rc = buf_append(&c->text, text, n);
+		if (rc == 0 && c->told.len > 0 && c->logprobs[0].len > 0)
+			rc = buf_append_str(&c->told, ",");
+		if (rc == 0 && c->logprobs[0].len > 0)
+			rc = buf_append(&c->told, buf_data(&c->logprobs[0]), c->logprobs[0].len);
+	}
+	for (int i = 0; i < ANSWER_LISTS; i++)
+		buf_clear(&c->logprobs[i], SIZE_MAX);
+	return rc;
+}
+
+static const char *reason_of(enum proto_finish finish)
+{
+	return finish == PROTO_FINISH_LENGTH ? "length" : "stop";
+}
+
+static int close_choice(struct answer *a, struct sl_buf *out, unsigned index, const char *reason)
+{
+	struct answer_choice *c = &a->choices[index];
+	int rc = 0;
+	if (c->logprobs[0].len > 0) /* of tokens that had no text of their own */
+		rc = tell_text(a, out, index, "", 0);
+	c->closed = true;
+	c->reason = reason;
+	return rc == 0 && a->format->close != NULL ? a->format->close(a, out, index, reason) : rc;
+}
+
+static int render_run(struct answer *a, struct answer_run *run, struct sl_buf *out)
+{
+	unsigned first = (unsigned)(run - a->runs) * a->n;
+	struct gen_chunk chunk;
+	if (run->gen != NULL && gen_peek(run->gen, &run->sub, GROUP_TOKENS, &chunk)) {
+		unsigned index = first + chunk.choice;
+		cut(run->gen, &chunk);
+		int rc = take_logprobs(a, run, &a->choices[index], &chunk);
+		/* Tokens whose text is held back (an unfinished character) make no event. */
+		if (rc == 0 && chunk.n_bytes > 0)
+			rc = tell_text(a, out, index, chunk.text, chunk.n_bytes);
+		gen_advance(&run->sub, chunk.n_tokens);
+		return rc == 0 ? 1 : rc;
+	}
+	if (run->gen == NULL && a->end == ANSWER_FAILED)
+		return 0;
+	for (uint8_t i = 0; i < a->n; i++) {
+		if (a->choices[first + i].closed)
+			continue;
+		enum proto_finish finish = run->gen == NULL ? PROTO_FINISH_STOP : gen_choice_end(run->gen, &run->sub, i);
+		if (finish == 0 || finish == PROTO_FINISH_ERROR)
+			continue;
+		int rc = close_choice(a, out, first + i, reason_of(finish));
+		return rc == 0 ? 1 : rc;
+	}
+	return 0;
+}
+
+static bool all_closed(const struct answer *a)
+{
+	for (unsigned i = 0; i < answer_n_choices(a); i++)
+		if (!a->choices[i].closed)
+			return false;
+	return true;
+}
+
+/* The usage is known when the engine has said DONE, which follows the last choice's end. */
+static bool all_done(const struct answer *a)
+{
+	for (int i = 0; i < a->n_runs; i++)
+		if (a->runs[i].gen != NULL && gen_state(a->runs[i].gen) != GEN_FINISHED)
+			return false;
+	return true;
+}
+
+int answer_render(struct answer *a, struct sl_buf *out)
+{
+	int rc = 0;
+	if (a->stage == ANSWER_BEGIN) {
+		a->stage = ANSWER_CHOICES;
+		if (a->format->begin != NULL && (rc = a->format->begin(a, out)) != 0)
+			return rc;
+		if (out->len > 0)
+			return 1;
+	}
+	if (a->stage == ANSWER_CHOICES) {
+		for (int i = 0; i < a->n_runs; i++) {
+			int k = (a->turn + i) % a->n_runs;
+			rc = render_run(a, &a->runs[k], out);
+			if (rc != 0) {
+				a->turn = (k + 1) % a->n_runs;
+				return rc;
+			}
+		}
+		/* What had come before the failure has been told. */
+		if (a->end == ANSWER_FAILED) {
+			a->stage = ANSWER_OVER;
+			rc = a->format->error(a, out, &a->error, a->message);
+			return rc == 0 ? 1 : rc;
+		}
+		if (!all_closed(a) || !all_done(a))
+			return 0;
+		a->stage = ANSWER_END;
+	}
+	if (a->stage == ANSWER_END) {
+		a->stage = ANSWER_OVER;
+		if (a->end == ANSWER_UNDECIDED)
+			a->end = ANSWER_DONE;
+		rc = a->format->end(a, out);
+		return rc == 0 ? 1 : rc;
+	}
+	return 0;
+}
+
+int answer_collect(struct answer *a)
+{
+	for (int k = 0; k < a->n_runs; k++) {
+		struct answer_run *run = &a->runs[k];
+		unsigned first = (unsigned)k * a->n;
+		struct gen_chunk chunk;
+		while (run->gen != NULL && gen_peek(run->gen, &run->sub, UINT32_MAX, &chunk)) {
+			struct answer_choice *c = &a->choices[first + chunk.choice];
+			int rc = take_logprobs(a, run, c, &chunk);
+			if (rc == 0)
+				rc = buf_append(&c->text, chunk.text, chunk.n_bytes);
+			if (rc != 0)
+				return rc;
+			gen_advance(&run->sub, chunk.n_tokens);
+		}
+		for (uint8_t i = 0; i < a->n; i++) {
+			struct answer_choice *c = &a->choices[first + i];
+			enum proto_finish f = c->closed || run->gen == NULL ? 0 : gen_choice_end(run->gen, &run->sub, i);
+			c->closed = c->closed || (f != 0 && f != PROTO_FINISH_ERROR);
+			c->reason = f != 0 ? reason_of(f) : c->reason;
+		}
+	}
+	return all_closed(a) && all_done(a);
+}
