@@ -61,7 +61,8 @@ static struct run start_with(const char *a, const char *b, uint64_t hang_ms, uin
 		log_init("test", LOG_ERROR + 1);
 		const char *argv_a[] = {"bash", "-c", a, "a", NULL};
 		const char *argv_b[] = {"bash", "-c", b, "b", NULL};
-		const struct supervise_child children[] = {{"a", argv_a}, {"b", argv_b}};
+		const struct supervise_child children[] = {{.name = "a", .argv = argv_a},
+							   {.name = "b", .argv = argv_b}};
 		const struct supervise_config cfg = {
 		    .exe = "/bin/bash", .children = children, .n_children = b ? 2 : 1,
 		    .hang_ms = hang_ms, .first_beat_ms = 5000, .backoff_min_ms = 40,
