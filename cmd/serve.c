@@ -233,9 +233,7 @@ static int on_reload(void *ctx, struct sl_err *err)
 	struct sluice_config *fresh;
 	struct reload_pins pins = {.n = 0}, same;
 	int rc = reload_config(s->o, s->cfg, RESTART_GATEWAY, true, &pins, &fresh, err);
-	if (rc == 0 && (rc = gateway_check_keys(&fresh->gateway, err)) != 0)
-		reload_config_free(fresh);
-	else if (rc == 0 && (rc = copy_pins(&pins, &same)) != 0) {
+	if (rc == 0 && (rc = copy_pins(&pins, &same)) != 0) {
 		reload_config_free(fresh);
 		sl_errf(err, rc, "no memory");
 	}

@@ -9,7 +9,6 @@
 
 #include "base/log.h"
 #include "gateway/app.h"
-#include "gateway/auth.h"
 #include "gateway/process.h"
 #include "gateway/snapshot.h"
 #include "gateway/transport.h"
@@ -38,15 +37,6 @@ static int choose_certificate(struct gw_snapshot *s, struct sl_err *err)
 int gateway_check(const struct gw_config *cfg, struct sl_err *err)
 {
 	return transport_check_ports(cfg, err);
-}
-
-int gateway_check_keys(const struct gw_config *cfg, struct sl_err *err)
-{
-	struct auth *auth;
-	int rc = auth_create(cfg, NULL, &auth, err);
-	if (rc == 0)
-		auth_destroy(auth);
-	return rc;
 }
 
 /* The caller's reload with the certificate's place on top. */

@@ -97,9 +97,6 @@ int gateway_run(struct gw_snapshot *first, const struct gw_reload *reload);
  * line in *err. */
 int gateway_check(const struct gw_config *cfg, struct sl_err *err);
 
-/* What would make a reload fail, as far as it can be told beforehand: keys that are no digests. */
-int gateway_check_keys(const struct gw_config *cfg, struct sl_err *err);
-
 /* Reads or (when absent) makes dir/dev-keys.yaml, mode 0600, with one key for each of free, paid and
  * admin. out: three terminated keys in that order. The supervisor prints them; the gateway hashes
  * them. */
