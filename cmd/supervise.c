@@ -111,7 +111,7 @@ static int begin_upgrade(struct supervisor *s, struct sl_err *err)
 		return sl_errf(err, SL_ELIMIT, "%d replaced processes still drain",
 			       SUPERVISE_MAX_RETIRED);
 	child_read_sockets(now);
-	if (now->state != CHILD_READY || now->sockets.n == 0)
+	if (now->state != CHILD_READY)
 		return sl_errf(err, SL_EINVAL, "%s is not ready itself", now->what->name);
 	int rc = s->cfg->on_upgrade(s->cfg->ctx, &exe, &argv, err);
 	if (rc != 0)
