@@ -205,7 +205,10 @@ static struct child start(struct gw_config cfg)
 	if (pid == 0) {
 		dup2(log[1], STDERR_FILENO);
 		prctl(PR_SET_PDEATHSIG, SIGKILL); /* nothing outlives a failed test */
-		close(beat[0]);
+		for (int fd = 3; fd < 1024; fd++) { /* the parent's connections are not the child's */
+			if (fd != beat[1] && fd != cfg.handover_fd)
+				close(fd);
+		}
 		cfg.beat_fd = beat[1];
 		log_init("test", LOG_INFO);
 		const struct gw_reload from = {load, NULL};
@@ -473,10 +476,10 @@ static void a_reload_is_whole_or_refused(void **state)
 		for (int i = 0; i < 12; i++)
 			assert_string_equal(answer(fd[i], "/beat"), steps[s].value);
 	}
-	kill(c.pid, SIGTERM);
-	assert_int_equal(finish(&c, text, sizeof text), 0);
 	for (int i = 0; i < 12; i++)
 		close(fd[i]);
+	kill(c.pid, SIGTERM);
+	assert_int_equal(finish(&c, text, sizeof text), 0);
 }
 
 static void a_drain_goes_on_answering(void **state)
@@ -495,6 +498,7 @@ static void a_drain_goes_on_answering(void **state)
 	assert_true(await_beat(&c, BEAT_NOT_READY));
 	/* The idle one is closed; who comes now is answered, once, and known to be late. */
 	assert_int_equal(recv(idle, text, sizeof text, 0), 0);
+	close(idle);
 	for (int i = 0; i < 3; i++) {
 		int late = dial("127.0.0.1", port);
 		assert_non_null(strstr(answer(late, "/who"), "late"));
@@ -503,7 +507,6 @@ static void a_drain_goes_on_answering(void **state)
 	}
 	close(runs); /* the last that was waited for */
 	assert_int_equal(finish(&c, text, sizeof text), 0);
-	close(idle);
 }
 
 /* The supervisor's part: a socket over which a child gets sets of sockets and sends them. */
@@ -592,13 +595,13 @@ static void another_takes_over(void **state)
 		/* The idle connection may ask once more. */
 		assert_int_equal(atoi(answer(idle, "/who")), first.pid);
 		assert_int_equal(recv(idle, text, sizeof text, 0), 0);
+		close(idle);
+		close(runs);
 		assert_int_equal(finish(&first, text, sizeof text), 0);
 		kill(second.pid, SIGTERM);
 		assert_int_equal(finish(&second, text, sizeof text), 0);
 		for (int i = 0; i < 2; i++)
 			close(ours[i]);
-		close(idle);
-		close(runs);
 	}
 }
 
