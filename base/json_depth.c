@@ -23,3 +23,24 @@ bool json_deeper_than(const char *text, size_t n, size_t max)
 	}
 	return false;
 }
+
+size_t json_weight(const char *text, size_t n)
+{
+	static const unsigned char of[256] = {['{'] = 8, ['['] = 8, [':'] = 4, [','] = 1};
+	size_t weight = 0;
+	bool in_string = false;
+	for (size_t i = 0; i < n; i++) {
+		char c = text[i];
+		if (in_string) {
+			if (c == '\\')
+				i++;
+			else if (c == '"')
+				in_string = false;
+		} else if (c == '"') {
+			in_string = true;
+		} else {
+			weight += of[(unsigned char)c];
+		}
+	}
+	return weight;
+}

@@ -480,7 +480,7 @@ void cache_log_read(struct cache_client *cl, struct cache_op *op, const struct c
 static void on_index(struct cache_client *cl, struct cache_op *op, enum work_type type, enum cache_kind kind,
 		     const char *tenant, cache_done *done)
 {
-	if (!cache_kind_indexed(kind)) {
+	if (!cache_kind_indexed((int)kind)) {
 		client_end_early(cl, op, SL_EINVAL, done);
 		return;
 	}

@@ -5,12 +5,13 @@
  */
 #include "cache/limits.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "cache/limits_priv.h"
 #include "cache/priv.h"
 
-/* Times of rates stay below 2^50 us beyond now, so every sum stays below 2^53. */
+/* Times of rates stay below 2^50 us beyond now, debts are cut there, so every sum stays below 2^53. */
 #define SPAN_MAX ((double)(INT64_C(1) << 50))
 
 static bool in(int64_t x, int64_t least, int64_t most) { return x >= least && x <= most; }
@@ -22,9 +23,10 @@ static bool is_sane(const struct cache_limit *l, bool settling)
 	switch (l->type) {
 	case CACHE_RATE:
 		return in(l->limit, 1, CACHE_RATE_MAX) && in(l->burst, 1, CACHE_RATE_MAX) &&
-		       in(l->cost, 0, CACHE_RATE_MAX) && in(l->period_us, 1, CACHE_PERIOD_MAX) &&
+		       in(l->cost, settling ? -CACHE_RATE_MAX : 0, CACHE_RATE_MAX) &&
+		       in(l->period_us, 1, CACHE_PERIOD_MAX) &&
 		       (double)l->burst * (double)l->period_us / (double)l->limit < SPAN_MAX &&
-		       (double)l->cost * (double)l->period_us / (double)l->limit < SPAN_MAX;
+		       fabs((double)l->cost) * (double)l->period_us / (double)l->limit < SPAN_MAX;
 	case CACHE_LEASE:
 		return in(l->limit, 0, CACHE_UNITS_MAX) && (settling || in(l->cost, 1, CACHE_UNITS_MAX));
 	case CACHE_BUDGET:

@@ -35,7 +35,9 @@ struct cache_limit {
 	int64_t limit;
 	int64_t burst;     /* rate */
 	int64_t period_us; /* rate, budget */
-	int64_t cost;      /* rate: units (0 looks only); lease: how many of it. Settling a rate: refunded */
+	/* rate: units (0 looks only); lease: how many of it. Settling a rate: refunded; negative: charged,
+	 * whatever it allows: a debt that what follows waits for. */
+	int64_t cost;
 };
 
 struct cache_limit_result {

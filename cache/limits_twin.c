@@ -15,6 +15,7 @@
 #include "cache/limits_priv.h"
 
 enum { GRACE_MS = 10000, FIRST_HOLDERS = 4 };
+#define DEBT_MAX_US (INT64_C(1) << 50)
 
 struct rate {
 	int64_t w, f;
@@ -92,6 +93,14 @@ static int64_t left_of_rate(const struct item *it, struct rate at, int64_t now)
 	return k;
 }
 
+static struct rate later(const struct item *it, struct rate at, int64_t units)
+{
+	struct rate s = span(it, units);
+	at.w += s.w;
+	at.f += s.f;
+	return at.f < it->limit ? at : (struct rate){at.w + 1, at.f - it->limit};
+}
+
 static void look_at_rate(struct cache_twin *t, size_t i, struct item *it)
 {
 	it->at = it->next = arrival(t, i, it);
@@ -100,13 +109,8 @@ static void look_at_rate(struct cache_twin *t, size_t i, struct item *it)
 		it->retry = -1;
 		return;
 	}
-	struct rate cost = span(it, it->cost), burst = span(it, it->burst);
-	it->next.w += cost.w;
-	it->next.f += cost.f;
-	if (it->next.f >= it->limit) {
-		it->next.w++;
-		it->next.f -= it->limit;
-	}
+	struct rate burst = span(it, it->burst);
+	it->next = later(it, it->at, it->cost);
 	int64_t late = it->next.w - burst.w - (int64_t)t->now_us + (it->next.f > burst.f);
 	if (late > 0) {
 		it->ok = false;
@@ -344,8 +348,28 @@ int limits_admit_twin(struct cache_twin *t)
 	return rc;
 }
 
+/* A debt is written even where nothing is left of what was charged. */
+static int prepare_debt(struct cache_twin *t, size_t i, struct item *it)
+{
+	struct rate at = later(it, arrival(t, i, it), -it->cost);
+	if (at.w > (int64_t)t->now_us + DEBT_MAX_US)
+		at = (struct rate){(int64_t)t->now_us + DEBT_MAX_US, 0};
+	it->at = at;
+	size_t n;
+	if (cache_twin_find(t, i, &n) != NULL && n != sizeof at)
+		cache_twin_remove(t, i);
+	return cache_twin_edit(t, i, sizeof at, rate_ttl_ms(t, at)) == NULL ? SL_ENOMEM : 0;
+}
+
 static void settle_rate(struct cache_twin *t, size_t i, struct item *it)
 {
+	if (it->cost < 0) {
+		size_t size;
+		struct rate *debt = cache_twin_find(t, i, &size);
+		BUG_IF(debt == NULL, "a limit's record went while it was held");
+		*debt = it->at;
+		return;
+	}
 	struct rate at = arrival(t, i, it), back = span(it, it->cost);
 	at.w -= back.w;
 	at.f -= back.f;
@@ -384,8 +408,11 @@ int limits_settle_twin(struct cache_twin *t)
 	int64_t used = t->args[1].i, keep_us = t->args[2].i;
 	read_items(t, SETTLE_ARGS, items);
 	for (size_t i = 0; i < t->n_keys; i++) {
-		if (items[i].type == CACHE_RATE)
+		if (items[i].type == CACHE_RATE) {
+			if (items[i].cost < 0 && prepare_debt(t, i, &items[i]) != 0)
+				return SL_ENOMEM;
 			continue;
+		}
 		look_at_pool(t, i, &items[i]);
 		if (items[i].known && prepare_pool(t, i, &items[i], keep_us) != 0)
 			return SL_ENOMEM;

@@ -82,7 +82,7 @@ void child_set_state(struct child *c, enum child_state to)
 
 struct start {
 	const struct supervise_config *cfg;
-	const char *name, *const *argv;
+	const char *name, *const *argv, *foreign_exe;
 	int exe_fd, beat_fd, handover_fd;
 	bool takeover, replaceable;
 	pid_t parent;
@@ -91,7 +91,8 @@ struct start {
 /* In the forked child. Only calls that are safe there. */
 static _Noreturn void child_exec(const struct start *s)
 {
-	const char *argv[SUPERVISE_MAX_ARGS + OWN_ARGS], *exe = s->cfg->exe;
+	const char *argv[SUPERVISE_MAX_ARGS + OWN_ARGS];
+	const char *exe = s->foreign_exe != NULL ? s->foreign_exe : s->cfg->exe;
 	char beat[16], handover[16], path[32];
 	size_t n = 0;
 	while (s->argv[n] != NULL && n < SUPERVISE_MAX_ARGS) {
@@ -99,8 +100,10 @@ static _Noreturn void child_exec(const struct start *s)
 		n++;
 	}
 	snprintf(beat, sizeof beat, "%d", s->beat_fd);
-	argv[n++] = "--beat-fd";
-	argv[n++] = beat;
+	if (s->foreign_exe == NULL) {
+		argv[n++] = "--beat-fd";
+		argv[n++] = beat;
+	}
 	if (s->handover_fd >= 0) {
 		snprintf(handover, sizeof handover, "%d", s->handover_fd);
 		argv[n++] = "--handover-fd";
@@ -126,7 +129,10 @@ static _Noreturn void child_exec(const struct start *s)
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (getppid() != s->parent) /* it died before prctl */
 		_exit(1);
-	fcntl(s->beat_fd, F_SETFD, 0);
+	if (s->foreign_exe == NULL)
+		fcntl(s->beat_fd, F_SETFD, 0);
+	else
+		dup2(STDERR_FILENO, STDOUT_FILENO); /* what we print there is read by programs */
 	if (s->handover_fd >= 0)
 		fcntl(s->handover_fd, F_SETFD, 0);
 	execv(exe, (char *const *)argv);
@@ -157,6 +163,7 @@ bool child_start(const struct supervise_config *cfg, struct child *c, const char
 	struct start s = {.cfg = cfg,
 			  .name = c->what->name,
 			  .argv = argv,
+			  .foreign_exe = c->what->foreign_exe,
 			  .exe_fd = c->exe_fd,
 			  .takeover = takeover,
 			  .replaceable = c->what->replaceable,
@@ -188,6 +195,8 @@ bool child_start(const struct supervise_config *cfg, struct child *c, const char
 	c->beat_ns = c->since_ns;
 	c->due_ns = UINT64_MAX;
 	log_debug("%s (process %d) started", c->what->name, (int)pid);
+	if (c->what->foreign_exe != NULL)
+		child_set_state(c, CHILD_READY);
 	return true;
 }
 
@@ -264,6 +273,8 @@ uint64_t child_deadline(const struct supervise_config *cfg, const struct child *
 		return UINT64_MAX;
 	if (c->state == CHILD_WAITING || c->state == CHILD_ENDING)
 		return c->due_ns;
+	if (c->what->foreign_exe != NULL)
+		return UINT64_MAX;
 	uint64_t patience = c->has_beaten ? cfg->hang_ms : cfg->first_beat_ms;
 	uint64_t silent = c->beat_ns + patience * NS_PER_MS;
 	return silent < c->due_ns ? silent : c->due_ns;

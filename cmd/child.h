@@ -8,6 +8,7 @@
  *   WAITING ──(due)──→ RUNNING ──(ready beat)──→ READY
  *      ↑                  │  ↑────(not ready)──────┘│
  *      └──(exit: backoff)─┴────────────────────────┘
+ *   a foreign child is READY as soon as it runs
  *   replaced: READY, RUNNING → RETIRED (drains, ends by itself) → GONE
  *   on shutdown: WAITING → GONE; RUNNING, READY, RETIRED ──(SIGTERM)──→ ENDING ──(exit)──→ GONE
  */

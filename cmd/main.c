@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "cmd/cmd.h"
+#include "gateway/json_mem.h"
 #include "version.h" /* made by the Makefile */
 
 struct command {
@@ -43,6 +44,7 @@ int main(int argc, char **argv)
 		print_usage(stdout);
 		return 0;
 	}
+	json_mem_install();
 	for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
 		if (strcmp(commands[i].name, argv[1]) == 0)
 			return commands[i].run(argc - 1, argv + 1);

@@ -100,7 +100,9 @@ int reload_config(const struct cmd_options *o, const struct sluice_config *now,
 		  struct sluice_config **out, struct sl_err *err)
 {
 	struct sluice_config *fresh = NULL, *mixed = NULL;
-	struct kept k = {.now = now, .from = kept, .tell = tell, .room = CMD_MAX_SETS - o->n_sets};
+	/* One override is left for serve.c's own. */
+	size_t room = o->n_sets + 1 < CMD_MAX_SETS ? CMD_MAX_SETS - 1 - o->n_sets : 0;
+	struct kept k = {.now = now, .from = kept, .tell = tell, .room = room};
 	k.pins.sets = sl_zalloc_n(CMD_MAX_SETS, sizeof *k.pins.sets);
 	if (k.pins.sets == NULL)
 		return sl_errf(err, SL_ENOMEM, "no memory for the configuration");

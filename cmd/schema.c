@@ -13,12 +13,17 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "gateway/net_addr.h"
+#include "gateway/unix_listen.h"
 #include "kernels/kernels.h"
 
 #define ROOT(field) offsetof(struct sluice_config, field)
 #define MODEL(field) offsetof(struct model_settings, field)
 #define TIER(field) offsetof(struct gw_tier_config, field)
 #define KEY(field) offsetof(struct gw_key_config, field)
+#define PROMPT(field) offsetof(struct gw_prompt_config, field)
+#define CERT(field) offsetof(struct gw_cert_config, field)
+#define LISTENER(field) offsetof(struct gw_listener_config, field)
 
 /* One line a row: key, type, where, default, least, most, what it means. */
 #define ROW(k, t, o, d, lo, hi, h) \
@@ -40,6 +45,10 @@
 
 static const char *const log_levels[] = {"debug", "info", "warn", "error", NULL};
 static const char *const backends[] = {"auto", "cpu-ref", "cpu-avx2", "cpu-avx512", NULL};
+static const char *const stores[] = {"auto", "memory", "redis", NULL};
+static const char *const client_certs[] = {"none", "optional", "required", NULL};
+static const char *const tls_versions[] = {"1.2", "1.3", NULL};
+static const char *const forwarded_kinds[] = {"off", "x-forwarded-for", "forwarded", NULL};
 static const char *const roles[] = {"none", "small", "large", NULL};
 
 static const struct conf_row model_rows[] = {
@@ -67,8 +76,22 @@ static const struct conf_row tier_rows[] = {
 	"Answers of one key at once; one more is refused with 429."),
     ROW("deadline", CONF_DURATION, TIER(deadline_ms), "0", 0, 24 * HOUR,
 	"The longest time of one answer, from arrival; 0: none."),
+    ROW("requests_per_minute", CONF_INT, TIER(requests_per_minute), "0", 0, 60000000,
+	"Requests of one key per minute; 0: no limit."),
+    ROW("tokens_per_minute", CONF_INT, TIER(tokens_per_minute), "0", 0, 60000000,
+	"Tokens of one key per minute, of prompts and answers; 0: no limit."),
+    ROW("tokens_per_day", CONF_INT, TIER(tokens_per_day), "0", 0, 1e12,
+	"Tokens of one key per day (UTC); 0: no limit."),
     ROW("models", CONF_STRINGS, TIER(models), "", 0, PROTO_MAX_MODELS,
 	"Model names this tier may ask for; empty: all."),
+    ROW_END,
+};
+
+static const struct conf_row prompt_rows[] = {
+    ROW("name", CONF_STRING, PROMPT(name), NULL, 1, 64, "The id that requests name."),
+    ROW("version", CONF_STRING, PROMPT(version), "", 0, 64,
+	"A request that names another version is refused; empty: any is answered by it."),
+    ROW("text", CONF_STRING, PROMPT(text), NULL, 1, 65536, "The developer's message; {{name}} stands for a variable."),
     ROW_END,
 };
 
@@ -77,6 +100,27 @@ static const struct conf_row key_rows[] = {
     ROW("sha256", CONF_STRING, KEY(sha256), NULL, 64, 64, "SHA-256 of the key, 64 hex digits."),
     ROW("tier", CONF_STRING, KEY(tier), NULL, 1, 64,
 	"A tier's name, or admin: may only read /metrics."),
+    ROW_END,
+};
+
+static const struct conf_row cert_rows[] = {
+    ROW("name", CONF_STRING, CERT(name), NULL, 1, 64, "For messages."),
+    ROW("cert", CONF_STRING, CERT(cert_file), NULL, 1, 4095, "PEM certificate chain."),
+    ROW("key", CONF_STRING, CERT(key_file), NULL, 1, 4095, "PEM private key."),
+    ROW_END,
+};
+
+static const struct conf_row listener_rows[] = {
+    ROW("name", CONF_STRING, LISTENER(name), NULL, 1, 64, "For messages."),
+    ROW("address", CONF_ADDRESS, LISTENER(address), "off", 0, 0, "An address, or off with unix."),
+    ROW("unix", CONF_STRING, LISTENER(unix_path), "", 0, 107, "A socket's path instead of an address."),
+    ROW("mode", CONF_STRING, LISTENER(unix_mode), "0660", 1, 4,
+	"Its permissions, octal: who may connect."),
+    ROW("tls", CONF_BOOL, LISTENER(tls), "false", 0, 0, "TLS, or cleartext."),
+    ROW("proxy", CONF_BOOL, LISTENER(proxy), "false", 0, 0,
+	"Connections begin with a PROXY header (version 1 or 2), from gateway.trusted_proxies only."),
+    ROW_ENUM("client_certs", LISTENER(client_certs), "none", client_certs,
+	     "Ask clients for certificates of gateway.client_ca."),
     ROW_END,
 };
 
@@ -152,6 +196,45 @@ static const struct conf_row all_rows[] = {
     ROW("engine.echo.step_active", CONF_INT, ROOT(echo.step_active), "0", 0, 1 << 20,
 	"Answers that get tokens in one step, in turn; 0: all."),
 
+    ROW_ENUM("cache.store", ROOT(gateway.store.kind), "auto", stores,
+	     "redis, memory, or auto: Redis at cache.address; without an address serve starts a "
+	     "redis-server of its own; where that isn't installed, memory."),
+    ROW("cache.address", CONF_STRING, ROOT(gateway.store.address), "", 0, 300,
+	"Redis: unix:/path, host:port or [::1]:port; empty: none of yours."),
+    ROW("cache.user", CONF_STRING, ROOT(gateway.store.user), "", 0, 128,
+	"For AUTH; empty: the default user."),
+    ROW("cache.password_file", CONF_STRING, ROOT(gateway.store.password_file), "", 0, 4095,
+	"A file whose first line is the password; empty: none."),
+    ROW("cache.database", CONF_INT, ROOT(gateway.store.database), "0", 0, 65535,
+	"Number of the database in Redis."),
+    ROW("cache.prefix", CONF_STRING, ROOT(gateway.store.prefix), "sluice:", 0, 32,
+	"Before every key in Redis."),
+    ROW("cache.gateways", CONF_INT, ROOT(gateway.store.gateways), "1", 1, 10000,
+	"Gateways that share this Redis: while it fails each enforces that part of every limit."),
+    ROW("cache.connect_timeout", CONF_DURATION, ROOT(gateway.store.connect_timeout_ms), "500ms", 1,
+	MINUTE, "The longest wait for a connection to Redis."),
+    ROW("cache.timeout", CONF_DURATION, ROOT(gateway.store.timeout_ms), "100ms", 4, MINUTE,
+	"The longest time of one operation, the answer by policy when Redis fails included."),
+    ROW("cache.backoff_min", CONF_DURATION, ROOT(gateway.store.backoff_min_ms), "50ms", 1, MINUTE,
+	"The wait before Redis is tried again; it doubles from there, with some chance in it."),
+    ROW("cache.backoff_max", CONF_DURATION, ROOT(gateway.store.backoff_max_ms), "5s", 1, HOUR,
+	"The longest such wait."),
+    ROW("cache.failures", CONF_INT, ROOT(gateway.store.failures), "5", 1, 10000,
+	"Failures in a row after which a thread asks Redis no more until a trial succeeds."),
+    ROW("cache.operations", CONF_INT, ROOT(gateway.store.operations), "4096", 1, 1 << 20,
+	"Operations of one thread that may be under way."),
+    ROW("cache.value_bytes", CONF_BYTES, ROOT(gateway.store.value_bytes), "1MiB", 1024, 256 * MIB,
+	"The largest value."),
+    ROW("cache.log_bytes", CONF_BYTES, ROOT(gateway.store.log_bytes), "4MiB", 1024, 256 * MIB,
+	"The largest log; its oldest entries go first."),
+    ROW("cache.keys_per_tenant", CONF_INT, ROOT(gateway.store.keys_per_tenant), "1000", 1, 10000,
+	"Keys of one tenant and kind; what expires soonest goes first."),
+    ROW("cache.memory", CONF_BYTES, ROOT(gateway.store.memory_bytes), "64MiB", MIB, TIB,
+	"The memory store's, which also stands in for a failing Redis; at least 12 of the largest "
+	"value or log."),
+    ROW("cache.server_memory", CONF_BYTES, ROOT(gateway.store.server_memory), "256MiB", 16 * MIB, TIB,
+	"Memory of the redis-server that serve starts; what was used least lately goes first."),
+
     ROW("gateway.https", CONF_ADDRESS, ROOT(gateway.https), "127.0.0.1:8443", 0, 0,
 	"Where TLS is served (HTTP/2 and HTTP/1.1); off: nowhere."),
     ROW("gateway.http", CONF_ADDRESS, ROOT(gateway.http), "127.0.0.1:8080", 0, 0,
@@ -162,6 +245,21 @@ static const struct conf_row all_rows[] = {
 	"PEM certificate chain; empty: a self-signed one in STATE/tls, for development."),
     ROW("gateway.key", CONF_STRING, ROOT(gateway.key_file), "", 0, 4095,
 	"PEM private key of gateway.cert."),
+    ROW_LIST("gateway.certificates", ROOT(gateway.certificates), cert_rows, struct gw_cert_config, 0, 64,
+	     "More certificates, each for the names that stand in it (SNI)."),
+    ROW_ENUM("gateway.tls_min", ROOT(gateway.tls_min), "1.2", tls_versions, "The oldest TLS that is spoken."),
+    ROW("gateway.tls_tickets", CONF_DURATION, ROOT(gateway.ticket_ms), "12h", 0, 7 * 24 * HOUR,
+	"How long a key makes session tickets; they are taken for as long again. 0: no resumption."),
+    ROW("gateway.client_ca", CONF_STRING, ROOT(gateway.client_ca), "", 0, 4095,
+	"PEM certificates whose clients' certificates are believed."),
+    ROW_ENUM("gateway.client_certs", ROOT(gateway.client_certs), "none", client_certs,
+	     "Whether gateway.https asks clients for a certificate."),
+    ROW_LIST("gateway.listeners", ROOT(gateway.listeners), listener_rows, struct gw_listener_config, 0, 32,
+	     "More listeners: further addresses, unix sockets, balancers with the PROXY protocol."),
+    ROW("gateway.trusted_proxies", CONF_STRINGS, ROOT(gateway.trusted_proxies), "", 0, 64,
+	"Addresses or blocks (10.0.0.0/8) that may say whose a request is."),
+    ROW_ENUM("gateway.forwarded", ROOT(gateway.forwarded), "off", forwarded_kinds,
+	     "Which field they say it in; the right-most address that is not trusted is the client."),
     ROW("gateway.engine_socket", CONF_STRING, ROOT(gateway.engine_socket), "", 0, 107,
 	"The engine to talk to; empty: engine.socket."),
     ROW("gateway.dev_keys", CONF_BOOL, ROOT(gateway.dev_keys), "false", 0, 0,
@@ -186,6 +284,10 @@ static const struct conf_row all_rows[] = {
 	"Events kept of all answers; beyond it the ended ones go, then new ones can't be resumed."),
     ROW("gateway.cors_origins", CONF_STRINGS, ROOT(gateway.cors_origins), "", 0, 64,
 	"Web origins that may call from a browser; http://localhost:* allows every port."),
+    ROW("gateway.responses.keep", CONF_DURATION, ROOT(gateway.responses.keep_ms), "720h", MINUTE, 8784 * HOUR,
+	"How long a stored response (/v1/responses) is kept."),
+    ROW_LIST("gateway.prompts", ROOT(gateway.prompts), prompt_rows, struct gw_prompt_config, 0, 1024,
+	     "Stored prompts: a response's prompt: {id, variables} names one."),
     ROW_LIST("gateway.tiers", ROOT(gateway.tiers), tier_rows, struct gw_tier_config, 0, 32,
 	     "What keys of a kind get."),
     ROW_LIST("gateway.keys", ROOT(gateway.keys), key_rows, struct gw_key_config, 0, 1024,
@@ -193,6 +295,22 @@ static const struct conf_row all_rows[] = {
 
     ROW("gateway.limits.connections", CONF_INT, ROOT(gateway.limits.connections), "4096", 1,
 	1000000, "Open connections of one thread."),
+    ROW("gateway.limits.connections_per_address", CONF_INT,
+	ROOT(gateway.limits.connections_per_address), "256", 0, 1000000,
+	"Open connections of one address (IPv6: of one /64), all threads; 0: no limit."),
+    ROW("gateway.limits.streams_per_address", CONF_INT, ROOT(gateway.limits.streams_per_address),
+	"1024", 0, 1000000, "Requests of one address in progress, all threads; 0: no limit."),
+    ROW("gateway.limits.exempt_addresses", CONF_STRINGS, ROOT(gateway.limits.exempt_addresses),
+	"127.0.0.0/8,::1", 0, 64,
+	"Addresses or blocks that those two do not count; gateway.trusted_proxies are not counted either."),
+    ROW("gateway.limits.requests_per_key", CONF_INT, ROOT(gateway.limits.requests_per_key), "64", 0,
+	1000000, "Requests of one key in progress, beyond the answers its tier allows; 0: no limit."),
+    ROW("gateway.limits.memory", CONF_BYTES, ROOT(gateway.limits.memory), "2GiB", 0, TIB,
+	"The gateway's memory above which idle connections end and requests get 503; 0: no limit."),
+    ROW("gateway.limits.handshakes_per_turn", CONF_INT, ROOT(gateway.limits.handshakes_per_turn), "4",
+	0, 100000, "Handshakes a thread goes on with before it looks at its streams again; 0: all."),
+    ROW("gateway.limits.response", CONF_DURATION, ROOT(gateway.limits.response_ms), "1h", 0, 24 * HOUR,
+	"The longest time of one answer, however fast it is read; 0: no limit."),
     ROW("gateway.limits.streams_per_connection", CONF_INT,
 	ROOT(gateway.limits.streams_per_connection), "100", 1, 10000,
 	"Open HTTP/2 streams of one connection."),
@@ -230,6 +348,8 @@ static const struct conf_row all_rows[] = {
 	"Messages of one chat request."),
     ROW("gateway.limits.json_depth", CONF_INT, ROOT(gateway.limits.json_depth), "32", 4, 1000,
 	"Nesting of a request's JSON."),
+    ROW("gateway.limits.json_values", CONF_INT, ROOT(gateway.limits.json_values), "160000", 0, 100000000,
+	"What it may hold: an object or array counts 8, a key 4, an element 1; 0: no limit."),
     ROW("gateway.limits.submit_wait", CONF_DURATION, ROOT(gateway.limits.submit_wait_ms), "5s", 10,
 	HOUR, "The longest wait for the engine to answer a request at all."),
     ROW("gateway.limits.first_token", CONF_DURATION, ROOT(gateway.limits.first_token_ms), "60s",
@@ -248,10 +368,16 @@ static const struct {
     {"engine.", RESTART_ALL},
     {"supervisor.heartbeat", RESTART_ALL}, /* the engine's too */
     {"supervisor.hang", RESTART_ALL},
+    {"cache.store", RESTART_ALL}, /* whether a redis-server is started */
+    {"cache.address", RESTART_ALL},
+    {"cache.server_memory", RESTART_ALL},
+    {"cache.", RESTART_GATEWAY},
     {"gateway.https", RESTART_GATEWAY},
     {"gateway.http", RESTART_GATEWAY},
     {"gateway.threads", RESTART_GATEWAY},
     {"gateway.engine_socket", RESTART_GATEWAY},
+    {"gateway.listeners", RESTART_GATEWAY},
+    {"gateway.client_certs", RESTART_GATEWAY},
     {"gateway.resume.keep", RESTART_GATEWAY},
     {"gateway.resume.stream_bytes", RESTART_GATEWAY},
     {"gateway.resume.memory_bytes", RESTART_GATEWAY},
@@ -374,10 +500,56 @@ static bool is_origin(const char *o)
 	return star == NULL || (star[1] == '\0' && star > host && star[-1] == ':');
 }
 
+static int check_blocks(const struct sluice_config *cfg, const struct conf_strings *blocks,
+			const char *key, struct sl_err *err)
+{
+	struct net_block b;
+	for (size_t i = 0; i < blocks->n; i++) {
+		if (!net_block_parse(blocks->items[i], &b))
+			return conf_fail(cfg->conf, key, err,
+					 "'%.60s' is neither an address nor a block such as 10.0.0.0/8",
+					 blocks->items[i]);
+	}
+	return 0;
+}
+
+static int check_listeners(const struct sluice_config *cfg, struct sl_err *err)
+{
+	const struct gw_config *g = &cfg->gateway;
+	char key[256];
+	mode_t mode;
+	for (size_t i = 0; i < g->listeners.n; i++) {
+		const struct gw_listener_config *l = LIST_AT(g->listeners, const struct gw_listener_config, i);
+		bool is_unix = l->unix_path[0] != '\0';
+		snprintf(key, sizeof key, "gateway.listeners.%s.address", l->name);
+		if (is_unix != l->address.off)
+			return conf_fail(cfg->conf, key, err, "either an address or unix must be given");
+		snprintf(key, sizeof key, "gateway.listeners.%s.mode", l->name);
+		if (is_unix && !unix_mode_parse(l->unix_mode, &mode))
+			return conf_fail(cfg->conf, key, err, "octal permissions are wanted, such as 0660");
+		snprintf(key, sizeof key, "gateway.listeners.%s.client_certs", l->name);
+		if (l->client_certs != GW_CLIENT_CERTS_NONE && (!l->tls || g->client_ca[0] == '\0'))
+			return conf_fail(cfg->conf, key, err, "needs tls and gateway.client_ca");
+		snprintf(key, sizeof key, "gateway.listeners.%s.proxy", l->name);
+		if (l->proxy && !is_unix && g->trusted_proxies.n == 0)
+			return conf_fail(cfg->conf, key, err, "needs gateway.trusted_proxies");
+	}
+	if (g->client_certs != GW_CLIENT_CERTS_NONE && g->client_ca[0] == '\0')
+		return conf_fail(cfg->conf, "gateway.client_certs", err, "needs gateway.client_ca");
+	return 0;
+}
+
 static int check_gateway(const struct sluice_config *cfg, struct sl_err *err)
 {
 	const struct gw_config *g = &cfg->gateway;
-	if (g->https.off && g->http.off)
+	int rc = check_listeners(cfg, err);
+	if (rc == 0)
+		rc = check_blocks(cfg, &g->trusted_proxies, "gateway.trusted_proxies", err);
+	if (rc == 0)
+		rc = check_blocks(cfg, &g->limits.exempt_addresses, "gateway.limits.exempt_addresses", err);
+	if (rc != 0)
+		return rc;
+	if (g->https.off && g->http.off && g->listeners.n == 0)
 		return conf_fail(cfg->conf, "gateway.https", err,
 				 "off, and gateway.http is off too: nothing would be served");
 	if (!g->https.off && !g->http.off && g->https.port == g->http.port && g->http.port != 0 &&
@@ -400,6 +572,24 @@ static int check_gateway(const struct sluice_config *cfg, struct sl_err *err)
 	    find_model(cfg, g->default_model) == NULL)
 		return conf_fail(cfg->conf, "gateway.default_model", err,
 				 "no model is named '%.60s'", g->default_model);
+	return 0;
+}
+
+static int check_store(const struct sluice_config *cfg, struct sl_err *err)
+{
+	const struct gw_store_settings *s = &cfg->gateway.store;
+	uint64_t largest = s->value_bytes > s->log_bytes ? s->value_bytes : s->log_bytes;
+	if (s->kind == GW_STORE_MEMORY && s->address[0] != '\0')
+		return conf_fail(cfg->conf, "cache.address", err, "given, but cache.store is memory");
+	if (s->backoff_max_ms < s->backoff_min_ms)
+		return conf_fail(cfg->conf, "cache.backoff_max", err, "must be at least cache.backoff_min");
+	if (s->memory_bytes / 12 < largest)
+		return conf_fail(cfg->conf, "cache.memory", err,
+				 "must be at least 12 times the larger of cache.value_bytes and "
+				 "cache.log_bytes");
+	if (strspn(s->prefix, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789:._-") !=
+	    strlen(s->prefix))
+		return conf_fail(cfg->conf, "cache.prefix", err, "is made of letters, digits and : . _ -");
 	return 0;
 }
 
@@ -456,6 +646,8 @@ int sluice_config_load(struct sluice_config *cfg, const char *path, const char *
 		rc = check_tiers(cfg, err);
 	if (rc == 0)
 		rc = check_gateway(cfg, err);
+	if (rc == 0)
+		rc = check_store(cfg, err);
 	if (rc != 0)
 		sluice_config_free(cfg);
 	return rc;

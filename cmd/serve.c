@@ -21,6 +21,7 @@
 
 #include "base/alloc.h"
 #include "cmd/cmd.h"
+#include "cmd/private_redis.h"
 #include "cmd/reload.h"
 #include "cmd/supervise.h"
 #include "engine/model.h"
@@ -40,7 +41,10 @@ struct serving {
 	struct sluice_config *cfg;
 	struct gw_dev_keys keys;
 	struct arguments engine, gateway;
-	struct supervise_child children[2];
+	bool own_redis; /* one is started, and the gateway is told its address */
+	struct private_redis redis;
+	char address_set[192];
+	struct supervise_child children[3];
 	struct supervise_config sup;
 	char exe[PATH_MAX]; /* what is executed in an upgrade: the path this process was started from */
 	/* An upgrade that is under way. */
@@ -149,6 +153,34 @@ static int check_models(const struct sluice_config *cfg, struct sl_err *err)
 	return first;
 }
 
+/* Where the store is, said in one line. */
+static int choose_store(struct serving *s, struct sl_err *err)
+{
+	const struct gw_store_settings *c = &s->cfg->gateway.store;
+	if (c->kind == GW_STORE_MEMORY) {
+		log_info("store: memory, lost when the gateway ends");
+		return 0;
+	}
+	if (c->address[0] != '\0') {
+		log_info("store: Redis at %s", c->address);
+		return 0;
+	}
+	if (!private_redis_find(&s->redis, s->cfg->state, c->server_memory)) {
+		if (c->kind == GW_STORE_REDIS)
+			return sl_errf(err, SL_ENOTFOUND,
+				       "cache.store: redis, but cache.address is empty and no redis-server is installed");
+		log_info("store: memory, lost when the gateway ends (redis-server is not installed)");
+		return 0;
+	}
+	int rc = private_redis_prepare(&s->redis, err);
+	if (rc != 0)
+		return rc;
+	s->own_redis = true;
+	snprintf(s->address_set, sizeof s->address_set, "cache.address=%s", s->redis.address);
+	log_info("store: a redis-server of its own in %s", s->redis.dir);
+	return 0;
+}
+
 /* What must be there before the children start, and what would keep them from it: found here, it is
  * one line and nothing else. */
 static int prepare(struct serving *s, struct sl_err *err)
@@ -157,18 +189,20 @@ static int prepare(struct serving *s, struct sl_err *err)
 	int rc = gateway_check(g, err);
 	if (rc == 0 && !s->cfg->echo.enabled)
 		rc = check_models(s->cfg, err);
-	if (rc == 0 && !g->https.off && g->cert_file[0] == '\0')
+	if (rc == 0 && gateway_wants_dev_cert(g))
 		rc = gw_dev_cert_ensure(s->cfg->state, err);
 	if (rc == 0 && g->dev_keys)
 		rc = gw_dev_keys_ensure(s->cfg->state, &s->keys, err);
+	if (rc == 0)
+		rc = choose_store(s, err);
 	return rc;
 }
 
-/* `sluice NAME -c FILE --set …`. Takes pins. */
+/* `sluice NAME -c FILE --set …`. Takes pins. more: one override of our own, above all others; or NULL. */
 static void arguments_set(struct arguments *a, const struct cmd_options *o, const char *name,
-			  struct reload_pins pins)
+			  struct reload_pins pins, const char *more)
 {
-	_Static_assert(2 * CMD_MAX_SETS + 5 < SUPERVISE_MAX_ARGS, "room for every override");
+	_Static_assert(2 * CMD_MAX_SETS + 7 < SUPERVISE_MAX_ARGS, "room for every override");
 	size_t n = 0;
 	reload_pins_dispose(&a->pins);
 	a->pins = pins;
@@ -184,7 +218,21 @@ static void arguments_set(struct arguments *a, const struct cmd_options *o, cons
 		a->argv[n++] = "--set";
 		a->argv[n++] = pins.sets[i];
 	}
+	if (more != NULL) {
+		a->argv[n++] = "--set";
+		a->argv[n++] = more;
+	}
 	a->argv[n] = NULL;
+}
+
+static void set_engine(struct serving *s, struct reload_pins pins)
+{
+	arguments_set(&s->engine, s->o, "engine", pins, NULL);
+}
+
+static void set_gateway(struct serving *s, struct arguments *to, struct reload_pins pins)
+{
+	arguments_set(to, s->o, "gateway", pins, s->own_redis ? s->address_set : NULL);
 }
 
 static void set_times(struct serving *s)
@@ -242,8 +290,8 @@ static int on_reload(void *ctx, struct sl_err *err)
 		return rc;
 	}
 	/* A process that is started again is to have what the others have. */
-	arguments_set(&s->engine, s->o, "engine", same);
-	arguments_set(&s->gateway, s->o, "gateway", pins);
+	set_engine(s, same);
+	set_gateway(s, &s->gateway, pins);
 	adopt(s, fresh);
 	log_info("reloaded");
 	return 0;
@@ -263,7 +311,7 @@ static int on_upgrade(void *ctx, const char **exe, const char *const **argv, str
 		reload_config_free(s->next_cfg);
 		return sl_errf(err, rc, "no memory");
 	}
-	arguments_set(&s->next, s->o, "gateway", pins);
+	set_gateway(s, &s->next, pins);
 	*exe = s->exe;
 	*argv = s->next.argv;
 	return 0;
@@ -275,8 +323,8 @@ static void on_upgraded(void *ctx, bool done)
 	if (done) {
 		struct reload_pins pins = s->next.pins;
 		s->next.pins = (struct reload_pins){.n = 0};
-		arguments_set(&s->gateway, s->o, "gateway", pins);
-		arguments_set(&s->engine, s->o, "engine", s->next_engine);
+		set_gateway(s, &s->gateway, pins);
+		set_engine(s, s->next_engine);
 		adopt(s, s->next_cfg);
 	} else {
 		reload_pins_dispose(&s->next_engine);
@@ -289,15 +337,19 @@ static void on_upgraded(void *ctx, bool done)
 
 static int run(struct serving *s)
 {
-	arguments_set(&s->engine, s->o, "engine", (struct reload_pins){.n = 0});
-	arguments_set(&s->gateway, s->o, "gateway", (struct reload_pins){.n = 0});
-	s->children[0] = (struct supervise_child){.name = "engine", .argv = s->engine.argv};
-	s->children[1] = (struct supervise_child){
+	int skip = s->own_redis ? 0 : 1;
+	set_engine(s, (struct reload_pins){.n = 0});
+	set_gateway(s, &s->gateway, (struct reload_pins){.n = 0});
+	/* Redis outlives a restart of the others. */
+	s->children[0] = (struct supervise_child){
+	    .name = "redis", .argv = s->redis.argv, .foreign_exe = s->redis.exe};
+	s->children[1] = (struct supervise_child){.name = "engine", .argv = s->engine.argv};
+	s->children[2] = (struct supervise_child){
 	    .name = "gateway", .argv = s->gateway.argv, .replaceable = true};
 	s->sup = (struct supervise_config){
 	    .exe = "/proc/self/exe",
-	    .children = s->children,
-	    .n_children = 2,
+	    .children = s->children + skip,
+	    .n_children = 3 - skip,
 	    .on_ready = on_ready,
 	    .on_reload = on_reload,
 	    .on_upgrade = on_upgrade,
@@ -310,9 +362,11 @@ static int run(struct serving *s)
 	/* state and the engine's socket never change under a supervisor. */
 	char *socket = sl_strdup(s->cfg->engine.socket);
 	int rc = supervise(&s->sup);
-	/* The engine removes its socket itself unless it was killed. */
+	/* They remove their sockets themselves unless they were killed. */
 	if (socket != NULL)
 		unlink(socket);
+	if (s->own_redis)
+		unlink(s->redis.socket);
 	sl_free(socket);
 	reload_pins_dispose(&s->engine.pins);
 	reload_pins_dispose(&s->gateway.pins);
@@ -339,6 +393,8 @@ int cmd_serve(int argc, char **argv)
 		lock = lock_state(s.cfg->state, &err);
 		rc = lock < 0 ? SL_EIO : prepare(&s, &err);
 	}
+	if (rc == 0 && s.own_redis && o.n_sets == CMD_MAX_SETS)
+		rc = sl_errf(&err, SL_ELIMIT, "one --set too many: the gateway needs one for its store");
 	if (rc == 0) {
 		warn_of_exposure(&s.cfg->gateway);
 		rc = run(&s);

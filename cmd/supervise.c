@@ -170,7 +170,9 @@ static void on_newcomer_exit(struct supervisor *s, int status)
 static void announce_when_ready(struct supervisor *s)
 {
 	for (int i = 0; i < s->cfg->n_children; i++) {
-		if (s->at[i].state != CHILD_READY)
+		const struct child *c = &s->at[i];
+		/* What a foreign one is for must work without it, so nobody waits for it. */
+		if (c->state != CHILD_READY && c->what->foreign_exe == NULL)
 			return;
 	}
 	if (s->announced || s->ending)

@@ -22,6 +22,9 @@ enum {
 struct supervise_child {
 	const char *name;        /* for the log */
 	const char *const *argv; /* NULL-terminated; `--beat-fd N` is appended */
+	/* NULL: cfg's. Otherwise a program that is not ours: it gets no --beat-fd, counts as ready once it
+	 * is started, is watched by its exits only, and writes to our standard error. */
+	const char *foreign_exe;
 	/* One child may be. Its listening sockets are kept here: `--handover-fd N` is a socket over which
 	 * it gets those that are there (none at first) and sends those it uses (gateway/handover.h), so
 	 * that a restart refuses no connection. Reloads are told it by SIGHUP. In an upgrade another

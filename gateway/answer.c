@@ -21,11 +21,10 @@
 #include "gateway/stream_out.h"
 
 enum {
-	/* One event: its tokens may carry a frame's text, held back until then, and their rivals. */
-	MAX_CARRY = 6 * PROTO_MAX_TEXT_PER_FRAME + (1 << 18),
 	MAX_ANSWER = 4 << 20,     /* text of a choice that is kept as a whole */
 	MAX_LOGPROBS = 32 << 20,
-	MAX_WHOLE = 64 << 20,
+	MAX_WHOLE = 64 << 20,     /* also of one event: there are those that tell all again */
+	KEEP_CARRY = 64 << 10,
 	RETRY_AFTER_S = 1,
 };
 
@@ -78,6 +77,8 @@ static void leave_runs(struct answer *a)
 		if (run->gen == NULL)
 			continue;
 		run->usage = usage_of_run(run);
+		if (a->capped)
+			run->usage.n_completion = (uint32_t)run->sub.next_token;
 		run->gen = NULL;
 		gen_unsubscribe(&run->sub);
 	}
@@ -102,8 +103,14 @@ static void finish(struct answer *a)
 	if (a->counted)
 		atomic_fetch_sub(a->key->n_running, 1);
 	a->counted = false;
-	if (a->format->ended != NULL)
-		a->format->ended(a);
+	quota_settle(a->quota, (int64_t)u.n_prompt + u.n_completion);
+	a->quota = NULL;
+}
+
+void answer_cap(struct answer *a)
+{
+	a->capped = true;
+	leave_runs(a);
 }
 
 static void answer_free(struct answer *a)
@@ -248,15 +255,19 @@ static void start_streaming(struct answer *a)
 
 /* ---- logged ---- */
 
+/* *json, if the caller wants it, is what was put there. */
+static int put_snapshot(struct answer *a, struct sl_buf *json)
+{
+	int rc = 0;
+	buf_init(json, MAX_WHOLE);
+	if (a->format->snapshot != NULL && (rc = a->format->snapshot(a, json)) == 0)
+		rc = replay_set_snapshot(a->log, buf_data(json), json->len);
+	return rc;
+}
+
 static void close_log(struct answer *a)
 {
 	struct sse_usage u = answer_usage(a);
-	struct sl_buf json;
-	buf_init(&json, MAX_WHOLE);
-	/* Without the memory for it the last snapshot stands. */
-	if (a->format->snapshot != NULL && a->format->snapshot(a, &json) == 0)
-		(void)replay_set_snapshot(a->log, buf_data(&json), json.len);
-	buf_dispose(&json);
 	replay_end(a->log, &(struct replay_usage){u.n_prompt, u.n_completion});
 	a->log = NULL;
 	list_remove(&a->in_app);
@@ -271,9 +282,15 @@ static void pump(struct answer *a)
 		return;
 	while ((rc = answer_render(a, &a->carry)) > 0)
 		;
+	/* Who reads the end finds the final state. Without the memory for it the last one stands. */
+	if (a->stage == ANSWER_OVER) {
+		struct sl_buf json;
+		(void)put_snapshot(a, &json);
+		buf_dispose(&json);
+	}
 	if (a->carry.len > 0 && rc == 0)
 		rc = replay_append(a->log, buf_data(&a->carry), a->carry.len);
-	buf_clear(&a->carry, MAX_CARRY / 64);
+	buf_clear(&a->carry, KEEP_CARRY);
 	if (rc < 0) {
 		log_warn("the stream %s is broken off: %s", a->id, rc == SL_ENOMEM ? "out of memory" : "too large");
 		a->end = ANSWER_FAILED;
@@ -309,9 +326,7 @@ static int open_log(struct answer *a)
 		return rc;
 	list_push_back(&a->app->answers, &a->in_app);
 	struct sl_buf json;
-	buf_init(&json, MAX_WHOLE);
-	if (a->format->snapshot != NULL && (rc = a->format->snapshot(a, &json)) == 0)
-		rc = replay_set_snapshot(a->log, buf_data(&json), json.len);
+	rc = put_snapshot(a, &json);
 	if (rc == 0 && a->background && !a->stream)
 		exchange_reply(a->x, 200, "application/json", NULL, 0, buf_data(&json), json.len);
 	buf_dispose(&json);
@@ -326,6 +341,8 @@ static int open_log(struct answer *a)
 		return rc;
 	}
 	a->x = NULL;
+	if (a->format->opened != NULL)
+		a->format->opened(a);
 	return 0;
 }
 
@@ -333,9 +350,12 @@ void answers_stop(struct gw_app *app)
 {
 	while (!list_empty(&app->answers)) {
 		struct answer *a = list_entry(app->answers.next, struct answer, in_app);
+		struct sl_buf json;
 		if (a->end == ANSWER_UNDECIDED)
 			a->end = ANSWER_STOPPED;
 		finish(a);
+		(void)put_snapshot(a, &json);
+		buf_dispose(&json);
 		close_log(a);
 	}
 }
@@ -349,7 +369,6 @@ static void reply_whole(struct answer *a)
 	if (a->format->whole(a, &out) != 0) {
 		refuse(a, &too_large, too_large_text);
 	} else {
-		a->end = ANSWER_DONE;
 		finish(a);
 		exchange_reply(a->x, 200, "application/json", NULL, 0, buf_data(&out), out.len);
 	}
@@ -362,6 +381,17 @@ static void collect(struct answer *a)
 	if (rc < 0)
 		fail(a, &too_large, too_large_text);
 	else if (rc > 0)
+		reply_whole(a);
+}
+
+void answer_settled(struct answer *a)
+{
+	a->settled = true;
+	if (a->state != ANSWER_RUNNING)
+		return;
+	if (a->stream || a->log != NULL)
+		tell(a);
+	else
 		reply_whole(a);
 }
 
@@ -403,6 +433,49 @@ static void admit(struct answer *a)
 	}
 }
 
+/* The tokens it takes at most, and the fewest it is of any use with. */
+static struct quota_ask quota_ask_of(const struct answer *a)
+{
+	struct quota_ask ask = {.key = a->key, .requests = a->n_runs};
+	for (int i = 0; i < a->n_runs; i++) {
+		uint32_t n_prompt = gen_queued(a->runs[i].gen)->n_prompt;
+		ask.tokens += (int64_t)n_prompt + (int64_t)a->max_tokens * a->n_made;
+		ask.least += (int64_t)n_prompt + 1;
+	}
+	return ask;
+}
+
+static void on_charged(void *ctx, struct quota *q, const struct quota_result *r)
+{
+	struct answer *a = ctx;
+	a->x->has_quota = r->code == 0;
+	a->x->quota = *r;
+	if (!r->admitted) {
+		a->quota = NULL;
+		a->end = ANSWER_FAILED;
+		finish(a);
+		quota_refuse(a->x, r);
+		return;
+	}
+	a->quota = q;
+	struct quota_ask ask = quota_ask_of(a);
+	/* Of the prompts' tokens none is told. */
+	if (r->granted < ask.tokens)
+		a->tokens_left = r->granted - (ask.least - a->n_runs);
+	admit(a);
+}
+
+/* Every prompt is counted: what it may cost is known. */
+static void charge(struct answer *a)
+{
+	struct quota_ask ask = quota_ask_of(a);
+	int rc = quota_take(&a->app->quotas, &ask, on_charged, a, &a->quota);
+	if (rc < 0)
+		refuse(a, &no_memory, no_memory_text);
+	else if (rc > 0)
+		admit(a);
+}
+
 static void on_queued(struct subscriber *s)
 {
 	struct answer_run *run = list_entry(s, struct answer_run, sub);
@@ -419,7 +492,7 @@ static void on_queued(struct subscriber *s)
 	}
 	run->queued = true;
 	if (++a->n_queued == a->n_runs)
-		admit(a);
+		charge(a);
 }
 
 static void observe_tokens(struct answer *a, const struct answer_run *run)
@@ -620,6 +693,8 @@ static struct answer *answer_create(struct exchange *x, const struct answer_spec
 	a->keep_text = spec->keep_text;
 	a->wants_logprobs = (spec->submit->flags & PROTO_SUBMIT_WANT_LOGPROBS) != 0;
 	a->n = spec->submit->n;
+	a->n_made = spec->submit->best_of > a->n ? spec->submit->best_of : a->n;
+	a->tokens_left = INT64_MAX;
 	a->n_runs = spec->n_prompts;
 	a->snapshot = gw_snapshot_ref(x->snapshot);
 	a->key = x->key;
@@ -628,7 +703,7 @@ static struct answer *answer_create(struct exchange *x, const struct answer_spec
 	snprintf(a->id, sizeof a->id, "%s%016llx%016llx", spec->format->id_prefix, (unsigned long long)random_u64(),
 		 (unsigned long long)random_u64());
 	snprintf(a->model, sizeof a->model, "%s", engine_link_model(x->app->link, spec->model)->name);
-	buf_init(&a->carry, MAX_CARRY);
+	buf_init(&a->carry, MAX_WHOLE);
 	buf_init(&a->list, MAX_LOGPROBS);
 	gw_defer_init(&a->pump, on_pump);
 	gw_defer_init(&a->reap, on_reap);

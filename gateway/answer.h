@@ -27,6 +27,7 @@
 #include "gateway/app_state.h"
 #include "gateway/exchange.h"
 #include "gateway/generation.h"
+#include "gateway/quota.h"
 #include "gateway/replay.h"
 #include "gateway/sse.h"
 
@@ -50,10 +51,13 @@ struct answer_format {
 	int (*whole)(struct answer *a, struct sl_buf *out);
 	/* One token's log probabilities, appended to c->logprobs in the format's own form. */
 	int (*logprob)(struct answer *a, struct answer_choice *c, const struct gen_token *t);
-	/* A logged answer's state as JSON, when its log opens and when it has ended. May be NULL. */
+	/* A logged answer's state as JSON, when its log opens and when it ends. May be NULL. */
 	int (*snapshot)(struct answer *a, struct sl_buf *out);
-	/* The answer has ended, well or not; nothing follows but dispose. May be NULL. */
-	void (*ended)(struct answer *a);
+	/* All is there, and the end is about to be told: what must happen before (it is stored, so that
+	 * who has the answer finds it). True: nothing; otherwise answer_settled follows. May be NULL. */
+	bool (*settle)(struct answer *a);
+	/* A logged answer's log is open. May be NULL. */
+	void (*opened)(struct answer *a);
 	void (*dispose)(void *own); /* may be NULL when there is no own */
 };
 
@@ -69,7 +73,7 @@ struct answer_choice {
 };
 
 enum answer_state { ANSWER_WAITING, ANSWER_RUNNING, ANSWER_ENDED };
-enum answer_stage { ANSWER_BEGIN, ANSWER_CHOICES, ANSWER_END, ANSWER_OVER };
+enum answer_stage { ANSWER_BEGIN, ANSWER_CHOICES, ANSWER_SETTLE, ANSWER_END, ANSWER_OVER };
 enum answer_end { ANSWER_UNDECIDED, ANSWER_DONE, ANSWER_STOPPED, ANSWER_FAILED };
 
 /* One prompt's generation. */
@@ -111,12 +115,17 @@ struct answer {
 	enum answer_end end;
 	bool stream, include_usage, obfuscate, logged, ids, background, keep_text, wants_logprobs;
 	bool counted; /* in the key's running count */
+	bool settling, settled;
+	bool capped; /* ended by what its key may still use */
+	struct quota *quota; /* NULL: nothing is reserved */
+	int64_t tokens_left; /* it may still tell so many */
 	char id[ANSWER_ID_BYTES], model[PROTO_MAX_NAME + 1];
 	int64_t created;
 	uint32_t max_tokens;
 	struct api_error error; /* FAILED */
 	char message[PROTO_MAX_MESSAGE + 1];
 	uint8_t n;       /* choices of a run */
+	uint8_t n_made;  /* the same, with those that are not told */
 	int n_runs, n_queued, turn;
 	struct answer_run *runs;
 	struct answer_choice *choices; /* [n_runs · n] */
@@ -139,6 +148,10 @@ void answer_start(struct exchange *x, const struct answer_spec *spec);
 /* Ends all that go on by themselves: the application goes. */
 void answers_stop(struct gw_app *app);
 
+/* It may tell no more tokens: what is open ends with "length". */
+void answer_cap(struct answer *a);
+/* The format has done what had to be done before the end is told. */
+void answer_settled(struct answer *a);
 struct sse_usage answer_usage(const struct answer *a);
 unsigned answer_n_choices(const struct answer *a);
 
@@ -146,7 +159,7 @@ unsigned answer_n_choices(const struct answer *a);
 
 /* The next events into out: 1; nothing to tell at the moment: 0 (stage OVER: never again); negative. */
 int answer_render(struct answer *a, struct sl_buf *out);
-/* Takes what there is into the choices. 1: all is there; 0: not yet; negative. */
+/* Takes what there is into the choices. 1: all is there and settled; 0: not yet; negative. */
 int answer_collect(struct answer *a);
 
 /* ---- answer_logprobs.c ---- */

@@ -96,18 +96,40 @@ static int close_choice(struct answer *a, struct sl_buf *out, unsigned index, co
 	return rc == 0 && a->format->close != NULL ? a->format->close(a, out, index, reason) : rc;
 }
 
+/* How many of `most` tokens may be told. */
+static uint32_t may_tell(const struct answer *a, uint32_t most)
+{
+	return a->tokens_left < most ? (uint32_t)a->tokens_left : most;
+}
+
+static void told(struct answer *a, struct answer_run *run, uint32_t n_tokens)
+{
+	a->tokens_left -= a->tokens_left == INT64_MAX ? 0 : n_tokens;
+	gen_advance(&run->sub, n_tokens);
+	if (a->tokens_left == 0)
+		answer_cap(a);
+}
+
+/* Why a choice ended, once it has; one that was let go ends as if it had come to its end. */
+static enum proto_finish end_of(const struct answer *a, const struct answer_run *run, uint8_t i)
+{
+	if (run->gen == NULL)
+		return a->capped ? PROTO_FINISH_LENGTH : PROTO_FINISH_STOP;
+	return gen_choice_end(run->gen, &run->sub, i);
+}
+
 static int render_run(struct answer *a, struct answer_run *run, struct sl_buf *out)
 {
 	unsigned first = (unsigned)(run - a->runs) * a->n;
 	struct gen_chunk chunk;
-	if (run->gen != NULL && gen_peek(run->gen, &run->sub, GROUP_TOKENS, &chunk)) {
+	if (run->gen != NULL && gen_peek(run->gen, &run->sub, may_tell(a, GROUP_TOKENS), &chunk)) {
 		unsigned index = first + chunk.choice;
 		cut(run->gen, &chunk);
 		int rc = take_logprobs(a, run, &a->choices[index], &chunk);
 		/* Tokens whose text is held back (an unfinished character) make no event. */
 		if (rc == 0 && chunk.n_bytes > 0)
 			rc = tell_text(a, out, index, chunk.text, chunk.n_bytes);
-		gen_advance(&run->sub, chunk.n_tokens);
+		told(a, run, chunk.n_tokens);
 		return rc == 0 ? 1 : rc;
 	}
 	if (run->gen == NULL && a->end == ANSWER_FAILED)
@@ -115,7 +137,7 @@ static int render_run(struct answer *a, struct answer_run *run, struct sl_buf *o
 	for (uint8_t i = 0; i < a->n; i++) {
 		if (a->choices[first + i].closed)
 			continue;
-		enum proto_finish finish = run->gen == NULL ? PROTO_FINISH_STOP : gen_choice_end(run->gen, &run->sub, i);
+		enum proto_finish finish = end_of(a, run, i);
 		if (finish == 0 || finish == PROTO_FINISH_ERROR)
 			continue;
 		int rc = close_choice(a, out, first + i, reason_of(finish));
@@ -141,6 +163,17 @@ static bool all_done(const struct answer *a)
 	return true;
 }
 
+static bool settle(struct answer *a)
+{
+	if (a->end == ANSWER_UNDECIDED)
+		a->end = ANSWER_DONE;
+	if (!a->settling) {
+		a->settling = true;
+		a->settled = a->format->settle == NULL || a->format->settle(a);
+	}
+	return a->settled;
+}
+
 int answer_render(struct answer *a, struct sl_buf *out)
 {
 	int rc = 0;
@@ -160,21 +193,19 @@ int answer_render(struct answer *a, struct sl_buf *out)
 				return rc;
 			}
 		}
-		/* What had come before the failure has been told. */
-		if (a->end == ANSWER_FAILED) {
-			a->stage = ANSWER_OVER;
-			rc = a->format->error(a, out, &a->error, a->message);
-			return rc == 0 ? 1 : rc;
-		}
-		if (!all_closed(a) || !all_done(a))
+		/* What had come before a failure has been told. */
+		if (a->end != ANSWER_FAILED && (!all_closed(a) || !all_done(a)))
+			return 0;
+		a->stage = ANSWER_SETTLE;
+	}
+	if (a->stage == ANSWER_SETTLE) {
+		if (!settle(a))
 			return 0;
 		a->stage = ANSWER_END;
 	}
 	if (a->stage == ANSWER_END) {
 		a->stage = ANSWER_OVER;
-		if (a->end == ANSWER_UNDECIDED)
-			a->end = ANSWER_DONE;
-		rc = a->format->end(a, out);
+		rc = a->end == ANSWER_FAILED ? a->format->error(a, out, &a->error, a->message) : a->format->end(a, out);
 		return rc == 0 ? 1 : rc;
 	}
 	return 0;
@@ -186,21 +217,21 @@ int answer_collect(struct answer *a)
 		struct answer_run *run = &a->runs[k];
 		unsigned first = (unsigned)k * a->n;
 		struct gen_chunk chunk;
-		while (run->gen != NULL && gen_peek(run->gen, &run->sub, UINT32_MAX, &chunk)) {
+		while (run->gen != NULL && gen_peek(run->gen, &run->sub, may_tell(a, UINT32_MAX), &chunk)) {
 			struct answer_choice *c = &a->choices[first + chunk.choice];
 			int rc = take_logprobs(a, run, c, &chunk);
 			if (rc == 0)
 				rc = buf_append(&c->text, chunk.text, chunk.n_bytes);
 			if (rc != 0)
 				return rc;
-			gen_advance(&run->sub, chunk.n_tokens);
+			told(a, run, chunk.n_tokens);
 		}
 		for (uint8_t i = 0; i < a->n; i++) {
 			struct answer_choice *c = &a->choices[first + i];
-			enum proto_finish f = c->closed || run->gen == NULL ? 0 : gen_choice_end(run->gen, &run->sub, i);
+			enum proto_finish f = c->closed ? 0 : end_of(a, run, i);
 			c->closed = c->closed || (f != 0 && f != PROTO_FINISH_ERROR);
 			c->reason = f != 0 ? reason_of(f) : c->reason;
 		}
 	}
-	return all_closed(a) && all_done(a);
+	return all_closed(a) && all_done(a) && settle(a);
 }

@@ -79,6 +79,9 @@ static struct metric vllm_prompt = {.kind = METRIC_COUNTER, .name = "vllm:prompt
 				    .help = "As sluice_engine_prefill_tokens_total"};
 static struct metric vllm_generated = {.kind = METRIC_COUNTER, .name = "vllm:generation_tokens_total",
 				       .help = "As sluice_engine_decode_tokens_total"};
+static struct metric limited_key = {.kind = METRIC_COUNTER, .name = "sluice_http_limited_total",
+				    .labels = "limit=\"requests_per_key\"",
+				    .help = "Requests refused and connections ended for a limit, by which."};
 /* Answers by route and class of status. Rows of the route table that share a name share a metric. */
 enum { CLASSES = 5, MAX_ROUTES = 32, LABEL_BYTES = 48 };
 static const char *const classes[CLASSES] = {"none", "2xx", "3xx", "4xx", "5xx"};
@@ -112,7 +115,7 @@ static void register_metrics(void)
 				      &engine_pages_free, &engine_steps, &engine_prefill, &engine_decode,
 				      &engine_preempted, &engine_looked_up, &engine_found, &engine_tree,
 				      &vllm_running, &vllm_waiting, &vllm_kv, &vllm_looked_up, &vllm_found,
-				      &vllm_preempted, &vllm_prompt, &vllm_generated};
+				      &limited_key, &vllm_preempted, &vllm_prompt, &vllm_generated};
 	static bool done;
 	if (done)
 		return;
@@ -251,11 +254,15 @@ static void on_close(void *ctx, struct http_stream *s, enum http_close_reason wh
 		return;
 	if (x->on_close != NULL)
 		x->on_close(x);
+	if (x->counted != NULL)
+		atomic_fetch_sub(x->counted->n_open, 1);
 	count_answer(x);
-	log_info("%.16s %s %d %.1f ms%s, key %s, tier %s, %u in, %u out, %s", http_request(s)->method, path_for_log(x),
+	const struct http_request *r = http_request(s);
+	log_info("%.16s %s %d %.1f ms%s, key %s, tier %s, %u in, %u out, from %s%s%s%s, %s", r->method, path_for_log(x),
 		 x->status, (double)(clock_now_ns() - x->started_ns) / 1e6, ends[why], x->key ? x->key->name : "-",
 		 x->key == NULL ? "-" : x->key->tier ? x->key->tier->name : "admin", x->n_prompt, x->n_completion,
-		 x->id);
+		 r->peer[0] != '\0' ? r->peer : "unix", r->subject ? " (" : "", r->subject ? r->subject : "",
+		 r->subject ? ")" : "", x->id);
 	buf_dispose(&x->body);
 	gw_snapshot_unref(x->snapshot);
 	sl_free(x);
@@ -316,17 +323,38 @@ static bool check_late(struct exchange *x)
 	return false;
 }
 
+/* A key that many share, or that somebody has found, holds no more of the server than its tier's
+ * answers and a few requests beside them: bodies on their way cost memory too. */
+static bool count_open(struct exchange *x, const struct auth_key *key)
+{
+	int64_t beside = x->app->t->cfg->limits.requests_per_key;
+	int64_t most = beside + (key->tier != NULL ? key->tier->concurrency : 0);
+	if (atomic_fetch_add(key->n_open, 1) < most || beside == 0) {
+		x->counted = key;
+		return true;
+	}
+	atomic_fetch_sub(key->n_open, 1);
+	metric_add(&limited_key, 1);
+	return false;
+}
+
 static bool check_access(struct exchange *x, const struct http_request *r)
 {
 	const struct gw_config *cfg = x->app->t->cfg;
 	if (x->route->access == ACCESS_PUBLIC || (x->route->access == ACCESS_ADMIN && cfg->metrics_public))
 		return true;
 	bool given;
-	x->key = auth_check(x->app->auth, r, &given);
-	if (x->key == NULL) {
+	const struct auth_key *key = auth_check(x->app->auth, r, &given);
+	x->key = key;
+	if (key == NULL) {
 		exchange_error(x, &(struct api_error){401, "invalid_request_error", "invalid_api_key", NULL, 0}, "%s",
 			       given ? "Incorrect API key provided."
 				     : "You didn't provide an API key. Send it in an Authorization header: 'Authorization: Bearer YOUR_KEY'.");
+		return false;
+	}
+	if (!count_open(x, key)) {
+		exchange_error(x, &(struct api_error){429, "rate_limit_error", "too_many_requests", NULL, 1},
+			       "This key has too many requests in progress.");
 		return false;
 	}
 	if ((x->route->access == ACCESS_ADMIN) == (x->key->tier == NULL))
@@ -441,6 +469,8 @@ int app_create(struct gw_thread *t, struct gw_app **out, struct sl_err *err)
 	int rc = take_snapshot(app, err);
 	if (rc == 0)
 		rc = acquire_replay(app, err);
+	if (quotas_init(&app->quotas, t->base, t->cache) != 0 && rc == 0)
+		rc = sl_errf(err, SL_ENOMEM, "no memory for the application");
 	if (rc == 0)
 		rc = engine_link_create(t, t->cfg->engine_socket, &app->link, err);
 	/* The engine's gauges are the same on every link; one thread prints them. */
@@ -464,6 +494,7 @@ void app_destroy(struct gw_app *app)
 	if (app == NULL)
 		return;
 	answers_stop(app);
+	quotas_dispose(&app->quotas);
 	BUG_IF(app->n_exchanges != 0, "the application is destroyed with %zu requests open", app->n_exchanges);
 	if (app->tick != NULL)
 		event_free(app->tick);
@@ -474,7 +505,7 @@ void app_destroy(struct gw_app *app)
 	sl_free(app);
 }
 
-bool app_busy(struct gw_app *app) { return !list_empty(&app->answers); }
+bool app_busy(struct gw_app *app) { return !list_empty(&app->answers) || quotas_busy(&app->quotas); }
 
 bool app_ready(struct gw_app *app)
 {

@@ -10,6 +10,7 @@
 #include "base/list.h"
 #include "gateway/auth.h"
 #include "gateway/engine_link.h"
+#include "gateway/quota.h"
 #include "gateway/thread.h"
 
 struct replay;
@@ -23,6 +24,7 @@ struct gw_app {
 	int64_t started_s; /* seconds since 1970 */
 	size_t n_exchanges;
 	struct replay *replay; /* shared by the threads */
+	struct quotas quotas;
 	struct list answers;   /* struct answer: those that go on without an exchange */
 };
 

@@ -17,7 +17,7 @@
 enum { MAX_KEY_BYTES = 512 };
 
 struct count_cell {
-	atomic_int n_running;
+	atomic_int n_running, n_open;
 	atomic_int users; /* sets of keys */
 };
 
@@ -90,6 +90,7 @@ static int add(struct auth *a, const struct gw_config *cfg, const char *name, co
 	if (cell == NULL)
 		return sl_errf(err, SL_ENOMEM, "no memory for the keys");
 	k->n_running = &cell->n_running;
+	k->n_open = &cell->n_open;
 	memcpy(k->digest, digest, AUTH_DIGEST_BYTES);
 	memcpy(&k->tenant, digest, sizeof k->tenant);
 	a->n++;
@@ -151,6 +152,8 @@ void auth_destroy(struct auth *a)
 			continue;
 		BUG_IF(atomic_load(&cell->n_running) != 0, "key %s still runs %d generations",
 		       a->keys[i].name, atomic_load(&cell->n_running));
+		BUG_IF(atomic_load(&cell->n_open) != 0, "key %s still has %d requests", a->keys[i].name,
+		       atomic_load(&cell->n_open));
 		sl_free(cell);
 	}
 	sl_free(a->keys);

@@ -22,7 +22,8 @@ struct auth_key {
 	const char *name;                  /* for logs; never the key */
 	const struct gw_tier_config *tier; /* NULL: an administrator's key */
 	uint64_t tenant;                   /* first bytes of the digest */
-	atomic_int *n_running;             /* generations of this key, all threads, over reloads */
+	/* Over all threads and reloads: generations, and requests in progress. */
+	atomic_int *n_running, *n_open;
 };
 
 struct auth;

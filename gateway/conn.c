@@ -15,6 +15,11 @@
  * `finish`), which is acted on when they have returned. conn_close unlinks at once and frees at the
  * end of the turn.
  *
+ * A TLS handshake costs a thousand times what an event does, and anybody may begin one. So only
+ * limits.handshakes_per_turn reads of connections that shake hands are acted on in a turn of the loop;
+ * the others wait in a line (their sockets unread) that goes on in the next turn, which is when the
+ * streams have had theirs. A flood of them delays handshakes, nothing else.
+ *
  * Ownership: the transport's list owns connections; a connection owns its socket, TLS state and
  * protocol state. Thread: the transport's.
  */
@@ -28,7 +33,10 @@
 #include "base/alloc.h"
 #include "base/fault.h"
 #include "base/metrics.h"
+#include "gateway/admission.h"
 #include "gateway/http_stream.h"
+#include "gateway/listener.h"
+#include "gateway/proxy_header.h"
 #include "gateway/tls.h"
 
 enum {
@@ -61,7 +69,29 @@ static struct metric timeouts[] = {
     [TIMEOUT_HANDSHAKE] = TIMEOUT("handshake"), [TIMEOUT_HEADER] = TIMEOUT("header"),
     [TIMEOUT_BODY] = TIMEOUT("body"),           [TIMEOUT_IDLE] = TIMEOUT("idle"),
     [TIMEOUT_STALL] = TIMEOUT("stall"),         [TIMEOUT_OUTPUT] = TIMEOUT("output"),
+    [TIMEOUT_RESPONSE] = TIMEOUT("response"),   [TIMEOUT_PROXY] = TIMEOUT("proxy"),
 };
+#define HANDSHAKES(result)                                                                         \
+	{                                                                                          \
+		.kind = METRIC_COUNTER, .name = "sluice_tls_handshakes_total",                     \
+		.help = "TLS handshakes by how they ended.", .labels = "result=\"" result "\""     \
+	}
+static struct metric handshakes_full = HANDSHAKES("full");
+static struct metric handshakes_resumed = HANDSHAKES("resumed");
+static struct metric handshakes_failed = HANDSHAKES("failed");
+static struct metric handshakes_delayed = {
+    .kind = METRIC_COUNTER,
+    .name = "sluice_tls_handshakes_delayed_total",
+    .help = "Times that a handshake had to wait for another turn of the loop.",
+};
+#define PROXY_REJECTED(why)                                                                        \
+	{                                                                                          \
+		.kind = METRIC_COUNTER, .name = "sluice_proxy_headers_rejected_total",             \
+		.help = "Connections closed for what stood in place of a PROXY header.",           \
+		.labels = "reason=\"" why "\""                                                     \
+	}
+static struct metric proxy_malformed = PROXY_REJECTED("malformed");
+static struct metric proxy_untrusted = PROXY_REJECTED("untrusted");
 
 __attribute__((constructor)) static void register_metrics(void)
 {
@@ -69,6 +99,12 @@ __attribute__((constructor)) static void register_metrics(void)
 	metric_register(&connections[1]);
 	for (size_t i = 0; i < sizeof timeouts / sizeof *timeouts; i++)
 		metric_register(&timeouts[i]);
+	metric_register(&handshakes_full);
+	metric_register(&handshakes_resumed);
+	metric_register(&handshakes_failed);
+	metric_register(&handshakes_delayed);
+	metric_register(&proxy_malformed);
+	metric_register(&proxy_untrusted);
 }
 
 void conn_count_timeout(enum conn_timeout phase) { metric_add(&timeouts[phase], 1); }
@@ -124,6 +160,8 @@ static void free_conn(struct gw_deferred *d)
 	struct conn *c = list_entry(d, struct conn, flush);
 	tls_conn_destroy(c->tls);
 	buf_dispose(&c->pending);
+	buf_dispose(&c->proxy_head);
+	sl_free(c->subject);
 	sl_free(c);
 }
 
@@ -150,6 +188,8 @@ void conn_close(struct conn *c, enum http_close_reason why)
 	deadline_cancel(&c->deadline);
 	deadline_cancel(&c->stall);
 	list_remove(&c->node);
+	list_remove(&c->shaking);
+	admit_conn_end(c);
 	tr->n_conns--;
 	gw_defer_cancel(&c->flush);
 	c->flush.run = free_conn;
@@ -184,8 +224,10 @@ static void on_deadline(struct deadline *d)
 		c->proto->on_deadline(c);
 		return;
 	}
-	if (c->state == CONN_HANDSHAKE || c->state == CONN_DETECT)
-		conn_count_timeout(c->state == CONN_HANDSHAKE ? TIMEOUT_HANDSHAKE : TIMEOUT_HEADER);
+	if (c->state < CONN_OPEN)
+		conn_count_timeout(c->state == CONN_PROXY	? TIMEOUT_PROXY
+				   : c->state == CONN_HANDSHAKE ? TIMEOUT_HANDSHAKE
+								: TIMEOUT_HEADER);
 	conn_close(c, HTTP_CLOSE_TIMEOUT);
 }
 
@@ -347,7 +389,7 @@ static void flush_conn(struct gw_deferred *d)
 	if (c->finish && c->state < CONN_FINISHING)
 		conn_set_state(c, CONN_FINISHING);
 	want_write(c, blocked || more);
-	want_read(c, !c->eof && !too_much_waits(c));
+	want_read(c, !c->eof && !too_much_waits(c) && list_empty(&c->shaking));
 }
 
 static void on_writable(evutil_socket_t fd, short what, void *arg)
@@ -394,9 +436,14 @@ static int tls_bytes(struct conn *c, const uint8_t *data, size_t n)
 	int rc = tls_input(c->tls, data, n, tr->text_buf, TRANSPORT_TEXT_BYTES, &n_text, &eof,
 			   &tr->wire);
 	int sent = send_wire(c, &tr->wire);
+	if (rc != 0 && c->state == CONN_HANDSHAKE)
+		metric_add(&handshakes_failed, 1);
 	if (rc != 0 || sent != 0)
 		return rc != 0 ? rc : sent;
 	if (c->state == CONN_HANDSHAKE && tls_handshake_done(c->tls)) {
+		metric_add(tls_resumed(c->tls) ? &handshakes_resumed : &handshakes_full, 1);
+		if (c->client_certs != GW_CLIENT_CERTS_NONE)
+			c->subject = tls_peer_subject(c->tls);
 		rc = attach(c, tls_chose_h2(c->tls) ? &h2_proto : &h1_proto);
 		if (rc != 0)
 			return rc;
@@ -406,8 +453,49 @@ static int tls_bytes(struct conn *c, const uint8_t *data, size_t n)
 	return rc;
 }
 
+/* Takes the header off; *used: how many of these bytes it ends with. SL_ECLOSED: it is none. */
+static int proxy_input(struct conn *c, const uint8_t *data, size_t n, size_t *used)
+{
+	struct sl_buf *b = &c->proxy_head;
+	struct proxy_header h;
+	size_t before = b->len, room = PROXY_HEADER_MAX - before;
+	enum proxy_result r;
+	*used = n;
+	if (before == 0) {
+		r = proxy_header_parse(data, n, &h);
+	} else {
+		if (buf_append(b, data, n < room ? n : room) != 0)
+			return SL_ENOMEM;
+		r = proxy_header_parse(buf_data(b), b->len, &h);
+	}
+	if (r == PROXY_MORE)
+		return before == 0 ? buf_append(b, data, n) : 0;
+	if (r == PROXY_BAD) {
+		metric_add(&proxy_malformed, 1);
+		return SL_ECLOSED;
+	}
+	*used = h.used - before;
+	buf_dispose(b);
+	buf_init(b, PROXY_HEADER_MAX);
+	if (h.known) {
+		c->addr = h.client;
+		net_addr_print(&c->addr, c->peer);
+	}
+	conn_set_state(c, c->tls != NULL ? CONN_HANDSHAKE : CONN_DETECT);
+	deadline_arm(c->tls != NULL ? &c->tr->handshake : &c->tr->header, &c->deadline, clock_now_ns());
+	return admit_conn(c) == 0 ? 0 : SL_ECLOSED;
+}
+
 static int input(struct conn *c, const uint8_t *data, size_t n)
 {
+	if (c->state == CONN_PROXY) {
+		size_t used;
+		int rc = proxy_input(c, data, n, &used);
+		if (rc != 0 || used == n)
+			return rc;
+		data += used;
+		n -= used;
+	}
 	if (c->state == CONN_LINGER || c->state == CONN_FINISHING) {
 		c->lingered += n;
 		return c->lingered > LINGER_BYTES ? SL_ELIMIT : 0;
@@ -415,17 +503,15 @@ static int input(struct conn *c, const uint8_t *data, size_t n)
 	return c->tls != NULL ? tls_bytes(c, data, n) : plain_input(c, data, n);
 }
 
-static void on_readable(evutil_socket_t fd, short what, void *arg)
+static void read_some(struct conn *c)
 {
-	(void)what;
-	struct conn *c = arg;
 	int rc = 0;
 	for (int i = 0; i < READS_PER_TURN && rc == 0 && !c->eof && !c->doomed; i++) {
 		ssize_t n = -1;
 		if (fault_hit(FAULT_READ))
 			errno = ECONNRESET;
 		else
-			n = recv(fd, c->tr->read_buf, TRANSPORT_READ_BYTES, 0);
+			n = recv(c->fd, c->tr->read_buf, TRANSPORT_READ_BYTES, 0);
 		if (n < 0) {
 			if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)
 				conn_doom(c, HTTP_CLOSE_PEER);
@@ -449,7 +535,62 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
 	conn_schedule(c);
 }
 
-void conn_accept(struct gw_transport *tr, int fd, bool tls, const char *peer)
+/* ---- handshakes in turns ---- */
+
+static void await_next_turn(struct gw_transport *tr)
+{
+	static const struct timeval now = {0};
+	if (!evtimer_pending(tr->shake_turn, NULL))
+		event_add(tr->shake_turn, &now);
+}
+
+void conn_shake_turn(evutil_socket_t fd, short what, void *arg)
+{
+	(void)fd, (void)what;
+	struct gw_transport *tr = arg;
+	tr->shakes_left = tr->t->cfg->limits.handshakes_per_turn;
+	while (tr->shakes_left > 0 && !list_empty(&tr->shaking)) {
+		struct conn *c = list_entry(tr->shaking.next, struct conn, shaking);
+		list_remove(&c->shaking);
+		tr->shakes_left--;
+		want_read(c, true);
+		read_some(c);
+	}
+	if (!list_empty(&tr->shaking))
+		await_next_turn(tr);
+}
+
+/* Is it this connection's turn? If not, it waits for it. */
+static bool may_shake(struct conn *c)
+{
+	struct gw_transport *tr = c->tr;
+	if (tr->t->cfg->limits.handshakes_per_turn == 0)
+		return true;
+	await_next_turn(tr);
+	if (tr->shakes_left > 0 && list_empty(&tr->shaking)) {
+		tr->shakes_left--;
+		return true;
+	}
+	want_read(c, false);
+	if (list_empty(&c->shaking)) {
+		metric_add(&handshakes_delayed, 1);
+		list_push_back(&tr->shaking, &c->shaking);
+	}
+	return false;
+}
+
+static void on_readable(evutil_socket_t fd, short what, void *arg)
+{
+	(void)fd, (void)what;
+	struct conn *c = arg;
+	if (c->tls == NULL || c->state > CONN_HANDSHAKE || may_shake(c))
+		read_some(c);
+}
+
+/* ---- the beginning ---- */
+
+void conn_accept(struct gw_transport *tr, int fd, const struct listener_options *o,
+		 const struct net_addr *peer)
 {
 	struct conn *c = sl_zalloc(sizeof *c);
 	if (c == NULL) {
@@ -459,23 +600,35 @@ void conn_accept(struct gw_transport *tr, int fd, bool tls, const char *peer)
 	c->tr = tr;
 	c->fd = fd;
 	c->late = tr->draining;
-	c->state = tls ? CONN_HANDSHAKE : CONN_DETECT;
+	c->state = o->proxy ? CONN_PROXY : o->tls ? CONN_HANDSHAKE : CONN_DETECT;
+	c->addr = *peer;
+	c->client_certs = (uint8_t)o->client_certs;
+	net_addr_print(peer, c->peer);
+	list_init(&c->shaking);
+	buf_init(&c->proxy_head, PROXY_HEADER_MAX);
 	list_init(&c->streams);
 	list_init(&c->holds);
 	buf_init(&c->pending, PENDING_MAX);
 	deadline_init(&c->deadline, on_deadline);
 	deadline_init(&c->stall, on_stall);
 	gw_defer_init(&c->flush, flush_conn);
-	strncpy(c->peer, peer, sizeof c->peer - 1);
 	event_assign(&c->ev_read, tr->t->base, fd, EV_READ | EV_PERSIST, on_readable, c);
 	event_assign(&c->ev_write, tr->t->base, fd, EV_WRITE | EV_PERSIST, on_writable, c);
-	if (tls && (c->tls = tls_conn_create(tr->tls)) == NULL) {
+	if (o->proxy && !admit_proxy(c)) {
+		metric_add(&proxy_untrusted, 1);
+		close(fd);
+		sl_free(c);
+		return;
+	}
+	if ((!o->proxy && admit_conn(c) != 0) ||
+	    (o->tls && (c->tls = tls_conn_create(tr->tls, o->client_certs)) == NULL)) {
+		admit_conn_end(c);
 		close(fd);
 		sl_free(c);
 		return;
 	}
 	list_push_back(&tr->conns, &c->node);
 	tr->n_conns++;
-	deadline_arm(tls ? &tr->handshake : &tr->header, &c->deadline, clock_now_ns());
+	deadline_arm(c->state == CONN_HANDSHAKE ? &tr->handshake : &tr->header, &c->deadline, clock_now_ns());
 	want_read(c, true);
 }

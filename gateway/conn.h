@@ -13,9 +13,12 @@
 #include "base/buf.h"
 #include "gateway/deadline.h"
 #include "gateway/http.h"
+#include "gateway/net_addr.h"
 #include "gateway/transport.h"
 
+struct addr_count;
 struct conn;
+struct listener_options;
 struct tls_conn;
 
 /* Protocol callbacks run inside conn.c's events, one at a time; none may close the connection
@@ -53,6 +56,7 @@ void h2_env_destroy(struct h2_env *e);
 
 /* Moved only by conn_set_state. */
 enum conn_state {
+	CONN_PROXY,     /* who is it that a balancer passes on? */
 	CONN_HANDSHAKE, /* TLS */
 	CONN_DETECT,    /* cleartext: which protocol? */
 	CONN_OPEN,
@@ -72,6 +76,8 @@ enum conn_timeout {
 	TIMEOUT_IDLE,
 	TIMEOUT_STALL,  /* a stream's reader takes nothing */
 	TIMEOUT_OUTPUT, /* a connection's reader takes nothing */
+	TIMEOUT_RESPONSE, /* an answer, absolutely */
+	TIMEOUT_PROXY,
 };
 
 struct conn {
@@ -99,11 +105,21 @@ struct conn {
 	struct list holds;   /* struct http_hold of streams that have ended */
 	int64_t n_streams, n_holds;
 	size_t lingered;
-	char peer[46];
+	struct net_addr addr;       /* the peer's, or whom a PROXY header names */
+	struct addr_count *counted; /* among those of that address; NULL: not counted */
+	bool over;                  /* its address has too many: its first request is answered so */
+	uint8_t client_certs;       /* enum gw_client_certs */
+	struct list shaking;        /* while it waits for its turn to shake hands */
+	struct sl_buf proxy_head;   /* while it is not whole */
+	char *subject;              /* owned: of the client's certificate */
+	char peer[NET_ADDR_TEXT];   /* addr, "" for a unix socket */
 };
 
 /* Takes fd. On failure it is closed. */
-void conn_accept(struct gw_transport *tr, int fd, bool tls, const char *peer);
+void conn_accept(struct gw_transport *tr, int fd, const struct listener_options *o,
+		 const struct net_addr *peer);
+/* A turn of the loop has passed: the next of those that wait to shake hands. arg: the transport. */
+void conn_shake_turn(evutil_socket_t fd, short what, void *arg);
 /* Output is due at the end of the turn. Any number of times. */
 void conn_schedule(struct conn *c);
 /* No further input; when the output is out, an orderly end. */

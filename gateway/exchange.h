@@ -13,6 +13,7 @@
 #include "base/buf.h"
 #include "gateway/auth.h"
 #include "gateway/http.h"
+#include "gateway/quota.h"
 
 struct gw_app;
 struct gw_snapshot;
@@ -22,12 +23,15 @@ struct exchange {
 	struct gw_app *app;
 	struct http_stream *stream;
 	const struct route *route;
-	struct gw_snapshot *snapshot; /* the configuration it began with; counted */
-	const struct auth_key *key;   /* of snapshot; NULL on public routes */
+	struct gw_snapshot *snapshot;   /* the configuration it began with; counted */
+	const struct auth_key *key;     /* of snapshot; NULL on public routes */
+	const struct auth_key *counted; /* among whose open requests it is; NULL: of nobody's */
 	struct sl_buf body;         /* of the request, bounded by limits.body_bytes */
 	char id[40];                /* "req_…" */
 	uint64_t started_ns;
 	int status;                 /* of the answer; 0: none yet */
+	bool has_quota;
+	struct quota_result quota;  /* when it has: what every answer says of the key's limits */
 	uint32_t n_prompt, n_completion; /* for the access log */
 	/* The handler's own: closed by on_close before the exchange is freed. */
 	void *state;

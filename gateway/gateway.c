@@ -19,11 +19,11 @@ static int choose_certificate(struct gw_snapshot *s, struct sl_err *err)
 	struct gw_config *cfg = &s->cfg;
 	bool has_cert = cfg->cert_file != NULL && cfg->cert_file[0] != '\0';
 	bool has_key = cfg->key_file != NULL && cfg->key_file[0] != '\0';
-	if (cfg->https.off || (has_cert && has_key))
-		return 0;
 	if (has_cert != has_key)
 		return sl_errf(err, SL_EINVAL,
 			       "a certificate and its key are given together or not at all");
+	if (!gateway_wants_dev_cert(cfg))
+		return 0;
 	int rc = gw_dev_cert_ensure(cfg->state_dir, err);
 	if (rc != 0)
 		return rc;
@@ -32,6 +32,21 @@ static int choose_certificate(struct gw_snapshot *s, struct sl_err *err)
 	cfg->cert_file = s->cert;
 	cfg->key_file = s->key;
 	return 0;
+}
+
+bool gateway_serves_tls(const struct gw_config *cfg)
+{
+	const struct gw_listener_config *more = cfg->listeners.items;
+	for (size_t i = 0; i < cfg->listeners.n; i++)
+		if (more[i].tls)
+			return true;
+	return !cfg->https.off;
+}
+
+bool gateway_wants_dev_cert(const struct gw_config *cfg)
+{
+	return gateway_serves_tls(cfg) && cfg->certificates.n == 0 &&
+	       (cfg->cert_file == NULL || cfg->cert_file[0] == '\0');
 }
 
 int gateway_check(const struct gw_config *cfg, struct sl_err *err)

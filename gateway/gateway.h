@@ -21,6 +21,8 @@ struct gw_tier_config {
 	int64_t concurrency;     /* generations of one key at once; one more is 429 */
 	uint64_t deadline_ms;    /* of one generation; 0: none */
 	struct conf_strings models; /* names this tier may ask for; empty: all */
+	/* Of one key, prompt and answer together; 0: no limit. */
+	int64_t requests_per_minute, tokens_per_minute, tokens_per_day;
 };
 
 struct gw_key_config {
@@ -29,8 +31,34 @@ struct gw_key_config {
 	char *tier;   /* a tier's name, or "admin": may only read /metrics */
 };
 
+enum gw_client_certs { GW_CLIENT_CERTS_NONE, GW_CLIENT_CERTS_OPTIONAL, GW_CLIENT_CERTS_REQUIRED };
+enum gw_tls_min { GW_TLS_1_2, GW_TLS_1_3 };
+
+/* One more certificate, for the names that stand in it. */
+struct gw_cert_config {
+	char *name;
+	char *cert_file, *key_file;
+};
+
+/* One more listener, beside https and http. Either address or unix_path. */
+struct gw_listener_config {
+	char *name;
+	struct conf_address address;
+	char *unix_path;  /* "": none */
+	char *unix_mode;  /* octal, "0660" */
+	bool tls;
+	bool proxy;       /* every connection begins with a PROXY header */
+	int client_certs; /* enum gw_client_certs */
+};
+
 struct gw_limits {
 	int64_t connections;           /* per thread */
+	int64_t connections_per_address, streams_per_address; /* of all threads; 0: no limit */
+	struct conf_strings exempt_addresses; /* blocks that the two do not count for */
+	int64_t requests_per_key;      /* in progress, beyond its tier's concurrency; 0: no limit */
+	uint64_t memory;               /* of the process, above which work is shed; 0: no limit */
+	int64_t handshakes_per_turn;   /* TLS messages of new connections in a turn; 0: no limit */
+	uint64_t response_ms;          /* absolute, of one answer; 0: no limit */
 	int64_t streams_per_connection;
 	uint64_t header_bytes;         /* name + value + 32 for each field, RFC 9113 6.5.2 */
 	int64_t header_fields;
@@ -44,6 +72,7 @@ struct gw_limits {
 	int64_t window_tokens;         /* unsent tokens buffered for one subscriber */
 	int64_t messages;              /* of one chat request */
 	int64_t json_depth;
+	int64_t json_values;           /* an object or array counts 8, a key 4, an element 1; 0: no limit */
 	uint64_t submit_wait_ms;       /* for QUEUED after SUBMIT */
 	uint64_t first_token_ms;       /* the longest predicted or real wait for a first token */
 };
@@ -56,11 +85,47 @@ struct gw_resume {
 	uint64_t memory_bytes; /* of all */
 };
 
+/* A prompt that requests name instead of saying it. */
+struct gw_prompt_config {
+	char *name;    /* its id */
+	char *version; /* "": any is answered by it */
+	char *text;    /* {{name}} stands for a variable */
+};
+
+struct gw_responses {
+	uint64_t keep_ms; /* a stored response */
+};
+
+/* Where values, logs and limits are kept (cache/cache.h). */
+enum gw_store_kind {
+	GW_STORE_AUTO, /* Redis when there is an address, otherwise memory */
+	GW_STORE_MEMORY,
+	GW_STORE_REDIS,
+};
+
+struct gw_store_settings { /* 0: as cache_config_init has it */
+	int kind;
+	char *address, *user, *password_file, *prefix; /* address, user, password_file: "" is none */
+	int64_t database;
+	uint64_t connect_timeout_ms, timeout_ms, backoff_min_ms, backoff_max_ms;
+	int64_t failures, operations, keys_per_tenant, gateways;
+	uint64_t value_bytes, log_bytes, memory_bytes;
+	uint64_t server_memory; /* of the redis-server that `sluice serve` starts */
+};
+
 struct gw_config {
 	struct conf_address https, http;
 	int64_t threads;
 	char *state_dir;
 	char *cert_file, *key_file; /* "": the development certificate in state_dir/tls */
+	struct conf_list certificates; /* struct gw_cert_config */
+	char *client_ca;            /* PEM; whose client certificates are believed; "": nobody's */
+	int client_certs;           /* enum gw_client_certs, of https */
+	int tls_min;                /* enum gw_tls_min */
+	uint64_t ticket_ms;         /* how long a key makes session tickets; 0: no resumption */
+	struct conf_list listeners; /* struct gw_listener_config */
+	struct conf_strings trusted_proxies; /* blocks; who may say whose request it is */
+	int forwarded;              /* enum forwarded_kind: how they say it */
 	char *engine_socket;
 	bool dev_keys;              /* accept state_dir/dev-keys.yaml */
 	bool metrics_public;
@@ -72,11 +137,19 @@ struct gw_config {
 	struct gw_limits limits;
 	uint64_t drain_ms, upgrade_drain_ms; /* for running answers: at an end, when replaced */
 	struct gw_resume resume;
+	struct gw_store_settings store;
+	struct gw_responses responses;
+	struct conf_list prompts; /* struct gw_prompt_config */
 	int beat_fd;
 	int handover_fd; /* to the supervisor, which keeps the listening sockets; 0 or less: none */
 	bool takeover;   /* accept only once a request could be served: another gateway does till then */
 	unsigned beat_ms, stale_ms;
 };
+
+/* Is there a listener with TLS? */
+bool gateway_serves_tls(const struct gw_config *cfg);
+/* And no certificate for it: the development pair in state_dir is used. */
+bool gateway_wants_dev_cert(const struct gw_config *cfg);
 
 struct gw_snapshot;
 

@@ -227,8 +227,9 @@ static void body_complete(struct h1 *h)
 
 static int body_piece(struct h1 *h, const uint8_t *data, size_t n)
 {
-	if (h->state == H1_BODY && stream_body(h->s, data, n) == SL_ELIMIT)
-		return reject(h, 413, HTTP_CLOSE_ERROR);
+	int rc = h->state == H1_BODY ? stream_body(h->s, data, n) : 0;
+	if (rc != 0)
+		return reject(h, rc == SL_ELIMIT ? 413 : 503, HTTP_CLOSE_ERROR);
 	if (h->state == H1_DISCARD || (h->s != NULL && h->s->answered)) {
 		h->discarded += n;
 		if (h->discarded > DISCARD_MAX) {

@@ -370,8 +370,9 @@ static int on_data_chunk(nghttp2_session *session, uint8_t flags, int32_t id, co
 		return 0;
 	}
 	nghttp2_session_consume(session, id, n);
-	if (stream_body(s, data, n) == SL_ELIMIT)
-		stream_error(s, 413, http_reason(413));
+	int rc = stream_body(s, data, n);
+	if (rc != 0)
+		stream_error(s, rc == SL_ELIMIT ? 413 : 503, http_reason(rc == SL_ELIMIT ? 413 : 503));
 	return 0;
 }
 

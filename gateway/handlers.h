@@ -7,7 +7,13 @@
 
 struct exchange;
 
-void api_chat(struct exchange *x);    /* api_chat.c */
+void api_chat(struct exchange *x);        /* api_chat.c */
+void api_completions(struct exchange *x); /* api_completions.c */
+void api_response_create(struct exchange *x); /* api_responses.c */
+void api_response(struct exchange *x);
+void api_response_delete(struct exchange *x);
+void api_response_cancel(struct exchange *x);
+void api_response_items(struct exchange *x);
 void api_stream(struct exchange *x);  /* api_streams.c */
 void api_stream_stop(struct exchange *x);
 void api_models(struct exchange *x);  /* api_models.c */

@@ -19,6 +19,7 @@
 
 #include "base/alloc.h"
 #include "base/metrics.h"
+#include "gateway/admission.h"
 #include "gateway/http_stream.h"
 
 static struct metric streams_open = {
@@ -50,9 +51,9 @@ static struct metric closed[] = {CLOSED("done"), CLOSED("peer"), CLOSED("timeout
 		.labels = "status=\"" why "\""                                                     \
 	}
 static struct metric rejected[] = {REJECTED("400"), REJECTED("408"), REJECTED("413"),
-				   REJECTED("414"), REJECTED("417"), REJECTED("431"),
+				   REJECTED("414"), REJECTED("417"), REJECTED("429"), REJECTED("431"),
 				   REJECTED("501"), REJECTED("503"), REJECTED("505")};
-static const int rejected_status[] = {400, 408, 413, 414, 417, 431, 501, 503, 505};
+static const int rejected_status[] = {400, 408, 413, 414, 417, 429, 431, 501, 503, 505};
 
 __attribute__((constructor)) static void register_metrics(void)
 {
@@ -147,6 +148,7 @@ int http_head_complete(struct http_stream *s)
 	s->req.authority = text + (h->has_authority ? h->authority : empty);
 	s->req.tls = s->conn->tls != NULL;
 	s->req.peer = s->conn->peer;
+	s->req.subject = s->conn->subject;
 	sl_free(h->offsets);
 	h->offsets = NULL;
 	h->cap_fields = 0;
@@ -218,6 +220,7 @@ static void free_stream(struct gw_deferred *d)
 	sl_free(s->head.offsets);
 	sl_free((void *)s->req.fields);
 	sl_free(s->body);
+	sl_free(s->peer);
 	sl_free(s);
 }
 
@@ -237,6 +240,13 @@ static void on_stall_deadline(struct deadline *d)
 	s->conn->proto->stream_timeout(s);
 }
 
+static void on_response_deadline(struct deadline *d)
+{
+	struct http_stream *s = list_entry(d, struct http_stream, response);
+	conn_count_timeout(TIMEOUT_RESPONSE);
+	s->conn->proto->stream_timeout(s);
+}
+
 struct http_stream *stream_create(struct conn *c, enum http_version version)
 {
 	struct http_stream *s = sl_zalloc(sizeof *s);
@@ -250,6 +260,7 @@ struct http_stream *stream_create(struct conn *c, enum http_version version)
 	buf_init(&s->head.text, HTTP_HEAD_TEXT_MAX);
 	deadline_init(&s->recv, on_recv_deadline);
 	deadline_init(&s->stall, on_stall_deadline);
+	deadline_init(&s->response, on_response_deadline);
 	gw_defer_init(&s->free_later, free_stream);
 	list_push_back(&c->streams, &s->node);
 	c->n_streams++;
@@ -267,6 +278,11 @@ void stream_begin(struct http_stream *s)
 	else
 		deadline_cancel(&s->recv);
 	s->no_body = strcmp(s->req.method, "HEAD") == 0;
+	int refused = admit_stream(s);
+	if (refused != 0) {
+		stream_error(s, refused, admit_reason(refused));
+		return;
+	}
 	s->to_app = true;
 	tr->app->on_request(tr->app_ctx, s, &s->req);
 }
@@ -278,6 +294,10 @@ int stream_body(struct http_stream *s, const uint8_t *data, size_t n)
 	if (s->received > s->body_max) {
 		stream_tell_close(s, HTTP_CLOSE_ERROR);
 		return SL_ELIMIT;
+	}
+	if (s->to_app && !s->answered && !admit_body()) {
+		stream_tell_close(s, HTTP_CLOSE_ERROR);
+		return SL_ENOMEM;
 	}
 	if (s->to_app && !s->answered && n > 0)
 		tr->app->on_body(tr->app_ctx, s, data, n);
@@ -313,7 +333,9 @@ void stream_close(struct http_stream *s, enum http_close_reason why)
 	struct gw_transport *tr = s->conn->tr;
 	deadline_cancel(&s->recv);
 	deadline_cancel(&s->stall);
+	deadline_cancel(&s->response);
 	stream_tell_close(s, why);
+	admit_stream_end(s);
 	list_remove(&s->node);
 	if (s->hold != NULL)
 		keep_place(s);
@@ -378,8 +400,13 @@ static int answer(struct http_stream *s, int status, const struct http_field *fi
 		http_reset(s);
 		return rc;
 	}
-	if (!s->no_body)
-		deadline_arm(&s->conn->tr->stall, &s->stall, clock_now_ns());
+	if (!s->no_body) {
+		struct gw_transport *tr = s->conn->tr;
+		uint64_t now = clock_now_ns();
+		deadline_arm(&tr->stall, &s->stall, now);
+		if (tr->t->cfg->limits.response_ms > 0)
+			deadline_arm(&tr->response, &s->response, now);
+	}
 	conn_schedule(s->conn);
 	return 0;
 }
@@ -413,6 +440,7 @@ int http_reply_stream(struct http_stream *s, int status, const struct http_field
 void stream_retract(struct http_stream *s)
 {
 	deadline_cancel(&s->stall);
+	deadline_cancel(&s->response);
 	sl_free(s->body);
 	s->body = NULL;
 	s->body_len = s->body_off = 0;
@@ -431,18 +459,26 @@ void stream_count_rejected(int status)
 	metric_add(&rejected[i], 1);
 }
 
+/* OpenAI's words for what a status means. */
+static const char *error_type(int status)
+{
+	return status == 429 ? "rate_limit_error" : status >= 500 ? "server_error" : "invalid_request_error";
+}
+
 int stream_error(struct http_stream *s, int status, const char *message)
 {
 	struct sl_buf b;
 	stream_count_rejected(status);
 	buf_init(&b, 1024);
 	int rc = buf_printf(&b,
-			    "{\"error\":{\"message\":\"%s\",\"type\":\"invalid_request_error\","
+			    "{\"error\":{\"message\":\"%s\",\"type\":\"%s\","
 			    "\"param\":null,\"code\":null}}\n",
-			    message);
+			    message, error_type(status));
 	if (rc == 0) {
-		static const struct http_field json = {"content-type", "application/json"};
-		rc = http_reply(s, status, &json, 1, buf_data(&b), b.len);
+		static const struct http_field fields[] = {{"content-type", "application/json"},
+							   {"retry-after", "1"}};
+		bool later = status == 429 || status == 503;
+		rc = http_reply(s, status, fields, later ? 2 : 1, buf_data(&b), b.len);
 	}
 	buf_dispose(&b);
 	return rc;

@@ -41,7 +41,9 @@ struct http_request {
 	size_t n_fields;
 	int64_t content_length; /* -1: not said */
 	bool has_body;          /* false: on_body_end follows on_request at once */
-	const char *peer;       /* address text of the peer, "127.0.0.1" */
+	const char *peer;       /* the client's address, "127.0.0.1", also behind trusted proxies; "" when
+				   it came by a unix socket */
+	const char *subject;    /* of the client's verified certificate; NULL: it has shown none */
 };
 
 /* The first field of that (lower-case) name, or NULL. */

@@ -52,6 +52,9 @@ struct http_stream {
 	struct http_hold *hold; /* borrowed from who holds it */
 	struct deadline recv;   /* the request's head, then its body */
 	struct deadline stall;  /* bytes are there and the peer does not take them */
+	struct deadline response; /* the answer, absolutely */
+	struct addr_count *counted; /* among those of its address; NULL: not counted */
+	char *peer;               /* owned: req.peer where it is not the connection's */
 	struct gw_deferred free_later;
 };
 
@@ -78,7 +81,8 @@ void stream_drop_holds(struct conn *c);
 struct http_stream *stream_create(struct conn *c, enum http_version version);
 /* The head is complete: tells the application. */
 void stream_begin(struct http_stream *s);
-/* SL_ELIMIT: over limits.body_bytes; the application has been told on_close. */
+/* SL_ELIMIT: over limits.body_bytes; SL_ENOMEM: memory is too short for more of it. Then the application
+ * has been told on_close. */
 int stream_body(struct http_stream *s, const uint8_t *data, size_t n);
 void stream_body_end(struct http_stream *s);
 /* on_close, if the application still knows it. */

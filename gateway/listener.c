@@ -6,7 +6,9 @@
  * and the kernel spreads connections. Sockets that another process has left (handover.h) are taken
  * before any is bound: every one of them by somebody, and a thread for which there is none shares
  * one. TCP_NODELAY and TCP_NOTSENT_LOWAT are set on the listener,
- * from which Linux copies them to accepted sockets: two system calls fewer for each connection.
+ * from which Linux copies them to accepted sockets: two system calls fewer for each connection. So
+ * are keep-alive probes and TCP_USER_TIMEOUT: a peer that has vanished without a word is given up by
+ * the kernel after limits.stall, also while there is nothing to send.
  *
  * Out of descriptors: a listener that stays readable would spin. One descriptor is kept in reserve;
  * it is given up to accept and at once close one waiting connection (its client learns quickly),
@@ -17,9 +19,11 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
@@ -27,8 +31,10 @@
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/metrics.h"
+#include "gateway/admission.h"
 #include "gateway/conn.h"
 #include "gateway/handover.h"
+#include "gateway/unix_listen.h"
 
 enum {
 	BACKLOG = 1024,
@@ -39,12 +45,6 @@ enum {
 };
 #define ACCEPT_PAUSE_NS (100 * NS_PER_MS)
 
-static struct metric rejected_full = {
-    .kind = METRIC_COUNTER,
-    .name = "sluice_http_connections_rejected_total",
-    .help = "Connections closed before their first byte was read.",
-    .labels = "reason=\"limit\"",
-};
 static struct metric rejected_fds = {
     .kind = METRIC_COUNTER,
     .name = "sluice_http_connections_rejected_total",
@@ -54,7 +54,6 @@ static struct metric rejected_fds = {
 
 __attribute__((constructor)) static void register_metrics(void)
 {
-	metric_register(&rejected_full);
 	metric_register(&rejected_fds);
 }
 
@@ -100,9 +99,22 @@ static int resolve(const struct conf_address *addr, struct bind_address out[ADDR
 	return 2;
 }
 
+/* Half-open connections: the peer's machine has gone and will never say so. */
+static void notice_vanished(int fd, uint64_t after_ms)
+{
+	int one = 1, probes = 3;
+	unsigned ms = after_ms < UINT_MAX ? (unsigned)after_ms : UINT_MAX;
+	int every = ms / 1000 < 4 ? 1 : ms / 1000 > 4 * 3600 ? 3600 : (int)(ms / 4000);
+	setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
+	setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &every, sizeof every);
+	setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &every, sizeof every);
+	setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+	setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof ms);
+}
+
 /* A bound socket or SL_EIO; *unavailable: this machine does not have that address. */
-static int bind_socket(const struct bind_address *a, bool share, const char *text,
-		       bool *unavailable, struct sl_err *err)
+static int bind_socket(const struct bind_address *a, const struct gw_config *cfg, bool share,
+		       const char *text, bool *unavailable, struct sl_err *err)
 {
 	*unavailable = false;
 	int one = 1, lowat = NOTSENT_LOWAT;
@@ -118,6 +130,7 @@ static int bind_socket(const struct bind_address *a, bool share, const char *tex
 		setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof one);
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
 	setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &lowat, sizeof lowat);
+	notice_vanished(fd, cfg->limits.stall_ms);
 	if (bind(fd, (const struct sockaddr *)&a->sa, a->len) != 0) {
 		int e = errno;
 		close(fd);
@@ -130,7 +143,8 @@ static int bind_socket(const struct bind_address *a, bool share, const char *tex
 	return fd;
 }
 
-static int check_address(const struct conf_address *addr, struct sl_err *err)
+static int check_address(const struct gw_config *cfg, const struct conf_address *addr,
+			 struct sl_err *err)
 {
 	struct bind_address at[ADDRESSES_MAX];
 	if (addr->off || addr->port == 0)
@@ -138,9 +152,9 @@ static int check_address(const struct conf_address *addr, struct sl_err *err)
 	int n = resolve(addr, at, err);
 	for (int i = 0; i < n; i++) {
 		bool unavailable;
-		if (handover_count((struct sockaddr *)&at[i].sa, at[i].len) > 0)
+		if (handover_count((const struct sockaddr *)&at[i].sa, at[i].len) > 0)
 			continue; /* ours */
-		int fd = bind_socket(&at[i], false, addr->text, &unavailable, err);
+		int fd = bind_socket(&at[i], cfg, false, addr->text, &unavailable, err);
 		if (fd < 0 && !(unavailable && at[i].optional))
 			return fd;
 		if (fd >= 0)
@@ -149,10 +163,25 @@ static int check_address(const struct conf_address *addr, struct sl_err *err)
 	return n < 0 ? n : 0;
 }
 
+static size_t count_given_path(const char *path)
+{
+	struct sockaddr_un sa;
+	return unix_address(path, &sa) ? handover_count((const struct sockaddr *)&sa, sizeof sa) : 0;
+}
+
 int transport_check_ports(const struct gw_config *cfg, struct sl_err *err)
 {
-	int rc = check_address(&cfg->https, err);
-	return rc != 0 ? rc : check_address(&cfg->http, err);
+	const struct gw_listener_config *more = cfg->listeners.items;
+	int rc = check_address(cfg, &cfg->https, err);
+	if (rc == 0)
+		rc = check_address(cfg, &cfg->http, err);
+	for (size_t i = 0; rc == 0 && i < cfg->listeners.n; i++) {
+		if (more[i].unix_path[0] == '\0')
+			rc = check_address(cfg, &more[i].address, err);
+		else if (count_given_path(more[i].unix_path) == 0)
+			rc = unix_listen_check(more[i].unix_path, err);
+	}
+	return rc;
 }
 
 /* ---- accepting ---- */
@@ -181,17 +210,6 @@ static void out_of_descriptors(struct listener *l)
 	pause_accepting(tr);
 }
 
-static void peer_text(const struct sockaddr_storage *sa, char *out, socklen_t size)
-{
-	out[0] = '\0';
-	if (sa->ss_family == AF_INET)
-		inet_ntop(AF_INET, &((const struct sockaddr_in *)(const void *)sa)->sin_addr, out,
-			  size);
-	else if (sa->ss_family == AF_INET6)
-		inet_ntop(AF_INET6, &((const struct sockaddr_in6 *)(const void *)sa)->sin6_addr,
-			  out, size);
-}
-
 static void on_acceptable(evutil_socket_t lfd, short what, void *arg)
 {
 	(void)what;
@@ -214,14 +232,13 @@ static void on_acceptable(evutil_socket_t lfd, short what, void *arg)
 				continue;
 			return;
 		}
-		if (tr->n_conns >= tr->t->cfg->limits.connections) {
+		if (!admit_socket(tr)) {
 			close(fd);
-			metric_add(&rejected_full, 1);
 			continue;
 		}
-		char peer[INET6_ADDRSTRLEN];
-		peer_text(&sa, peer, sizeof peer);
-		conn_accept(tr, fd, l->tls, peer);
+		struct net_addr peer;
+		net_addr_from_sockaddr(&sa, &peer);
+		conn_accept(tr, fd, &l->options, &peer);
 	}
 }
 
@@ -235,32 +252,37 @@ void listeners_tick(struct gw_transport *tr, uint64_t now_ns)
 	list_each(it, &tr->listeners) event_add(&list_entry(it, struct listener, node)->ev, NULL);
 }
 
-/* Takes fd, which listens. */
-static int add_listener(struct gw_transport *tr, int fd, const struct conf_address *addr, bool tls,
-			struct sl_err *err)
+/* Takes fd, which listens, and unix_path. */
+static int add_listener(struct gw_transport *tr, int fd, char *unix_path, const char *text,
+			const struct listener_options *o, struct sl_err *err)
 {
 	struct sockaddr_in6 sa = {0}; /* the port is at the same place in both families */
 	socklen_t len = sizeof sa;
 	struct listener *l = sl_zalloc(sizeof *l);
 	if (l == NULL) {
 		close(fd);
-		return sl_errf(err, SL_ENOMEM, "%s: no memory", addr->text);
+		if (unix_path != NULL)
+			unix_listen_release(unix_path, false);
+		sl_free(unix_path);
+		return sl_errf(err, SL_ENOMEM, "%s: no memory", text);
 	}
-	getsockname(fd, (struct sockaddr *)&sa, &len);
+	if (unix_path == NULL && getsockname(fd, (struct sockaddr *)&sa, &len) == 0)
+		l->port = ntohs(sa.sin6_port);
 	l->tr = tr;
 	l->fd = fd;
-	l->tls = tls;
-	l->port = ntohs(sa.sin6_port);
+	l->unix_path = unix_path;
+	l->options = *o;
 	event_assign(&l->ev, tr->t->base, fd, EV_READ | EV_PERSIST, on_acceptable, l);
 	list_push_back(&tr->listeners, &l->node);
 	return 0;
 }
 
 static int open_one(struct gw_transport *tr, const struct bind_address *a,
-		    const struct conf_address *addr, bool tls, struct sl_err *err)
+		    const struct conf_address *addr, const struct listener_options *o,
+		    struct sl_err *err)
 {
 	bool unavailable;
-	int fd = bind_socket(a, tr->t->cfg->threads > 1, addr->text, &unavailable, err);
+	int fd = bind_socket(a, tr->t->cfg, tr->t->cfg->threads > 1, addr->text, &unavailable, err);
 	if (fd < 0)
 		return unavailable && a->optional ? 0 : fd;
 	if (listen(fd, BACKLOG) != 0) {
@@ -272,42 +294,76 @@ static int open_one(struct gw_transport *tr, const struct bind_address *a,
 			       addr->text);
 	}
 	handover_note(fd);
-	return add_listener(tr, fd, addr, tls, err);
+	return add_listener(tr, fd, NULL, addr->text, o, err);
 }
 
 /* This thread's part of n sockets that are there already. */
 static int take_given(struct gw_transport *tr, const struct bind_address *a, size_t n,
-		      const struct conf_address *addr, bool tls, struct sl_err *err)
+		      const struct conf_address *addr, const struct listener_options *o,
+		      struct sl_err *err)
 {
 	size_t threads = (size_t)tr->t->cfg->threads, most = threads > n ? threads : n;
 	for (size_t i = (size_t)tr->t->index; i < most; i += threads) {
 		int fd = handover_take((const struct sockaddr *)&a->sa, a->len, i % n);
 		if (fd < 0)
 			return sl_errf(err, SL_EIO, "%s: the socket can't be taken over", addr->text);
-		int rc = add_listener(tr, fd, addr, tls, err);
+		int rc = add_listener(tr, fd, NULL, addr->text, o, err);
 		if (rc != 0)
 			return rc;
 	}
 	return 0;
 }
 
-int listeners_open(struct gw_transport *tr, const struct conf_address *addr, bool tls,
-		   struct sl_err *err)
+static void have_reserve(struct gw_transport *tr)
+{
+	if (tr->reserve_fd < 0)
+		tr->reserve_fd = take_reserve();
+}
+
+int listeners_open(struct gw_transport *tr, const struct conf_address *addr,
+		   const struct listener_options *o, struct sl_err *err)
 {
 	struct bind_address at[ADDRESSES_MAX];
 	if (addr->off)
 		return 0;
-	if (tr->reserve_fd < 0)
-		tr->reserve_fd = take_reserve();
+	have_reserve(tr);
 	int n = resolve(addr, at, err);
 	for (int i = 0; i < n; i++) {
 		size_t given = handover_count((const struct sockaddr *)&at[i].sa, at[i].len);
-		int rc = given > 0 ? take_given(tr, &at[i], given, addr, tls, err)
-				   : open_one(tr, &at[i], addr, tls, err);
+		int rc = given > 0 ? take_given(tr, &at[i], given, addr, o, err)
+				   : open_one(tr, &at[i], addr, o, err);
 		if (rc != 0)
 			return rc;
 	}
 	return n < 0 ? n : 0;
+}
+
+int listeners_open_config(struct gw_transport *tr, const struct gw_listener_config *l,
+			  struct sl_err *err)
+{
+	const struct listener_options o = {
+	    .tls = l->tls, .proxy = l->proxy, .client_certs = l->client_certs};
+	mode_t mode;
+	if (l->unix_path[0] == '\0')
+		return listeners_open(tr, &l->address, &o, err);
+	if (!unix_mode_parse(l->unix_mode, &mode))
+		return sl_errf(err, SL_EINVAL, "%s: '%s' are no permissions", l->unix_path, l->unix_mode);
+	have_reserve(tr);
+	char *path = sl_strdup(l->unix_path);
+	if (path == NULL)
+		return sl_errf(err, SL_ENOMEM, "%s: no memory", l->unix_path);
+	struct sockaddr_un sa;
+	int given = SL_EIO;
+	if (count_given_path(path) > 0 && unix_address(path, &sa))
+		given = handover_take((const struct sockaddr *)&sa, sizeof sa, 0);
+	int fd = unix_listen_open(path, mode, given, err);
+	if (fd < 0) {
+		sl_free(path);
+		return fd;
+	}
+	if (given < 0)
+		handover_note(fd);
+	return add_listener(tr, fd, path, l->unix_path, &o, err);
 }
 
 int transport_accept(struct gw_transport *tr)
@@ -326,12 +382,17 @@ int transport_accept(struct gw_transport *tr)
 
 void listeners_close(struct gw_transport *tr)
 {
+	/* Of a process that has taken nothing over the files are somebody else's. */
+	bool stays = tr->replaced || (tr->t->cfg->takeover && !tr->accepting);
 	tr->accepting = false;
 	list_each_safe(it, tmp, &tr->listeners)
 	{
 		struct listener *l = list_entry(it, struct listener, node);
 		event_del(&l->ev);
 		close(l->fd);
+		if (l->unix_path != NULL)
+			unix_listen_release(l->unix_path, stays);
+		sl_free(l->unix_path);
 		list_remove(&l->node);
 		sl_free(l);
 	}
@@ -346,7 +407,7 @@ uint16_t transport_port(const struct gw_transport *tr, bool tls)
 	list_each(it, &tr->listeners)
 	{
 		const struct listener *l = list_entry(it, struct listener, node);
-		if (l->tls == tls)
+		if (l->options.tls == tls && l->port != 0)
 			return l->port;
 	}
 	return 0;

@@ -9,6 +9,10 @@
  * the main thread prints once. Messages to a worker may arrive until it is joined: inboxes are
  * disposed of by the main thread after the join, never by the worker.
  *
+ * The store is made before the threads and goes after them; each thread has a client of its own, made
+ * before and destroyed after the application. A thread is not ready before its client has found Redis,
+ * or has not for a short while: the first requests are then not counted by a local share.
+ *
  * Life of the process, moved only by set_phase:
  *
  *   RUNNING ──SIGTERM──→ DRAINING ──SIGTERM, failure──→ STOPPING
@@ -37,10 +41,13 @@
 #include "base/beat.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "cache/cache.h"
 #include "gateway/handover.h"
+#include "gateway/store.h"
+#include "gateway/tls_context.h"
 #include "gateway/transport.h"
 
-enum { POLL_MS = 100, BEAT_LEAST_MS = 20 };
+enum { POLL_MS = 100, BEAT_LEAST_MS = 20, STORE_WAIT_MS = 2000 };
 
 enum worker_state { WORKER_STARTING, WORKER_SERVING, WORKER_FAILED, WORKER_ENDED };
 
@@ -48,12 +55,15 @@ struct worker {
 	struct gw_thread t;
 	pthread_t id;
 	const struct gw_app_ops *ops;
+	struct cache *store;
 	char name[16];
 	atomic_int state; /* enum worker_state */
 	atomic_bool ready, accepts;
 	struct sl_err err; /* valid once state is FAILED */
 	int slot;          /* of the heartbeat; -1: none */
-	bool stop_now;     /* worker's own */
+	bool stop_now;     /* worker's own, as are the next two */
+	bool store_found;  /* or given up */
+	uint64_t since_ns; /* of serving */
 	struct event *beat, *drain_timer;
 	/* Posted at most once each. */
 	struct gw_message accept_msg, replace_msg, drain_msg, stop_msg;
@@ -71,12 +81,25 @@ static struct worker *worker_of(struct gw_thread *t)
 
 /* ---- the worker's side ---- */
 
+static bool found_store(struct worker *w)
+{
+	enum cache_state state = cache_client_state(w->t.cache);
+	if (!w->store_found && (state == CACHE_IS_MEMORY || state == CACHE_IS_UP ||
+				clock_now_ns() - w->since_ns > STORE_WAIT_MS * NS_PER_MS)) {
+		w->store_found = true;
+		if (state == CACHE_IS_DOWN || state == CACHE_IS_CONNECTING)
+			log_warn("the store is %s: limits are this process's own meanwhile",
+				 cache_client_state_text(w->t.cache));
+	}
+	return w->store_found;
+}
+
 static void on_beat(evutil_socket_t fd, short what, void *arg)
 {
 	(void)fd, (void)what;
 	struct worker *w = arg;
 	beat_touch(w->slot);
-	atomic_store(&w->ready, !w->t.draining && w->ops->ready(w->t.app));
+	atomic_store(&w->ready, !w->t.draining && found_store(w) && w->ops->ready(w->t.app));
 }
 
 static void on_drain_expired(evutil_socket_t fd, short what, void *arg)
@@ -158,7 +181,11 @@ static int start_serving(struct worker *w)
 	struct gw_thread *t = &w->t;
 	struct timeval every =
 	    in_ms(t->cfg->beat_ms / 2 > BEAT_LEAST_MS ? t->cfg->beat_ms / 2 : BEAT_LEAST_MS);
-	int rc = w->ops->create(t, &t->app, &w->err);
+	int rc = cache_client_create(w->store, t->base, &t->cache);
+	if (rc != 0)
+		return sl_errf(&w->err, rc, "no client of the store: %s", sl_code_name(rc));
+	w->since_ns = clock_now_ns();
+	rc = w->ops->create(t, &t->app, &w->err);
 	if (rc == 0)
 		rc = transport_create(t, w->ops->http, t->app, &t->transport, &w->err);
 	if (rc != 0)
@@ -181,6 +208,9 @@ static void end_serving(struct worker *w)
 	if (t->app != NULL)
 		w->ops->destroy(t->app);
 	t->app = NULL;
+	if (t->cache != NULL)
+		cache_client_destroy(t->cache);
+	t->cache = NULL;
 	if (w->beat != NULL)
 		event_free(w->beat);
 	if (w->drain_timer != NULL)
@@ -221,6 +251,7 @@ enum phase { RUNNING, REPLACED, DRAINING, STOPPING };
 
 struct process {
 	struct worker *workers;
+	struct cache *store;
 	int64_t n, n_started;
 	int signal_fd;
 	int status;
@@ -254,6 +285,7 @@ static int start_workers(struct process *p)
 	for (int64_t i = 0; i < p->n; i++) {
 		struct worker *w = &p->workers[i];
 		w->ops = p->ops;
+		w->store = p->store;
 		w->slot = -1;
 		w->accept_msg.run = accept_worker;
 		w->replace_msg.run = replace_worker;
@@ -348,6 +380,21 @@ static struct reload_message **make_messages(int64_t n)
 	return all;
 }
 
+/* The files are read again whether or not the configuration names others. */
+static int reload_certificates(struct process *p, const struct gw_config *cfg, struct sl_err *err)
+{
+	if (!gateway_serves_tls(cfg))
+		return 0;
+	struct gw_thread **threads = sl_zalloc_n((size_t)p->n_started, sizeof *threads);
+	if (threads == NULL)
+		return sl_errf(err, SL_ENOMEM, "no memory");
+	for (int64_t i = 0; i < p->n_started; i++)
+		threads[i] = &p->workers[i].t;
+	int rc = tls_reload(cfg, threads, (size_t)p->n_started, err);
+	sl_free(threads);
+	return rc;
+}
+
 static int prepare_reload(struct process *p, struct gw_snapshot **next,
 			  struct reload_message ***messages, struct sl_err *err)
 {
@@ -358,6 +405,9 @@ static int prepare_reload(struct process *p, struct gw_snapshot **next,
 		rc = p->ops->prepare(*next, p->now, err);
 	if (rc == 0 && (*messages = make_messages(p->n_started)) == NULL)
 		rc = sl_errf(err, SL_ENOMEM, "no memory");
+	/* Last, for it tells the threads itself. */
+	if (rc == 0 && (rc = reload_certificates(p, &(*next)->cfg, err)) != 0)
+		drop_messages(*messages, p->n_started);
 	if (rc != 0)
 		gw_snapshot_unref(*next);
 	return rc;
@@ -442,7 +492,13 @@ static int prepare_start(struct process *p)
 		log_error("cannot start: %s", strerror(errno));
 		return 1;
 	}
-	return 0;
+	signal(SIGPIPE, SIG_IGN);
+	rc = gw_store_create(&cfg->store, &p->store, &err);
+	if (rc == 0)
+		return 0;
+	log_error("%s", err.text);
+	beat_stop();
+	return rc == SL_ENOMEM ? 1 : GATEWAY_EXIT_CONFIG;
 }
 
 int gateway_serve_snapshot(struct gw_snapshot *first, const struct gw_app_ops *ops,
@@ -463,6 +519,7 @@ int gateway_serve_snapshot(struct gw_snapshot *first, const struct gw_app_ops *o
 		if (start_workers(&p) != 0)
 			p.status = 1;
 		supervise(&p);
+		cache_destroy(p.store);
 		beat_stop();
 	}
 	handover_close();

@@ -394,6 +394,18 @@ bool replay_snapshot(struct replay_log *log, struct sl_buf *out, int *rc)
 	return there;
 }
 
+void replay_forget(struct replay_log *log)
+{
+	struct replay *r = log->of;
+	pthread_mutex_lock(&r->lock);
+	pthread_mutex_lock(&log->lock);
+	bool listed = log->in_directory;
+	pthread_mutex_unlock(&log->lock);
+	if (listed)
+		forget(log);
+	pthread_mutex_unlock(&r->lock);
+}
+
 const char *replay_id(const struct replay_log *log) { return log->id; }
 
 /* ---- readers ---- */
@@ -423,6 +435,8 @@ int replay_read(struct replay_log *log, struct gw_thread *t, uint64_t from, bool
 	*rd = (struct replay_reader){.message = {.run = on_wake}, .log = log, .t = t, .ready = ready, .ctx = ctx,
 				     .event = from, .ids = ids};
 	pthread_mutex_lock(&log->lock);
+	if (from == REPLAY_NEXT)
+		rd->event = from = log->first + log->n;
 	bool there = from >= log->first && from <= log->first + log->n;
 	if (there) {
 		log->refs++;

@@ -68,6 +68,10 @@ bool replay_delivered(struct replay_log *log, uint64_t from);
 bool replay_snapshot(struct replay_log *log, struct sl_buf *out, int *rc);
 const char *replay_id(const struct replay_log *log);
 
+/* Nobody finds it any more. */
+void replay_forget(struct replay_log *log);
+
+#define REPLAY_NEXT UINT64_MAX /* as `from`: with what comes next */
 /* A reader on thread t that begins with event number `from`; ready(ctx) is called on t, from its loop,
  * when there is more. ids: each event gets an id line, the first a retry line as well. Takes a
  * reference of its own. SL_ERANGE: what it asks for was dropped or is not there yet; SL_ENOMEM. */

@@ -73,12 +73,32 @@ static char *put_index(char *p, unsigned index)
 	return p;
 }
 
+/* ,"obfuscation":"…" after so_far bytes of an event that is then closed by `}` and a blank line. */
+static char *put_pad(char *p, size_t so_far)
+{
+	static const char before[] = ",\"obfuscation\":\"";
+	p = put(p, before, sizeof before - 1);
+	so_far += sizeof before - 1 + strlen("\"}\n\n");
+	size_t n = (PAD_TO - so_far % PAD_TO) % PAD_TO;
+	memset(p, '.', n);
+	return put_str(p + n, "\"");
+}
+
+int sse_pad(struct sl_buf *out, size_t so_far)
+{
+	uint8_t *at;
+	int rc = buf_reserve(out, 2 * PAD_TO, &at);
+	if (rc == 0)
+		buf_commit(out, (size_t)(put_pad((char *)at, so_far) - (char *)at));
+	return rc;
+}
+
 /* One choice: what stands around the text, the text, logprobs and reason. Takes everything back on
  * failure. */
 static int event(const struct sse_stream *s, struct sl_buf *out, unsigned index, const char *before, const char *text,
 		 size_t n, const char *after, const struct sl_buf *logprobs, const char *reason)
 {
-	static const char tail[] = "}]", usage[] = ",\"usage\":null", pad[] = ",\"obfuscation\":\"";
+	static const char tail[] = "}]", usage[] = ",\"usage\":null";
 	size_t n_logprobs = logprobs != NULL ? logprobs->len : 4;
 	size_t most = s->head.len + INDEX_BYTES + strlen(before) + JSON_ESCAPED_MAX(n) + strlen(after) + n_logprobs +
 		      strlen(reason) + 128 + PAD_TO;
@@ -95,12 +115,8 @@ static int event(const struct sse_stream *s, struct sl_buf *out, unsigned index,
 	p = put(p, tail, sizeof tail - 1);
 	if (s->include_usage)
 		p = put(p, usage, sizeof usage - 1);
-	if (s->obfuscate) {
-		p = put(p, pad, sizeof pad - 1);
-		size_t so_far = (size_t)(p - (char *)at) + 2, n_pad = (PAD_TO - so_far % PAD_TO) % PAD_TO;
-		memset(p, '.', n_pad);
-		p = put_str(p + n_pad, "\"");
-	}
+	if (s->obfuscate)
+		p = put_pad(p, (size_t)(p - (char *)at));
 	p = put(p, "}\n\n", 3);
 	buf_commit(out, (size_t)(p - (char *)at));
 	return 0;

@@ -47,6 +47,9 @@ int sse_finish(const struct sse_stream *s, struct sl_buf *out, unsigned index, c
 int sse_usage_event(const struct sse_stream *s, struct sl_buf *out, const struct sse_usage *u);
 int sse_done(struct sl_buf *out);
 int sse_error(struct sl_buf *out, const struct api_error *e, const char *message);
+/* Appends a member that makes an event of so_far bytes one of few lengths, against who guesses tokens
+ * by them. 0, SL_ELIMIT or SL_ENOMEM. */
+int sse_pad(struct sl_buf *out, size_t so_far);
 /* A comment that keeps proxies from closing a silent stream: one line and no blank line after it,
  * which would end an (empty) event. */
 int sse_ping(struct sl_buf *out);

@@ -20,6 +20,7 @@
 struct gw_transport; /* listener.c: listeners and connections of this thread */
 struct gw_app;       /* app.c: the application's state of this thread */
 struct engine_link;
+struct cache_client;
 struct gw_snapshot;
 
 /* Something to do once at the end of the turn. Embedded in its owner; init with gw_defer_init. */
@@ -40,6 +41,7 @@ struct gw_thread {
 	struct gw_transport *transport;
 	struct gw_app *app;
 	struct engine_link *link;
+	struct cache_client *cache; /* this thread's door to the store; outlives app. NULL: tests */
 };
 
 /* Makes the loop and the inbox; the rest of *t is the caller's to fill. On failure nothing is left. */

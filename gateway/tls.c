@@ -6,26 +6,23 @@
  * Measured against bufferevent_openssl this is fewer system calls and less time, and its ends are
  * ours to order.
  *
- * Renegotiation, compression, early data and tickets that outlive a key are off. ALPN offers h2,
- * then http/1.1; a client that offers only unknown protocols is refused (RFC 7301 3.2).
- *
- * Thread: the context is a thread's, a connection its context's thread's.
+ * Thread: a connection's own. The method below is made once and lives as long as the process.
  */
 #include "gateway/tls.h"
 
 #include <openssl/err.h>
 #include <openssl/ssl.h>
+#include <pthread.h>
 #include <string.h>
 
 #include "base/alloc.h"
+#include "gateway/tls_context.h"
 
-struct tls_context {
-	SSL_CTX *ssl_ctx;
-	BIO_METHOD *bio;
-};
+enum { SUBJECT_MAX = 512 };
 
 struct tls_conn {
 	SSL *ssl;
+	struct tls_context *ctx; /* one count: its certificates are chosen from while shaking hands */
 	/* Set for the length of one call. */
 	const uint8_t *in;
 	size_t n_in;
@@ -69,106 +66,39 @@ static long bio_ctrl(BIO *b, int cmd, long num, void *ptr)
 	return cmd == BIO_CTRL_FLUSH ? 1 : 0;
 }
 
-/* ---- context ---- */
+static BIO_METHOD *method;
 
-static int choose_protocol(SSL *ssl, const unsigned char **out, unsigned char *n_out,
-			   const unsigned char *in, unsigned int n_in, void *arg)
+static void make_method(void)
 {
-	(void)ssl, (void)arg;
-	static const unsigned char ours[] = "\x02h2\x08http/1.1\x08http/1.0";
-	unsigned char *chosen;
-	if (SSL_select_next_proto(&chosen, n_out, ours, sizeof ours - 1, in, n_in) !=
-	    OPENSSL_NPN_NEGOTIATED)
-		return SSL_TLSEXT_ERR_ALERT_FATAL;
-	*out = chosen;
-	return SSL_TLSEXT_ERR_OK;
-}
-
-static const char *ssl_reason(void)
-{
-	const char *text = ERR_reason_error_string(ERR_peek_error());
-	return text != NULL ? text : "unknown reason";
-}
-
-static int load_certificate(SSL_CTX *ctx, const char *cert_file, const char *key_file,
-			    struct sl_err *err)
-{
-	int rc = 0;
-	ERR_clear_error();
-	if (SSL_CTX_use_certificate_chain_file(ctx, cert_file) != 1)
-		rc = sl_errf(err, SL_EIO, "%s: no usable certificate: %s", cert_file, ssl_reason());
-	else if (SSL_CTX_use_PrivateKey_file(ctx, key_file, SSL_FILETYPE_PEM) != 1)
-		rc = sl_errf(err, SL_EIO, "%s: no usable private key: %s", key_file, ssl_reason());
-	else if (SSL_CTX_check_private_key(ctx) != 1)
-		rc = sl_errf(err, SL_EINVAL, "%s: the key does not belong to %s", key_file,
-			     cert_file);
-	ERR_clear_error();
-	return rc;
-}
-
-int tls_context_create(const char *cert_file, const char *key_file, struct tls_context **out,
-		       struct sl_err *err)
-{
-	struct tls_context *ctx = sl_zalloc(sizeof *ctx);
-	if (ctx == NULL)
-		return sl_errf(err, SL_ENOMEM, "no memory for TLS");
-	ctx->bio = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "sluice");
-	ctx->ssl_ctx = SSL_CTX_new(TLS_server_method());
-	if (ctx->bio == NULL || ctx->ssl_ctx == NULL) {
-		tls_context_destroy(ctx);
-		return sl_errf(err, SL_ENOMEM, "no memory for TLS");
-	}
-	BIO_meth_set_read_ex(ctx->bio, bio_read);
-	BIO_meth_set_write_ex(ctx->bio, bio_write);
-	BIO_meth_set_ctrl(ctx->bio, bio_ctrl);
-	SSL_CTX *c = ctx->ssl_ctx;
-	SSL_CTX_set_min_proto_version(c, TLS1_2_VERSION);
-	SSL_CTX_set_options(c, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION |
-				   SSL_OP_CIPHER_SERVER_PREFERENCE | SSL_OP_PRIORITIZE_CHACHA |
-				   SSL_OP_NO_TICKET);
-	SSL_CTX_set_mode(c, SSL_MODE_RELEASE_BUFFERS);
-	SSL_CTX_set_session_cache_mode(c, SSL_SESS_CACHE_OFF);
-	SSL_CTX_set_num_tickets(c, 0);
-	/* RFC 9113 9.2.2: HTTP/2 over TLS 1.2 wants ephemeral keys and AEAD; nobody needs the rest.
-	 */
-	SSL_CTX_set_cipher_list(c, "ECDHE+AESGCM:ECDHE+CHACHA20");
-	SSL_CTX_set_alpn_select_cb(c, choose_protocol, NULL);
-	int rc = load_certificate(c, cert_file, key_file, err);
-	if (rc != 0) {
-		tls_context_destroy(ctx);
-		return rc;
-	}
-	*out = ctx;
-	return 0;
-}
-
-void tls_context_destroy(struct tls_context *ctx)
-{
-	if (ctx == NULL)
+	method = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "sluice");
+	if (method == NULL)
 		return;
-	SSL_CTX_free(ctx->ssl_ctx);
-	BIO_meth_free(ctx->bio);
-	sl_free(ctx);
+	BIO_meth_set_read_ex(method, bio_read);
+	BIO_meth_set_write_ex(method, bio_write);
+	BIO_meth_set_ctrl(method, bio_ctrl);
 }
+
+__attribute__((destructor)) static void free_method(void) { BIO_meth_free(method); }
 
 /* ---- a connection ---- */
 
-struct tls_conn *tls_conn_create(struct tls_context *ctx)
+struct tls_conn *tls_conn_create(struct tls_context *ctx, int client_certs)
 {
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	pthread_once(&once, make_method);
 	struct tls_conn *tc = sl_zalloc(sizeof *tc);
 	if (tc == NULL)
 		return NULL;
-	tc->ssl = SSL_new(ctx->ssl_ctx);
-	BIO *b = tc->ssl != NULL ? BIO_new(ctx->bio) : NULL;
+	tc->ctx = tls_context_ref(ctx);
+	tc->ssl = tls_context_ssl(ctx, client_certs);
+	BIO *b = tc->ssl != NULL && method != NULL ? BIO_new(method) : NULL;
 	if (b == NULL) {
-		SSL_free(tc->ssl);
-		sl_free(tc);
+		tls_conn_destroy(tc);
 		return NULL;
 	}
 	BIO_set_data(b, tc);
 	BIO_set_init(b, 1);
 	SSL_set_bio(tc->ssl, b, b);
-	SSL_set_accept_state(tc->ssl);
 	return tc;
 }
 
@@ -177,6 +107,7 @@ void tls_conn_destroy(struct tls_conn *tc)
 	if (tc == NULL)
 		return;
 	SSL_free(tc->ssl);
+	tls_context_unref(tc->ctx);
 	sl_free(tc);
 }
 
@@ -228,12 +159,31 @@ int tls_input(struct tls_conn *tc, const uint8_t *data, size_t n, uint8_t *text,
 
 bool tls_handshake_done(const struct tls_conn *tc) { return tc->done; }
 
+bool tls_resumed(const struct tls_conn *tc) { return SSL_session_reused(tc->ssl) == 1; }
+
 bool tls_chose_h2(const struct tls_conn *tc)
 {
 	const unsigned char *name;
 	unsigned int n;
 	SSL_get0_alpn_selected(tc->ssl, &name, &n);
 	return n == 2 && memcmp(name, "h2", 2) == 0;
+}
+
+char *tls_peer_subject(const struct tls_conn *tc)
+{
+	X509 *cert = SSL_get0_peer_certificate(tc->ssl);
+	BIO *b = cert != NULL ? BIO_new(BIO_s_mem()) : NULL;
+	char *text, *out = NULL;
+	if (b == NULL)
+		return NULL;
+	/* Everything that is not visible ASCII is escaped. */
+	if (X509_NAME_print_ex(b, X509_get_subject_name(cert), 0, XN_FLAG_RFC2253) >= 0) {
+		long n = BIO_get_mem_data(b, &text);
+		out = n > 0 ? sl_strndup(text, (size_t)n < SUBJECT_MAX ? (size_t)n : SUBJECT_MAX)
+			    : sl_strdup("");
+	}
+	BIO_free(b);
+	return out;
 }
 
 int tls_output(struct tls_conn *tc, const uint8_t *text, size_t n, struct sl_buf *wire)

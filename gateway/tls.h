@@ -12,15 +12,11 @@
 #include "base/buf.h"
 #include "base/err.h"
 
-struct tls_context; /* certificate, versions, ALPN; shared by a thread's connections */
+struct tls_context; /* gateway/tls_context.h */
 struct tls_conn;
 
-int tls_context_create(const char *cert_file, const char *key_file, struct tls_context **out,
-		       struct sl_err *err);
-void tls_context_destroy(struct tls_context *ctx);
-
-/* NULL on exhaustion. */
-struct tls_conn *tls_conn_create(struct tls_context *ctx);
+/* client_certs: enum gw_client_certs of the listener. NULL on exhaustion. */
+struct tls_conn *tls_conn_create(struct tls_context *ctx, int client_certs);
 void tls_conn_destroy(struct tls_conn *tc);
 
 /* The longest record; that much of one may have come with earlier calls. */
@@ -32,8 +28,13 @@ enum { TLS_RECORD_BYTES = 16384 };
 int tls_input(struct tls_conn *tc, const uint8_t *data, size_t n, uint8_t *text, size_t room,
 	      size_t *n_text, bool *eof, struct sl_buf *wire);
 bool tls_handshake_done(const struct tls_conn *tc);
+/* After the handshake: it went on with a session of an earlier connection. */
+bool tls_resumed(const struct tls_conn *tc);
 /* After the handshake: the peer chose HTTP/2. */
 bool tls_chose_h2(const struct tls_conn *tc);
+/* The subject of the client's (verified) certificate as RFC 2253 writes it, cut to some length; the
+ * caller frees. NULL: it has shown none, or no memory. */
+char *tls_peer_subject(const struct tls_conn *tc);
 /* Encrypts n bytes into wire. 0, SL_EPROTO or SL_ENOMEM. */
 int tls_output(struct tls_conn *tc, const uint8_t *text, size_t n, struct sl_buf *wire);
 /* close_notify. */

@@ -10,9 +10,10 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "gateway/admission.h"
 #include "gateway/conn.h"
 #include "gateway/listener.h"
-#include "gateway/tls.h"
+#include "gateway/tls_context.h"
 
 enum {
 	/* Of one turn's output of one connection; far above what conn.c asks a protocol for. */
@@ -30,7 +31,9 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
 	deadline_list_run(&tr->body, now);
 	deadline_list_run(&tr->idle, now);
 	deadline_list_run(&tr->stall, now);
+	deadline_list_run(&tr->response, now);
 	deadline_list_run(&tr->linger, now);
+	admission_tick(tr, now);
 	listeners_tick(tr, now);
 }
 
@@ -58,14 +61,18 @@ static int create_parts(struct gw_transport *tr, struct sl_err *err)
 	tr->tick = event_new(tr->t->base, -1, EV_PERSIST, on_tick, tr);
 	if (tr->tick == NULL || event_add(tr->tick, &tick) != 0)
 		return sl_errf(err, SL_EIO, "the event loop refuses a timer");
-	if (!cfg->https.off) {
-		int rc = tls_context_create(cfg->cert_file, cfg->key_file, &tr->tls, err);
-		if (rc != 0)
-			return rc;
-	}
-	int rc = listeners_open(tr, &cfg->https, true, err);
+	tr->shake_turn = event_new(tr->t->base, -1, 0, conn_shake_turn, tr);
+	if (tr->shake_turn == NULL)
+		return sl_errf(err, SL_EIO, "the event loop refuses a timer");
+	const struct gw_listener_config *more = cfg->listeners.items;
+	int rc = gateway_serves_tls(cfg) ? tls_context_create(cfg, &tr->tls, err) : 0;
 	if (rc == 0)
-		rc = listeners_open(tr, &cfg->http, false, err);
+		rc = listeners_open(tr, &cfg->https,
+				    &(struct listener_options){.tls = true, .client_certs = cfg->client_certs}, err);
+	if (rc == 0)
+		rc = listeners_open(tr, &cfg->http, &(struct listener_options){0}, err);
+	for (size_t i = 0; rc == 0 && i < cfg->listeners.n; i++)
+		rc = listeners_open_config(tr, &more[i], err);
 	if (rc == 0 && !cfg->takeover && transport_accept(tr) != 0)
 		rc = sl_errf(err, SL_EIO, "the event loop refuses a listening socket");
 	return rc;
@@ -84,11 +91,14 @@ int transport_create(struct gw_thread *t, const struct http_app *app, void *app_
 	tr->reserve_fd = -1;
 	list_init(&tr->listeners);
 	list_init(&tr->conns);
+	list_init(&tr->shaking);
+	tr->shakes_left = lim->handshakes_per_turn;
 	deadline_list_init(&tr->handshake, lim->handshake_ms);
 	deadline_list_init(&tr->header, lim->header_ms);
 	deadline_list_init(&tr->body, lim->body_ms);
 	deadline_list_init(&tr->idle, lim->idle_ms);
 	deadline_list_init(&tr->stall, lim->stall_ms);
+	deadline_list_init(&tr->response, lim->response_ms);
 	deadline_list_init(&tr->linger, LINGER_MS);
 	buf_init(&tr->plain, SHARED_BUF_MAX);
 	buf_init(&tr->wire, SHARED_BUF_MAX);
@@ -101,6 +111,16 @@ int transport_create(struct gw_thread *t, const struct http_app *app, void *app_
 	return 0;
 }
 
+void transport_set_tls(struct gw_transport *tr, struct tls_context *ctx)
+{
+	if (tr->tls == NULL) {
+		tls_context_unref(ctx);
+		return;
+	}
+	tls_context_unref(tr->tls);
+	tr->tls = ctx;
+}
+
 void transport_reload(struct gw_transport *tr)
 {
 	const struct gw_limits *lim = &tr->t->cfg->limits;
@@ -109,6 +129,7 @@ void transport_reload(struct gw_transport *tr)
 	deadline_list_set(&tr->body, lim->body_ms);
 	deadline_list_set(&tr->idle, lim->idle_ms);
 	deadline_list_set(&tr->stall, lim->stall_ms);
+	deadline_list_set(&tr->response, lim->response_ms);
 }
 
 void transport_drain(struct gw_transport *tr, bool replaced)
@@ -144,7 +165,9 @@ void transport_destroy(struct gw_transport *tr)
 	BUG_IF(tr->n_streams != 0, "%lld streams left", (long long)tr->n_streams);
 	if (tr->tick != NULL)
 		event_free(tr->tick);
-	tls_context_destroy(tr->tls);
+	if (tr->shake_turn != NULL)
+		event_free(tr->shake_turn);
+	tls_context_unref(tr->tls);
 	h2_env_destroy(tr->h2);
 	buf_dispose(&tr->plain);
 	buf_dispose(&tr->wire);

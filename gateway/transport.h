@@ -33,7 +33,12 @@ struct gw_transport {
 	struct list listeners; /* struct listener */
 	struct list conns;     /* struct conn, also lingering ones */
 	int64_t n_conns, n_streams;
-	struct tls_context *tls; /* NULL: no https listener */
+	struct tls_context *tls; /* one count; NULL: no listener with TLS */
+	/* Handshakes that wait for their turn (struct conn, shaking), and how many may go on in this
+	 * one. */
+	struct list shaking;
+	int64_t shakes_left;
+	struct event *shake_turn;
 	struct h2_env *h2;
 	struct event *tick;
 	int reserve_fd;           /* given up for a moment when descriptors run out */
@@ -42,7 +47,7 @@ struct gw_transport {
 	bool replaced;  /* draining: another process listens */
 	bool accepting; /* the listeners are in the loop */
 	/* Waits, one list a length. */
-	struct deadline_list handshake, header, body, idle, stall, linger;
+	struct deadline_list handshake, header, body, idle, stall, response, linger;
 	/* Shared by all connections, used within one event only: nothing of a connection stays
 	 * here. */
 	uint8_t *read_buf; /* TRANSPORT_READ_BYTES from a socket */
@@ -78,6 +83,9 @@ void transport_destroy(struct gw_transport *tr);
 int transport_check_ports(const struct gw_config *cfg, struct sl_err *err);
 /* The port really bound (tests listen on port 0); 0 when there is no such listener. */
 uint16_t transport_port(const struct gw_transport *tr, bool tls);
+/* New connections get ctx, of which tr takes one count. Only for a transport that has TLS listeners;
+ * otherwise it is let go. */
+void transport_set_tls(struct gw_transport *tr, struct tls_context *ctx);
 /* The current `date` value. */
 const char *transport_date(struct gw_transport *tr);
 

@@ -204,18 +204,20 @@ static void attend_tile(const struct attention *a, int row0, int row1, int kv_he
 	struct kn_run runs[KN_ATTN_BLOCK];
 	_Alignas(KN_ALIGN) float scores[TILE_QUERIES * KN_ATTN_BLOCK];
 	int32_t first = INT32_MAX, last = 0;
+	memset(seen, 0, sizeof seen);
 	for (int r = row0; r < row1; r++) {
+		int32_t begin = first_visible(a, s->row_pos[r]), end = s->row_pos[r] + 1;
 		for (int h = head0; h < head1; h++, n_q++) {
 			size_t at = ((size_t)r * (size_t)a->n_heads + (size_t)h) * (size_t)dim;
 			q[n_q] = a->q + at;
 			out[n_q] = a->out + at;
-			to[n_q] = s->row_pos[r] + 1;
-			from[n_q] = first_visible(a, s->row_pos[r]);
+			to[n_q] = end;
+			from[n_q] = begin;
 			seen[n_q] = (struct kn_seen){.max = -INFINITY};
 			memset(out[n_q], 0, (size_t)dim * sizeof *a->out);
 		}
-		first = from[n_q - 1] < first ? from[n_q - 1] : first;
-		last = to[n_q - 1] > last ? to[n_q - 1] : last;
+		first = begin < first ? begin : first;
+		last = end > last ? end : last;
 	}
 	for (int block = first / KN_ATTN_BLOCK * KN_ATTN_BLOCK; block < last; block += KN_ATTN_BLOCK) {
 		int end = last < block + KN_ATTN_BLOCK ? last : block + KN_ATTN_BLOCK;

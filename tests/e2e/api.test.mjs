@@ -67,10 +67,9 @@ for (const threads of [1, 4]) {
         (e) => e instanceof OpenAI.NotFoundError && e.code === 'model_not_found' && e.param === 'model');
       await assert.rejects(openai.chat.completions.create({ model: 'default', messages: user('x'), temperature: 3 }),
         (e) => e instanceof OpenAI.BadRequestError && e.param === 'temperature');
-      await assert.rejects(openai.chat.completions.create({ model: 'default', messages: user('x'), logprobs: true }),
-        (e) => e instanceof OpenAI.BadRequestError && e.code === 'unsupported_parameter' && e.param === 'logprobs');
+      await assert.rejects(openai.chat.completions.create({ model: 'default', messages: user('x'), web_search_options: {} }),
+        (e) => e instanceof OpenAI.BadRequestError && e.code === 'unsupported_parameter' && e.param === 'web_search_options');
       await assert.rejects(openai.embeddings.create({ model: 'default', input: 'x' }), OpenAI.NotFoundError);
-      await assert.rejects(openai.responses.create({ model: 'default', input: 'x' }), OpenAI.NotFoundError);
       const wrong = new OpenAI({ baseURL: `${server.http}/v1`, apiKey: 'sk-wrong', maxRetries: 0 });
       await assert.rejects(wrong.models.list(), (e) => e instanceof OpenAI.AuthenticationError && e.code === 'invalid_api_key');
       await assert.rejects(openai.chat.completions.create({ model: 'default', messages: user('word '.repeat(5000)), stream: true }),

@@ -59,7 +59,11 @@ static const char marker[] = "\x01\x02";
 
 static bool may_write_marker(const char *source, size_t n)
 {
-	return memmem(source, n, "\\x0", 3) != NULL || memmem(source, n, "\\u000", 5) != NULL;
+	static const char *const escapes[] = {"\\x0", "\\u000", "\\U0000", "\\0", "\\1", "\\2"};
+	for (size_t i = 0; i < sizeof(escapes) / sizeof(escapes[0]); i++)
+		if (memmem(source, n, escapes[i], strlen(escapes[i])) != NULL)
+			return true;
+	return false;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)

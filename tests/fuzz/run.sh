@@ -23,24 +23,24 @@ all_targets() {
 }
 
 replay_target() {
-	make -s "SAN=address,undefined" build/san-address-undefined/libsluice.a || return 1
+	make -s "SAN=address,undefined" build/san-address-undefined/{libcmd,libsluice}.a || return 1
 	local flags
-	flags=$(pkg-config --libs libevent libevent_pthreads libnghttp2 libssl libcrypto jansson yaml-0.1 libpcre2-8 libxxhash libutf8proc)
+	flags=$(pkg-config --libs libevent libevent_pthreads hiredis libnghttp2 libssl libcrypto jansson yaml-0.1 libpcre2-8 libxxhash libutf8proc)
 	# shellcheck disable=SC2086 # flags are words
 	gcc -std=gnu11 -D_GNU_SOURCE -O1 -g -Wall -Wextra -Werror -fsanitize=address,undefined \
 		-fno-sanitize-recover=all -I. -o "$out/$1" "tests/fuzz/$1.c" tests/fuzz/standalone.c \
-		build/san-address-undefined/libsluice.a $flags -lm -ldl -pthread
+		build/san-address-undefined/{libcmd,libsluice}.a $flags -lm -ldl -pthread
 }
 
 long_target() {
 	local flags
-	flags=$(pkg-config --libs libevent libevent_pthreads libnghttp2 libssl libcrypto jansson yaml-0.1 libpcre2-8 libxxhash libutf8proc)
+	flags=$(pkg-config --libs libevent libevent_pthreads hiredis libnghttp2 libssl libcrypto jansson yaml-0.1 libpcre2-8 libxxhash libutf8proc)
 	# The library is built by clang as well, for its coverage counters.
-	make -s -j2 CC=clang SAN=fuzzer-no-link,address,undefined build/san-fuzzer-no-link-address-undefined/libsluice.a || return 1
+	make -s -j2 CC=clang SAN=fuzzer-no-link,address,undefined build/san-fuzzer-no-link-address-undefined/{libcmd,libsluice}.a || return 1
 	# shellcheck disable=SC2086
 	clang -std=gnu11 -D_GNU_SOURCE -O1 -g -fsanitize=fuzzer,address,undefined \
 		-fno-sanitize-recover=all -I. -o "$out/$1-long" "tests/fuzz/$1.c" \
-		build/san-fuzzer-no-link-address-undefined/libsluice.a $flags -lm -ldl -pthread
+		build/san-fuzzer-no-link-address-undefined/{libcmd,libsluice}.a $flags -lm -ldl -pthread
 }
 
 bad=0

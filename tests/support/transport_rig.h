@@ -54,6 +54,7 @@ struct rig_exchange {
 	struct http_hold *hold;
 	long left;
 	bool give_end, fail_next;
+	char peer[64], subject[128]; /* of the request; subject "-": none */
 };
 
 struct rig {
@@ -110,6 +111,8 @@ static void rig_on_request(void *ctx, struct http_stream *s, const struct http_r
 	x->rig = rig;
 	x->s = s;
 	x->left = atol(r->query);
+	snprintf(x->peer, sizeof x->peer, "%s", r->peer);
+	snprintf(x->subject, sizeof x->subject, "%s", r->subject != NULL ? r->subject : "-");
 	buf_init(&x->body, 8 << 20);
 	buf_init(&x->give, 8 << 20);
 	http_set_user(s, x);

@@ -30,8 +30,22 @@ static void test_depths(void **arg)
 	assert_true(deeper("]]]]][[", 1));
 }
 
+static size_t weight(const char *text) { return json_weight(text, strlen(text)); }
+
+static void test_weights(void **arg)
+{
+	(void)arg;
+	assert_int_equal(weight(""), 0);
+	assert_int_equal(weight("1"), 0);
+	assert_int_equal(weight("[1,2,3]"), 10);
+	assert_int_equal(weight("{\"a\":1,\"b\":[]}"), 8 + 4 + 1 + 4 + 8);
+	assert_int_equal(weight("[\"{[,:\\\"{[,:\"]"), 8);
+	assert_int_equal(weight("[\"[[[["), 8);
+	assert_int_equal(weight("]]}}"), 0);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_depths)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_depths), cmocka_unit_test(test_weights)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

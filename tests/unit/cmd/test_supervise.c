@@ -5,6 +5,7 @@
  */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -48,7 +49,8 @@ static void said_ready(void *ctx)
 	(void)n;
 }
 
-static struct run start_with(const char *a, const char *b, uint64_t hang_ms, uint64_t drain_ms)
+/* a is foreign when said so. */
+static struct run start_three(bool foreign, const char *a, const char *b, uint64_t hang_ms, uint64_t drain_ms)
 {
 	int words[2], never[2], nine = 9;
 	struct run r = {.n = 0};
@@ -63,8 +65,9 @@ static struct run start_with(const char *a, const char *b, uint64_t hang_ms, uin
 		log_init("test", LOG_ERROR + 1);
 		const char *argv_a[] = {"bash", "-c", a, "a", NULL};
 		const char *argv_b[] = {"bash", "-c", b, "b", NULL};
-		const struct supervise_child children[] = {{.name = "a", .argv = argv_a},
-							   {.name = "b", .argv = argv_b}};
+		const struct supervise_child children[] = {
+		    {.name = "a", .argv = argv_a, .foreign_exe = foreign ? "/bin/bash" : NULL},
+		    {.name = "b", .argv = argv_b}};
 		const struct supervise_config cfg = {
 		    .exe = "/bin/bash", .children = children, .n_children = b ? 2 : 1,
 		    .hang_ms = hang_ms, .first_beat_ms = 5000, .backoff_min_ms = 40,
@@ -75,6 +78,11 @@ static struct run start_with(const char *a, const char *b, uint64_t hang_ms, uin
 	close(words[1]);
 	r.words = words[0];
 	return r;
+}
+
+static struct run start_with(const char *a, const char *b, uint64_t hang_ms, uint64_t drain_ms)
+{
+	return start_three(false, a, b, hang_ms, drain_ms);
 }
 
 static struct run start(const char *a, const char *b)
@@ -219,6 +227,39 @@ static void status_78_after_ready_is_a_crash(void **unused)
 	struct run r = start(PRELUDE "say up; ready; exit 78", NULL);
 	for (int ups = 0; ups < 3;)
 		ups += strcmp(word(&r), "up") == 0;
+	assert_int_equal(kill(r.pid, SIGTERM), 0);
+	assert_int_equal(wait_for_end(&r), 0);
+}
+
+static void a_foreign_child_is_watched_by_its_exits_only(void **unused)
+{
+	(void)unused;
+	/* It says how many arguments it got, and never beats; the other one is silent for too long only later
+	 * than that one would have been killed. */
+	struct run r = start_three(true, "trap 'echo f-end >&9; exit 0' TERM; echo args=$# $$ >&9;"
+					 "while :; do read -t 0.02 -u 8 x; done",
+				   PRELUDE "trap 'say b-end; exit 0' TERM;"
+					   "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do beat; read -t 0.05 -u 8 x; done;"
+					   "say waited; ready; live",
+				   250, 5000);
+	const char *first = word(&r);
+	assert_int_equal(strncmp(first, "args=0 ", 7), 0);
+	pid_t pid = atoi(first + 7);
+	assert_string_equal(word(&r), "waited"); /* nobody has killed it, or "args" had come again */
+	assert_string_equal(word(&r), "ALL");
+	assert_int_equal(kill(pid, SIGKILL), 0);
+	assert_int_equal(strncmp(word(&r), "args=0 ", 7), 0); /* comes back */
+	assert_int_equal(kill(r.pid, SIGTERM), 0);
+	assert_string_equal(word(&r), "b-end");
+	assert_string_equal(word(&r), "f-end"); /* outlives who needs it */
+	assert_int_equal(wait_for_end(&r), 0);
+}
+
+static void nobody_waits_for_a_foreign_child(void **unused)
+{
+	(void)unused;
+	struct run r = start_three(true, "exit 1", PRELUDE "ready; live", 5000, 5000);
+	assert_string_equal(word(&r), "ALL");
 	assert_int_equal(kill(r.pid, SIGTERM), 0);
 	assert_int_equal(wait_for_end(&r), 0);
 }
@@ -463,6 +504,8 @@ int main(int argc, char **argv)
 	    cmocka_unit_test(a_replaced_one_has_so_long),
 	    cmocka_unit_test(a_new_one_that_fails_is_forgotten),
 	    cmocka_unit_test(an_end_in_an_upgrade_ends_both),
+	    cmocka_unit_test(a_foreign_child_is_watched_by_its_exits_only),
+	    cmocka_unit_test(nobody_waits_for_a_foreign_child),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,32 +2,32 @@
  *
  * Bodies of chat requests: what is taken, what is refused and under which name.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/support/request_rig.h"
 
-#include <cmocka.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "base/utf8.h"
 #include "gateway/chat_request.h"
 
 #define MSG "\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]"
 
-static const struct chat_limits limits = {.messages = 4, .json_depth = 8};
-static struct chat_error error;
+#define ONE(members) "\"model\":\"m\",\"messages\":[{" members "}]"
+
+static const struct request_limits limits = {.messages = 4, .json_depth = 8};
+static struct request_error error;
 
 static int parse(const char *text, struct chat_request *r)
 {
 	return chat_request_parse(text, strlen(text), &limits, r, &error);
 }
 
-struct refusal {
-	const char *body, *param, *code;
-};
+static int try(const char *body, struct request_error *e)
+{
+	struct chat_request r;
+	int rc = chat_request_parse(body, strlen(body), &limits, &r, e);
+	if (rc == 0)
+		chat_request_dispose(&r);
+	return rc;
+}
 
 static void refuses_by_name(void **state)
 {
@@ -42,7 +42,7 @@ static void refuses_by_name(void **state)
 	    {"{\"model\":\"m\",\"messages\":[1,2,3,4,5]}", "messages", "array_above_max_length"},
 	    {"{\"model\":\"m\",\"messages\":[1]}", "messages[0]", "invalid_type"},
 	    {"{\"model\":\"m\",\"messages\":[{\"content\":\"x\"}]}", "messages[0].role", "missing_required_parameter"},
-	    {"{\"model\":\"m\",\"messages\":[{\"role\":\"tool\",\"content\":\"x\"}]}", "messages[0].role", "unsupported_value"},
+	    {"{\"model\":\"m\",\"messages\":[{\"role\":\"function\",\"content\":\"x\"}]}", "messages[0].role", "unsupported_value"},
 	    {"{\"model\":\"m\",\"messages\":[{\"role\":\"king\",\"content\":\"x\"}]}", "messages[0].role", "invalid_value"},
 	    {"{\"model\":\"m\",\"messages\":[{\"role\":\"user\"}]}", "messages[0].content", "missing_required_parameter"},
 	    {"{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":7}]}", "messages[0].content", "invalid_type"},
@@ -51,21 +51,20 @@ static void refuses_by_name(void **state)
 	    {"{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},{\"type\":\"image_url\"}]}]}",
 	     "messages[0].content[1].type", "unsupported_value"},
 	    {"{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\"}]}]}", "messages[0].content[0].text", "invalid_type"},
-	    {"{\"model\":\"m\",\"messages\":[{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{}]}]}", "messages[0].tool_calls",
-	     "unsupported_parameter"},
+	    {"{\"model\":\"m\",\"messages\":[{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{}]}]}", "messages[0].tool_calls[0].function",
+	     "missing_required_parameter"},
 	    {"{" MSG ",\"temperature\":2.01}", "temperature", "invalid_value"},
 	    {"{" MSG ",\"temperature\":-0.1}", "temperature", "invalid_value"},
 	    {"{" MSG ",\"temperature\":\"1\"}", "temperature", "invalid_type"},
 	    {"{" MSG ",\"top_p\":0}", "top_p", "invalid_value"},
 	    {"{" MSG ",\"top_p\":1.5}", "top_p", "invalid_value"},
-	    {"{" MSG ",\"top_k\":-1}", "top_k", "invalid_value"},
+	    {"{" MSG ",\"top_k\":-2}", "top_k", "invalid_value"},
 	    {"{" MSG ",\"min_p\":2}", "min_p", "invalid_value"},
 	    {"{" MSG ",\"presence_penalty\":-3}", "presence_penalty", "invalid_value"},
 	    {"{" MSG ",\"frequency_penalty\":3}", "frequency_penalty", "invalid_value"},
 	    {"{" MSG ",\"max_tokens\":0}", "max_tokens", "invalid_value"},
 	    {"{" MSG ",\"max_completion_tokens\":1.5}", "max_completion_tokens", "invalid_type"},
 	    {"{" MSG ",\"seed\":1.5}", "seed", "invalid_type"},
-	    {"{" MSG ",\"n\":2}", "n", "unsupported_value"},
 	    {"{" MSG ",\"n\":1000000}", "n", "invalid_value"},
 	    {"{" MSG ",\"stop\":7}", "stop", "invalid_type"},
 	    {"{" MSG ",\"stop\":\"\"}", "stop", "invalid_value"},
@@ -75,24 +74,35 @@ static void refuses_by_name(void **state)
 	    {"{" MSG ",\"stream_options\":{}}", "stream_options", "invalid_value"},
 	    {"{" MSG ",\"stream\":true,\"stream_options\":{\"include_usage\":1}}", "stream_options.include_usage", "invalid_type"},
 	    {"{" MSG ",\"tools\":[{}]}", "tools", "unsupported_parameter"},
-	    {"{" MSG ",\"tool_choice\":\"auto\"}", "tool_choice", "unsupported_parameter"},
+	    {"{" MSG ",\"tool_choice\":\"required\"}", "tool_choice", "unsupported_parameter"},
 	    {"{" MSG ",\"functions\":[{}]}", "functions", "unsupported_parameter"},
 	    {"{" MSG ",\"response_format\":{\"type\":\"json_object\"}}", "response_format", "unsupported_parameter"},
-	    {"{" MSG ",\"logprobs\":true}", "logprobs", "unsupported_parameter"},
-	    {"{" MSG ",\"top_logprobs\":3}", "top_logprobs", "unsupported_parameter"},
-	    {"{" MSG ",\"logit_bias\":{\"1\":2}}", "logit_bias", "unsupported_parameter"},
+	    {"{" MSG ",\"logprobs\":3}", "logprobs", "invalid_type"},
+	    {"{" MSG ",\"top_logprobs\":3}", "top_logprobs", "invalid_value"},
+	    {"{" MSG ",\"logit_bias\":{\"01\":2}}", "logit_bias", "invalid_value"},
 	    {"{" MSG ",\"modalities\":[\"audio\"]}", "modalities", "unsupported_parameter"},
-	    {"{" MSG ",\"reasoning_effort\":\"low\"}", "reasoning_effort", "unsupported_parameter"},
+	    {"{" MSG ",\"reasoning_effort\":\"wild\"}", "reasoning_effort", "invalid_value"},
+	    {"{" MSG ",\"best_of\":2,\"n\":3}", "best_of", "invalid_value"},
+	    {"{" MSG ",\"service_tier\":\"flex\"}", "service_tier", "invalid_value"},
+	    {"{" MSG ",\"max_tokens\":5,\"min_tokens\":6}", "min_tokens", "invalid_value"},
+	    {"{" MSG ",\"tools\":[{}],\"tool_choice\":\"auto\"}", "tools", "unsupported_parameter"},
+	    {"{" MSG ",\"add_generation_prompt\":true,\"continue_final_message\":true}", "continue_final_message", "invalid_value"},
+	    {"{" ONE("\"role\":\"tool\",\"content\":\"x\"") "}", "messages[0].tool_call_id", "missing_required_parameter"},
+	    {"{" ONE("\"role\":\"user\",\"content\":\"x\",\"name\":7") "}", "messages[0].name", "invalid_type"},
+	    {"{" ONE("\"role\":\"user\",\"content\":[{\"type\":\"refusal\",\"refusal\":\"x\"}]") "}", "messages[0].content[0].type",
+	     "unsupported_value"},
+	    {"{" ONE("\"role\":\"user\",\"content\":\"x\",\"tool_calls\":[{}]") "}", "messages[0].tool_calls", "invalid_value"},
+	    {"{" ONE("\"role\":\"assistant\",\"content\":null") "}", "messages[0].content", "missing_required_parameter"},
+	    {"{" ONE("\"role\":\"assistant\",\"content\":null,\"refusal\":7") "}", "messages[0].refusal", "invalid_type"},
+	    {"{" ONE("\"role\":\"assistant\",\"content\":\"x\",\"function_call\":{\"name\":\"f\"}") "}", "messages[0].function_call",
+	     "unsupported_parameter"},
+	    {"{" ONE("\"role\":\"assistant\",\"tool_calls\":[{\"type\":\"custom\"}]") "}", "messages[0].tool_calls[0].type",
+	     "unsupported_value"},
+	    {"{" ONE("\"role\":\"assistant\",\"tool_calls\":[{\"id\":\"a\",\"function\":{\"name\":\"f\",\"arguments\":{}}}]") "}",
+	     "messages[0].tool_calls[0].function.arguments", "invalid_type"},
 	};
 	(void)state;
-	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-		struct chat_request r;
-		int rc = parse(cases[i].body, &r);
-		if (rc != SL_EINVAL || strcmp(error.param, cases[i].param) != 0 || strcmp(error.code, cases[i].code) != 0)
-			fail_msg("%s: %d, param %s, code %s: %s", cases[i].body, rc, error.param,
-				 error.code ? error.code : "null", error.message);
-		assert_true(error.message[0] != '\0');
-	}
+	assert_refused(try, cases, sizeof cases / sizeof cases[0]);
 }
 
 static void refuses_what_is_no_json_object(void **state)
@@ -135,20 +145,77 @@ static void takes_all_fields(void **state)
 			       "\"prompt_cache_key\":\"k\",\"safety_identifier\":\"i\",\"parallel_tool_calls\":true,"
 			       "\"unknown\":{\"deep\":[1]},\"tools\":[],\"tool_choice\":\"none\",\"logit_bias\":{},"
 			       "\"response_format\":{\"type\":\"text\"},\"logprobs\":false,\"modalities\":[\"text\"]}", &r), 0);
-	assert_string_equal(r.model, "m");
-	assert_true(r.stream && r.include_usage && r.has_seed && r.has_max_tokens);
-	assert_int_equal(r.max_tokens, 7);
-	assert_true(r.submit.seed == (uint64_t)INT64_MIN);
-	assert_true(r.submit.temperature == 0 && r.submit.top_p == 0.5f && r.submit.min_p == 0.1f);
-	assert_int_equal(r.submit.top_k, 40);
-	assert_true(r.submit.presence_penalty == -2 && r.submit.frequency_penalty == 2);
-	assert_int_equal(r.submit.n_stops, 2);
-	assert_int_equal(r.submit.stops[1].n, 2);
+	assert_string_equal(r.c.model, "m");
+	assert_true(r.c.stream && r.c.include_usage && r.c.has_seed && r.c.has_max_tokens);
+	assert_int_equal(r.c.max_tokens, 7);
+	assert_true(r.c.submit.seed == (uint64_t)INT64_MIN);
+	assert_true(r.c.submit.temperature == 0 && r.c.submit.top_p == 0.5f && r.c.submit.min_p == 0.1f);
+	assert_int_equal(r.c.submit.top_k, 40);
+	assert_true(r.c.submit.presence_penalty == -2 && r.c.submit.frequency_penalty == 2);
+	assert_int_equal(r.c.submit.n_stops, 2);
+	assert_int_equal(r.c.submit.stops[1].n, 2);
 	static const char want[] = "{\"messages\":[{\"role\":\"system\",\"content\":\"s\"},{\"role\":\"user\",\"content\":"
-				   "\"a\\\"\u00e9\U0001F600\"},{\"role\":\"assistant\",\"content\":\"\"}]}";
-	assert_int_equal(r.submit.prompt.n, sizeof want - 1);
-	assert_memory_equal(r.submit.prompt.at, want, sizeof want - 1);
+				   "\"a\\\"\u00e9\U0001F600\",\"name\":\"x\"},{\"role\":\"assistant\",\"content\":\"\"}]}";
+	assert_int_equal(r.c.submit.prompt.n, sizeof want - 1);
+	assert_memory_equal(r.c.submit.prompt.at, want, sizeof want - 1);
 	chat_request_dispose(&r);
+}
+
+static void assert_prompt(const char *body, const char *want)
+{
+	struct chat_request r;
+	if (parse(body, &r) != 0)
+		fail_msg("%s: %s", body, error.message);
+	const struct proto_str *got = &r.c.submit.prompt;
+	if (got->n != strlen(want) || memcmp(got->at, want, got->n) != 0)
+		fail_msg("%s: %.*s", body, (int)got->n, got->at);
+	chat_request_dispose(&r);
+}
+
+#define CALL "{\"id\":\"a\",\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"x\\\":1}\"}}"
+
+/* Whatever a template may use comes through. */
+static void history_goes_to_the_template(void **state)
+{
+	(void)state;
+	assert_prompt("{\"model\":\"m\",\"messages\":["
+		      "{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[" CALL "," CALL "],\"reasoning_content\":\"hm\"},"
+		      "{\"role\":\"tool\",\"tool_call_id\":\"a\",\"content\":[{\"type\":\"text\",\"text\":\"7\"}],\"other\":1},"
+		      "{\"role\":\"assistant\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},{\"type\":\"refusal\",\"refusal\":\"b\"}]},"
+		      "{\"role\":\"assistant\",\"refusal\":\"no\"}],\"tools\":[{}],\"tool_choice\":\"none\"}",
+		      "{\"messages\":[{\"role\":\"assistant\",\"content\":\"\",\"reasoning_content\":\"hm\",\"tool_calls\":[" CALL "," CALL "]},"
+		      "{\"role\":\"tool\",\"content\":\"7\",\"tool_call_id\":\"a\"},{\"role\":\"assistant\",\"content\":\"ab\"},"
+		      "{\"role\":\"assistant\",\"content\":\"no\"}]}");
+	assert_prompt("{" MSG ",\"documents\":[{\"a\":\"b\"}],\"chat_template_kwargs\":{\"enable_thinking\":false},"
+		      "\"add_generation_prompt\":false,\"continue_final_message\":true}",
+		      "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}],\"documents\":[{\"a\":\"b\"}],"
+		      "\"chat_template_kwargs\":{\"enable_thinking\":false},\"add_generation_prompt\":false,\"continue_final_message\":true}");
+}
+
+static void sampling(void **state)
+{
+	struct chat_request r;
+	(void)state;
+	assert_int_equal(parse("{" MSG ",\"n\":3,\"best_of\":4,\"logprobs\":true,\"top_logprobs\":20,\"min_tokens\":2,\"ignore_eos\":true,"
+			       "\"typical_p\":0.5,\"repetition_penalty\":1.5,\"stop_token_ids\":[9],\"logit_bias\":{\"3\":-1.5},"
+			       "\"user\":\"u\",\"prompt_cache_key\":\"k\",\"top_p\":1e-60}", &r), 0);
+	const struct proto_submit *s = &r.c.submit;
+	assert_true(s->n == 3 && s->best_of == 4 && s->n_top_logprobs == 20 && s->min_tokens == 2);
+	assert_int_equal(s->flags, PROTO_SUBMIT_WANT_LOGPROBS | PROTO_SUBMIT_IGNORE_EOS);
+	assert_true(s->typical_p == 0.5f && s->repetition_penalty == 1.5f && s->n_stop_ids == 1 && s->stop_ids[0] == 9);
+	assert_true(s->n_logit_bias == 1 && s->logit_bias[0].id == 3 && s->logit_bias[0].v == -1.5f);
+	assert_true(s->top_p > 0); /* as a float too */
+	assert_string_equal(r.c.user, "u");
+	assert_string_equal(r.c.cache_key, "k");
+	chat_request_dispose(&r);
+}
+
+static void every_allocation_fails(void **state)
+{
+	(void)state;
+	sweep_allocations(try, "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"}]},"
+			       "{\"role\":\"assistant\",\"tool_calls\":[" CALL "]}],\"logit_bias\":{\"1\":2},\"documents\":[{}]}", 0);
+	sweep_allocations(try, "{" MSG ",\"logit_bias\":{\"1\":2},\"top_logprobs\":3}", SL_EINVAL);
 }
 
 static void null_counts_as_absent(void **state)
@@ -163,7 +230,7 @@ static void null_counts_as_absent(void **state)
 		snprintf(body, sizeof body, "{" MSG ",\"%s\":null}", names[i]);
 		if (parse(body, &r) != 0)
 			fail_msg("%s: %s", names[i], error.message);
-		assert_true(r.submit.temperature == 1 && r.submit.top_p == 1 && !r.stream && !r.has_seed && !r.has_max_tokens);
+		assert_true(r.c.submit.temperature == 1 && r.c.submit.top_p == 1 && !r.c.stream && !r.c.has_seed && !r.c.has_max_tokens);
 		chat_request_dispose(&r);
 	}
 }
@@ -200,6 +267,9 @@ int main(void)
 	    cmocka_unit_test(refuses_by_name),
 	    cmocka_unit_test(refuses_what_is_no_json_object),
 	    cmocka_unit_test(takes_all_fields),
+	    cmocka_unit_test(history_goes_to_the_template),
+	    cmocka_unit_test(sampling),
+	    cmocka_unit_test(every_allocation_fails),
 	    cmocka_unit_test(null_counts_as_absent),
 	    cmocka_unit_test(cuts_messages_at_characters),
 	    cmocka_unit_test(messages_quote_no_half_character),

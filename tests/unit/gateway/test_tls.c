@@ -2,26 +2,16 @@
  *
  * TLS on connections with the development certificate: protocols, ALPN, records in pieces, ends.
  */
-#include "tests/support/transport_rig.h"
+#include "tests/support/tls_client.h"
 
-#include <openssl/err.h>
-#include <openssl/ssl.h>
 #include <openssl/x509v3.h>
 #include <sys/stat.h>
 
 #include "base/fault.h"
+#include "gateway/tls_context.h"
 
 static struct rig rig;
 static char dir[64], cert[96], key[96];
-
-struct client {
-	int fd;
-	SSL_CTX *ctx;
-	SSL *ssl;
-	BIO *in, *out; /* owned by ssl */
-	struct sl_buf text;
-	bool eof, notified;
-};
 
 static int setup(void **state)
 {
@@ -60,90 +50,6 @@ static int teardown(void **state)
 	return 0;
 }
 
-static void client_open(struct client *c, const char *alpn, size_t n_alpn, int max_version)
-{
-	*c = (struct client){.fd = rig_connect_to(&rig, true, 0)};
-	c->ctx = SSL_CTX_new(TLS_client_method());
-	assert_non_null(c->ctx);
-	assert_int_equal(SSL_CTX_load_verify_locations(c->ctx, cert, NULL), 1);
-	SSL_CTX_set_verify(c->ctx, SSL_VERIFY_PEER, NULL);
-	SSL_CTX_set_min_proto_version(c->ctx, TLS1_VERSION);
-	SSL_CTX_set_max_proto_version(c->ctx, max_version);
-	SSL_CTX_set_security_level(c->ctx, 0);
-	c->ssl = SSL_new(c->ctx);
-	c->in = BIO_new(BIO_s_mem());
-	c->out = BIO_new(BIO_s_mem());
-	SSL_set_bio(c->ssl, c->in, c->out);
-	SSL_set1_host(c->ssl, "localhost");
-	if (n_alpn > 0)
-		SSL_set_alpn_protos(c->ssl, (const unsigned char *)alpn, (unsigned)n_alpn);
-	SSL_set_connect_state(c->ssl);
-	buf_init(&c->text, 64 << 20);
-}
-
-static void client_close(struct client *c)
-{
-	close(c->fd);
-	SSL_free(c->ssl);
-	SSL_CTX_free(c->ctx);
-	buf_dispose(&c->text);
-	ERR_clear_error();
-}
-
-/* Sends what the client's TLS has to say, `step` bytes at a time, and takes in what has come. */
-static void client_pump(struct client *c, size_t step)
-{
-	char buf[16384];
-	int n;
-	size_t room = step < sizeof buf ? step : sizeof buf;
-	while ((n = BIO_read(c->out, buf, (int)room)) > 0) {
-		rig_send(&rig, c->fd, buf, (size_t)n);
-		if (step < 100)
-			rig_turn(&rig);
-	}
-	ssize_t m;
-	while ((m = recv(c->fd, buf, sizeof buf, MSG_DONTWAIT)) > 0)
-		BIO_write(c->in, buf, (int)m);
-	c->eof = c->eof || m == 0 || (m < 0 && errno != EAGAIN);
-	if (SSL_is_init_finished(c->ssl)) {
-		while ((n = SSL_read(c->ssl, buf, sizeof buf)) > 0)
-			assert_int_equal(buf_append(&c->text, buf, (size_t)n), 0);
-		c->notified = c->notified || SSL_get_error(c->ssl, n) == SSL_ERROR_ZERO_RETURN;
-	}
-}
-
-/* True when the handshake succeeds. */
-static bool client_handshake(struct client *c, size_t step)
-{
-	time_t end = rig_now() + RIG_PATIENCE_S;
-	while (rig_now() < end) {
-		ERR_clear_error();
-		int r = SSL_do_handshake(c->ssl);
-		int e = SSL_get_error(c->ssl, r);
-		client_pump(c, step);
-		if (r == 1)
-			return true;
-		if ((e != SSL_ERROR_WANT_READ && e != SSL_ERROR_WANT_WRITE) ||
-		    (c->eof && BIO_pending(c->in) == 0))
-			return false;
-		rig_turn(&rig);
-	}
-	fail_msg("the handshake does not end");
-	return false;
-}
-
-static void client_ask(struct client *c, const char *text, size_t step)
-{
-	assert_int_equal(SSL_write(c->ssl, text, (int)strlen(text)), (int)strlen(text));
-	time_t end = rig_now() + RIG_PATIENCE_S;
-	while (!c->eof) {
-		assert_true(rig_now() < end);
-		client_pump(c, step);
-		if (!c->eof)
-			rig_turn(&rig);
-	}
-}
-
 static const char request[] =
     "GET /big?100000 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
 
@@ -154,7 +60,7 @@ static void versions_and_certificate(void **state)
 	static const int versions[] = {TLS1_2_VERSION, TLS1_3_VERSION};
 	for (int i = 0; i < 2; i++) {
 		struct client c;
-		client_open(&c, NULL, 0, versions[i]);
+		client_open(&rig, cert, &c, NULL, 0, versions[i]);
 		assert_true(client_handshake(&c, SIZE_MAX));
 		assert_int_equal(SSL_version(c.ssl), versions[i]);
 		assert_int_equal(SSL_get_verify_result(c.ssl), X509_V_OK);
@@ -164,7 +70,7 @@ static void versions_and_certificate(void **state)
 		client_close(&c);
 	}
 	struct client old;
-	client_open(&old, NULL, 0, TLS1_1_VERSION);
+	client_open(&rig, cert, &old, NULL, 0, TLS1_1_VERSION);
 	assert_false(client_handshake(&old, SIZE_MAX));
 	client_close(&old);
 	RIG_UNTIL(&rig, transport_empty(rig.tr));
@@ -187,7 +93,7 @@ static void alpn_chooses(void **state)
 		      NULL}};
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		struct client c;
-		client_open(&c, cases[i].offer, strlen(cases[i].offer), TLS1_3_VERSION);
+		client_open(&rig, cert, &c, cases[i].offer, strlen(cases[i].offer), TLS1_3_VERSION);
 		bool ok = client_handshake(&c, SIZE_MAX);
 		assert_int_equal(ok, cases[i].chosen != NULL);
 		if (ok) {
@@ -206,7 +112,7 @@ static void h2_begins_with_settings(void **state)
 	(void)state;
 	rig_start(&rig);
 	struct client c;
-	client_open(&c, "\x02h2", 3, TLS1_3_VERSION);
+	client_open(&rig, cert, &c, "\x02h2", 3, TLS1_3_VERSION);
 	assert_true(client_handshake(&c, SIZE_MAX));
 	time_t end = rig_now() + RIG_PATIENCE_S;
 	while (c.text.len < 9 && rig_now() < end) {
@@ -227,7 +133,7 @@ static void records_in_pieces(void **state)
 	(void)state;
 	rig_start(&rig);
 	struct client c;
-	client_open(&c, NULL, 0, TLS1_3_VERSION);
+	client_open(&rig, cert, &c, NULL, 0, TLS1_3_VERSION);
 	assert_true(client_handshake(&c, 1));
 	client_ask(&c, request, 1);
 	assert_true(c.text.len > 100000);
@@ -241,7 +147,7 @@ static void large_records_cut_badly(void **state)
 	(void)state;
 	rig_start(&rig);
 	struct client c;
-	client_open(&c, NULL, 0, TLS1_3_VERSION);
+	client_open(&rig, cert, &c, NULL, 0, TLS1_3_VERSION);
 	assert_true(client_handshake(&c, SIZE_MAX));
 	static char text[300000];
 	int n = snprintf(text, sizeof text,
@@ -296,7 +202,7 @@ static void close_notify_ends(void **state)
 	(void)state;
 	rig_start(&rig);
 	struct client c;
-	client_open(&c, NULL, 0, TLS1_3_VERSION);
+	client_open(&rig, cert, &c, NULL, 0, TLS1_3_VERSION);
 	assert_true(client_handshake(&c, SIZE_MAX));
 	static const char q[] = "GET /wait HTTP/1.1\r\nHost: a\r\n\r\n";
 	SSL_write(c.ssl, q, sizeof q - 1);
@@ -318,7 +224,7 @@ static void every_fault_is_survived(void **state)
 		for (long nth = 1; nth < 60 && passed == 0; nth++) {
 			struct client c;
 			int done = rig.closed[HTTP_CLOSE_DONE];
-			client_open(&c, NULL, 0, TLS1_3_VERSION);
+			client_open(&rig, cert, &c, NULL, 0, TLS1_3_VERSION);
 			uint8_t *at;
 			assert_int_equal(buf_reserve(&c.text, 1 << 20, &at), 0);
 			fault_arm(points[p], nth, 1);
@@ -360,8 +266,9 @@ static void the_pair_is_kept_while_valid(void **state)
 	fclose(f);
 	assert_int_equal(gw_dev_cert_ensure(dir, &err), 0);
 	struct tls_context *ctx = NULL;
-	assert_int_equal(tls_context_create(cert, key, &ctx, &err), 0);
-	tls_context_destroy(ctx);
+	rig.cfg.cert_file = cert;
+	assert_int_equal(tls_context_create(&rig.cfg, &ctx, &err), 0);
+	tls_context_unref(ctx);
 }
 
 static void errors_name_the_file(void **state)
@@ -370,7 +277,8 @@ static void errors_name_the_file(void **state)
 	rig_start(&rig);
 	struct sl_err err = {0};
 	struct tls_context *ctx;
-	assert_int_equal(tls_context_create("/nonexistent/c.pem", key, &ctx, &err), SL_EIO);
+	rig.cfg.cert_file = (char[]){"/nonexistent/c.pem"};
+	assert_int_equal(tls_context_create(&rig.cfg, &ctx, &err), SL_EIO);
 	assert_non_null(strstr(err.text, "/nonexistent/c.pem"));
 	assert_int_equal(gw_dev_cert_ensure("/proc/nowhere", &err), SL_EIO);
 	assert_non_null(strstr(err.text, "/proc/nowhere"));

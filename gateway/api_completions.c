@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * POST /v1/completions: one prompt or a list of them, as text or as tokens.
+ */
+#include "base/alloc.h"
+#include "gateway/api_request.h"
+#include "gateway/completion_request.h"
+#include "gateway/handlers.h"
+
+/* The texts that each choice begins with. NULL: no memory. */
+static struct answer_echo *make_echo(const struct completion_request *r)
+{
+	struct answer_echo *echo = sl_zalloc(sizeof *echo);
+	if (echo == NULL)
+		return NULL;
+	echo->prompts = sl_zalloc_n((size_t)r->n_prompts, sizeof *echo->prompts);
+	int rc = echo->prompts == NULL ? SL_ENOMEM : 0;
+	for (; rc == 0 && echo->n_prompts < r->n_prompts; echo->n_prompts++) {
+		struct sl_buf *text = &echo->prompts[echo->n_prompts];
+		struct proto_str from = r->prompts[echo->n_prompts].text;
+		buf_init(text, from.n);
+		rc = buf_append(text, from.at, from.n);
+	}
+	if (rc == 0)
+		return echo;
+	answer_completion.dispose(echo);
+	return NULL;
+}
+
+static void start(struct exchange *x, const struct completion_request *r)
+{
+	struct answer_prompt prompts[ANSWER_MAX_RUNS];
+	int model = answer_choose_model(x, r->c.model);
+	if (model < 0)
+		return;
+	struct answer_spec spec = api_spec(&r->c, &answer_completion, model);
+	if (r->echo && (spec.own = make_echo(r)) == NULL) {
+		exchange_error(x, &api_no_memory, "%s", api_no_memory_text);
+		return;
+	}
+	for (int i = 0; i < r->n_prompts; i++)
+		prompts[i] = (struct answer_prompt){r->prompts[i].kind, r->prompts[i].text};
+	spec.logged = spec.ids = spec.stream && api_wants_ids(x);
+	spec.prompts = prompts;
+	spec.n_prompts = r->n_prompts;
+	answer_start(x, &spec);
+}
+
+void api_completions(struct exchange *x)
+{
+	struct request_limits limits = api_limits(x);
+	struct completion_request r;
+	struct request_error e;
+	int rc = completion_request_parse(api_body(x), x->body.len, &limits, &r, &e);
+	if (!api_parsed(x, rc, &e))
+		return;
+	start(x, &r);
+	completion_request_dispose(&r);
+}

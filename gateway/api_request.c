@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "gateway/api_request.h"
+
+#include <string.h>
+
+const struct api_error api_no_memory = {503, "server_error", "overloaded", NULL, 1};
+const char api_no_memory_text[] = "The server is out of memory.";
+
+struct request_limits api_limits(const struct exchange *x)
+{
+	const struct gw_limits *l = &x->app->t->cfg->limits;
+	return (struct request_limits){.messages = (size_t)l->messages,
+				       .json_depth = (size_t)l->json_depth,
+				       .json_values = (size_t)l->json_values,
+				       .prompts = ANSWER_MAX_RUNS};
+}
+
+const char *api_body(const struct exchange *x)
+{
+	return x->body.len > 0 ? (const char *)buf_data(&x->body) : "";
+}
+
+bool api_parsed(struct exchange *x, int rc, const struct request_error *e)
+{
+	buf_clear(&x->body, 0);
+	if (rc == 0)
+		return true;
+	if (rc == SL_EINVAL)
+		exchange_error(x, &(struct api_error){400, "invalid_request_error", e->code, e->param, 0}, "%s", e->message);
+	else
+		exchange_error(x, &api_no_memory, "%s", api_no_memory_text);
+	return false;
+}
+
+bool api_wants_ids(const struct exchange *x)
+{
+	const char *events = http_header(http_request(x->stream), "x-sluice-events");
+	return events != NULL && strcmp(events, "1") == 0;
+}
+
+struct answer_spec api_spec(const struct request_common *c, const struct answer_format *format, int model)
+{
+	return (struct answer_spec){
+	    .format = format,
+	    .model = model,
+	    .stream = c->stream,
+	    .include_usage = c->include_usage,
+	    .obfuscate = c->obfuscate,
+	    .has_max_tokens = c->has_max_tokens,
+	    .max_tokens = c->max_tokens,
+	    .has_seed = c->has_seed,
+	    .submit = &c->submit,
+	};
+}

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the handlers of requests for text share.
+ */
+#ifndef GATEWAY_API_REQUEST_H
+#define GATEWAY_API_REQUEST_H
+
+#include <stdbool.h>
+
+#include "gateway/answer.h"
+#include "gateway/exchange.h"
+#include "gateway/request_fields.h"
+
+/* The bounds of the exchange's configuration. */
+struct request_limits api_limits(const struct exchange *x);
+/* The request's body as bytes; never NULL. */
+const char *api_body(const struct exchange *x);
+/* What a parser said (its code and its error): true when x goes on, otherwise it has been answered.
+ * The body is let go. */
+bool api_parsed(struct exchange *x, int rc, const struct request_error *e);
+/* The client can resume a stream by its events' numbers, and says so: `x-sluice-events: 1`. */
+bool api_wants_ids(const struct exchange *x);
+/* What the common fields say of an answer; the rest is the caller's. */
+struct answer_spec api_spec(const struct request_common *c, const struct answer_format *format, int model);
+
+extern const struct api_error api_no_memory;
+extern const char api_no_memory_text[];
+
+#endif

@@ -1,0 +1,550 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * /v1/responses: create, retrieve (also as a stream, from any event on), cancel, delete, list the items
+ * it was made from.
+ *
+ * A response is looked for where it is made (its stream's log, gateway/replay.h, which any thread of
+ * this process finds) and then in the store. While a handler waits for one of them it is a `struct
+ * call`, the exchange's state.
+ */
+#include <event2/event.h>
+#include <openssl/rand.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "gateway/api_request.h"
+#include "gateway/handlers.h"
+#include "gateway/json_mem.h"
+#include "gateway/query.h"
+#include "gateway/response.h"
+#include "gateway/response_prompt.h"
+#include "gateway/route.h"
+#include "gateway/stream_out.h"
+
+enum { END_WAIT_MS = 5000, MAX_REPLY = 64 << 20, ITEMS_PAGE = 20, ITEMS_MOST = 100, ID_BYTES = REPLAY_MAX_ID };
+
+struct call {
+	struct exchange *x;
+	char id[ID_BYTES]; /* of the response that is spoken of */
+	struct cache_op op;
+	struct replay_log *log;       /* a reference, or NULL */
+	struct replay_reader *reader; /* while its end is waited for */
+	struct event *timer;
+	void (*ended)(struct call *c);   /* the log's end has come */
+	int model;                       /* create */
+	bool has_request;
+	struct response_request request; /* create */
+};
+
+/* ---- a call ---- */
+
+static void call_free(struct call *c)
+{
+	cache_cancel(&c->op);
+	if (c->reader != NULL)
+		replay_close(c->reader);
+	if (c->log != NULL)
+		replay_unref(c->log);
+	if (c->timer != NULL)
+		event_free(c->timer);
+	if (c->has_request)
+		response_request_dispose(&c->request);
+	sl_free(c);
+}
+
+static void on_close(struct exchange *x)
+{
+	call_free(x->state);
+	x->state = NULL;
+}
+
+static void reply_no_memory(struct exchange *x) { exchange_error(x, &api_no_memory, "%s", api_no_memory_text); }
+
+/* NULL with x answered. */
+static struct call *call_create(struct exchange *x)
+{
+	struct call *c = sl_zalloc(sizeof *c);
+	if (c == NULL) {
+		reply_no_memory(x);
+		return NULL;
+	}
+	c->x = x;
+	x->state = c;
+	x->on_close = on_close;
+	return c;
+}
+
+/* Of a call on the response in the path; its log, when there is one, is found. */
+static struct call *call_on_path(struct exchange *x)
+{
+	struct call *c = call_create(x);
+	if (c != NULL && route_part(x->route, http_request(x->stream)->path, c->id, sizeof c->id))
+		c->log = replay_find(x->app->replay, c->id, x->key->tenant);
+	return c;
+}
+
+static void reply_not_found(struct call *c)
+{
+	exchange_error(c->x, &(struct api_error){404, "invalid_request_error", "response_not_found", "response_id", 0},
+		       "No response with the id '%.64s': it never was, was not stored, is no longer kept, or is not yours.",
+		       c->id);
+}
+
+static void reply_store_down(struct call *c)
+{
+	exchange_error(c->x, &(struct api_error){503, "server_error", "store_unavailable", NULL, 1},
+		       "The store of responses is not there at the moment.");
+}
+
+/* Takes v. */
+static void reply_json(struct exchange *x, json_t *v)
+{
+	struct sl_buf out;
+	buf_init(&out, MAX_REPLY);
+	if (v != NULL && request_put_json(&out, v) == 0)
+		exchange_reply(x, 200, "application/json", NULL, 0, buf_data(&out), out.len);
+	else
+		reply_no_memory(x);
+	buf_dispose(&out);
+	json_decref(v);
+}
+
+/* The record that a read found; NULL with the call answered. */
+static json_t *record_of(struct call *c, const struct cache_result *r)
+{
+	json_t *record = NULL;
+	if (r->code == SL_ENOTFOUND)
+		reply_not_found(c);
+	else if (r->code != 0)
+		reply_store_down(c);
+	else if ((record = response_record_read(r->bytes, r->n)) == NULL)
+		reply_no_memory(c->x);
+	return record;
+}
+
+static struct call *of_op(struct cache_op *op)
+{
+	return (struct call *)((char *)op - offsetof(struct call, op));
+}
+
+static void read_record(struct call *c, cache_done *done)
+{
+	struct cache_key key;
+	response_key(&key, c->x->key, c->id);
+	cache_get(c->x->app->t->cache, &c->op, &key, RESPONSE_VERSION, done);
+}
+
+static bool has_ended(const struct call *c)
+{
+	struct replay_usage usage;
+	return replay_ended(c->log, &usage);
+}
+
+/* The log's last word as the answer. */
+static void reply_snapshot(struct call *c)
+{
+	struct sl_buf out;
+	int rc;
+	buf_init(&out, MAX_REPLY);
+	if (!replay_snapshot(c->log, &out, &rc))
+		reply_not_found(c); /* a stream, but of no response */
+	else if (rc != 0)
+		reply_no_memory(c->x);
+	else
+		exchange_reply(c->x, 200, "application/json", NULL, 0, buf_data(&out), out.len);
+	buf_dispose(&out);
+}
+
+/* ---- waiting for the end of what is asked to stop ---- */
+
+static void on_reader(void *ctx)
+{
+	struct call *c = ctx;
+	if (http_answered(c->x->stream) || !has_ended(c))
+		return;
+	evtimer_del(c->timer);
+	c->ended(c);
+}
+
+static void on_late(evutil_socket_t fd, short what, void *ctx)
+{
+	struct call *c = ctx;
+	(void)fd;
+	(void)what;
+	if (!http_answered(c->x->stream))
+		exchange_error(c->x, &(struct api_error){503, "server_error", "overloaded", NULL, 1},
+			       "The response has not stopped yet.");
+}
+
+static void stop_and_then(struct call *c, void (*ended)(struct call *c))
+{
+	static const struct timeval wait = {.tv_sec = END_WAIT_MS / 1000};
+	struct gw_thread *t = c->x->app->t;
+	c->ended = ended;
+	c->timer = evtimer_new(t->base, on_late, c);
+	if (c->timer == NULL || replay_read(c->log, t, REPLAY_NEXT, false, on_reader, c, &c->reader) != 0) {
+		reply_no_memory(c->x);
+		return;
+	}
+	evtimer_add(c->timer, &wait);
+	replay_stop(c->log);
+	/* It may have ended before there was a reader to be told. */
+	on_reader(c);
+}
+
+/* ---- create ---- */
+
+static uint64_t random_u64(void)
+{
+	uint64_t v;
+	BUG_IF(RAND_bytes((uint8_t *)&v, sizeof v) != 1, "no random bytes");
+	return v;
+}
+
+/* The conversation: history (borrowed, may be NULL), then the input, each item with an id. */
+static json_t *conversation(const struct response_request *r, const json_t *history)
+{
+	json_t *items = history != NULL ? json_copy((json_t *)(uintptr_t)history) : json_array();
+	unsigned long long unique = random_u64();
+	if (items == NULL || json_array_extend(items, r->input) != 0) {
+		json_decref(items);
+		return NULL;
+	}
+	for (size_t i = 0; i < json_array_size(items); i++) {
+		json_t *item = json_array_get(items, i);
+		char id[ID_BYTES];
+		const char *prefix = strcmp(json_string_value(json_object_get(item, "type")), "message") == 0 ? "msg" : "item";
+		snprintf(id, sizeof id, "%s_%016llx%04zx", prefix, unique, i);
+		if (json_object_get(item, "id") == NULL && json_object_set_new(item, "id", json_string(id)) != 0) {
+			json_decref(items);
+			return NULL;
+		}
+	}
+	return items;
+}
+
+/* The call is over; its exchange becomes the answer's. */
+static void answer_call(struct call *c, const json_t *history)
+{
+	struct exchange *x = c->x;
+	const struct response_request *r = &c->request;
+	struct request_error e;
+	struct sl_buf messages;
+	struct response *own = NULL;
+	buf_init(&messages, REQUEST_MAX_PROMPT);
+	int rc = response_messages(r, history, &messages, &e);
+	if (rc == 0) {
+		json_t *items = conversation(r, history);
+		own = items != NULL ? response_create(r, items) : NULL;
+		rc = own != NULL ? 0 : SL_ENOMEM;
+	}
+	if (api_parsed(x, rc, &e)) {
+		const struct answer_prompt prompt = {r->c.submit.prompt_kind,
+						     {(const char *)buf_data(&messages), (uint32_t)messages.len}};
+		struct answer_spec spec = api_spec(&r->c, &answer_response, c->model);
+		spec.own = own;
+		spec.logged = r->c.stream && r->store;
+		spec.background = r->background;
+		spec.keep_text = true;
+		spec.prompts = &prompt;
+		spec.n_prompts = 1;
+		x->state = NULL;
+		x->on_close = NULL;
+		answer_start(x, &spec);
+		call_free(c);
+	}
+	buf_dispose(&messages);
+}
+
+static void reply_previous(struct call *c, const char *code, const char *why)
+{
+	exchange_error(c->x, &(struct api_error){400, "invalid_request_error", code, "previous_response_id", 0},
+		       "The previous response '%.64s' %s.", c->id, why);
+}
+
+static bool is_running(const json_t *response)
+{
+	const char *status = json_string_value(json_object_get(response, "status"));
+	return status == NULL || strcmp(status, "in_progress") == 0;
+}
+
+static void on_previous(struct cache_op *op, const struct cache_result *result)
+{
+	struct call *c = of_op(op);
+	if (result->code == SL_ENOTFOUND) {
+		reply_previous(c, "previous_response_not_found", "was not found");
+		return;
+	}
+	json_t *record = record_of(c, result);
+	if (record == NULL)
+		return;
+	json_t *items = json_object_get(record, "items"), *response = json_object_get(record, "response");
+	if (is_running(response))
+		reply_previous(c, "previous_response_not_ready", "is still being made");
+	else if (json_array_extend(items, json_object_get(response, "output")) != 0)
+		reply_no_memory(c->x);
+	else
+		answer_call(c, items);
+	json_decref(record);
+}
+
+void api_response_create(struct exchange *x)
+{
+	struct request_limits limits = api_limits(x);
+	struct request_error e;
+	struct call *c = call_create(x);
+	if (c == NULL)
+		return;
+	struct response_request *r = &c->request;
+	int rc = response_request_parse(api_body(x), x->body.len, &limits, r, &e);
+	c->has_request = rc == 0;
+	if (rc == 0 && (rc = response_prompt_apply(x->app->t->cfg, r, &e)) == SL_ENOTFOUND) {
+		exchange_error(x, &(struct api_error){404, "invalid_request_error", e.code, e.param, 0}, "%s", e.message);
+		return;
+	}
+	if (!api_parsed(x, rc, &e) || (c->model = answer_choose_model(x, r->c.model)) < 0)
+		return;
+	if (r->previous_response_id == NULL) {
+		answer_call(c, NULL);
+		return;
+	}
+	snprintf(c->id, sizeof c->id, "%s", r->previous_response_id);
+	c->log = replay_find(x->app->replay, c->id, x->key->tenant);
+	if (c->log != NULL && !has_ended(c))
+		reply_previous(c, "previous_response_not_ready", "is still being made");
+	else
+		read_record(c, on_previous);
+}
+
+/* ---- retrieve ---- */
+
+static void on_retrieved(struct cache_op *op, const struct cache_result *result)
+{
+	struct call *c = of_op(op);
+	json_t *record = record_of(c, result);
+	if (record == NULL)
+		return;
+	reply_json(c->x, json_incref(json_object_get(record, "response")));
+	json_decref(record);
+}
+
+static void reply_no_events(struct call *c)
+{
+	exchange_error(c->x, &(struct api_error){410, "invalid_request_error", "events_gone", "stream", 0},
+		       "The events of '%.64s' are not kept, or no longer: ask for it without 'stream'.", c->id);
+}
+
+static void on_retrieved_without_events(struct cache_op *op, const struct cache_result *result)
+{
+	struct call *c = of_op(op);
+	json_t *record = record_of(c, result);
+	if (record != NULL)
+		reply_no_events(c);
+	json_decref(record);
+}
+
+static bool bad_query(struct exchange *x, const char *name, const char *want)
+{
+	exchange_error(x, &(struct api_error){400, "invalid_request_error", "invalid_value", name, 0},
+		       "Invalid value for the query's '%s': it must be %s.", name, want);
+	return false;
+}
+
+static bool stream_query(struct exchange *x, bool *stream, uint64_t *from)
+{
+	const char *query = http_request(x->stream)->query;
+	uint64_t after;
+	*stream = false;
+	*from = 0;
+	if (query_get_bool(query, "stream", stream) != 0)
+		return bad_query(x, "stream", "true or false");
+	int rc = query_get_u64(query, "starting_after", &after);
+	if (rc < 0)
+		return bad_query(x, "starting_after", "the sequence_number of an event");
+	if (rc > 0)
+		*from = after + 1;
+	if (rc > 0 && !*stream)
+		return bad_query(x, "starting_after", "together with stream=true");
+	return true;
+}
+
+void api_response(struct exchange *x)
+{
+	bool stream;
+	uint64_t from;
+	struct call *c = call_on_path(x);
+	if (c == NULL || !stream_query(x, &stream, &from))
+		return;
+	if (c->log == NULL) {
+		read_record(c, stream ? on_retrieved_without_events : on_retrieved);
+		return;
+	}
+	if (!stream) {
+		reply_snapshot(c);
+		return;
+	}
+	int rc = stream_out_start(x, c->log, from, false);
+	if (rc == SL_ERANGE)
+		reply_no_events(c);
+	else if (rc != 0)
+		reply_no_memory(x);
+	else
+		call_free(c);
+}
+
+/* ---- cancel ---- */
+
+static bool in_background(const json_t *response)
+{
+	return json_is_true(json_object_get(response, "background"));
+}
+
+static void reply_not_background(struct call *c)
+{
+	exchange_error(c->x, &(struct api_error){400, "invalid_request_error", "not_cancellable", "response_id", 0},
+		       "Only a response that was created with background=true can be cancelled.");
+}
+
+static void on_to_cancel(struct cache_op *op, const struct cache_result *result)
+{
+	struct call *c = of_op(op);
+	json_t *record = record_of(c, result), *response = json_object_get(record, "response");
+	if (record != NULL && in_background(response))
+		reply_json(c->x, json_incref(response)); /* it has ended: nothing to cancel */
+	else if (record != NULL)
+		reply_not_background(c);
+	json_decref(record);
+}
+
+void api_response_cancel(struct exchange *x)
+{
+	struct call *c = call_on_path(x);
+	struct sl_buf text;
+	int rc;
+	if (c == NULL)
+		return;
+	buf_init(&text, MAX_REPLY);
+	if (c->log == NULL || !replay_snapshot(c->log, &text, &rc)) {
+		read_record(c, on_to_cancel);
+	} else {
+		json_t *now = json_mem_load((const char *)buf_data(&text), text.len, JSON_ALLOW_NUL, NULL);
+		if (now == NULL)
+			reply_no_memory(x);
+		else if (!in_background(now))
+			reply_not_background(c);
+		else if (has_ended(c))
+			reply_snapshot(c);
+		else
+			stop_and_then(c, reply_snapshot);
+		json_decref(now);
+	}
+	buf_dispose(&text);
+}
+
+/* ---- delete ---- */
+
+static void on_deleted(struct cache_op *op, const struct cache_result *result)
+{
+	struct call *c = of_op(op);
+	if (result->code != 0)
+		reply_store_down(c);
+	else if (!result->found && c->log == NULL)
+		reply_not_found(c);
+	else
+		reply_json(c->x, json_pack("{s:s, s:s, s:b}", "id", c->id, "object", "response", "deleted", 1));
+}
+
+static void delete_stored(struct call *c)
+{
+	struct cache_key key;
+	if (c->log != NULL)
+		replay_forget(c->log);
+	response_key(&key, c->x->key, c->id);
+	cache_delete(c->x->app->t->cache, &c->op, &key, on_deleted);
+}
+
+void api_response_delete(struct exchange *x)
+{
+	struct call *c = call_on_path(x);
+	if (c == NULL)
+		return;
+	if (c->log == NULL || has_ended(c))
+		delete_stored(c);
+	else
+		stop_and_then(c, delete_stored);
+}
+
+/* ---- input items ---- */
+
+struct page {
+	uint64_t limit;
+	bool ascending;
+	char after[ID_BYTES];
+};
+
+static bool page_query(struct exchange *x, struct page *p)
+{
+	const char *query = http_request(x->stream)->query;
+	char order[8] = "desc";
+	*p = (struct page){.limit = ITEMS_PAGE};
+	if (query_get_u64(query, "limit", &p->limit) < 0 || p->limit < 1 || p->limit > ITEMS_MOST)
+		return bad_query(x, "limit", "a number from 1 to 100");
+	if (query_get(query, "order", order, sizeof order) < 0 || (strcmp(order, "asc") != 0 && strcmp(order, "desc") != 0))
+		return bad_query(x, "order", "asc or desc");
+	if (query_get(query, "after", p->after, sizeof p->after) < 0)
+		return bad_query(x, "after", "the id of an item");
+	p->ascending = order[0] == 'a';
+	return true;
+}
+
+/* NULL: no memory. *bad: there is no item to begin after. */
+static json_t *page_of(const json_t *items, const struct page *p, bool *bad)
+{
+	size_t n = json_array_size(items), from = 0;
+	json_t *data = json_array();
+	*bad = p->after[0] != '\0';
+	for (size_t i = 0; *bad && i < n; i++) {
+		const json_t *item = json_array_get(items, p->ascending ? i : n - 1 - i);
+		const char *id = json_string_value(json_object_get(item, "id"));
+		*bad = id == NULL || strcmp(id, p->after) != 0;
+		from = i + 1;
+	}
+	size_t end = n - from > p->limit ? from + (size_t)p->limit : n;
+	for (size_t i = from; i < end && !*bad && data != NULL; i++) {
+		if (json_array_append(data, json_array_get(items, p->ascending ? i : n - 1 - i)) != 0) {
+			json_decref(data);
+			return NULL;
+		}
+	}
+	json_t *first = json_incref(json_object_get(json_array_get(data, 0), "id"));
+	json_t *last = json_incref(json_object_get(json_array_get(data, json_array_size(data) - 1), "id"));
+	return json_pack("{s:s, s:o, s:o, s:o, s:b}", "object", "list", "data", data, "first_id",
+			 first != NULL ? first : json_null(), "last_id", last != NULL ? last : json_null(), "has_more", end < n);
+}
+
+static void on_items(struct cache_op *op, const struct cache_result *result)
+{
+	struct call *c = of_op(op);
+	struct page page;
+	bool bad;
+	json_t *record = record_of(c, result);
+	if (record != NULL && page_query(c->x, &page)) {
+		json_t *list = page_of(json_object_get(record, "items"), &page, &bad);
+		if (list != NULL && bad) {
+			bad_query(c->x, "after", "the id of one of the items");
+			json_decref(list);
+		} else {
+			reply_json(c->x, list);
+		}
+	}
+	json_decref(record);
+}
+
+void api_response_items(struct exchange *x)
+{
+	struct call *c = call_on_path(x);
+	struct page page;
+	if (c != NULL && page_query(x, &page))
+		read_record(c, on_items);
+}

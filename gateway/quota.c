@@ -1,0 +1,350 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Charging and settling; the words are in quota_text.c, what limits mean in cache/limits.h.
+ *
+ * A quota that is given up while its answer is awaited is not cancelled at the store: whether it was
+ * charged could not be known then, and giving back what was never taken would be a gift. It waits for the
+ * answer and is settled with nothing used.
+ *
+ * Settling a budget may be repeated (an id that holds nothing is charged nothing), giving back to a rate
+ * may not: so the rate goes with the first try only, and what a failing Redis misses of it comes back by
+ * itself within the minute.
+ */
+#include "gateway/quota.h"
+
+#include <event2/event.h>
+#include <openssl/rand.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "cache/limits.h"
+
+#define MINUTE_US (INT64_C(60) * 1000000)
+#define DAY_US (INT64_C(86400) * 1000000)
+#define HOLD_US (3 * MINUTE_US)
+
+/* Beyond them a reservation ends with its time. */
+enum { RENEW_MS = 60000, RETRY_MS = 2000, MOST_RETRIES = 80, MOST_UNSETTLED = 4096 };
+
+enum quota_state { QUOTA_TAKING, QUOTA_ABANDONED, QUOTA_HELD, QUOTA_SETTLING, QUOTA_UNSETTLED, QUOTA_GONE };
+
+struct quota {
+	struct cache_op op;
+	struct list node; /* in quotas.all */
+	struct deadline due;
+	struct quotas *home;
+	enum quota_state state;
+	uint8_t id[CACHE_ID_LEN];
+	struct cache_limit items[QUOTA_N_LIMITS];
+	enum quota_limit which[QUOTA_N_LIMITS]; /* the items in order */
+	size_t n;
+	int64_t least;
+	int64_t used;
+	bool local; /* taken from this gateway's share */
+	unsigned retries;
+	quota_done *done;
+	void *ctx;
+};
+
+static bool waits(enum quota_state s)
+{
+	return s == QUOTA_TAKING || s == QUOTA_ABANDONED || s == QUOTA_SETTLING;
+}
+
+static void quota_set_state(struct quota *q, enum quota_state to)
+{
+	static const uint8_t allowed[] = {
+	    [QUOTA_TAKING] = 1 << QUOTA_HELD | 1 << QUOTA_ABANDONED | 1 << QUOTA_UNSETTLED | 1 << QUOTA_GONE,
+	    [QUOTA_ABANDONED] = 1 << QUOTA_HELD | 1 << QUOTA_UNSETTLED | 1 << QUOTA_GONE,
+	    [QUOTA_HELD] = 1 << QUOTA_SETTLING | 1 << QUOTA_GONE,
+	    [QUOTA_SETTLING] = 1 << QUOTA_UNSETTLED | 1 << QUOTA_GONE,
+	    [QUOTA_UNSETTLED] = 1 << QUOTA_SETTLING | 1 << QUOTA_GONE,
+	    [QUOTA_GONE] = 0,
+	};
+	BUG_IF(!(allowed[q->state] & 1 << to), "a quota from state %d to %d", (int)q->state, (int)to);
+	q->home->n_waiting -= waits(q->state);
+	q->home->n_waiting += waits(to);
+	q->home->n_unsettled -= q->state == QUOTA_UNSETTLED;
+	q->home->n_unsettled += to == QUOTA_UNSETTLED;
+	q->state = to;
+}
+
+static void quota_free(struct quota *q)
+{
+	quota_set_state(q, QUOTA_GONE);
+	cache_cancel(&q->op);
+	deadline_cancel(&q->due);
+	list_remove(&q->node);
+	sl_free(q);
+}
+
+/* There is at least one item. */
+static const struct cache_limit *budget_of(const struct quota *q)
+{
+	const struct cache_limit *last = &q->items[q->n - 1];
+	return last->type == CACHE_BUDGET ? last : NULL;
+}
+
+/* ---- settling ---- */
+
+static void leave_unsettled(struct quota *q)
+{
+	if (budget_of(q) == NULL || ++q->retries > MOST_RETRIES || q->home->n_unsettled >= MOST_UNSETTLED) {
+		quota_free(q);
+		return;
+	}
+	quota_set_state(q, QUOTA_UNSETTLED);
+	deadline_arm(&q->home->retries, &q->due, clock_now_ns());
+}
+
+/* It is done with, and Redis, which did not answer in time, may hold it. */
+static void release_at_redis(struct quota *q)
+{
+	q->local = false;
+	q->used = 0;
+	leave_unsettled(q);
+}
+
+static void on_settled(struct cache_op *op, const struct cache_result *r)
+{
+	struct quota *q = (struct quota *)(void *)((char *)op - offsetof(struct quota, op));
+	if (q->local)
+		release_at_redis(q);
+	else if (r->code < 0 || r->degraded)
+		leave_unsettled(q);
+	else
+		quota_free(q);
+}
+
+static int64_t within(int64_t v, int64_t least, int64_t most) { return v < least ? least : v > most ? most : v; }
+
+static void settle(struct quota *q)
+{
+	struct cache_limit items[QUOTA_N_LIMITS];
+	size_t n = 0;
+	for (size_t i = 0; i < q->n; i++) {
+		struct cache_limit *to = &items[n];
+		*to = q->items[i];
+		if (q->which[i] == QUOTA_TOKENS) {
+			to->cost = within(to->cost - q->used, -CACHE_RATE_MAX, CACHE_RATE_MAX);
+			n += q->retries == 0 && to->cost != 0;
+		} else if (q->which[i] == QUOTA_DAY) {
+			n++;
+		}
+	}
+	if (n == 0) {
+		quota_free(q);
+		return;
+	}
+	quota_set_state(q, QUOTA_SETTLING);
+	cache_settle(q->home->client, &q->op, q->id, items, n, q->used, 0, q->local, on_settled);
+}
+
+void quota_settle(struct quota *q, int64_t used)
+{
+	if (q == NULL)
+		return;
+	q->done = NULL;
+	if (q->state == QUOTA_TAKING) {
+		quota_set_state(q, QUOTA_ABANDONED);
+		return;
+	}
+	BUG_IF(q->state != QUOTA_HELD, "a quota is settled in state %d", (int)q->state);
+	q->used = within(used, 0, CACHE_UNITS_MAX);
+	deadline_cancel(&q->due);
+	cache_cancel(&q->op); /* a renewal */
+	settle(q);
+}
+
+/* ---- holding ---- */
+
+static void on_renewed(struct cache_op *op, const struct cache_result *r)
+{
+	(void)op, (void)r; /* failed: the next one may do better, and there is time for two */
+}
+
+static void on_due(struct deadline *d)
+{
+	struct quota *q = list_entry(d, struct quota, due);
+	if (q->state == QUOTA_UNSETTLED) {
+		settle(q);
+		return;
+	}
+	BUG_IF(q->state != QUOTA_HELD, "a quota of state %d is due", (int)q->state);
+	deadline_arm(&q->home->renewals, &q->due, q->home->run_ns);
+	if (!cache_op_busy(&q->op))
+		cache_settle(q->home->client, &q->op, q->id, budget_of(q), 1, 0, HOLD_US, q->local, on_renewed);
+}
+
+/* ---- taking ---- */
+
+static void hold(struct quota *q)
+{
+	quota_set_state(q, QUOTA_HELD);
+	if (budget_of(q) != NULL)
+		deadline_arm(&q->home->renewals, &q->due, clock_now_ns());
+}
+
+static void read_answer(const struct quota *q, const struct cache_admission *a, struct quota_result *out)
+{
+	*out = (struct quota_result){.code = a->code,
+				     .degraded = a->degraded,
+				     .admitted = a->code >= 0 && a->admitted,
+				     .granted = budget_of(q) != NULL ? a->granted : INT64_MAX};
+	for (size_t i = 0; a->code >= 0 && i < a->n && i < q->n; i++) {
+		const struct cache_limit_result *r = &a->each[i];
+		const struct cache_limit *l = &q->items[i];
+		out->each[q->which[i]] = (struct quota_left){l->limit, r->remaining, r->reset_us};
+		if (r->ok)
+			continue;
+		/* What a whole day doesn't hold no day will. */
+		int64_t wait = l->type == CACHE_BUDGET && q->least > l->limit ? -1 : r->retry_after_us;
+		bool longer = wait < 0 || (out->retry_after_us >= 0 && wait > out->retry_after_us);
+		if (longer) {
+			out->refused_by = q->which[i];
+			out->retry_after_us = wait;
+		}
+	}
+}
+
+static void on_taken(struct cache_op *op, const struct cache_result *r)
+{
+	struct quota *q = (struct quota *)(void *)((char *)op - offsetof(struct quota, op));
+	struct cache_admission a;
+	struct quota_result result;
+	cache_admission_read(r, &a);
+	read_answer(q, &a, &result);
+	bool abandoned = q->state == QUOTA_ABANDONED;
+	q->local = a.degraded;
+	if (result.admitted) {
+		hold(q);
+		if (abandoned)
+			quota_settle(q, 0);
+		else
+			q->done(q->ctx, q, &result);
+		return;
+	}
+	if (!abandoned)
+		q->done(q->ctx, q, &result);
+	if (q->local)
+		release_at_redis(q);
+	else
+		quota_free(q);
+}
+
+static void add_limit(struct quota *q, enum quota_limit which, const struct cache_limit *l, const char *part,
+		      const struct auth_key *key)
+{
+	char tenant[24];
+	struct cache_limit *to = &q->items[q->n];
+	snprintf(tenant, sizeof tenant, "k%016llx", (unsigned long long)key->tenant);
+	*to = *l;
+	cache_key_make(&to->key, CACHE_LIMIT, tenant, part, strlen(part));
+	q->which[q->n++] = which;
+}
+
+static void add_limits(struct quota *q, const struct quota_ask *ask)
+{
+	const struct gw_tier_config *t = ask->key->tier;
+	int64_t per_minute = t->requests_per_minute, tokens = t->tokens_per_minute, day = t->tokens_per_day;
+	if (per_minute > 0)
+		add_limit(q, QUOTA_REQUESTS,
+			  &(struct cache_limit){.type = CACHE_RATE,
+						.limit = per_minute,
+						.burst = per_minute,
+						.period_us = MINUTE_US,
+						.cost = within(ask->requests, 1, CACHE_RATE_MAX)},
+			  "requests a minute", ask->key);
+	if (tokens > 0) /* a full minute serves any request */
+		add_limit(q, QUOTA_TOKENS,
+			  &(struct cache_limit){.type = CACHE_RATE,
+						.limit = tokens,
+						.burst = tokens,
+						.period_us = MINUTE_US,
+						.cost = within(ask->tokens, 1, tokens)},
+			  "tokens a minute", ask->key);
+	if (day > 0) /* the last one: budget_of */
+		add_limit(q, QUOTA_DAY,
+			  &(struct cache_limit){.type = CACHE_BUDGET, .limit = day, .period_us = DAY_US},
+			  "tokens a day", ask->key);
+}
+
+static bool is_limited(const struct gw_tier_config *t)
+{
+	return t != NULL && (t->requests_per_minute > 0 || t->tokens_per_minute > 0 || t->tokens_per_day > 0);
+}
+
+int quota_take(struct quotas *qs, const struct quota_ask *ask, quota_done *done, void *ctx,
+	       struct quota **out)
+{
+	*out = NULL;
+	if (qs->client == NULL || !is_limited(ask->key->tier))
+		return 1;
+	struct quota *q = sl_zalloc(sizeof *q);
+	if (q == NULL)
+		return SL_ENOMEM;
+	BUG_IF(RAND_bytes(q->id, sizeof q->id) != 1, "no random bytes");
+	q->home = qs;
+	q->done = done;
+	q->ctx = ctx;
+	deadline_init(&q->due, on_due);
+	list_push_back(&qs->all, &q->node);
+	add_limits(q, ask);
+	qs->n_waiting++; /* born TAKING */
+	int64_t want = within(ask->tokens, 1, CACHE_UNITS_MAX);
+	q->least = within(ask->least, 1, want);
+	cache_admit(qs->client, &q->op, q->id, q->items, q->n, want, q->least, HOLD_US, on_taken);
+	*out = q;
+	return 0;
+}
+
+/* ---- those of a thread ---- */
+
+void quotas_run(struct quotas *qs, uint64_t now_ns)
+{
+	qs->run_ns = now_ns;
+	deadline_list_run(&qs->renewals, now_ns);
+	deadline_list_run(&qs->retries, now_ns);
+}
+
+static void on_tick(evutil_socket_t fd, short what, void *arg)
+{
+	(void)fd, (void)what;
+	quotas_run(arg, clock_now_ns());
+}
+
+int quotas_init(struct quotas *qs, struct event_base *base, struct cache_client *client)
+{
+	static const struct timeval every = {.tv_sec = 1};
+	*qs = (struct quotas){.client = client};
+	list_init(&qs->all);
+	deadline_list_init(&qs->renewals, RENEW_MS);
+	deadline_list_init(&qs->retries, RETRY_MS);
+	if (client == NULL)
+		return 0;
+	qs->tick = event_new(base, -1, EV_PERSIST, on_tick, qs);
+	if (qs->tick == NULL || event_add(qs->tick, &every) != 0) {
+		quotas_dispose(qs);
+		return SL_ENOMEM;
+	}
+	return 0;
+}
+
+void quotas_dispose(struct quotas *qs)
+{
+	while (!list_empty(&qs->all)) {
+		struct quota *q = list_entry(qs->all.next, struct quota, node);
+		BUG_IF(q->state == QUOTA_HELD || q->state == QUOTA_TAKING, "a quota is left in state %d",
+		       (int)q->state);
+		quota_free(q);
+	}
+	BUG_IF(qs->n_waiting != 0, "%zu quotas wait after the last has gone", qs->n_waiting);
+	if (qs->tick != NULL)
+		event_free(qs->tick);
+	qs->tick = NULL;
+}
+
+bool quotas_busy(const struct quotas *qs) { return qs->n_waiting > 0; }

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What is done with each field of the three requests, as data: its types, its range and whether it is
+ * honoured, accepted without effect, or refused. The parsers check bodies against it, and
+ * openapi.json and etc/api.md say the same (a test compares them).
+ */
+#ifndef GATEWAY_REQUEST_TABLE_H
+#define GATEWAY_REQUEST_TABLE_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum request_endpoint {
+	REQUEST_CHAT = 1,
+	REQUEST_COMPLETION = 2,
+	REQUEST_RESPONSE = 4,
+	REQUEST_ALL = 7,
+};
+
+enum request_does {
+	FIELD_HONOURED,
+	FIELD_IGNORED, /* checked, of no effect */
+	FIELD_REFUSED, /* unless it is null or asks for nothing */
+};
+
+enum request_type {
+	TYPE_BOOL = 1,
+	TYPE_INT = 2,
+	TYPE_NUM = 4, /* integers too */
+	TYPE_STR = 8,
+	TYPE_ARR = 16,
+	TYPE_OBJ = 32,
+};
+
+struct request_field {
+	const char *name; /* a member of an object: "object.member" */
+	uint8_t endpoints, does, types;
+	bool members;       /* rows for its members follow */
+	bool above;         /* lo itself is outside */
+	double lo, hi;      /* of numbers; both 0: any */
+	const char *values; /* of strings: all there are, each followed by a blank; NULL: any */
+	/* FIELD_REFUSED: does this value ask for nothing? object: what holds the field. */
+	bool (*harmless)(const json_t *v, const json_t *object);
+};
+
+/* Sorted by name; rows of one name share no endpoint. */
+extern const struct request_field request_fields[];
+extern const size_t n_request_fields;
+
+/* NULL: unknown, and ignored as OpenAI's own API does. */
+const struct request_field *request_field_find(const char *name, enum request_endpoint endpoint);
+
+#endif

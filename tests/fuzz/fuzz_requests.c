@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Bodies of chat, completion and response requests; the first byte says which. An accepted one gives
+ * a submit that the protocol takes, a refused one a message of valid UTF-8.
+ */
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/utf8.h"
+#include "gateway/chat_request.h"
+#include "gateway/completion_request.h"
+#include "gateway/response_request.h"
+#include "tests/fuzz/fuzz.h"
+
+#define USER "{\"role\":\"user\",\"content\":\"hi\"}"
+
+static const char *const seeds[] = {
+    "c{\"model\":\"m\",\"messages\":[" USER "]}",
+    "c{\"model\":\"m\",\"messages\":[{\"role\":\"system\",\"content\":[{\"type\":\"text\",\"text\":\"\\ud83d\\ude00\"}]}],"
+    "\"stream\":true,\"stream_options\":{\"include_usage\":true},\"stop\":[\"a\",\"b\"],\"seed\":-1,\"top_p\":0.5,"
+    "\"temperature\":1e-1,\"max_tokens\":3,\"n\":2,\"logit_bias\":{\"1\":-100},\"tools\":[],\"stop_token_ids\":[1,2]}",
+    "c{\"model\":\"m\",\"messages\":[" USER ",{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"id\":\"i\","
+    "\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}}]},{\"role\":\"tool\",\"tool_call_id\":\"i\","
+    "\"content\":\"7\"}],\"logprobs\":true,\"top_logprobs\":3,\"documents\":[{}],\"metadata\":{\"a\":\"b\"}}",
+    "c{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"\\u0000\"}],\"stop\":null}",
+    "p{\"model\":\"m\",\"prompt\":[\"a\",\"b\"],\"echo\":true,\"best_of\":3,\"n\":2}",
+    "p{\"model\":\"m\",\"prompt\":[[1,2],[3]],\"logprobs\":2,\"suffix\":\"\"}",
+    "p{\"model\":\"m\",\"prompt\":[1,2147483647]}",
+    "r{\"model\":\"m\",\"input\":\"hi\",\"instructions\":\"be brief\",\"store\":false,\"reasoning\":{\"effort\":\"low\"}}",
+    "r{\"model\":\"m\",\"previous_response_id\":\"resp_1\",\"include\":[\"message.output_text.logprobs\"],\"input\":["
+    "{\"role\":\"user\",\"content\":[{\"type\":\"input_text\",\"text\":\"a\"}]},"
+    "{\"type\":\"reasoning\",\"summary\":[],\"content\":[{\"type\":\"reasoning_text\",\"text\":\"b\"}]},"
+    "{\"type\":\"message\",\"role\":\"assistant\",\"content\":[{\"type\":\"output_text\",\"text\":\"c\"}]},"
+    "{\"type\":\"function_call\",\"call_id\":\"1\",\"name\":\"f\",\"arguments\":\"{}\"},"
+    "{\"type\":\"function_call_output\",\"call_id\":\"1\",\"output\":\"2\"}]}",
+    "r{\"model\":\"m\",\"prompt\":{\"id\":\"p\",\"version\":\"1\",\"variables\":{\"a\":\"b\",\"c\":{\"type\":"
+    "\"input_text\",\"text\":\"d\"}}},\"text\":{\"format\":{\"type\":\"text\"}},\"top_logprobs\":2}",
+};
+
+static const struct request_limits limits = {.messages = 16, .json_depth = 16, .prompts = 8};
+
+size_t fuzz_seed(size_t i, uint8_t *out, size_t max)
+{
+	if (i >= sizeof seeds / sizeof *seeds || strlen(seeds[i]) > max)
+		return 0;
+	memcpy(out, seeds[i], strlen(seeds[i]));
+	return strlen(seeds[i]);
+}
+
+static void refused(int rc, const struct request_error *e)
+{
+	FUZZ_REQUIRE(rc == SL_EINVAL);
+	FUZZ_REQUIRE(e->message[0] != '\0' && utf8_valid(e->message, strlen(e->message)));
+	FUZZ_REQUIRE(utf8_valid(e->param, strlen(e->param)));
+}
+
+static void goes_out(const struct request_common *c)
+{
+	struct proto_submit s = c->submit;
+	struct sl_buf frame;
+	s.max_tokens = s.min_tokens > 0 ? s.min_tokens : 1;
+	buf_init(&frame, PROTO_MAX_PAYLOAD + 64);
+	FUZZ_REQUIRE(proto_put_submit(&frame, 1, &s) == 0);
+	buf_dispose(&frame);
+}
+
+static void chat(const uint8_t *data, size_t n)
+{
+	struct chat_request r;
+	struct request_error e;
+	int rc = chat_request_parse(data, n, &limits, &r, &e);
+	if (rc != 0) {
+		refused(rc, &e);
+		return;
+	}
+	FUZZ_REQUIRE(utf8_valid(r.c.submit.prompt.at, r.c.submit.prompt.n));
+	goes_out(&r.c);
+	chat_request_dispose(&r);
+}
+
+static void completion(const uint8_t *data, size_t n)
+{
+	struct completion_request r;
+	struct request_error e;
+	int rc = completion_request_parse(data, n, &limits, &r, &e);
+	if (rc != 0) {
+		refused(rc, &e);
+		return;
+	}
+	FUZZ_REQUIRE(r.n_prompts >= 1 && r.n_prompts <= 8);
+	for (int i = 0; i < r.n_prompts; i++) {
+		const struct completion_prompt *p = &r.prompts[i];
+		FUZZ_REQUIRE(p->kind == PROTO_PROMPT_TOKENS ? p->text.n % 4 == 0 : utf8_valid(p->text.at, p->text.n));
+		r.c.submit.prompt_kind = p->kind;
+		r.c.submit.prompt = p->text;
+		goes_out(&r.c);
+	}
+	completion_request_dispose(&r);
+}
+
+/* What was taken once is its own normal form. */
+static void stays_normal(const json_t *input)
+{
+	json_t *again;
+	struct request_error e;
+	int rc = response_items_normalise(input, "input", 16, &again, &e);
+	FUZZ_REQUIRE(rc == 0 && json_equal(again, input));
+	json_decref(again);
+}
+
+static void response(const uint8_t *data, size_t n)
+{
+	struct response_request r;
+	struct request_error e;
+	struct sl_buf prompt;
+	int rc = response_request_parse(data, n, &limits, &r, &e);
+	if (rc != 0) {
+		refused(rc, &e);
+		return;
+	}
+	stays_normal(r.input);
+	buf_init(&prompt, REQUEST_MAX_PROMPT);
+	rc = response_messages(&r, r.input, &prompt, &e);
+	if (rc != 0) {
+		refused(rc, &e);
+	} else {
+		json_t *v = json_loadb((const char *)buf_data(&prompt), prompt.len, JSON_REJECT_DUPLICATES, NULL);
+		FUZZ_REQUIRE(json_array_size(json_object_get(v, "messages")) > 0);
+		json_decref(v);
+		r.c.submit.prompt = (struct proto_str){.at = (const char *)buf_data(&prompt), .n = prompt.len};
+		goes_out(&r.c);
+	}
+	buf_dispose(&prompt);
+	response_request_dispose(&r);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
+{
+	if (n == 0)
+		return 0;
+	if (data[0] == 'c')
+		chat(data + 1, n - 1);
+	else if (data[0] == 'p')
+		completion(data + 1, n - 1);
+	else
+		response(data + 1, n - 1);
+	return 0;
+}

@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The gateway of one thread, whole from its listener to its link, between a client that is a plain
+ * socket and an engine that is this file: it answers every request with "abc". For tests that make
+ * something fail on the way.
+ */
+#ifndef TESTS_SUPPORT_CHAT_RIG_H
+#define TESTS_SUPPORT_CHAT_RIG_H
+
+#include "tests/support/transport_rig.h"
+
+#include <fcntl.h>
+#include <jansson.h>
+#include <openssl/sha.h>
+#include <sys/un.h>
+
+#include "base/fault.h"
+#include "base/metrics.h"
+#include "cache/cache.h"
+#include "gateway/app.h"
+#include "gateway/app_state.h"
+#include "gateway/engine_link.h"
+#include "gateway/generation.h"
+
+enum { ANSWER_BYTES = 65536, FAKE_TOKENS = 3 };
+
+/* Nothing of the test's own allocates through base/alloc.h while a fault is armed. */
+struct chat_rig {
+	struct rig r;
+	struct gw_app *app;
+	struct cache *store;
+	char dir[64], path[96], digest[65];
+	struct gw_tier_config tier;
+	struct gw_key_config key;
+	int listener, engine;
+	uint8_t in[65536];
+	size_t n_in;
+	uint64_t credited_id; /* the sequence that was answered last */
+	struct sl_buf hello, queued, tokens, done;
+	char answer[ANSWER_BYTES];
+	size_t n_answer;
+	bool silent;     /* the engine makes no token */
+	uint64_t fake_ns;
+};
+
+/* ---- the engine ---- */
+
+static void engine_says(struct chat_rig *c, struct sl_buf *frame, uint64_t id)
+{
+	for (int i = 0; i < 8 && id != 0; i++)
+		buf_data(frame)[8 + i] = (uint8_t)(id >> (8 * i));
+	/* A link that has gone down meanwhile is seen by the next read. */
+	(void)!send(c->engine, buf_data(frame), frame->len, MSG_NOSIGNAL);
+}
+
+static void engine_on_frame(struct chat_rig *c, const struct proto_head *h)
+{
+	if (h->type == PROTO_HELLO) {
+		engine_says(c, &c->hello, 0);
+	} else if (h->type == PROTO_SUBMIT) {
+		engine_says(c, &c->queued, h->id);
+	} else if (h->type == PROTO_CREDIT && c->credited_id != h->id) {
+		c->credited_id = h->id;
+		if (c->silent)
+			return;
+		engine_says(c, &c->tokens, h->id);
+		engine_says(c, &c->done, h->id);
+	}
+}
+
+static void engine_turn(struct chat_rig *c)
+{
+	struct proto_head h;
+	if (c->engine < 0) {
+		c->engine = accept(c->listener, NULL, NULL);
+		c->n_in = 0;
+		c->credited_id = 0;
+	}
+	if (c->engine < 0)
+		return;
+	ssize_t n = recv(c->engine, c->in + c->n_in, sizeof c->in - c->n_in, MSG_DONTWAIT);
+	if (n == 0) {
+		close(c->engine);
+		c->engine = -1;
+		return;
+	}
+	c->n_in += n > 0 ? (size_t)n : 0;
+	while (c->engine >= 0 && c->n_in >= PROTO_HEAD_BYTES) {
+		assert_int_equal(proto_head_read(c->in, &h, NULL), 0);
+		size_t whole = PROTO_HEAD_BYTES + (size_t)h.length;
+		if (c->n_in < whole)
+			break;
+		engine_on_frame(c, &h);
+		memmove(c->in, c->in + whole, c->n_in - whole);
+		c->n_in -= whole;
+	}
+}
+
+static void engine_prepare(struct chat_rig *c)
+{
+	struct proto_hello hello = {.version = PROTO_VERSION, .epoch = 1, .n_models = 1, .name = {"test", 4}};
+	struct proto_model model = {.state = PROTO_MODEL_READY, .role = 2, .n_ctx = 100, .name = {"m", 1}};
+	struct proto_queued queued = {.n_prompt = 3};
+	struct proto_token t[FAKE_TOKENS] = {{.n_bytes = 1}, {.n_bytes = 1}, {.n_bytes = 1}};
+	struct proto_tokens tokens = {.n = FAKE_TOKENS, .tokens = t, .text = {"abc", 3}};
+	struct proto_done done = {.finish = PROTO_FINISH_STOP, .n_prompt = 3, .n_completion = FAKE_TOKENS,
+				  .message = {"", 0}};
+	buf_init(&c->hello, 4096);
+	buf_init(&c->queued, 4096);
+	buf_init(&c->tokens, 4096);
+	buf_init(&c->done, 4096);
+	assert_int_equal(proto_put_hello(&c->hello, &hello), 0);
+	assert_int_equal(proto_put_model(&c->hello, &model), 0);
+	assert_int_equal(proto_put_queued(&c->queued, 1, &queued), 0);
+	assert_int_equal(proto_put_tokens(&c->tokens, 1, &tokens), 0);
+	assert_int_equal(proto_put_done(&c->done, 1, &done), 0);
+}
+
+/* ---- the gateway ---- */
+
+static void turn(struct chat_rig *c)
+{
+	engine_turn(c);
+	rig_turn(&c->r);
+}
+
+#define CHAT_UNTIL(c, cond)                                                                                  \
+	do {                                                                                                 \
+		time_t until_end = rig_now() + RIG_PATIENCE_S;                                               \
+		while (!(cond)) {                                                                            \
+			if (rig_now() > until_end)                                                           \
+				fail_msg("waited in vain for %s", #cond);                                    \
+			turn(c);                                                                             \
+		}                                                                                            \
+	} while (0)
+
+static int chat_set_up(void **state)
+{
+	struct chat_rig *c = calloc(1, sizeof *c);
+	struct sl_err err = {0};
+	uint8_t digest[SHA256_DIGEST_LENGTH];
+	assert_non_null(c);
+	snprintf(c->dir, sizeof c->dir, "/tmp/sluice-chat-XXXXXX");
+	assert_non_null(mkdtemp(c->dir));
+	snprintf(c->path, sizeof c->path, "%s/s", c->dir);
+	struct sockaddr_un addr = {.sun_family = AF_UNIX};
+	snprintf(addr.sun_path, sizeof addr.sun_path, "%s", c->path);
+	c->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	assert_int_equal(bind(c->listener, (struct sockaddr *)&addr, sizeof addr), 0);
+	assert_int_equal(listen(c->listener, 4), 0);
+	c->engine = -1;
+	engine_prepare(c);
+
+	SHA256((const uint8_t *)"sk-test", 7, digest);
+	for (size_t i = 0; i < sizeof digest; i++)
+		snprintf(c->digest + 2 * i, 3, "%02x", digest[i]);
+	c->tier = (struct gw_tier_config){.name = "t", .max_output = 100, .concurrency = 1};
+	c->key = (struct gw_key_config){.name = "k", .sha256 = c->digest, .tier = "t"};
+	rig_config(&c->r);
+	struct gw_config *cfg = &c->r.cfg;
+	cfg->tiers = (struct conf_list){.items = &c->tier, .n = 1};
+	cfg->keys = (struct conf_list){.items = &c->key, .n = 1};
+	cfg->engine_socket = c->path;
+	cfg->heartbeat_ms = 10000;
+	cfg->limits.window_tokens = 4;
+	cfg->limits.messages = 16;
+	cfg->limits.json_depth = 16;
+	cfg->limits.submit_wait_ms = cfg->limits.first_token_ms = 5000;
+	cfg->responses.keep_ms = 60000;
+	cfg->resume = (struct gw_resume){.grace_ms = 5000, .keep_ms = 5000, .stream_bytes = 1 << 20, .memory_bytes = 8 << 20};
+	assert_int_equal(gw_thread_init(&c->r.t, 0, cfg, &err), 0);
+	struct cache_config store;
+	cache_config_init(&store);
+	if (cache_create(&store, NULL, 0, &c->store, &err) != 0)
+		fail_msg("%s", err.text);
+	assert_int_equal(cache_client_create(c->store, c->r.t.base, &c->r.t.cache), 0);
+	if (app_create(&c->r.t, &c->app, &err) != 0)
+		fail_msg("%s", err.text);
+	if (transport_create(&c->r.t, &app_http, c->app, &c->r.tr, &err) != 0)
+		fail_msg("%s", err.text);
+	c->r.t.transport = c->r.tr;
+	c->r.t.app = c->app;
+	*state = c;
+	return 0;
+}
+
+static int chat_tear_down(void **state)
+{
+	struct chat_rig *c = *state;
+	fault_disarm_all();
+	clock_fake(NULL);
+	transport_destroy(c->r.tr);
+	app_destroy(c->app);
+	cache_client_destroy(c->r.t.cache);
+	cache_destroy(c->store);
+	gw_thread_dispose(&c->r.t);
+	buf_dispose(&c->hello);
+	buf_dispose(&c->queued);
+	buf_dispose(&c->tokens);
+	buf_dispose(&c->done);
+	if (c->engine >= 0)
+		close(c->engine);
+	close(c->listener);
+	unlink(c->path);
+	rmdir(c->dir);
+	free(c);
+	return 0;
+}
+
+/* ---- one request ---- */
+
+static bool answer_ended(struct chat_rig *c, int fd)
+{
+	for (;;) {
+		assert_true(c->n_answer < ANSWER_BYTES - 1);
+		ssize_t n = recv(fd, c->answer + c->n_answer, ANSWER_BYTES - 1 - c->n_answer, MSG_DONTWAIT);
+		if (n <= 0)
+			return n == 0 || errno != EAGAIN;
+		c->n_answer += (size_t)n;
+	}
+}
+
+/* fields: further header lines, each ended. */
+static int send_request(struct chat_rig *c, const char *target, const char *fields, const char *body)
+{
+	char request[2048];
+	int n = snprintf(request, sizeof request,
+			 "%s HTTP/1.1\r\nhost: x\r\nconnection: close\r\n%s"
+			 "authorization: Bearer sk-test\r\ncontent-type: application/json\r\n"
+			 "content-length: %zu\r\n\r\n%s", target, fields, strlen(body), body);
+	assert_true(n > 0 && (size_t)n < sizeof request);
+	int fd = rig_connect(&c->r);
+	c->n_answer = 0;
+	(void)!send(fd, request, (size_t)n, MSG_NOSIGNAL);
+	return fd;
+}
+
+static void take_answer(struct chat_rig *c, int fd)
+{
+	CHAT_UNTIL(c, answer_ended(c, fd));
+	c->answer[c->n_answer] = '\0';
+	close(fd);
+}
+
+static void ask(struct chat_rig *c, const char *target, const char *fields, const char *body)
+{
+	take_answer(c, send_request(c, target, fields, body));
+}
+
+/* Nothing goes on. */
+static bool at_rest(const struct chat_rig *c)
+{
+	return c->app->n_exchanges == 0 && list_empty(&c->app->answers) && c->r.tr->n_streams == 0 && c->r.tr->n_conns == 0;
+}
+
+/* Generations that exist, by the gauges. */
+static long n_generations(void)
+{
+	struct sl_buf b;
+	long n = 0;
+	buf_init(&b, 1 << 20);
+	assert_int_equal(metrics_print(&b), 0);
+	static const char name[] = "\nsluice_generations{";
+	for (const char *p = buf_cstr(&b); (p = strstr(p, name)) != NULL; p++)
+		n += labs(atol(strchr(p + 1, ' ') + 1));
+	buf_dispose(&b);
+	return n;
+}
+
+static int n_running(struct chat_rig *c)
+{
+	struct http_field f = {"authorization", "Bearer sk-test"};
+	struct http_request r = {.fields = &f, .n_fields = 1};
+	bool given;
+	return atomic_load(&auth_check(c->app->auth, &r, &given)->running);
+}
+
+#endif

@@ -1,0 +1,596 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Quotas: what keys may use up, over memory and over a real redis-server on the same fake clock; how it is
+ * told; two gateways on one Redis; a Redis that is stopped in between.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/fault.h"
+#include "cache/limits.h"
+#include "gateway/quota.h"
+#include "tests/support/cache_rig.h"
+#include "tests/support/redis_server.h"
+
+#define SECOND UINT64_C(1000000)
+#define DAY (86400 * SECOND)
+
+static struct redis_server server;
+static bool installed;
+
+struct world {
+	struct rig g;
+	struct quotas qs;
+	struct gw_tier_config tier;
+	struct auth_key key;
+};
+
+static void open_world(struct world *w, bool redis)
+{
+	memset(w, 0, sizeof *w);
+	rig_init(&w->g);
+	if (redis) {
+		w->g.cfg.store = CACHE_REDIS;
+		w->g.cfg.address = server.address;
+	}
+	rig_open(&w->g);
+	if (redis)
+		rig_turn_until_state(&w->g, CACHE_IS_UP);
+	assert_int_equal(quotas_init(&w->qs, w->g.base, w->g.cl), 0);
+	w->tier = (struct gw_tier_config){.name = (char *)"t"};
+	w->key.tier = &w->tier;
+	w->key.tenant = 0x1234;
+}
+
+static void close_world(struct world *w)
+{
+	quotas_dispose(&w->qs);
+	rig_close(&w->g);
+}
+
+static int set_up_memory(void **state)
+{
+	static struct world w;
+	open_world(&w, false);
+	*state = &w;
+	return 0;
+}
+
+static int set_up_redis(void **state)
+{
+	static struct world w;
+	if (!installed)
+		return 0;
+	redis_server_number(&server, "FLUSHALL");
+	open_world(&w, true);
+	*state = &w;
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	if (*state != NULL)
+		close_world(*state);
+	return 0;
+}
+
+static struct world *world_of(void **state)
+{
+	if (*state == NULL) {
+		print_message("redis-server is not installed: skipped\n");
+		skip();
+	}
+	return *state;
+}
+
+struct taking {
+	int n_done;
+	struct quota *q; /* NULL once it was refused */
+	struct quota_result r;
+};
+
+static void on_done(void *ctx, struct quota *q, const struct quota_result *r)
+{
+	struct taking *t = ctx;
+	t->n_done++;
+	t->r = *r;
+	if (!r->admitted)
+		t->q = NULL;
+	else
+		assert_ptr_equal(t->q, q);
+}
+
+static void begin(struct world *w, struct taking *t, int64_t requests, int64_t tokens, int64_t least)
+{
+	memset(t, 0, sizeof *t);
+	assert_int_equal(quota_take(&w->qs, &(struct quota_ask){&w->key, requests, tokens, least}, on_done, t, &t->q), 0);
+	assert_int_equal(t->n_done, 0);
+	assert_non_null(t->q);
+}
+
+static struct taking take(struct world *w, int64_t requests, int64_t tokens, int64_t least)
+{
+	struct taking t;
+	begin(w, &t, requests, tokens, least);
+	rig_turn_until(&w->g, &t.n_done, 1);
+	assert_int_equal(t.r.code, 0);
+	return t;
+}
+
+/* Turns the loop until the store knows everything. */
+static void quiet(struct world *w)
+{
+	uint64_t end = clock_now_ns() + RIG_PATIENCE_MS * NS_PER_MS;
+	struct timeval tick = {.tv_usec = 50000};
+	while (quotas_busy(&w->qs)) {
+		assert_true(clock_now_ns() < end);
+		event_base_loopexit(w->g.base, &tick);
+		event_base_loop(w->g.base, EVLOOP_ONCE);
+	}
+}
+
+static void settle(struct world *w, struct taking *t, int64_t used)
+{
+	quota_settle(t->q, used);
+	t->q = NULL;
+	quiet(w);
+}
+
+/* ---- what there is ---- */
+
+static void without_limits_nothing_is_asked(void **state)
+{
+	struct world *w = world_of(state);
+	struct quota *q;
+	struct quota_ask ask = {&w->key, 1, 100, 10};
+	assert_int_equal(quota_take(&w->qs, &ask, on_done, NULL, &q), 1);
+	assert_null(q);
+	quota_settle(q, 5);
+	struct quotas none;
+	assert_int_equal(quotas_init(&none, w->g.base, NULL), 0);
+	w->tier.requests_per_minute = 1;
+	assert_int_equal(quota_take(&none, &ask, on_done, NULL, &q), 1);
+	assert_false(quotas_busy(&none));
+	quotas_dispose(&none);
+}
+
+static void requests_end_at_the_exact_one(void **state)
+{
+	struct world *w = world_of(state);
+	struct taking t;
+	w->tier.requests_per_minute = 6;
+	for (int i = 0; i < 6; i++) {
+		t = take(w, 1, 100, 1);
+		assert_true(t.r.admitted);
+		assert_int_equal(t.r.each[QUOTA_REQUESTS].limit, 6);
+		assert_int_equal(t.r.each[QUOTA_REQUESTS].remaining, 5 - i);
+		assert_int_equal(t.r.each[QUOTA_REQUESTS].reset_us, (i + 1) * 10 * (int)SECOND);
+		assert_int_equal(t.r.each[QUOTA_TOKENS].limit, 0);
+		assert_true(t.r.granted == INT64_MAX);
+		settle(w, &t, 50); /* a request stays counted */
+	}
+	t = take(w, 1, 100, 1);
+	assert_false(t.r.admitted);
+	assert_int_equal(t.r.refused_by, QUOTA_REQUESTS);
+	assert_int_equal(t.r.retry_after_us, 10 * SECOND);
+	w->g.now_us += 10 * SECOND;
+	t = take(w, 1, 100, 1);
+	assert_true(t.r.admitted);
+	settle(w, &t, 0);
+	/* Several prompts are several requests, all or none. */
+	w->g.now_us += 60 * SECOND;
+	t = take(w, 7, 100, 1);
+	assert_false(t.r.admitted);
+	assert_int_equal(t.r.retry_after_us, -1);
+	t = take(w, 6, 100, 1);
+	assert_true(t.r.admitted);
+	settle(w, &t, 0);
+}
+
+static void keys_have_limits_of_their_own(void **state)
+{
+	struct world *w = world_of(state);
+	w->tier.requests_per_minute = 1;
+	struct taking t = take(w, 1, 1, 1);
+	settle(w, &t, 0);
+	assert_false(take(w, 1, 1, 1).r.admitted);
+	w->key.tenant++;
+	t = take(w, 1, 1, 1);
+	assert_true(t.r.admitted);
+	settle(w, &t, 0);
+}
+
+static void tokens_of_a_minute_come_back_or_become_a_debt(void **state)
+{
+	struct world *w = world_of(state);
+	w->tier.tokens_per_minute = 600;
+	struct taking a = take(w, 1, 400, 1);
+	assert_true(a.r.admitted);
+	assert_int_equal(a.r.each[QUOTA_TOKENS].remaining, 200);
+	struct taking b = take(w, 1, 300, 1);
+	assert_false(b.r.admitted);
+	assert_int_equal(b.r.refused_by, QUOTA_TOKENS);
+	assert_int_equal(b.r.retry_after_us, 10 * SECOND); /* 100 tokens at 10 a second */
+	settle(w, &a, 150);
+	b = take(w, 1, 300, 1);
+	assert_true(b.r.admitted);
+	assert_int_equal(b.r.each[QUOTA_TOKENS].remaining, 150);
+	settle(w, &b, 500); /* 200 more than it had: 50 more than there are */
+	b = take(w, 1, 1, 1);
+	assert_false(b.r.admitted);
+	assert_int_equal(b.r.retry_after_us, (50 + 1) * SECOND / 10);
+	/* A request larger than the limit waits for a full minute, and then goes. */
+	w->g.now_us += 65 * SECOND;
+	b = take(w, 1, 100000, 1);
+	assert_true(b.r.admitted);
+	assert_int_equal(b.r.each[QUOTA_TOKENS].remaining, 0);
+	settle(w, &b, 600);
+}
+
+static void the_days_tokens_are_never_passed(void **state)
+{
+	struct world *w = world_of(state);
+	w->tier.tokens_per_day = 1000;
+	w->g.now_us = 20000 * DAY + 100 * SECOND;
+	struct taking a = take(w, 1, 700, 10);
+	assert_int_equal(a.r.granted, 700);
+	struct taking b = take(w, 1, 700, 10);
+	assert_true(b.r.admitted);
+	assert_int_equal(b.r.granted, 300); /* what is left */
+	struct taking c = take(w, 1, 700, 10);
+	assert_false(c.r.admitted);
+	assert_int_equal(c.r.refused_by, QUOTA_DAY);
+	assert_int_equal(c.r.retry_after_us, DAY - 100 * SECOND);
+	settle(w, &a, 200);
+	settle(w, &b, 300);
+	c = take(w, 1, 10, 10);
+	assert_int_equal(c.r.each[QUOTA_DAY].remaining, 490);
+	settle(w, &c, 10);
+	c = take(w, 1, 700, 491); /* its prompt alone is more */
+	assert_false(c.r.admitted);
+	c = take(w, 1, 700, 490);
+	assert_int_equal(c.r.granted, 490);
+	settle(w, &c, 490);
+	c = take(w, 1, 2000, 1001);
+	assert_int_equal(c.r.retry_after_us, -1); /* on no day */
+	w->g.now_us += DAY;
+	c = take(w, 1, 2000, 1);
+	assert_int_equal(c.r.granted, 1000);
+	settle(w, &c, 0);
+}
+
+/* All or none: what is refused by one limit is not charged to another. */
+static void a_refusal_charges_nothing(void **state)
+{
+	struct world *w = world_of(state);
+	w->tier = (struct gw_tier_config){.requests_per_minute = 10, .tokens_per_minute = 100, .tokens_per_day = 1000};
+	struct taking a = take(w, 1, 100, 1);
+	assert_true(a.r.admitted);
+	for (int i = 0; i < 5; i++) {
+		struct taking b = take(w, 1, 100, 1);
+		assert_false(b.r.admitted);
+		assert_int_equal(b.r.refused_by, QUOTA_TOKENS);
+		assert_int_equal(b.r.each[QUOTA_REQUESTS].remaining, 9);
+		assert_int_equal(b.r.each[QUOTA_DAY].remaining, 900);
+	}
+	settle(w, &a, 100);
+}
+
+static void one_that_leaves_early_is_charged_no_tokens(void **state)
+{
+	struct world *w = world_of(state);
+	w->tier = (struct gw_tier_config){.tokens_per_minute = 100, .tokens_per_day = 1000};
+	for (int i = 0; i < 5; i++) {
+		struct taking t, refused;
+		begin(w, &t, 1, 100, 1);
+		begin(w, &refused, 1, 100, 1);
+		quota_settle(t.q, 0);
+		quota_settle(refused.q, 0); /* was never charged: gives nothing back */
+		quiet(w);
+		assert_int_equal(t.n_done + refused.n_done, 0);
+	}
+	struct taking t = take(w, 1, 60, 1);
+	assert_int_equal(t.r.each[QUOTA_TOKENS].remaining, 40);
+	assert_int_equal(t.r.each[QUOTA_DAY].remaining, 940);
+	struct taking early;
+	begin(w, &early, 1, 60, 1);
+	quota_settle(early.q, 0);
+	quiet(w);
+	struct taking more = take(w, 1, 40, 1);
+	assert_true(more.r.admitted);
+	assert_int_equal(more.r.each[QUOTA_TOKENS].remaining, 0);
+	settle(w, &t, 60);
+	settle(w, &more, 40);
+}
+
+static void a_long_answer_keeps_its_reservation(void **state)
+{
+	struct world *w = world_of(state);
+	uint64_t fake = clock_now_ns();
+	w->tier.tokens_per_day = 1000;
+	w->g.now_us = 20000 * DAY;
+	struct taking t = take(w, 1, 800, 1);
+	for (int minute = 1; minute <= 10; minute++) {
+		w->g.now_us += 61 * SECOND;
+		quotas_run(&w->qs, fake + (uint64_t)minute * 61 * NS_PER_S);
+		struct taking other = take(w, 1, 1000, 1); /* comes after the renewal */
+		assert_int_equal(other.r.granted, 200);
+		settle(w, &other, 0);
+	}
+	settle(w, &t, 800);
+	/* Not renewed it ends: so does one whose gateway died. */
+	t = take(w, 1, 200, 1);
+	assert_int_equal(t.r.granted, 200);
+	w->g.now_us += 181 * SECOND;
+	struct taking other = take(w, 1, 1000, 1);
+	assert_int_equal(other.r.granted, 200);
+	settle(w, &other, 0);
+	settle(w, &t, 0);
+}
+
+static void without_memory_nothing_is_taken(void **state)
+{
+	struct world *w = world_of(state);
+	struct quota *q;
+	w->tier.requests_per_minute = 1;
+	fault_arm(FAULT_ALLOC, 1, 1);
+	assert_int_equal(quota_take(&w->qs, &(struct quota_ask){&w->key, 1, 1, 1}, on_done, NULL, &q), SL_ENOMEM);
+	fault_disarm_all();
+	assert_null(q);
+	struct taking t = take(w, 1, 1, 1);
+	assert_true(t.r.admitted);
+	settle(w, &t, 0);
+}
+
+/* ---- several gateways, and a Redis that stops ---- */
+
+static void need_redis(void)
+{
+	if (!installed) {
+		print_message("redis-server is not installed: skipped\n");
+		skip();
+	}
+	redis_server_number(&server, "FLUSHALL");
+}
+
+static void two_gateways_share_limits_to_the_request_and_token(void **state)
+{
+	(void)state;
+	need_redis();
+	enum { ASKED = 1000 };
+	static struct world w[2];
+	static struct taking t[ASKED];
+	int64_t charged = 0, reserved = 0;
+	int n = 0, refused = 0;
+	for (int i = 0; i < 2; i++) {
+		open_world(&w[i], true);
+		w[i].tier.requests_per_minute = 700;
+		w[i].tier.tokens_per_day = 10000;
+	}
+	for (int i = 0; i < ASKED; i++)
+		begin(&w[i % 2], &t[i], 1, 40, 1);
+	/* In turn: each waits for its own answers only. */
+	for (int i = 0; i < ASKED; i++) {
+		rig_turn_until(&w[i % 2].g, &t[i].n_done, 1);
+		assert_int_equal(t[i].r.code, 0);
+		assert_false(t[i].r.degraded);
+		n += t[i].r.admitted;
+		refused += !t[i].r.admitted && t[i].r.refused_by == QUOTA_DAY;
+		reserved += t[i].r.admitted ? t[i].r.granted : 0;
+	}
+	assert_int_equal(reserved, 10000);
+	assert_int_equal(n, 250);
+	assert_int_equal(refused, ASKED - 250);
+	/* They use less, and others get it: until the day is used up to the token. */
+	for (int round = 0; charged < 10000; round++) {
+		assert_true(round < 2000);
+		for (int i = 0; i < ASKED; i++) {
+			if (t[i].q == NULL)
+				continue;
+			int64_t used = t[i].r.granted < 17 ? t[i].r.granted : 17;
+			charged += used;
+			settle(&w[i % 2], &t[i], used);
+		}
+		t[0] = take(&w[round % 2], 1, 400, 1);
+		if (t[0].r.admitted && round % 2 == 1) { /* settled by whom it was taken */
+			int64_t used = t[0].r.granted;
+			charged += used;
+			settle(&w[1], &t[0], used);
+		} else if (!t[0].r.admitted) { /* by the minute's requests */
+			assert_true(t[0].r.each[QUOTA_DAY].remaining == 10000 - charged);
+			for (int i = 0; i < 2; i++)
+				w[i].g.now_us += 60 * SECOND;
+		}
+	}
+	assert_int_equal(charged, 10000);
+	for (int i = 0; i < 2; i++)
+		w[i].g.now_us += 60 * SECOND;
+	assert_false(take(&w[0], 1, 1, 1).r.admitted);
+	assert_int_equal(take(&w[1], 1, 1, 1).r.refused_by, QUOTA_DAY);
+	close_world(&w[0]);
+	close_world(&w[1]);
+}
+
+static void two_gateways_share_requests(void **state)
+{
+	(void)state;
+	need_redis();
+	enum { ASKED = 200 };
+	static struct world w[2];
+	static struct taking t[ASKED];
+	int n = 0;
+	for (int i = 0; i < 2; i++) {
+		open_world(&w[i], true);
+		w[i].tier.requests_per_minute = 100;
+	}
+	for (int i = 0; i < ASKED; i++)
+		begin(&w[i % 2], &t[i], 1, 1, 1);
+	for (int i = 0; i < ASKED; i++) {
+		rig_turn_until(&w[i % 2].g, &t[i].n_done, 1);
+		n += t[i].r.admitted;
+		quota_settle(t[i].q, 1);
+	}
+	assert_int_equal(n, 100);
+	close_world(&w[0]);
+	close_world(&w[1]);
+}
+
+static void what_redis_missed_is_settled_later(void **state)
+{
+	(void)state;
+	need_redis();
+	static struct world w;
+	open_world(&w, true);
+	close_world(&w);
+	/* Again with little patience. */
+	memset(&w, 0, sizeof w);
+	rig_init(&w.g);
+	w.g.cfg.store = CACHE_REDIS;
+	w.g.cfg.address = server.address;
+	w.g.cfg.op_timeout_ms = 400;
+	w.g.cfg.backoff_least_ms = w.g.cfg.backoff_most_ms = 20;
+	w.g.cfg.n_gateways = 4;
+	rig_open(&w.g);
+	rig_turn_until_state(&w.g, CACHE_IS_UP);
+	assert_int_equal(quotas_init(&w.qs, w.g.base, w.g.cl), 0);
+	w.tier = (struct gw_tier_config){.tokens_per_day = 1000};
+	w.key.tier = &w.tier;
+	struct taking t = take(&w, 1, 600, 1);
+	assert_int_equal(kill(server.pid, SIGSTOP), 0);
+	quota_settle(t.q, 450);
+	quiet(&w);
+	/* Meanwhile others are served from this gateway's share, a quarter. */
+	struct taking other = take(&w, 1, 600, 1);
+	assert_true(other.r.degraded);
+	assert_int_equal(other.r.granted, 250);
+	settle(&w, &other, 250);
+	other = take(&w, 1, 600, 1);
+	assert_false(other.r.admitted);
+	assert_true(other.r.degraded);
+	assert_int_equal(kill(server.pid, SIGCONT), 0);
+	rig_turn_until_state(&w.g, CACHE_IS_UP);
+	quotas_run(&w.qs, clock_now_ns() + 10 * NS_PER_S);
+	quiet(&w);
+	other = take(&w, 1, 1000, 1);
+	assert_false(other.r.degraded);
+	assert_int_equal(other.r.granted, 550);
+	settle(&w, &other, 0);
+	assert_true(list_empty(&w.qs.all));
+	close_world(&w);
+}
+
+/* ---- words ---- */
+
+static void durations_are_written_as_go_does(void **state)
+{
+	(void)state;
+	static const struct {
+		int64_t us;
+		const char *text;
+	} cases[] = {{0, "0s"}, {-5, "0s"}, {1, "1ms"}, {1000, "1ms"}, {1001, "2ms"}, {999000, "999ms"},
+		     {999001, "1s"}, {1500000, "1.5s"}, {8640000, "8.64s"}, {59999000, "59.999s"},
+		     {60000000, "1m0s"}, {360000000, "6m0s"}, {3599999001, "1h0m0s"}, {3661007000, "1h1m1.007s"},
+		     {INT64_C(86400000000), "24h0m0s"}, {INT64_C(1) << 50, "312749h58m26.843s"}};
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		char text[QUOTA_TEXT_BYTES];
+		quota_duration(cases[i].us, text, sizeof text);
+		assert_string_equal(text, cases[i].text);
+	}
+	for (size_t size = 1; size < 20; size++) { /* cut, never overrun */
+		char text[QUOTA_TEXT_BYTES];
+		memset(text, '#', sizeof text);
+		quota_duration(INT64_C(1) << 50, text, size);
+		assert_int_equal(text[size], '#');
+	}
+}
+
+static void assert_fields(const struct quota_result *r, const char *want)
+{
+	struct quota_text text;
+	struct http_field fields[QUOTA_MAX_FIELDS];
+	char got[1024] = "";
+	size_t n = quota_fields(r, &text, fields), len = 0;
+	assert_true(n <= QUOTA_MAX_FIELDS);
+	for (size_t i = 0; i < n; i++)
+		len += (size_t)snprintf(got + len, sizeof got - len, "%s: %s\n", fields[i].name, fields[i].value);
+	assert_string_equal(got, want);
+}
+
+static void fields_say_what_is_left(void **state)
+{
+	(void)state;
+	struct quota_result r = {.admitted = true};
+	assert_fields(&r, "");
+	r.each[QUOTA_REQUESTS] = (struct quota_left){60, 59, 1000000};
+	assert_fields(&r, "x-ratelimit-limit-requests: 60\nx-ratelimit-remaining-requests: 59\n"
+			  "x-ratelimit-reset-requests: 1s\n");
+	r.each[QUOTA_REQUESTS] = (struct quota_left){0};
+	r.each[QUOTA_TOKENS] = (struct quota_left){1000, 300, 42000000};
+	static const char minute[] = "x-ratelimit-limit-tokens: 1000\nx-ratelimit-remaining-tokens: 300\n"
+				     "x-ratelimit-reset-tokens: 42s\n";
+	assert_fields(&r, minute);
+	r.each[QUOTA_DAY] = (struct quota_left){5000, 400, 3600000000};
+	assert_fields(&r, minute); /* the scarcer one */
+	r.each[QUOTA_DAY].remaining = 299;
+	assert_fields(&r, "x-ratelimit-limit-tokens: 5000\nx-ratelimit-remaining-tokens: 299\n"
+			  "x-ratelimit-reset-tokens: 1h0m0s\n");
+	r.code = SL_ETIMEOUT;
+	assert_fields(&r, "");
+}
+
+static void fields_say_when_to_come_again(void **state)
+{
+	(void)state;
+	struct quota_result r = {.refused_by = QUOTA_TOKENS, .retry_after_us = 1500001};
+	r.each[QUOTA_TOKENS] = (struct quota_left){1000, 300, 42000000};
+	r.each[QUOTA_DAY] = (struct quota_left){5000, 0, 3600000000};
+	assert_fields(&r, "x-ratelimit-limit-tokens: 1000\nx-ratelimit-remaining-tokens: 300\n"
+			  "x-ratelimit-reset-tokens: 42s\nretry-after: 2\nretry-after-ms: 1501\nx-should-retry: true\n");
+	r.refused_by = QUOTA_DAY;
+	r.retry_after_us = 3600000000;
+	assert_fields(&r, "x-ratelimit-limit-tokens: 5000\nx-ratelimit-remaining-tokens: 0\n"
+			  "x-ratelimit-reset-tokens: 1h0m0s\nretry-after: 3600\nretry-after-ms: 3600000\n"
+			  "x-should-retry: false\n");
+	r = (struct quota_result){.refused_by = QUOTA_REQUESTS, .retry_after_us = -1};
+	r.each[QUOTA_REQUESTS] = (struct quota_left){3, 3, 0};
+	assert_fields(&r, "x-ratelimit-limit-requests: 3\nx-ratelimit-remaining-requests: 3\n"
+			  "x-ratelimit-reset-requests: 0s\nx-should-retry: false\n");
+}
+
+/* ---- all ---- */
+
+#define ON_BOTH(f)                                                                                       \
+	{#f " (memory)", f, set_up_memory, tear_down, NULL}, {#f " (Redis)", f, set_up_redis, tear_down, NULL}
+
+int main(void)
+{
+	installed = redis_server_installed();
+	if (installed)
+		redis_server_start(&server, NULL);
+	const struct CMUnitTest tests[] = {
+	    ON_BOTH(without_limits_nothing_is_asked),
+	    ON_BOTH(requests_end_at_the_exact_one),
+	    ON_BOTH(keys_have_limits_of_their_own),
+	    ON_BOTH(tokens_of_a_minute_come_back_or_become_a_debt),
+	    ON_BOTH(the_days_tokens_are_never_passed),
+	    ON_BOTH(a_refusal_charges_nothing),
+	    ON_BOTH(one_that_leaves_early_is_charged_no_tokens),
+	    ON_BOTH(a_long_answer_keeps_its_reservation),
+	    ON_BOTH(without_memory_nothing_is_taken),
+	    cmocka_unit_test(two_gateways_share_limits_to_the_request_and_token),
+	    cmocka_unit_test(two_gateways_share_requests),
+	    cmocka_unit_test(what_redis_missed_is_settled_later),
+	    cmocka_unit_test(durations_are_written_as_go_does),
+	    cmocka_unit_test(fields_say_what_is_left),
+	    cmocka_unit_test(fields_say_when_to_come_again),
+	};
+	int failed = cmocka_run_group_tests(tests, NULL, NULL);
+	redis_server_stop(&server);
+	return failed;
+}
