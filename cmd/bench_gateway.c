@@ -12,7 +12,6 @@
  *
  * Everything lives in a folder that is removed at the end; every child dies with this process.
  */
-#include "cache/sha256.h"
 #include "cmd/bench.h"
 
 #include <math.h>
@@ -25,6 +24,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "cache/sha256.h"
 #include "cmd/bench_child.h"
 #include "cmd/bench_direct.h"
 #include "cmd/bench_load.h"
