@@ -437,7 +437,8 @@ static struct quota_ask quota_ask_of(const struct answer *a)
 	struct quota_ask ask = {.key = a->key, .requests = a->n_runs};
 	for (int i = 0; i < a->n_runs; i++) {
 		uint32_t n_prompt = gen_queued(a->runs[i].gen)->n_prompt;
-		ask.tokens += (int64_t)n_prompt + (int64_t)a->max_tokens * a->n_made;
+		uint32_t room = a->n_ctx > n_prompt ? a->n_ctx - n_prompt : 1;
+		ask.tokens += (int64_t)n_prompt + (int64_t)(a->max_tokens < room ? a->max_tokens : room) * a->n_made;
 		ask.least += (int64_t)n_prompt + 1;
 	}
 	return ask;
@@ -550,10 +551,12 @@ static uint64_t beat(struct answer *a)
 	return (silent >= interval ? interval : interval - silent) / NS_PER_MS + 1;
 }
 
-void answer_hold(struct answer *a)
+void answer_wait(struct answer *a, uint64_t ns)
 {
-	a->holds = true;
-	restart_timer(a, a->app->t->cfg->flush.hold_ms);
+	uint64_t us = ns / 1000 + 1;
+	struct timeval tv = {.tv_sec = (time_t)(us / 1000000), .tv_usec = (suseconds_t)(us % 1000000)};
+	a->waits = true;
+	evtimer_add(a->timer, &tv);
 }
 
 static void on_timer(evutil_socket_t fd, short what, void *ctx)
@@ -574,9 +577,10 @@ static void on_timer(evutil_socket_t fd, short what, void *ctx)
 		leave_runs(a);
 		return;
 	}
-	if (a->holds)
+	bool waits = a->waits;
+	a->waits = false;
+	if (waits)
 		tell(a);
-	a->holds = false;
 	if (a->log != NULL) {
 		if (!a->background && replay_abandoned(a->log, cfg->resume.grace_ms * NS_PER_MS)) {
 			on_stop(a);
@@ -589,7 +593,7 @@ static void on_timer(evutil_socket_t fd, short what, void *ctx)
 	/* A timer may come a little early: libevent counts from the turn's beginning. */
 	if (awaits_first_token(a))
 		next = sooner(next, first_token_left_ms(a) + 1);
-	if (next != UINT64_MAX)
+	if (next != UINT64_MAX && !a->waits)
 		restart_timer(a, next);
 }
 
@@ -708,7 +712,9 @@ static struct answer *answer_create(struct exchange *x, const struct answer_spec
 	a->started_ns = x->started_ns;
 	snprintf(a->id, sizeof a->id, "%s%016llx%016llx", spec->format->id_prefix, (unsigned long long)random_u64(),
 		 (unsigned long long)random_u64());
-	snprintf(a->model, sizeof a->model, "%s", engine_link_model(x->app->link, spec->model)->name);
+	const struct link_model *model = engine_link_model(x->app->link, spec->model);
+	snprintf(a->model, sizeof a->model, "%s", model->name);
+	a->n_ctx = model->n_ctx;
 	buf_init(&a->carry, MAX_WHOLE);
 	buf_init(&a->list, MAX_LOGPROBS);
 	gw_defer_init(&a->pump, on_pump);

@@ -9,7 +9,6 @@
  */
 #include "gateway/app.h"
 
-#include <openssl/rand.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -25,6 +24,7 @@
 #include "gateway/cors.h"
 #include "gateway/exchange.h"
 #include "gateway/generation.h"
+#include "gateway/random.h"
 #include "gateway/route.h"
 
 enum { GAUGE_TICK_MS = 50 };
@@ -187,18 +187,18 @@ static void count_answer(const struct exchange *x)
 
 static struct exchange *exchange_create(struct gw_app *app, struct http_stream *s)
 {
-	uint64_t random[2];
+	static const char prefix[] = "req_";
 	struct exchange *x = sl_zalloc(sizeof *x);
-	if (x == NULL || RAND_bytes((uint8_t *)random, sizeof random) != 1) {
+	_Static_assert(sizeof x->id >= sizeof prefix + RANDOM_NAME_CHARS, "a request's id fits");
+	if (x == NULL || !random_name(x->id + sizeof prefix - 1)) {
 		sl_free(x);
 		return NULL;
 	}
+	memcpy(x->id, prefix, sizeof prefix - 1);
 	x->app = app;
 	x->stream = s;
 	x->started_ns = clock_now_ns();
 	buf_init(&x->body, app->t->cfg->limits.body_bytes);
-	snprintf(x->id, sizeof x->id, "req_%016llx%016llx", (unsigned long long)random[0],
-		 (unsigned long long)random[1]);
 	app->n_exchanges++;
 	return x;
 }

@@ -264,10 +264,19 @@ static void authority_from_host(struct http_stream *s)
 		s->req.authority = host;
 }
 
+/* Of each answer another value: in the table of HPACK they would only push out what comes again, and
+ * be searched for each time. */
+static bool is_never_the_same(const char *name)
+{
+	return strcmp(name, "x-request-id") == 0 || strcmp(name, "x-sluice-stream-id") == 0 ||
+	       strncmp(name, "x-ratelimit-re", 14) == 0;
+}
+
 static nghttp2_nv field(const char *name, const char *value)
 {
 	return (nghttp2_nv){(uint8_t *)(uintptr_t)name, (uint8_t *)(uintptr_t)value, strlen(name),
-			    strlen(value), NGHTTP2_NV_FLAG_NONE};
+			    strlen(value),
+			    is_never_the_same(name) ? NGHTTP2_NV_FLAG_NO_INDEX : NGHTTP2_NV_FLAG_NONE};
 }
 
 static void say_continue(struct h2 *h, struct http_stream *s)

@@ -16,7 +16,7 @@ const READY_MS = Number(process.env.SLUICE_READY_MS ?? 30000);
 const STOP_MS = 30000;
 
 /** Free TCP ports of 127.0.0.1, held until all are known, so that they differ. From SLUICE_PORTS ("23000-23099") if given. */
-async function freePorts(n) {
+export async function freePorts(n) {
   const [from, to] = (process.env.SLUICE_PORTS ?? '0-0').split('-').map(Number);
   const held = [];
   for (let port = from; held.length < n && port <= to; port += from ? 1 : 0) {
