@@ -376,7 +376,7 @@ static int run(struct serving *s)
 int cmd_serve(int argc, char **argv)
 {
 	static struct cmd_options o;
-	static struct serving s; /* large, and it keeps o */
+	static struct serving s; /* large; it keeps o */
 	int rc = cmd_options_parse(&o, argc, argv, false,
 				   "start the engine and the gateway, and watch them");
 	if (rc == 0)
@@ -387,7 +387,6 @@ int cmd_serve(int argc, char **argv)
 	signal(SIGPIPE, SIG_IGN); /* a closed standard output must not end the service */
 	struct sl_err err;
 	int lock = -1;
-	s.o = &o;
 	rc = cmd_state_ensure(s.cfg->state, &err);
 	if (rc == 0) {
 		lock = lock_state(s.cfg->state, &err);

@@ -2,11 +2,12 @@
 // The life of a service under load: reloads, upgrades of the executable, ends. What runs goes on, word for word; what comes
 // meanwhile is served.
 import assert from 'node:assert/strict';
-import { chmodSync, copyFileSync, mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, copyFileSync, mkdtempSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import http from 'node:http';
 import http2 from 'node:http2';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import tls from 'node:tls';
 import { after, afterEach, before, test } from 'node:test';
 import { chat, until, user } from './client.mjs';
 import { ROOT, SLUICE, request, startServer } from './harness.mjs';
@@ -281,6 +282,71 @@ test('a keep-alive connection of HTTP/1.1 gets its answer from the old process, 
   assert.deepEqual([(await ask()), (await ask())].map((r) => [r.status, r.connection]), [[200, 'close'], [200, undefined]]);
   await awaitLog('the replaced gateway has ended');
   agent.destroy();
+});
+
+test('a unix socket stays where it is through a failed upgrade, a good one and a crash, and goes at the end', async () => {
+  const path = join(dir, 'http.sock');
+  await start({ changes: [['listeners: []', `listeners: [{name: local, unix: "${path}"}]`]] });
+  const ask = () => new Promise((done, failed) => {
+    http.get({ socketPath: path, path: '/live', agent: false }, (res) => { res.resume(); res.on('end', () => done(res.statusCode)); })
+      .on('error', failed);
+  });
+  assert.equal(await ask(), 200);
+  const { ino } = statSync(path);
+  replaceFile(exe, (f) => { writeFileSync(f, ''); chmodSync(f, 0o755); });
+  process.kill(server.pid, 'SIGUSR2');
+  await awaitLog('upgrade given up');
+  assert.equal(await ask(), 200);
+  replaceFile(exe, (f) => copyFileSync(SLUICE, f));
+  const now = await upgrade();
+  await awaitLog('the replaced gateway has ended');
+  assert.equal(await ask(), 200);
+  process.kill(now, 'SIGKILL');
+  assert.equal(await ask(), 200, 'it waited in the queue');
+  assert.equal(statSync(path).ino, ino, 'the same socket all the time');
+  assert.equal(await server.stop(), 0);
+  assert.throws(() => statSync(path), { code: 'ENOENT' });
+});
+
+test('a newcomer that is ended before it has taken over leaves everything alone', async () => {
+  const path = join(dir, 'http.sock');
+  await start({ changes: [['listeners: []', `listeners: [{name: local, unix: "${path}"}]`]] });
+  // Never ready: no engine is where it looks.
+  writeConfig(['listeners: []', `listeners: [{name: local, unix: "${path}"}]`], ['engine_socket: ""', `engine_socket: ${dir}/nobody.sock`]);
+  process.kill(server.pid, 'SIGUSR2');
+  await awaitLog('upgrade: the new gateway is process');
+  const pid = Number(/the new gateway is process (\d+)/.exec(server.log())[1]);
+  assert.ok(await until(async () => (await server.pids()).gateway !== undefined && logged('gateway: ready') === 1, PATIENCE));
+  // By hand and gently, so that it clears up after itself: once it can hear the signal.
+  await until(() => BigInt(`0x${readFileSync(`/proc/${pid}/status`, 'utf8').match(/^SigBlk:\s+(\w+)/m)[1]}`) & (1n << 14n), PATIENCE);
+  process.kill(pid, 'SIGTERM');
+  await awaitLog('upgrade given up');
+  assert.equal((await request(server.http, '/ready')).status, 200);
+  assert.ok(statSync(path).isSocket());
+});
+
+test('a reload brings new certificates to new connections', async () => {
+  await start();
+  const seen = () => new Promise((done, failed) => {
+    const s = tls.connect({ port: Number(new URL(server.https).port), host: '127.0.0.1', rejectUnauthorized: false }, () => {
+      done(s.getPeerCertificate().fingerprint256);
+      s.end();
+    }).on('error', failed);
+  });
+  const before = await seen(), old = connection(server.https);
+  await new Promise((r) => { old.once('connect', r); });
+  const files = ['cert', 'key'].map((n) => join(server.state, `tls/${n}.pem`));
+  writeFileSync(files[0], 'nothing');
+  writeConfig(['cert: ""', `cert: ${files[0]}`], ['key: ""', `key: ${files[1]}`]);
+  process.kill(server.pid, 'SIGHUP');
+  await awaitLog('gateway: reload refused, the old configuration goes on');
+  assert.equal(await seen(), before);
+  for (const f of files) rmSync(f);
+  writeConfig();
+  await reload(); // made anew
+  assert.notEqual(await seen(), before);
+  assertWhole(await stream(old, server.keys.paid, 'still here').ended, 'still here', 'the old connection');
+  old.close();
 });
 
 test('SIGTERM: running answers finish, /live and /ready tell the truth, the drain has a deadline', async () => {
