@@ -375,8 +375,8 @@ static int run(struct serving *s)
 
 int cmd_serve(int argc, char **argv)
 {
-	static struct cmd_options o;
-	static struct serving s; /* large; it keeps o */
+	struct cmd_options o;
+	struct serving s = {.o = &o};
 	int rc = cmd_options_parse(&o, argc, argv, false,
 				   "start the engine and the gateway, and watch them");
 	if (rc == 0)
