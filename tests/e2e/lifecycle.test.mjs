@@ -239,6 +239,19 @@ test('a gateway that crashes refuses no connection', async () => {
   for (const r of await Promise.all(waiting)) assert.equal(r.status, 200);
 });
 
+test('a file that was refused keeps nobody from coming back', async () => {
+  await start();
+  for (const half of [true, false]) {
+    replaceFile(conf, (f) => writeFileSync(f, half ? 'gateway: {nonsense: 1}\n' : 'gateway: [\n'));
+    process.kill(server.pid, 'SIGHUP');
+    await awaitLog('reload refused', half ? 1 : 2);
+    const n = logged('gateway is ready');
+    process.kill((await server.pids()).gateway, 'SIGKILL');
+    await awaitLog('gateway is ready', n + 1);
+    assert.equal((await chat(server.http, server.keys.paid, { model: 'default', messages: user('a b') })).text, 'a b');
+  }
+});
+
 test('a new executable that is broken is given up, the old gateway goes on', async () => {
   await start({ sets: ['engine.echo.rate=50'] });
   const pid = (await server.pids()).gateway;
