@@ -10,6 +10,7 @@
 
 #include <poll.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <time.h>
 #include <unistd.h>
@@ -25,18 +26,23 @@ static struct metric dropped = {
 __attribute__((constructor)) static void register_metrics(void) { metric_register(&dropped); }
 
 static const char *log_who = "sluice";
-static enum log_level log_least = LOG_INFO;
+static atomic_int log_least = LOG_INFO;
 
 void log_init(const char *who, enum log_level least)
 {
 	log_who = who;
-	log_least = least;
+	log_set_level(least);
+}
+
+void log_set_level(enum log_level least)
+{
+	atomic_store_explicit(&log_least, (int)least, memory_order_relaxed);
 }
 
 void log_at(enum log_level level, const char *fmt, ...)
 {
 	static const char *const names[] = {"debug", "info", "warn", "error"};
-	if (level < log_least)
+	if ((int)level < atomic_load_explicit(&log_least, memory_order_relaxed))
 		return;
 
 	char line[2048];

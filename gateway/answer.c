@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "gateway/chat_metrics.h"
+#include "gateway/snapshot.h"
 #include "gateway/stream_out.h"
 
 enum {
@@ -100,7 +101,7 @@ static void finish(struct answer *a)
 		a->x->n_completion = u.n_completion;
 	}
 	if (a->counted)
-		atomic_fetch_sub(&a->key->running, 1);
+		atomic_fetch_sub(a->key->n_running, 1);
 	a->counted = false;
 	quota_settle(a->quota, (int64_t)u.n_prompt + u.n_completion);
 	a->quota = NULL;
@@ -133,6 +134,7 @@ static void answer_free(struct answer *a)
 	buf_dispose(&a->list);
 	sl_free(a->choices);
 	sl_free(a->runs);
+	gw_snapshot_unref(a->snapshot);
 	sl_free(a);
 }
 
@@ -665,11 +667,11 @@ int answer_choose_model(struct exchange *x, const char *name)
 /* Takes one of the key's places; false with the answer given. */
 static bool take_place(struct exchange *x)
 {
-	struct auth_key *key = (struct auth_key *)(uintptr_t)x->key;
+	const struct auth_key *key = x->key;
 	int64_t most = key->tier->concurrency;
-	if (atomic_fetch_add(&key->running, 1) < most)
+	if (atomic_fetch_add(key->n_running, 1) < most)
 		return true;
-	atomic_fetch_sub(&key->running, 1);
+	atomic_fetch_sub(key->n_running, 1);
 	exchange_error(x, &(struct api_error){429, "rate_limit_error", "concurrency_limit", NULL, RETRY_AFTER_S},
 		       "Rate limit reached: at most %lld requests at once for this key.", (long long)most);
 	return false;
@@ -707,7 +709,8 @@ static struct answer *answer_create(struct exchange *x, const struct answer_spec
 	a->n_made = spec->submit->best_of > a->n ? spec->submit->best_of : a->n;
 	a->tokens_left = INT64_MAX;
 	a->n_runs = spec->n_prompts;
-	a->key = (struct auth_key *)(uintptr_t)x->key;
+	a->snapshot = gw_snapshot_ref(x->snapshot);
+	a->key = x->key;
 	a->created = clock_unix_s();
 	a->started_ns = x->started_ns;
 	snprintf(a->id, sizeof a->id, "%s%016llx%016llx", spec->format->id_prefix, (unsigned long long)random_u64(),
@@ -784,7 +787,7 @@ void answer_start(struct exchange *x, const struct answer_spec *spec)
 	struct answer *a = NULL;
 	bool place = take_place(x);
 	if (place && (a = answer_create(x, spec)) == NULL) {
-		atomic_fetch_sub(&((struct auth_key *)(uintptr_t)x->key)->running, 1);
+		atomic_fetch_sub(x->key->n_running, 1);
 		exchange_error(x, &no_memory, no_memory_text);
 	}
 	if (a == NULL) {

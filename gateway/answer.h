@@ -138,7 +138,8 @@ struct answer {
 	struct sl_buf list;     /* scratch: log probabilities of one event */
 	struct replay_log *log; /* while it is written */
 	struct event *timer;
-	struct auth_key *key;
+	struct gw_snapshot *snapshot; /* the configuration it began with; counted */
+	const struct auth_key *key;   /* of snapshot */
 	struct list in_app; /* logged */
 	struct gw_deferred pump, reap;
 	uint64_t started_ns, admitted_ns, moved_ns, token_ns;
