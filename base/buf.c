@@ -31,6 +31,17 @@ void buf_clear(struct sl_buf *b, size_t keep_bytes)
 	}
 }
 
+void buf_trim(struct sl_buf *b)
+{
+	if (b->off > 0 || b->len == 0 || b->len == b->cap)
+		return;
+	uint8_t *mem = sl_realloc_n(b->mem, b->len, 1);
+	if (mem == NULL)
+		return;
+	b->mem = mem;
+	b->cap = b->len;
+}
+
 int buf_reserve(struct sl_buf *b, size_t n, uint8_t **out)
 {
 	size_t need;

@@ -20,6 +20,8 @@ struct sl_buf {
 
 void buf_init(struct sl_buf *b, size_t max);
 void buf_dispose(struct sl_buf *b);
+/* Gives back the memory that the content does not need; moves it. */
+void buf_trim(struct sl_buf *b);
 /* Forgets the content, keeps the memory unless it is above keep_bytes. */
 void buf_clear(struct sl_buf *b, size_t keep_bytes);
 

@@ -78,32 +78,6 @@ int proto_w_end(struct proto_writer *w)
 
 /* ---- reading ---- */
 
-const uint8_t *proto_r_bytes(struct proto_reader *r, size_t n)
-{
-	if (r->bad || n > r->left) {
-		r->bad = true;
-		return NULL;
-	}
-	const uint8_t *at = r->p;
-	r->p += n;
-	r->left -= n;
-	return at;
-}
-
-static uint64_t proto_r_uint(struct proto_reader *r, int n_bytes)
-{
-	const uint8_t *b = proto_r_bytes(r, (size_t)n_bytes);
-	uint64_t v = 0;
-	for (int i = 0; b != NULL && i < n_bytes; i++)
-		v |= (uint64_t)b[i] << (8 * i);
-	return v;
-}
-
-uint8_t proto_r_u8(struct proto_reader *r) { return (uint8_t)proto_r_uint(r, 1); }
-uint16_t proto_r_u16(struct proto_reader *r) { return (uint16_t)proto_r_uint(r, 2); }
-uint32_t proto_r_u32(struct proto_reader *r) { return (uint32_t)proto_r_uint(r, 4); }
-uint64_t proto_r_u64(struct proto_reader *r) { return proto_r_uint(r, 8); }
-
 float proto_r_f32(struct proto_reader *r)
 {
 	uint32_t v = proto_r_u32(r);

@@ -6,6 +6,9 @@
 #ifndef BASE_PROTO_WIRE_H
 #define BASE_PROTO_WIRE_H
 
+#include <endian.h>
+#include <string.h>
+
 #include "base/proto.h"
 
 /* Records of one frame are all of one size. */
@@ -38,11 +41,32 @@ struct proto_reader {
 };
 
 /* NULL, and everything after it fails, when there are not n bytes. */
-const uint8_t *proto_r_bytes(struct proto_reader *r, size_t n);
-uint8_t proto_r_u8(struct proto_reader *r);
-uint16_t proto_r_u16(struct proto_reader *r);
-uint32_t proto_r_u32(struct proto_reader *r);
-uint64_t proto_r_u64(struct proto_reader *r);
+static inline const uint8_t *proto_r_bytes(struct proto_reader *r, size_t n)
+{
+	if (r->bad || n > r->left) {
+		r->bad = true;
+		return NULL;
+	}
+	const uint8_t *at = r->p;
+	r->p += n;
+	r->left -= n;
+	return at;
+}
+
+/* These are read many times for each token that passes: with a constant length it is one load. */
+static inline uint64_t proto_r_uint(struct proto_reader *r, size_t n_bytes)
+{
+	const uint8_t *at = proto_r_bytes(r, n_bytes);
+	uint64_t v = 0;
+	if (at != NULL)
+		memcpy(&v, at, n_bytes);
+	return le64toh(v);
+}
+
+static inline uint8_t proto_r_u8(struct proto_reader *r) { return (uint8_t)proto_r_uint(r, 1); }
+static inline uint16_t proto_r_u16(struct proto_reader *r) { return (uint16_t)proto_r_uint(r, 2); }
+static inline uint32_t proto_r_u32(struct proto_reader *r) { return (uint32_t)proto_r_uint(r, 4); }
+static inline uint64_t proto_r_u64(struct proto_reader *r) { return proto_r_uint(r, 8); }
 float proto_r_f32(struct proto_reader *r);
 struct proto_str proto_r_str(struct proto_reader *r, size_t max);
 struct proto_id_f32 proto_pair_at(const uint8_t *at);

@@ -25,13 +25,16 @@ static const char usage[] =
     "              [--requests N] [--seconds T] [--rate R] [--prompt-tokens P] [--share N]\n"
     "              [--max-tokens T] [--tier-mix K1=WEIGHT,K2=WEIGHT] [--slo-ttft MS] [--slo-itl MS]\n"
     "              [--http1] [--whole] [--warmup] [--insecure] [--cacert FILE] [--seed N] [--json]\n"
+    "       sluice bench gateway [--load NAME] [--runs N] [--seconds S] [--quick] [--no-nginx] [--json]\n"
     "\n"
     "machine   what this machine can do: reading memory, integer and floating point products\n"
     "model     tokens per second of a model file, prompt and answer, and their share of that\n"
     "engine    the engine with scheduler and prefix tree: shared-prefix, no-sharing, long-prompt,\n"
     "          fair-share, prediction, planning; all of them without --scenario\n"
     "ops       every operation over shapes and weight types: right, and what share of its roofline\n"
-    "serve     a server under load: time to the first token, between tokens, throughput, goodput\n";
+    "serve     a server under load: time to the first token, between tokens, throughput, goodput\n"
+    "gateway   the gateway's own cost with the echo engine behind it, beside nginx if there is one:\n"
+    "          1000-5ms, 1000-20ms, 256-2ms, 256-20ms, 256-own, json, 10000-open, memory\n";
 
 int bench_complain(int status, const char *fmt, ...)
 {
@@ -124,7 +127,7 @@ int cmd_bench(int argc, char **argv)
 		const char *name;
 		int (*run)(int argc, char **argv);
 	} commands[] = {{"machine", bench_machine}, {"model", bench_model}, {"engine", bench_engine},
-			{"ops", bench_ops}, {"serve", bench_serve}};
+			{"ops", bench_ops}, {"serve", bench_serve}, {"gateway", bench_gateway}};
 	if (argc >= 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
 		fputs(usage, stdout);
 		return 0;

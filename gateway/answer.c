@@ -550,6 +550,12 @@ static uint64_t beat(struct answer *a)
 	return (silent >= interval ? interval : interval - silent) / NS_PER_MS + 1;
 }
 
+void answer_hold(struct answer *a)
+{
+	a->holds = true;
+	restart_timer(a, a->app->t->cfg->flush.hold_ms);
+}
+
 static void on_timer(evutil_socket_t fd, short what, void *ctx)
 {
 	struct answer *a = ctx;
@@ -568,6 +574,9 @@ static void on_timer(evutil_socket_t fd, short what, void *ctx)
 		leave_runs(a);
 		return;
 	}
+	if (a->holds)
+		tell(a);
+	a->holds = false;
 	if (a->log != NULL) {
 		if (!a->background && replay_abandoned(a->log, cfg->resume.grace_ms * NS_PER_MS)) {
 			on_stop(a);

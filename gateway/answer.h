@@ -81,7 +81,8 @@ struct answer_run {
 	struct subscriber sub;
 	struct generation *gen; /* NULL: not submitted, or let go */
 	struct answer *answer;
-	bool queued;
+	bool queued, begun;     /* begun: some of it was told */
+	uint64_t held_ns;       /* since when a token waits for others; 0: none does */
 	struct sse_usage usage; /* as far as it is known */
 };
 
@@ -116,6 +117,7 @@ struct answer {
 	bool stream, include_usage, obfuscate, logged, ids, background, keep_text, wants_logprobs;
 	bool counted; /* in the key's running count */
 	bool settling, settled;
+	bool holds; /* the timer is set for a token that waits */
 	bool capped; /* ended by what its key may still use */
 	struct quota *quota; /* NULL: nothing is reserved */
 	int64_t tokens_left; /* it may still tell so many */
@@ -147,6 +149,8 @@ void answer_start(struct exchange *x, const struct answer_spec *spec);
 /* Ends all that go on by themselves: the application goes. */
 void answers_stop(struct gw_app *app);
 
+/* A token waits for others: look again when it has waited long enough. */
+void answer_hold(struct answer *a);
 /* It may tell no more tokens: what is open ends with "length". */
 void answer_cap(struct answer *a);
 /* The format has done what had to be done before the end is told. */

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From what generations have made to events. What is there goes out at once: a token is never held
- * back to wait for another. Tokens that came together become one event, at most so many, which ends at
- * the end of a line or a sentence so that readers may render or speak it.
+ * From what generations have made to events. Tokens that came together become one event, at most so
+ * many, which ends at the end of a line or a sentence so that readers may render or speak it. Unless the
+ * configuration says so (gateway.flush), no token waits for another.
  *
  * Several prompts take turns. A choice ends when its generation says so and its text is out.
  */
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/utf8.h"
 #include "gateway/answer.h"
 
@@ -47,6 +48,22 @@ static void cut(const struct generation *g, struct gen_chunk *chunk)
 			return;
 		}
 	}
+}
+
+/* Fewer tokens than are wanted, and time for more to come? */
+static bool hold_back(struct answer *a, struct answer_run *run, const struct gen_chunk *chunk)
+{
+	const struct gw_flush *flush = &a->app->t->cfg->flush;
+	uint64_t now;
+	if (flush->hold_ms == 0 || !run->begun || chunk->n_tokens >= flush->tokens ||
+	    gen_state(run->gen) >= GEN_FINISHED || is_boundary(chunk->text, chunk->n_bytes))
+		return false;
+	now = clock_now_ns();
+	if (run->held_ns == 0) {
+		run->held_ns = now;
+		answer_hold(a);
+	}
+	return now - run->held_ns < flush->hold_ms * NS_PER_MS;
 }
 
 static int take_logprobs(struct answer *a, struct answer_run *run, struct answer_choice *c,
@@ -125,6 +142,10 @@ static int render_run(struct answer *a, struct answer_run *run, struct sl_buf *o
 	if (run->gen != NULL && gen_peek(run->gen, &run->sub, may_tell(a, GROUP_TOKENS), &chunk)) {
 		unsigned index = first + chunk.choice;
 		cut(run->gen, &chunk);
+		if (hold_back(a, run, &chunk))
+			return 0;
+		run->held_ns = 0;
+		run->begun = run->begun || chunk.n_bytes > 0;
 		int rc = take_logprobs(a, run, &a->choices[index], &chunk);
 		/* Tokens whose text is held back (an unfinished character) make no event. */
 		if (rc == 0 && chunk.n_bytes > 0)

@@ -288,7 +288,7 @@ static int send_pending(struct conn *c)
 		buf_clear(&c->pending, 0);
 		deadline_cancel(&c->stall);
 	} else if (sent > 0) {
-		deadline_arm(&c->tr->stall, &c->stall, clock_now_ns());
+		deadline_arm(&c->tr->stall, &c->stall, gw_now(c->tr->t));
 	}
 	return 0;
 }
@@ -307,7 +307,7 @@ static int send_wire(struct conn *c, const struct sl_buf *wire)
 	if (sent == wire->len)
 		return 0;
 	if (c->pending.len == 0)
-		deadline_arm(&c->tr->stall, &c->stall, clock_now_ns());
+		deadline_arm(&c->tr->stall, &c->stall, gw_now(c->tr->t));
 	return buf_append(&c->pending, buf_data(wire) + sent, wire->len - sent);
 }
 
@@ -505,6 +505,7 @@ static int input(struct conn *c, const uint8_t *data, size_t n)
 static void read_some(struct conn *c)
 {
 	int rc = 0;
+	gw_read_clock(c->tr->t);
 	for (int i = 0; i < READS_PER_TURN && rc == 0 && !c->eof && !c->doomed; i++) {
 		ssize_t n = -1;
 		if (fault_hit(FAULT_READ))

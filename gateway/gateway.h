@@ -85,6 +85,12 @@ struct gw_resume {
 	uint64_t memory_bytes; /* of all */
 };
 
+/* How tokens become events. */
+struct gw_flush {
+	uint64_t hold_ms; /* fewer than `tokens` wait so long for more; 0: what is there goes out */
+	int64_t tokens;
+};
+
 /* A prompt that requests name instead of saying it. */
 struct gw_prompt_config {
 	char *name;    /* its id */
@@ -137,6 +143,7 @@ struct gw_config {
 	struct gw_limits limits;
 	struct gw_resume resume;
 	struct gw_store_settings store;
+	struct gw_flush flush;
 	struct gw_responses responses;
 	struct conf_list prompts; /* struct gw_prompt_config */
 	uint64_t drain_ms;

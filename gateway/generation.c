@@ -4,6 +4,11 @@
  * the slowest subscriber. Indexes are absolute (token 0 is the answer's first), so cursors never
  * need adjusting.
  *
+ * Thousands of generations get one token each in a step, so what a token costs is the cache lines it
+ * touches: the fields of that path stand first; the ring has room for a few tokens until a reader
+ * is slower than that, and a log that has been emptied begins at its front again, so that a reader
+ * who keeps up has the same record and the same bytes used over and over.
+ *
  * Credit: at admission the engine may make window_tokens; when the slowest subscriber has advanced
  * by at least half a window, as many again. So the log never holds more than a window.
  *
@@ -24,6 +29,7 @@ enum {
 	/* A window's text: a token rarely has more than a few bytes, and a stop string's held-back
 	 * beginning is released with one. Beyond it the generation fails rather than grow. */
 	MAX_TEXT = 4 << 20,
+	FIRST_RING = 4, /* a power of two */
 };
 
 struct record {
@@ -41,29 +47,33 @@ struct choice_end {
 };
 
 struct generation {
+	/* Of each token. */
 	struct gw_thread *t;
-	enum gen_state state;
-	uint64_t link_id; /* 0: the link has forgotten it */
-	struct http_hold *hold; /* of the stream that began it; owned until the engine is done */
 	struct list subscribers;
-	struct gw_deferred reap;
-	uint32_t window;
+	enum gen_state state;
+	uint8_t n_choices, n_top;
+	bool admitted;
+	uint64_t link_id;    /* 0: the link has forgotten it */
+	uint64_t first, end; /* tokens in the ring */
+	uint64_t credited;   /* tokens the engine may make in all */
 	struct record *ring; /* [ring_size] */
-	uint32_t ring_size;
-	uint64_t first, end;  /* tokens in the ring */
+	uint64_t ring_from;  /* the token of the first record */
+	uint32_t ring_size;  /* a power of two, grows to the window */
+	uint32_t window;
+	struct choice_end *ends; /* [n_choices]; &only for one */
+	struct choice_end only;
 	struct sl_buf text;   /* of tokens first … end - 1 */
 	uint64_t text_base;   /* absolute offset of the text's first byte, modulo 2^32 in the records */
+	/* Of tokens that tell their pieces and rivals. */
 	struct sl_buf pieces; /* of the same tokens, where they were asked for */
 	uint64_t pieces_base;
-	uint8_t n_top;
 	struct proto_id_f32 *tops; /* [ring_size][n_top] */
-	uint8_t n_choices;
-	struct choice_end ends[PROTO_MAX_CHOICES];
-	uint64_t credited;    /* tokens the engine may make in all */
-	bool admitted;
+	/* At the beginning and at the end. */
+	struct http_hold *hold; /* of the stream that began it; owned until the engine is done */
+	struct gw_deferred reap;
 	struct proto_queued queued;
 	struct proto_done done;
-	char message[PROTO_MAX_MESSAGE + 1]; /* done.message points here */
+	char *message; /* owned; NULL: done.message is a literal */
 };
 
 static struct metric state_gauges[] = {
@@ -123,13 +133,12 @@ static void tell_all(struct generation *g, bool queued)
 
 /* ---- ends ---- */
 
+/* message: a literal. */
 static void fail(struct generation *g, enum proto_error error, const char *message)
 {
-	size_t n = strlen(message);
-	memcpy(g->message, message, n + 1);
 	g->done = (struct proto_done){.finish = PROTO_FINISH_ERROR, .error = (uint8_t)error,
 				      .n_prompt = g->queued.n_prompt, .n_completion = (uint32_t)g->end,
-				      .message = {.at = g->message, .n = n}};
+				      .message = {.at = message, .n = strlen(message)}};
 	gen_set_state(g, GEN_FAILED);
 	tell_all(g, false);
 }
@@ -159,6 +168,9 @@ static void generation_free(struct generation *g)
 	buf_dispose(&g->pieces);
 	sl_free(g->ring);
 	sl_free(g->tops);
+	sl_free(g->message);
+	if (g->ends != &g->only)
+		sl_free(g->ends);
 	sl_free(g);
 }
 
@@ -191,6 +203,76 @@ static void on_queued(void *ctx, const struct proto_queued *m)
 	tell_all(g, true);
 }
 
+/* ---- the log ---- */
+
+static uint32_t slot_of(const struct generation *g, uint64_t index)
+{
+	return (uint32_t)(index - g->ring_from) & (g->ring_size - 1);
+}
+
+static const struct record *record_at(const struct generation *g, uint64_t index)
+{
+	return &g->ring[slot_of(g, index)];
+}
+
+/* Room for n more tokens. */
+static int reserve(struct generation *g, uint32_t n)
+{
+	if (g->first == g->end)
+		g->ring_from = g->end;
+	uint32_t held = (uint32_t)(g->end - g->first), size = g->ring_size;
+	if (size - held >= n && size > 0)
+		return 0;
+	for (size = size > 0 ? size : FIRST_RING; size - held < n; size *= 2)
+		BUG_IF(size > MAX_WINDOW, "%u tokens in a log and %u more", held, n);
+	struct record *ring = sl_zalloc_n(size, sizeof *ring);
+	struct proto_id_f32 *tops = g->n_top > 0 ? sl_zalloc_n((size_t)size * g->n_top, sizeof *tops) : NULL;
+	if (ring == NULL || (g->n_top > 0 && tops == NULL)) {
+		sl_free(ring);
+		sl_free(tops);
+		return SL_ENOMEM;
+	}
+	for (uint32_t i = 0; i < held; i++) {
+		uint32_t from = slot_of(g, g->first + i);
+		ring[i] = g->ring[from];
+		if (tops != NULL)
+			memcpy(tops + (size_t)i * g->n_top, g->tops + (size_t)from * g->n_top, g->n_top * sizeof *tops);
+	}
+	sl_free(g->ring);
+	sl_free(g->tops);
+	g->ring = ring;
+	g->tops = tops;
+	g->ring_size = size;
+	g->ring_from = g->first;
+	return 0;
+}
+
+static int append(struct generation *g, const struct proto_tokens *m)
+{
+	int rc = reserve(g, m->n);
+	if (rc == 0 && m->text.n > 0)
+		rc = buf_append(&g->text, m->text.at, m->text.n);
+	if (rc == 0 && m->pieces.all.n > 0)
+		rc = buf_append(&g->pieces, m->pieces.all.at, m->pieces.all.n);
+	if (rc != 0)
+		return rc;
+	uint64_t at = g->text_base + g->text.len - m->text.n;
+	uint64_t pieces_end = g->pieces_base + g->pieces.len;
+	struct proto_str left = m->pieces.all;
+	for (uint16_t i = 0; i < m->n; i++) {
+		struct proto_token t = proto_token_at(m, i);
+		uint32_t slot = slot_of(g, g->end++);
+		at += t.n_bytes;
+		for (int k = 0; left.n > 0 && k <= m->n_top; k++)
+			proto_piece_next(&left);
+		for (uint8_t k = 0; k < g->n_top; k++)
+			g->tops[(size_t)slot * g->n_top + k] = k < m->n_top ? proto_top_at(m, i, k) : (struct proto_id_f32){.v = -INFINITY};
+		g->ring[slot] = (struct record){.text_end = (uint32_t)at, .pieces_end = (uint32_t)(pieces_end - left.n),
+						.logprob = t.logprob, .id = t.id, .choice = m->choice};
+	}
+	return 0;
+}
+
 static void on_tokens(void *ctx, const struct proto_tokens *m)
 {
 	struct generation *g = ctx;
@@ -201,29 +283,10 @@ static void on_tokens(void *ctx, const struct proto_tokens *m)
 		fail(g, PROTO_ERR_INTERNAL, "The engine made tokens that nobody asked for.");
 		return;
 	}
-	if (buf_append(&g->text, m->text.at, m->text.n) != 0) {
+	if (append(g, m) != 0) {
 		forget(g);
 		fail(g, PROTO_ERR_INTERNAL, "The answer outgrew its buffer.");
 		return;
-	}
-	if (buf_append(&g->pieces, m->pieces.all.at, m->pieces.all.n) != 0) {
-		forget(g);
-		fail(g, PROTO_ERR_INTERNAL, "The answer outgrew its buffer.");
-		return;
-	}
-	uint64_t at = g->text_base + g->text.len - m->text.n;
-	uint64_t pieces_end = g->pieces_base + g->pieces.len;
-	struct proto_str left = m->pieces.all;
-	for (uint16_t i = 0; i < m->n; i++) {
-		struct proto_token t = proto_token_at(m, i);
-		uint64_t slot = g->end++ % g->ring_size;
-		at += t.n_bytes;
-		for (int k = 0; k <= m->n_top; k++)
-			proto_piece_next(&left);
-		for (uint8_t k = 0; k < g->n_top; k++)
-			g->tops[slot * g->n_top + k] = k < m->n_top ? proto_top_at(m, i, k) : (struct proto_id_f32){.v = -INFINITY};
-		g->ring[slot] = (struct record){.text_end = (uint32_t)at, .pieces_end = (uint32_t)(pieces_end - left.n),
-						.logprob = t.logprob, .id = t.id, .choice = m->choice};
 	}
 	tell_all(g, false);
 }
@@ -245,9 +308,9 @@ static void on_done(void *ctx, const struct proto_done *m)
 	if (is_final(g))
 		return;
 	g->done = *m;
-	memcpy(g->message, m->message.at, m->message.n);
-	g->message[m->message.n] = '\0';
-	g->done.message.at = g->message;
+	g->done.message = (struct proto_str){"", 0};
+	if (m->message.n > 0 && (g->message = sl_strndup(m->message.at, m->message.n)) != NULL)
+		g->done.message = (struct proto_str){g->message, m->message.n};
 	/* Nobody here cancelled it: an engine that stops cancels what it runs. */
 	if (m->finish == PROTO_FINISH_CANCELLED) {
 		fail(g, PROTO_ERR_NOT_READY, "The engine is being stopped.");
@@ -283,19 +346,16 @@ int gen_start(struct gw_thread *t, const struct proto_submit *req, uint32_t wind
 		return SL_ENOMEM;
 	g->t = t;
 	g->window = window_tokens;
-	g->ring_size = window_tokens;
-	g->ring = sl_zalloc_n(g->ring_size, sizeof *g->ring);
 	list_init(&g->subscribers);
 	gw_defer_init(&g->reap, on_reap);
 	buf_init(&g->text, MAX_TEXT);
 	buf_init(&g->pieces, MAX_TEXT);
 	g->n_choices = req->n;
 	g->n_top = req->n_top_logprobs;
-	if (g->n_top > 0)
-		g->tops = sl_zalloc_n((size_t)g->ring_size * g->n_top, sizeof *g->tops);
-	int rc = g->ring == NULL || (g->n_top > 0 && g->tops == NULL)
-		     ? SL_ENOMEM
-		     : engine_link_submit(t->link, req, &listener, g, &g->link_id);
+	g->ends = g->n_choices > 1 ? sl_zalloc_n(g->n_choices, sizeof *g->ends) : &g->only;
+	int rc = g->ends == NULL ? SL_ENOMEM : reserve(g, 1);
+	if (rc == 0)
+		rc = engine_link_submit(t->link, req, &listener, g, &g->link_id);
 	if (rc != 0) {
 		generation_free(g);
 		return rc;
@@ -351,7 +411,7 @@ void gen_admit(struct generation *g)
 /* Where token `index` begins in the text and in the pieces. */
 static void begins_at(const struct generation *g, uint64_t index, uint32_t *text, uint32_t *pieces)
 {
-	const struct record *before = &g->ring[(index - 1) % g->ring_size];
+	const struct record *before = record_at(g, index - 1);
 	*text = index == g->first ? 0 : before->text_end - (uint32_t)g->text_base;
 	*pieces = index == g->first ? 0 : before->pieces_end - (uint32_t)g->pieces_base;
 }
@@ -362,10 +422,10 @@ bool gen_peek(const struct generation *g, const struct subscriber *s, uint32_t m
 	if (s->next_token >= g->end)
 		return false;
 	uint32_t from, pieces, end = 0, n = 0;
-	uint8_t choice = g->ring[s->next_token % g->ring_size].choice;
+	uint8_t choice = record_at(g, s->next_token)->choice;
 	begins_at(g, s->next_token, &from, &pieces);
 	for (; n < max_tokens && s->next_token + n < g->end; n++) {
-		const struct record *r = &g->ring[(s->next_token + n) % g->ring_size];
+		const struct record *r = record_at(g, s->next_token + n);
 		if (r->choice != choice)
 			break;
 		end = r->text_end - (uint32_t)g->text_base;
@@ -378,14 +438,14 @@ bool gen_peek(const struct generation *g, const struct subscriber *s, uint32_t m
 void gen_token_at(const struct generation *g, uint64_t index, struct gen_token *out)
 {
 	BUG_IF(index < g->first || index >= g->end, "token %llu is not in the log", (unsigned long long)index);
-	const struct record *r = &g->ring[index % g->ring_size];
+	const struct record *r = record_at(g, index);
 	uint32_t text, pieces;
 	begins_at(g, index, &text, &pieces);
 	const char *all = g->pieces.len > 0 ? (const char *)buf_data(&g->pieces) : "";
 	*out = (struct gen_token){
 	    .id = r->id, .logprob = r->logprob, .n_bytes = r->text_end - (uint32_t)g->text_base - text,
 	    .pieces = {all + pieces, r->pieces_end - (uint32_t)g->pieces_base - pieces},
-	    .tops = g->n_top > 0 ? g->tops + index % g->ring_size * g->n_top : NULL, .n_top = g->n_top};
+	    .tops = g->n_top > 0 ? g->tops + (size_t)slot_of(g, index) * g->n_top : NULL, .n_top = g->n_top};
 }
 
 enum proto_finish gen_choice_end(const struct generation *g, const struct subscriber *s, uint8_t i)
@@ -407,9 +467,9 @@ void gen_advance(struct subscriber *s, uint32_t n_tokens)
 		slowest = at < slowest ? at : slowest;
 	}
 	if (slowest > g->first) {
-		uint32_t end = g->ring[(slowest - 1) % g->ring_size].text_end;
-		uint32_t drop = end - (uint32_t)g->text_base;
-		uint32_t pieces = g->ring[(slowest - 1) % g->ring_size].pieces_end - (uint32_t)g->pieces_base;
+		const struct record *last = record_at(g, slowest - 1);
+		uint32_t drop = last->text_end - (uint32_t)g->text_base;
+		uint32_t pieces = last->pieces_end - (uint32_t)g->pieces_base;
 		buf_consume(&g->text, drop);
 		buf_consume(&g->pieces, pieces);
 		g->text_base += drop;

@@ -109,7 +109,7 @@ static void arm_idle(struct h2 *h)
 	struct gw_transport *tr = h->c->tr;
 	if (list_empty(&h->c->streams))
 		deadline_arm(h->draining && !h->drain_seen ? &tr->linger : &tr->idle,
-			     &h->c->deadline, clock_now_ns());
+			     &h->c->deadline, gw_now(tr->t));
 }
 
 /* The second step of a drain. */
@@ -188,7 +188,7 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
 	s->id = frame->hd.stream_id;
 	nghttp2_session_set_stream_user_data(session, s->id, s);
 	deadline_cancel(&c->deadline);
-	deadline_arm(&c->tr->header, &s->recv, clock_now_ns());
+	deadline_arm(&c->tr->header, &s->recv, gw_now(c->tr->t));
 	return 0;
 }
 
@@ -418,7 +418,7 @@ static int on_frame_send(nghttp2_session *session, const nghttp2_frame *frame, v
 		 * stream itself. */
 		if (!s->recv_done) {
 			stream_tell_close(s, HTTP_CLOSE_DONE);
-			deadline_arm(&h->c->tr->linger, &s->recv, clock_now_ns());
+			deadline_arm(&h->c->tr->linger, &s->recv, gw_now(h->c->tr->t));
 		}
 	}
 	return 0;

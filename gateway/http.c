@@ -136,6 +136,8 @@ int http_head_complete(struct http_stream *s)
 	struct http_field *fields = sl_zalloc_n(h->n_fields, sizeof *fields);
 	if (fields == NULL)
 		return SL_ENOMEM;
+	/* It lasts as long as the stream and does not grow any more. */
+	buf_trim(&h->text);
 	const char *text = (const char *)buf_data(&h->text);
 	for (size_t i = 0; i < h->n_fields; i++)
 		fields[i] =
@@ -273,7 +275,7 @@ void stream_begin(struct http_stream *s)
 	struct gw_transport *tr = s->conn->tr;
 	metric_add(&requests[s->req.version], 1);
 	if (s->req.has_body)
-		deadline_arm(&tr->body, &s->recv, clock_now_ns());
+		deadline_arm(&tr->body, &s->recv, gw_now(tr->t));
 	else
 		deadline_cancel(&s->recv);
 	s->no_body = strcmp(s->req.method, "HEAD") == 0;
@@ -365,11 +367,17 @@ ssize_t stream_pull(struct http_stream *s, uint8_t *dst, size_t room, bool *end)
 	s->ready = false;
 	if (s->src.pull == NULL)
 		return SL_ECLOSED;
+	if (s->dry) {
+		s->waiting = true;
+		return 0;
+	}
 	ssize_t n = s->src.pull(s->src.ctx, dst, room, end);
 	BUG_IF(n > 0 && (size_t)n > room, "a source wrote %zd bytes into %zu", n, room);
 	s->waiting = n == 0 && !*end;
-	if (n > 0 && !*end)
-		deadline_arm(&s->conn->tr->stall, &s->stall, clock_now_ns());
+	/* Protocols ask until nothing comes. Not so where it told of more in its own call. */
+	s->dry = n >= 0 && (size_t)n < room && !s->ready;
+	if (n > 0 && !*end && !s->dry)
+		deadline_arm(&s->conn->tr->stall, &s->stall, gw_now(s->conn->tr->t));
 	else
 		deadline_cancel(&s->stall);
 	return n;
@@ -401,7 +409,7 @@ static int answer(struct http_stream *s, int status, const struct http_field *fi
 	}
 	if (!s->no_body) {
 		struct gw_transport *tr = s->conn->tr;
-		uint64_t now = clock_now_ns();
+		uint64_t now = gw_now(tr->t);
 		deadline_arm(&tr->stall, &s->stall, now);
 		if (tr->t->cfg->limits.response_ms > 0)
 			deadline_arm(&tr->response, &s->response, now);
@@ -433,6 +441,7 @@ int http_reply_stream(struct http_stream *s, int status, const struct http_field
 		      size_t n_fields, struct http_source src)
 {
 	s->src = src;
+	s->dry = false;
 	return answer(s, status, fields, n_fields);
 }
 
@@ -445,7 +454,7 @@ void stream_retract(struct http_stream *s)
 	s->body_len = s->body_off = 0;
 	s->expect_bytes = -1;
 	s->src = (struct http_source){0};
-	s->answered = s->waiting = s->ready = false;
+	s->answered = s->waiting = s->ready = s->dry = false;
 }
 
 void stream_count_rejected(int status)
@@ -485,11 +494,12 @@ int stream_error(struct http_stream *s, int status, const char *message)
 
 void http_body_ready(struct http_stream *s)
 {
+	s->dry = false;
 	if (s->ready || !s->answered || s->sent_done || s->closed)
 		return;
 	s->ready = true;
 	if (!deadline_armed(&s->stall))
-		deadline_arm(&s->conn->tr->stall, &s->stall, clock_now_ns());
+		deadline_arm(&s->conn->tr->stall, &s->stall, gw_now(s->conn->tr->t));
 	s->conn->proto->body_ready(s);
 	conn_schedule(s->conn);
 }

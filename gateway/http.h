@@ -51,8 +51,8 @@ const char *http_header(const struct http_request *r, const char *name);
 
 /* Where a response body comes from. */
 struct http_source {
-	/* Writes up to room bytes (room ≥ 1) and returns how many. 0 with *end false: nothing now,
-	 * http_body_ready will tell. Sets *end with or after the last bytes. Negative: the body
+	/* Writes up to room bytes (room ≥ 1) and returns how many. Fewer than room with *end false:
+	 * nothing more now, http_body_ready will tell. Sets *end with or after the last bytes. Negative: the body
 	 * can't be finished, the stream is reset. */
 	ssize_t (*pull)(void *ctx, uint8_t *dst, size_t room, bool *end);
 	void *ctx;

@@ -46,6 +46,7 @@ struct http_stream {
 	bool sent_done; /* the answer's last byte has been handed to the connection */
 	bool reset_wanted;
 	bool waiting; /* the source had nothing; http_body_ready will tell */
+	bool dry;     /* it gave less than it might have: asking once more brings nothing */
 	bool ready;   /* http_body_ready came and has not been acted on */
 	bool closed;
 	struct http_hold *hold; /* borrowed from who holds it */

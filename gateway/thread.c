@@ -64,7 +64,7 @@ void gw_post(struct gw_thread *to, struct gw_message *m) { mailbox_send(&to->inb
 
 int gw_thread_init(struct gw_thread *t, int index, const struct gw_config *cfg, struct sl_err *err)
 {
-	*t = (struct gw_thread){.index = index, .cfg = cfg};
+	*t = (struct gw_thread){.index = index, .cfg = cfg, .now_ns = clock_now_ns()};
 	list_init(&t->deferred);
 	if (mailbox_init(&t->inbox) != 0)
 		return sl_errf(err, SL_EIO, "no descriptor for a thread's inbox");
@@ -99,6 +99,7 @@ int gw_thread_turn(struct gw_thread *t)
 	int flags = EVLOOP_ONCE | (list_empty(&t->deferred) ? 0 : EVLOOP_NONBLOCK);
 	if (event_base_loop(t->base, flags) < 0)
 		return SL_EIO;
+	gw_read_clock(t);
 	for (int i = 0; i < DEFERRED_PASSES && !list_empty(&t->deferred); i++)
 		run_one_pass(t);
 	return 0;

@@ -13,6 +13,7 @@
 #include <event2/event.h>
 #include <stdbool.h>
 
+#include "base/clock.h"
 #include "base/list.h"
 #include "base/mailbox.h"
 #include "gateway/gateway.h"
@@ -35,6 +36,7 @@ struct gw_thread {
 	struct mailbox inbox; /* struct gw_message: from other threads */
 	struct event *inbox_event;
 	struct list deferred; /* struct gw_deferred */
+	uint64_t now_ns;      /* by gw_now */
 	bool draining;
 	struct gw_transport *transport;
 	struct gw_app *app;
@@ -48,6 +50,11 @@ int gw_thread_init(struct gw_thread *t, int index, const struct gw_config *cfg, 
 void gw_thread_dispose(struct gw_thread *t);
 /* One turn: waits for events, handles all of them, runs the deferred. 0 or SL_EIO. */
 int gw_thread_turn(struct gw_thread *t);
+
+/* The time at which what happens now began to be handled: read once for a readable socket and once
+ * for the deferred, not for every event in them. For limits, never to tell how long anything took. */
+static inline uint64_t gw_now(const struct gw_thread *t) { return t->now_ns; }
+static inline uint64_t gw_read_clock(struct gw_thread *t) { return t->now_ns = clock_now_ns(); }
 
 /* A message to another thread: runs there, between two events; owns itself. */
 struct gw_message {

@@ -25,7 +25,7 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
 {
 	(void)fd, (void)what;
 	struct gw_transport *tr = arg;
-	uint64_t now = clock_now_ns();
+	uint64_t now = gw_read_clock(tr->t);
 	deadline_list_run(&tr->handshake, now);
 	deadline_list_run(&tr->header, now);
 	deadline_list_run(&tr->body, now);

@@ -96,8 +96,6 @@ static ssize_t pull(void *ctx, uint8_t *dst, size_t room, bool *end)
 {
 	long *n = ctx;
 	size_t m = (size_t)*n < room ? (size_t)*n : room;
-	if (m > 700)
-		m = 700;
 	memset(dst, 'x', m);
 	*n -= (long)m;
 	*end = *n == 0;

@@ -97,6 +97,7 @@ static ssize_t rig_pull_fail(void *ctx, uint8_t *dst, size_t room, bool *end)
 	if (x->fail_next)
 		return -1;
 	x->fail_next = true;
+	http_body_ready(x->s);
 	dst[0] = '!';
 	return 1;
 }

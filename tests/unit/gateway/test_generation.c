@@ -101,7 +101,7 @@ static void send_tokens(struct rig *r, uint64_t id, uint16_t n, const char *text
 }
 
 /* Up to a generation that is queued; returns its id. */
-static uint64_t start(struct rig *r)
+static uint64_t start_with(struct rig *r, uint32_t window, uint8_t n_top)
 {
 	struct sl_buf b;
 	struct proto_hello hello = {.version = PROTO_VERSION, .epoch = 1, .n_models = 1, .name = {"test", 4}};
@@ -118,7 +118,10 @@ static uint64_t start(struct rig *r)
 
 	struct proto_submit req = {PROTO_SUBMIT_OFF, .prompt_kind = PROTO_PROMPT_TEXT, .temperature = 1, .top_p = 1, .max_tokens = 9,
 				   .prompt = {"p", 1}};
-	assert_int_equal(gen_start(&r->t, &req, WINDOW, &r->sub, &r->gen), 0);
+	if (n_top > 0)
+		req.flags |= PROTO_SUBMIT_WANT_LOGPROBS;
+	req.n_top_logprobs = n_top;
+	assert_int_equal(gen_start(&r->t, &req, window, &r->sub, &r->gen), 0);
 	h = expect(r, PROTO_SUBMIT);
 	drop_frame(r, &h);
 	struct proto_queued q = {.n_prompt = 3};
@@ -130,6 +133,8 @@ static uint64_t start(struct rig *r)
 	assert_int_equal(gen_queued(r->gen)->n_prompt, 3);
 	return h.id;
 }
+
+static uint64_t start(struct rig *r) { return start_with(r, WINDOW, 0); }
 
 static int set_up(void **state)
 {
@@ -197,6 +202,80 @@ static void credit_follows_the_reader(void **state)
 	assert_false(gen_peek(r->gen, &r->sub, 100, &c));
 }
 
+enum { LONG_WINDOW = 64, TOLD = 2, LONG_ANSWER = 2000, MOST_AT_ONCE = 7 };
+
+/* Token i: its letter, its id, and rivals whose ids follow from it. */
+static char letter_of(uint64_t i) { return (char)('a' + i % 26); }
+
+static void send_run(struct rig *r, uint64_t id, uint64_t first, uint16_t n)
+{
+	struct proto_token tokens[MOST_AT_ONCE];
+	struct proto_id_f32 tops[MOST_AT_ONCE * TOLD];
+	char text[MOST_AT_ONCE];
+	struct sl_buf b;
+	buf_init(&b, 65536);
+	for (uint16_t i = 0; i < n; i++) {
+		tokens[i] = (struct proto_token){.id = (uint32_t)(first + i), .n_bytes = 1};
+		text[i] = letter_of(first + i);
+		for (uint32_t k = 0; k < TOLD; k++)
+			tops[i * TOLD + k] = (struct proto_id_f32){.id = (uint32_t)(first + i) * 10 + k};
+	}
+	struct proto_tokens m = {.n = n, .n_top = TOLD, .tokens = tokens, .tops = tops, .text = {text, n}};
+	assert_int_equal(proto_put_tokens(&b, id, &m), 0);
+	send_buf(r, &b);
+}
+
+static void check_log(struct rig *r)
+{
+	struct gen_chunk c;
+	if (!gen_peek(r->gen, &r->sub, UINT32_MAX, &c))
+		return;
+	assert_int_equal(c.first_token + c.n_tokens, gen_n_tokens(r->gen));
+	assert_int_equal(c.n_bytes, c.n_tokens);
+	for (uint64_t i = c.first_token; i < c.first_token + c.n_tokens; i++) {
+		struct gen_token t;
+		gen_token_at(r->gen, i, &t);
+		assert_int_equal(c.text[i - c.first_token], letter_of(i));
+		assert_int_equal(t.id, i);
+		assert_int_equal(t.n_bytes, 1);
+		for (uint32_t k = 0; k < TOLD; k++)
+			assert_int_equal(t.tops[k].id, i * 10 + k);
+	}
+}
+
+/* Readers that lag by nothing, by a little and by the whole window find the same log. */
+static void the_log_grows_and_begins_anew(void **state)
+{
+	struct rig *r = *state;
+	uint64_t id = start_with(r, LONG_WINDOW, TOLD), sent = 0, credit = 0;
+	uint32_t seed = 1;
+	gen_admit(r->gen);
+	credit = expect_credit(r);
+	assert_int_equal(credit, LONG_WINDOW);
+	while (sent < LONG_ANSWER) {
+		struct proto_head h;
+		while (have_frame(r, &h))
+			credit += expect_credit(r);
+		seed = seed * 1664525 + 1013904223;
+		uint64_t n = 1 + (seed >> 16) % MOST_AT_ONCE, lag = (uint64_t)(sent / 300 % 3) * LONG_WINDOW / 2;
+		n = n < credit - sent ? n : credit - sent;
+		if (n > 0) {
+			send_run(r, id, sent, (uint16_t)n);
+			sent += n;
+			TURN_UNTIL(r, gen_n_tokens(r->gen) == sent);
+		}
+		check_log(r);
+		uint64_t held = sent - r->sub.next_token;
+		/* Who lags by a whole window gives no credit. */
+		if (n == 0 || held > lag)
+			gen_advance(&r->sub, (uint32_t)(n == 0 ? held : held - lag));
+		check_log(r);
+		if (n == 0)
+			TURN_UNTIL(r, have_frame(r, &h));
+	}
+	assert_int_equal(gen_state(r->gen), GEN_RUNNING);
+}
+
 static void tokens_without_credit_fail_it(void **state)
 {
 	struct rig *r = *state;
@@ -238,6 +317,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test_setup_teardown(credit_follows_the_reader, set_up, tear_down),
+	    cmocka_unit_test_setup_teardown(the_log_grows_and_begins_anew, set_up, tear_down),
 	    cmocka_unit_test_setup_teardown(tokens_without_credit_fail_it, set_up, tear_down),
 	    cmocka_unit_test_setup_teardown(the_last_reader_cancels, set_up, tear_down),
 	    cmocka_unit_test_setup_teardown(a_lost_engine_fails_it_and_the_link_comes_back, set_up, tear_down),
