@@ -2,7 +2,7 @@
 // The store behind a whole server: the private Redis, killed, stopped and started again under load; limits that hold to
 // the request and to the token, over two gateways on one Redis too; and what there is without any Redis.
 import assert from 'node:assert/strict';
-import { spawn } from 'node:child_process';
+import { spawn, spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { mkdtempSync, rmSync } from 'node:fs';
 import net from 'node:net';
@@ -249,6 +249,19 @@ describe('without a Redis', () => {
     // One limit for all threads.
     const list = await Promise.all(Array.from({ length: 40 }, () => ask(server.http, server.keys.free)));
     assert.equal(list.filter((r) => r.status === 200).length, 5);
+  });
+
+  test('a configuration that says two things is refused with its line', () => {
+    const check = (...sets) => spawnSync(SLUICE, ['config', 'check', '-c', 'etc/sluice.yaml', ...sets.flatMap((s) => ['--set', s])], { encoding: 'utf8' });
+    const cases = [[['cache.store=memory', 'cache.address=localhost:6379'], /cache\.address: given, but cache\.store is memory/],
+      [['cache.memory=16MiB'], /cache\.memory: must be at least 12 times/], [['cache.prefix=a b'], /cache\.prefix: is made of/],
+      [['cache.backoff_min=6s'], /cache\.backoff_max: must be at least/]];
+    for (const [sets, said] of cases) {
+      const r = check(...sets);
+      assert.equal(r.status, 78, r.stderr);
+      assert.match(r.stderr, said);
+    }
+    assert.equal(check('cache.address=unix:/run/redis.sock', 'cache.store=redis').status, 0);
   });
 
   test('memory, when none is installed', async () => {
