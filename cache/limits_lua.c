@@ -75,11 +75,11 @@
 	"end\n"                                                                                 \
 	/* Writes p, whose id holds `own` until then, or nothing any more. */                   \
 	"local function set_pool(p, type, period, keep, hold)\n"                                \
-	"  redis.call('HSET', p.key, 'u', p.used, 'w', p.window, 'r', p.reserved)\n" \
 	"  if keep then\n"                                                                      \
-	"    redis.call('HSET', p.key, id, p.own)\n"                                      \
-	"    redis.call('ZADD', p.key .. ':x', now + hold, id)\n"                         \
+	"    redis.call('HSET', p.key, 'u', p.used, 'w', p.window, 'r', p.reserved, id, p.own)\n" \
+	"    redis.call('ZADD', p.key .. ':x', now + hold, id)\n"                               \
 	"  else\n"                                                                              \
+	"    redis.call('HSET', p.key, 'u', p.used, 'w', p.window, 'r', p.reserved)\n"          \
 	"    redis.call('HDEL', p.key, id)\n"                                                   \
 	"    redis.call('ZREM', p.key .. ':x', id)\n"                                           \
 	"  end\n"                                                                               \
