@@ -96,16 +96,18 @@ int buf_append_str(struct sl_buf *b, const char *s)
 int buf_printf(struct sl_buf *b, const char *fmt, ...)
 {
 	va_list ap, again;
+	size_t room = b->mem != NULL ? b->cap - b->off - b->len : 0;
+	uint8_t *at = room > 0 ? b->mem + b->off + b->len : NULL;
 	va_start(ap, fmt);
 	va_copy(again, ap);
-	int n = vsnprintf(NULL, 0, fmt, ap);
+	/* Mostly there is room; what was written without being committed does no harm. */
+	int n = vsnprintf((char *)at, room, fmt, ap);
 	va_end(ap);
-	uint8_t *at;
 	int rc = n < 0 ? SL_EINVAL : buf_reserve(b, (size_t)n + 1, &at);
-	if (rc == 0) {
+	if (rc == 0 && (size_t)n >= room)
 		vsnprintf((char *)at, (size_t)n + 1, fmt, again);
+	if (rc == 0)
 		b->len += (size_t)n;
-	}
 	va_end(again);
 	return rc;
 }

@@ -139,6 +139,8 @@ static const struct conf_row all_rows[] = {
 	"The longest wait before a restart."),
     ROW("supervisor.drain", CONF_DURATION, ROOT(supervisor.drain_ms), "15s", 10, HOUR,
 	"The longest wait for a process to end by itself."),
+    ROW("supervisor.takeover", CONF_DURATION, ROOT(supervisor.takeover_ms), "30s", 10, HOUR,
+	"In an upgrade: how long a new gateway may take to be ready before the old one goes on."),
 
     ROW("engine.socket", CONF_STRING, ROOT(engine.socket), "", 0, 107,
 	"The engine's unix socket; empty: STATE/run/engine.sock."),
@@ -270,6 +272,8 @@ static const struct conf_row all_rows[] = {
 	"A stream silent for that long sends an SSE comment, so that proxies keep it open."),
     ROW("gateway.drain", CONF_DURATION, ROOT(gateway.drain_ms), "10s", 0, HOUR,
 	"How long running answers may take to finish when the gateway ends."),
+    ROW("gateway.upgrade_drain", CONF_DURATION, ROOT(gateway.upgrade_drain_ms), "5m", 0, 24 * HOUR,
+	"How long they may take in a gateway that an upgrade has replaced."),
     ROW("gateway.resume.grace", CONF_DURATION, ROOT(gateway.resume.grace_ms), "30s", 0, HOUR,
 	"How long a resumable answer goes on when nobody reads it."),
     ROW("gateway.resume.keep", CONF_DURATION, ROOT(gateway.resume.keep_ms), "5m", 0, 24 * HOUR,
@@ -356,6 +360,43 @@ static const struct conf_row all_rows[] = {
 	10, HOUR, "The longest predicted or real wait for a first token."),
     ROW_END,
 };
+
+/* ---- what can't change under processes that run ---- */
+
+/* A key, or with a dot at the end all keys below. What no row names is taken at a reload. */
+static const struct {
+	const char *key;
+	enum restart_need need;
+} restart_rows[] = {
+    {"state", RESTART_ALL},
+    {"engine.", RESTART_ALL},
+    {"supervisor.heartbeat", RESTART_ALL}, /* the engine's too */
+    {"supervisor.hang", RESTART_ALL},
+    {"cache.store", RESTART_ALL}, /* whether a redis-server is started */
+    {"cache.address", RESTART_ALL},
+    {"cache.server_memory", RESTART_ALL},
+    {"cache.", RESTART_GATEWAY},
+    {"gateway.https", RESTART_GATEWAY},
+    {"gateway.http", RESTART_GATEWAY},
+    {"gateway.threads", RESTART_GATEWAY},
+    {"gateway.engine_socket", RESTART_GATEWAY},
+    {"gateway.listeners", RESTART_GATEWAY},
+    {"gateway.client_certs", RESTART_GATEWAY},
+    {"gateway.resume.keep", RESTART_GATEWAY},
+    {"gateway.resume.stream_bytes", RESTART_GATEWAY},
+    {"gateway.resume.memory_bytes", RESTART_GATEWAY},
+};
+
+enum restart_need sluice_config_restart(const char *key)
+{
+	for (size_t i = 0; i < sizeof restart_rows / sizeof *restart_rows; i++) {
+		const char *k = restart_rows[i].key;
+		size_t n = strlen(k);
+		if (k[n - 1] == '.' ? strncmp(key, k, n) == 0 : strcmp(key, k) == 0)
+			return restart_rows[i].need;
+	}
+	return RESTART_NOT;
+}
 
 /* ---- checks between keys ---- */
 

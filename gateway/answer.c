@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "gateway/chat_metrics.h"
+#include "gateway/snapshot.h"
 #include "gateway/stream_out.h"
 
 enum {
@@ -100,7 +101,7 @@ static void finish(struct answer *a)
 		a->x->n_completion = u.n_completion;
 	}
 	if (a->counted)
-		atomic_fetch_sub(&a->key->running, 1);
+		atomic_fetch_sub(a->key->n_running, 1);
 	a->counted = false;
 	quota_settle(a->quota, (int64_t)u.n_prompt + u.n_completion);
 	a->quota = NULL;
@@ -133,6 +134,7 @@ static void answer_free(struct answer *a)
 	buf_dispose(&a->list);
 	sl_free(a->choices);
 	sl_free(a->runs);
+	gw_snapshot_unref(a->snapshot);
 	sl_free(a);
 }
 
@@ -437,7 +439,8 @@ static struct quota_ask quota_ask_of(const struct answer *a)
 	struct quota_ask ask = {.key = a->key, .requests = a->n_runs};
 	for (int i = 0; i < a->n_runs; i++) {
 		uint32_t n_prompt = gen_queued(a->runs[i].gen)->n_prompt;
-		ask.tokens += (int64_t)n_prompt + (int64_t)a->max_tokens * a->n_made;
+		uint32_t room = a->n_ctx > n_prompt ? a->n_ctx - n_prompt : 1;
+		ask.tokens += (int64_t)n_prompt + (int64_t)(a->max_tokens < room ? a->max_tokens : room) * a->n_made;
 		ask.least += (int64_t)n_prompt + 1;
 	}
 	return ask;
@@ -550,10 +553,12 @@ static uint64_t beat(struct answer *a)
 	return (silent >= interval ? interval : interval - silent) / NS_PER_MS + 1;
 }
 
-void answer_hold(struct answer *a)
+void answer_wait(struct answer *a, uint64_t ns)
 {
-	a->holds = true;
-	restart_timer(a, a->app->t->cfg->flush.hold_ms);
+	uint64_t us = ns / 1000 + 1;
+	struct timeval tv = {.tv_sec = (time_t)(us / 1000000), .tv_usec = (suseconds_t)(us % 1000000)};
+	a->waits = true;
+	evtimer_add(a->timer, &tv);
 }
 
 static void on_timer(evutil_socket_t fd, short what, void *ctx)
@@ -574,9 +579,10 @@ static void on_timer(evutil_socket_t fd, short what, void *ctx)
 		leave_runs(a);
 		return;
 	}
-	if (a->holds)
+	bool waits = a->waits;
+	a->waits = false;
+	if (waits)
 		tell(a);
-	a->holds = false;
 	if (a->log != NULL) {
 		if (!a->background && replay_abandoned(a->log, cfg->resume.grace_ms * NS_PER_MS)) {
 			on_stop(a);
@@ -589,7 +595,7 @@ static void on_timer(evutil_socket_t fd, short what, void *ctx)
 	/* A timer may come a little early: libevent counts from the turn's beginning. */
 	if (awaits_first_token(a))
 		next = sooner(next, first_token_left_ms(a) + 1);
-	if (next != UINT64_MAX)
+	if (next != UINT64_MAX && !a->waits)
 		restart_timer(a, next);
 }
 
@@ -661,11 +667,11 @@ int answer_choose_model(struct exchange *x, const char *name)
 /* Takes one of the key's places; false with the answer given. */
 static bool take_place(struct exchange *x)
 {
-	struct auth_key *key = (struct auth_key *)(uintptr_t)x->key;
+	const struct auth_key *key = x->key;
 	int64_t most = key->tier->concurrency;
-	if (atomic_fetch_add(&key->running, 1) < most)
+	if (atomic_fetch_add(key->n_running, 1) < most)
 		return true;
-	atomic_fetch_sub(&key->running, 1);
+	atomic_fetch_sub(key->n_running, 1);
 	exchange_error(x, &(struct api_error){429, "rate_limit_error", "concurrency_limit", NULL, RETRY_AFTER_S},
 		       "Rate limit reached: at most %lld requests at once for this key.", (long long)most);
 	return false;
@@ -703,12 +709,15 @@ static struct answer *answer_create(struct exchange *x, const struct answer_spec
 	a->n_made = spec->submit->best_of > a->n ? spec->submit->best_of : a->n;
 	a->tokens_left = INT64_MAX;
 	a->n_runs = spec->n_prompts;
-	a->key = (struct auth_key *)(uintptr_t)x->key;
+	a->snapshot = gw_snapshot_ref(x->snapshot);
+	a->key = x->key;
 	a->created = clock_unix_s();
 	a->started_ns = x->started_ns;
 	snprintf(a->id, sizeof a->id, "%s%016llx%016llx", spec->format->id_prefix, (unsigned long long)random_u64(),
 		 (unsigned long long)random_u64());
-	snprintf(a->model, sizeof a->model, "%s", engine_link_model(x->app->link, spec->model)->name);
+	const struct link_model *model = engine_link_model(x->app->link, spec->model);
+	snprintf(a->model, sizeof a->model, "%s", model->name);
+	a->n_ctx = model->n_ctx;
 	buf_init(&a->carry, MAX_WHOLE);
 	buf_init(&a->list, MAX_LOGPROBS);
 	gw_defer_init(&a->pump, on_pump);
@@ -778,7 +787,7 @@ void answer_start(struct exchange *x, const struct answer_spec *spec)
 	struct answer *a = NULL;
 	bool place = take_place(x);
 	if (place && (a = answer_create(x, spec)) == NULL) {
-		atomic_fetch_sub(&((struct auth_key *)(uintptr_t)x->key)->running, 1);
+		atomic_fetch_sub(x->key->n_running, 1);
 		exchange_error(x, &no_memory, no_memory_text);
 	}
 	if (a == NULL) {

@@ -117,13 +117,15 @@ struct answer {
 	bool stream, include_usage, obfuscate, logged, ids, background, keep_text, wants_logprobs;
 	bool counted; /* in the key's running count */
 	bool settling, settled;
-	bool holds; /* the timer is set for a token that waits */
+	bool waits; /* the timer is set for a token whose time has not come */
 	bool capped; /* ended by what its key may still use */
 	struct quota *quota; /* NULL: nothing is reserved */
 	int64_t tokens_left; /* it may still tell so many */
+	uint64_t n_told;     /* tokens, of all choices */
+	uint64_t pace_ns;    /* when the next may be told, if its tier is paced */
 	char id[ANSWER_ID_BYTES], model[PROTO_MAX_NAME + 1];
 	int64_t created;
-	uint32_t max_tokens;
+	uint32_t max_tokens, n_ctx; /* n_ctx: the model's, prompt and answer */
 	struct api_error error; /* FAILED */
 	char message[PROTO_MAX_MESSAGE + 1];
 	uint8_t n;       /* choices of a run */
@@ -136,7 +138,8 @@ struct answer {
 	struct sl_buf list;     /* scratch: log probabilities of one event */
 	struct replay_log *log; /* while it is written */
 	struct event *timer;
-	struct auth_key *key;
+	struct gw_snapshot *snapshot; /* the configuration it began with; counted */
+	const struct auth_key *key;   /* of snapshot */
 	struct list in_app; /* logged */
 	struct gw_deferred pump, reap;
 	uint64_t started_ns, admitted_ns, moved_ns, token_ns;
@@ -149,8 +152,8 @@ void answer_start(struct exchange *x, const struct answer_spec *spec);
 /* Ends all that go on by themselves: the application goes. */
 void answers_stop(struct gw_app *app);
 
-/* A token waits for others: look again when it has waited long enough. */
-void answer_hold(struct answer *a);
+/* A token's time has not come: look again in so long. */
+void answer_wait(struct answer *a, uint64_t ns);
 /* It may tell no more tokens: what is open ends with "length". */
 void answer_cap(struct answer *a);
 /* The format has done what had to be done before the end is told. */

@@ -94,9 +94,10 @@ const struct route *route_find(const char *method, const char *path, const char 
 {
 	if (strcmp(method, "HEAD") == 0)
 		method = "GET";
-	*allow = route_methods(path);
+	*allow = NULL;
 	for (size_t i = 0; i < n_routes; i++)
 		if (matches(&routes[i], path) && strcmp(routes[i].method, method) == 0)
 			return &routes[i];
+	*allow = route_methods(path);
 	return NULL;
 }
