@@ -125,7 +125,6 @@ describe('the private Redis', { skip }, () => {
     const back = await until(async () => { try { const r = await get(); return r.status === 200 && r; } catch { return null; } }, 10000);
     assert.ok(back, server.log());
     assert.deepEqual(JSON.parse(back.body).output, made.json.output);
-    const spent = left(await ask(server.http, server.keys.paid));
     const { state } = server;
     assert.equal(await server.stop(), 0, server.log());
     assert.deepEqual(server.left().filter((f) => f.endsWith('.sock')), []);
@@ -135,7 +134,8 @@ describe('the private Redis', { skip }, () => {
     const again = await get();
     assert.equal(again.status, 200, again.body);
     assert.deepEqual(JSON.parse(again.body).output, made.json.output);
-    assert.ok(left(await ask(server.http, server.keys.paid)) <= spent, 'the day began anew');
+    // The streams of the tests above used thousands; what was merely reserved may have come back.
+    assert.ok(left(await ask(server.http, server.keys.paid)) < 1000000 - 2000, 'the day began anew');
   });
 });
 
