@@ -372,11 +372,15 @@ test('SIGTERM: running answers finish, /live and /ready tell the truth, the drai
 
   await start({ sets: ['engine.echo.rate=5', 'gateway.drain=300ms'] });
   const endless = stream(connection(server.http), server.keys.paid, words('endless', 500));
+  const whole = chat(server.http, server.keys.paid, { model: 'default', messages: user(words('whole', 500)), stream: false });
   await endless.began;
   const at = Date.now();
   process.kill(server.pid, 'SIGTERM');
   assert.equal((await server.ended).code, 0);
   assert.ok(Date.now() - at < 5000, `${Date.now() - at} ms`);
   await endless.ended;
-  assert.equal(endless.done, 0, 'it was cut, and says so');
+  assert.deepEqual([(await whole).status, JSON.parse((await whole).body).error.code], [503, 'shutting_down']);
+  assert.equal(endless.done, 0, 'it has not come to its end');
+  assert.deepEqual(endless.errors.map((e) => e.code), ['shutting_down'], 'and says so');
+  assert.equal(endless.code, 0, 'with an orderly end of the stream');
 });
