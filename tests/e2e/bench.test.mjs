@@ -53,8 +53,9 @@ test('bench ops: every operation is right on every backend', () => {
   assert.ok(['matmul', 'attention', 'rmsnorm'].every((name) => ops.some((o) => o.op.startsWith(name))), [...new Set(ops.map((o) => o.op))].join());
 });
 
-test('bench serve: a server under load, by tier, and one that refuses', async () => {
-  const server = await startServer({ echo: true, sets: ['engine.echo.rate=400'] });
+test('bench serve: a server under load, by tier, and one that refuses', async (t) => {
+  const server = await startServer({ echo: true, sets: ['engine.echo.rate=400', 'gateway.tiers.free.concurrency=100'] });
+  t.after(() => server.stop());
   const serve = (...args) => new Promise((done) => {
     const child = spawn(sluice, ['bench', 'serve', ...args]);
     let out = '';
