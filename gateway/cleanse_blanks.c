@@ -123,6 +123,13 @@ int cleanse_blanks(const char *text, size_t n, struct sl_buf *out)
 	}
 	while (w.used > w.floor && (w.dst[w.used - 1] == '\n' || cleanse_blank((char)w.dst[w.used - 1])))
 		w.used--;
+	/* Indentation is layout only where there are lines. */
+	size_t lead = 0;
+	if (memchr(text, '\n', n) == NULL && w.used > 0)
+		while (cleanse_blank((char)w.dst[lead]))
+			lead++;
+	memmove(w.dst, w.dst + lead, w.used - lead);
+	w.used -= lead;
 	BUG_IF(w.used > n, "blanks made %zu bytes of %zu", w.used, n);
 	buf_commit(out, w.used);
 	return 0;

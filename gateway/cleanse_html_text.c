@@ -249,7 +249,7 @@ static bool put_fenced(struct writer *w, size_t i)
 		end--;
 	if (at == end)
 		return true;
-	w->breaks = 1;
+	w->breaks += w->breaks == 0; /* also in a cell */
 	w->bars = 0;
 	w->marker = false;
 	pay(w);

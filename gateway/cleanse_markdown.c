@@ -149,23 +149,6 @@ static char rule(const struct writer *w, struct line l)
 	return i == l.end && l.end - l.words >= RULE ? c : '\0';
 }
 
-/* `* * *` */
-static bool spaced_rule(const struct writer *w, struct line l)
-{
-	size_t n = 0;
-	if (is_blank(l) || strchr("-_*", w->t[l.words]) == NULL)
-		return false;
-	for (size_t i = l.words; i < l.end; i++) {
-		bool own = w->t[i] == w->t[l.words];
-		if (own && i > l.words && !cleanse_blank(w->t[i - 1]))
-			return false;
-		if (!own && !cleanse_blank(w->t[i]))
-			return false;
-		n += own;
-	}
-	return n >= RULE;
-}
-
 /* It underlines a heading: one line of words by itself is above it. */
 static bool underlines(const struct writer *w, struct line l)
 {
@@ -410,8 +393,8 @@ static int put_line(struct writer *w, struct line l, size_t *at, bool *dropped)
 		*at = l.end;
 		return 0;
 	}
-	if ((c = rule(w, l)) != '\0' || spaced_rule(w, l)) {
-		const char three[RULE] = {w->t[l.words], w->t[l.words], w->t[l.words]};
+	if ((c = rule(w, l)) != '\0') {
+		const char three[RULE] = {c, c, c};
 		*at = l.end;
 		rc = buf_append(w->out, w->t + l.at, l.words - l.at);
 		return rc != 0 ? rc : buf_append(w->out, three, RULE);

@@ -114,7 +114,9 @@ static bool full_byte(const struct scan *s, size_t i)
 enum cleanse_found cleanse_scan(enum cleanse_level level, const char *text, size_t n)
 {
 	struct scan s = {level, text, n};
-	bool full = level == CLEANSE_FULL, dirty = n > 0 && (text[0] == '\n' || text[n - 1] == '\n');
+	bool full = level == CLEANSE_FULL;
+	bool dirty = n > 0 && (text[0] == '\n' || text[n - 1] == '\n' ||
+			       (cleanse_blank(text[0]) && memchr(text, '\n', n) == NULL));
 	size_t i = 0;
 	cleanse_prepare();
 	while (i < n) {
