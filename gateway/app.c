@@ -20,6 +20,7 @@
 #include "base/log.h"
 #include "base/metrics.h"
 #include "gateway/answer.h"
+#include "gateway/api_request.h"
 #include "gateway/app_state.h"
 #include "gateway/chat_metrics.h"
 #include "gateway/cors.h"
@@ -128,6 +129,7 @@ static void register_metrics(void)
 			register_answers(i, routes[i].name);
 	register_answers(MAX_ROUTES, "unknown");
 	gen_metrics_register();
+	api_cleansed_register();
 }
 
 static void register_tiers(const struct gw_config *cfg)
