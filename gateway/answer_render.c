@@ -75,7 +75,7 @@ static int tell_text(struct answer *a, struct sl_buf *out, unsigned index, const
 		if (rc == 0 && c->logprobs[0].len > 0)
 			rc = buf_append(&c->told, buf_data(&c->logprobs[0]), c->logprobs[0].len);
 	}
-	for (int i = 0; i < ANSWER_LISTS; i++)
+	for (int i = 0; a->wants_logprobs && i < ANSWER_LISTS; i++)
 		buf_clear(&c->logprobs[i], SIZE_MAX);
 	return rc;
 }

@@ -27,7 +27,7 @@
 #include "gateway/random.h"
 #include "gateway/route.h"
 
-enum { GAUGE_TICK_MS = 50 };
+enum { GAUGE_TICK_MS = 50, SCRATCH_MAX = 64 << 20 /* as answer.c has it */ };
 
 /* ---- what all threads share ---- */
 
@@ -418,6 +418,7 @@ int app_create(struct gw_thread *t, struct gw_app **out, struct sl_err *err)
 		return sl_errf(err, SL_ENOMEM, "no memory for the application");
 	app->t = t;
 	list_init(&app->answers);
+	buf_init(&app->scratch, SCRATCH_MAX);
 	int rc = shared_acquire(t->cfg, app, err);
 	if (quotas_init(&app->quotas, t->base, t->cache) != 0 && rc == 0)
 		rc = sl_errf(err, SL_ENOMEM, "no memory for the application");
@@ -450,6 +451,7 @@ void app_destroy(struct gw_app *app)
 		event_free(app->tick);
 	engine_link_destroy(app->link);
 	app->t->link = NULL;
+	buf_dispose(&app->scratch);
 	if (app->auth != NULL)
 		shared_release();
 	sl_free(app);

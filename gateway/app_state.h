@@ -7,6 +7,7 @@
 
 #include <stdint.h>
 
+#include "base/buf.h"
 #include "base/list.h"
 #include "gateway/auth.h"
 #include "gateway/engine_link.h"
@@ -24,6 +25,7 @@ struct gw_app {
 	size_t n_exchanges;
 	struct replay *replay; /* shared by the threads */
 	struct quotas quotas;
+	struct sl_buf scratch; /* one event while it is rendered */
 	struct list answers;   /* struct answer: those that go on without an exchange */
 };
 

@@ -42,6 +42,8 @@ int sse_init(struct sse_stream *s, const struct sse_shape *shape, const char *id
 		rc = buf_append_str(&s->head, ",\"system_fingerprint\":null,\"choices\":[");
 	if (rc != 0)
 		buf_dispose(&s->head);
+	else
+		buf_trim(&s->head); /* it lasts as long as the stream */
 	return rc;
 }
 
