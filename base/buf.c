@@ -8,7 +8,7 @@
 #include "base/alloc.h"
 #include "base/err.h"
 
-enum { BUF_FIRST = 256 };
+enum { BUF_FIRST = 64 };
 
 void buf_init(struct sl_buf *b, size_t max)
 {

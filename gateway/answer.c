@@ -92,7 +92,7 @@ static void finish(struct answer *a)
 		return;
 	answer_set_state(a, ANSWER_ENDED);
 	leave_runs(a);
-	evtimer_del(a->timer);
+	gw_timer_stop(&a->app->t->timers, &a->timer);
 	struct sse_usage u = answer_usage(a);
 	chat_metrics_tokens(a->key->tier->name, u.n_prompt, u.n_completion);
 	if (a->x != NULL) {
@@ -120,8 +120,7 @@ static void answer_free(struct answer *a)
 	BUG_IF(a->log != NULL, "an answer is freed with its log open");
 	gw_defer_cancel(&a->pump);
 	gw_defer_cancel(&a->reap);
-	if (a->timer != NULL)
-		event_free(a->timer);
+	gw_timer_stop(&a->app->t->timers, &a->timer);
 	for (unsigned i = 0; a->choices != NULL && i < answer_n_choices(a); i++) {
 		struct answer_choice *c = &a->choices[i];
 		buf_dispose(&c->text);
@@ -412,8 +411,7 @@ void answer_settled(struct answer *a)
 
 static void restart_timer(struct answer *a, uint64_t ms)
 {
-	struct timeval tv = {.tv_sec = (time_t)(ms / 1000), .tv_usec = (suseconds_t)(ms % 1000) * 1000};
-	evtimer_add(a->timer, &tv);
+	gw_timer_start(&a->app->t->timers, &a->timer, ms);
 }
 
 static uint64_t sooner(uint64_t a, uint64_t b) { return a < b ? a : b; }
@@ -461,8 +459,8 @@ static struct quota_ask quota_ask_of(const struct answer *a)
 static void on_charged(void *ctx, struct quota *q, const struct quota_result *r)
 {
 	struct answer *a = ctx;
-	a->x->has_quota = r->code == 0;
-	a->x->quota = *r;
+	if (r->code == 0)
+		exchange_set_quota(a->x, r);
 	if (!r->admitted) {
 		a->quota = NULL;
 		a->end = ANSWER_FAILED;
@@ -565,13 +563,11 @@ static uint64_t beat(struct answer *a)
 	return (silent >= interval ? interval : interval - silent) / NS_PER_MS + 1;
 }
 
-static void on_timer(evutil_socket_t fd, short what, void *ctx)
+static void on_timer(struct gw_timer *timer)
 {
-	struct answer *a = ctx;
+	struct answer *a = list_entry(timer, struct answer, timer);
 	const struct gw_config *cfg = a->app->t->cfg;
 	uint64_t next = UINT64_MAX;
-	(void)fd;
-	(void)what;
 	if (a->state == ANSWER_WAITING) {
 		refuse(a, &no_memory, "The engine did not take the request in time.");
 		return;
@@ -592,7 +588,6 @@ static void on_timer(evutil_socket_t fd, short what, void *ctx)
 	} else if (a->stream) {
 		next = beat(a);
 	}
-	/* A timer may come a little early: libevent counts from the turn's beginning. */
 	if (awaits_first_token(a))
 		next = sooner(next, first_token_left_ms(a) + 1);
 	if (next != UINT64_MAX)
@@ -720,10 +715,10 @@ static struct answer *answer_create(struct exchange *x, const struct answer_spec
 	buf_init(&a->list, MAX_LOGPROBS);
 	gw_defer_init(&a->pump, on_pump);
 	gw_defer_init(&a->reap, on_reap);
-	a->timer = evtimer_new(x->app->t->base, on_timer, a);
+	gw_timer_init(&a->timer, on_timer);
 	a->runs = sl_zalloc_n((size_t)a->n_runs, sizeof *a->runs);
 	a->choices = sl_zalloc_n(answer_n_choices(a), sizeof *a->choices);
-	if (!named || a->model == NULL || a->timer == NULL || a->runs == NULL || a->choices == NULL ||
+	if (!named || a->model == NULL || a->runs == NULL || a->choices == NULL ||
 	    !init_choices(a)) {
 		answer_free(a);
 		return NULL;

@@ -19,7 +19,6 @@
 #ifndef GATEWAY_ANSWER_H
 #define GATEWAY_ANSWER_H
 
-#include <event2/event.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -132,7 +131,7 @@ struct answer {
 	void *own;
 	struct quota *quota; /* NULL: nothing is reserved */
 	struct sl_buf list;  /* scratch: log probabilities of one event */
-	struct event *timer;
+	struct gw_timer timer;
 	struct auth_key *key;
 	struct list in_app; /* logged */
 	struct gw_deferred pump, reap;

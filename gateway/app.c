@@ -227,6 +227,7 @@ static void on_close(void *ctx, struct http_stream *s, enum http_close_reason wh
 		 r->peer[0] != '\0' ? r->peer : "unix", r->subject ? " (" : "", r->subject ? r->subject : "",
 		 r->subject ? ")" : "", x->id);
 	buf_dispose(&x->body);
+	sl_free(x->quota);
 	sl_free(x);
 	http_set_user(s, NULL);
 	app->n_exchanges--;
