@@ -15,7 +15,6 @@
 #include "cmd/bench.h"
 
 #include <math.h>
-#include <openssl/sha.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,6 +24,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "cache/sha256.h"
 #include "cmd/bench_child.h"
 #include "cmd/bench_direct.h"
 #include "cmd/bench_load.h"
@@ -122,11 +122,8 @@ static void remove_folder(const struct bench *b)
 
 static int write_config(const struct bench *b, const struct load_case *c, uint16_t port, struct sl_err *err)
 {
-	char text[4096], hex[2 * SHA256_DIGEST_LENGTH + 1];
-	uint8_t digest[SHA256_DIGEST_LENGTH];
-	SHA256((const uint8_t *)bench_key, strlen(bench_key), digest);
-	for (size_t i = 0; i < sizeof digest; i++)
-		snprintf(hex + 2 * i, 3, "%02x", digest[i]);
+	char text[4096], hex[65];
+	cache_sha256_hex(bench_key, strlen(bench_key), hex);
 	snprintf(text, sizeof text,
 		 "state: %s/state\n"
 		 "log:\n  level: error\n"

@@ -33,6 +33,8 @@ struct cmd_options {
 	size_t n_sets;
 	char state_set[4200]; /* --state DIR as an override */
 	int beat_fd;          /* --beat-fd N; -1 */
+	int handover_fd;      /* --handover-fd N; -1 */
+	bool takeover;        /* --takeover */
 	const char *word;     /* the one argument that is no option; NULL */
 };
 

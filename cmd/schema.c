@@ -139,6 +139,8 @@ static const struct conf_row all_rows[] = {
 	"The longest wait before a restart."),
     ROW("supervisor.drain", CONF_DURATION, ROOT(supervisor.drain_ms), "15s", 10, HOUR,
 	"The longest wait for a process to end by itself."),
+    ROW("supervisor.takeover", CONF_DURATION, ROOT(supervisor.takeover_ms), "30s", 10, HOUR,
+	"In an upgrade: how long a new gateway may take to be ready before the old one goes on."),
 
     ROW("engine.socket", CONF_STRING, ROOT(engine.socket), "", 0, 107,
 	"The engine's unix socket; empty: STATE/run/engine.sock."),
@@ -270,6 +272,8 @@ static const struct conf_row all_rows[] = {
 	"A stream silent for that long sends an SSE comment, so that proxies keep it open."),
     ROW("gateway.drain", CONF_DURATION, ROOT(gateway.drain_ms), "10s", 0, HOUR,
 	"How long running answers may take to finish when the gateway ends."),
+    ROW("gateway.upgrade_drain", CONF_DURATION, ROOT(gateway.upgrade_drain_ms), "5m", 0, 24 * HOUR,
+	"How long they may take in a gateway that an upgrade has replaced."),
     ROW("gateway.resume.grace", CONF_DURATION, ROOT(gateway.resume.grace_ms), "30s", 0, HOUR,
 	"How long a resumable answer goes on when nobody reads it."),
     ROW("gateway.resume.keep", CONF_DURATION, ROOT(gateway.resume.keep_ms), "5m", 0, 24 * HOUR,
@@ -280,6 +284,10 @@ static const struct conf_row all_rows[] = {
 	"Events kept of all answers; beyond it the ended ones go, then new ones can't be resumed."),
     ROW("gateway.cors_origins", CONF_STRINGS, ROOT(gateway.cors_origins), "", 0, 64,
 	"Web origins that may call from a browser; http://localhost:* allows every port."),
+    ROW("gateway.flush.hold", CONF_DURATION, ROOT(gateway.flush.hold_ms), "0", 0, SECOND,
+	"After an answer's first token, fewer than flush.tokens wait so long for more; 0: every token goes out at once."),
+    ROW("gateway.flush.tokens", CONF_INT, ROOT(gateway.flush.tokens), "2", 1, 5,
+	"So many tokens, or the end of a line or sentence, end the wait."),
     ROW("gateway.responses.keep", CONF_DURATION, ROOT(gateway.responses.keep_ms), "720h", MINUTE, 8784 * HOUR,
 	"How long a stored response (/v1/responses) is kept."),
     ROW_LIST("gateway.prompts", ROOT(gateway.prompts), prompt_rows, struct gw_prompt_config, 0, 1024,
@@ -352,6 +360,43 @@ static const struct conf_row all_rows[] = {
 	10, HOUR, "The longest predicted or real wait for a first token."),
     ROW_END,
 };
+
+/* ---- what can't change under processes that run ---- */
+
+/* A key, or with a dot at the end all keys below. What no row names is taken at a reload. */
+static const struct {
+	const char *key;
+	enum restart_need need;
+} restart_rows[] = {
+    {"state", RESTART_ALL},
+    {"engine.", RESTART_ALL},
+    {"supervisor.heartbeat", RESTART_ALL}, /* the engine's too */
+    {"supervisor.hang", RESTART_ALL},
+    {"cache.store", RESTART_ALL}, /* whether a redis-server is started */
+    {"cache.address", RESTART_ALL},
+    {"cache.server_memory", RESTART_ALL},
+    {"cache.", RESTART_GATEWAY},
+    {"gateway.https", RESTART_GATEWAY},
+    {"gateway.http", RESTART_GATEWAY},
+    {"gateway.threads", RESTART_GATEWAY},
+    {"gateway.engine_socket", RESTART_GATEWAY},
+    {"gateway.listeners", RESTART_GATEWAY},
+    {"gateway.client_certs", RESTART_GATEWAY},
+    {"gateway.resume.keep", RESTART_GATEWAY},
+    {"gateway.resume.stream_bytes", RESTART_GATEWAY},
+    {"gateway.resume.memory_bytes", RESTART_GATEWAY},
+};
+
+enum restart_need sluice_config_restart(const char *key)
+{
+	for (size_t i = 0; i < sizeof restart_rows / sizeof *restart_rows; i++) {
+		const char *k = restart_rows[i].key;
+		size_t n = strlen(k);
+		if (k[n - 1] == '.' ? strncmp(key, k, n) == 0 : strcmp(key, k) == 0)
+			return restart_rows[i].need;
+	}
+	return RESTART_NOT;
+}
 
 /* ---- checks between keys ---- */
 

@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "gateway/chat_metrics.h"
 #include "gateway/random.h"
+#include "gateway/snapshot.h"
 #include "gateway/stream_out.h"
 
 enum {
@@ -100,7 +101,7 @@ static void finish(struct answer *a)
 		a->x->n_completion = u.n_completion;
 	}
 	if (a->counted)
-		atomic_fetch_sub(&a->key->running, 1);
+		atomic_fetch_sub(a->key->n_running, 1);
 	a->counted = false;
 	quota_settle(a->quota, (int64_t)u.n_prompt + u.n_completion);
 	a->quota = NULL;
@@ -139,6 +140,7 @@ static void answer_free(struct answer *a)
 	sl_free(a->runs);
 	sl_free(a->model);
 	sl_free(a->message_copy);
+	gw_snapshot_unref(a->snapshot);
 	sl_free(a);
 }
 
@@ -411,7 +413,7 @@ void answer_settled(struct answer *a)
 
 static void restart_timer(struct answer *a, uint64_t ms)
 {
-	gw_timer_start(&a->app->t->timers, &a->timer, ms);
+	gw_timer_start(&a->app->t->timers, &a->timer, ms * NS_PER_MS);
 }
 
 static uint64_t sooner(uint64_t a, uint64_t b) { return a < b ? a : b; }
@@ -450,7 +452,8 @@ static struct quota_ask quota_ask_of(const struct answer *a)
 	struct quota_ask ask = {.key = a->key, .requests = a->n_runs};
 	for (int i = 0; i < a->n_runs; i++) {
 		uint32_t n_prompt = gen_queued(a->runs[i].gen)->n_prompt;
-		ask.tokens += (int64_t)n_prompt + (int64_t)a->max_tokens * a->n_made;
+		uint32_t room = a->n_ctx > n_prompt ? a->n_ctx - n_prompt : 1;
+		ask.tokens += (int64_t)n_prompt + (int64_t)(a->max_tokens < room ? a->max_tokens : room) * a->n_made;
 		ask.least += (int64_t)n_prompt + 1;
 	}
 	return ask;
@@ -563,6 +566,12 @@ static uint64_t beat(struct answer *a)
 	return (silent >= interval ? interval : interval - silent) / NS_PER_MS + 1;
 }
 
+void answer_wait(struct answer *a, uint64_t ns)
+{
+	a->waits = true;
+	gw_timer_start(&a->app->t->timers, &a->timer, ns);
+}
+
 static void on_timer(struct gw_timer *timer)
 {
 	struct answer *a = list_entry(timer, struct answer, timer);
@@ -579,6 +588,10 @@ static void on_timer(struct gw_timer *timer)
 		leave_runs(a);
 		return;
 	}
+	bool waits = a->waits;
+	a->waits = false;
+	if (waits)
+		tell(a);
 	if (a->log != NULL) {
 		if (!a->background && replay_abandoned(a->log, cfg->resume.grace_ms * NS_PER_MS)) {
 			on_stop(a);
@@ -590,7 +603,7 @@ static void on_timer(struct gw_timer *timer)
 	}
 	if (awaits_first_token(a))
 		next = sooner(next, first_token_left_ms(a) + 1);
-	if (next != UINT64_MAX)
+	if (next != UINT64_MAX && !a->waits)
 		restart_timer(a, next);
 }
 
@@ -655,11 +668,11 @@ int answer_choose_model(struct exchange *x, const char *name)
 /* Takes one of the key's places; false with the answer given. */
 static bool take_place(struct exchange *x)
 {
-	struct auth_key *key = (struct auth_key *)(uintptr_t)x->key;
+	const struct auth_key *key = x->key;
 	int64_t most = key->tier->concurrency;
-	if (atomic_fetch_add(&key->running, 1) < most)
+	if (atomic_fetch_add(key->n_running, 1) < most)
 		return true;
-	atomic_fetch_sub(&key->running, 1);
+	atomic_fetch_sub(key->n_running, 1);
 	exchange_error(x, &(struct api_error){429, "rate_limit_error", "concurrency_limit", NULL, RETRY_AFTER_S},
 		       "Rate limit reached: at most %lld requests at once for this key.", (long long)most);
 	return false;
@@ -702,14 +715,17 @@ static struct answer *answer_create(struct exchange *x, const struct answer_spec
 	a->n_made = spec->submit->best_of > a->n ? spec->submit->best_of : a->n;
 	a->tokens_left = INT64_MAX;
 	a->n_runs = spec->n_prompts;
-	a->key = (struct auth_key *)(uintptr_t)x->key;
+	a->snapshot = gw_snapshot_ref(x->snapshot);
+	a->key = x->key;
 	a->created = clock_unix_s();
 	a->started_ns = x->started_ns;
 	size_t n_prefix = strlen(spec->format->id_prefix);
 	BUG_IF(n_prefix + RANDOM_NAME_CHARS >= sizeof a->id, "a long prefix: %s", spec->format->id_prefix);
 	memcpy(a->id, spec->format->id_prefix, n_prefix);
 	bool named = random_name(a->id + n_prefix);
-	a->model = sl_strdup(engine_link_model(x->app->link, spec->model)->name);
+	const struct link_model *model = engine_link_model(x->app->link, spec->model);
+	a->model = sl_strdup(model->name);
+	a->n_ctx = model->n_ctx;
 	a->message = "";
 	buf_init(&a->carry, MAX_WHOLE);
 	buf_init(&a->list, MAX_LOGPROBS);
@@ -779,7 +795,7 @@ void answer_start(struct exchange *x, const struct answer_spec *spec)
 	struct answer *a = NULL;
 	bool place = take_place(x);
 	if (place && (a = answer_create(x, spec)) == NULL) {
-		atomic_fetch_sub(&((struct auth_key *)(uintptr_t)x->key)->running, 1);
+		atomic_fetch_sub(x->key->n_running, 1);
 		exchange_error(x, &no_memory, no_memory_text);
 	}
 	if (a == NULL) {

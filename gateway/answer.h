@@ -81,7 +81,8 @@ struct answer_run {
 	struct subscriber sub;
 	struct generation *gen; /* NULL: not submitted, or let go */
 	struct answer *answer;
-	bool queued;
+	bool queued, begun;     /* begun: some of it was told */
+	uint64_t held_ns;       /* since when a token waits for others; 0: none does */
 	struct sse_usage usage; /* as far as it is known */
 };
 
@@ -116,6 +117,7 @@ struct answer {
 	bool stream, include_usage, obfuscate, logged, ids, background, keep_text, wants_logprobs;
 	bool counted; /* in the key's running count */
 	bool settling, settled;
+	bool waits; /* the timer is set for a token whose time has not come */
 	bool capped; /* ended by what its key may still use */
 	uint8_t n;       /* choices of a run */
 	uint8_t n_made;  /* the same, with those that are not told */
@@ -124,6 +126,8 @@ struct answer {
 	struct answer_choice *choices; /* [n_runs · n] */
 	struct replay_log *log; /* while it is written */
 	int64_t tokens_left; /* it may still tell so many */
+	uint64_t n_told;     /* tokens, of all choices */
+	uint64_t pace_ns;    /* when the next may be told, if its tier is paced */
 	uint64_t moved_ns, token_ns;
 	struct sse_stream sse;  /* chat and completions */
 	struct sl_buf carry;    /* rendered, not yet pulled or logged */
@@ -132,12 +136,13 @@ struct answer {
 	struct quota *quota; /* NULL: nothing is reserved */
 	struct sl_buf list;  /* scratch: log probabilities of one event */
 	struct gw_timer timer;
-	struct auth_key *key;
+	struct gw_snapshot *snapshot; /* the configuration it began with; counted */
+	const struct auth_key *key;   /* of snapshot */
 	struct list in_app; /* logged */
 	struct gw_deferred pump, reap;
 	uint64_t started_ns, admitted_ns;
 	int64_t created;
-	uint32_t max_tokens;
+	uint32_t max_tokens, n_ctx;  /* n_ctx: the model's, prompt and answer */
 	char *model;                 /* its name; owned */
 	struct api_error error;      /* FAILED */
 	const char *message;         /* never NULL */
@@ -152,6 +157,8 @@ void answer_start(struct exchange *x, const struct answer_spec *spec);
 /* Ends all that go on by themselves: the application goes. */
 void answers_stop(struct gw_app *app);
 
+/* A token's time has not come: look again in so long. */
+void answer_wait(struct answer *a, uint64_t ns);
 /* It may tell no more tokens: what is open ends with "length". */
 void answer_cap(struct answer *a);
 /* The format has done what had to be done before the end is told. */

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From what generations have made to events. What is there goes out at once: a token is never held
- * back to wait for another. Tokens that came together become one event, at most so many, which ends at
- * the end of a line or a sentence so that readers may render or speak it.
+ * From what generations have made to events. Tokens that came together become one event, at most so
+ * many, which ends at the end of a line or a sentence so that readers may render or speak it. Unless the
+ * configuration says so (gateway.flush), no token waits for another.
  *
  * Several prompts take turns. A choice ends when its generation says so and its text is out.
  */
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/utf8.h"
 #include "gateway/answer.h"
 
@@ -47,6 +48,49 @@ static void cut(const struct generation *g, struct gen_chunk *chunk)
 			return;
 		}
 	}
+}
+
+/* Fewer tokens than are wanted, and time for more to come? */
+static bool hold_back(struct answer *a, struct answer_run *run, const struct gen_chunk *chunk)
+{
+	const struct gw_flush *flush = &a->app->t->cfg->flush;
+	uint64_t now;
+	if (flush->hold_ms == 0 || !run->begun || chunk->n_tokens >= flush->tokens ||
+	    gen_state(run->gen) >= GEN_FINISHED || is_boundary(chunk->text, chunk->n_bytes))
+		return false;
+	now = clock_now_ns();
+	if (run->held_ns == 0) {
+		run->held_ns = now;
+		answer_wait(a, flush->hold_ms * NS_PER_MS);
+	}
+	return now - run->held_ns < flush->hold_ms * NS_PER_MS;
+}
+
+/* A paced tier's answers flow evenly, however the engine makes them: after the first burst one token a
+ * tick. */
+static bool is_paced(const struct answer *a)
+{
+	const struct gw_tier_config *tier = a->key->tier;
+	return tier->pace_tps > 0 && a->n_told >= (uint64_t)tier->pace_burst;
+}
+
+/* The next token's time has not come. */
+static bool wait_for_tick(struct answer *a)
+{
+	uint64_t now;
+	if (!is_paced(a) || (now = clock_now_ns()) >= a->pace_ns)
+		return false;
+	answer_wait(a, a->pace_ns - now);
+	return true;
+}
+
+/* One was told that has text. What comes late is made up for a little at a time. */
+static void tick(struct answer *a)
+{
+	if (a->key->tier->pace_tps <= 0)
+		return;
+	uint64_t each = (uint64_t)(1e9 / a->key->tier->pace_tps), now = clock_now_ns();
+	a->pace_ns = a->pace_ns + each > now + each * 3 / 4 ? a->pace_ns + each : now + each * 3 / 4;
 }
 
 static int take_logprobs(struct answer *a, struct answer_run *run, struct answer_choice *c,
@@ -104,6 +148,7 @@ static uint32_t may_tell(const struct answer *a, uint32_t most)
 
 static void told(struct answer *a, struct answer_run *run, uint32_t n_tokens)
 {
+	a->n_told += n_tokens;
 	a->tokens_left -= a->tokens_left == INT64_MAX ? 0 : n_tokens;
 	gen_advance(&run->sub, n_tokens);
 	if (a->tokens_left == 0)
@@ -122,9 +167,15 @@ static int render_run(struct answer *a, struct answer_run *run, struct sl_buf *o
 {
 	unsigned first = (unsigned)(run - a->runs) * a->n;
 	struct gen_chunk chunk;
-	if (run->gen != NULL && gen_peek(run->gen, &run->sub, may_tell(a, GROUP_TOKENS), &chunk)) {
+	if (run->gen != NULL && gen_peek(run->gen, &run->sub, may_tell(a, is_paced(a) ? 1 : GROUP_TOKENS), &chunk)) {
 		unsigned index = first + chunk.choice;
 		cut(run->gen, &chunk);
+		if (is_paced(a) ? wait_for_tick(a) : hold_back(a, run, &chunk))
+			return 0;
+		if (chunk.n_bytes > 0)
+			tick(a);
+		run->held_ns = 0;
+		run->begun = run->begun || chunk.n_bytes > 0;
 		int rc = take_logprobs(a, run, &a->choices[index], &chunk);
 		/* Tokens whose text is held back (an unfinished character) make no event. */
 		if (rc == 0 && chunk.n_bytes > 0)

@@ -3,9 +3,10 @@
  * The application of a thread: from a request's headers to its handler, and from its close to the
  * access log.
  *
- * Order of checks: route (404, 405), preflight, key (401, 403), body (413, 415), then the handler once
- * the body is whole. The keys are shared by all threads: made by the first app_create, freed by the
- * last app_destroy, both under one lock.
+ * Order of checks: route (404, 405), preflight, a process that ends (503), key (401, 403), body (413,
+ * 415), then the handler once the body is whole. The keys belong to a state of the configuration
+ * (snapshot.h): a reload makes new ones before any thread hears of it, and a request keeps those that
+ * it was checked against.
  */
 #include "gateway/app.h"
 
@@ -26,16 +27,16 @@
 #include "gateway/generation.h"
 #include "gateway/random.h"
 #include "gateway/route.h"
+#include "gateway/snapshot.h"
 
 enum { GAUGE_TICK_MS = 50, SCRATCH_MAX = 64 << 20 /* as answer.c has it */ };
 
 /* ---- what all threads share ---- */
 
 static pthread_mutex_t shared_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct auth *shared_auth;
-static int shared_users;
 static int64_t shared_started_s;
 static struct replay *shared_replay;
+static int shared_replay_users;
 
 static struct metric engine_up = {.kind = METRIC_GAUGE, .name = "sluice_engine_up",
 				  .help = "1 while the link to the engine is up"};
@@ -138,43 +139,78 @@ static void register_tiers(const struct gw_config *cfg)
 	}
 }
 
-static int shared_acquire(const struct gw_config *cfg, struct gw_app *app, struct sl_err *err)
+static void release_auth(void *shared)
 {
-	int rc = 0;
-	pthread_mutex_lock(&shared_lock);
-	register_metrics();
-	register_tiers(cfg);
-	if (shared_users == 0) {
-		shared_started_s = clock_unix_s();
-		rc = auth_create(cfg, &shared_auth, err);
-		if (rc == 0 && (rc = replay_create(&(struct replay_config){.log_bytes = cfg->resume.stream_bytes,
-									   .all_bytes = cfg->resume.memory_bytes,
-									   .keep_ms = cfg->resume.keep_ms},
-						   &shared_replay)) != 0) {
-			auth_destroy(shared_auth);
-			sl_errf(err, rc, "no memory for event streams");
-		}
-	}
-	if (rc == 0) {
-		shared_users++;
-		app->auth = shared_auth;
-		app->replay = shared_replay;
-		app->started_s = shared_started_s;
-	}
-	pthread_mutex_unlock(&shared_lock);
-	return rc;
+	auth_destroy(shared);
 }
 
-static void shared_release(void)
+int app_prepare(struct gw_snapshot *next, const struct gw_snapshot *now, struct sl_err *err)
+{
+	struct auth *auth;
+	pthread_mutex_lock(&shared_lock);
+	register_metrics();
+	register_tiers(&next->cfg);
+	if (shared_started_s == 0)
+		shared_started_s = clock_unix_s();
+	pthread_mutex_unlock(&shared_lock);
+	int rc = auth_create(&next->cfg, now != NULL ? now->shared : NULL, &auth, err);
+	if (rc != 0)
+		return rc;
+	next->shared = auth;
+	next->release_shared = release_auth;
+	return 0;
+}
+
+/* A thread without a process around it has a state of its own. */
+static int take_snapshot(struct gw_app *app, struct sl_err *err)
+{
+	int rc = 0;
+	if (app->t->snapshot != NULL)
+		app->now = gw_snapshot_ref(app->t->snapshot);
+	else if (gw_snapshot_create(app->t->cfg, NULL, NULL, &app->now) != 0)
+		rc = sl_errf(err, SL_ENOMEM, "no memory for the application");
+	if (rc == 0 && app->now->shared == NULL)
+		rc = app_prepare(app->now, NULL, err);
+	if (rc != 0)
+		return rc;
+	app->auth = app->now->shared;
+	app->started_s = shared_started_s;
+	return 0;
+}
+
+/* Streams that can be read again outlive every state of the configuration: made by the first
+ * application, freed with the last. */
+static int acquire_replay(struct gw_app *app, struct sl_err *err)
+{
+	const struct gw_resume *r = &app->now->cfg.resume;
+	const struct replay_config cfg = {
+	    .log_bytes = r->stream_bytes, .all_bytes = r->memory_bytes, .keep_ms = r->keep_ms};
+	pthread_mutex_lock(&shared_lock);
+	int rc = shared_replay_users > 0 ? 0 : replay_create(&cfg, &shared_replay);
+	if (rc == 0) {
+		shared_replay_users++;
+		app->replay = shared_replay;
+	}
+	pthread_mutex_unlock(&shared_lock);
+	return rc == 0 ? 0 : sl_errf(err, rc, "no memory for event streams");
+}
+
+static void release_replay(struct gw_app *app)
 {
 	pthread_mutex_lock(&shared_lock);
-	if (--shared_users == 0) {
-		auth_destroy(shared_auth);
+	if (app->replay != NULL && --shared_replay_users == 0) {
 		replay_destroy(shared_replay);
-		shared_auth = NULL;
 		shared_replay = NULL;
 	}
 	pthread_mutex_unlock(&shared_lock);
+}
+
+void app_reload(struct gw_app *app, struct gw_snapshot *next)
+{
+	struct gw_snapshot *before = app->now;
+	app->now = gw_snapshot_ref(next);
+	app->auth = next->shared;
+	gw_snapshot_unref(before);
 }
 
 /* ---- exchanges ---- */
@@ -196,6 +232,7 @@ static struct exchange *exchange_create(struct gw_app *app, struct http_stream *
 	}
 	memcpy(x->id, prefix, sizeof prefix - 1);
 	x->app = app;
+	x->snapshot = gw_snapshot_ref(app->now);
 	x->stream = s;
 	x->started_ns = clock_now_ns();
 	buf_init(&x->body, app->t->cfg->limits.body_bytes);
@@ -218,7 +255,7 @@ static void on_close(void *ctx, struct http_stream *s, enum http_close_reason wh
 	if (x->on_close != NULL)
 		x->on_close(x);
 	if (x->counted != NULL)
-		atomic_fetch_sub(&x->counted->open, 1);
+		atomic_fetch_sub(x->counted->n_open, 1);
 	count_answer(x);
 	const struct http_request *r = http_request(s);
 	log_info("%.16s %s %d %.1f ms%s, key %s, tier %s, %u in, %u out, from %s%s%s%s, %s", r->method, path_for_log(x),
@@ -228,6 +265,7 @@ static void on_close(void *ctx, struct http_stream *s, enum http_close_reason wh
 		 r->subject ? ")" : "", x->id);
 	buf_dispose(&x->body);
 	sl_free(x->quota);
+	gw_snapshot_unref(x->snapshot);
 	sl_free(x);
 	http_set_user(s, NULL);
 	app->n_exchanges--;
@@ -276,17 +314,27 @@ static bool find_route(struct exchange *x, const struct http_request *r)
 	return false;
 }
 
+/* Who connects while the process ends can ask how it is, and is sent elsewhere with anything else. */
+static bool check_late(struct exchange *x)
+{
+	if (!http_is_late(x->stream) || x->route->access != ACCESS_KEY)
+		return true;
+	exchange_error(x, &(struct api_error){503, "server_error", "shutting_down", NULL, 1},
+		       "The server is shutting down. Please try again.");
+	return false;
+}
+
 /* A key that many share, or that somebody has found, holds no more of the server than its tier's
  * answers and a few requests beside them: bodies on their way cost memory too. */
-static bool count_open(struct exchange *x, struct auth_key *key)
+static bool count_open(struct exchange *x, const struct auth_key *key)
 {
 	int64_t beside = x->app->t->cfg->limits.requests_per_key;
 	int64_t most = beside + (key->tier != NULL ? key->tier->concurrency : 0);
-	if (atomic_fetch_add(&key->open, 1) < most || beside == 0) {
+	if (atomic_fetch_add(key->n_open, 1) < most || beside == 0) {
 		x->counted = key;
 		return true;
 	}
-	atomic_fetch_sub(&key->open, 1);
+	atomic_fetch_sub(key->n_open, 1);
 	metric_add(&limited_key, 1);
 	return false;
 }
@@ -297,7 +345,7 @@ static bool check_access(struct exchange *x, const struct http_request *r)
 	if (x->route->access == ACCESS_PUBLIC || (x->route->access == ACCESS_ADMIN && cfg->metrics_public))
 		return true;
 	bool given;
-	struct auth_key *key = auth_check(x->app->auth, r, &given);
+	const struct auth_key *key = auth_check(x->app->auth, r, &given);
 	x->key = key;
 	if (key == NULL) {
 		exchange_error(x, &(struct api_error){401, "invalid_request_error", "invalid_api_key", NULL, 0}, "%s",
@@ -350,7 +398,7 @@ static void on_request(void *ctx, struct http_stream *s, const struct http_reque
 		http_reset(s);
 		return;
 	}
-	if (find_route(x, r) && check_access(x, r))
+	if (find_route(x, r) && check_late(x) && check_access(x, r))
 		check_body(x, r);
 }
 
@@ -420,7 +468,9 @@ int app_create(struct gw_thread *t, struct gw_app **out, struct sl_err *err)
 	app->t = t;
 	list_init(&app->answers);
 	buf_init(&app->scratch, SCRATCH_MAX);
-	int rc = shared_acquire(t->cfg, app, err);
+	int rc = take_snapshot(app, err);
+	if (rc == 0)
+		rc = acquire_replay(app, err);
 	if (quotas_init(&app->quotas, t->base, t->cache) != 0 && rc == 0)
 		rc = sl_errf(err, SL_ENOMEM, "no memory for the application");
 	if (rc == 0)
@@ -453,8 +503,8 @@ void app_destroy(struct gw_app *app)
 	engine_link_destroy(app->link);
 	app->t->link = NULL;
 	buf_dispose(&app->scratch);
-	if (app->auth != NULL)
-		shared_release();
+	release_replay(app);
+	gw_snapshot_unref(app->now);
 	sl_free(app);
 }
 
@@ -462,7 +512,7 @@ bool app_busy(struct gw_app *app) { return !list_empty(&app->answers) || quotas_
 
 bool app_ready(struct gw_app *app)
 {
-	if (!engine_link_up(app->link))
+	if (app->t->draining || !engine_link_up(app->link))
 		return false;
 	for (int i = 0; i < engine_link_n_models(app->link); i++)
 		if (engine_link_model(app->link, i)->state == PROTO_MODEL_READY)

@@ -18,7 +18,8 @@ struct replay;
 
 struct gw_app {
 	struct gw_thread *t;
-	struct auth *auth; /* shared by the threads; counted in app.c */
+	struct gw_snapshot *now; /* of the configuration, with the keys; counted */
+	struct auth *auth;       /* now's */
 	struct engine_link *link;
 	struct event *tick; /* thread 0: engine gauges */
 	int64_t started_s; /* seconds since 1970 */

@@ -1,9 +1,15 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The counters of running generations outlive a reload: a key that was there before goes on with the
+ * cell it had, so what runs counts against the new limit too. Cells are counted; the last set of
+ * keys that uses one frees it.
+ */
 #include "gateway/auth.h"
 
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <openssl/sha.h>
+#include <stddef.h>
 #include <string.h>
 #include <strings.h>
 
@@ -11,11 +17,38 @@
 
 enum { MAX_KEY_BYTES = 512 };
 
+struct count_cell {
+	atomic_int n_running, n_open;
+	atomic_int users; /* sets of keys */
+};
+
 struct auth {
 	EVP_MD *sha256; /* found once: finding it costs more than a digest */
 	struct auth_key *keys;
 	size_t n;
+	const struct auth *before; /* while it is made: whose cells are taken over */
 };
+
+static struct count_cell *cell_of(const struct auth_key *k)
+{
+	return (struct count_cell *)(void *)((char *)k->n_running -
+					     offsetof(struct count_cell, n_running));
+}
+
+static struct count_cell *cell_for(const struct auth *before, const uint8_t *digest)
+{
+	for (size_t i = 0; before != NULL && i < before->n; i++) {
+		if (memcmp(before->keys[i].digest, digest, AUTH_DIGEST_BYTES) == 0) {
+			struct count_cell *same = cell_of(&before->keys[i]);
+			atomic_fetch_add(&same->users, 1);
+			return same;
+		}
+	}
+	struct count_cell *cell = sl_zalloc(sizeof *cell);
+	if (cell != NULL)
+		atomic_init(&cell->users, 1);
+	return cell;
+}
 
 static int hex_digit(char c)
 {
@@ -55,6 +88,11 @@ static int add(struct auth *a, const struct gw_config *cfg, const char *name, co
 	k->tier = find_tier(cfg, tier);
 	if (k->tier == NULL && strcmp(tier, "admin") != 0)
 		return sl_errf(err, SL_EINVAL, "gateway.keys.%s.tier: there is no tier \"%s\"", name, tier);
+	struct count_cell *cell = cell_for(a->before, digest);
+	if (cell == NULL)
+		return sl_errf(err, SL_ENOMEM, "no memory for the keys");
+	k->n_running = &cell->n_running;
+	k->n_open = &cell->n_open;
 	memcpy(k->digest, digest, AUTH_DIGEST_BYTES);
 	memcpy(&k->tenant, digest, sizeof k->tenant);
 	a->n++;
@@ -76,7 +114,8 @@ static int add_dev_keys(struct auth *a, const struct gw_config *cfg, struct sl_e
 	return rc;
 }
 
-int auth_create(const struct gw_config *cfg, struct auth **out, struct sl_err *err)
+int auth_create(const struct gw_config *cfg, const struct auth *before, struct auth **out,
+		struct sl_err *err)
 {
 	struct auth *a = sl_zalloc(sizeof *a);
 	if (a != NULL) {
@@ -89,6 +128,7 @@ int auth_create(const struct gw_config *cfg, struct auth **out, struct sl_err *e
 	}
 	const struct gw_key_config *keys = cfg->keys.items;
 	int rc = 0;
+	a->before = before;
 	for (size_t i = 0; i < cfg->keys.n && rc == 0; i++) {
 		uint8_t digest[AUTH_DIGEST_BYTES];
 		rc = digest_from_hex(keys[i].sha256, digest)
@@ -101,6 +141,7 @@ int auth_create(const struct gw_config *cfg, struct auth **out, struct sl_err *e
 		auth_destroy(a);
 		return rc;
 	}
+	a->before = NULL;
 	*out = a;
 	return 0;
 }
@@ -109,9 +150,16 @@ void auth_destroy(struct auth *a)
 {
 	if (a == NULL)
 		return;
-	for (size_t i = 0; i < a->n; i++)
-		BUG_IF(atomic_load(&a->keys[i].running) != 0, "key %s still runs %d generations",
-		       a->keys[i].name, atomic_load(&a->keys[i].running));
+	for (size_t i = 0; i < a->n; i++) {
+		struct count_cell *cell = cell_of(&a->keys[i]);
+		if (atomic_fetch_sub(&cell->users, 1) > 1)
+			continue;
+		BUG_IF(atomic_load(&cell->n_running) != 0, "key %s still runs %d generations",
+		       a->keys[i].name, atomic_load(&cell->n_running));
+		BUG_IF(atomic_load(&cell->n_open) != 0, "key %s still has %d requests", a->keys[i].name,
+		       atomic_load(&cell->n_open));
+		sl_free(cell);
+	}
 	EVP_MD_free(a->sha256);
 	sl_free(a->keys);
 	sl_free(a);

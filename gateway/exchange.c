@@ -12,7 +12,10 @@
 #include "gateway/cors.h"
 #include "gateway/thread.h"
 
-enum { MAX_ERROR_BYTES = 8192 };
+enum {
+	MAX_ERROR_BYTES = 8192,
+	LONGEST_RETRY_S = 60, /* the Node libraries; those for Python take 120 */
+};
 
 struct field_list {
 	struct http_field at[EXCHANGE_MAX_FIELDS + 2 + CORS_MAX_FIELDS + QUOTA_MAX_FIELDS];
@@ -84,7 +87,7 @@ int api_error_print(struct sl_buf *out, const struct api_error *e, const char *m
 void exchange_error(struct exchange *x, const struct api_error *e, const char *fmt, ...)
 {
 	char message[1024], retry[16];
-	struct http_field fields[2];
+	struct http_field fields[3];
 	size_t n = 0;
 	va_list ap;
 	va_start(ap, fmt);
@@ -95,6 +98,9 @@ void exchange_error(struct exchange *x, const struct api_error *e, const char *f
 	if (e->retry_after_s > 0) {
 		snprintf(retry, sizeof retry, "%u", e->retry_after_s);
 		fields[n++] = (struct http_field){"retry-after", retry};
+		/* The client libraries don't wait so long: they would come back at once, in vain. */
+		if (e->retry_after_s > LONGEST_RETRY_S)
+			fields[n++] = (struct http_field){"x-should-retry", "false"};
 	}
 	if (e->status == 401)
 		fields[n++] = (struct http_field){"www-authenticate", "Bearer"};

@@ -16,14 +16,16 @@
 #include "gateway/quota.h"
 
 struct gw_app;
+struct gw_snapshot;
 struct route;
 
 struct exchange {
 	struct gw_app *app;
 	struct http_stream *stream;
 	const struct route *route;
-	const struct auth_key *key; /* NULL on public routes */
-	struct auth_key *counted;   /* among whose open requests it is; NULL: of nobody's */
+	struct gw_snapshot *snapshot;   /* the configuration it began with; counted */
+	const struct auth_key *key;     /* of snapshot; NULL on public routes */
+	const struct auth_key *counted; /* among whose open requests it is; NULL: of nobody's */
 	struct sl_buf body;         /* of the request, bounded by limits.body_bytes */
 	char id[40];                /* "req_…" */
 	uint64_t started_ns;

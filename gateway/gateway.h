@@ -85,6 +85,12 @@ struct gw_resume {
 	uint64_t memory_bytes; /* of all */
 };
 
+/* How tokens become events. */
+struct gw_flush {
+	uint64_t hold_ms; /* fewer than `tokens` wait so long for more; 0: what is there goes out */
+	int64_t tokens;
+};
+
 /* A prompt that requests name instead of saying it. */
 struct gw_prompt_config {
 	char *name;    /* its id */
@@ -135,12 +141,15 @@ struct gw_config {
 	struct conf_list tiers;     /* struct gw_tier_config */
 	struct conf_list keys;      /* struct gw_key_config */
 	struct gw_limits limits;
+	uint64_t drain_ms, upgrade_drain_ms; /* for running answers: at an end, when replaced */
 	struct gw_resume resume;
 	struct gw_store_settings store;
+	struct gw_flush flush;
 	struct gw_responses responses;
 	struct conf_list prompts; /* struct gw_prompt_config */
-	uint64_t drain_ms;
 	int beat_fd;
+	int handover_fd; /* to the supervisor, which keeps the listening sockets; 0 or less: none */
+	bool takeover;   /* accept only once a request could be served: another gateway does till then */
 	unsigned beat_ms, stale_ms;
 };
 
@@ -149,8 +158,20 @@ bool gateway_serves_tls(const struct gw_config *cfg);
 /* And no certificate for it: the development pair in state_dir is used. */
 bool gateway_wants_dev_cert(const struct gw_config *cfg);
 
-/* Runs until SIGTERM or SIGINT, then drains. The process's exit status. */
-int gateway_run(const struct gw_config *cfg);
+struct gw_snapshot;
+
+/* Where a new configuration comes from. */
+struct gw_reload {
+	/* On SIGHUP, on the main thread: 0 and a snapshot that differs from now in nothing that threads
+	 * can't take; or one line in *err, and the old one goes on. */
+	int (*load)(void *ctx, const struct gw_snapshot *now, struct gw_snapshot **out,
+		    struct sl_err *err);
+	void *ctx;
+};
+
+/* Runs until SIGTERM or SIGINT, then drains; SIGUSR2 drains what another gateway has replaced. The
+ * process's exit status. Takes first; reload may be NULL. */
+int gateway_run(struct gw_snapshot *first, const struct gw_reload *reload);
 
 /* What would keep gateway_run from starting, found without starting anything: an address in use. One
  * line in *err. */

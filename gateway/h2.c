@@ -46,6 +46,7 @@ struct h2 {
 	struct conn *c;
 	nghttp2_session *session;
 	struct h2_guard guard;
+	int64_t max_streams; /* as the peer was told */
 	bool ended; /* GOAWAY with an error is queued: nothing more is read */
 	bool draining;
 	bool drain_seen;   /* the peer has seen the notice: the last GOAWAY is queued */
@@ -178,7 +179,7 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
 	/* The library counts open streams; those that are closed here and not yet elsewhere count
 	 * too. */
 	bool full = c->n_holds > 0 &&
-		    c->n_streams + c->n_holds >= c->tr->t->cfg->limits.streams_per_connection;
+		    c->n_streams + c->n_holds >= h->max_streams;
 	struct http_stream *s = full ? NULL : stream_create(c, HTTP_2);
 	if (s == NULL) {
 		nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, frame->hd.stream_id,
@@ -307,7 +308,7 @@ static void request_complete(struct h2 *h, struct http_stream *s, bool end)
 		return;
 	}
 	if (s->req.content_length >= 0 &&
-	    (uint64_t)s->req.content_length > h->c->tr->t->cfg->limits.body_bytes) {
+	    (uint64_t)s->req.content_length > s->body_max) {
 		stream_error(s, 413, http_reason(413));
 		return;
 	}
@@ -649,6 +650,7 @@ int h2_attach(struct conn *c)
 	if (h == NULL)
 		return SL_ENOMEM;
 	h->c = c;
+	h->max_streams = lim->streams_per_connection;
 	h2_guard_init(&h->guard, lim, CONN_PREFACE_BYTES, clock_now_ns());
 	const nghttp2_settings_entry settings[] = {
 	    {NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, (uint32_t)lim->streams_per_connection},

@@ -11,8 +11,8 @@
 /* For the whole process, before the first JSON value is made. */
 void json_mem_install(void);
 
-/* json_loadb. NULL with `where` filled: the text is bad; with where->text empty: no memory. where may
- * be NULL. */
+/* json_loadb. NULL with where->text: the text is bad; with an empty where->text: no memory. where may be
+ * NULL. */
 json_t *json_mem_load(const char *bytes, size_t n, size_t flags, json_error_t *where);
 
 #endif

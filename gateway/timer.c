@@ -65,12 +65,11 @@ void gw_timers_dispose(struct gw_timers *ts)
 	ts->event = NULL;
 }
 
-void gw_timer_start(struct gw_timers *ts, struct gw_timer *timer, uint64_t ms)
+void gw_timer_start(struct gw_timers *ts, struct gw_timer *timer, uint64_t ns)
 {
 	uint64_t now = clock_now_ns();
 	gw_timer_stop(ts, timer);
-	if (__builtin_mul_overflow(ms, NS_PER_MS, &timer->at_ns) ||
-	    __builtin_add_overflow(timer->at_ns, now, &timer->at_ns))
+	if (__builtin_add_overflow(ns, now, &timer->at_ns))
 		timer->at_ns = UINT64_MAX - 1;
 	heap_insert(&ts->heap, &timer->node);
 	set_event(ts, now);

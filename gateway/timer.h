@@ -37,8 +37,8 @@ static inline void gw_timer_init(struct gw_timer *timer, void (*fire)(struct gw_
 {
 	*timer = (struct gw_timer){.fire = fire};
 }
-/* Fires once, in so many milliseconds or a little later; anew if it was running. */
-void gw_timer_start(struct gw_timers *ts, struct gw_timer *timer, uint64_t ms);
+/* Fires once, in so many nanoseconds or a little later; anew if it was running. */
+void gw_timer_start(struct gw_timers *ts, struct gw_timer *timer, uint64_t ns);
 void gw_timer_stop(struct gw_timers *ts, struct gw_timer *timer);
 
 #endif

@@ -3,7 +3,8 @@
 // `sluice bench`: short runs whose JSON has the figures that are promised, and errors that say why.
 import test from 'node:test';
 import assert from 'node:assert/strict';
-import { spawnSync } from 'node:child_process';
+import { spawn, spawnSync } from 'node:child_process';
+import { startServer } from './harness.mjs';
 
 const sluice = process.env.SLUICE ?? 'build/sluice';
 const small = 'etc/models/demo-small.gguf';
@@ -41,6 +42,38 @@ test('bench engine: a shared prefix is computed once', () => {
   const figures = JSON.parse(r.stdout)['shared-prefix'];
   assert.ok(figures.at_once_cached_percent >= 95, JSON.stringify(figures));
   assert.ok(figures.one_by_one_cached_percent >= 95, JSON.stringify(figures));
+});
+
+test('bench ops: every operation is right on every backend', () => {
+  const r = bench('ops', '--quick', '--json');
+  assert.equal(r.status, 0, r.stderr);
+  const { ops, wrong } = JSON.parse(r.stdout);
+  assert.equal(wrong, 0);
+  assert.ok(ops.length > 20 && ops.every((o) => o.right && o.us > 0 && o.share_of_roofline > 0));
+  assert.ok(['matmul', 'attention', 'rmsnorm'].every((name) => ops.some((o) => o.op.startsWith(name))), [...new Set(ops.map((o) => o.op))].join());
+});
+
+test('bench serve: a server under load, by tier, and one that refuses', async () => {
+  const server = await startServer({ echo: true, sets: ['engine.echo.rate=400'] });
+  const serve = (...args) => new Promise((done) => {
+    const child = spawn(sluice, ['bench', 'serve', ...args]);
+    let out = '';
+    child.stdout.on('data', (d) => { out += d; });
+    child.on('close', (status) => done({ status, out }));
+  });
+  const load = ['--connections', '2', '--streams', '4', '--requests', '40', '--prompt-tokens', '20', '--max-tokens', '10', '--json'];
+  const mixed = await serve(server.http, '--tier-mix', `${server.keys.paid}=3,${server.keys.free}=1`, ...load);
+  assert.equal(mixed.status, 0, mixed.out);
+  const { all, by_key: keys } = JSON.parse(mixed.out);
+  assert.deepEqual([all.requests, all.failed, all.completion_tokens, all.completion_tokens_counted], [40, 0, 400, 400]);
+  assert.equal(keys.reduce((sum, k) => sum + k.requests, 0), 40);
+  assert.ok(all.ttft_ms.p50 > 0 && all.ttft_ms.p50 <= all.ttft_ms.p99 && all.itl_ms.n === 360);
+  const tls = await serve(server.https, '--cacert', server.caFile, '--key', server.keys.paid, '--whole', ...load);
+  assert.equal(JSON.parse(tls.out).all.failed, 0, tls.out);
+  const refused = await serve(server.http, '--key', 'sk-nobody', '--requests', '5', '--json');
+  assert.equal(refused.status, 1);
+  assert.deepEqual(JSON.parse(refused.out).all.errors, { '401 invalid_api_key': 5 });
+  assert.equal(await server.stop(), 0, server.log());
 });
 
 test('bench: wrong arguments are named', () => {

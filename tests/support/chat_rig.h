@@ -272,7 +272,7 @@ static int n_running(struct chat_rig *c)
 	struct http_field f = {"authorization", "Bearer sk-test"};
 	struct http_request r = {.fields = &f, .n_fields = 1};
 	bool given;
-	return atomic_load(&auth_check(c->app->auth, &r, &given)->running);
+	return atomic_load(auth_check(c->app->auth, &r, &given)->n_running);
 }
 
 #endif

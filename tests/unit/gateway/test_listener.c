@@ -113,17 +113,17 @@ static void threads_share_a_unix_socket(void **state)
 	(void)state;
 	struct sl_err err = {0};
 	struct stat st;
-	int a = unix_listen_open(path, 0600, &err), b = unix_listen_open(path, 0600, &err);
+	int a = unix_listen_open(path, 0600, -1, &err), b = unix_listen_open(path, 0600, -1, &err);
 	assert_true(a >= 0 && b >= 0);
 	close(a);
-	unix_listen_release(path);
+	unix_listen_release(path, false);
 	int c = connect_unix();
 	int d = accept4(b, NULL, NULL, SOCK_CLOEXEC);
 	assert_true(d >= 0);
 	close(c);
 	close(d);
 	close(b);
-	unix_listen_release(path);
+	unix_listen_release(path, false);
 	assert_int_not_equal(lstat(path, &st), 0);
 }
 
@@ -140,17 +140,17 @@ static void only_a_stale_socket_is_replaced(void **state)
 	/* While somebody listens it is his. */
 	assert_int_equal(unix_listen_check(path, &err), SL_EIO);
 	assert_non_null(strstr(err.text, path));
-	assert_int_equal(unix_listen_open(path, 0600, &err), SL_EIO);
+	assert_int_equal(unix_listen_open(path, 0600, -1, &err), SL_EIO);
 	close(fd);
 	assert_int_equal(unix_listen_check(path, &err), 0);
-	int own = unix_listen_open(path, 0600, &err);
+	int own = unix_listen_open(path, 0600, -1, &err);
 	assert_true(own >= 0);
 	/* Somebody else's is not removed at the end. */
 	assert_int_equal(unlink(path), 0);
 	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	assert_int_equal(bind(fd, (struct sockaddr *)&sa, sizeof sa), 0);
 	close(own);
-	unix_listen_release(path);
+	unix_listen_release(path, false);
 	struct stat st;
 	assert_int_equal(lstat(path, &st), 0);
 	close(fd);
@@ -159,19 +159,19 @@ static void only_a_stale_socket_is_replaced(void **state)
 	FILE *f = fopen(path, "w");
 	fclose(f);
 	assert_int_equal(unix_listen_check(path, &err), SL_EIO);
-	assert_int_equal(unix_listen_open(path, 0600, &err), SL_EIO);
+	assert_int_equal(unix_listen_open(path, 0600, -1, &err), SL_EIO);
 	assert_int_equal(lstat(path, &st), 0);
 	assert_true(S_ISREG(st.st_mode));
 	unlink(path);
 	assert_int_equal(symlink("/nonexistent/x", path), 0);
-	assert_int_equal(unix_listen_open(path, 0600, &err), SL_EIO);
+	assert_int_equal(unix_listen_open(path, 0600, -1, &err), SL_EIO);
 	assert_int_equal(lstat(path, &st), 0);
 	unlink(path);
-	assert_int_equal(unix_listen_open("/nonexistent/sluice/s", 0600, &err), SL_EIO);
+	assert_int_equal(unix_listen_open("/nonexistent/sluice/s", 0600, -1, &err), SL_EIO);
 	char longest[200];
 	memset(longest, 'a', sizeof longest - 1);
 	longest[sizeof longest - 1] = '\0';
-	assert_int_equal(unix_listen_open(longest, 0600, &err), SL_EINVAL);
+	assert_int_equal(unix_listen_open(longest, 0600, -1, &err), SL_EINVAL);
 }
 
 static void permissions_are_octal(void **state)

@@ -31,7 +31,7 @@ static struct alarm alarms[N];
 static void start(struct alarm *a, uint64_t ms)
 {
 	a->due_ns = now_ns + ms * NS_PER_MS;
-	gw_timer_start(&timers, &a->timer, ms);
+	gw_timer_start(&timers, &a->timer, ms * NS_PER_MS);
 }
 
 static void on_fire(struct gw_timer *timer)
@@ -137,7 +137,7 @@ static void the_event_follows_the_soonest(void **state)
 	pass(60);
 	assert_int_equal(alarms[1].n_fired, 1);
 	assert_int_equal(timers.armed_ns, UINT64_MAX);
-	start(&alarms[3], UINT64_MAX); /* beyond the end of time is its end */
+	gw_timer_start(&timers, &alarms[3].timer, UINT64_MAX); /* beyond the end of time is its end */
 	gw_timer_stop(&timers, &alarms[3].timer);
 }
 
