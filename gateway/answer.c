@@ -135,7 +135,6 @@ static void answer_free(struct answer *a)
 		a->format->dispose(a->own);
 	sse_dispose(&a->sse);
 	buf_dispose(&a->carry);
-	buf_dispose(&a->list);
 	sl_free(a->choices);
 	sl_free(a->runs);
 	sl_free(a->model);
@@ -728,7 +727,6 @@ static struct answer *answer_create(struct exchange *x, const struct answer_spec
 	a->n_ctx = model->n_ctx;
 	a->message = "";
 	buf_init(&a->carry, MAX_WHOLE);
-	buf_init(&a->list, MAX_LOGPROBS);
 	gw_defer_init(&a->pump, on_pump);
 	gw_defer_init(&a->reap, on_reap);
 	gw_timer_init(&a->timer, on_timer);

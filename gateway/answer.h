@@ -134,7 +134,6 @@ struct answer {
 	/* Now and then. */
 	void *own;
 	struct quota *quota; /* NULL: nothing is reserved */
-	struct sl_buf list;  /* scratch: log probabilities of one event */
 	struct gw_timer timer;
 	struct gw_snapshot *snapshot; /* the configuration it began with; counted */
 	const struct auth_key *key;   /* of snapshot */

@@ -468,6 +468,7 @@ int app_create(struct gw_thread *t, struct gw_app **out, struct sl_err *err)
 	app->t = t;
 	list_init(&app->answers);
 	buf_init(&app->scratch, SCRATCH_MAX);
+	buf_init(&app->list, SCRATCH_MAX);
 	int rc = take_snapshot(app, err);
 	if (rc == 0)
 		rc = acquire_replay(app, err);
@@ -503,6 +504,7 @@ void app_destroy(struct gw_app *app)
 	engine_link_destroy(app->link);
 	app->t->link = NULL;
 	buf_dispose(&app->scratch);
+	buf_dispose(&app->list);
 	release_replay(app);
 	gw_snapshot_unref(app->now);
 	sl_free(app);

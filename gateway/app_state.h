@@ -27,6 +27,7 @@ struct gw_app {
 	struct replay *replay; /* shared by the threads */
 	struct quotas quotas;
 	struct sl_buf scratch; /* one event while it is rendered */
+	struct sl_buf list;    /* the log probabilities in it */
 	struct list answers;   /* struct answer: those that go on without an exchange */
 };
 
