@@ -64,12 +64,12 @@ enum { ANSWER_LISTS = 4, ANSWER_MAX_RUNS = 128, ANSWER_MAX_CHOICES = 128, ANSWER
 
 struct answer_choice {
 	bool closed;
+	uint32_t n_characters;                 /* of its text; counted for log probabilities only */
 	const char *reason;                    /* once closed */
 	struct sl_buf text;                    /* all of it, where that is kept */
 	struct sl_buf *logprobs;               /* [ANSWER_LISTS], not yet told; of a whole answer all; not to
 						* be written to unless they are wanted */
 	struct sl_buf told;                    /* where text is kept: logprobs[0] of what was told */
-	size_t n_characters;                   /* of its text; counted for log probabilities only */
 };
 
 enum answer_state { ANSWER_WAITING, ANSWER_RUNNING, ANSWER_ENDED };

@@ -102,7 +102,7 @@ static int take_logprobs(struct answer *a, struct answer_run *run, struct answer
 		struct gen_token t;
 		gen_token_at(run->gen, chunk->first_token + i, &t);
 		rc = a->format->logprob(a, c, &t);
-		c->n_characters += utf8_characters(text, t.n_bytes);
+		c->n_characters += (uint32_t)utf8_characters(text, t.n_bytes);
 		text += t.n_bytes;
 	}
 	return rc;
