@@ -30,7 +30,7 @@
 #include "gateway/route.h"
 #include "gateway/snapshot.h"
 
-enum { GAUGE_TICK_MS = 50 };
+enum { GAUGE_TICK_MS = 50, SCRATCH_MAX = 64 << 20 /* as answer.c has it */ };
 
 /* ---- what all threads share ---- */
 
@@ -266,6 +266,7 @@ static void on_close(void *ctx, struct http_stream *s, enum http_close_reason wh
 		 r->peer[0] != '\0' ? r->peer : "unix", r->subject ? " (" : "", r->subject ? r->subject : "",
 		 r->subject ? ")" : "", x->id);
 	buf_dispose(&x->body);
+	sl_free(x->quota);
 	gw_snapshot_unref(x->snapshot);
 	sl_free(x);
 	http_set_user(s, NULL);
@@ -469,6 +470,8 @@ int app_create(struct gw_thread *t, struct gw_app **out, struct sl_err *err)
 	app->t = t;
 	list_init(&app->answers);
 	list_init(&app->all_answers);
+	buf_init(&app->scratch, SCRATCH_MAX);
+	buf_init(&app->list, SCRATCH_MAX);
 	int rc = take_snapshot(app, err);
 	if (rc == 0)
 		rc = acquire_replay(app, err);
@@ -503,6 +506,8 @@ void app_destroy(struct gw_app *app)
 		event_free(app->tick);
 	engine_link_destroy(app->link);
 	app->t->link = NULL;
+	buf_dispose(&app->scratch);
+	buf_dispose(&app->list);
 	release_replay(app);
 	gw_snapshot_unref(app->now);
 	sl_free(app);

@@ -7,6 +7,7 @@
 
 #include <stdint.h>
 
+#include "base/buf.h"
 #include "base/list.h"
 #include "gateway/auth.h"
 #include "gateway/engine_link.h"
@@ -25,6 +26,8 @@ struct gw_app {
 	size_t n_exchanges;
 	struct replay *replay; /* shared by the threads */
 	struct quotas quotas;
+	struct sl_buf scratch; /* one event while it is rendered */
+	struct sl_buf list;    /* the log probabilities in it */
 	struct list answers;   /* struct answer, in_app: those that go on without an exchange */
 	struct list all_answers; /* struct answer, in_all */
 };
