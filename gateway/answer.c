@@ -116,6 +116,7 @@ void answer_cap(struct answer *a)
 static void answer_free(struct answer *a)
 {
 	BUG_IF(a->log != NULL, "an answer is freed with its log open");
+	list_remove(&a->in_all);
 	gw_defer_cancel(&a->pump);
 	gw_defer_cancel(&a->reap);
 	if (a->timer != NULL)
@@ -344,6 +345,17 @@ static int open_log(struct answer *a)
 	if (a->format->opened != NULL)
 		a->format->opened(a);
 	return 0;
+}
+
+void answers_break_off(struct gw_app *app)
+{
+	static const struct api_error over = {503, "server_error", "shutting_down", NULL, RETRY_AFTER_S};
+	list_each_safe(it, tmp, &app->all_answers)
+	{
+		struct answer *a = list_entry(it, struct answer, in_all);
+		if (a->state != ANSWER_ENDED)
+			fail(a, &over, "The server is shutting down, and the answer has not become ready in time.");
+	}
 }
 
 void answers_stop(struct gw_app *app)
@@ -720,6 +732,7 @@ static struct answer *answer_create(struct exchange *x, const struct answer_spec
 	a->n_ctx = model->n_ctx;
 	buf_init(&a->carry, MAX_WHOLE);
 	buf_init(&a->list, MAX_LOGPROBS);
+	list_push_back(&x->app->all_answers, &a->in_all);
 	gw_defer_init(&a->pump, on_pump);
 	gw_defer_init(&a->reap, on_reap);
 	a->timer = evtimer_new(x->app->t->base, on_timer, a);

@@ -141,6 +141,7 @@ struct answer {
 	struct gw_snapshot *snapshot; /* the configuration it began with; counted */
 	const struct auth_key *key;   /* of snapshot */
 	struct list in_app; /* logged */
+	struct list in_all;
 	struct gw_deferred pump, reap;
 	uint64_t started_ns, admitted_ns, moved_ns, token_ns;
 };
@@ -149,6 +150,8 @@ struct answer {
 int answer_choose_model(struct exchange *x, const char *name);
 /* Makes and submits it, or answers x with an error. */
 void answer_start(struct exchange *x, const struct answer_spec *spec);
+/* All fail, with the streams' last event or an HTTP status: their time is over. */
+void answers_break_off(struct gw_app *app);
 /* Ends all that go on by themselves: the application goes. */
 void answers_stop(struct gw_app *app);
 

@@ -20,6 +20,7 @@
 #include "base/log.h"
 #include "base/metrics.h"
 #include "gateway/answer.h"
+#include "gateway/api_request.h"
 #include "gateway/app_state.h"
 #include "gateway/chat_metrics.h"
 #include "gateway/cors.h"
@@ -128,6 +129,7 @@ static void register_metrics(void)
 			register_answers(i, routes[i].name);
 	register_answers(MAX_ROUTES, "unknown");
 	gen_metrics_register();
+	api_cleansed_register();
 }
 
 static void register_tiers(const struct gw_config *cfg)
@@ -466,6 +468,7 @@ int app_create(struct gw_thread *t, struct gw_app **out, struct sl_err *err)
 		return sl_errf(err, SL_ENOMEM, "no memory for the application");
 	app->t = t;
 	list_init(&app->answers);
+	list_init(&app->all_answers);
 	int rc = take_snapshot(app, err);
 	if (rc == 0)
 		rc = acquire_replay(app, err);
@@ -504,6 +507,8 @@ void app_destroy(struct gw_app *app)
 	gw_snapshot_unref(app->now);
 	sl_free(app);
 }
+
+void app_expire(struct gw_app *app) { answers_break_off(app); }
 
 bool app_busy(struct gw_app *app) { return !list_empty(&app->answers) || quotas_busy(&app->quotas); }
 

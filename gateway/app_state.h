@@ -25,7 +25,8 @@ struct gw_app {
 	size_t n_exchanges;
 	struct replay *replay; /* shared by the threads */
 	struct quotas quotas;
-	struct list answers;   /* struct answer: those that go on without an exchange */
+	struct list answers;   /* struct answer, in_app: those that go on without an exchange */
+	struct list all_answers; /* struct answer, in_all */
 };
 
 #endif

@@ -32,6 +32,8 @@ struct exchange {
 	int status;                 /* of the answer; 0: none yet */
 	bool has_quota;
 	struct quota_result quota;  /* when it has: what every answer says of the key's limits */
+	bool cleansed;           /* a user's message was changed: the answer says by how much it is shorter */
+	uint64_t cleansed_bytes;
 	uint32_t n_prompt, n_completion; /* for the access log */
 	/* The handler's own: closed by on_close before the exchange is freed. */
 	void *state;

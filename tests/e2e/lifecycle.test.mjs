@@ -239,6 +239,19 @@ test('a gateway that crashes refuses no connection', async () => {
   for (const r of await Promise.all(waiting)) assert.equal(r.status, 200);
 });
 
+test('a file that was refused keeps nobody from coming back', async () => {
+  await start();
+  for (const half of [true, false]) {
+    replaceFile(conf, (f) => writeFileSync(f, half ? 'gateway: {nonsense: 1}\n' : 'gateway: [\n'));
+    process.kill(server.pid, 'SIGHUP');
+    await awaitLog('reload refused', half ? 1 : 2);
+    const n = logged('gateway is ready');
+    process.kill((await server.pids()).gateway, 'SIGKILL');
+    await awaitLog('gateway is ready', n + 1);
+    assert.equal((await chat(server.http, server.keys.paid, { model: 'default', messages: user('a b') })).text, 'a b');
+  }
+});
+
 test('a new executable that is broken is given up, the old gateway goes on', async () => {
   await start({ sets: ['engine.echo.rate=50'] });
   const pid = (await server.pids()).gateway;
@@ -372,11 +385,15 @@ test('SIGTERM: running answers finish, /live and /ready tell the truth, the drai
 
   await start({ sets: ['engine.echo.rate=5', 'gateway.drain=300ms'] });
   const endless = stream(connection(server.http), server.keys.paid, words('endless', 500));
+  const whole = chat(server.http, server.keys.paid, { model: 'default', messages: user(words('whole', 500)), stream: false });
   await endless.began;
   const at = Date.now();
   process.kill(server.pid, 'SIGTERM');
   assert.equal((await server.ended).code, 0);
   assert.ok(Date.now() - at < 5000, `${Date.now() - at} ms`);
   await endless.ended;
-  assert.equal(endless.done, 0, 'it was cut, and says so');
+  assert.deepEqual([(await whole).status, JSON.parse((await whole).body).error.code], [503, 'shutting_down']);
+  assert.equal(endless.done, 0, 'it has not come to its end');
+  assert.deepEqual(endless.errors.map((e) => e.code), ['shutting_down'], 'and says so');
+  assert.equal(endless.code, 0, 'with an orderly end of the stream');
 });
