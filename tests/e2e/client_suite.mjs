@@ -150,7 +150,7 @@ function librarySuite(name, Library, x, { toldOfWhole }) {
 
   test(`${name}: an engine that dies is waited for`, async () => {
     const attempts = [];
-    const text = 'w '.repeat(80);
+    const text = Array(80).fill('w').join(' ');
     const answer = paid({ maxRetries: 2, fetch: noted(attempts) }).chat.completions.create({ model: 'default', messages: user(text) });
     assert.ok(await isBusy(x.server));
     process.kill((await x.server.pids()).engine, 'SIGKILL');
