@@ -134,6 +134,7 @@ static void answer_free(struct answer *a)
 	buf_dispose(&a->list);
 	sl_free(a->choices);
 	sl_free(a->runs);
+	auth_key_unref(a->key);
 	gw_snapshot_unref(a->snapshot);
 	sl_free(a);
 }
@@ -710,7 +711,7 @@ static struct answer *answer_create(struct exchange *x, const struct answer_spec
 	a->tokens_left = INT64_MAX;
 	a->n_runs = spec->n_prompts;
 	a->snapshot = gw_snapshot_ref(x->snapshot);
-	a->key = x->key;
+	a->key = auth_key_ref(x->key);
 	a->created = clock_unix_s();
 	a->started_ns = x->started_ns;
 	snprintf(a->id, sizeof a->id, "%s%016llx%016llx", spec->format->id_prefix, (unsigned long long)random_u64(),

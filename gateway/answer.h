@@ -139,7 +139,7 @@ struct answer {
 	struct replay_log *log; /* while it is written */
 	struct event *timer;
 	struct gw_snapshot *snapshot; /* the configuration it began with; counted */
-	const struct auth_key *key;   /* of snapshot */
+	struct auth_key *key;         /* of snapshot, or counted */
 	struct list in_app; /* logged */
 	struct gw_deferred pump, reap;
 	uint64_t started_ns, admitted_ns, moved_ns, token_ns;

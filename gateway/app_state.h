@@ -13,7 +13,9 @@
 #include "gateway/quota.h"
 #include "gateway/thread.h"
 
+struct identities;
 struct replay;
+struct token_secrets;
 
 struct gw_app {
 	struct gw_thread *t;
@@ -25,6 +27,8 @@ struct gw_app {
 	size_t n_exchanges;
 	struct replay *replay; /* shared by the threads */
 	struct quotas quotas;
+	struct identities *identities; /* NULL: there is no store */
+	struct token_secrets *secrets; /* NULL: there is no store */
 	struct list answers;   /* struct answer: those that go on without an exchange */
 };
 
