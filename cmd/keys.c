@@ -342,6 +342,7 @@ int cmd_keys(int argc, char **argv)
 	rc = cmd_load(&o, "keys", &cfg);
 	if (rc != 0)
 		return rc;
+	log_set_level(LOG_WARN);
 	rc = act(what, &cfg, &a, &err);
 	if (rc != 0)
 		fprintf(stderr, "sluice keys %s: %s\n", what, err.text);

@@ -66,6 +66,7 @@ enum { ANSWER_LISTS = 4, ANSWER_MAX_RUNS = 128, ANSWER_MAX_CHOICES = 128, ANSWER
 struct answer_choice {
 	bool closed;
 	const char *reason;                    /* once closed */
+	const char *ended_by;                  /* "deadline", "budget"; NULL: neither */
 	struct sl_buf text;                    /* all of it, where that is kept */
 	struct sl_buf logprobs[ANSWER_LISTS];  /* not yet told; of a whole answer all */
 	struct sl_buf told;                    /* where text is kept: logprobs[0] of what was told */
@@ -159,6 +160,8 @@ void answer_cap(struct answer *a);
 /* The format has done what had to be done before the end is told. */
 void answer_settled(struct answer *a);
 struct sse_usage answer_usage(const struct answer *a);
+/* Why its first choice that was cut short was: as choices have it. */
+const char *answer_ended_by(const struct answer *a);
 unsigned answer_n_choices(const struct answer *a);
 
 /* ---- answer_render.c ---- */

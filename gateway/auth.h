@@ -81,6 +81,8 @@ void auth_key_unref(struct auth_key *k); /* NULL is fine */
 uint64_t auth_tenant_number(const char *kind, const void *name, size_t n);
 /* The tier of that name; NULL: there is none. */
 const struct gw_tier_config *auth_tier(const struct gw_config *cfg, const char *name);
+/* May it ask for this model? */
+bool auth_tier_may(const struct gw_tier_config *tier, const char *model);
 /* May a page of this origin use it? */
 bool auth_origin_allowed(const char *origins, const char *origin);
 

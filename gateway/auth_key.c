@@ -196,6 +196,14 @@ const struct gw_tier_config *auth_tier(const struct gw_config *cfg, const char *
 	return NULL;
 }
 
+bool auth_tier_may(const struct gw_tier_config *tier, const char *model)
+{
+	for (size_t i = 0; i < tier->models.n; i++)
+		if (strcmp(tier->models.items[i], model) == 0)
+			return true;
+	return tier->models.n == 0;
+}
+
 bool auth_origin_allowed(const char *origins, const char *origin)
 {
 	if (origins == NULL || origins[0] == '\0')
