@@ -266,6 +266,8 @@ static enum access_verdict by_secret(struct access_wait *a, enum secret_verdict 
 	int rc = v == SECRET_THERE
 		     ? browser_token_read(auth_bearer(http_request(x->stream), &(bool){false}), secret, clock_unix_s(), &a->token)
 		     : SL_EINVAL;
+	if (rc == SL_ENOMEM)
+		return refuse_no_memory(x);
 	if (rc == SL_ETIMEOUT)
 		return refuse_unknown(x, "This token's time is over. Ask for a new one.");
 	if (rc != 0)

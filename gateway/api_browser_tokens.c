@@ -100,7 +100,7 @@ static void on_secret(struct secret_wait *w, enum secret_verdict v, const uint8_
 
 /* ---- the request ---- */
 
-/* True: the field is as it should be. */
+/* Always false, with the answer given. */
 static bool bad(struct exchange *x, const char *param, const char *message)
 {
 	exchange_error(x, &(struct api_error){400, "invalid_request_error", "invalid_value", param, 0}, "%s", message);
@@ -224,7 +224,7 @@ static void mint(struct minting *m)
 
 void api_browser_tokens(struct exchange *x)
 {
-	json_error_t where;
+	json_error_t where = {.text = "too long"};
 	if (x->key->kind != AUTH_CONFIGURED && x->key->kind != AUTH_STORED) {
 		exchange_error(x, &(struct api_error){403, "invalid_request_error", "insufficient_permissions", NULL, 0},
 			       "Only an API key makes browser tokens.");
@@ -241,6 +241,10 @@ void api_browser_tokens(struct exchange *x)
 	json_t *o = x->body.len <= MAX_BODY
 			? json_mem_load(api_body(x), x->body.len, JSON_REJECT_DUPLICATES, &where)
 			: NULL;
+	if (o == NULL && where.text[0] == '\0') {
+		exchange_error(x, &api_no_memory, "%s", api_no_memory_text);
+		return;
+	}
 	bool well = take_all(x, o, &m->token);
 	json_decref(o);
 	if (!well)

@@ -167,7 +167,10 @@ int browser_token_read(const char *text, const uint8_t secret[BROWSER_TOKEN_SECR
 	size_t n_text = (size_t)(second - first) - 1;
 	if (n_text * 3 / 4 > sizeof payload || !decode(first + 1, n_text, payload, &n_payload))
 		return SL_EINVAL;
-	json_t *o = json_mem_load((const char *)payload, n_payload, 0, NULL);
+	json_error_t where;
+	json_t *o = json_mem_load((const char *)payload, n_payload, 0, &where);
+	if (o == NULL && where.text[0] == '\0')
+		return SL_ENOMEM;
 	bool well = read_payload(o, out);
 	json_decref(o);
 	if (!well)

@@ -189,11 +189,12 @@ static void take_over(struct list *from, struct list *to)
 	}
 }
 
-static enum identity_verdict settle(struct entry *e, const struct cache_result *r, const struct identity *read)
+/* code: of the answer and of reading it. */
+static enum identity_verdict settle(struct entry *e, int code, const struct identity *read)
 {
 	struct identities *all = e->home;
 	uint64_t now = clock_now_ns();
-	if (r->code != 0 && r->code != SL_ENOTFOUND) {
+	if (code != 0 && code != SL_ENOTFOUND) {
 		pay_back(all, e);
 		if (e->kind == KNOWN && now < e->stale_ns) {
 			e->until_ns = now + RETRY_MS * NS_PER_MS;
@@ -202,7 +203,7 @@ static enum identity_verdict settle(struct entry *e, const struct cache_result *
 		entry_free(e);
 		return IDENTITY_UNAVAILABLE;
 	}
-	if (read == NULL || !identity_valid(read, clock_unix_s())) {
+	if (code != 0 || !identity_valid(read, clock_unix_s())) {
 		e->payer = PAYERS;
 		e->until_ns = now + all->cfg.unknown_ms * NS_PER_MS;
 		(void)entry_move(e, UNKNOWN);
@@ -221,16 +222,16 @@ static void on_answer(struct cache_op *op, const struct cache_result *r)
 	struct entry *e = (struct entry *)(void *)((char *)op - offsetof(struct entry, op));
 	struct identity id = e->id, read;
 	struct list waiters;
-	bool has = r->code == 0;
-	if (has && identity_read(r->bytes, r->n, &read) != 0) {
+	int code = r->code == 0 ? identity_read(r->bytes, r->n, &read) : r->code;
+	if (code == SL_EINVAL && r->code == 0) {
 		log_warn("a key of the store has a record that can't be read");
-		has = false;
+		code = SL_ENOTFOUND;
 	}
-	if (has)
+	if (code == 0)
 		id = read;
 	take_over(&e->waiters, &waiters);
 	/* The entry may be gone then, and any of them may ask anew. */
-	enum identity_verdict v = settle(e, r, has ? &read : NULL);
+	enum identity_verdict v = settle(e, code, code == 0 ? &read : NULL);
 	tell(&waiters, v, v == IDENTITY_KNOWN ? &id : NULL);
 }
 

@@ -91,8 +91,11 @@ static bool take_origins(const json_t *list, char *out, size_t room)
 
 int identity_read(const void *bytes, size_t n, struct identity *out)
 {
-	json_t *r = n <= IDENTITY_RECORD_MAX ? json_mem_load(bytes, n, 0, NULL) : NULL;
+	json_error_t where = {.text = "too long"};
+	json_t *r = n <= IDENTITY_RECORD_MAX ? json_mem_load(bytes, n, 0, &where) : NULL;
 	memset(out, 0, sizeof *out);
+	if (r == NULL && where.text[0] == '\0')
+		return SL_ENOMEM;
 	bool well = take_text(r, "name", out->name, sizeof out->name) && take_text(r, "tier", out->tier, sizeof out->tier) &&
 		    take_text(r, "tenant", out->tenant, sizeof out->tenant) &&
 		    take_text(r, "start", out->start, sizeof out->start) && out->tenant[0] != '\0' &&

@@ -34,7 +34,7 @@ struct identity {
 bool identity_name_ok(const char *name);
 /* 0, SL_ENOMEM, SL_ELIMIT. */
 int identity_print(struct sl_buf *out, const struct identity *id);
-/* SL_EINVAL: no such record. */
+/* SL_EINVAL: no such record; SL_ENOMEM. */
 int identity_read(const void *bytes, size_t n, struct identity *out);
 bool identity_valid(const struct identity *id, int64_t now_s);
 
