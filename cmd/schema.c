@@ -50,6 +50,7 @@ static const char *const stores[] = {"auto", "memory", "redis", NULL};
 static const char *const client_certs[] = {"none", "optional", "required", NULL};
 static const char *const tls_versions[] = {"1.2", "1.3", NULL};
 static const char *const forwarded_kinds[] = {"off", "x-forwarded-for", "forwarded", NULL};
+static const char *const cleanse_levels[] = {"off", "light", "full", NULL};
 static const char *const roles[] = {"none", "small", "large", NULL};
 
 static const struct conf_row model_rows[] = {
@@ -89,6 +90,9 @@ static const struct conf_row tier_rows[] = {
 	"Tokens of one key per day (UTC); 0: no limit."),
     ROW("models", CONF_STRINGS, TIER(models), "", 0, PROTO_MAX_MODELS,
 	"Model names this tier may ask for; empty: all."),
+    ROW_ENUM("cleanse", TIER(cleanse), "light", cleanse_levels,
+	     "What is removed from users' messages: nothing, what nobody sees (light), or also pasted "
+	     "HTML, Markdown's decoration and typography (full)."),
     ROW_END,
 };
 

@@ -61,9 +61,9 @@ static int text(struct answer *a, struct sl_buf *out, unsigned index, const char
 {
 	if (!a->wants_logprobs)
 		return sse_content(&a->sse, out, index, at, n, NULL);
-	buf_clear(&a->list, SIZE_MAX);
-	int rc = logprobs_of(&a->choices[index], &a->list);
-	return rc == 0 ? sse_content(&a->sse, out, index, at, n, &a->list) : rc;
+	buf_clear(&a->app->list, SIZE_MAX);
+	int rc = logprobs_of(&a->choices[index], &a->app->list);
+	return rc == 0 ? sse_content(&a->sse, out, index, at, n, &a->app->list) : rc;
 }
 
 static int close_choice(struct answer *a, struct sl_buf *out, unsigned index, const char *reason)

@@ -102,7 +102,7 @@ static int take_logprobs(struct answer *a, struct answer_run *run, struct answer
 		struct gen_token t;
 		gen_token_at(run->gen, chunk->first_token + i, &t);
 		rc = a->format->logprob(a, c, &t);
-		c->n_characters += utf8_characters(text, t.n_bytes);
+		c->n_characters += (uint32_t)utf8_characters(text, t.n_bytes);
 		text += t.n_bytes;
 	}
 	return rc;
@@ -119,7 +119,7 @@ static int tell_text(struct answer *a, struct sl_buf *out, unsigned index, const
 		if (rc == 0 && c->logprobs[0].len > 0)
 			rc = buf_append(&c->told, buf_data(&c->logprobs[0]), c->logprobs[0].len);
 	}
-	for (int i = 0; i < ANSWER_LISTS; i++)
+	for (int i = 0; a->wants_logprobs && i < ANSWER_LISTS; i++)
 		buf_clear(&c->logprobs[i], SIZE_MAX);
 	return rc;
 }

@@ -16,6 +16,7 @@ static void start(struct exchange *x, const struct chat_request *r)
 	spec.logged = spec.ids = spec.stream && api_wants_ids(x);
 	spec.prompts = &prompt;
 	spec.n_prompts = 1;
+	api_cleansed(x, &r->c.cleansed);
 	answer_start(x, &spec);
 }
 

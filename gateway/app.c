@@ -21,6 +21,7 @@
 #include "base/metrics.h"
 #include "gateway/access.h"
 #include "gateway/answer.h"
+#include "gateway/api_request.h"
 #include "gateway/app_state.h"
 #include "gateway/chat_metrics.h"
 #include "gateway/cors.h"
@@ -32,7 +33,7 @@
 #include "gateway/snapshot.h"
 #include "gateway/token_secrets.h"
 
-enum { GAUGE_TICK_MS = 50 };
+enum { GAUGE_TICK_MS = 50, SCRATCH_MAX = 64 << 20 /* as answer.c has it */ };
 
 /* ---- what all threads share ---- */
 
@@ -129,6 +130,7 @@ static void register_metrics(void)
 	register_answers(MAX_ROUTES, "unknown");
 	gen_metrics_register();
 	access_metrics_register();
+	api_cleansed_register();
 }
 
 static void register_tiers(const struct gw_config *cfg)
@@ -265,6 +267,7 @@ static void on_close(void *ctx, struct http_stream *s, enum http_close_reason wh
 		 r->subject ? ")" : "", x->id);
 	access_release(x);
 	buf_dispose(&x->body);
+	sl_free(x->quota);
 	gw_snapshot_unref(x->snapshot);
 	sl_free(x);
 	http_set_user(s, NULL);
@@ -436,6 +439,9 @@ int app_create(struct gw_thread *t, struct gw_app **out, struct sl_err *err)
 		return sl_errf(err, SL_ENOMEM, "no memory for the application");
 	app->t = t;
 	list_init(&app->answers);
+	list_init(&app->all_answers);
+	buf_init(&app->scratch, SCRATCH_MAX);
+	buf_init(&app->list, SCRATCH_MAX);
 	int rc = take_snapshot(app, err);
 	if (rc == 0)
 		rc = acquire_replay(app, err);
@@ -478,10 +484,14 @@ void app_destroy(struct gw_app *app)
 		event_free(app->tick);
 	engine_link_destroy(app->link);
 	app->t->link = NULL;
+	buf_dispose(&app->scratch);
+	buf_dispose(&app->list);
 	release_replay(app);
 	gw_snapshot_unref(app->now);
 	sl_free(app);
 }
+
+void app_expire(struct gw_app *app) { answers_break_off(app); }
 
 bool app_busy(struct gw_app *app) { return !list_empty(&app->answers) || quotas_busy(&app->quotas); }
 

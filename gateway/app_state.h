@@ -7,6 +7,7 @@
 
 #include <stdint.h>
 
+#include "base/buf.h"
 #include "base/list.h"
 #include "gateway/auth.h"
 #include "gateway/engine_link.h"
@@ -29,7 +30,10 @@ struct gw_app {
 	struct quotas quotas;
 	struct identities *identities; /* NULL: there is no store */
 	struct token_secrets *secrets; /* NULL: there is no store */
-	struct list answers;   /* struct answer: those that go on without an exchange */
+	struct sl_buf scratch; /* one event while it is rendered */
+	struct sl_buf list;    /* the log probabilities in it */
+	struct list answers;   /* struct answer, in_app: those that go on without an exchange */
+	struct list all_answers; /* struct answer, in_all */
 };
 
 #endif

@@ -56,7 +56,7 @@ size_t cors_fields(const struct gw_config *cfg, const struct http_request *r, st
 				       "x-request-id, retry-after, retry-after-ms, x-should-retry, "
 				       "x-ratelimit-limit-requests, x-ratelimit-remaining-requests, "
 				       "x-ratelimit-reset-requests, x-ratelimit-limit-tokens, "
-				       "x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens, x-sluice-stream-id"};
+				       "x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens, x-sluice-stream-id, x-sluice-cleansed-bytes"};
 	return n;
 }
 

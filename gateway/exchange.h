@@ -34,8 +34,9 @@ struct exchange {
 	char id[40];                /* "req_…" */
 	uint64_t started_ns;
 	int status;                 /* of the answer; 0: none yet */
-	bool has_quota;
-	struct quota_result quota;  /* when it has: what every answer says of the key's limits */
+	struct quota_result *quota; /* what every answer says of the key's limits; owned; NULL: nothing */
+	bool cleansed;           /* a user's message was changed: the answer says by how much it is shorter */
+	uint64_t cleansed_bytes;
 	uint32_t n_prompt, n_completion; /* for the access log */
 	/* The handler's own: closed by on_close before the exchange is freed. */
 	void *state;
@@ -51,6 +52,8 @@ struct api_error {
 	unsigned retry_after_s;
 };
 
+/* From now on x's answer tells of this; nothing, when there is no memory for it. */
+void exchange_set_quota(struct exchange *x, const struct quota_result *r);
 /* Answers with JSON text, copied. fields: the handler's own, up to EXCHANGE_MAX_FIELDS. */
 enum { EXCHANGE_MAX_FIELDS = 8 };
 void exchange_reply(struct exchange *x, int status, const char *content_type, const struct http_field *fields,

@@ -14,12 +14,14 @@
 
 #include <event2/event.h>
 #include <openssl/rand.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/metrics.h"
 #include "cache/limits.h"
 
 #define MINUTE_US (INT64_C(60) * 1000000)
@@ -49,6 +51,30 @@ struct quota {
 	void *ctx;
 };
 
+#define REFUSED(label) \
+	{.kind = METRIC_COUNTER, .name = "sluice_quota_refused_total", .labels = "limit=\"" label "\"", \
+	 .help = "Requests refused by a limit of their key; unknown: the store gave no answer"}
+static struct metric refused[QUOTA_N_LIMITS] = {
+    [QUOTA_REQUESTS] = REFUSED("requests"), [QUOTA_TOKENS] = REFUSED("tokens"), [QUOTA_DAY] = REFUSED("day")};
+static struct metric refused_unknown = REFUSED("unknown");
+static struct metric unsettled = {.kind = METRIC_GAUGE,
+				  .name = "sluice_quota_unsettled",
+				  .help = "Charges that Redis has yet to be told the end of"};
+
+static void register_all(void)
+{
+	for (int i = 0; i < QUOTA_N_LIMITS; i++)
+		metric_register(&refused[i]);
+	metric_register(&refused_unknown);
+	metric_register(&unsettled);
+}
+
+static void quota_metrics_register(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	pthread_once(&once, register_all);
+}
+
 static bool waits(enum quota_state s)
 {
 	return s == QUOTA_TAKING || s == QUOTA_ABANDONED || s == QUOTA_SETTLING || s == QUOTA_PEEKING;
@@ -68,8 +94,9 @@ static void quota_set_state(struct quota *q, enum quota_state to)
 	BUG_IF(!(allowed[q->state] & 1 << to), "a quota from state %d to %d", (int)q->state, (int)to);
 	q->home->n_waiting -= waits(q->state);
 	q->home->n_waiting += waits(to);
-	q->home->n_unsettled -= q->state == QUOTA_UNSETTLED;
-	q->home->n_unsettled += to == QUOTA_UNSETTLED;
+	int change = (to == QUOTA_UNSETTLED) - (q->state == QUOTA_UNSETTLED);
+	q->home->n_unsettled += (size_t)change;
+	metric_add(&unsettled, change);
 	q->state = to;
 }
 
@@ -232,6 +259,7 @@ static void on_taken(struct cache_op *op, const struct cache_result *r)
 			q->done(q->ctx, q, &result);
 		return;
 	}
+	metric_add(result.code < 0 ? &refused_unknown : &refused[result.refused_by], 1);
 	if (!abandoned)
 		q->done(q->ctx, q, &result);
 	if (q->local)
@@ -364,6 +392,7 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
 int quotas_init(struct quotas *qs, struct event_base *base, struct cache_client *client)
 {
 	static const struct timeval every = {.tv_sec = 1};
+	quota_metrics_register();
 	*qs = (struct quotas){.client = client};
 	list_init(&qs->all);
 	deadline_list_init(&qs->renewals, RENEW_MS);

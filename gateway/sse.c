@@ -42,6 +42,8 @@ int sse_init(struct sse_stream *s, const struct sse_shape *shape, const char *id
 		rc = buf_append_str(&s->head, ",\"system_fingerprint\":null,\"choices\":[");
 	if (rc != 0)
 		buf_dispose(&s->head);
+	else
+		buf_trim(&s->head); /* it lasts as long as the stream */
 	return rc;
 }
 
@@ -151,11 +153,15 @@ int ended_by_print(struct sl_buf *out, const char *ended_by)
 
 int usage_print(struct sl_buf *out, const struct sse_usage *u)
 {
-	return buf_printf(out,
-			  "{\"prompt_tokens\":%u,\"completion_tokens\":%u,\"total_tokens\":%llu,"
-			  "\"prompt_tokens_details\":{\"cached_tokens\":%u}}",
-			  u->n_prompt, u->n_completion,
-			  (unsigned long long)u->n_prompt + u->n_completion, u->n_cached);
+	int rc;
+	if ((rc = buf_append_str(out, "{\"prompt_tokens\":")) == 0 && (rc = buf_append_uint(out, u->n_prompt)) == 0 &&
+	    (rc = buf_append_str(out, ",\"completion_tokens\":")) == 0 && (rc = buf_append_uint(out, u->n_completion)) == 0 &&
+	    (rc = buf_append_str(out, ",\"total_tokens\":")) == 0 &&
+	    (rc = buf_append_uint(out, (uint64_t)u->n_prompt + u->n_completion)) == 0 &&
+	    (rc = buf_append_str(out, ",\"prompt_tokens_details\":{\"cached_tokens\":")) == 0 &&
+	    (rc = buf_append_uint(out, u->n_cached)) == 0)
+		rc = buf_append_str(out, "}}");
+	return rc;
 }
 
 int sse_usage_event(const struct sse_stream *s, struct sl_buf *out, const struct sse_usage *u)

@@ -39,7 +39,10 @@ export function browserSuite(x, browsers) {
   for (const [name, , there] of BROWSERS) {
     test(`${name}: the page streams, resumes after a reload, and stops`, { skip: !there && `${name} is not installed` }, async () => {
       const page = browsers.get(name);
-      const reached = async (expression) => assert.ok(await until(() => page.evaluate(`Boolean(${expression})`), 15_000), `never: ${expression}`);
+      const reached = async (expression) => {
+        if (await until(() => page.evaluate(`Boolean(${expression})`), 15_000)) return;
+        assert.fail(`never: ${expression}\n${await page.evaluate('document.body.innerText')}`);
+      };
       const ask = async (text) => {
         await page.type(id('composer'), text);
         await page.enter(id('composer'));

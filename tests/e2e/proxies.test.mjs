@@ -3,7 +3,6 @@
 // each, what each adds to the way of one event, and what a restart of one does to an answer. A proxy that is not
 // installed is skipped by name.
 import assert from 'node:assert/strict';
-import { spawnSync } from 'node:child_process';
 import { cpSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import http from 'node:http';
 import http2 from 'node:http2';
@@ -12,7 +11,7 @@ import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { pathToFileURL } from 'node:url';
 import { browserSuite, launchBrowsers } from './browser_suite.mjs';
-import { until, user } from './client.mjs';
+import { curl, until, user } from './client.mjs';
 import { LIBRARIES, SUITE_SETS, clientSuite } from './client_suite.mjs';
 import { ROOT, startServer } from './harness.mjs';
 import { PROXIES, installed, startProxy } from './proxies.mjs';
@@ -104,10 +103,10 @@ for (const name of PROXIES) {
     }
 
     test("the server knows whose request it is, and takes no one's word for it but the proxy's", async () => {
-      const ask = (base, from, more = []) => spawnSync('curl', ['-sS', '--cacert', x.server.caFile, '--interface', from, ...more,
-        '-H', `authorization: Bearer ${x.server.keys.paid}`, `${base}/v1/models/${from}`]).status;
-      assert.equal(ask(proxy.http, '127.0.0.2'), 0);
-      assert.equal(ask(proxy.https, '127.0.0.3', ['-H', 'x-forwarded-for: 192.0.2.1']), 0);
+      const ask = async (base, from, more = []) => (await curl(['-sS', '--cacert', x.server.caFile, '--interface', from, ...more,
+        '-H', `authorization: Bearer ${x.server.keys.paid}`, `${base}/v1/models/${from}`])).status;
+      assert.equal(await ask(proxy.http, '127.0.0.2'), 0);
+      assert.equal(await ask(proxy.https, '127.0.0.3', ['-H', 'x-forwarded-for: 192.0.2.1']), 0);
       assert.ok(await until(() => ['127.0.0.2', '127.0.0.3'].every((from) => x.server.log().includes(`from ${from}, `)), 2000), x.server.log());
       assert.ok(!x.server.log().includes('from 192.0.2.1'));
     });
