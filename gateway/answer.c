@@ -138,6 +138,7 @@ static void answer_free(struct answer *a)
 	buf_dispose(&a->carry);
 	sl_free(a->choices);
 	sl_free(a->runs);
+	auth_key_unref(a->key);
 	sl_free(a->model);
 	sl_free(a->message_copy);
 	gw_snapshot_unref(a->snapshot);
@@ -501,6 +502,20 @@ static void charge(struct answer *a)
 		admit(a);
 }
 
+/* More than its tier may send; then it is refused. */
+static bool is_prompt_too_long(struct answer *a, uint32_t n_prompt)
+{
+	int64_t most = a->key->tier->max_prompt;
+	char message[160];
+	if (most == 0 || n_prompt <= most)
+		return false;
+	snprintf(message, sizeof message, "This key's prompts may have %lld tokens at most; yours has %u. Please shorten it.",
+		 (long long)most, n_prompt);
+	refuse(a, &(struct api_error){400, "invalid_request_error", "context_length_exceeded", a->format->prompt_param, 0},
+	       message);
+	return true;
+}
+
 static void on_queued(struct subscriber *s)
 {
 	struct answer_run *run = list_entry(s, struct answer_run, sub);
@@ -515,6 +530,8 @@ static void on_queued(struct subscriber *s)
 		refuse(a, &e, "The server is busy: the first token would come too late.");
 		return;
 	}
+	if (is_prompt_too_long(a, gen_queued(run->gen)->n_prompt))
+		return;
 	run->queued = true;
 	if (++a->n_queued == a->n_runs)
 		charge(a);
@@ -620,14 +637,6 @@ static void on_timer(struct gw_timer *timer)
 
 /* ---- the beginning ---- */
 
-static bool tier_may(const struct gw_tier_config *tier, const char *model)
-{
-	for (size_t i = 0; i < tier->models.n; i++)
-		if (strcmp(tier->models.items[i], model) == 0)
-			return true;
-	return tier->models.n == 0;
-}
-
 /* "default": the configured name, or the large one of those the tier may use, or the first of them. */
 static int default_model(const struct gw_app *app, const struct gw_tier_config *tier)
 {
@@ -637,7 +646,7 @@ static int default_model(const struct gw_app *app, const struct gw_tier_config *
 		return engine_link_find_model(app->link, name);
 	for (int i = 0; i < engine_link_n_models(app->link); i++) {
 		const struct link_model *m = engine_link_model(app->link, i);
-		if (m->name[0] == '\0' || !tier_may(tier, m->name))
+		if (m->name[0] == '\0' || !auth_tier_may(tier, m->name))
 			continue;
 		if (m->role == 2)
 			return i;
@@ -655,7 +664,7 @@ int answer_choose_model(struct exchange *x, const char *name)
 		return -1;
 	}
 	int index = strcmp(name, "default") == 0 ? default_model(x->app, x->key->tier) : engine_link_find_model(link, name);
-	if (index < 0 || !tier_may(x->key->tier, engine_link_model(link, index)->name)) {
+	if (index < 0 || !auth_tier_may(x->key->tier, engine_link_model(link, index)->name)) {
 		exchange_error(x, &(struct api_error){404, "invalid_request_error", "model_not_found", "model", 0},
 			       "The model '%s' does not exist or you do not have access to it.", name);
 		return -1;
@@ -727,7 +736,7 @@ static struct answer *answer_create(struct exchange *x, const struct answer_spec
 	a->tokens_left = INT64_MAX;
 	a->n_runs = spec->n_prompts;
 	a->snapshot = gw_snapshot_ref(x->snapshot);
-	a->key = x->key;
+	a->key = auth_key_ref(x->key);
 	a->created = clock_unix_s();
 	a->started_ns = x->started_ns;
 	size_t n_prefix = strlen(spec->format->id_prefix);
@@ -768,6 +777,8 @@ static void fill_submit(struct answer *a, const struct answer_spec *spec, struct
 	s->model = (uint16_t)spec->model;
 	s->priority = (uint8_t)tier->priority;
 	s->tenant = a->key->tenant;
+	if (tier->weight > 0)
+		s->weight = (uint32_t)tier->weight;
 	s->rate_tps = (float)tier->pace_tps;
 	s->burst = (uint32_t)tier->pace_burst;
 	s->deadline_ms = (uint32_t)tier->deadline_ms;

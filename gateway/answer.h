@@ -66,6 +66,7 @@ struct answer_choice {
 	bool closed;
 	uint32_t n_characters;                 /* of its text; counted for log probabilities only */
 	const char *reason;                    /* once closed */
+	const char *ended_by;                  /* "deadline", "budget"; NULL: neither */
 	struct sl_buf text;                    /* all of it, where that is kept */
 	struct sl_buf *logprobs;               /* [ANSWER_LISTS], not yet told; of a whole answer all; not to
 						* be written to unless they are wanted */
@@ -136,7 +137,7 @@ struct answer {
 	struct quota *quota; /* NULL: nothing is reserved */
 	struct gw_timer timer;
 	struct gw_snapshot *snapshot; /* the configuration it began with; counted */
-	const struct auth_key *key;   /* of snapshot */
+	struct auth_key *key;         /* of snapshot, or counted */
 	struct list in_app; /* logged */
 	struct list in_all;
 	struct gw_deferred pump, reap;
@@ -166,6 +167,8 @@ void answer_cap(struct answer *a);
 /* The format has done what had to be done before the end is told. */
 void answer_settled(struct answer *a);
 struct sse_usage answer_usage(const struct answer *a);
+/* Why its first choice that was cut short was: as choices have it. */
+const char *answer_ended_by(const struct answer *a);
 unsigned answer_n_choices(const struct answer *a);
 
 /* ---- answer_render.c ---- */

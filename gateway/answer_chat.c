@@ -34,7 +34,7 @@ static int text(struct answer *a, struct sl_buf *out, unsigned index, const char
 
 static int close_choice(struct answer *a, struct sl_buf *out, unsigned index, const char *reason)
 {
-	return sse_finish(&a->sse, out, index, reason);
+	return sse_finish(&a->sse, out, index, reason, a->choices[index].ended_by);
 }
 
 static int end(struct answer *a, struct sl_buf *out)
@@ -93,6 +93,8 @@ static int whole(struct answer *a, struct sl_buf *out)
 		rc = buf_append_str(out, "],\"usage\":");
 	if (rc == 0)
 		rc = usage_print(out, &u);
+	if (rc == 0)
+		rc = ended_by_print(out, answer_ended_by(a));
 	return rc == 0 ? buf_append_str(out, "}") : rc;
 }
 

@@ -163,6 +163,16 @@ static enum proto_finish end_of(const struct answer *a, const struct answer_run 
 	return gen_choice_end(run->gen, &run->sub, i);
 }
 
+/* What made it end though it had more to say, unless the request itself did. */
+static const char *cut_by(const struct answer *a, const struct answer_run *run, uint8_t i, enum proto_finish finish)
+{
+	if (finish != PROTO_FINISH_LENGTH)
+		return NULL;
+	if (run->gen == NULL)
+		return a->capped ? "budget" : NULL;
+	return gen_choice_why(run->gen, i) == PROTO_LENGTH_DEADLINE ? "deadline" : NULL;
+}
+
 static int render_run(struct answer *a, struct answer_run *run, struct sl_buf *out)
 {
 	unsigned first = (unsigned)(run - a->runs) * a->n;
@@ -191,10 +201,19 @@ static int render_run(struct answer *a, struct answer_run *run, struct sl_buf *o
 		enum proto_finish finish = end_of(a, run, i);
 		if (finish == 0 || finish == PROTO_FINISH_ERROR)
 			continue;
+		a->choices[first + i].ended_by = cut_by(a, run, i, finish);
 		int rc = close_choice(a, out, first + i, reason_of(finish));
 		return rc == 0 ? 1 : rc;
 	}
 	return 0;
+}
+
+const char *answer_ended_by(const struct answer *a)
+{
+	for (unsigned i = 0; i < answer_n_choices(a); i++)
+		if (a->choices[i].ended_by != NULL)
+			return a->choices[i].ended_by;
+	return NULL;
 }
 
 static bool all_closed(const struct answer *a)
@@ -282,6 +301,7 @@ int answer_collect(struct answer *a)
 			enum proto_finish f = c->closed ? 0 : end_of(a, run, i);
 			c->closed = c->closed || (f != 0 && f != PROTO_FINISH_ERROR);
 			c->reason = f != 0 ? reason_of(f) : c->reason;
+			c->ended_by = f != 0 ? cut_by(a, run, i, f) : c->ended_by;
 		}
 	}
 	return all_closed(a) && all_done(a) && settle(a);

@@ -14,7 +14,9 @@
 #include "gateway/quota.h"
 #include "gateway/thread.h"
 
+struct identities;
 struct replay;
+struct token_secrets;
 
 struct gw_app {
 	struct gw_thread *t;
@@ -26,6 +28,8 @@ struct gw_app {
 	size_t n_exchanges;
 	struct replay *replay; /* shared by the threads */
 	struct quotas quotas;
+	struct identities *identities; /* NULL: there is no store */
+	struct token_secrets *secrets; /* NULL: there is no store */
 	struct sl_buf scratch; /* one event while it is rendered */
 	struct sl_buf list;    /* the log probabilities in it */
 	struct list answers;   /* struct answer, in_app: those that go on without an exchange */

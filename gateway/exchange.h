@@ -15,6 +15,7 @@
 #include "gateway/http.h"
 #include "gateway/quota.h"
 
+struct access_wait;
 struct gw_app;
 struct gw_snapshot;
 struct route;
@@ -24,8 +25,11 @@ struct exchange {
 	struct http_stream *stream;
 	const struct route *route;
 	struct gw_snapshot *snapshot;   /* the configuration it began with; counted */
-	const struct auth_key *key;     /* of snapshot; NULL on public routes */
-	const struct auth_key *counted; /* among whose open requests it is; NULL: of nobody's */
+	struct auth_key *key;           /* of snapshot, or counted; NULL on public routes */
+	struct auth_key *counted;       /* among whose open requests it is; NULL: of nobody's */
+	const char *subject;            /* of key: whom a browser token was made for; "" or NULL: nobody */
+	struct access_wait *access;          /* while it is being found out who asks */
+	bool body_ended;                /* meanwhile the body has come */
 	struct sl_buf body;         /* of the request, bounded by limits.body_bytes */
 	char id[40];                /* "req_…" */
 	uint64_t started_ns;

@@ -31,7 +31,7 @@
 /* Beyond them a reservation ends with its time. */
 enum { RENEW_MS = 60000, RETRY_MS = 2000, MOST_RETRIES = 80, MOST_UNSETTLED = 4096 };
 
-enum quota_state { QUOTA_TAKING, QUOTA_ABANDONED, QUOTA_HELD, QUOTA_SETTLING, QUOTA_UNSETTLED, QUOTA_GONE };
+enum quota_state { QUOTA_TAKING, QUOTA_ABANDONED, QUOTA_HELD, QUOTA_SETTLING, QUOTA_UNSETTLED, QUOTA_PEEKING, QUOTA_GONE };
 
 struct quota {
 	struct cache_op op;
@@ -77,7 +77,7 @@ static void quota_metrics_register(void)
 
 static bool waits(enum quota_state s)
 {
-	return s == QUOTA_TAKING || s == QUOTA_ABANDONED || s == QUOTA_SETTLING;
+	return s == QUOTA_TAKING || s == QUOTA_ABANDONED || s == QUOTA_SETTLING || s == QUOTA_PEEKING;
 }
 
 static void quota_set_state(struct quota *q, enum quota_state to)
@@ -88,6 +88,7 @@ static void quota_set_state(struct quota *q, enum quota_state to)
 	    [QUOTA_HELD] = 1 << QUOTA_SETTLING | 1 << QUOTA_GONE,
 	    [QUOTA_SETTLING] = 1 << QUOTA_UNSETTLED | 1 << QUOTA_GONE,
 	    [QUOTA_UNSETTLED] = 1 << QUOTA_SETTLING | 1 << QUOTA_GONE,
+	    [QUOTA_PEEKING] = 1 << QUOTA_GONE,
 	    [QUOTA_GONE] = 0,
 	};
 	BUG_IF(!(allowed[q->state] & 1 << to), "a quota from state %d to %d", (int)q->state, (int)to);
@@ -175,6 +176,10 @@ void quota_settle(struct quota *q, int64_t used)
 	if (q == NULL)
 		return;
 	q->done = NULL;
+	if (q->state == QUOTA_PEEKING) {
+		quota_free(q);
+		return;
+	}
 	if (q->state == QUOTA_TAKING) {
 		quota_set_state(q, QUOTA_ABANDONED);
 		return;
@@ -305,26 +310,66 @@ static bool is_limited(const struct gw_tier_config *t)
 	return t != NULL && (t->requests_per_minute > 0 || t->tokens_per_minute > 0 || t->tokens_per_day > 0);
 }
 
+static struct quota *quota_create(struct quotas *qs, const struct quota_ask *ask, enum quota_state born,
+				  quota_done *done, void *ctx)
+{
+	struct quota *q = sl_zalloc(sizeof *q);
+	if (q == NULL)
+		return NULL;
+	BUG_IF(RAND_bytes(q->id, sizeof q->id) != 1, "no random bytes");
+	q->home = qs;
+	q->state = born;
+	q->done = done;
+	q->ctx = ctx;
+	deadline_init(&q->due, on_due);
+	list_push_back(&qs->all, &q->node);
+	add_limits(q, ask);
+	qs->n_waiting += waits(born);
+	return q;
+}
+
 int quota_take(struct quotas *qs, const struct quota_ask *ask, quota_done *done, void *ctx,
 	       struct quota **out)
 {
 	*out = NULL;
 	if (qs->client == NULL || !is_limited(ask->key->tier))
 		return 1;
-	struct quota *q = sl_zalloc(sizeof *q);
+	struct quota *q = quota_create(qs, ask, QUOTA_TAKING, done, ctx);
 	if (q == NULL)
 		return SL_ENOMEM;
-	BUG_IF(RAND_bytes(q->id, sizeof q->id) != 1, "no random bytes");
-	q->home = qs;
-	q->done = done;
-	q->ctx = ctx;
-	deadline_init(&q->due, on_due);
-	list_push_back(&qs->all, &q->node);
-	add_limits(q, ask);
-	qs->n_waiting++; /* born TAKING */
 	int64_t want = within(ask->tokens, 1, CACHE_UNITS_MAX);
 	q->least = within(ask->least, 1, want);
 	cache_admit(qs->client, &q->op, q->id, q->items, q->n, want, q->least, HOLD_US, on_taken);
+	*out = q;
+	return 0;
+}
+
+/* ---- looking ---- */
+
+static void on_seen(struct cache_op *op, const struct cache_result *r)
+{
+	struct quota *q = (struct quota *)(void *)((char *)op - offsetof(struct quota, op));
+	struct cache_admission a;
+	struct quota_result result;
+	cache_admission_read(r, &a);
+	read_answer(q, &a, &result);
+	q->done(q->ctx, q, &result);
+	quota_free(q);
+}
+
+int quota_peek(struct quotas *qs, const struct auth_key *key, quota_done *done, void *ctx, struct quota **out)
+{
+	const struct quota_ask ask = {.key = key};
+	*out = NULL;
+	if (qs->client == NULL || !is_limited(key->tier))
+		return 1;
+	struct quota *q = quota_create(qs, &ask, QUOTA_PEEKING, done, ctx);
+	if (q == NULL)
+		return SL_ENOMEM;
+	/* A rate's cost of nothing looks only, and so do no units of a budget for an id that holds none. */
+	for (size_t i = 0; i < q->n; i++)
+		q->items[i].cost = 0;
+	cache_admit(qs->client, &q->op, q->id, q->items, q->n, 0, 0, HOLD_US, on_seen);
 	*out = q;
 	return 0;
 }
