@@ -428,7 +428,9 @@ int cleanse_markdown(const char *text, size_t n, struct sl_buf *out)
 		bool dropped;
 		rc = put_line(&w, l, &at, &dropped);
 		w.before_that = w.before;
-		w.before = at > l.end ? (struct line){0} : l;
+		w.before = l;
+		if (at > l.end)
+			w.before = (struct line){0};
 		if (at == n)
 			break;
 		at++;
