@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Hostile requests: JSON meant to break or to slow a parser, text that is none, numbers beyond all bounds, prompts without end,
 // streams that might mix, secrets that might leak, more load than there is room for. Each has the figure that is required of it.
+// Alone: it measures how fast is refused.
 import assert from 'node:assert/strict';
 import { readFileSync, readdirSync, statSync } from 'node:fs';
 import http from 'node:http';
