@@ -39,7 +39,7 @@ const param = (r) => { try { return JSON.parse(r.body).error.param; } catch { re
 describe('hostile requests', () => {
   let server, gateway;
   before(async () => {
-    server = await startServer({ echo: true, sets: ['engine.echo.rate=0', 'engine.echo.ttft=1ms', 'log.level=debug', 'gateway.tiers.paid.concurrency=20000', ...UNLIMITED] });
+    server = await startServer({ echo: true, sets: ['engine.echo.rate=0', 'engine.echo.ttft=1ms', 'log.level=debug', 'gateway.tiers.paid.concurrency=20000', 'gateway.tiers.paid.cleanse=off', ...UNLIMITED] });
     gateway = (await server.pids()).gateway;
   });
   after(async () => {
