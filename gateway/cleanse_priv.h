@@ -75,8 +75,9 @@ size_t cleanse_json_end(const char *text, size_t n, size_t *read);
 /* ---- cleanse_type.c ---- */
 
 /* Appends text[at..end) with plain quotes, dashes, dots and spaces and no repeated marks; its
- * neighbours in text[0..n) are looked at. cjk: its line has Chinese, Japanese or Korean in it. */
-int cleanse_type(const char *text, size_t n, size_t at, size_t end, bool cjk, struct sl_buf *out);
+ * neighbours in text[0..n) are looked at. as_is: of quotes, dashes and dots, since its line has Chinese,
+ * Japanese or Korean in it, or is code. */
+int cleanse_type(const char *text, size_t n, size_t at, size_t end, bool as_is, struct sl_buf *out);
 
 /* ---- small things ---- */
 
