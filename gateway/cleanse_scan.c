@@ -23,7 +23,7 @@ static uint64_t light_bits[BMP / 64], full_bits[BMP / 64];
 
 static void build(void)
 {
-	for (uint32_t cp = 0x80; cp < BMP; cp++) {
+	for (uint32_t cp = 0; cp < BMP; cp++) {
 		if (cp >= 0xd800 && cp <= 0xdfff)
 			continue;
 		uint64_t bit = UINT64_C(1) << (cp % 64);
@@ -45,6 +45,8 @@ static bool suspicious(enum cleanse_level level, uint32_t cp)
 		return false;
 	return cleanse_cp_light(cp);
 }
+
+bool cleanse_scan_light(uint32_t cp) { return suspicious(CLEANSE_LIGHT, cp); }
 
 struct scan {
 	enum cleanse_level level;
