@@ -113,6 +113,23 @@ static bool full_byte(const struct scan *s, size_t i)
 	}
 }
 
+static bool continues(char c) { return ((unsigned char)c & 0xc0) == 0x80; }
+
+/* As utf8_decode; the common forms, of two and three bytes, here. */
+static int decode(const char *t, size_t n, uint32_t *cp)
+{
+	unsigned char a = (unsigned char)t[0];
+	if (n >= 3 && a > 0xe0 && a < 0xf0 && a != 0xed && continues(t[1]) && continues(t[2])) {
+		*cp = (a & 0xfu) << 12 | ((unsigned char)t[1] & 0x3fu) << 6 | ((unsigned char)t[2] & 0x3fu);
+		return 3;
+	}
+	if (n >= 2 && a >= 0xc2 && a < 0xe0 && continues(t[1])) {
+		*cp = (a & 0x1fu) << 6 | ((unsigned char)t[1] & 0x3fu);
+		return 2;
+	}
+	return utf8_decode((const uint8_t *)t, n, cp);
+}
+
 enum cleanse_found cleanse_scan(enum cleanse_level level, const char *text, size_t n)
 {
 	struct scan s = {level, text, n};
@@ -135,7 +152,7 @@ enum cleanse_found cleanse_scan(enum cleanse_level level, const char *text, size
 				continue;
 			}
 			uint32_t cp;
-			int len = utf8_decode((const uint8_t *)text + i, n - i, &cp);
+			int len = decode(text + i, n - i, &cp);
 			if (len <= 0)
 				return CLEANSE_INVALID;
 			dirty = dirty || suspicious(level, cp);
