@@ -2,8 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # run.sh [SECONDS]: the long runs. Each fuzz target for SECONDS (60), the simulations, a million strings
-# for the cleanser, and a whole
-# server under chaos for SECONDS (at least 20) with each of the seeds in SEEDS ("1 2 3"). Ends with one line:
+# for the cleanser (CLEANSE_STRINGS), and a whole server under chaos for SECONDS (at least 20) with each of the seeds in SEEDS ("1 2 3"). Ends with one line:
 # `N passed, N failed`. Expects the binaries to be built. With SAN set, simulations and server are
 # those built with these sanitizers, and time limits are five times as long; fuzzers always are.
 # Logs and the figures of each chaos run are kept in build/soak.
