@@ -8,7 +8,7 @@
 #include "base/alloc.h"
 #include "base/err.h"
 
-enum { BUF_FIRST = 256 };
+enum { BUF_FIRST = 64 };
 
 void buf_init(struct sl_buf *b, size_t max)
 {
@@ -79,13 +79,28 @@ void buf_commit(struct sl_buf *b, size_t n)
 int buf_append(struct sl_buf *b, const void *data, size_t n)
 {
 	uint8_t *at;
-	int rc = buf_reserve(b, n, &at);
-	if (rc != 0)
-		return rc;
+	/* Mostly there is room. */
+	if (b->mem != NULL && n <= b->cap - b->off - b->len && n <= b->max - b->len) {
+		at = b->mem + b->off + b->len;
+	} else {
+		int rc = buf_reserve(b, n, &at);
+		if (rc != 0)
+			return rc;
+	}
 	if (n > 0)
 		memcpy(at, data, n);
 	b->len += n;
 	return 0;
+}
+
+int buf_append_uint(struct sl_buf *b, uint64_t v)
+{
+	char digits[20];
+	size_t at = sizeof digits;
+	do
+		digits[--at] = (char)('0' + v % 10);
+	while ((v /= 10) > 0);
+	return buf_append(b, digits + at, sizeof digits - at);
 }
 
 int buf_append_str(struct sl_buf *b, const char *s)
@@ -96,16 +111,18 @@ int buf_append_str(struct sl_buf *b, const char *s)
 int buf_printf(struct sl_buf *b, const char *fmt, ...)
 {
 	va_list ap, again;
+	size_t room = b->mem != NULL ? b->cap - b->off - b->len : 0;
+	uint8_t *at = room > 0 ? b->mem + b->off + b->len : NULL;
 	va_start(ap, fmt);
 	va_copy(again, ap);
-	int n = vsnprintf(NULL, 0, fmt, ap);
+	/* Mostly there is room; what was written without being committed does no harm. */
+	int n = vsnprintf((char *)at, room, fmt, ap);
 	va_end(ap);
-	uint8_t *at;
 	int rc = n < 0 ? SL_EINVAL : buf_reserve(b, (size_t)n + 1, &at);
-	if (rc == 0) {
+	if (rc == 0 && (size_t)n >= room)
 		vsnprintf((char *)at, (size_t)n + 1, fmt, again);
+	if (rc == 0)
 		b->len += (size_t)n;
-	}
 	va_end(again);
 	return rc;
 }

@@ -1,24 +1,48 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Lines go straight to standard error; what takes them may be full, closed, or a pipe that nobody
+ * reads. None of it may stop a loop that serves: where a write would wait, the line is dropped and
+ * counted. Making the descriptor non-blocking would do the same to whoever else has it.
+ *
+ * Thread: any.
+ */
 #include "base/log.h"
 
+#include <poll.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "base/metrics.h"
+
+static struct metric dropped = {
+    .kind = METRIC_COUNTER,
+    .name = "sluice_log_lines_dropped_total",
+    .help = "Lines that standard error did not take.",
+};
+
+__attribute__((constructor)) static void register_metrics(void) { metric_register(&dropped); }
+
 static const char *log_who = "sluice";
-static enum log_level log_least = LOG_INFO;
+static atomic_int log_least = LOG_INFO;
 
 void log_init(const char *who, enum log_level least)
 {
 	log_who = who;
-	log_least = least;
+	log_set_level(least);
+}
+
+void log_set_level(enum log_level least)
+{
+	atomic_store_explicit(&log_least, (int)least, memory_order_relaxed);
 }
 
 void log_at(enum log_level level, const char *fmt, ...)
 {
 	static const char *const names[] = {"debug", "info", "warn", "error"};
-	if (level < log_least)
+	if ((int)level < atomic_load_explicit(&log_least, memory_order_relaxed))
 		return;
 
 	char line[2048];
@@ -40,7 +64,8 @@ void log_at(enum log_level level, const char *fmt, ...)
 	if (n > sizeof line - 2)
 		n = sizeof line - 2;
 	line[n++] = '\n';
-	/* A full or closed standard error must not stop the server. */
-	ssize_t ignored = write(STDERR_FILENO, line, n);
-	(void)ignored;
+	/* A pipe is writable when a whole line fits (pipe(7): PIPE_BUF). */
+	struct pollfd fd = {.fd = STDERR_FILENO, .events = POLLOUT};
+	if (poll(&fd, 1, 0) != 1 || write(STDERR_FILENO, line, n) != (ssize_t)n)
+		metric_add(&dropped, 1);
 }

@@ -10,6 +10,8 @@ enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARN, LOG_ERROR };
 
 /* who is borrowed and must outlive the process ("gateway", "engine"). */
 void log_init(const char *who, enum log_level least);
+/* Any thread. */
+void log_set_level(enum log_level least);
 
 void log_at(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 

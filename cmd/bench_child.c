@@ -13,6 +13,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -139,14 +140,16 @@ uint64_t bench_child_cpu_ns(const struct bench_child *c)
 
 uint64_t bench_child_rss(const struct bench_child *c)
 {
-	char path[64];
-	unsigned long long size = 0, resident = 0;
+	char path[64], line[128];
+	unsigned long long resident = 0;
 	snprintf(path, sizeof path, "/proc/%d/statm", (int)c->pid);
 	FILE *f = fopen(path, "r");
 	if (f == NULL)
 		return 0;
-	if (fscanf(f, "%llu %llu", &size, &resident) != 2)
-		resident = 0;
+	/* All pages, then the resident ones. */
+	const char *second = fgets(line, sizeof line, f) != NULL ? strchr(line, ' ') : NULL;
+	if (second != NULL)
+		resident = strtoull(second, NULL, 10);
 	fclose(f);
 	return resident * (uint64_t)sysconf(_SC_PAGESIZE);
 }

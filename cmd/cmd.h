@@ -20,6 +20,7 @@ int cmd_serve(int argc, char **argv);
 int cmd_gateway(int argc, char **argv);
 int cmd_engine(int argc, char **argv);
 int cmd_config(int argc, char **argv);
+int cmd_keys(int argc, char **argv);
 int cmd_model(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 
@@ -33,6 +34,8 @@ struct cmd_options {
 	size_t n_sets;
 	char state_set[4200]; /* --state DIR as an override */
 	int beat_fd;          /* --beat-fd N; -1 */
+	int handover_fd;      /* --handover-fd N; -1 */
+	bool takeover;        /* --takeover */
 	const char *word;     /* the one argument that is no option; NULL */
 };
 

@@ -4,11 +4,21 @@
 
 #include "cmd/cmd.h"
 
+static const char *restart_note(const char *key)
+{
+	switch (sluice_config_restart(key)) {
+	case RESTART_NOT: break;
+	case RESTART_GATEWAY: return "a change needs an upgrade or a restart";
+	case RESTART_ALL: return "a change needs a restart";
+	}
+	return NULL;
+}
+
 static int show(const struct sluice_config *cfg)
 {
 	struct sl_buf text;
 	buf_init(&text, 4 << 20);
-	int rc = conf_show(cfg->conf, &text);
+	int rc = conf_show_noted(cfg->conf, restart_note, &text);
 	if (rc == 0)
 		fwrite(buf_data(&text), 1, text.len, stdout);
 	else

@@ -16,7 +16,7 @@
 /* Looked for when -c is not given: a source tree, then an installation. */
 static const char *const usual_places[] = {"etc/sluice.yaml", "/etc/sluice/sluice.yaml"};
 
-enum { OPT_SET = 256, OPT_STATE, OPT_BEAT_FD, OPT_ECHO, OPT_HELP };
+enum { OPT_SET = 256, OPT_STATE, OPT_BEAT_FD, OPT_HANDOVER_FD, OPT_TAKEOVER, OPT_ECHO, OPT_HELP };
 
 static void print_help(const char *name, const char *what)
 {
@@ -37,13 +37,13 @@ static int add_set(struct cmd_options *o, const char *set)
 	return 0;
 }
 
-static int parse_fd(const char *text, int *out)
+static int parse_fd(const char *option, const char *text, int *out)
 {
 	char *end;
 	errno = 0;
 	long fd = strtol(text, &end, 10);
 	if (errno != 0 || end == text || *end != '\0' || fd < 0 || fd > INT_MAX) {
-		fprintf(stderr, "sluice: --beat-fd: '%s' is not a descriptor\n", text);
+		fprintf(stderr, "sluice: --%s: '%s' is not a descriptor\n", option, text);
 		return CMD_EXIT_USAGE;
 	}
 	*out = (int)fd;
@@ -58,11 +58,13 @@ int cmd_options_parse(struct cmd_options *o, int argc, char **argv, bool takes_w
 	    {"set", required_argument, NULL, OPT_SET},
 	    {"state", required_argument, NULL, OPT_STATE},
 	    {"beat-fd", required_argument, NULL, OPT_BEAT_FD},
+	    {"handover-fd", required_argument, NULL, OPT_HANDOVER_FD},
+	    {"takeover", no_argument, NULL, OPT_TAKEOVER},
 	    {"echo", no_argument, NULL, OPT_ECHO},
 	    {"help", no_argument, NULL, OPT_HELP},
 	    {NULL, 0, NULL, 0},
 	};
-	*o = (struct cmd_options){.beat_fd = -1};
+	*o = (struct cmd_options){.beat_fd = -1, .handover_fd = -1};
 	optind = 1;
 	for (;;) {
 		int opt = getopt_long(argc, argv, "c:h", longs, NULL);
@@ -80,7 +82,9 @@ int cmd_options_parse(struct cmd_options *o, int argc, char **argv, bool takes_w
 			}
 			rc = add_set(o, o->state_set);
 			break;
-		case OPT_BEAT_FD: rc = parse_fd(optarg, &o->beat_fd); break;
+		case OPT_BEAT_FD: rc = parse_fd("beat-fd", optarg, &o->beat_fd); break;
+		case OPT_HANDOVER_FD: rc = parse_fd("handover-fd", optarg, &o->handover_fd); break;
+		case OPT_TAKEOVER: o->takeover = true; break;
 		case OPT_ECHO: rc = add_set(o, "engine.echo.enabled=true"); break;
 		case 'h':
 		case OPT_HELP: print_help(argv[0], what); exit(0);

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "gateway/cors.h"
 #include "gateway/net_addr.h"
 #include "gateway/unix_listen.h"
 #include "kernels/kernels.h"
@@ -77,6 +78,10 @@ static const struct conf_row tier_rows[] = {
 	"Answers of one key at once; one more is refused with 429."),
     ROW("deadline", CONF_DURATION, TIER(deadline_ms), "0", 0, 24 * HOUR,
 	"The longest time of one answer, from arrival; 0: none."),
+    ROW("max_prompt", CONF_INT, TIER(max_prompt), "0", 0, 100000000,
+	"The most tokens of one prompt; 0: as many as the model takes."),
+    ROW("weight", CONF_INT, TIER(weight), "100", 1, PROTO_MAX_WEIGHT,
+	"The share of each of its tenants beside the others of the same priority."),
     ROW("requests_per_minute", CONF_INT, TIER(requests_per_minute), "0", 0, 60000000,
 	"Requests of one key per minute; 0: no limit."),
     ROW("tokens_per_minute", CONF_INT, TIER(tokens_per_minute), "0", 0, 60000000,
@@ -104,6 +109,8 @@ static const struct conf_row key_rows[] = {
     ROW("sha256", CONF_STRING, KEY(sha256), NULL, 64, 64, "SHA-256 of the key, 64 hex digits."),
     ROW("tier", CONF_STRING, KEY(tier), NULL, 1, 64,
 	"A tier's name, or admin: may only read /metrics."),
+    ROW("origins", CONF_STRINGS, KEY(origins), "", 0, 16,
+	"Web origins that may use the key; a request with another Origin is refused; empty: any."),
     ROW_END,
 };
 
@@ -143,6 +150,8 @@ static const struct conf_row all_rows[] = {
 	"The longest wait before a restart."),
     ROW("supervisor.drain", CONF_DURATION, ROOT(supervisor.drain_ms), "15s", 10, HOUR,
 	"The longest wait for a process to end by itself."),
+    ROW("supervisor.takeover", CONF_DURATION, ROOT(supervisor.takeover_ms), "30s", 10, HOUR,
+	"In an upgrade: how long a new gateway may take to be ready before the old one goes on."),
 
     ROW("engine.socket", CONF_STRING, ROOT(engine.socket), "", 0, 107,
 	"The engine's unix socket; empty: STATE/run/engine.sock."),
@@ -268,12 +277,16 @@ static const struct conf_row all_rows[] = {
 	"Accept the keys in STATE/dev-keys.yaml, made on first start."),
     ROW("gateway.metrics_public", CONF_BOOL, ROOT(gateway.metrics_public), "false", 0, 0,
 	"Let anybody read /metrics; false: only admin keys."),
+    ROW("gateway.anonymous", CONF_STRING, ROOT(gateway.anonymous), "", 0, 64,
+	"The tier of who shows no key, with limits by address; empty: a key is needed."),
     ROW("gateway.default_model", CONF_STRING, ROOT(gateway.default_model), "", 0, PROTO_MAX_NAME,
 	"What a request for the model named default gets; empty: the large one."),
     ROW("gateway.heartbeat", CONF_DURATION, ROOT(gateway.heartbeat_ms), "10s", 10, HOUR,
 	"A stream silent for that long sends an SSE comment, so that proxies keep it open."),
     ROW("gateway.drain", CONF_DURATION, ROOT(gateway.drain_ms), "10s", 0, HOUR,
 	"How long running answers may take to finish when the gateway ends."),
+    ROW("gateway.upgrade_drain", CONF_DURATION, ROOT(gateway.upgrade_drain_ms), "5m", 0, 24 * HOUR,
+	"How long they may take in a gateway that an upgrade has replaced."),
     ROW("gateway.resume.grace", CONF_DURATION, ROOT(gateway.resume.grace_ms), "30s", 0, HOUR,
 	"How long a resumable answer goes on when nobody reads it."),
     ROW("gateway.resume.keep", CONF_DURATION, ROOT(gateway.resume.keep_ms), "5m", 0, 24 * HOUR,
@@ -360,6 +373,43 @@ static const struct conf_row all_rows[] = {
 	10, HOUR, "The longest predicted or real wait for a first token."),
     ROW_END,
 };
+
+/* ---- what can't change under processes that run ---- */
+
+/* A key, or with a dot at the end all keys below. What no row names is taken at a reload. */
+static const struct {
+	const char *key;
+	enum restart_need need;
+} restart_rows[] = {
+    {"state", RESTART_ALL},
+    {"engine.", RESTART_ALL},
+    {"supervisor.heartbeat", RESTART_ALL}, /* the engine's too */
+    {"supervisor.hang", RESTART_ALL},
+    {"cache.store", RESTART_ALL}, /* whether a redis-server is started */
+    {"cache.address", RESTART_ALL},
+    {"cache.server_memory", RESTART_ALL},
+    {"cache.", RESTART_GATEWAY},
+    {"gateway.https", RESTART_GATEWAY},
+    {"gateway.http", RESTART_GATEWAY},
+    {"gateway.threads", RESTART_GATEWAY},
+    {"gateway.engine_socket", RESTART_GATEWAY},
+    {"gateway.listeners", RESTART_GATEWAY},
+    {"gateway.client_certs", RESTART_GATEWAY},
+    {"gateway.resume.keep", RESTART_GATEWAY},
+    {"gateway.resume.stream_bytes", RESTART_GATEWAY},
+    {"gateway.resume.memory_bytes", RESTART_GATEWAY},
+};
+
+enum restart_need sluice_config_restart(const char *key)
+{
+	for (size_t i = 0; i < sizeof restart_rows / sizeof *restart_rows; i++) {
+		const char *k = restart_rows[i].key;
+		size_t n = strlen(k);
+		if (k[n - 1] == '.' ? strncmp(key, k, n) == 0 : strcmp(key, k) == 0)
+			return restart_rows[i].need;
+	}
+	return RESTART_NOT;
+}
 
 /* ---- checks between keys ---- */
 
@@ -449,22 +499,20 @@ static int check_tiers(const struct sluice_config *cfg, struct sl_err *err)
 		if (strcmp(k->tier, "admin") != 0 && !has_tier(cfg, k->tier))
 			return conf_fail(cfg->conf, key, err, "no tier is named '%.60s'", k->tier);
 	}
+	for (size_t i = 0; i < g->keys.n; i++) {
+		const struct gw_key_config *k = LIST_AT(g->keys, const struct gw_key_config, i);
+		snprintf(key, sizeof key, "gateway.keys.%s.origins", k->name);
+		for (size_t n = 0; n < k->origins.n; n++)
+			if (!cors_is_origin(k->origins.items[n]))
+				return conf_fail(cfg->conf, key, err, "'%.80s' is not an origin such as https://chat.example",
+						 k->origins.items[n]);
+	}
+	if (g->anonymous[0] != '\0' && !has_tier(cfg, g->anonymous))
+		return conf_fail(cfg->conf, "gateway.anonymous", err, "no tier is named '%.60s'", g->anonymous);
 	if (g->dev_keys && (!has_tier(cfg, "free") || !has_tier(cfg, "paid")))
 		return conf_fail(cfg->conf, "gateway.dev_keys", err,
 				 "needs the tiers free and paid in gateway.tiers");
 	return 0;
-}
-
-/* scheme://host or scheme://host:port, port may be a star. */
-static bool is_origin(const char *o)
-{
-	const char *host = strncmp(o, "http://", 7) == 0    ? o + 7
-			   : strncmp(o, "https://", 8) == 0 ? o + 8
-							    : NULL;
-	if (host == NULL || *host == '\0' || *host == ':' || strpbrk(host, "/?#@ ") != NULL)
-		return false;
-	const char *star = strchr(host, '*');
-	return star == NULL || (star[1] == '\0' && star > host && star[-1] == ':');
 }
 
 static int check_blocks(const struct sluice_config *cfg, const struct conf_strings *blocks,
@@ -529,7 +577,7 @@ static int check_gateway(const struct sluice_config *cfg, struct sl_err *err)
 				 "must be given together with gateway.%s",
 				 g->cert_file[0] ? "cert" : "key");
 	for (size_t i = 0; i < g->cors_origins.n; i++) {
-		if (!is_origin(g->cors_origins.items[i]))
+		if (!cors_is_origin(g->cors_origins.items[i]))
 			return conf_fail(cfg->conf, "gateway.cors_origins", err,
 					 "'%.80s' is not an origin such as https://chat.example or "
 					 "http://localhost:*",

@@ -15,6 +15,7 @@ struct supervisor_settings {
 	uint64_t hang_ms;      /* silence after which a child is killed */
 	uint64_t backoff_min_ms, backoff_max_ms;
 	uint64_t drain_ms; /* of one child, before it is killed */
+	uint64_t takeover_ms; /* a new gateway's time to be ready in an upgrade */
 };
 
 /* One entry of engine.models: as in struct eng_model_config, but owned by the conf. */
@@ -64,6 +65,14 @@ struct sluice_config {
 int sluice_config_load(struct sluice_config *cfg, const char *path, const char *const *sets,
 		       size_t n_sets, struct sl_err *err);
 void sluice_config_free(struct sluice_config *cfg);
+
+/* Whether a change of a root key can be taken by the processes that run. */
+enum restart_need {
+	RESTART_NOT,
+	RESTART_GATEWAY, /* a new gateway process: an upgrade or a restart */
+	RESTART_ALL,     /* an end and a new beginning */
+};
+enum restart_need sluice_config_restart(const char *key);
 
 /* The engine's own view. models: room for cfg->engine.models.n; everything borrows from cfg. */
 void sluice_engine_config(const struct sluice_config *cfg, struct eng_model_config *models,

@@ -2,13 +2,19 @@
  *
  * `sluice serve`: everything that happens once around the supervisor. The configuration is read and
  * checked here first, so that a wrong one is told before anything starts; the children read the
- * same file with the same overrides again and need nothing but their arguments.
+ * same file with the same overrides again and need nothing but their arguments. A reload or an
+ * upgrade reads it again; what must not change under the processes that run is pinned to its value by
+ * further overrides, which everything started from then on gets.
+ *
+ * What the children read is a copy of the file as it was when it was found good: a file that is being
+ * edited, or was refused, can't keep one that has crashed from coming back.
  *
  * The state folder is locked for as long as the supervisor lives: the kernel lets go of the lock
  * however the process ends, and children do not inherit it.
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,19 +22,41 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "cmd/cmd.h"
 #include "cmd/private_redis.h"
+#include "cmd/reload.h"
 #include "cmd/supervise.h"
 #include "engine/model.h"
 
-enum { FIRST_BEAT_MS = 10000, HEALTHY_MS = 10000 };
+/* A replaced gateway ends by itself; the slack is for that. */
+enum { FIRST_BEAT_MS = 10000, HEALTHY_MS = 10000, RETIRED_SLACK_MS = 5000 };
+
+/* What a child is started with. Made whole and never changed, since the supervisor reads argv whenever
+ * it starts one. */
+struct arguments {
+	const char *argv[SUPERVISE_MAX_ARGS];
+	struct reload_pins pins; /* overrides that keep what a running process can't change */
+};
 
 struct serving {
-	const struct sluice_config *cfg;
+	const struct cmd_options *o;
+	struct sluice_config *cfg;
 	struct gw_dev_keys keys;
+	struct arguments engine, gateway;
 	bool own_redis; /* one is started, and the gateway is told its address */
 	struct private_redis redis;
 	char address_set[192];
+	struct supervise_child children[3];
+	struct supervise_config sup;
+	/* Copies of the configuration in STATE/run: what children read, and where the next upgrade's goes. */
+	char accepted[2][PATH_MAX];
+	int which;
+	char exe[PATH_MAX]; /* what is executed in an upgrade: the path this process was started from */
+	/* An upgrade that is under way. */
+	struct sluice_config *next_cfg;
+	struct arguments next;
+	struct reload_pins next_engine;
 };
 
 /* Every address is served on this machine too. */
@@ -99,6 +127,37 @@ static int lock_state(const char *state, struct sl_err *err)
 		return -1;
 	}
 	return fd;
+}
+
+static int copy_file(int from, int to)
+{
+	char part[16384];
+	ssize_t n;
+	while ((n = read(from, part, sizeof part)) > 0) {
+		if (write(to, part, (size_t)n) != n)
+			return SL_EIO;
+	}
+	return n == 0 && fsync(to) == 0 ? 0 : SL_EIO;
+}
+
+/* The configuration's file into place, whole or not at all. */
+static int accept_file(struct serving *s, int which, struct sl_err *err)
+{
+	const char *path = s->accepted[which];
+	char part[PATH_MAX + 8];
+	snprintf(part, sizeof part, "%s.new", path);
+	int from = open(s->o->path, O_RDONLY | O_CLOEXEC);
+	int to = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+	int rc = from >= 0 && to >= 0 ? copy_file(from, to) : SL_EIO;
+	if (rc == 0 && rename(part, path) != 0)
+		rc = SL_EIO;
+	if (rc != 0)
+		sl_errf(err, rc, "%s can't be written: %s", path, strerror(errno));
+	if (from >= 0)
+		close(from);
+	if (to >= 0)
+		close(to);
+	return rc;
 }
 
 static bool is_loopback(const struct conf_address *a)
@@ -173,92 +232,227 @@ static int prepare(struct serving *s, struct sl_err *err)
 		rc = gw_dev_keys_ensure(s->cfg->state, &s->keys, err);
 	if (rc == 0)
 		rc = choose_store(s, err);
-	return rc;
+	for (int i = 0; i < 2; i++)
+		snprintf(s->accepted[i], sizeof s->accepted[i], "%s/run/sluice-%d.yaml", s->cfg->state, i);
+	return rc == 0 ? accept_file(s, s->which, err) : rc;
 }
 
-/* argv of a child: `sluice NAME -c FILE --set …`. more: one override of our own, or NULL. */
-static void child_argv(const struct cmd_options *o, const char *name, const char *more,
-		       const char *argv[SUPERVISE_MAX_ARGS])
+/* `sluice NAME -c FILE --set …`. Takes pins. more: one override of our own, above all others; or NULL. */
+static void arguments_set(struct arguments *a, const struct serving *s, int which, const char *name,
+			  struct reload_pins pins, const char *more)
 {
+	const struct cmd_options *o = s->o;
+	_Static_assert(2 * CMD_MAX_SETS + 7 < SUPERVISE_MAX_ARGS, "room for every override");
 	size_t n = 0;
-	argv[n++] = "sluice";
-	argv[n++] = name;
-	argv[n++] = "-c";
-	argv[n++] = o->path;
+	reload_pins_dispose(&a->pins);
+	a->pins = pins;
+	a->argv[n++] = "sluice";
+	a->argv[n++] = name;
+	a->argv[n++] = "-c";
+	a->argv[n++] = s->accepted[which];
 	for (size_t i = 0; i < o->n_sets; i++) {
-		argv[n++] = "--set";
-		argv[n++] = o->sets[i];
+		a->argv[n++] = "--set";
+		a->argv[n++] = o->sets[i];
+	}
+	for (size_t i = 0; i < pins.n; i++) {
+		a->argv[n++] = "--set";
+		a->argv[n++] = pins.sets[i];
 	}
 	if (more != NULL) {
-		argv[n++] = "--set";
-		argv[n++] = more;
+		a->argv[n++] = "--set";
+		a->argv[n++] = more;
 	}
-	argv[n] = NULL;
+	a->argv[n] = NULL;
 }
 
-static int run(const struct cmd_options *o, struct serving *s)
+static void set_engine(struct serving *s, struct reload_pins pins)
 {
-	_Static_assert(2 * CMD_MAX_SETS + 7 < SUPERVISE_MAX_ARGS, "room for every override");
+	arguments_set(&s->engine, s, s->which, "engine", pins, NULL);
+}
+
+static void set_gateway(struct serving *s, struct arguments *to, int which, struct reload_pins pins)
+{
+	arguments_set(to, s, which, "gateway", pins, s->own_redis ? s->address_set : NULL);
+}
+
+static void set_times(struct serving *s)
+{
 	const struct supervisor_settings *v = &s->cfg->supervisor;
-	const char *engine[SUPERVISE_MAX_ARGS], *gateway[SUPERVISE_MAX_ARGS];
-	child_argv(o, "engine", NULL, engine);
-	child_argv(o, "gateway", s->own_redis ? s->address_set : NULL, gateway);
-	/* Redis outlives a restart of the others. */
-	const struct supervise_child children[] = {
-	    {"redis", s->redis.argv, s->redis.exe}, {"engine", engine, NULL}, {"gateway", gateway, NULL}};
+	struct supervise_config *to = &s->sup;
+	to->hang_ms = v->hang_ms;
+	to->first_beat_ms = v->hang_ms > FIRST_BEAT_MS ? v->hang_ms : FIRST_BEAT_MS;
+	to->backoff_min_ms = v->backoff_min_ms;
+	to->backoff_max_ms = v->backoff_max_ms;
+	to->healthy_ms = HEALTHY_MS;
+	to->drain_ms = v->drain_ms;
+	to->takeover_ms = v->takeover_ms;
+	to->retired_ms = s->cfg->gateway.upgrade_drain_ms + RETIRED_SLACK_MS;
+}
+
+static void adopt(struct serving *s, struct sluice_config *fresh)
+{
+	reload_config_free(s->cfg);
+	s->cfg = fresh;
+	set_times(s);
+	log_set_level((enum log_level)fresh->log_level);
+	warn_of_exposure(&fresh->gateway);
+}
+
+static int copy_pins(const struct reload_pins *from, struct reload_pins *to)
+{
+	*to = (struct reload_pins){.sets = sl_zalloc_n(from->n + 1, sizeof *to->sets)};
+	if (to->sets == NULL)
+		return SL_ENOMEM;
+	for (size_t i = 0; i < from->n; i++) {
+		char *copy = sl_strdup(from->sets[i]);
+		if (copy == NULL) {
+			reload_pins_dispose(to);
+			return SL_ENOMEM;
+		}
+		to->sets[to->n++] = copy;
+	}
+	return 0;
+}
+
+/* SIGHUP: the file is read and checked here first; a wrong one never reaches the gateway. */
+static int on_reload(void *ctx, struct sl_err *err)
+{
+	struct serving *s = ctx;
+	struct sluice_config *fresh;
+	struct reload_pins pins = {.n = 0}, same;
+	int rc = reload_config(s->o, s->cfg, RESTART_GATEWAY, true, &pins, &fresh, err);
+	if (rc == 0) {
+		rc = copy_pins(&pins, &same) == 0 ? accept_file(s, s->which, err)
+						  : sl_errf(err, SL_ENOMEM, "no memory");
+		if (rc != 0) {
+			reload_config_free(fresh);
+			reload_pins_dispose(&same);
+		}
+	}
+	if (rc != 0) {
+		reload_pins_dispose(&pins);
+		return rc;
+	}
+	/* A process that is started again is to have what the others have. */
+	set_engine(s, same);
+	set_gateway(s, &s->gateway, s->which, pins);
+	adopt(s, fresh);
+	log_info("reloaded");
+	return 0;
+}
+
+/* SIGUSR2: the new gateway takes the newest configuration, but for what the engine and this process
+ * go on with. */
+static int on_upgrade(void *ctx, const char **exe, const char *const **argv, struct sl_err *err)
+{
+	struct serving *s = ctx;
+	struct reload_pins pins = {.n = 0};
+	int rc = reload_config(s->o, s->cfg, RESTART_ALL, true, &pins, &s->next_cfg, err);
+	if (rc != 0)
+		return rc;
+	rc = copy_pins(&pins, &s->next_engine) == 0 ? accept_file(s, !s->which, err)
+						    : sl_errf(err, SL_ENOMEM, "no memory");
+	if (rc != 0) {
+		reload_pins_dispose(&pins);
+		reload_pins_dispose(&s->next_engine);
+		reload_config_free(s->next_cfg);
+		return rc;
+	}
+	set_gateway(s, &s->next, !s->which, pins);
+	*exe = s->exe;
+	*argv = s->next.argv;
+	return 0;
+}
+
+static void on_upgraded(void *ctx, bool done)
+{
+	struct serving *s = ctx;
+	if (done) {
+		struct reload_pins pins = s->next.pins;
+		s->next.pins = (struct reload_pins){.n = 0};
+		s->which = !s->which;
+		set_gateway(s, &s->gateway, s->which, pins);
+		set_engine(s, s->next_engine);
+		adopt(s, s->next_cfg);
+	} else {
+		reload_pins_dispose(&s->next_engine);
+		reload_config_free(s->next_cfg);
+		reload_pins_dispose(&s->next.pins);
+	}
+	unlink(s->accepted[!s->which]);
+	s->next_cfg = NULL;
+	s->next_engine = (struct reload_pins){.n = 0};
+}
+
+static int run(struct serving *s)
+{
 	int skip = s->own_redis ? 0 : 1;
-	const struct supervise_config sup = {
+	set_engine(s, (struct reload_pins){.n = 0});
+	set_gateway(s, &s->gateway, s->which, (struct reload_pins){.n = 0});
+	/* Redis outlives a restart of the others. */
+	s->children[0] = (struct supervise_child){
+	    .name = "redis", .argv = s->redis.argv, .foreign_exe = s->redis.exe};
+	s->children[1] = (struct supervise_child){.name = "engine", .argv = s->engine.argv};
+	s->children[2] = (struct supervise_child){
+	    .name = "gateway", .argv = s->gateway.argv, .replaceable = true};
+	s->sup = (struct supervise_config){
 	    .exe = "/proc/self/exe",
-	    .children = children + skip,
+	    .children = s->children + skip,
 	    .n_children = 3 - skip,
-	    .hang_ms = v->hang_ms,
-	    .first_beat_ms = v->hang_ms > FIRST_BEAT_MS ? v->hang_ms : FIRST_BEAT_MS,
-	    .backoff_min_ms = v->backoff_min_ms,
-	    .backoff_max_ms = v->backoff_max_ms,
-	    .healthy_ms = HEALTHY_MS,
-	    .drain_ms = v->drain_ms,
 	    .on_ready = on_ready,
+	    .on_reload = on_reload,
+	    .on_upgrade = on_upgrade,
+	    .on_upgraded = on_upgraded,
 	    .ctx = s,
 	};
-	int rc = supervise(&sup);
+	set_times(s);
+	ssize_t n = readlink("/proc/self/exe", s->exe, sizeof s->exe - 1);
+	s->exe[n > 0 ? n : 0] = '\0';
+	/* state and the engine's socket never change under a supervisor. */
+	char *socket = sl_strdup(s->cfg->engine.socket);
+	int rc = supervise(&s->sup);
 	/* They remove their sockets themselves unless they were killed. */
-	unlink(s->cfg->engine.socket);
+	if (socket != NULL)
+		unlink(socket);
 	if (s->own_redis)
 		unlink(s->redis.socket);
+	unlink(s->accepted[s->which]);
+	sl_free(socket);
+	reload_pins_dispose(&s->engine.pins);
+	reload_pins_dispose(&s->gateway.pins);
 	return rc;
 }
 
 int cmd_serve(int argc, char **argv)
 {
 	struct cmd_options o;
-	struct sluice_config cfg;
+	struct serving s = {.o = &o};
 	int rc = cmd_options_parse(&o, argc, argv, false,
 				   "start the engine and the gateway, and watch them");
 	if (rc == 0)
-		rc = cmd_load(&o, "sluice", &cfg);
+		rc = reload_config_first(&o, "sluice", &s.cfg);
 	if (rc != 0)
 		return rc;
 
 	signal(SIGPIPE, SIG_IGN); /* a closed standard output must not end the service */
-	struct serving s = {.cfg = &cfg};
 	struct sl_err err;
 	int lock = -1;
-	rc = cmd_state_ensure(cfg.state, &err);
+	rc = cmd_state_ensure(s.cfg->state, &err);
 	if (rc == 0) {
-		lock = lock_state(cfg.state, &err);
+		lock = lock_state(s.cfg->state, &err);
 		rc = lock < 0 ? SL_EIO : prepare(&s, &err);
 	}
 	if (rc == 0 && s.own_redis && o.n_sets == CMD_MAX_SETS)
 		rc = sl_errf(&err, SL_ELIMIT, "one --set too many: the gateway needs one for its store");
 	if (rc == 0) {
-		warn_of_exposure(&cfg.gateway);
-		rc = run(&o, &s);
+		warn_of_exposure(&s.cfg->gateway);
+		rc = run(&s);
 	} else {
 		fprintf(stderr, "sluice: %s\n", err.text);
 		rc = CMD_EXIT_CONFIG;
 	}
 	if (lock >= 0)
 		close(lock);
-	sluice_config_free(&cfg);
+	reload_config_free(s.cfg);
 	return rc;
 }

@@ -1,26 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The supervisor's loop: one thread, one poll() over a signalfd and one pipe a child, with the next
- * deadline as its timeout. It wakes when something happens and at no other time.
+ * The supervisor's loop: one thread, one poll() over a signalfd and the lines of each child
+ * (child.h), with the next deadline as its timeout. It wakes when something happens and at no other
+ * time.
  *
- * A child's states, moved only by child_set_state:
- *
- *   WAITING ──(due)──→ RUNNING ──(ready beat)──→ READY
- *      ↑                  │  ↑────(not ready)──────┘│
- *      └──(exit: backoff)─┴────────────────────────┘
- *   a foreign child is READY as soon as it runs
- *   on shutdown: WAITING → GONE; RUNNING, READY ──(SIGTERM)──→ ENDING ──(exit)──→ GONE
- *
- * - A restart is immediate the first time; then the wait doubles from backoff_min to backoff_max,
- *   with jitter, so that a crash loop costs little and two boxes do not restart in step. A child
- *   that was ready for healthy_ms starts afresh.
  * - A child silent for hang_ms is killed; its exit then takes the ordinary way. Pipes are read
- *   before silence is judged, so that a supervisor that was itself stopped blames nobody.
- * - Children have process groups of their own: a Ctrl-C in the terminal reaches the supervisor
- *   alone, and the order of ending (the last started first) holds. A second signal ends everything
- *   at once. Should the supervisor die by force, the kernel kills the children (PDEATHSIG).
+ *   before silence is judged, so that a supervisor that was itself stopped blames nobody. A child
+ *   that was ready for healthy_ms starts afresh.
+ * - The order of ending: the last started first. A second signal ends everything at once.
  * - A child that exits with 78 before it was ever ready ends everything, quickly and in silence:
  *   the line it has printed is to stay the last one.
+ *
+ * An upgrade replaces the process of one child: the newcomer is started beside it with the same
+ * sockets, and has takeover_ms to be ready. Only then the old one is told to drain, becomes one of
+ * the retired and ends when its work has; until then nothing has happened that must be undone, so a
+ * newcomer that fails is forgotten. The executable is opened once and executed through that
+ * descriptor: a crash later starts what was found good, not what has been put in its place since.
+ * The supervisor itself and the other children stay what they are.
  */
 #include "cmd/supervise.h"
 
@@ -29,160 +25,144 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/random.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/beat.h"
 #include "base/clock.h"
-#include "base/err.h"
 #include "base/log.h"
+#include "cmd/child.h"
 
-enum { EXIT_STATUS_CONFIG = 78 };
-
-enum child_state { CHILD_WAITING, CHILD_RUNNING, CHILD_READY, CHILD_ENDING, CHILD_GONE };
-
-struct child {
-	const struct supervise_child *what;
-	enum child_state state;
-	pid_t pid;    /* 0: no process */
-	int beat_fd;  /* the pipe's read end; -1 */
-	bool was_ready; /* ever, over all restarts */
-	bool has_beaten; /* since the last start */
-	bool hung;    /* killed by us for silence */
-	unsigned failures;  /* in a row */
-	uint64_t since_ns;  /* of the current state */
-	uint64_t beat_ns;   /* last sign of life */
-	uint64_t due_ns;    /* WAITING: start then. ENDING: kill then */
+enum {
+	NEWCOMER = SUPERVISE_MAX_CHILDREN,
+	RETIRED = NEWCOMER + 1,
+	PLACES = RETIRED + SUPERVISE_MAX_RETIRED,
 };
 
 struct supervisor {
 	const struct supervise_config *cfg;
-	struct child children[SUPERVISE_MAX_CHILDREN];
+	/* [cfg->n_children] and unused ones; the newcomer of an upgrade; those that were replaced.
+	 * A place that nobody has is GONE. */
+	struct child at[PLACES];
 	int signal_fd;
+	bool has_terminal; /* it was started from one */
 	bool announced;
 	bool ending;
 	int status;
 };
 
-static void child_set_state(struct child *c, enum child_state to)
+static struct child *replaceable(struct supervisor *s)
 {
-	static const uint8_t allowed[] = {
-	    [CHILD_WAITING] = 1 << CHILD_RUNNING | 1 << CHILD_WAITING | 1 << CHILD_GONE,
-	    [CHILD_RUNNING] = 1 << CHILD_READY | 1 << CHILD_WAITING | 1 << CHILD_ENDING | 1 << CHILD_GONE,
-	    [CHILD_READY] = 1 << CHILD_RUNNING | 1 << CHILD_WAITING | 1 << CHILD_ENDING | 1 << CHILD_GONE,
-	    [CHILD_ENDING] = 1 << CHILD_GONE,
-	    [CHILD_GONE] = 0,
-	};
-	BUG_IF(!(allowed[c->state] & 1 << to), "supervise: %s: state %d → %d", c->what->name,
-	       (int)c->state, (int)to);
-	c->state = to;
-	c->since_ns = clock_now_ns();
-	if (to == CHILD_READY)
-		c->was_ready = true;
-}
-
-/* ---- starting ---- */
-
-/* In the forked child. Only calls that are safe there. */
-static _Noreturn void child_exec(const struct supervise_config *cfg,
-				 const struct supervise_child *what, int beat_fd, pid_t parent)
-{
-	const char *argv[SUPERVISE_MAX_ARGS + 3];
-	char fd_text[16];
-	size_t n = 0;
-	while (what->argv[n] != NULL && n < SUPERVISE_MAX_ARGS) {
-		argv[n] = what->argv[n];
-		n++;
+	for (int i = 0; i < s->cfg->n_children; i++) {
+		if (s->cfg->children[i].replaceable)
+			return &s->at[i];
 	}
-	snprintf(fd_text, sizeof fd_text, "%d", beat_fd);
-	if (what->foreign_exe == NULL) {
-		argv[n++] = "--beat-fd";
-		argv[n++] = fd_text;
-	}
-	argv[n] = NULL;
-
-	sigset_t none;
-	sigemptyset(&none);
-	sigprocmask(SIG_SETMASK, &none, NULL);
-	signal(SIGPIPE, SIG_DFL);
-	setpgid(0, 0);
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (getppid() != parent) /* it died before prctl */
-		_exit(1);
-	if (what->foreign_exe == NULL)
-		fcntl(beat_fd, F_SETFD, 0);
-	else
-		dup2(STDERR_FILENO, STDOUT_FILENO); /* what we print there is read by programs */
-	execv(what->foreign_exe != NULL ? what->foreign_exe : cfg->exe, (char *const *)argv);
-	log_error("%s: can't be executed: %s", what->name, strerror(errno));
-	_exit(EXIT_STATUS_CONFIG);
+	return NULL;
 }
 
-static uint64_t random_below(uint64_t n)
+static bool is_extra(const struct supervisor *s, const struct child *c)
 {
-	uint64_t r = 0;
-	if (n == 0 || getrandom(&r, sizeof r, GRND_NONBLOCK) != (ssize_t)sizeof r)
-		return 0;
-	return r % n;
+	return c >= &s->at[NEWCOMER];
 }
 
-/* The wait before the next start: none, then min, 2 min, 4 min … max, each between half and all. */
-static uint64_t backoff_ns(const struct supervise_config *cfg, unsigned failures)
+static const char *noun(const struct supervisor *s, const struct child *c)
 {
-	if (failures <= 1)
-		return 0;
-	uint64_t ms = cfg->backoff_min_ms;
-	for (unsigned i = 2; i < failures && ms < cfg->backoff_max_ms; i++)
-		ms *= 2;
-	if (ms > cfg->backoff_max_ms)
-		ms = cfg->backoff_max_ms;
-	uint64_t ns = ms * NS_PER_MS;
-	return ns - random_below(ns / 2 + 1);
+	return c == &s->at[NEWCOMER] ? "the new " : is_extra(s, c) ? "the replaced " : "";
 }
 
-static void child_wait(const struct supervise_config *cfg, struct child *c)
+static void start_or_wait(struct supervisor *s, struct child *c)
 {
-	uint64_t wait_ns = backoff_ns(cfg, c->failures);
-	child_set_state(c, CHILD_WAITING);
-	c->due_ns = c->since_ns + wait_ns;
-	if (wait_ns > 0)
-		log_info("%s is started again in %llu ms", c->what->name,
-			 (unsigned long long)(wait_ns / NS_PER_MS));
-}
-
-static void child_start(const struct supervise_config *cfg, struct child *c)
-{
-	int fds[2] = {-1, -1};
-	pid_t parent = getpid(), pid = -1;
-	if (pipe2(fds, O_CLOEXEC) == 0 && fcntl(fds[0], F_SETFL, O_NONBLOCK) == 0)
-		pid = fork();
-	if (pid == 0)
-		child_exec(cfg, c->what, fds[1], parent);
-	if (fds[1] >= 0)
-		close(fds[1]);
-	if (pid < 0) {
-		log_error("%s: can't be started: %s", c->what->name, strerror(errno));
-		if (fds[0] >= 0)
-			close(fds[0]);
-		c->failures++;
-		child_wait(cfg, c);
+	if (child_start(s->cfg, c, c->what->argv, false, &c->sockets))
 		return;
+	c->failures++;
+	child_wait(s->cfg, c);
+}
+
+/* ---- upgrades ---- */
+
+static struct child *free_place(struct supervisor *s)
+{
+	for (int i = RETIRED; i < PLACES; i++) {
+		if (s->at[i].state == CHILD_GONE)
+			return &s->at[i];
 	}
-	setpgid(pid, pid); /* both sides, so that neither order loses */
-	c->pid = pid;
-	c->beat_fd = fds[0];
-	c->has_beaten = c->hung = false;
-	child_set_state(c, CHILD_RUNNING);
-	c->beat_ns = c->since_ns;
-	log_debug("%s (process %d) started", c->what->name, (int)pid);
-	if (c->what->foreign_exe != NULL)
-		child_set_state(c, CHILD_READY);
+	return NULL;
+}
+
+static int open_executable(const char *path, struct sl_err *err)
+{
+	int fd = open(path, O_PATH | O_CLOEXEC);
+	if (fd < 0)
+		return sl_errf(err, SL_EIO, "%s: %s", path, strerror(errno));
+	return fd;
+}
+
+static int begin_upgrade(struct supervisor *s, struct sl_err *err)
+{
+	struct child *now = replaceable(s), *next = &s->at[NEWCOMER];
+	const char *exe, *const *argv;
+	if (now == NULL || s->cfg->on_upgrade == NULL)
+		return sl_errf(err, SL_EINVAL, "there is nothing to upgrade");
+	if (next->state != CHILD_GONE)
+		return sl_errf(err, SL_EINVAL, "another one is under way");
+	if (free_place(s) == NULL)
+		return sl_errf(err, SL_ELIMIT, "%d replaced processes still drain",
+			       SUPERVISE_MAX_RETIRED);
+	child_read_sockets(now);
+	if (now->state != CHILD_READY)
+		return sl_errf(err, SL_EINVAL, "%s is not ready itself", now->what->name);
+	int rc = s->cfg->on_upgrade(s->cfg->ctx, &exe, &argv, err);
+	if (rc != 0)
+		return rc;
+	child_init(next, now->what, CHILD_GONE);
+	rc = next->exe_fd = open_executable(exe, err);
+	if (rc >= 0 && !child_start(s->cfg, next, argv, true, &now->sockets))
+		rc = sl_errf(err, SL_EIO, "it can't be started");
+	if (rc < 0) {
+		child_dispose(next);
+		s->cfg->on_upgraded(s->cfg->ctx, false);
+		return rc;
+	}
+	next->due_ns = next->since_ns + s->cfg->takeover_ms * NS_PER_MS;
+	log_info("upgrade: the new %s is process %d", now->what->name, (int)next->pid);
+	return 0;
+}
+
+/* The newcomer is ready: it takes the place, the old one drains. */
+static void finish_upgrade(struct supervisor *s)
+{
+	struct child *now = replaceable(s), *next = &s->at[NEWCOMER], *old = free_place(s);
+	const struct supervise_child *what = now->what;
+	*old = *now;
+	*now = *next;
+	child_init(next, what, CHILD_GONE);
+	now->due_ns = UINT64_MAX;
+	fd_pass_set_dispose(&old->sockets);
+	if (old->pid > 0) {
+		child_set_state(old, CHILD_RETIRED);
+		old->due_ns = old->since_ns + s->cfg->retired_ms * NS_PER_MS;
+		log_info("upgrade: %s is process %d now, %d drains", what->name, (int)now->pid,
+			 (int)old->pid);
+		kill(old->pid, SIGUSR2);
+	} else { /* it had crashed and was waiting */
+		child_dispose(old);
+		child_set_state(old, CHILD_GONE);
+	}
+	s->cfg->on_upgraded(s->cfg->ctx, true);
+}
+
+static void on_newcomer_exit(struct supervisor *s, int status)
+{
+	struct child *c = &s->at[NEWCOMER];
+	if (!c->hung)
+		child_log_exit(c, status);
+	child_set_state(c, CHILD_GONE);
+	child_dispose(c);
+	s->cfg->on_upgraded(s->cfg->ctx, false);
+	if (!s->ending)
+		log_error("upgrade given up: the %s that was there goes on", c->what->name);
 }
 
 /* ---- watching ---- */
@@ -190,7 +170,7 @@ static void child_start(const struct supervise_config *cfg, struct child *c)
 static void announce_when_ready(struct supervisor *s)
 {
 	for (int i = 0; i < s->cfg->n_children; i++) {
-		const struct child *c = &s->children[i];
+		const struct child *c = &s->at[i];
 		/* What a foreign one is for must work without it, so nobody waits for it. */
 		if (c->state != CHILD_READY && c->what->foreign_exe == NULL)
 			return;
@@ -202,73 +182,37 @@ static void announce_when_ready(struct supervisor *s)
 		s->cfg->on_ready(s->cfg->ctx);
 }
 
-static void child_on_byte(struct supervisor *s, struct child *c, uint8_t byte)
+static void on_byte(void *ctx, struct child *c, uint8_t byte)
 {
+	struct supervisor *s = ctx;
 	if (byte == BEAT_READY && c->state == CHILD_RUNNING) {
-		log_info("%s is ready", c->what->name);
+		log_info("%s%s is ready", noun(s, c), c->what->name);
 		child_set_state(c, CHILD_READY);
-		announce_when_ready(s);
+		if (!is_extra(s, c))
+			announce_when_ready(s);
 	} else if (byte == BEAT_NOT_READY && c->state == CHILD_READY) {
-		log_warn("%s is no longer ready", c->what->name);
+		log_warn("%s%s is no longer ready", noun(s, c), c->what->name);
 		child_set_state(c, CHILD_RUNNING);
 	}
 }
 
-static void child_read_beats(struct supervisor *s, struct child *c)
-{
-	uint8_t bytes[256];
-	ssize_t n;
-	while (c->beat_fd >= 0 && (n = read(c->beat_fd, bytes, sizeof bytes)) != -1) {
-		if (n == 0) { /* closed: it ends, or forgot itself and will be found silent */
-			close(c->beat_fd);
-			c->beat_fd = -1;
-			break;
-		}
-		c->has_beaten = true;
-		c->beat_ns = clock_now_ns();
-		for (ssize_t i = 0; i < n; i++)
-			child_on_byte(s, c, bytes[i]);
-	}
-}
-
-static uint64_t child_silence_deadline(const struct supervise_config *cfg, const struct child *c)
-{
-	uint64_t patience = c->has_beaten ? cfg->hang_ms : cfg->first_beat_ms;
-	return c->beat_ns + patience * NS_PER_MS;
-}
-
-/* When something must be done about c though nothing happens. */
-static uint64_t child_deadline(const struct supervise_config *cfg, const struct child *c)
-{
-	switch (c->state) {
-	case CHILD_WAITING: return c->due_ns;
-	case CHILD_RUNNING:
-	case CHILD_READY:
-		return c->hung || c->what->foreign_exe != NULL ? UINT64_MAX : child_silence_deadline(cfg, c);
-	case CHILD_ENDING: return c->hung ? UINT64_MAX : c->due_ns;
-	case CHILD_GONE: break;
-	}
-	return UINT64_MAX;
-}
-
-static void child_kill(struct child *c)
-{
-	c->hung = true;
-	kill(c->pid, SIGKILL);
-}
-
-static void child_on_deadline(struct supervisor *s, struct child *c)
+static void on_deadline(struct supervisor *s, struct child *c)
 {
 	if (c->state == CHILD_WAITING) {
-		child_start(s->cfg, c);
+		start_or_wait(s, c);
 		return;
 	}
-	if (c->state == CHILD_ENDING)
-		log_warn("%s (process %d) does not end: killed", c->what->name, (int)c->pid);
+	uint64_t now = clock_now_ns();
+	if (c->due_ns > now)
+		log_error("%s%s (process %d) has been silent for %llu ms: killed", noun(s, c),
+			  c->what->name, (int)c->pid,
+			  (unsigned long long)((now - c->beat_ns) / NS_PER_MS));
+	else if (c == &s->at[NEWCOMER] && c->state == CHILD_RUNNING)
+		log_error("upgrade: the new %s (process %d) is not ready after %llu ms: killed",
+			  c->what->name, (int)c->pid, (unsigned long long)s->cfg->takeover_ms);
 	else
-		log_error("%s (process %d) has been silent for %llu ms: killed", c->what->name,
-			  (int)c->pid,
-			  (unsigned long long)((clock_now_ns() - c->beat_ns) / NS_PER_MS));
+		log_warn("%s%s (process %d) does not end: killed", noun(s, c), c->what->name,
+			 (int)c->pid);
 	child_kill(c);
 }
 
@@ -276,115 +220,155 @@ static void child_on_deadline(struct supervisor *s, struct child *c)
 
 static void kill_all(struct supervisor *s)
 {
-	for (int i = 0; i < s->cfg->n_children; i++) {
-		if (s->children[i].pid > 0)
-			child_kill(&s->children[i]);
+	for (int i = 0; i < PLACES; i++) {
+		if (s->at[i].pid > 0)
+			child_kill(&s->at[i]);
 	}
 }
 
-/* Ends the last child that is still there; called again whenever one has gone. */
+/* True once no newcomer and no replaced one is there. */
+static bool end_extras(struct supervisor *s)
+{
+	bool all = true;
+	for (int i = NEWCOMER; i < PLACES; i++) {
+		struct child *c = &s->at[i];
+		if (c->state == CHILD_GONE)
+			continue;
+		all = false;
+		if (c->state != CHILD_ENDING)
+			child_end(c, s->cfg->drain_ms);
+	}
+	return all;
+}
+
+/* Ends the last child that is still there; called again whenever one has gone. Replaced ones end
+ * beside the one that took their place, and before all that was started earlier. */
 static void end_next(struct supervisor *s)
 {
+	bool no_extras = end_extras(s);
 	for (int i = s->cfg->n_children - 1; i >= 0; i--) {
-		struct child *c = &s->children[i];
+		struct child *c = &s->at[i];
 		if (c->state == CHILD_WAITING)
 			child_set_state(c, CHILD_GONE);
 		if (c->state == CHILD_GONE)
 			continue;
-		if (c->state != CHILD_ENDING) {
-			child_set_state(c, CHILD_ENDING);
-			c->due_ns = c->since_ns + s->cfg->drain_ms * NS_PER_MS;
-			if (!c->hung)
-				kill(c->pid, SIGTERM);
-		}
+		if (c->state != CHILD_ENDING && (no_extras || c->what->replaceable))
+			child_end(c, s->cfg->drain_ms);
 		return;
 	}
 }
 
-static void on_end_signal(struct supervisor *s, int number)
+static void begin_end(struct supervisor *s, const char *why)
 {
 	if (s->ending) {
-		log_warn("%s again: everything is killed", strsignal(number));
+		log_warn("%s again: everything is killed", why);
 		kill_all(s);
 		return;
 	}
 	s->ending = true;
-	log_info("%s: ending", strsignal(number));
+	log_info("%s: ending", why);
 	end_next(s);
 }
 
-static void log_exit(const struct child *c, int status)
+static void on_exit_of(struct supervisor *s, struct child *c, int status)
 {
-	if (WIFSIGNALED(status))
-		log_error("%s (process %d) was ended by signal %d (%s)", c->what->name, (int)c->pid,
-			  WTERMSIG(status), strsignal(WTERMSIG(status)));
-	else
-		log_error("%s (process %d) exited with status %d", c->what->name, (int)c->pid,
-			  WEXITSTATUS(status));
-}
-
-static void child_on_exit(struct supervisor *s, struct child *c, int status)
-{
-	child_read_beats(s, c); /* what it said before it went */
-	if (c->beat_fd >= 0)
-		close(c->beat_fd);
-	c->beat_fd = -1;
 	bool healthy = c->state == CHILD_READY &&
 		       clock_now_ns() - c->since_ns >= s->cfg->healthy_ms * NS_PER_MS;
-	bool bad_config = WIFEXITED(status) && WEXITSTATUS(status) == EXIT_STATUS_CONFIG;
-	if (s->ending) {
-		if (!(WIFEXITED(status) && WEXITSTATUS(status) == 0) && !c->hung)
-			log_exit(c, status);
-		c->pid = 0;
+	bool bad_config = WIFEXITED(status) && WEXITSTATUS(status) == SUPERVISE_STATUS_CONFIG;
+	bool well = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+	child_reaped(c, on_byte, s);
+	if (c == &s->at[NEWCOMER]) {
+		on_newcomer_exit(s, status);
+	} else if (s->ending || is_extra(s, c)) {
+		if (!well && !c->hung)
+			child_log_exit(c, status);
+		else if (is_extra(s, c))
+			log_info("the replaced %s has ended", c->what->name);
 		child_set_state(c, CHILD_GONE);
-		end_next(s);
-		return;
-	}
-	if (bad_config && !c->was_ready) {
-		c->pid = 0;
+		child_dispose(c);
+	} else if (bad_config && !c->was_ready) {
 		child_set_state(c, CHILD_GONE);
+		child_dispose(c);
 		s->ending = true;
-		s->status = EXIT_STATUS_CONFIG;
+		s->status = SUPERVISE_STATUS_CONFIG;
 		kill_all(s);
-		end_next(s);
-		return;
+	} else {
+		if (!c->hung)
+			child_log_exit(c, status);
+		c->failures = healthy ? 1 : c->failures + 1;
+		child_wait(s->cfg, c);
 	}
-	if (!c->hung)
-		log_exit(c, status);
-	c->pid = 0;
-	c->failures = healthy ? 1 : c->failures + 1;
-	child_wait(s->cfg, c);
+	if (s->ending)
+		end_next(s);
 }
+
+/* ---- signals ---- */
 
 static void reap(struct supervisor *s)
 {
 	int status;
 	pid_t pid;
 	while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
-		for (int i = 0; i < s->cfg->n_children; i++) {
-			if (s->children[i].pid == pid)
-				child_on_exit(s, &s->children[i], status);
+		for (int i = 0; i < PLACES; i++) {
+			if (s->at[i].pid == pid) {
+				on_exit_of(s, &s->at[i], status);
+				break;
+			}
 		}
 	}
+}
+
+static bool terminal_is_there(void)
+{
+	int fd = open("/dev/tty", O_RDONLY | O_NOCTTY | O_CLOEXEC | O_NONBLOCK);
+	if (fd >= 0)
+		close(fd);
+	return fd >= 0;
+}
+
+static void reload(struct supervisor *s)
+{
+	struct sl_err err = {.text = "there is nothing to reload"};
+	struct child *c = replaceable(s);
+	if (s->at[NEWCOMER].state != CHILD_GONE)
+		sl_errf(&err, SL_EINVAL, "an upgrade is under way");
+	else if (s->cfg->on_reload != NULL && s->cfg->on_reload(s->cfg->ctx, &err) == 0) {
+		if (c != NULL && child_alive(c))
+			kill(c->pid, SIGHUP);
+		return;
+	}
+	log_error("reload refused, the old configuration goes on: %s", err.text);
+}
+
+static void on_signal(struct supervisor *s, int number)
+{
+	struct sl_err err = {.text = ""};
+	if (number == SIGCHLD)
+		reap(s);
+	else if (number == SIGTERM || number == SIGINT ||
+		 (number == SIGHUP && s->has_terminal && !terminal_is_there()))
+		begin_end(s, strsignal(number));
+	else if (s->ending)
+		return;
+	else if (number == SIGHUP)
+		reload(s);
+	else if (begin_upgrade(s, &err) != 0)
+		log_error("upgrade refused: %s", err.text);
 }
 
 static void on_signals(struct supervisor *s)
 {
 	struct signalfd_siginfo info;
-	while (read(s->signal_fd, &info, sizeof info) == (ssize_t)sizeof info) {
-		if (info.ssi_signo == SIGCHLD)
-			reap(s);
-		else
-			on_end_signal(s, (int)info.ssi_signo);
-	}
+	while (read(s->signal_fd, &info, sizeof info) == (ssize_t)sizeof info)
+		on_signal(s, (int)info.ssi_signo);
 }
 
 /* ---- the loop ---- */
 
 static bool all_gone(const struct supervisor *s)
 {
-	for (int i = 0; i < s->cfg->n_children; i++) {
-		if (s->children[i].state != CHILD_GONE)
+	for (int i = 0; i < PLACES; i++) {
+		if (s->at[i].state != CHILD_GONE)
 			return false;
 	}
 	return true;
@@ -394,8 +378,8 @@ static bool all_gone(const struct supervisor *s)
 static int poll_timeout(const struct supervisor *s)
 {
 	uint64_t first = UINT64_MAX, now = clock_now_ns();
-	for (int i = 0; i < s->cfg->n_children; i++) {
-		uint64_t d = child_deadline(s->cfg, &s->children[i]);
+	for (int i = 0; i < PLACES; i++) {
+		uint64_t d = child_deadline(s->cfg, &s->at[i]);
 		first = d < first ? d : first;
 	}
 	if (first == UINT64_MAX)
@@ -408,46 +392,55 @@ static int poll_timeout(const struct supervisor *s)
 
 static void turn(struct supervisor *s)
 {
-	struct pollfd fds[SUPERVISE_MAX_CHILDREN + 1];
-	int n = s->cfg->n_children;
-	for (int i = 0; i < n; i++)
-		fds[i] = (struct pollfd){.fd = s->children[i].beat_fd, .events = POLLIN};
-	fds[n] = (struct pollfd){.fd = s->signal_fd, .events = POLLIN};
-	if (poll(fds, (nfds_t)n + 1, poll_timeout(s)) < 0 && errno != EINTR)
+	struct pollfd fds[2 * PLACES + 1];
+	for (int i = 0; i < PLACES; i++) {
+		fds[2 * i] = (struct pollfd){.fd = s->at[i].beat_fd, .events = POLLIN};
+		fds[2 * i + 1] = (struct pollfd){.fd = s->at[i].handover_fd, .events = POLLIN};
+	}
+	fds[2 * PLACES] = (struct pollfd){.fd = s->signal_fd, .events = POLLIN};
+	if (poll(fds, sizeof fds / sizeof *fds, poll_timeout(s)) < 0 && errno != EINTR)
 		BUG("supervise: poll: %s", strerror(errno));
-	for (int i = 0; i < n; i++)
-		child_read_beats(s, &s->children[i]);
+	for (int i = 0; i < PLACES; i++) {
+		/* In that order: what it has published before it said ready is there when it is. */
+		child_read_beats(&s->at[i], on_byte, s);
+		child_read_sockets(&s->at[i]);
+	}
+	if (s->at[NEWCOMER].state == CHILD_READY && child_alive(&s->at[NEWCOMER]) && !s->ending)
+		finish_upgrade(s);
 	on_signals(s);
-	for (int i = 0; i < n; i++) {
-		struct child *c = &s->children[i];
+	for (int i = 0; i < PLACES; i++) {
+		struct child *c = &s->at[i];
 		if (child_deadline(s->cfg, c) <= clock_now_ns())
-			child_on_deadline(s, c);
+			on_deadline(s, c);
 	}
 }
 
 int supervise(const struct supervise_config *cfg)
 {
-	struct supervisor s = {.cfg = cfg, .signal_fd = -1};
+	static const int watched[] = {SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGUSR2};
+	struct supervisor s = {.cfg = cfg, .signal_fd = -1, .has_terminal = terminal_is_there()};
 	BUG_IF(cfg->n_children > SUPERVISE_MAX_CHILDREN, "supervise: %d children",
 	       cfg->n_children);
-	sigset_t watched, before;
-	sigemptyset(&watched);
-	sigaddset(&watched, SIGCHLD);
-	sigaddset(&watched, SIGTERM);
-	sigaddset(&watched, SIGINT);
-	sigaddset(&watched, SIGHUP);
-	sigprocmask(SIG_BLOCK, &watched, &before);
-	s.signal_fd = signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK);
+	sigset_t set, before;
+	sigemptyset(&set);
+	for (size_t i = 0; i < sizeof watched / sizeof *watched; i++)
+		sigaddset(&set, watched[i]);
+	sigprocmask(SIG_BLOCK, &set, &before);
+	s.signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 	if (s.signal_fd < 0) {
 		log_error("signalfd: %s", strerror(errno));
 		return 1;
 	}
+	for (int i = 0; i < PLACES; i++) {
+		bool used = i < cfg->n_children;
+		child_init(&s.at[i], used ? &cfg->children[i] : NULL, used ? CHILD_WAITING : CHILD_GONE);
+	}
 	for (int i = 0; i < cfg->n_children; i++)
-		s.children[i] = (struct child){.what = &cfg->children[i], .beat_fd = -1};
-	for (int i = 0; i < cfg->n_children; i++)
-		child_start(cfg, &s.children[i]);
+		start_or_wait(&s, &s.at[i]);
 	while (!all_gone(&s))
 		turn(&s);
+	for (int i = 0; i < PLACES; i++)
+		child_dispose(&s.at[i]);
 	close(s.signal_fd);
 	sigprocmask(SIG_SETMASK, &before, NULL);
 	return s.status;

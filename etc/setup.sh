@@ -7,6 +7,7 @@
 # installs it: asks once on a terminal, does not ask with YES=1, and without either prints the
 # command and stops. --check never installs.
 set -u -o pipefail
+PATH=$PATH:/usr/sbin # where some packages put what only root needs
 cd "$(dirname "$0")/.." || exit 1
 
 # group, how to see that it is there (c: a command, p: a pkg-config module), Debian package
@@ -32,6 +33,8 @@ tests c redis-server redis-server
 tests c node nodejs
 tests c npm npm
 tests c chromium chromium
+tests c nginx nginx
+tests c haproxy haproxy
 lint c clang clang
 lint c clang-tidy clang-tidy
 lint c cppcheck cppcheck

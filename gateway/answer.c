@@ -9,7 +9,6 @@
  */
 #include "gateway/answer.h"
 
-#include <openssl/rand.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -17,6 +16,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "gateway/chat_metrics.h"
+#include "gateway/random.h"
+#include "gateway/snapshot.h"
 #include "gateway/stream_out.h"
 
 enum {
@@ -92,7 +93,7 @@ static void finish(struct answer *a)
 		return;
 	answer_set_state(a, ANSWER_ENDED);
 	leave_runs(a);
-	evtimer_del(a->timer);
+	gw_timer_stop(&a->app->t->timers, &a->timer);
 	struct sse_usage u = answer_usage(a);
 	chat_metrics_tokens(a->key->tier->name, u.n_prompt, u.n_completion);
 	if (a->x != NULL) {
@@ -100,7 +101,7 @@ static void finish(struct answer *a)
 		a->x->n_completion = u.n_completion;
 	}
 	if (a->counted)
-		atomic_fetch_sub(&a->key->running, 1);
+		atomic_fetch_sub(a->key->n_running, 1);
 	a->counted = false;
 	quota_settle(a->quota, (int64_t)u.n_prompt + u.n_completion);
 	a->quota = NULL;
@@ -112,27 +113,35 @@ void answer_cap(struct answer *a)
 	leave_runs(a);
 }
 
+/* Of every choice that tells none; only read. */
+static struct sl_buf no_logprobs[ANSWER_LISTS];
+
 static void answer_free(struct answer *a)
 {
 	BUG_IF(a->log != NULL, "an answer is freed with its log open");
+	list_remove(&a->in_all);
 	gw_defer_cancel(&a->pump);
 	gw_defer_cancel(&a->reap);
-	if (a->timer != NULL)
-		event_free(a->timer);
+	gw_timer_stop(&a->app->t->timers, &a->timer);
 	for (unsigned i = 0; a->choices != NULL && i < answer_n_choices(a); i++) {
 		struct answer_choice *c = &a->choices[i];
 		buf_dispose(&c->text);
 		buf_dispose(&c->told);
-		for (int k = 0; k < ANSWER_LISTS; k++)
+		for (int k = 0; a->wants_logprobs && c->logprobs != NULL && k < ANSWER_LISTS; k++)
 			buf_dispose(&c->logprobs[k]);
+		if (c->logprobs != no_logprobs)
+			sl_free(c->logprobs);
 	}
 	if (a->format->dispose != NULL)
 		a->format->dispose(a->own);
 	sse_dispose(&a->sse);
 	buf_dispose(&a->carry);
-	buf_dispose(&a->list);
 	sl_free(a->choices);
 	sl_free(a->runs);
+	auth_key_unref(a->key);
+	sl_free(a->model);
+	sl_free(a->message_copy);
+	gw_snapshot_unref(a->snapshot);
 	sl_free(a);
 }
 
@@ -198,7 +207,8 @@ static void fail(struct answer *a, const struct api_error *e, const char *messag
 		return;
 	a->end = ANSWER_FAILED;
 	a->error = *e;
-	snprintf(a->message, sizeof a->message, "%s", message);
+	a->message_copy = sl_strdup(message);
+	a->message = a->message_copy != NULL ? a->message_copy : no_memory_text;
 	if (a->state == ANSWER_WAITING || (!a->stream && a->log == NULL))
 		refuse(a, &a->error, a->message);
 	else
@@ -223,22 +233,29 @@ static ssize_t pull(void *ctx, uint8_t *dst, size_t room, bool *end)
 	struct answer *a = ctx;
 	size_t n = 0;
 	while (n < room) {
-		if (a->carry.len == 0) {
-			int rc = answer_render(a, &a->carry);
+		/* Rendered where the answer before was, which is in the cache; what finds no room waits. */
+		struct sl_buf *from = a->carry.len > 0 ? &a->carry : &a->app->scratch;
+		if (from != &a->carry) {
+			buf_clear(from, KEEP_CARRY);
+			int rc = answer_render(a, from);
 			if (rc < 0)
 				return rc;
 			if (rc == 0)
 				break;
 		}
-		size_t take = a->carry.len < room - n ? a->carry.len : room - n;
+		size_t take = from->len < room - n ? from->len : room - n;
 		if (take > 0)
-			memcpy(dst + n, buf_data(&a->carry), take);
-		buf_consume(&a->carry, take);
+			memcpy(dst + n, buf_data(from), take);
+		buf_consume(from, take);
 		n += take;
+		if (from != &a->carry && from->len > 0 && buf_append(&a->carry, buf_data(from), from->len) != 0)
+			return SL_ENOMEM;
+		if (a->carry.len == 0)
+			buf_clear(&a->carry, 0);
 	}
 	*end = a->stage == ANSWER_OVER && a->carry.len == 0;
 	if (n > 0)
-		a->moved_ns = clock_now_ns();
+		a->moved_ns = gw_now(a->app->t);
 	if (*end)
 		finish(a);
 	return (ssize_t)n;
@@ -344,6 +361,17 @@ static int open_log(struct answer *a)
 	return 0;
 }
 
+void answers_break_off(struct gw_app *app)
+{
+	static const struct api_error over = {503, "server_error", "shutting_down", NULL, RETRY_AFTER_S};
+	list_each_safe(it, tmp, &app->all_answers)
+	{
+		struct answer *a = list_entry(it, struct answer, in_all);
+		if (a->state != ANSWER_ENDED)
+			fail(a, &over, "The server is shutting down, and the answer has not become ready in time.");
+	}
+}
+
 void answers_stop(struct gw_app *app)
 {
 	while (!list_empty(&app->answers)) {
@@ -397,8 +425,7 @@ void answer_settled(struct answer *a)
 
 static void restart_timer(struct answer *a, uint64_t ms)
 {
-	struct timeval tv = {.tv_sec = (time_t)(ms / 1000), .tv_usec = (suseconds_t)(ms % 1000) * 1000};
-	evtimer_add(a->timer, &tv);
+	gw_timer_start(&a->app->t->timers, &a->timer, ms * NS_PER_MS);
 }
 
 static uint64_t sooner(uint64_t a, uint64_t b) { return a < b ? a : b; }
@@ -437,7 +464,8 @@ static struct quota_ask quota_ask_of(const struct answer *a)
 	struct quota_ask ask = {.key = a->key, .requests = a->n_runs};
 	for (int i = 0; i < a->n_runs; i++) {
 		uint32_t n_prompt = gen_queued(a->runs[i].gen)->n_prompt;
-		ask.tokens += (int64_t)n_prompt + (int64_t)a->max_tokens * a->n_made;
+		uint32_t room = a->n_ctx > n_prompt ? a->n_ctx - n_prompt : 1;
+		ask.tokens += (int64_t)n_prompt + (int64_t)(a->max_tokens < room ? a->max_tokens : room) * a->n_made;
 		ask.least += (int64_t)n_prompt + 1;
 	}
 	return ask;
@@ -446,8 +474,8 @@ static struct quota_ask quota_ask_of(const struct answer *a)
 static void on_charged(void *ctx, struct quota *q, const struct quota_result *r)
 {
 	struct answer *a = ctx;
-	a->x->has_quota = r->code == 0;
-	a->x->quota = *r;
+	if (r->code == 0)
+		exchange_set_quota(a->x, r);
 	if (!r->admitted) {
 		a->quota = NULL;
 		a->end = ANSWER_FAILED;
@@ -474,6 +502,20 @@ static void charge(struct answer *a)
 		admit(a);
 }
 
+/* More than its tier may send; then it is refused. */
+static bool is_prompt_too_long(struct answer *a, uint32_t n_prompt)
+{
+	int64_t most = a->key->tier->max_prompt;
+	char message[160];
+	if (most == 0 || n_prompt <= most)
+		return false;
+	snprintf(message, sizeof message, "This key's prompts may have %lld tokens at most; yours has %u. Please shorten it.",
+		 (long long)most, n_prompt);
+	refuse(a, &(struct api_error){400, "invalid_request_error", "context_length_exceeded", a->format->prompt_param, 0},
+	       message);
+	return true;
+}
+
 static void on_queued(struct subscriber *s)
 {
 	struct answer_run *run = list_entry(s, struct answer_run, sub);
@@ -488,6 +530,8 @@ static void on_queued(struct subscriber *s)
 		refuse(a, &e, "The server is busy: the first token would come too late.");
 		return;
 	}
+	if (is_prompt_too_long(a, gen_queued(run->gen)->n_prompt))
+		return;
 	run->queued = true;
 	if (++a->n_queued == a->n_runs)
 		charge(a);
@@ -495,7 +539,7 @@ static void on_queued(struct subscriber *s)
 
 static void observe_tokens(struct answer *a, const struct answer_run *run)
 {
-	uint64_t now = clock_now_ns();
+	uint64_t now = gw_now(a->app->t);
 	if (gen_n_tokens(run->gen) == 0)
 		return;
 	if (a->token_ns == 0)
@@ -550,19 +594,17 @@ static uint64_t beat(struct answer *a)
 	return (silent >= interval ? interval : interval - silent) / NS_PER_MS + 1;
 }
 
-void answer_hold(struct answer *a)
+void answer_wait(struct answer *a, uint64_t ns)
 {
-	a->holds = true;
-	restart_timer(a, a->app->t->cfg->flush.hold_ms);
+	a->waits = true;
+	gw_timer_start(&a->app->t->timers, &a->timer, ns);
 }
 
-static void on_timer(evutil_socket_t fd, short what, void *ctx)
+static void on_timer(struct gw_timer *timer)
 {
-	struct answer *a = ctx;
+	struct answer *a = list_entry(timer, struct answer, timer);
 	const struct gw_config *cfg = a->app->t->cfg;
 	uint64_t next = UINT64_MAX;
-	(void)fd;
-	(void)what;
 	if (a->state == ANSWER_WAITING) {
 		refuse(a, &no_memory, "The engine did not take the request in time.");
 		return;
@@ -574,9 +616,10 @@ static void on_timer(evutil_socket_t fd, short what, void *ctx)
 		leave_runs(a);
 		return;
 	}
-	if (a->holds)
+	bool waits = a->waits;
+	a->waits = false;
+	if (waits)
 		tell(a);
-	a->holds = false;
 	if (a->log != NULL) {
 		if (!a->background && replay_abandoned(a->log, cfg->resume.grace_ms * NS_PER_MS)) {
 			on_stop(a);
@@ -586,29 +629,13 @@ static void on_timer(evutil_socket_t fd, short what, void *ctx)
 	} else if (a->stream) {
 		next = beat(a);
 	}
-	/* A timer may come a little early: libevent counts from the turn's beginning. */
 	if (awaits_first_token(a))
 		next = sooner(next, first_token_left_ms(a) + 1);
-	if (next != UINT64_MAX)
+	if (next != UINT64_MAX && !a->waits)
 		restart_timer(a, next);
 }
 
 /* ---- the beginning ---- */
-
-static uint64_t random_u64(void)
-{
-	uint64_t v;
-	BUG_IF(RAND_bytes((uint8_t *)&v, sizeof v) != 1, "no random bytes");
-	return v;
-}
-
-static bool tier_may(const struct gw_tier_config *tier, const char *model)
-{
-	for (size_t i = 0; i < tier->models.n; i++)
-		if (strcmp(tier->models.items[i], model) == 0)
-			return true;
-	return tier->models.n == 0;
-}
 
 /* "default": the configured name, or the large one of those the tier may use, or the first of them. */
 static int default_model(const struct gw_app *app, const struct gw_tier_config *tier)
@@ -619,7 +646,7 @@ static int default_model(const struct gw_app *app, const struct gw_tier_config *
 		return engine_link_find_model(app->link, name);
 	for (int i = 0; i < engine_link_n_models(app->link); i++) {
 		const struct link_model *m = engine_link_model(app->link, i);
-		if (m->name[0] == '\0' || !tier_may(tier, m->name))
+		if (m->name[0] == '\0' || !auth_tier_may(tier, m->name))
 			continue;
 		if (m->role == 2)
 			return i;
@@ -637,7 +664,7 @@ int answer_choose_model(struct exchange *x, const char *name)
 		return -1;
 	}
 	int index = strcmp(name, "default") == 0 ? default_model(x->app, x->key->tier) : engine_link_find_model(link, name);
-	if (index < 0 || !tier_may(x->key->tier, engine_link_model(link, index)->name)) {
+	if (index < 0 || !auth_tier_may(x->key->tier, engine_link_model(link, index)->name)) {
 		exchange_error(x, &(struct api_error){404, "invalid_request_error", "model_not_found", "model", 0},
 			       "The model '%s' does not exist or you do not have access to it.", name);
 		return -1;
@@ -661,25 +688,30 @@ int answer_choose_model(struct exchange *x, const char *name)
 /* Takes one of the key's places; false with the answer given. */
 static bool take_place(struct exchange *x)
 {
-	struct auth_key *key = (struct auth_key *)(uintptr_t)x->key;
+	const struct auth_key *key = x->key;
 	int64_t most = key->tier->concurrency;
-	if (atomic_fetch_add(&key->running, 1) < most)
+	if (atomic_fetch_add(key->n_running, 1) < most)
 		return true;
-	atomic_fetch_sub(&key->running, 1);
+	atomic_fetch_sub(key->n_running, 1);
 	exchange_error(x, &(struct api_error){429, "rate_limit_error", "concurrency_limit", NULL, RETRY_AFTER_S},
 		       "Rate limit reached: at most %lld requests at once for this key.", (long long)most);
 	return false;
 }
 
-static void init_choices(struct answer *a)
+/* False: no memory. */
+static bool init_choices(struct answer *a)
 {
 	for (unsigned i = 0; i < answer_n_choices(a); i++) {
 		struct answer_choice *c = &a->choices[i];
 		buf_init(&c->text, MAX_ANSWER);
 		buf_init(&c->told, MAX_LOGPROBS);
-		for (int k = 0; k < ANSWER_LISTS; k++)
+		c->logprobs = a->wants_logprobs ? sl_zalloc_n(ANSWER_LISTS, sizeof *c->logprobs) : no_logprobs;
+		if (c->logprobs == NULL)
+			return false;
+		for (int k = 0; a->wants_logprobs && k < ANSWER_LISTS; k++)
 			buf_init(&c->logprobs[k], MAX_LOGPROBS);
 	}
+	return true;
 }
 
 /* Takes spec->own unless it fails. */
@@ -703,24 +735,30 @@ static struct answer *answer_create(struct exchange *x, const struct answer_spec
 	a->n_made = spec->submit->best_of > a->n ? spec->submit->best_of : a->n;
 	a->tokens_left = INT64_MAX;
 	a->n_runs = spec->n_prompts;
-	a->key = (struct auth_key *)(uintptr_t)x->key;
+	a->snapshot = gw_snapshot_ref(x->snapshot);
+	a->key = auth_key_ref(x->key);
 	a->created = clock_unix_s();
 	a->started_ns = x->started_ns;
-	snprintf(a->id, sizeof a->id, "%s%016llx%016llx", spec->format->id_prefix, (unsigned long long)random_u64(),
-		 (unsigned long long)random_u64());
-	snprintf(a->model, sizeof a->model, "%s", engine_link_model(x->app->link, spec->model)->name);
+	size_t n_prefix = strlen(spec->format->id_prefix);
+	BUG_IF(n_prefix + RANDOM_NAME_CHARS >= sizeof a->id, "a long prefix: %s", spec->format->id_prefix);
+	memcpy(a->id, spec->format->id_prefix, n_prefix);
+	bool named = random_name(a->id + n_prefix);
+	const struct link_model *model = engine_link_model(x->app->link, spec->model);
+	a->model = sl_strdup(model->name);
+	a->n_ctx = model->n_ctx;
+	a->message = "";
 	buf_init(&a->carry, MAX_WHOLE);
-	buf_init(&a->list, MAX_LOGPROBS);
+	list_push_back(&x->app->all_answers, &a->in_all);
 	gw_defer_init(&a->pump, on_pump);
 	gw_defer_init(&a->reap, on_reap);
-	a->timer = evtimer_new(x->app->t->base, on_timer, a);
+	gw_timer_init(&a->timer, on_timer);
 	a->runs = sl_zalloc_n((size_t)a->n_runs, sizeof *a->runs);
 	a->choices = sl_zalloc_n(answer_n_choices(a), sizeof *a->choices);
-	if (a->timer == NULL || a->runs == NULL || a->choices == NULL) {
+	if (!named || a->model == NULL || a->runs == NULL || a->choices == NULL ||
+	    !init_choices(a)) {
 		answer_free(a);
 		return NULL;
 	}
-	init_choices(a);
 	for (int i = 0; i < a->n_runs; i++) {
 		a->runs[i].answer = a;
 		a->runs[i].sub.on_queued = on_queued;
@@ -739,6 +777,8 @@ static void fill_submit(struct answer *a, const struct answer_spec *spec, struct
 	s->model = (uint16_t)spec->model;
 	s->priority = (uint8_t)tier->priority;
 	s->tenant = a->key->tenant;
+	if (tier->weight > 0)
+		s->weight = (uint32_t)tier->weight;
 	s->rate_tps = (float)tier->pace_tps;
 	s->burst = (uint32_t)tier->pace_burst;
 	s->deadline_ms = (uint32_t)tier->deadline_ms;
@@ -757,8 +797,7 @@ static void submit(struct answer *a, const struct answer_spec *spec)
 	for (int i = 0; i < a->n_runs; i++) {
 		s.prompt_kind = spec->prompts[i].kind;
 		s.prompt = spec->prompts[i].text;
-		if (!spec->has_seed)
-			s.seed = random_u64();
+		BUG_IF(!spec->has_seed && !random_u64(&s.seed), "no random bytes");
 		int rc = gen_start(a->app->t, &s, (uint32_t)limits->window_tokens, &a->runs[i].sub, &a->runs[i].gen);
 		if (rc != 0) {
 			refuse(a, &(struct api_error){503, "server_error", "engine_unavailable", NULL, RETRY_AFTER_S},
@@ -778,7 +817,7 @@ void answer_start(struct exchange *x, const struct answer_spec *spec)
 	struct answer *a = NULL;
 	bool place = take_place(x);
 	if (place && (a = answer_create(x, spec)) == NULL) {
-		atomic_fetch_sub(&((struct auth_key *)(uintptr_t)x->key)->running, 1);
+		atomic_fetch_sub(x->key->n_running, 1);
 		exchange_error(x, &no_memory, no_memory_text);
 	}
 	if (a == NULL) {

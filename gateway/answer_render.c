@@ -61,9 +61,36 @@ static bool hold_back(struct answer *a, struct answer_run *run, const struct gen
 	now = clock_now_ns();
 	if (run->held_ns == 0) {
 		run->held_ns = now;
-		answer_hold(a);
+		answer_wait(a, flush->hold_ms * NS_PER_MS);
 	}
 	return now - run->held_ns < flush->hold_ms * NS_PER_MS;
+}
+
+/* A paced tier's answers flow evenly, however the engine makes them: after the first burst one token a
+ * tick. */
+static bool is_paced(const struct answer *a)
+{
+	const struct gw_tier_config *tier = a->key->tier;
+	return tier->pace_tps > 0 && a->n_told >= (uint64_t)tier->pace_burst;
+}
+
+/* The next token's time has not come. */
+static bool wait_for_tick(struct answer *a)
+{
+	uint64_t now;
+	if (!is_paced(a) || (now = clock_now_ns()) >= a->pace_ns)
+		return false;
+	answer_wait(a, a->pace_ns - now);
+	return true;
+}
+
+/* One was told that has text. What comes late is made up for a little at a time. */
+static void tick(struct answer *a)
+{
+	if (a->key->tier->pace_tps <= 0)
+		return;
+	uint64_t each = (uint64_t)(1e9 / a->key->tier->pace_tps), now = clock_now_ns();
+	a->pace_ns = a->pace_ns + each > now + each * 3 / 4 ? a->pace_ns + each : now + each * 3 / 4;
 }
 
 static int take_logprobs(struct answer *a, struct answer_run *run, struct answer_choice *c,
@@ -75,7 +102,7 @@ static int take_logprobs(struct answer *a, struct answer_run *run, struct answer
 		struct gen_token t;
 		gen_token_at(run->gen, chunk->first_token + i, &t);
 		rc = a->format->logprob(a, c, &t);
-		c->n_characters += utf8_characters(text, t.n_bytes);
+		c->n_characters += (uint32_t)utf8_characters(text, t.n_bytes);
 		text += t.n_bytes;
 	}
 	return rc;
@@ -92,7 +119,7 @@ static int tell_text(struct answer *a, struct sl_buf *out, unsigned index, const
 		if (rc == 0 && c->logprobs[0].len > 0)
 			rc = buf_append(&c->told, buf_data(&c->logprobs[0]), c->logprobs[0].len);
 	}
-	for (int i = 0; i < ANSWER_LISTS; i++)
+	for (int i = 0; a->wants_logprobs && i < ANSWER_LISTS; i++)
 		buf_clear(&c->logprobs[i], SIZE_MAX);
 	return rc;
 }
@@ -121,6 +148,7 @@ static uint32_t may_tell(const struct answer *a, uint32_t most)
 
 static void told(struct answer *a, struct answer_run *run, uint32_t n_tokens)
 {
+	a->n_told += n_tokens;
 	a->tokens_left -= a->tokens_left == INT64_MAX ? 0 : n_tokens;
 	gen_advance(&run->sub, n_tokens);
 	if (a->tokens_left == 0)
@@ -135,15 +163,27 @@ static enum proto_finish end_of(const struct answer *a, const struct answer_run 
 	return gen_choice_end(run->gen, &run->sub, i);
 }
 
+/* What made it end though it had more to say, unless the request itself did. */
+static const char *cut_by(const struct answer *a, const struct answer_run *run, uint8_t i, enum proto_finish finish)
+{
+	if (finish != PROTO_FINISH_LENGTH)
+		return NULL;
+	if (run->gen == NULL)
+		return a->capped ? "budget" : NULL;
+	return gen_choice_why(run->gen, i) == PROTO_LENGTH_DEADLINE ? "deadline" : NULL;
+}
+
 static int render_run(struct answer *a, struct answer_run *run, struct sl_buf *out)
 {
 	unsigned first = (unsigned)(run - a->runs) * a->n;
 	struct gen_chunk chunk;
-	if (run->gen != NULL && gen_peek(run->gen, &run->sub, may_tell(a, GROUP_TOKENS), &chunk)) {
+	if (run->gen != NULL && gen_peek(run->gen, &run->sub, may_tell(a, is_paced(a) ? 1 : GROUP_TOKENS), &chunk)) {
 		unsigned index = first + chunk.choice;
 		cut(run->gen, &chunk);
-		if (hold_back(a, run, &chunk))
+		if (is_paced(a) ? wait_for_tick(a) : hold_back(a, run, &chunk))
 			return 0;
+		if (chunk.n_bytes > 0)
+			tick(a);
 		run->held_ns = 0;
 		run->begun = run->begun || chunk.n_bytes > 0;
 		int rc = take_logprobs(a, run, &a->choices[index], &chunk);
@@ -161,10 +201,19 @@ static int render_run(struct answer *a, struct answer_run *run, struct sl_buf *o
 		enum proto_finish finish = end_of(a, run, i);
 		if (finish == 0 || finish == PROTO_FINISH_ERROR)
 			continue;
+		a->choices[first + i].ended_by = cut_by(a, run, i, finish);
 		int rc = close_choice(a, out, first + i, reason_of(finish));
 		return rc == 0 ? 1 : rc;
 	}
 	return 0;
+}
+
+const char *answer_ended_by(const struct answer *a)
+{
+	for (unsigned i = 0; i < answer_n_choices(a); i++)
+		if (a->choices[i].ended_by != NULL)
+			return a->choices[i].ended_by;
+	return NULL;
 }
 
 static bool all_closed(const struct answer *a)
@@ -252,6 +301,7 @@ int answer_collect(struct answer *a)
 			enum proto_finish f = c->closed ? 0 : end_of(a, run, i);
 			c->closed = c->closed || (f != 0 && f != PROTO_FINISH_ERROR);
 			c->reason = f != 0 ? reason_of(f) : c->reason;
+			c->ended_by = f != 0 ? cut_by(a, run, i, f) : c->ended_by;
 		}
 	}
 	return all_closed(a) && all_done(a) && settle(a);

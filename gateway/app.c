@@ -3,13 +3,13 @@
  * The application of a thread: from a request's headers to its handler, and from its close to the
  * access log.
  *
- * Order of checks: route (404, 405), preflight, key (401, 403), body (413, 415), then the handler once
- * the body is whole. The keys are shared by all threads: made by the first app_create, freed by the
- * last app_destroy, both under one lock.
+ * Order of checks: route (404, 405), preflight, a process that ends (503), who asks (access.h; while the
+ * store is asked the body may come), body (413, 415), then the handler once the body is whole. The keys belong to a state of the configuration
+ * (snapshot.h): a reload makes new ones before any thread hears of it, and a request keeps those that
+ * it was checked against.
  */
 #include "gateway/app.h"
 
-#include <openssl/rand.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -19,6 +19,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/metrics.h"
+#include "gateway/access.h"
 #include "gateway/answer.h"
 #include "gateway/api_request.h"
 #include "gateway/app_state.h"
@@ -26,17 +27,20 @@
 #include "gateway/cors.h"
 #include "gateway/exchange.h"
 #include "gateway/generation.h"
+#include "gateway/identities.h"
+#include "gateway/random.h"
 #include "gateway/route.h"
+#include "gateway/snapshot.h"
+#include "gateway/token_secrets.h"
 
-enum { GAUGE_TICK_MS = 50 };
+enum { GAUGE_TICK_MS = 50, SCRATCH_MAX = 64 << 20 /* as answer.c has it */ };
 
 /* ---- what all threads share ---- */
 
 static pthread_mutex_t shared_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct auth *shared_auth;
-static int shared_users;
 static int64_t shared_started_s;
 static struct replay *shared_replay;
+static int shared_replay_users;
 
 static struct metric engine_up = {.kind = METRIC_GAUGE, .name = "sluice_engine_up",
 				  .help = "1 while the link to the engine is up"};
@@ -79,9 +83,6 @@ static struct metric vllm_prompt = {.kind = METRIC_COUNTER, .name = "vllm:prompt
 				    .help = "As sluice_engine_prefill_tokens_total"};
 static struct metric vllm_generated = {.kind = METRIC_COUNTER, .name = "vllm:generation_tokens_total",
 				       .help = "As sluice_engine_decode_tokens_total"};
-static struct metric limited_key = {.kind = METRIC_COUNTER, .name = "sluice_http_limited_total",
-				    .labels = "limit=\"requests_per_key\"",
-				    .help = "Requests refused and connections ended for a limit, by which."};
 /* Answers by route and class of status. Rows of the route table that share a name share a metric. */
 enum { CLASSES = 5, MAX_ROUTES = 32, LABEL_BYTES = 48 };
 static const char *const classes[CLASSES] = {"none", "2xx", "3xx", "4xx", "5xx"};
@@ -115,7 +116,7 @@ static void register_metrics(void)
 				      &engine_pages_free, &engine_steps, &engine_prefill, &engine_decode,
 				      &engine_preempted, &engine_looked_up, &engine_found, &engine_tree,
 				      &vllm_running, &vllm_waiting, &vllm_kv, &vllm_looked_up, &vllm_found,
-				      &limited_key, &vllm_preempted, &vllm_prompt, &vllm_generated};
+				      &vllm_preempted, &vllm_prompt, &vllm_generated};
 	static bool done;
 	if (done)
 		return;
@@ -128,6 +129,7 @@ static void register_metrics(void)
 			register_answers(i, routes[i].name);
 	register_answers(MAX_ROUTES, "unknown");
 	gen_metrics_register();
+	access_metrics_register();
 	api_cleansed_register();
 }
 
@@ -140,43 +142,78 @@ static void register_tiers(const struct gw_config *cfg)
 	}
 }
 
-static int shared_acquire(const struct gw_config *cfg, struct gw_app *app, struct sl_err *err)
+static void release_auth(void *shared)
 {
-	int rc = 0;
-	pthread_mutex_lock(&shared_lock);
-	register_metrics();
-	register_tiers(cfg);
-	if (shared_users == 0) {
-		shared_started_s = clock_unix_s();
-		rc = auth_create(cfg, &shared_auth, err);
-		if (rc == 0 && (rc = replay_create(&(struct replay_config){.log_bytes = cfg->resume.stream_bytes,
-									   .all_bytes = cfg->resume.memory_bytes,
-									   .keep_ms = cfg->resume.keep_ms},
-						   &shared_replay)) != 0) {
-			auth_destroy(shared_auth);
-			sl_errf(err, rc, "no memory for event streams");
-		}
-	}
-	if (rc == 0) {
-		shared_users++;
-		app->auth = shared_auth;
-		app->replay = shared_replay;
-		app->started_s = shared_started_s;
-	}
-	pthread_mutex_unlock(&shared_lock);
-	return rc;
+	auth_destroy(shared);
 }
 
-static void shared_release(void)
+int app_prepare(struct gw_snapshot *next, const struct gw_snapshot *now, struct sl_err *err)
+{
+	struct auth *auth;
+	pthread_mutex_lock(&shared_lock);
+	register_metrics();
+	register_tiers(&next->cfg);
+	if (shared_started_s == 0)
+		shared_started_s = clock_unix_s();
+	pthread_mutex_unlock(&shared_lock);
+	int rc = auth_create(&next->cfg, now != NULL ? now->shared : NULL, &auth, err);
+	if (rc != 0)
+		return rc;
+	next->shared = auth;
+	next->release_shared = release_auth;
+	return 0;
+}
+
+/* A thread without a process around it has a state of its own. */
+static int take_snapshot(struct gw_app *app, struct sl_err *err)
+{
+	int rc = 0;
+	if (app->t->snapshot != NULL)
+		app->now = gw_snapshot_ref(app->t->snapshot);
+	else if (gw_snapshot_create(app->t->cfg, NULL, NULL, &app->now) != 0)
+		rc = sl_errf(err, SL_ENOMEM, "no memory for the application");
+	if (rc == 0 && app->now->shared == NULL)
+		rc = app_prepare(app->now, NULL, err);
+	if (rc != 0)
+		return rc;
+	app->auth = app->now->shared;
+	app->started_s = shared_started_s;
+	return 0;
+}
+
+/* Streams that can be read again outlive every state of the configuration: made by the first
+ * application, freed with the last. */
+static int acquire_replay(struct gw_app *app, struct sl_err *err)
+{
+	const struct gw_resume *r = &app->now->cfg.resume;
+	const struct replay_config cfg = {
+	    .log_bytes = r->stream_bytes, .all_bytes = r->memory_bytes, .keep_ms = r->keep_ms};
+	pthread_mutex_lock(&shared_lock);
+	int rc = shared_replay_users > 0 ? 0 : replay_create(&cfg, &shared_replay);
+	if (rc == 0) {
+		shared_replay_users++;
+		app->replay = shared_replay;
+	}
+	pthread_mutex_unlock(&shared_lock);
+	return rc == 0 ? 0 : sl_errf(err, rc, "no memory for event streams");
+}
+
+static void release_replay(struct gw_app *app)
 {
 	pthread_mutex_lock(&shared_lock);
-	if (--shared_users == 0) {
-		auth_destroy(shared_auth);
+	if (app->replay != NULL && --shared_replay_users == 0) {
 		replay_destroy(shared_replay);
-		shared_auth = NULL;
 		shared_replay = NULL;
 	}
 	pthread_mutex_unlock(&shared_lock);
+}
+
+void app_reload(struct gw_app *app, struct gw_snapshot *next)
+{
+	struct gw_snapshot *before = app->now;
+	app->now = gw_snapshot_ref(next);
+	app->auth = next->shared;
+	gw_snapshot_unref(before);
 }
 
 /* ---- exchanges ---- */
@@ -189,18 +226,19 @@ static void count_answer(const struct exchange *x)
 
 static struct exchange *exchange_create(struct gw_app *app, struct http_stream *s)
 {
-	uint64_t random[2];
+	static const char prefix[] = "req_";
 	struct exchange *x = sl_zalloc(sizeof *x);
-	if (x == NULL || RAND_bytes((uint8_t *)random, sizeof random) != 1) {
+	_Static_assert(sizeof x->id >= sizeof prefix + RANDOM_NAME_CHARS, "a request's id fits");
+	if (x == NULL || !random_name(x->id + sizeof prefix - 1)) {
 		sl_free(x);
 		return NULL;
 	}
+	memcpy(x->id, prefix, sizeof prefix - 1);
 	x->app = app;
+	x->snapshot = gw_snapshot_ref(app->now);
 	x->stream = s;
 	x->started_ns = clock_now_ns();
 	buf_init(&x->body, app->t->cfg->limits.body_bytes);
-	snprintf(x->id, sizeof x->id, "req_%016llx%016llx", (unsigned long long)random[0],
-		 (unsigned long long)random[1]);
 	app->n_exchanges++;
 	return x;
 }
@@ -219,8 +257,7 @@ static void on_close(void *ctx, struct http_stream *s, enum http_close_reason wh
 		return;
 	if (x->on_close != NULL)
 		x->on_close(x);
-	if (x->counted != NULL)
-		atomic_fetch_sub(&x->counted->open, 1);
+	access_cancel(x);
 	count_answer(x);
 	const struct http_request *r = http_request(s);
 	log_info("%.16s %s %d %.1f ms%s, key %s, tier %s, %u in, %u out, from %s%s%s%s, %s", r->method, path_for_log(x),
@@ -228,7 +265,10 @@ static void on_close(void *ctx, struct http_stream *s, enum http_close_reason wh
 		 x->key == NULL ? "-" : x->key->tier ? x->key->tier->name : "admin", x->n_prompt, x->n_completion,
 		 r->peer[0] != '\0' ? r->peer : "unix", r->subject ? " (" : "", r->subject ? r->subject : "",
 		 r->subject ? ")" : "", x->id);
+	access_release(x);
 	buf_dispose(&x->body);
+	sl_free(x->quota);
+	gw_snapshot_unref(x->snapshot);
 	sl_free(x);
 	http_set_user(s, NULL);
 	app->n_exchanges--;
@@ -277,44 +317,13 @@ static bool find_route(struct exchange *x, const struct http_request *r)
 	return false;
 }
 
-/* A key that many share, or that somebody has found, holds no more of the server than its tier's
- * answers and a few requests beside them: bodies on their way cost memory too. */
-static bool count_open(struct exchange *x, struct auth_key *key)
+/* Who connects while the process ends can ask how it is, and is sent elsewhere with anything else. */
+static bool check_late(struct exchange *x)
 {
-	int64_t beside = x->app->t->cfg->limits.requests_per_key;
-	int64_t most = beside + (key->tier != NULL ? key->tier->concurrency : 0);
-	if (atomic_fetch_add(&key->open, 1) < most || beside == 0) {
-		x->counted = key;
+	if (!http_is_late(x->stream) || x->route->access != ACCESS_KEY)
 		return true;
-	}
-	atomic_fetch_sub(&key->open, 1);
-	metric_add(&limited_key, 1);
-	return false;
-}
-
-static bool check_access(struct exchange *x, const struct http_request *r)
-{
-	const struct gw_config *cfg = x->app->t->cfg;
-	if (x->route->access == ACCESS_PUBLIC || (x->route->access == ACCESS_ADMIN && cfg->metrics_public))
-		return true;
-	bool given;
-	struct auth_key *key = auth_check(x->app->auth, r, &given);
-	x->key = key;
-	if (key == NULL) {
-		exchange_error(x, &(struct api_error){401, "invalid_request_error", "invalid_api_key", NULL, 0}, "%s",
-			       given ? "Incorrect API key provided."
-				     : "You didn't provide an API key. Send it in an Authorization header: 'Authorization: Bearer YOUR_KEY'.");
-		return false;
-	}
-	if (!count_open(x, key)) {
-		exchange_error(x, &(struct api_error){429, "rate_limit_error", "too_many_requests", NULL, 1},
-			       "This key has too many requests in progress.");
-		return false;
-	}
-	if ((x->route->access == ACCESS_ADMIN) == (x->key->tier == NULL))
-		return true;
-	exchange_error(x, &(struct api_error){403, "invalid_request_error", "insufficient_permissions", NULL, 0}, "%s",
-		       x->key->tier ? "This needs an administrator's key." : "An administrator's key can't be used here.");
+	exchange_error(x, &(struct api_error){503, "server_error", "shutting_down", NULL, 1},
+		       "The server is shutting down. Please try again.");
 	return false;
 }
 
@@ -343,6 +352,13 @@ static bool check_body(struct exchange *x, const struct http_request *r)
 	return true;
 }
 
+/* Later than its request: its body may have come meanwhile. */
+static void on_granted(struct exchange *x)
+{
+	if (check_body(x, http_request(x->stream)) && x->body_ended)
+		x->route->handle(x);
+}
+
 static void on_request(void *ctx, struct http_stream *s, const struct http_request *r)
 {
 	struct exchange *x = exchange_create(ctx, s);
@@ -351,7 +367,7 @@ static void on_request(void *ctx, struct http_stream *s, const struct http_reque
 		http_reset(s);
 		return;
 	}
-	if (find_route(x, r) && check_access(x, r))
+	if (find_route(x, r) && check_late(x) && access_check(x, on_granted) == ACCESS_GRANTED)
 		check_body(x, r);
 }
 
@@ -375,7 +391,10 @@ static void on_body_end(void *ctx, struct http_stream *s)
 {
 	struct exchange *x = http_user(s);
 	(void)ctx;
-	if (x != NULL && !http_answered(s))
+	if (x == NULL || http_answered(s))
+		return;
+	x->body_ended = true;
+	if (x->access == NULL)
 		x->route->handle(x);
 }
 
@@ -420,9 +439,20 @@ int app_create(struct gw_thread *t, struct gw_app **out, struct sl_err *err)
 		return sl_errf(err, SL_ENOMEM, "no memory for the application");
 	app->t = t;
 	list_init(&app->answers);
-	int rc = shared_acquire(t->cfg, app, err);
+	list_init(&app->all_answers);
+	buf_init(&app->scratch, SCRATCH_MAX);
+	buf_init(&app->list, SCRATCH_MAX);
+	int rc = take_snapshot(app, err);
+	if (rc == 0)
+		rc = acquire_replay(app, err);
 	if (quotas_init(&app->quotas, t->base, t->cache) != 0 && rc == 0)
 		rc = sl_errf(err, SL_ENOMEM, "no memory for the application");
+	if (rc == 0 && t->cache != NULL) {
+		app->identities = identities_create(t->cache, NULL);
+		app->secrets = token_secrets_create(t->cache, t->cfg->state_dir);
+		if (app->identities == NULL || app->secrets == NULL)
+			rc = sl_errf(err, SL_ENOMEM, "no memory for the application");
+	}
 	if (rc == 0)
 		rc = engine_link_create(t, t->cfg->engine_socket, &app->link, err);
 	/* The engine's gauges are the same on every link; one thread prints them. */
@@ -447,21 +477,27 @@ void app_destroy(struct gw_app *app)
 		return;
 	answers_stop(app);
 	quotas_dispose(&app->quotas);
+	identities_destroy(app->identities);
+	token_secrets_destroy(app->secrets);
 	BUG_IF(app->n_exchanges != 0, "the application is destroyed with %zu requests open", app->n_exchanges);
 	if (app->tick != NULL)
 		event_free(app->tick);
 	engine_link_destroy(app->link);
 	app->t->link = NULL;
-	if (app->auth != NULL)
-		shared_release();
+	buf_dispose(&app->scratch);
+	buf_dispose(&app->list);
+	release_replay(app);
+	gw_snapshot_unref(app->now);
 	sl_free(app);
 }
+
+void app_expire(struct gw_app *app) { answers_break_off(app); }
 
 bool app_busy(struct gw_app *app) { return !list_empty(&app->answers) || quotas_busy(&app->quotas); }
 
 bool app_ready(struct gw_app *app)
 {
-	if (!engine_link_up(app->link))
+	if (app->t->draining || !engine_link_up(app->link))
 		return false;
 	for (int i = 0; i < engine_link_n_models(app->link); i++)
 		if (engine_link_model(app->link, i)->state == PROTO_MODEL_READY)

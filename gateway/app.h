@@ -14,8 +14,15 @@
 
 int app_create(struct gw_thread *t, struct gw_app **out, struct sl_err *err);
 void app_destroy(struct gw_app *app);
+/* What all threads share of a configuration: made on the main thread before any of them has it. now: the
+ * one that next replaces, or NULL. One line in *err. */
+int app_prepare(struct gw_snapshot *next, const struct gw_snapshot *now, struct sl_err *err);
+/* From now on requests begin with next. */
+void app_reload(struct gw_app *app, struct gw_snapshot *next);
 /* Answers go on that no stream of this thread carries. */
 bool app_busy(struct gw_app *app);
+/* The time to finish is over: what runs gets its last words. */
+void app_expire(struct gw_app *app);
 /* A request could be served now. */
 bool app_ready(struct gw_app *app);
 

@@ -7,24 +7,33 @@
 
 #include <stdint.h>
 
+#include "base/buf.h"
 #include "base/list.h"
 #include "gateway/auth.h"
 #include "gateway/engine_link.h"
 #include "gateway/quota.h"
 #include "gateway/thread.h"
 
+struct identities;
 struct replay;
+struct token_secrets;
 
 struct gw_app {
 	struct gw_thread *t;
-	struct auth *auth; /* shared by the threads; counted in app.c */
+	struct gw_snapshot *now; /* of the configuration, with the keys; counted */
+	struct auth *auth;       /* now's */
 	struct engine_link *link;
 	struct event *tick; /* thread 0: engine gauges */
 	int64_t started_s; /* seconds since 1970 */
 	size_t n_exchanges;
 	struct replay *replay; /* shared by the threads */
 	struct quotas quotas;
-	struct list answers;   /* struct answer: those that go on without an exchange */
+	struct identities *identities; /* NULL: there is no store */
+	struct token_secrets *secrets; /* NULL: there is no store */
+	struct sl_buf scratch; /* one event while it is rendered */
+	struct sl_buf list;    /* the log probabilities in it */
+	struct list answers;   /* struct answer, in_app: those that go on without an exchange */
+	struct list all_answers; /* struct answer, in_all */
 };
 
 #endif

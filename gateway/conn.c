@@ -245,15 +245,16 @@ static int attach(struct conn *c, const struct conn_proto *proto)
 	c->proto = proto;
 	metric_add(connections_of(c), 1);
 	conn_set_state(c, CONN_OPEN);
+	if (c->tr->draining)
+		proto->drain(c);
 	return 0;
 }
 
 void conn_drain(struct conn *c)
 {
+	/* What shakes hands was accepted before the drain: closing it would break a promise. */
 	if (c->state == CONN_OPEN)
 		c->proto->drain(c);
-	else if (c->state < CONN_OPEN)
-		conn_doom(c, HTTP_CLOSE_SHUTDOWN);
 }
 
 /* ---- output ---- */
@@ -599,6 +600,7 @@ void conn_accept(struct gw_transport *tr, int fd, const struct listener_options 
 	}
 	c->tr = tr;
 	c->fd = fd;
+	c->late = tr->draining;
 	c->state = o->proxy ? CONN_PROXY : o->tls ? CONN_HANDSHAKE : CONN_DETECT;
 	c->addr = *peer;
 	c->client_certs = (uint8_t)o->client_certs;

@@ -89,6 +89,7 @@ struct conn {
 	int fd;
 	enum conn_state state;
 	bool read_on, write_on; /* events added */
+	bool late;              /* accepted while draining */
 	bool eof;               /* the peer has ended its side */
 	bool finish;            /* end once the output is out */
 	bool doomed;            /* close at the end of the turn, for the reason below */
@@ -129,7 +130,7 @@ void conn_doom(struct conn *c, enum http_close_reason why);
 void conn_close(struct conn *c, enum http_close_reason why);
 /* Counts what ended by a deadline. */
 void conn_count_timeout(enum conn_timeout phase);
-/* Asks the protocol to end when it is idle; handshaking connections close at once. */
+/* Asks the protocol to end when it is idle; one that has none yet will be asked when it has. */
 void conn_drain(struct conn *c);
 
 #endif

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Deadlines by coarse sweep. Every kind of wait has one fixed length, so a list kept in the order
- * of arming is in the order of expiry: arming and cancelling are a few pointer writes, and a tick
- * looks at expired entries only. Precision is the tick's (transport.c: 250 ms); nothing here is
- * used to pace output.
+ * Deadlines by coarse sweep. Every kind of wait has one length, so a list kept in the order of
+ * arming is in the order of expiry: arming and cancelling are a few pointer writes, and a tick looks
+ * at expired entries only. When a reload makes the length shorter, new waits go in front of the old
+ * ones that end later. Precision is the tick's (transport.c: 250 ms); nothing here is used to pace
+ * output.
  */
 #ifndef GATEWAY_DEADLINE_H
 #define GATEWAY_DEADLINE_H
@@ -20,7 +21,7 @@ struct deadline {
 	void (*fire)(struct deadline *d); /* may cancel, arm and free anything, itself too */
 };
 
-/* Waits of one length, oldest first. */
+/* Waits of one length, the first to end first. */
 struct deadline_list {
 	struct list head;
 	uint64_t after_ns;
@@ -29,6 +30,12 @@ struct deadline_list {
 static inline void deadline_list_init(struct deadline_list *l, uint64_t after_ms)
 {
 	list_init(&l->head);
+	l->after_ns = after_ms * NS_PER_MS;
+}
+
+/* Of waits that begin from now on. */
+static inline void deadline_list_set(struct deadline_list *l, uint64_t after_ms)
+{
 	l->after_ns = after_ms * NS_PER_MS;
 }
 
@@ -48,7 +55,10 @@ static inline void deadline_arm(struct deadline_list *l, struct deadline *d, uin
 {
 	list_remove(&d->node);
 	d->at_ns = now_ns + l->after_ns;
-	list_push_back(&l->head, &d->node);
+	struct list *before = l->head.prev;
+	while (before != &l->head && list_entry(before, struct deadline, node)->at_ns > d->at_ns)
+		before = before->prev;
+	list_push_back(before->next, &d->node);
 }
 
 static inline void deadline_list_run(struct deadline_list *l, uint64_t now_ns)

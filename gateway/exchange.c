@@ -5,13 +5,17 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/err.h"
 #include "base/json_out.h"
 #include "base/utf8.h"
 #include "gateway/cors.h"
 #include "gateway/thread.h"
 
-enum { MAX_ERROR_BYTES = 8192 };
+enum {
+	MAX_ERROR_BYTES = 8192,
+	LONGEST_RETRY_S = 60, /* the Node libraries; those for Python take 120 */
+};
 
 struct field_list {
 	struct http_field at[EXCHANGE_MAX_FIELDS + 3 + CORS_MAX_FIELDS + QUOTA_MAX_FIELDS];
@@ -19,6 +23,14 @@ struct field_list {
 	struct quota_text quota;
 	char cleansed[24];
 };
+
+void exchange_set_quota(struct exchange *x, const struct quota_result *r)
+{
+	if (x->quota == NULL)
+		x->quota = sl_alloc(sizeof *x->quota);
+	if (x->quota != NULL)
+		*x->quota = *r;
+}
 
 /* The fields that every answer has, then the handler's. */
 static void gather(struct exchange *x, struct field_list *out, const char *content_type,
@@ -30,8 +42,8 @@ static void gather(struct exchange *x, struct field_list *out, const char *conte
 		out->at[out->n++] = (struct http_field){"content-type", content_type};
 	out->at[out->n++] = (struct http_field){"x-request-id", x->id};
 	out->n += cors_fields(http_thread(x->stream)->cfg, http_request(x->stream), out->at + out->n);
-	if (x->has_quota)
-		out->n += quota_fields(&x->quota, &out->quota, out->at + out->n);
+	if (x->quota != NULL)
+		out->n += quota_fields(x->quota, &out->quota, out->at + out->n);
 	if (x->cleansed) {
 		snprintf(out->cleansed, sizeof out->cleansed, "%llu", (unsigned long long)x->cleansed_bytes);
 		out->at[out->n++] = (struct http_field){"x-sluice-cleansed-bytes", out->cleansed};
@@ -80,7 +92,7 @@ int api_error_print(struct sl_buf *out, const struct api_error *e, const char *m
 void exchange_error(struct exchange *x, const struct api_error *e, const char *fmt, ...)
 {
 	char message[1024], retry[16];
-	struct http_field fields[2];
+	struct http_field fields[3];
 	size_t n = 0;
 	va_list ap;
 	va_start(ap, fmt);
@@ -91,6 +103,9 @@ void exchange_error(struct exchange *x, const struct api_error *e, const char *f
 	if (e->retry_after_s > 0) {
 		snprintf(retry, sizeof retry, "%u", e->retry_after_s);
 		fields[n++] = (struct http_field){"retry-after", retry};
+		/* The client libraries don't wait so long: they would come back at once, in vain. */
+		if (e->retry_after_s > LONGEST_RETRY_S)
+			fields[n++] = (struct http_field){"x-should-retry", "false"};
 	}
 	if (e->status == 401)
 		fields[n++] = (struct http_field){"www-authenticate", "Bearer"};

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The gateway process: the real application put into process.c, and the certificate's place.
+ * The gateway process: the real application put into process.c, and the certificate's place, which a
+ * reload looks for again.
  */
 #include "gateway/gateway.h"
 
@@ -9,13 +10,13 @@
 #include "base/log.h"
 #include "gateway/app.h"
 #include "gateway/process.h"
+#include "gateway/snapshot.h"
 #include "gateway/transport.h"
 
-enum { PATH_BYTES = 4096 };
-
 /* Without certificate files in the configuration the development pair is used. */
-static int choose_certificate(struct gw_config *cfg, char *cert, char *key, struct sl_err *err)
+static int choose_certificate(struct gw_snapshot *s, struct sl_err *err)
 {
+	struct gw_config *cfg = &s->cfg;
 	bool has_cert = cfg->cert_file != NULL && cfg->cert_file[0] != '\0';
 	bool has_key = cfg->key_file != NULL && cfg->key_file[0] != '\0';
 	if (has_cert != has_key)
@@ -26,10 +27,10 @@ static int choose_certificate(struct gw_config *cfg, char *cert, char *key, stru
 	int rc = gw_dev_cert_ensure(cfg->state_dir, err);
 	if (rc != 0)
 		return rc;
-	snprintf(cert, PATH_BYTES, "%s/tls/cert.pem", cfg->state_dir);
-	snprintf(key, PATH_BYTES, "%s/tls/key.pem", cfg->state_dir);
-	cfg->cert_file = cert;
-	cfg->key_file = key;
+	snprintf(s->cert, sizeof s->cert, "%s/tls/cert.pem", cfg->state_dir);
+	snprintf(s->key, sizeof s->key, "%s/tls/key.pem", cfg->state_dir);
+	cfg->cert_file = s->cert;
+	cfg->key_file = s->key;
 	return 0;
 }
 
@@ -53,15 +54,30 @@ int gateway_check(const struct gw_config *cfg, struct sl_err *err)
 	return transport_check_ports(cfg, err);
 }
 
-int gateway_run(const struct gw_config *cfg)
+/* The caller's reload with the certificate's place on top. */
+static int load(void *ctx, const struct gw_snapshot *now, struct gw_snapshot **out,
+		struct sl_err *err)
 {
-	static const struct gw_app_ops ops = {app_create, app_destroy, app_ready, app_busy, &app_http};
-	struct gw_config own = *cfg;
-	char cert[PATH_BYTES], key[PATH_BYTES];
+	const struct gw_reload *inner = ctx;
+	int rc = inner->load(inner->ctx, now, out, err);
+	if (rc != 0)
+		return rc;
+	rc = choose_certificate(*out, err);
+	if (rc != 0)
+		gw_snapshot_unref(*out);
+	return rc;
+}
+
+int gateway_run(struct gw_snapshot *first, const struct gw_reload *reload)
+{
+	static const struct gw_app_ops ops = {app_create, app_destroy, app_ready,   app_busy,
+					      &app_http,  app_prepare, app_reload, app_expire};
+	const struct gw_reload with_certificate = {load, (void *)(uintptr_t)reload};
 	struct sl_err err = {0};
-	if (choose_certificate(&own, cert, key, &err) != 0) {
+	if (choose_certificate(first, &err) != 0) {
 		log_error("%s", err.text);
+		gw_snapshot_unref(first);
 		return GATEWAY_EXIT_CONFIG;
 	}
-	return gateway_serve(&own, &ops);
+	return gateway_serve_snapshot(first, &ops, reload != NULL ? &with_certificate : NULL);
 }

@@ -20,6 +20,8 @@ struct gw_tier_config {
 	int64_t max_output;      /* tokens; the most max_tokens may be, and its default's cap */
 	int64_t concurrency;     /* generations of one key at once; one more is 429 */
 	uint64_t deadline_ms;    /* of one generation; 0: none */
+	int64_t max_prompt;      /* tokens; 0: as long as the model's context */
+	int64_t weight;          /* a tenant's share beside those of other tiers of the same priority */
 	struct conf_strings models; /* names this tier may ask for; empty: all */
 	/* Of one key, prompt and answer together; 0: no limit. */
 	int64_t requests_per_minute, tokens_per_minute, tokens_per_day;
@@ -30,6 +32,7 @@ struct gw_key_config {
 	char *name;   /* for logs and metrics, never the key */
 	char *sha256; /* 64 hex digits, of the key's bytes */
 	char *tier;   /* a tier's name, or "admin": may only read /metrics */
+	struct conf_strings origins; /* web pages that may use it; empty: any that cors_origins lets in */
 };
 
 enum gw_client_certs { GW_CLIENT_CERTS_NONE, GW_CLIENT_CERTS_OPTIONAL, GW_CLIENT_CERTS_REQUIRED };
@@ -136,19 +139,22 @@ struct gw_config {
 	char *engine_socket;
 	bool dev_keys;              /* accept state_dir/dev-keys.yaml */
 	bool metrics_public;
+	char *anonymous;            /* the tier of who shows no key; "": nobody gets in without one */
 	char *default_model;        /* for a request that names "default"; "": the large one */
 	uint64_t heartbeat_ms;      /* SSE comment after that much silence */
 	struct conf_strings cors_origins; /* exact, or with a `*` for the port: http://localhost:* */
 	struct conf_list tiers;     /* struct gw_tier_config */
 	struct conf_list keys;      /* struct gw_key_config */
 	struct gw_limits limits;
+	uint64_t drain_ms, upgrade_drain_ms; /* for running answers: at an end, when replaced */
 	struct gw_resume resume;
 	struct gw_store_settings store;
 	struct gw_flush flush;
 	struct gw_responses responses;
 	struct conf_list prompts; /* struct gw_prompt_config */
-	uint64_t drain_ms;
 	int beat_fd;
+	int handover_fd; /* to the supervisor, which keeps the listening sockets; 0 or less: none */
+	bool takeover;   /* accept only once a request could be served: another gateway does till then */
 	unsigned beat_ms, stale_ms;
 };
 
@@ -157,8 +163,20 @@ bool gateway_serves_tls(const struct gw_config *cfg);
 /* And no certificate for it: the development pair in state_dir is used. */
 bool gateway_wants_dev_cert(const struct gw_config *cfg);
 
-/* Runs until SIGTERM or SIGINT, then drains. The process's exit status. */
-int gateway_run(const struct gw_config *cfg);
+struct gw_snapshot;
+
+/* Where a new configuration comes from. */
+struct gw_reload {
+	/* On SIGHUP, on the main thread: 0 and a snapshot that differs from now in nothing that threads
+	 * can't take; or one line in *err, and the old one goes on. */
+	int (*load)(void *ctx, const struct gw_snapshot *now, struct gw_snapshot **out,
+		    struct sl_err *err);
+	void *ctx;
+};
+
+/* Runs until SIGTERM or SIGINT, then drains; SIGUSR2 drains what another gateway has replaced. The
+ * process's exit status. Takes first; reload may be NULL. */
+int gateway_run(struct gw_snapshot *first, const struct gw_reload *reload);
 
 /* What would keep gateway_run from starting, found without starting anything: an address in use. One
  * line in *err. */

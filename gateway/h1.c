@@ -178,7 +178,7 @@ static int begin_request(struct h1 *h)
 	h->close_after = head.close || tr->draining;
 	s->req.content_length = head.content_length;
 	s->req.has_body = head.chunked || h->body_left > 0;
-	if (h->body_left > tr->t->cfg->limits.body_bytes)
+	if (h->body_left > s->body_max)
 		return reject(h, 413, HTTP_CLOSE_ERROR);
 	h1_set_state(h, s->req.has_body ? H1_BODY : H1_WAIT);
 	stream_begin(s);
@@ -468,7 +468,9 @@ static void h1_drain(struct conn *c)
 {
 	struct h1 *h = c->p;
 	h->close_after = true;
-	if (h->state == H1_IDLE && h->in.len == 0) {
+	/* Its next request may be on its way already, and a close would cross it: where time allows,
+	 * it is answered, as the last one. */
+	if (!c->tr->replaced && h->state == H1_IDLE && h->in.len == 0) {
 		h1_set_state(h, H1_END);
 		conn_finish(c);
 	}

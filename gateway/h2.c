@@ -46,6 +46,7 @@ struct h2 {
 	struct conn *c;
 	nghttp2_session *session;
 	struct h2_guard guard;
+	int64_t max_streams; /* as the peer was told */
 	bool ended; /* GOAWAY with an error is queued: nothing more is read */
 	bool draining;
 	bool drain_seen;   /* the peer has seen the notice: the last GOAWAY is queued */
@@ -178,7 +179,7 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
 	/* The library counts open streams; those that are closed here and not yet elsewhere count
 	 * too. */
 	bool full = c->n_holds > 0 &&
-		    c->n_streams + c->n_holds >= c->tr->t->cfg->limits.streams_per_connection;
+		    c->n_streams + c->n_holds >= h->max_streams;
 	struct http_stream *s = full ? NULL : stream_create(c, HTTP_2);
 	if (s == NULL) {
 		nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, frame->hd.stream_id,
@@ -264,10 +265,19 @@ static void authority_from_host(struct http_stream *s)
 		s->req.authority = host;
 }
 
+/* Of each answer another value: in the table of HPACK they would only push out what comes again, and
+ * be searched for each time. */
+static bool is_never_the_same(const char *name)
+{
+	return strcmp(name, "x-request-id") == 0 || strcmp(name, "x-sluice-stream-id") == 0 ||
+	       strncmp(name, "x-ratelimit-re", 14) == 0;
+}
+
 static nghttp2_nv field(const char *name, const char *value)
 {
 	return (nghttp2_nv){(uint8_t *)(uintptr_t)name, (uint8_t *)(uintptr_t)value, strlen(name),
-			    strlen(value), NGHTTP2_NV_FLAG_NONE};
+			    strlen(value),
+			    is_never_the_same(name) ? NGHTTP2_NV_FLAG_NO_INDEX : NGHTTP2_NV_FLAG_NONE};
 }
 
 static void say_continue(struct h2 *h, struct http_stream *s)
@@ -298,7 +308,7 @@ static void request_complete(struct h2 *h, struct http_stream *s, bool end)
 		return;
 	}
 	if (s->req.content_length >= 0 &&
-	    (uint64_t)s->req.content_length > h->c->tr->t->cfg->limits.body_bytes) {
+	    (uint64_t)s->req.content_length > s->body_max) {
 		stream_error(s, 413, http_reason(413));
 		return;
 	}
@@ -509,9 +519,10 @@ static int h2_respond(struct http_stream *s, int status, const struct http_field
 {
 	struct h2 *h = s->conn->p;
 	nghttp2_nv nv[HTTP_MAX_ANSWER_FIELDS + 3];
-	char code[8], length[24];
+	/* answer() has seen that a status has three digits. */
+	char code[4] = {(char)('0' + status / 100), (char)('0' + status / 10 % 10), (char)('0' + status % 10), '\0'};
+	char length[24];
 	size_t m = 0;
-	snprintf(code, sizeof code, "%d", status);
 	nv[m++] = field(":status", code);
 	nv[m++] = field("date", transport_date(s->conn->tr));
 	for (size_t i = 0; i < n; i++)
@@ -639,6 +650,7 @@ int h2_attach(struct conn *c)
 	if (h == NULL)
 		return SL_ENOMEM;
 	h->c = c;
+	h->max_streams = lim->streams_per_connection;
 	h2_guard_init(&h->guard, lim, CONN_PREFACE_BYTES, clock_now_ns());
 	const nghttp2_settings_entry settings[] = {
 	    {NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, (uint32_t)lim->streams_per_connection},

@@ -92,7 +92,7 @@ int http_head_add(struct http_stream *s, const void *name, size_t n_name, const 
 	if (h->charged > lim->header_bytes || h->n_fields >= (size_t)lim->header_fields)
 		return SL_ELIMIT;
 	if (h->n_fields == h->cap_fields) {
-		size_t cap = h->cap_fields ? h->cap_fields * 2 : 16;
+		uint32_t cap = h->cap_fields ? h->cap_fields * 2 : 16;
 		uint32_t *offsets = sl_realloc_n(h->offsets, cap, 2 * sizeof *offsets);
 		if (offsets == NULL)
 			return SL_ENOMEM;
@@ -258,6 +258,7 @@ struct http_stream *stream_create(struct conn *c, enum http_version version)
 	s->req.version = version;
 	s->req.content_length = -1;
 	s->expect_bytes = -1;
+	s->body_max = c->tr->t->cfg->limits.body_bytes;
 	buf_init(&s->head.text, HTTP_HEAD_TEXT_MAX);
 	deadline_init(&s->recv, on_recv_deadline);
 	deadline_init(&s->stall, on_stall_deadline);
@@ -292,7 +293,7 @@ int stream_body(struct http_stream *s, const uint8_t *data, size_t n)
 {
 	struct gw_transport *tr = s->conn->tr;
 	s->received += n;
-	if (s->received > tr->t->cfg->limits.body_bytes) {
+	if (s->received > s->body_max) {
 		stream_tell_close(s, HTTP_CLOSE_ERROR);
 		return SL_ELIMIT;
 	}
@@ -520,6 +521,8 @@ void http_set_user(struct http_stream *s, void *user) { s->user = user; }
 void *http_user(struct http_stream *s) { return s->user; }
 
 struct gw_thread *http_thread(struct http_stream *s) { return s->conn->tr->t; }
+
+bool http_is_late(const struct http_stream *s) { return s->conn->late; }
 
 const struct http_request *http_request(struct http_stream *s) { return &s->req; }
 

@@ -83,6 +83,8 @@ struct http_app {
 void http_set_user(struct http_stream *s, void *user);
 void *http_user(struct http_stream *s);
 struct gw_thread *http_thread(struct http_stream *s);
+/* Its connection came when the process was about to end: nothing long should begin. */
+bool http_is_late(const struct http_stream *s);
 const struct http_request *http_request(struct http_stream *s);
 
 enum { HTTP_MAX_ANSWER_FIELDS = 32 };

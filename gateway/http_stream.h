@@ -16,7 +16,7 @@
 struct http_head {
 	struct sl_buf text;
 	uint32_t *offsets; /* name and value of each field */
-	size_t n_fields, cap_fields;
+	uint32_t n_fields, cap_fields;
 	uint64_t charged; /* RFC 9113 6.5.2: name + value + 32 for each field */
 	uint32_t method, path, query, authority;
 	bool has_method, has_path, has_authority;
@@ -36,6 +36,7 @@ struct http_stream {
 	size_t body_len, body_off;
 	int64_t expect_bytes; /* the answer's content-length; -1: unknown */
 	uint64_t received;    /* body bytes */
+	uint64_t body_max;    /* limits.body_bytes when it began */
 	int32_t id;           /* HTTP/2 */
 	int head_status;      /* HTTP/2: what a head that can't be processed is answered; 0: fine */
 	bool head_done, peer_reset, timed_out, end_sent; /* HTTP/2 */

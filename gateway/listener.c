@@ -3,7 +3,9 @@
  * Listening sockets: binding, and accepting without starving or spinning.
  *
  * Each thread has sockets of its own; with several threads they share the port through SO_REUSEPORT
- * and the kernel spreads connections. TCP_NODELAY and TCP_NOTSENT_LOWAT are set on the listener,
+ * and the kernel spreads connections. Sockets that another process has left (handover.h) are taken
+ * before any is bound: every one of them by somebody, and a thread for which there is none shares
+ * one. TCP_NODELAY and TCP_NOTSENT_LOWAT are set on the listener,
  * from which Linux copies them to accepted sockets: two system calls fewer for each connection. So
  * are keep-alive probes and TCP_USER_TIMEOUT: a peer that has vanished without a word is given up by
  * the kernel after limits.stall, also while there is nothing to send.
@@ -21,6 +23,7 @@
 #include <netinet/tcp.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
@@ -30,6 +33,7 @@
 #include "base/metrics.h"
 #include "gateway/admission.h"
 #include "gateway/conn.h"
+#include "gateway/handover.h"
 #include "gateway/unix_listen.h"
 
 enum {
@@ -148,6 +152,8 @@ static int check_address(const struct gw_config *cfg, const struct conf_address 
 	int n = resolve(addr, at, err);
 	for (int i = 0; i < n; i++) {
 		bool unavailable;
+		if (handover_count((const struct sockaddr *)&at[i].sa, at[i].len) > 0)
+			continue; /* ours */
 		int fd = bind_socket(&at[i], cfg, false, addr->text, &unavailable, err);
 		if (fd < 0 && !(unavailable && at[i].optional))
 			return fd;
@@ -157,15 +163,24 @@ static int check_address(const struct gw_config *cfg, const struct conf_address 
 	return n < 0 ? n : 0;
 }
 
+static size_t count_given_path(const char *path)
+{
+	struct sockaddr_un sa;
+	return unix_address(path, &sa) ? handover_count((const struct sockaddr *)&sa, sizeof sa) : 0;
+}
+
 int transport_check_ports(const struct gw_config *cfg, struct sl_err *err)
 {
 	const struct gw_listener_config *more = cfg->listeners.items;
 	int rc = check_address(cfg, &cfg->https, err);
 	if (rc == 0)
 		rc = check_address(cfg, &cfg->http, err);
-	for (size_t i = 0; rc == 0 && i < cfg->listeners.n; i++)
-		rc = more[i].unix_path[0] != '\0' ? unix_listen_check(more[i].unix_path, err)
-						  : check_address(cfg, &more[i].address, err);
+	for (size_t i = 0; rc == 0 && i < cfg->listeners.n; i++) {
+		if (more[i].unix_path[0] == '\0')
+			rc = check_address(cfg, &more[i].address, err);
+		else if (count_given_path(more[i].unix_path) == 0)
+			rc = unix_listen_check(more[i].unix_path, err);
+	}
 	return rc;
 }
 
@@ -247,7 +262,7 @@ static int add_listener(struct gw_transport *tr, int fd, char *unix_path, const 
 	if (l == NULL) {
 		close(fd);
 		if (unix_path != NULL)
-			unix_listen_release(unix_path);
+			unix_listen_release(unix_path, false);
 		sl_free(unix_path);
 		return sl_errf(err, SL_ENOMEM, "%s: no memory", text);
 	}
@@ -259,8 +274,6 @@ static int add_listener(struct gw_transport *tr, int fd, char *unix_path, const 
 	l->options = *o;
 	event_assign(&l->ev, tr->t->base, fd, EV_READ | EV_PERSIST, on_acceptable, l);
 	list_push_back(&tr->listeners, &l->node);
-	if (event_add(&l->ev, NULL) != 0)
-		return sl_errf(err, SL_EIO, "%s: the event loop refuses the socket", text);
 	return 0;
 }
 
@@ -280,7 +293,25 @@ static int open_one(struct gw_transport *tr, const struct bind_address *a,
 					       : "%s: cannot listen",
 			       addr->text);
 	}
+	handover_note(fd);
 	return add_listener(tr, fd, NULL, addr->text, o, err);
+}
+
+/* This thread's part of n sockets that are there already. */
+static int take_given(struct gw_transport *tr, const struct bind_address *a, size_t n,
+		      const struct conf_address *addr, const struct listener_options *o,
+		      struct sl_err *err)
+{
+	size_t threads = (size_t)tr->t->cfg->threads, most = threads > n ? threads : n;
+	for (size_t i = (size_t)tr->t->index; i < most; i += threads) {
+		int fd = handover_take((const struct sockaddr *)&a->sa, a->len, i % n);
+		if (fd < 0)
+			return sl_errf(err, SL_EIO, "%s: the socket can't be taken over", addr->text);
+		int rc = add_listener(tr, fd, NULL, addr->text, o, err);
+		if (rc != 0)
+			return rc;
+	}
+	return 0;
 }
 
 static void have_reserve(struct gw_transport *tr)
@@ -298,7 +329,9 @@ int listeners_open(struct gw_transport *tr, const struct conf_address *addr,
 	have_reserve(tr);
 	int n = resolve(addr, at, err);
 	for (int i = 0; i < n; i++) {
-		int rc = open_one(tr, &at[i], addr, o, err);
+		size_t given = handover_count((const struct sockaddr *)&at[i].sa, at[i].len);
+		int rc = given > 0 ? take_given(tr, &at[i], given, addr, o, err)
+				   : open_one(tr, &at[i], addr, o, err);
 		if (rc != 0)
 			return rc;
 	}
@@ -319,23 +352,46 @@ int listeners_open_config(struct gw_transport *tr, const struct gw_listener_conf
 	char *path = sl_strdup(l->unix_path);
 	if (path == NULL)
 		return sl_errf(err, SL_ENOMEM, "%s: no memory", l->unix_path);
-	int fd = unix_listen_open(path, mode, err);
+	struct sockaddr_un sa;
+	int given = SL_EIO;
+	if (count_given_path(path) > 0 && unix_address(path, &sa))
+		given = handover_take((const struct sockaddr *)&sa, sizeof sa, 0);
+	int fd = unix_listen_open(path, mode, given, err);
 	if (fd < 0) {
 		sl_free(path);
 		return fd;
 	}
+	if (given < 0)
+		handover_note(fd);
 	return add_listener(tr, fd, path, l->unix_path, &o, err);
+}
+
+int transport_accept(struct gw_transport *tr)
+{
+	int rc = 0;
+	if (tr->accepting)
+		return 0;
+	tr->accepting = true;
+	list_each(it, &tr->listeners)
+	{
+		if (event_add(&list_entry(it, struct listener, node)->ev, NULL) != 0)
+			rc = SL_EIO;
+	}
+	return rc;
 }
 
 void listeners_close(struct gw_transport *tr)
 {
+	/* Of a process that has taken nothing over the files are somebody else's. */
+	bool stays = tr->replaced || (tr->t->cfg->takeover && !tr->accepting);
+	tr->accepting = false;
 	list_each_safe(it, tmp, &tr->listeners)
 	{
 		struct listener *l = list_entry(it, struct listener, node);
 		event_del(&l->ev);
 		close(l->fd);
 		if (l->unix_path != NULL)
-			unix_listen_release(l->unix_path);
+			unix_listen_release(l->unix_path, stays);
 		sl_free(l->unix_path);
 		list_remove(&l->node);
 		sl_free(l);

@@ -11,6 +11,7 @@
 #include "base/err.h"
 #include "gateway/gateway.h"
 #include "gateway/http.h"
+#include "gateway/snapshot.h"
 #include "gateway/thread.h"
 
 /* What a thread serves. create and destroy run on the thread; the callbacks of http get what create
@@ -23,12 +24,25 @@ struct gw_app_ops {
 	/* Work goes on that no stream carries: a drain waits for it. NULL: never. */
 	bool (*busy)(struct gw_app *app);
 	const struct http_app *http;
+	/* All NULL in applications that know no reload. On the main thread, before any other has the
+	 * new configuration; what fails leaves everything as it was. now: NULL at the start. */
+	int (*prepare)(struct gw_snapshot *next, const struct gw_snapshot *now, struct sl_err *err);
+	/* On the thread, between two events. */
+	void (*reload)(struct gw_app *app, struct gw_snapshot *next);
+	/* A drain's time is over: what still runs can say so to its client. A moment later all is cut.
+	 * NULL: it is cut at once. */
+	void (*expire)(struct gw_app *app);
 };
 
 enum { GATEWAY_EXIT_CONFIG = 78 };
 
 /* Starts the threads, waits for SIGTERM or SIGINT, drains, returns the exit status. cfg names the
- * certificate's files if there is an https listener. A second signal cuts the drain short. */
+ * certificate's files if there is an https listener. A second signal cuts the drain short. SIGUSR2:
+ * another process has taken over the listeners; the drain may last upgrade_drain_ms. SIGHUP: reload
+ * (NULL: told in the log and nothing done). Takes first. */
+int gateway_serve_snapshot(struct gw_snapshot *first, const struct gw_app_ops *ops,
+			   const struct gw_reload *reload);
+/* The same without reloads. cfg is copied. */
 int gateway_serve(const struct gw_config *cfg, const struct gw_app_ops *ops);
 
 #endif

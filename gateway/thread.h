@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A gateway thread: one event loop with its own listeners (SO_REUSEPORT), connections, engine link
- * and application state. Threads share the configuration (immutable), the metrics registry and the
- * generation directory; nothing hot.
+ * and application state. Threads share states of the configuration (snapshot.h), the metrics registry
+ * and the generation directory; nothing hot.
  *
  * The end of a turn: whatever becomes due during a turn of the loop (flushes, deferred frees) is
  * queued with gw_defer and run once, after all events of the turn.
@@ -17,11 +17,13 @@
 #include "base/list.h"
 #include "base/mailbox.h"
 #include "gateway/gateway.h"
+#include "gateway/timer.h"
 
 struct gw_transport; /* listener.c: listeners and connections of this thread */
 struct gw_app;       /* app.c: the application's state of this thread */
 struct engine_link;
 struct cache_client;
+struct gw_snapshot;
 
 /* Something to do once at the end of the turn. Embedded in its owner; init with gw_defer_init. */
 struct gw_deferred {
@@ -31,12 +33,14 @@ struct gw_deferred {
 
 struct gw_thread {
 	int index; /* 0 … n_threads - 1 */
-	const struct gw_config *cfg;
+	const struct gw_config *cfg; /* the newest; a reload changes it between two events */
+	struct gw_snapshot *snapshot; /* that cfg is of; NULL: a thread without a process, in tests */
 	struct event_base *base;
 	struct mailbox inbox; /* struct gw_message: from other threads */
 	struct event *inbox_event;
 	struct list deferred; /* struct gw_deferred */
 	uint64_t now_ns;      /* by gw_now */
+	struct gw_timers timers;
 	bool draining;
 	struct gw_transport *transport;
 	struct gw_app *app;

@@ -125,6 +125,13 @@ static int judge(struct tls_conn *tc, int ret, bool *eof)
 	return SL_EPROTO;
 }
 
+/* The queue is nearly always empty, and clearing it walks it all. */
+static void clear_errors(void)
+{
+	if (ERR_peek_error() != 0)
+		ERR_clear_error();
+}
+
 int tls_input(struct tls_conn *tc, const uint8_t *data, size_t n, uint8_t *text, size_t room,
 	      size_t *n_text, bool *eof, struct sl_buf *wire)
 {
@@ -134,7 +141,7 @@ int tls_input(struct tls_conn *tc, const uint8_t *data, size_t n, uint8_t *text,
 	tc->in = data;
 	tc->n_in = n;
 	tc->out = wire;
-	ERR_clear_error();
+	clear_errors();
 	if (!tc->done) {
 		int r = SSL_do_handshake(tc->ssl);
 		tc->done = r == 1;
@@ -149,8 +156,11 @@ int tls_input(struct tls_conn *tc, const uint8_t *data, size_t n, uint8_t *text,
 			rc = judge(tc, r, eof);
 			break;
 		}
+		/* Asking once more would only be told to wait. */
+		if (tc->n_in == 0 && SSL_has_pending(tc->ssl) == 0)
+			break;
 	}
-	ERR_clear_error();
+	clear_errors();
 	tc->in = NULL;
 	tc->n_in = 0;
 	tc->out = NULL;
@@ -190,9 +200,9 @@ int tls_output(struct tls_conn *tc, const uint8_t *text, size_t n, struct sl_buf
 {
 	size_t put = 0;
 	tc->out = wire;
-	ERR_clear_error();
+	clear_errors();
 	int r = n > 0 ? SSL_write_ex(tc->ssl, text, n, &put) : 1;
-	ERR_clear_error();
+	clear_errors();
 	tc->out = NULL;
 	if (r == 1 && put == n)
 		return 0;
@@ -205,8 +215,8 @@ void tls_shutdown(struct tls_conn *tc, struct sl_buf *wire)
 	if (!tc->done || tc->broken)
 		return;
 	tc->out = wire;
-	ERR_clear_error();
+	clear_errors();
 	SSL_shutdown(tc->ssl);
-	ERR_clear_error();
+	clear_errors();
 	tc->out = NULL;
 }

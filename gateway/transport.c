@@ -73,6 +73,8 @@ static int create_parts(struct gw_transport *tr, struct sl_err *err)
 		rc = listeners_open(tr, &cfg->http, &(struct listener_options){0}, err);
 	for (size_t i = 0; rc == 0 && i < cfg->listeners.n; i++)
 		rc = listeners_open_config(tr, &more[i], err);
+	if (rc == 0 && !cfg->takeover && transport_accept(tr) != 0)
+		rc = sl_errf(err, SL_EIO, "the event loop refuses a listening socket");
 	return rc;
 }
 
@@ -119,14 +121,40 @@ void transport_set_tls(struct gw_transport *tr, struct tls_context *ctx)
 	tr->tls = ctx;
 }
 
-void transport_drain(struct gw_transport *tr)
+void transport_reload(struct gw_transport *tr)
+{
+	const struct gw_limits *lim = &tr->t->cfg->limits;
+	deadline_list_set(&tr->handshake, lim->handshake_ms);
+	deadline_list_set(&tr->header, lim->header_ms);
+	deadline_list_set(&tr->body, lim->body_ms);
+	deadline_list_set(&tr->idle, lim->idle_ms);
+	deadline_list_set(&tr->stall, lim->stall_ms);
+	deadline_list_set(&tr->response, lim->response_ms);
+}
+
+void transport_drain(struct gw_transport *tr, bool replaced)
 {
 	tr->draining = true;
-	listeners_close(tr);
+	tr->replaced = replaced;
+	if (replaced)
+		listeners_close(tr);
 	list_each_safe(it, tmp, &tr->conns) conn_drain(list_entry(it, struct conn, node));
 }
 
 bool transport_empty(const struct gw_transport *tr) { return list_empty(&tr->conns); }
+
+bool transport_drained(const struct gw_transport *tr)
+{
+	if (tr->replaced)
+		return list_empty(&tr->conns);
+	/* Who has not asked anything yet is not waited for: somebody always connects. */
+	list_each(it, &tr->conns)
+	{
+		if (list_entry(it, struct conn, node)->state >= CONN_OPEN)
+			return false;
+	}
+	return true;
+}
 
 void transport_destroy(struct gw_transport *tr)
 {

@@ -44,6 +44,8 @@ struct gw_transport {
 	int reserve_fd;           /* given up for a moment when descriptors run out */
 	uint64_t accept_after_ns; /* accepting is paused until then; 0: not paused */
 	bool draining;
+	bool replaced;  /* draining: another process listens */
+	bool accepting; /* the listeners are in the loop */
 	/* Waits, one list a length. */
 	struct deadline_list handshake, header, body, idle, stall, response, linger;
 	/* Shared by all connections, used within one event only: nothing of a connection stays
@@ -56,14 +58,22 @@ struct gw_transport {
 	int64_t date_s;
 };
 
-/* Listens where t->cfg says and serves app, whose callbacks get app_ctx. On failure *err is one
- * line that names the address. */
+/* Listens where t->cfg says and serves app, whose callbacks get app_ctx; accepts at once unless
+ * t->cfg->takeover. On failure *err is one line that names the address. */
 int transport_create(struct gw_thread *t, const struct http_app *app, void *app_ctx,
 		     struct gw_transport **out, struct sl_err *err);
-/* Stops accepting; asks every connection to end when its streams have. */
-void transport_drain(struct gw_transport *tr);
-/* No connection is left. */
+/* Begins to accept, if it has not yet. 0 or SL_EIO. */
+int transport_accept(struct gw_transport *tr);
+/* t->cfg has changed: deadlines that begin from now on are its. */
+void transport_reload(struct gw_transport *tr);
+/* Asks every connection to end when its streams have. replaced: another process listens on the same
+ * sockets; this one stops accepting, and connections of HTTP/1.1 that are idle may ask once more.
+ * Otherwise it goes on accepting, so that /live and /ready tell the truth to the last (http_is_late),
+ * and idle connections end. May be called again with replaced false. */
+void transport_drain(struct gw_transport *tr, bool replaced);
 bool transport_empty(const struct gw_transport *tr);
+/* No connection is left that a drain waits for. */
+bool transport_drained(const struct gw_transport *tr);
 /* Streams that are still open get on_close(HTTP_CLOSE_SHUTDOWN). */
 void transport_destroy(struct gw_transport *tr);
 

@@ -49,15 +49,22 @@ bool unix_mode_parse(const char *text, mode_t *out)
 	return mode <= 0777;
 }
 
-static int make_address(const char *path, struct sockaddr_un *sa, struct sl_err *err)
+bool unix_address(const char *path, struct sockaddr_un *out)
 {
 	size_t n = strlen(path);
-	memset(sa, 0, sizeof *sa);
-	sa->sun_family = AF_UNIX;
-	if (n == 0 || n >= sizeof sa->sun_path)
-		return sl_errf(err, SL_EINVAL, "%.40s…: too long for a socket's path", path);
-	memcpy(sa->sun_path, path, n);
-	return 0;
+	memset(out, 0, sizeof *out);
+	out->sun_family = AF_UNIX;
+	if (n == 0 || n >= sizeof out->sun_path)
+		return false;
+	memcpy(out->sun_path, path, n);
+	return true;
+}
+
+static int make_address(const char *path, struct sockaddr_un *sa, struct sl_err *err)
+{
+	return unix_address(path, sa)
+		   ? 0
+		   : sl_errf(err, SL_EINVAL, "%.40s…: too long for a socket's path", path);
 }
 
 /* What is there: 0 nothing, 1 a stale socket, or SL_EIO. */
@@ -134,7 +141,19 @@ static int bind_there(struct shared *s, mode_t mode, struct sl_err *err)
 	return 0;
 }
 
-static int open_shared(const char *path, mode_t mode, struct shared **out, struct sl_err *err)
+/* What another process has bound; its file may have another mode by now, or be gone. */
+static void adopt(struct shared *s, int given, mode_t mode)
+{
+	struct stat st;
+	s->fd = given;
+	if (lstat(s->sa.sun_path, &st) == 0 && S_ISSOCK(st.st_mode) && chmod(s->sa.sun_path, mode) == 0) {
+		s->dev = st.st_dev;
+		s->ino = st.st_ino;
+	}
+}
+
+static int open_shared(const char *path, mode_t mode, int given, struct shared **out,
+		       struct sl_err *err)
 {
 	struct shared *s = sl_zalloc(sizeof *s);
 	if (s == NULL)
@@ -145,7 +164,10 @@ static int open_shared(const char *path, mode_t mode, struct shared **out, struc
 		sl_free(s);
 		return folder;
 	}
-	rc = bind_there(s, mode, err);
+	if (given >= 0)
+		adopt(s, given, mode);
+	else
+		rc = bind_there(s, mode, err);
 	close(folder);
 	if (rc != 0) {
 		sl_free(s);
@@ -166,24 +188,26 @@ static struct shared **find(const char *path)
 }
 
 /* Under the lock. */
-static void close_shared(struct shared **at)
+static void close_shared(struct shared **at, bool stays)
 {
 	struct shared *s = *at;
 	struct stat st;
 	*at = s->next;
-	if (lstat(s->sa.sun_path, &st) == 0 && st.st_dev == s->dev && st.st_ino == s->ino)
+	if (!stays && lstat(s->sa.sun_path, &st) == 0 && st.st_dev == s->dev && st.st_ino == s->ino)
 		unlink(s->sa.sun_path);
 	close(s->fd);
 	sl_free(s);
 }
 
-int unix_listen_open(const char *path, mode_t mode, struct sl_err *err)
+int unix_listen_open(const char *path, mode_t mode, int given, struct sl_err *err)
 {
 	int rc = 0, fd = -1;
 	pthread_mutex_lock(&lock);
 	struct shared **at = find(path), *s = *at;
 	if (s == NULL)
-		rc = open_shared(path, mode, &s, err);
+		rc = open_shared(path, mode, given, &s, err);
+	if (given >= 0 && (rc != 0 || s->fd != given))
+		close(given); /* they share the first */
 	if (rc == 0) {
 		fd = fcntl(s->fd, F_DUPFD_CLOEXEC, 0);
 		if (fd < 0)
@@ -191,18 +215,18 @@ int unix_listen_open(const char *path, mode_t mode, struct sl_err *err)
 		else
 			s->users++;
 		if (s->users == 0)
-			close_shared(find(path));
+			close_shared(find(path), given >= 0);
 	}
 	pthread_mutex_unlock(&lock);
 	return rc != 0 ? rc : fd;
 }
 
-void unix_listen_release(const char *path)
+void unix_listen_release(const char *path, bool stays)
 {
 	pthread_mutex_lock(&lock);
 	struct shared **at = find(path);
 	BUG_IF(*at == NULL, "%s was not opened", path);
 	if (--(*at)->users == 0)
-		close_shared(at);
+		close_shared(at, stays);
 	pthread_mutex_unlock(&lock);
 }

@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 #include <sys/types.h>
+#include <sys/un.h>
 
 #include "base/err.h"
 
@@ -15,11 +16,14 @@
 bool unix_mode_parse(const char *text, mode_t *out);
 /* Could path be listened on? SL_EIO and one line in *err. Removes nothing. */
 int unix_listen_check(const char *path, struct sl_err *err);
+/* False: too long. */
+bool unix_address(const char *path, struct sockaddr_un *out);
 /* A descriptor of the caller's own that accepts, or SL_EIO, SL_ENOMEM. A socket that nobody listens
- * on any more is replaced; anything else at that place is left alone. Any thread. */
-int unix_listen_open(const char *path, mode_t mode, struct sl_err *err);
+ * on any more is replaced; anything else at that place is left alone. given: one that listens there
+ * already, left by another process (taken; negative: none). Any thread. */
+int unix_listen_open(const char *path, mode_t mode, int given, struct sl_err *err);
 /* For each successful open; the caller has closed its descriptor. The last one removes the socket,
- * unless another process has put its own there. */
-void unix_listen_release(const char *path);
+ * unless another process has put its own there, or stays: another one listens on the same. */
+void unix_listen_release(const char *path, bool stays);
 
 #endif

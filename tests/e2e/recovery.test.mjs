@@ -5,7 +5,7 @@ import { spawnSync } from 'node:child_process';
 import net from 'node:net';
 import { afterEach, test } from 'node:test';
 import { chat, until, user } from './client.mjs';
-import { SLUICE, startServer } from './harness.mjs';
+import { hasRedis, SLUICE, request, startServer } from './harness.mjs';
 
 let server;
 afterEach(async () => { await server?.stop(); server = null; });
@@ -77,6 +77,17 @@ test('kill -9 of the gateway', async () => {
 test('a hung engine is killed and replaced', async () => {
   server = await startServer({ sets: ['supervisor.hang=1s'] });
   const pid = (await server.pids()).engine;
+  // /live and /ready, again and again from the hang until service is back: [milliseconds, status].
+  const seen = { '/live': [], '/ready': [] };
+  let watching = true;
+  const since = Date.now();
+  const watch = Promise.all(Object.keys(seen).map(async (path) => {
+    while (watching) {
+      const { status } = await request(server.http, path);
+      seen[path].push([Date.now() - since, status]);
+      await new Promise((done) => { setTimeout(done, 50); });
+    }
+  }));
   process.kill(pid, 'SIGSTOP');
   const replaced = await until(async () => {
     const now = (await server.pids()).engine;
@@ -85,12 +96,19 @@ test('a hung engine is killed and replaced', async () => {
   assert.ok(replaced, 'the engine was not replaced');
   const { took } = await serviceBack(Date.now(), 4000);
   assert.ok(took < 3000, `service was back after ${took} ms`);
+  assert.ok(await until(() => seen['/ready'].at(-1)?.[1] === 200, 4000), '/ready does not come back');
+  watching = false;
+  await watch;
+  assert.ok(seen['/live'].every(([, status]) => status === 200), JSON.stringify(seen['/live']));
+  const late = seen['/ready'].filter(([, status]) => status === 503);
+  assert.ok(late.length > 0 && late.length + seen['/ready'].filter(([, status]) => status === 200).length === seen['/ready'].length,
+    JSON.stringify(seen['/ready']));
 });
 
 test('stopping ends every process and leaves no socket', async () => {
   server = await startServer({});
   const pids = Object.values(await server.pids());
-  assert.equal(pids.length, 2);
+  assert.equal(pids.length, hasRedis() ? 3 : 2);
   const stopping = server;
   server = null;
   assert.equal(await stopping.stop(), 0);

@@ -20,7 +20,7 @@ function rss(pid) {
 }
 
 const start = () => startServer({ echo: true, sets: ['engine.echo.rate=0', 'engine.echo.ttft=1ms', `gateway.limits.stall=${STALL_MS}ms`,
-  'gateway.tiers.paid.max_output=1000000', 'gateway.tiers.paid.concurrency=200'] });
+  'gateway.tiers.paid.max_output=1000000', 'gateway.tiers.paid.concurrency=200', 'gateway.tiers.paid.tokens_per_minute=0'] });
 
 const decoded = async (server) => metric(await server.metrics(), 'sluice_engine_decode_tokens_total');
 const running = async (server) => metric(await server.metrics(), 'sluice_engine_running');

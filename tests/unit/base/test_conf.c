@@ -328,6 +328,75 @@ static void size_and_file_errors(void **unused)
 	free(big);
 }
 
+struct told {
+	char keys[256];
+	const struct conf *from;
+	char sets[32][128];
+	size_t n;
+};
+
+static int add_set(void *ctx, const char *set)
+{
+	struct told *t = ctx;
+	assert_true(t->n < 32);
+	snprintf(t->sets[t->n++], sizeof t->sets[0], "%s", set);
+	return 0;
+}
+
+static int tell(void *ctx, const char *key)
+{
+	struct told *t = ctx;
+	size_t n = strlen(t->keys);
+	snprintf(t->keys + n, sizeof t->keys - n, "%s ", key);
+	return t->from == NULL ? 0 : conf_overrides(t->from, key, add_set, t);
+}
+
+static int stop_at_once(void *ctx, const char *key)
+{
+	(void)ctx, (void)key;
+	return 7;
+}
+
+static void compares_and_keeps(void **unused)
+{
+	(void)unused;
+	struct root r, other;
+	struct conf *a, *b, *kept;
+	struct sl_err err;
+	const char *all[32];
+	/* Everything differs but a.ratio, also the list: an item less, one more, one changed. */
+	static const char *const sets[] = {
+	    "state=/t", "a.on=true", "a.count=3", "a.limits.body=1", "a.wait=1s", "a.level=info",
+	    "a.listen=off", "a.origins=", "b.models=", "b.models.m.1.path=/q", "b.models.z.path=/z"};
+	struct told t = {.keys = ""};
+	assert_int_equal(load(good_yaml, NULL, 0, &r, &a, &err), 0);
+	assert_int_equal(load(good_yaml, NULL, 0, &other, &b, &err), 0);
+	assert_int_equal(conf_compare(a, b, tell, &t), 0);
+	assert_string_equal(t.keys, "");
+	conf_free(b);
+	assert_int_equal(load(good_yaml, sets, sizeof sets / sizeof *sets, &other, &b, &err), 0);
+	assert_int_equal(conf_compare(a, b, stop_at_once, NULL), 7);
+	t.from = a;
+	assert_int_equal(conf_compare(a, b, tell, &t), 0);
+	assert_string_equal(t.keys, "state a.on a.count a.limits.body a.wait a.level a.listen "
+				    "a.origins b.models ");
+	/* With those overrides on top of the other, it is the first again. */
+	for (size_t i = 0; i < t.n; i++)
+		all[i] = t.sets[i];
+	assert_int_equal(load("state: /u\nb: {models: [{name: y, path: y}]}\n", all, t.n, &other, &kept, &err), 0);
+	t = (struct told){.keys = ""};
+	assert_int_equal(conf_compare(a, kept, tell, &t), 0);
+	assert_string_equal(t.keys, "a.ratio ");
+	assert_int_equal(other.models.n, 2);
+	conf_free(kept);
+	conf_free(b);
+	/* A text with a comma in a list of texts can't be said that way. */
+	assert_int_equal(load("a: {origins: [\"x,y\"]}\n", NULL, 0, &other, &b, &err), 0);
+	assert_int_equal(conf_overrides(b, "a.origins", add_set, &t), SL_EINVAL);
+	conf_free(b);
+	conf_free(a);
+}
+
 static void every_allocation_fails_once(void **unused)
 {
 	(void)unused;
@@ -358,6 +427,7 @@ int main(void)
 	    cmocka_unit_test(overrides),            cmocka_unit_test(shows_values_and_origins),
 	    cmocka_unit_test(refuses_with_a_place), cmocka_unit_test(refuses_overrides),
 	    cmocka_unit_test(size_and_file_errors), cmocka_unit_test(every_allocation_fails_once),
+	    cmocka_unit_test(compares_and_keeps),
 	};
 	return cmocka_run_group_tests(tests, make_file, remove_file);
 }

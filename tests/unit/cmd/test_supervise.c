@@ -18,6 +18,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -52,19 +53,21 @@ static void said_ready(void *ctx)
 static struct run start_three(bool foreign, const char *a, const char *b, uint64_t hang_ms, uint64_t drain_ms)
 {
 	int words[2], never[2], nine = 9;
-	struct run r = {0};
+	struct run r = {.n = 0};
 	assert_int_equal(pipe2(words, O_CLOEXEC), 0);
 	r.pid = fork();
 	assert_true(r.pid >= 0);
 	if (r.pid == 0) {
 		/* 9: to the test. 8: something that is never readable, to wait on. */
-		if (pipe(never) != 0 || dup2(words[1], 9) < 0 || dup2(never[0], 8) < 0)
+		if (pipe(never) != 0 || dup2(words[1], 9) < 0 || fcntl(9, F_SETFD, 0) != 0 ||
+		    dup2(never[0], 8) < 0)
 			_exit(99);
 		log_init("test", LOG_ERROR + 1);
 		const char *argv_a[] = {"bash", "-c", a, "a", NULL};
 		const char *argv_b[] = {"bash", "-c", b, "b", NULL};
-		const struct supervise_child children[] = {{"a", argv_a, foreign ? "/bin/bash" : NULL},
-							   {"b", argv_b, NULL}};
+		const struct supervise_child children[] = {
+		    {.name = "a", .argv = argv_a, .foreign_exe = foreign ? "/bin/bash" : NULL},
+		    {.name = "b", .argv = argv_b}};
 		const struct supervise_config cfg = {
 		    .exe = "/bin/bash", .children = children, .n_children = b ? 2 : 1,
 		    .hang_ms = hang_ms, .first_beat_ms = 5000, .backoff_min_ms = 40,
@@ -261,8 +264,232 @@ static void nobody_waits_for_a_foreign_child(void **unused)
 	assert_int_equal(wait_for_end(&r), 0);
 }
 
-int main(void)
+/* ---- reloads and upgrades: one replaceable child, this program itself ---- */
+
+/* `test child NAME HOW --beat-fd N --handover-fd N [--takeover]` says NAME-up (or NAME-takeover), then
+ * NAME-hup, NAME-usr2 and NAME-term for signals; ends on the last one. HOW, letters: r it gets ready;
+ * u ends on SIGUSR2; x exits with 78 at once; k is killed at once; t does not mind SIGTERM. */
+static int child_main(int argc, char **argv)
 {
+	const char *name = argv[2], *how = argv[3];
+	int beat = atoi(argv[5]);
+	char line[64];
+	sigset_t set;
+	sigemptyset(&set);
+	sigaddset(&set, SIGHUP);
+	sigaddset(&set, SIGUSR2);
+	sigaddset(&set, SIGTERM);
+	sigprocmask(SIG_BLOCK, &set, NULL);
+	dprintf(9, "%s-%s\n", name, argc > 8 ? argv[8] + 2 : "up");
+	if (strchr(how, 'x') != NULL)
+		return 78;
+	if (strchr(how, 'k') != NULL)
+		raise(SIGKILL);
+	if (strchr(how, 'r') != NULL && write(beat, "r", 1) != 1)
+		return 1;
+	for (;;) {
+		const struct timespec turn = {.tv_nsec = 20000000};
+		int number = sigtimedwait(&set, NULL, &turn);
+		if (write(beat, "a", 1) != 1)
+			return 1;
+		if (number < 0)
+			continue;
+		snprintf(line, sizeof line, "%s-%s\n", name,
+			 number == SIGHUP    ? "hup"
+			 : number == SIGUSR2 ? "usr2"
+					     : "term");
+		dprintf(9, "%s", line);
+		if ((number == SIGTERM && strchr(how, 't') == NULL) ||
+		    (number == SIGUSR2 && strchr(how, 'u') != NULL))
+			return 0;
+	}
+}
+
+struct plan {
+	const char *second; /* how the one behaves that an upgrade starts; NULL: it is refused */
+	const char *argv[5];
+	bool right; /* every second reload is */
+};
+
+static int try_reload(void *ctx, struct sl_err *err)
+{
+	struct plan *p = ctx;
+	p->right = !p->right;
+	dprintf(9, p->right ? "RIGHT\n" : "WRONG\n");
+	return p->right ? 0 : sl_errf(err, SL_EINVAL, "wrong");
+}
+
+static int give_second(void *ctx, const char **exe, const char *const **argv, struct sl_err *err)
+{
+	struct plan *p = ctx;
+	if (p->second == NULL) {
+		dprintf(9, "REFUSED\n");
+		return sl_errf(err, SL_EINVAL, "wrong");
+	}
+	p->argv[0] = "test", p->argv[1] = "child", p->argv[2] = "new", p->argv[3] = p->second;
+	*exe = strcmp(p->second, "absent") == 0 ? "/nonexistent/x" : "/proc/self/exe";
+	*argv = p->argv;
+	return 0;
+}
+
+static void say_upgraded(void *ctx, bool done)
+{
+	(void)ctx;
+	dprintf(9, done ? "DONE\n" : "NOT-DONE\n");
+}
+
+static void say_all(void *ctx)
+{
+	(void)ctx;
+	dprintf(9, "ALL\n");
+}
+
+static struct run start_replaceable(const char *first, const char *second)
+{
+	int words[2];
+	struct run r = {.n = 0};
+	assert_int_equal(pipe2(words, O_CLOEXEC), 0);
+	r.pid = fork();
+	assert_true(r.pid >= 0);
+	if (r.pid == 0) {
+		if (dup2(words[1], 9) < 0 || fcntl(9, F_SETFD, 0) != 0)
+			_exit(99);
+		setsid(); /* no terminal: SIGHUP is a reload */
+		prctl(PR_SET_PDEATHSIG, SIGKILL); /* nothing outlives a failed test */
+		log_init("test", LOG_ERROR + 1);
+		struct plan plan = {.second = second};
+		const char *argv_a[] = {"test", "child", "a", "r", NULL};
+		const char *argv_b[] = {"test", "child", "old", first, NULL};
+		const struct supervise_child children[] = {
+		    {.name = "a", .argv = argv_a}, {.name = "b", .argv = argv_b, .replaceable = true}};
+		const struct supervise_config cfg = {
+		    .exe = "/proc/self/exe", .children = children, .n_children = 2, .hang_ms = 5000,
+		    .first_beat_ms = 5000, .backoff_min_ms = 40, .backoff_max_ms = 100,
+		    .healthy_ms = 10000, .drain_ms = 5000, .takeover_ms = 300, .retired_ms = 300,
+		    .on_ready = say_all, .on_reload = try_reload, .on_upgrade = give_second,
+		    .on_upgraded = say_upgraded, .ctx = &plan};
+		_exit(supervise(&cfg));
+	}
+	close(words[1]);
+	r.words = words[0];
+	return r;
+}
+
+/* The next words are these, in any order. */
+static void expect(struct run *r, int n, const char *const *want)
+{
+	bool seen[4] = {false};
+	for (int i = 0; i < n; i++) {
+		const char *w = word(r);
+		int k = 0;
+		while (k < n && (seen[k] || strcmp(w, want[k]) != 0))
+			k++;
+		if (k == n)
+			fail_msg("\"%s\" was said", w);
+		seen[k] = true;
+	}
+}
+#define EXPECT(r, ...) \
+	expect(r, sizeof((const char *[]){__VA_ARGS__}) / sizeof(char *), (const char *[]){__VA_ARGS__})
+
+static void a_reload_is_told_unless_refused(void **unused)
+{
+	(void)unused;
+	struct run r = start_replaceable("r", NULL);
+	EXPECT(&r, "a-up", "old-up", "ALL");
+	kill(r.pid, SIGHUP);
+	EXPECT(&r, "RIGHT", "old-hup"); /* and a hears nothing */
+	kill(r.pid, SIGHUP);
+	EXPECT(&r, "WRONG");
+	kill(r.pid, SIGUSR2);
+	EXPECT(&r, "REFUSED");
+	kill(r.pid, SIGTERM);
+	EXPECT(&r, "old-term");
+	EXPECT(&r, "a-term");
+	assert_int_equal(wait_for_end(&r), 0);
+}
+
+static void the_new_one_takes_the_place(void **unused)
+{
+	(void)unused;
+	struct run r = start_replaceable("r", "r");
+	EXPECT(&r, "a-up", "old-up", "ALL");
+	kill(r.pid, SIGUSR2);
+	EXPECT(&r, "new-takeover", "DONE", "old-usr2");
+	kill(r.pid, SIGHUP);
+	EXPECT(&r, "RIGHT", "new-hup");
+	/* Both are told to end, before what was started earlier. */
+	kill(r.pid, SIGTERM);
+	EXPECT(&r, "old-term", "new-term");
+	EXPECT(&r, "a-term");
+	assert_int_equal(wait_for_end(&r), 0);
+}
+
+static void a_replaced_one_has_so_long(void **unused)
+{
+	(void)unused;
+	struct run r = start_replaceable("r", "ru");
+	EXPECT(&r, "a-up", "old-up", "ALL");
+	kill(r.pid, SIGUSR2);
+	EXPECT(&r, "new-takeover", "DONE", "old-usr2");
+	/* Others are replaced meanwhile, as long as there is room; at the end of its time the first is
+	 * killed, and there is room again. */
+	for (int i = 0; i < 2; i++) {
+		kill(r.pid, SIGUSR2);
+		EXPECT(&r, "new-takeover", "DONE", "new-usr2");
+	}
+	const struct timespec gone = {.tv_nsec = 600000000};
+	nanosleep(&gone, NULL);
+	kill(r.pid, SIGTERM);
+	EXPECT(&r, "new-term"); /* nothing of the old one */
+	EXPECT(&r, "a-term");
+	assert_int_equal(wait_for_end(&r), 0);
+}
+
+static void a_new_one_that_fails_is_forgotten(void **unused)
+{
+	(void)unused;
+	static const char *const failing[] = {"x", "k", "", "t"};
+	for (size_t i = 0; i < sizeof failing / sizeof *failing; i++) {
+		struct run r = start_replaceable("r", failing[i]);
+		EXPECT(&r, "a-up", "old-up", "ALL");
+		for (int k = 0; k < 2; k++) {
+			kill(r.pid, SIGUSR2);
+			EXPECT(&r, "new-takeover");
+			EXPECT(&r, "NOT-DONE");
+		}
+		kill(r.pid, SIGTERM);
+		EXPECT(&r, "old-term"); /* it was never told that it is replaced */
+		EXPECT(&r, "a-term");
+		assert_int_equal(wait_for_end(&r), 0);
+	}
+	struct run r = start_replaceable("r", "absent");
+	EXPECT(&r, "a-up", "old-up", "ALL");
+	kill(r.pid, SIGUSR2);
+	EXPECT(&r, "NOT-DONE");
+	kill(r.pid, SIGTERM);
+	EXPECT(&r, "old-term");
+	EXPECT(&r, "a-term");
+	assert_int_equal(wait_for_end(&r), 0);
+}
+
+static void an_end_in_an_upgrade_ends_both(void **unused)
+{
+	(void)unused;
+	struct run r = start_replaceable("r", "");
+	EXPECT(&r, "a-up", "old-up", "ALL");
+	kill(r.pid, SIGUSR2);
+	EXPECT(&r, "new-takeover");
+	kill(r.pid, SIGTERM);
+	EXPECT(&r, "old-term", "new-term", "NOT-DONE");
+	EXPECT(&r, "a-term");
+	assert_int_equal(wait_for_end(&r), 0);
+}
+
+int main(int argc, char **argv)
+{
+	if (argc > 4 && strcmp(argv[1], "child") == 0)
+		return child_main(argc, argv);
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(ready_then_ends_in_order),
 	    cmocka_unit_test(restarts_at_once_then_waits),
@@ -272,6 +499,11 @@ int main(void)
 	    cmocka_unit_test(a_second_signal_kills_at_once),
 	    cmocka_unit_test(a_wrong_configuration_ends_everything),
 	    cmocka_unit_test(status_78_after_ready_is_a_crash),
+	    cmocka_unit_test(a_reload_is_told_unless_refused),
+	    cmocka_unit_test(the_new_one_takes_the_place),
+	    cmocka_unit_test(a_replaced_one_has_so_long),
+	    cmocka_unit_test(a_new_one_that_fails_is_forgotten),
+	    cmocka_unit_test(an_end_in_an_upgrade_ends_both),
 	    cmocka_unit_test(a_foreign_child_is_watched_by_its_exits_only),
 	    cmocka_unit_test(nobody_waits_for_a_foreign_child),
 	};

@@ -50,7 +50,7 @@ static void development_keys(void **state)
 	struct gw_config cfg = {.state_dir = dir, .dev_keys = true, .tiers = {.items = tiers, .n = 2}};
 	struct auth *a;
 	char value[128];
-	assert_int_equal(auth_create(&cfg, &a, &err), 0);
+	assert_int_equal(auth_create(&cfg, NULL, &a, &err), 0);
 	snprintf(value, sizeof value, "Bearer %s", first.key[GW_DEV_PAID]);
 	assert_ptr_equal(check(a, value)->tier, &tiers[1]);
 	snprintf(value, sizeof value, "bearer   %s", first.key[GW_DEV_ADMIN]);
@@ -87,15 +87,47 @@ static void configured_keys(void **state)
 	struct auth *a;
 	struct sl_err err = {0};
 	(void)state;
-	assert_int_equal(auth_create(&cfg, &a, &err), 0);
+	assert_int_equal(auth_create(&cfg, NULL, &a, &err), 0);
 	assert_string_equal(check(a, "Bearer abc")->name, "k");
 	assert_null(check(a, "Bearer abd"));
 	auth_destroy(a);
 	key.tier = (char *)"gold";
-	assert_int_equal(auth_create(&cfg, &a, &err), SL_EINVAL);
+	assert_int_equal(auth_create(&cfg, NULL, &a, &err), SL_EINVAL);
 	key.tier = (char *)"free";
 	key.sha256 = (char *)"ba78";
-	assert_int_equal(auth_create(&cfg, &a, &err), SL_EINVAL);
+	assert_int_equal(auth_create(&cfg, NULL, &a, &err), SL_EINVAL);
+}
+
+/* Counts of keys that stay go on over reloads, in whatever order states of the configuration go. */
+static void counts_outlive_a_reload(void **state)
+{
+	struct gw_tier_config tier = {.name = (char *)"free"};
+	struct gw_key_config keys[] = {
+	    {.name = (char *)"k", .tier = (char *)"free",
+	     .sha256 = (char *)"ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"},
+	    {.name = (char *)"other", .tier = (char *)"free",
+	     .sha256 = (char *)"e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"}};
+	struct gw_config cfg = {.tiers = {.items = &tier, .n = 1}, .keys = {.items = keys, .n = 2}};
+	struct auth *a, *b, *c;
+	struct sl_err err = {0};
+	(void)state;
+	assert_int_equal(auth_create(&cfg, NULL, &a, &err), 0);
+	struct auth_key *in_a = check(a, "Bearer abc");
+	atomic_fetch_add(in_a->n_running, 1);
+	keys[0].name = (char *)"renamed";
+	cfg.keys.n = 1;
+	assert_int_equal(auth_create(&cfg, a, &b, &err), 0);
+	struct auth_key *in_b = check(b, "Bearer abc");
+	assert_string_equal(in_b->name, "renamed");
+	assert_ptr_equal(in_b->n_running, in_a->n_running);
+	cfg.keys.n = 0;
+	assert_int_equal(auth_create(&cfg, b, &c, &err), 0);
+	assert_null(check(c, "Bearer abc"));
+	atomic_fetch_sub(in_a->n_running, 1);
+	auth_destroy(a);
+	assert_int_equal(atomic_load(in_b->n_running), 0);
+	auth_destroy(b);
+	auth_destroy(c);
 }
 
 int main(void)
@@ -103,6 +135,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(development_keys),
 	    cmocka_unit_test(configured_keys),
+	    cmocka_unit_test(counts_outlive_a_reload),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

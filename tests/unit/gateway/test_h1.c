@@ -484,7 +484,7 @@ static void drain_finishes_what_runs(void **state)
 	rig_send(&rig, busy, q, sizeof q - 1);
 	RIG_UNTIL(&rig, rig.n_requests == 2 && rig.n_closed == 1);
 	struct rig_exchange *x = rig.ex[0]->s != NULL ? rig.ex[0] : rig.ex[1];
-	transport_drain(rig.tr);
+	transport_drain(rig.tr, false);
 	rig_read_end(&rig, idle, &in);
 	rig_give(x, "end", true);
 	buf_clear(&in, SIZE_MAX);

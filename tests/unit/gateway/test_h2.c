@@ -832,7 +832,7 @@ static void drain_in_two_steps(void **state)
 	put_request(1, "GET", "/wait", END_STREAM);
 	flush();
 	assert_true(await(HEADERS, 1, &f));
-	transport_drain(rig.tr);
+	transport_drain(rig.tr, false);
 	assert_true(await(GOAWAY, 0, &f));
 	assert_int_equal(u32(f.payload), 0x7fffffff);
 	assert_int_equal(u32(f.payload + 4), NO_ERROR);

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Random numbers nobody can guess, for names and seeds. A call of the library's generator costs
+ * thousands of instructions however few bytes it gives, so each thread takes them in stock; each
+ * number is given once and wiped.
+ */
+#ifndef GATEWAY_RANDOM_H
+#define GATEWAY_RANDOM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { RANDOM_NAME_CHARS = 32 };
+
+/* False: the library has none. */
+bool random_u64(uint64_t *out);
+/* 128 random bits as lower-case hex digits and a NUL: RANDOM_NAME_CHARS + 1 bytes at dst. */
+bool random_name(char *dst);
+
+#endif
