@@ -155,7 +155,8 @@ run_e2e() {
 		count "npm ci" 0 1 "$out/npm.log"
 		return 0
 	fi
-	for f in "${files[@]}"; do
+	# Those of the page are the longest: first, so that they end with the others.
+	for f in tests/e2e/page_*.test.mjs $(printf '%s\n' "${files[@]}" | grep -v /page_); do
 		grep -q '^// Alone: ' "$f" && continue
 		if [ "$running" -ge 2 ]; then
 			wait -n
@@ -188,11 +189,17 @@ fuzz_replay() {
 	count "fuzz" "$ok" "$bad" "$log"
 }
 
-# tests/lint/run.sh prints `ok NAME` or `FAIL NAME` for each of its checks.
-lint() {
-	echo "lint"
+# tests/lint/run.sh prints `ok NAME` or `FAIL NAME` for each of its checks. It goes on beside what is run
+# between lint_begin and lint_end.
+lint_begin() {
+	timeout -k 10 900 tests/lint/run.sh "$@" >"$out/lint.log" 2>&1 </dev/null &
+	lint_pid=$!
+}
+
+lint_end() {
 	local log=$out/lint.log rc ok bad
-	timeout -k 10 900 tests/lint/run.sh "$@" >"$log" 2>&1 </dev/null
+	echo "lint"
+	wait "$lint_pid"
 	rc=$?
 	ok=$(grep -c '^  ok ' "$log")
 	bad=$(grep -c '^  FAIL ' "$log")
@@ -212,15 +219,17 @@ e2e)
 check)
 	build build tests
 	units
-	lint quick
+	lint_begin quick
+	lint_end
 	;;
 test)
 	build build tests
 	units
 	sanitized
 	run_e2e
+	lint_begin
 	fuzz_replay 3000
-	lint
+	lint_end
 	;;
 *)
 	sed -n '4,8p' "$0"
