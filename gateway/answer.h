@@ -151,8 +151,6 @@ struct answer {
 	char id[ANSWER_ID_BYTES];
 };
 
-/* The model's index, or -1 with x answered. "default": as configured. */
-int answer_choose_model(struct exchange *x, const char *name);
 /* Makes and submits it, or answers x with an error. */
 void answer_start(struct exchange *x, const struct answer_spec *spec);
 /* All fail, with the streams' last event or an HTTP status: their time is over. */
@@ -187,6 +185,20 @@ int answer_put_logprob(struct sl_buf *list, const struct gen_token *t);
 int answer_put_piece(struct sl_buf *out, struct proto_str piece, bool hex);
 /* JSON knows no infinity. */
 int answer_put_number(struct sl_buf *out, float logprob);
+
+/* ---- answer_model.c ---- */
+
+/* The model's index, or -1 with x answered. "default": as configured. */
+int answer_choose_model(struct exchange *x, const char *name);
+
+/* ---- answer_chunks.c: what chat and completions share, as an answer_format has it ---- */
+
+/* logprobs_of: the choice's log probabilities as a JSON text. */
+int answer_chunk_text(struct answer *a, struct sl_buf *out, unsigned index, const char *text, size_t n,
+		      int (*logprobs_of)(const struct answer_choice *c, struct sl_buf *out));
+int answer_chunk_close(struct answer *a, struct sl_buf *out, unsigned index, const char *reason);
+int answer_chunk_end(struct answer *a, struct sl_buf *out);
+int answer_chunk_error(struct answer *a, struct sl_buf *out, const struct api_error *e, const char *message);
 
 /* ---- answer_*.c ---- */
 

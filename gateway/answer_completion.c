@@ -59,29 +59,7 @@ static int logprobs_of(const struct answer_choice *c, struct sl_buf *out)
 
 static int text(struct answer *a, struct sl_buf *out, unsigned index, const char *at, size_t n)
 {
-	if (!a->wants_logprobs)
-		return sse_content(&a->sse, out, index, at, n, NULL);
-	buf_clear(&a->app->list, SIZE_MAX);
-	int rc = logprobs_of(&a->choices[index], &a->app->list);
-	return rc == 0 ? sse_content(&a->sse, out, index, at, n, &a->app->list) : rc;
-}
-
-static int close_choice(struct answer *a, struct sl_buf *out, unsigned index, const char *reason)
-{
-	return sse_finish(&a->sse, out, index, reason, a->choices[index].ended_by);
-}
-
-static int end(struct answer *a, struct sl_buf *out)
-{
-	struct sse_usage u = answer_usage(a);
-	int rc = a->include_usage ? sse_usage_event(&a->sse, out, &u) : 0;
-	return rc == 0 ? sse_done(out) : rc;
-}
-
-static int error(struct answer *a, struct sl_buf *out, const struct api_error *e, const char *message)
-{
-	(void)a;
-	return sse_error(out, e, message);
+	return answer_chunk_text(a, out, index, at, n, logprobs_of);
 }
 
 static int put_choice(struct answer *a, struct sl_buf *out, unsigned index)
@@ -200,9 +178,9 @@ const struct answer_format answer_completion = {
     .prompt_param = "prompt",
     .begin = begin,
     .text = text,
-    .close = close_choice,
-    .end = end,
-    .error = error,
+    .close = answer_chunk_close,
+    .end = answer_chunk_end,
+    .error = answer_chunk_error,
     .whole = whole,
     .logprob = logprob,
     .dispose = dispose,
