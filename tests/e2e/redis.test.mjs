@@ -242,6 +242,26 @@ describe('without a Redis', () => {
     assert.match(server.log(), /Redis is not used until it works again/);
   });
 
+  test('a response that can\'t be stored is told all the same, and says so; what was is asked for in vain', async () => {
+    server = await startServer({ echo: true, sets: [...fast, 'cache.address=127.0.0.1:1'] });
+    const make = (body) => post(server.http, server.keys.paid, '/v1/responses', { model: 'default', input: 'a b c', ...body });
+    const made = await make({});
+    assert.equal(made.status, 200);
+    assert.deepEqual([made.json.status, made.json.output[0].content[0].text, made.json.store], ['completed', 'a b c', false]);
+    const streamed = await request(server.http, '/v1/responses', { method: 'POST', body: JSON.stringify({ model: 'default', input: 'a b c', stream: true }),
+      headers: { 'content-type': 'application/json', authorization: `Bearer ${server.keys.paid}` } });
+    const last = JSON.parse(streamed.body.trimEnd().split('\n').at(-1).slice(6));
+    assert.deepEqual([last.type, last.response.store], ['response.completed', false]);
+    const away = async (method, path) => {
+      const r = await request(server.http, path, { method, headers: { authorization: `Bearer ${server.keys.paid}` } });
+      return [r.status, JSON.parse(r.body).error.code];
+    };
+    for (const [method, path] of [['GET', ''], ['GET', '/input_items'], ['POST', '/cancel'], ['DELETE', '']])
+      assert.deepEqual(await away(method, `/v1/responses/${made.json.id}${path}`), [503, 'store_unavailable'], method + path);
+    const continued = await make({ previous_response_id: made.json.id });
+    assert.deepEqual([continued.status, continued.json.error.code], [503, 'store_unavailable']);
+  });
+
   test('memory, as configured', async () => {
     server = await startServer({ echo: true, sets: [...fast, 'cache.store=memory', 'gateway.threads=4', 'gateway.tiers.free.concurrency=100',
       ...tier('free', { requests_per_minute: 5, tokens_per_minute: 0, tokens_per_day: 0 })] });
