@@ -111,7 +111,7 @@ function assertWhole(r, content, what) {
   assert.equal(r.error, undefined, `${what}: ${r.error}`);
   assert.equal(r.status, 200, what);
   assert.deepEqual(r.errors, [], what);
-  assert.equal(r.text, content, what);
+  assert.equal(r.text, content, `${what}, reset with ${r.code}`);
   assert.equal(r.roles, 1, what);
   assert.equal(r.done, 1, what);
 }
@@ -149,7 +149,9 @@ function knock() {
 for (const threads of [1, 4]) {
   test(`500 live streams survive a reload and an upgrade, ${threads} gateway thread(s)`, async () => {
     const N = 500, PER = 100, WORDS = 160;
-    await start({ changes: [['threads: 1', `threads: ${threads}`]], sets: ['engine.echo.rate=20'] });
+    await start({ changes: [['threads: 1', `threads: ${threads}`]],
+      // Nobody is given up when the whole machine stands still for a while.
+      sets: ['engine.echo.rate=20', 'gateway.limits.stall=10m', 'supervisor.hang=5m', 'supervisor.takeover=5m'] });
     const sessions = Array.from({ length: N / PER }, (_, i) => connection(i % 2 ? server.https : server.http));
     const contents = Array.from({ length: N }, (_, i) => words(`s${i}`, WORDS));
     const stop = knock();
