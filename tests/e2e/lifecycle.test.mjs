@@ -13,11 +13,11 @@ import { chat, until, user } from './client.mjs';
 import { ROOT, SLUICE, request, startServer } from './harness.mjs';
 
 const PATIENCE = 20000;
-let dir, server, conf, exe;
+let dir, server, conf, exe, stopKnocking;
 
 before(() => { dir = mkdtempSync(join(tmpdir(), 'sluice-life-')); });
 after(() => rmSync(dir, { recursive: true, force: true }));
-afterEach(async () => { await server?.stop(); server = null; });
+afterEach(async () => { await stopKnocking?.(); await server?.stop(); server = stopKnocking = null; });
 
 /** Puts a file in another's place at once, as installers do. */
 function replaceFile(path, write) {
@@ -88,7 +88,7 @@ function stream(session, key, content, more = {}) {
   s.on('data', (d) => {
     rest += d;
     for (let i; (i = rest.indexOf('\n\n')) >= 0;) {
-      const event = rest.slice(0, i);
+      const event = rest.slice(0, i).replace(/^(:.*\n)*/, ''); // a comment may stand before it
       rest = rest.slice(i + 2);
       if (!event.startsWith('data: ')) continue;
       if (event === 'data: [DONE]') { r.done++; continue; }
@@ -154,7 +154,7 @@ for (const threads of [1, 4]) {
       sets: ['engine.echo.rate=20', 'gateway.limits.stall=10m', 'supervisor.hang=5m', 'supervisor.takeover=5m'] });
     const sessions = Array.from({ length: N / PER }, (_, i) => connection(i % 2 ? server.https : server.http));
     const contents = Array.from({ length: N }, (_, i) => words(`s${i}`, WORDS));
-    const stop = knock();
+    stopKnocking = knock();
     const streams = contents.map((c, i) => stream(sessions[Math.floor(i / PER)], server.keys.paid, c));
     await Promise.all(streams.map((r) => r.began));
 
@@ -176,7 +176,7 @@ for (const threads of [1, 4]) {
 
     (await Promise.all(streams.map((r) => r.ended))).forEach((r, i) => assertWhole(r, contents[i], `stream ${i}`));
     await awaitLog('the replaced gateway has ended');
-    const seen = await stop();
+    const seen = await stopKnocking();
     assert.deepEqual(seen.failed, []);
     assert.ok(seen.asked > 50, `${seen.asked} new connections`);
     assert.equal((await server.pids()).gateway, now);
