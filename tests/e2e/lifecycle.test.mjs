@@ -2,7 +2,7 @@
 // The life of a service under load: reloads, upgrades of the executable, ends. What runs goes on, word for word; what comes
 // meanwhile is served.
 import assert from 'node:assert/strict';
-import { chmodSync, copyFileSync, mkdtempSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { chmodSync, copyFileSync, mkdtempSync, readFileSync, readdirSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import http from 'node:http';
 import http2 from 'node:http2';
 import { tmpdir } from 'node:os';
@@ -151,7 +151,8 @@ for (const threads of [1, 4]) {
     const N = 500, PER = 100, WORDS = 160;
     await start({ changes: [['threads: 1', `threads: ${threads}`]],
       // Nobody is given up when the whole machine stands still for a while.
-      sets: ['engine.echo.rate=20', 'gateway.limits.stall=10m', 'supervisor.hang=5m', 'supervisor.takeover=5m'] });
+      sets: ['engine.echo.rate=20', 'supervisor.hang=5m', 'supervisor.takeover=5m',
+        ...['stall', 'handshake', 'header', 'body'].map((w) => `gateway.limits.${w}=10m`)] });
     const sessions = Array.from({ length: N / PER }, (_, i) => connection(i % 2 ? server.https : server.http));
     const contents = Array.from({ length: N }, (_, i) => words(`s${i}`, WORDS));
     stopKnocking = knock();
@@ -234,7 +235,10 @@ test('a reload: new values for new requests; a wrong file changes nothing; what 
 test('a gateway that crashes refuses no connection', async () => {
   await start();
   const pid = (await server.pids()).gateway;
-  process.kill(pid, 'SIGSTOP'); // these wait in the queue, and are there when it is killed
+  process.kill(pid, 'SIGSTOP');
+  const threads = () => readdirSync(`/proc/${pid}/task`).map((t) => readFileSync(`/proc/${pid}/task/${t}/stat`, 'utf8'));
+  assert.ok(await until(() => threads().every((s) => /^\d+ \(.*\) T /.test(s)), PATIENCE), 'stopped');
+  // These wait in the queue, and are there when it is killed.
   const waiting = Array.from({ length: 20 }, () => request(server.http, '/live'));
   await new Promise((r) => setImmediate(r));
   process.kill(pid, 'SIGKILL');
