@@ -56,6 +56,7 @@ struct engine_link {
 	struct gw_deferred flush;
 	struct sl_buf in, out;
 	unsigned backoff_ms;
+	uint64_t ticked_ns; /* last tick */
 	uint64_t heard_ns, since_ns; /* last byte from the engine; start of CONNECTING */
 	bool want_write;
 	bool overrun; /* a frame found no room: the link goes down at the end of the turn */
@@ -454,6 +455,10 @@ static void on_tick(evutil_socket_t fd, short what, void *ctx)
 	uint64_t now = clock_now_ns();
 	(void)fd;
 	(void)what;
+	/* This process was itself stopped, and what has come meanwhile is not read yet: nobody is to blame. */
+	if (now - l->ticked_ns > DEAD_MS * NS_PER_MS)
+		l->heard_ns = now - PING_MS * NS_PER_MS - 1;
+	l->ticked_ns = now;
 	if (l->state == LINK_CONNECTING && now - l->since_ns > HELLO_MS * NS_PER_MS) {
 		go_down(l, "it does not say HELLO");
 	} else if (l->state == LINK_UP && now - l->heard_ns > DEAD_MS * NS_PER_MS) {

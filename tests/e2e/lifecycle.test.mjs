@@ -3,7 +3,7 @@
 // meanwhile is served.
 // Alone: five hundred streams go on meanwhile.
 import assert from 'node:assert/strict';
-import { chmodSync, copyFileSync, mkdtempSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { chmodSync, copyFileSync, mkdtempSync, readFileSync, readdirSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import http from 'node:http';
 import http2 from 'node:http2';
 import { tmpdir } from 'node:os';
@@ -14,11 +14,11 @@ import { chat, until, user } from './client.mjs';
 import { ROOT, SLUICE, request, startServer } from './harness.mjs';
 
 const PATIENCE = 20000;
-let dir, server, conf, exe;
+let dir, server, conf, exe, stopKnocking;
 
 before(() => { dir = mkdtempSync(join(tmpdir(), 'sluice-life-')); });
 after(() => rmSync(dir, { recursive: true, force: true }));
-afterEach(async () => { await server?.stop(); server = null; });
+afterEach(async () => { await stopKnocking?.(); await server?.stop(); server = stopKnocking = null; });
 
 /** Puts a file in another's place at once, as installers do. */
 function replaceFile(path, write) {
@@ -89,7 +89,7 @@ function stream(session, key, content, more = {}) {
   s.on('data', (d) => {
     rest += d;
     for (let i; (i = rest.indexOf('\n\n')) >= 0;) {
-      const event = rest.slice(0, i);
+      const event = rest.slice(0, i).replace(/^(:.*\n)*/, ''); // a comment may stand before it
       rest = rest.slice(i + 2);
       if (!event.startsWith('data: ')) continue;
       if (event === 'data: [DONE]') { r.done++; continue; }
@@ -112,7 +112,7 @@ function assertWhole(r, content, what) {
   assert.equal(r.error, undefined, `${what}: ${r.error}`);
   assert.equal(r.status, 200, what);
   assert.deepEqual(r.errors, [], what);
-  assert.equal(r.text, content, what);
+  assert.equal(r.text, content, `${what}, reset with ${r.code}`);
   assert.equal(r.roles, 1, what);
   assert.equal(r.done, 1, what);
 }
@@ -150,10 +150,13 @@ function knock() {
 for (const threads of [1, 4]) {
   test(`500 live streams survive a reload and an upgrade, ${threads} gateway thread(s)`, async () => {
     const N = 500, PER = 100, WORDS = 160;
-    await start({ changes: [['threads: 1', `threads: ${threads}`]], sets: ['engine.echo.rate=20'] });
+    await start({ changes: [['threads: 1', `threads: ${threads}`]],
+      // Nobody is given up when the whole machine stands still for a while.
+      sets: ['engine.echo.rate=20', 'supervisor.hang=5m', 'supervisor.takeover=5m',
+        ...['stall', 'handshake', 'header', 'body'].map((w) => `gateway.limits.${w}=10m`)] });
     const sessions = Array.from({ length: N / PER }, (_, i) => connection(i % 2 ? server.https : server.http));
     const contents = Array.from({ length: N }, (_, i) => words(`s${i}`, WORDS));
-    const stop = knock();
+    stopKnocking = knock();
     const streams = contents.map((c, i) => stream(sessions[Math.floor(i / PER)], server.keys.paid, c));
     await Promise.all(streams.map((r) => r.began));
 
@@ -175,7 +178,7 @@ for (const threads of [1, 4]) {
 
     (await Promise.all(streams.map((r) => r.ended))).forEach((r, i) => assertWhole(r, contents[i], `stream ${i}`));
     await awaitLog('the replaced gateway has ended');
-    const seen = await stop();
+    const seen = await stopKnocking();
     assert.deepEqual(seen.failed, []);
     assert.ok(seen.asked > 50, `${seen.asked} new connections`);
     assert.equal((await server.pids()).gateway, now);
@@ -233,7 +236,10 @@ test('a reload: new values for new requests; a wrong file changes nothing; what 
 test('a gateway that crashes refuses no connection', async () => {
   await start();
   const pid = (await server.pids()).gateway;
-  process.kill(pid, 'SIGSTOP'); // these wait in the queue, and are there when it is killed
+  process.kill(pid, 'SIGSTOP');
+  const threads = () => readdirSync(`/proc/${pid}/task`).map((t) => readFileSync(`/proc/${pid}/task/${t}/stat`, 'utf8'));
+  assert.ok(await until(() => threads().every((s) => /^\d+ \(.*\) T /.test(s)), PATIENCE), 'stopped');
+  // These wait in the queue, and are there when it is killed.
   const waiting = Array.from({ length: 20 }, () => request(server.http, '/live'));
   await new Promise((r) => setImmediate(r));
   process.kill(pid, 'SIGKILL');

@@ -672,6 +672,26 @@ static void silence_is_asked_then_ended(void **state)
 	come_up(r);
 }
 
+static void after_a_stop_of_its_own_it_asks_first(void **state)
+{
+	struct rig *r = *state;
+	struct seq *s = r->seqs;
+	fake_time(r);
+	come_up(r);
+	submitted(r, s);
+	r->fake_ns += 1001 * NS_PER_MS;
+	expect(r, PROTO_PING); /* it has ticked */
+	r->fake_ns += 60 * NS_PER_S;
+	expect(r, PROTO_PING);
+	assert_true(engine_link_up(r->link));
+	assert_int_equal(s->lost, 0);
+	/* Who does not answer now has gone. */
+	r->fake_ns += 2001 * NS_PER_MS;
+	TURN_UNTIL(r, s->lost == 1);
+	assert_false(engine_link_up(r->link));
+	come_up(r);
+}
+
 static void an_engine_that_does_not_greet_is_left(void **state)
 {
 	struct rig *r = *state;
@@ -795,6 +815,7 @@ int main(void)
 	    TEST(the_end_of_the_link_tells_everybody),
 	    TEST(many_sequences_are_all_found),
 	    TEST(silence_is_asked_then_ended),
+	    TEST(after_a_stop_of_its_own_it_asks_first),
 	    TEST(an_engine_that_does_not_greet_is_left),
 	    TEST(it_waits_longer_each_time),
 	    TEST(it_waits_for_an_engine_that_is_not_there),
