@@ -55,7 +55,11 @@ struct quota {
 	{.kind = METRIC_COUNTER, .name = "sluice_quota_refused_total", .labels = "limit=\"" label "\"", \
 	 .help = "Requests refused by a limit of their key; unknown: the store gave no answer"}
 static struct metric refused[QUOTA_N_LIMITS] = {
-    [QUOTA_REQUESTS] = REFUSED("requests"), [QUOTA_TOKENS] = REFUSED("tokens"), [QUOTA_DAY] = REFUSED("day")};
+    [QUOTA_REQUESTS] = REFUSED("requests"),
+    [QUOTA_SUBJECT] = REFUSED("subject"),
+    [QUOTA_TOKENS] = REFUSED("tokens"),
+    [QUOTA_DAY] = REFUSED("day"),
+};
 static struct metric refused_unknown = REFUSED("unknown");
 static struct metric unsettled = {.kind = METRIC_GAUGE,
 				  .name = "sluice_quota_unsettled",
