@@ -125,34 +125,54 @@ node_modules() {
 	touch "$here/node_modules/.package-lock.json"
 }
 
-# One file after the other: they share ports and processors with nobody.
+# One end-to-end file: writes `PASSED FAILED SECONDS` beside its log. Runs in a subshell of its own.
+run_e2e_file() {
+	local f=$1 log=$2 t0=$SECONDS rc ok bad work
+	work=$(mktemp -d)
+	TMPDIR=$work timeout -k 10 600 node --test --test-reporter=tap "$f" >"$log" 2>&1 </dev/null
+	rc=$?
+	rm -rf "$work"
+	ok=$(sed -n 's/^# pass \([0-9]*\)$/\1/p' "$log" | tail -n 1)
+	bad=$(awk '/^# (fail|cancelled) [0-9]+$/ { n += $3 } END { print n + 0 }' "$log")
+	ok=${ok:-0} bad=${bad:-0}
+	if [ "$rc" -ne 0 ] && [ "$bad" -eq 0 ]; then
+		echo "exit status $rc" >>"$log"
+		bad=1
+	elif [ $((ok + bad)) -eq 0 ]; then
+		echo "reported no test" >>"$log"
+		bad=1
+	fi
+	echo "$ok $bad $((SECONDS - t0)) s" >"$log.result"
+}
+
+# Two at once, each with ports of its own; then those that measure time (they say so: `// Alone: …`)
+# one after the other.
 run_e2e() {
-	local files=(tests/e2e/*.test.mjs) f log t0 ok bad rc
+	local files=(tests/e2e/*.test.mjs) f log running=0 ok bad took
 	[ -e "${files[0]}" ] || return 0
 	echo "end to end"
 	if ! node_modules; then
 		count "npm ci" 0 1 "$out/npm.log"
 		return 0
 	fi
+	# Those of the page are the longest: first, so that they end with the others.
+	for f in tests/e2e/page_*.test.mjs $(printf '%s\n' "${files[@]}" | grep -v /page_); do
+		grep -q '^// Alone: ' "$f" && continue
+		if [ "$running" -ge 2 ]; then
+			wait -n
+			running=$((running - 1))
+		fi
+		run_e2e_file "$f" "$out/$(basename "$f").log" &
+		running=$((running + 1))
+	done
+	wait
+	for f in "${files[@]}"; do
+		grep -q '^// Alone: ' "$f" && run_e2e_file "$f" "$out/$(basename "$f").log"
+	done
 	for f in "${files[@]}"; do
 		log=$out/$(basename "$f").log
-		t0=$SECONDS
-		local work
-		work=$(mktemp -d)
-		TMPDIR=$work timeout -k 10 600 node --test --test-reporter=tap "$f" >"$log" 2>&1 </dev/null
-		rc=$?
-		rm -rf "$work"
-		ok=$(sed -n 's/^# pass \([0-9]*\)$/\1/p' "$log" | tail -n 1)
-		bad=$(awk '/^# (fail|cancelled) [0-9]+$/ { n += $3 } END { print n + 0 }' "$log")
-		ok=${ok:-0} bad=${bad:-0}
-		if [ "$rc" -ne 0 ] && [ "$bad" -eq 0 ]; then
-			echo "exit status $rc" >>"$log"
-			bad=1
-		elif [ $((ok + bad)) -eq 0 ]; then
-			echo "reported no test" >>"$log"
-			bad=1
-		fi
-		count "${f#tests/}" "$ok" "$bad" "$log" "$((SECONDS - t0)) s"
+		read -r ok bad took <"$log.result"
+		count "${f#tests/}" "$ok" "$bad" "$log" "$took"
 	done
 }
 
@@ -169,11 +189,17 @@ fuzz_replay() {
 	count "fuzz" "$ok" "$bad" "$log"
 }
 
-# tests/lint/run.sh prints `ok NAME` or `FAIL NAME` for each of its checks.
-lint() {
-	echo "lint"
+# tests/lint/run.sh prints `ok NAME` or `FAIL NAME` for each of its checks. It goes on beside what is run
+# between lint_begin and lint_end.
+lint_begin() {
+	timeout -k 10 900 tests/lint/run.sh "$@" >"$out/lint.log" 2>&1 </dev/null &
+	lint_pid=$!
+}
+
+lint_end() {
 	local log=$out/lint.log rc ok bad
-	timeout -k 10 900 tests/lint/run.sh "$@" >"$log" 2>&1 </dev/null
+	echo "lint"
+	wait "$lint_pid"
 	rc=$?
 	ok=$(grep -c '^  ok ' "$log")
 	bad=$(grep -c '^  FAIL ' "$log")
@@ -193,15 +219,17 @@ e2e)
 check)
 	build build tests
 	units
-	lint quick
+	lint_begin quick
+	lint_end
 	;;
 test)
 	build build tests
 	units
 	sanitized
 	run_e2e
+	lint_begin
 	fuzz_replay 3000
-	lint
+	lint_end
 	;;
 *)
 	sed -n '4,8p' "$0"

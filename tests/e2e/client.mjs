@@ -82,3 +82,18 @@ export function curl(args) {
     child.on('close', (status) => done({ ...r, status }));
   });
 }
+
+/** The events of a stream without what differs by request; pieces of text in a row are one, as how many came together is chance. */
+export function eventsOf(text) {
+  const list = [];
+  for (const l of text.split('\n').filter((line) => line.startsWith('data: '))) {
+    if (l === 'data: [DONE]') { list.push(l); continue; }
+    const { id, created, ...rest } = JSON.parse(l.slice(6));
+    if (!/^chatcmpl-/.test(id) || !(created > 0)) throw new Error(`not a chunk: ${l}`);
+    const text = (e) => (Object.keys(e?.choices?.[0]?.delta ?? {}).join() === 'content' ? e.choices[0] : null);
+    const last = text(list.at(-1));
+    if (last && text(rest)) last.delta.content += rest.choices[0].delta.content;
+    else list.push(rest);
+  }
+  return list.map((e) => (typeof e === 'string' ? e : JSON.stringify(e)));
+}
