@@ -7,21 +7,20 @@
  * while, revoking takes all of them. What a tenant has (limits, responses) stays with the tenant.
  */
 #include <errno.h>
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <time.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "cmd/cmd.h"
-#include "cmd/keys_store.h"
+#include "cmd/private_redis.h"
 #include "gateway/auth.h"
 #include "gateway/cors.h"
+#include "gateway/key_registry.h"
 
-enum { RANDOM_BYTES = 24, KEY_BYTES = 80, ID_SHOWN = 12, ID_LEAST = 8, MAX_REST = 64 };
+enum { ID_SHOWN = 12, ID_LEAST = 8, MAX_REST = 64 };
 #define GRACE_S INT64_C(86400)
 #define LONGEST_S (INT64_C(3650) * 86400)
 
@@ -123,32 +122,23 @@ static int take_options(struct ask *a, int argc, char **argv, int *n_rest, char 
 
 /* ---- the actions: 0, or SL_* with err ---- */
 
-static int add_key(struct keys_store *s, struct identity *id, struct sl_err *err)
+static int add_key(struct key_registry *s, struct identity *id, struct sl_err *err)
 {
-	uint8_t random[RANDOM_BYTES];
-	char key[KEY_BYTES];
-	if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random)
-		return sl_errf(err, SL_EIO, "no random bytes");
-	size_t n = (size_t)snprintf(key, sizeof key, "sk-sluice-");
-	for (int i = 0; i < RANDOM_BYTES; i++)
-		n += (size_t)snprintf(key + n, sizeof key - n, "%02x", random[i]);
-	snprintf(id->start, sizeof id->start, "%.14s", key);
-	id->created_s = clock_unix_s();
-	int rc = keys_store_add(s, key, id, err);
+	char key[KEY_REGISTRY_KEY_BYTES];
+	int rc = key_registry_make(s, id, key, err);
 	if (rc == 0)
 		printf("%s\n", key);
 	explicit_bzero(key, sizeof key);
-	explicit_bzero(random, sizeof random);
 	return rc;
 }
 
-static int check_room(const struct keys_store *s, size_t n, struct sl_err *err)
+static int check_room(const struct key_registry *s, size_t n, struct sl_err *err)
 {
-	return n < keys_store_room(s) ? 0
+	return n < key_registry_room(s) ? 0
 				      : sl_errf(err, SL_ELIMIT, "the store keeps %zu keys already: cache.keys_per_tenant allows no more", n);
 }
 
-static int create(struct keys_store *s, const struct sluice_config *cfg, const struct ask *a, const struct stored_key *all,
+static int create(struct key_registry *s, const struct sluice_config *cfg, const struct ask *a, const struct stored_key *all,
 		  size_t n, struct sl_err *err)
 {
 	struct identity id = {0};
@@ -173,7 +163,7 @@ static int create(struct keys_store *s, const struct sluice_config *cfg, const s
 	return add_key(s, &id, err);
 }
 
-static int rotate(struct keys_store *s, const struct ask *a, struct stored_key *all, size_t n, struct sl_err *err)
+static int rotate(struct key_registry *s, const struct ask *a, struct stored_key *all, size_t n, struct sl_err *err)
 {
 	const struct stored_key *newest = NULL;
 	int64_t now = clock_unix_s();
@@ -196,12 +186,12 @@ static int rotate(struct keys_store *s, const struct ask *a, struct stored_key *
 			old->expires_s = now + a->grace_s;
 		if (a->grace_s == 0)
 			old->revoked_s = now;
-		rc = keys_store_change(s, &all[i], err);
+		rc = key_registry_change(s, &all[i], err);
 	}
 	return rc;
 }
 
-static int revoke(struct keys_store *s, const struct ask *a, struct stored_key *all, size_t n, struct sl_err *err)
+static int revoke(struct key_registry *s, const struct ask *a, struct stored_key *all, size_t n, struct sl_err *err)
 {
 	size_t n_revoked = 0, len = strlen(a->name);
 	for (size_t i = 0; i < n; i++) {
@@ -210,7 +200,7 @@ static int revoke(struct keys_store *s, const struct ask *a, struct stored_key *
 		if (id->revoked_s != 0 || (!by_id && strcmp(id->name, a->name) != 0))
 			continue;
 		id->revoked_s = clock_unix_s();
-		int rc = keys_store_change(s, &all[i], err);
+		int rc = key_registry_change(s, &all[i], err);
 		if (rc != 0)
 			return rc;
 		n_revoked++;
@@ -275,15 +265,25 @@ static int list(const struct ask *a, const struct stored_key *all, size_t n, str
 	return 0;
 }
 
+/* The Redis that is named, or the one that `sluice serve` starts. */
+static int open_store(const struct sluice_config *cfg, struct key_registry **out, struct sl_err *err)
+{
+	struct gw_store_settings s = cfg->gateway.store;
+	struct private_redis own;
+	if (s.address[0] == '\0' && s.kind != GW_STORE_MEMORY && private_redis_find(&own, cfg->state, s.server_memory))
+		s.address = own.address;
+	return key_registry_open(&s, out, err);
+}
+
 static int act(const char *what, const struct sluice_config *cfg, const struct ask *a, struct sl_err *err)
 {
-	struct keys_store *s;
+	struct key_registry *s;
 	struct stored_key *all = NULL;
 	size_t n = 0;
-	int rc = keys_store_open(cfg, &s, err);
+	int rc = open_store(cfg, &s, err);
 	if (rc != 0)
 		return rc;
-	rc = keys_store_list(s, &all, &n, err);
+	rc = key_registry_list(s, &all, &n, err);
 	if (rc != 0)
 		;
 	else if (strcmp(what, "create") == 0)
@@ -295,7 +295,7 @@ static int act(const char *what, const struct sluice_config *cfg, const struct a
 	else
 		rc = list(a, all, n, err);
 	sl_free(all);
-	keys_store_close(s);
+	key_registry_close(s);
 	return rc;
 }
 

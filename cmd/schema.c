@@ -84,6 +84,8 @@ static const struct conf_row tier_rows[] = {
 	"The share of each of its tenants beside the others of the same priority."),
     ROW("requests_per_minute", CONF_INT, TIER(requests_per_minute), "0", 0, 60000000,
 	"Requests of one key per minute; 0: no limit."),
+    ROW("subject_requests_per_minute", CONF_INT, TIER(subject_requests_per_minute), "0", 0, 60000000,
+	"Requests per minute of one subject of a key's browser tokens, within those of the key; 0: no limit."),
     ROW("tokens_per_minute", CONF_INT, TIER(tokens_per_minute), "0", 0, 60000000,
 	"Tokens of one key per minute, of prompts and answers; 0: no limit."),
     ROW("tokens_per_day", CONF_INT, TIER(tokens_per_day), "0", 0, 1e12,

@@ -50,6 +50,8 @@ static int put_limits(struct sl_buf *out, const struct gw_tier_config *t)
 	if (rc == 0)
 		rc = put_limit(out, "requests_per_minute", t->requests_per_minute);
 	if (rc == 0)
+		rc = put_limit(out, "subject_requests_per_minute", t->subject_requests_per_minute);
+	if (rc == 0)
 		rc = put_limit(out, "tokens_per_minute", t->tokens_per_minute);
 	if (rc == 0)
 		rc = put_limit(out, "tokens_per_day", t->tokens_per_day);
@@ -65,7 +67,8 @@ static int put_limits(struct sl_buf *out, const struct gw_tier_config *t)
 /* r NULL: nothing is limited. */
 static int put_left(struct sl_buf *out, const struct quota_result *r)
 {
-	static const char *const names[QUOTA_N_LIMITS] = {"requests_per_minute", "tokens_per_minute", "tokens_per_day"};
+	static const char *const names[QUOTA_N_LIMITS] = {"requests_per_minute", "subject_requests_per_minute",
+						   "tokens_per_minute", "tokens_per_day"};
 	bool first = true;
 	if (r != NULL && r->code < 0)
 		return buf_append_str(out, "\"remaining\":null}");

@@ -25,6 +25,7 @@ struct gw_tier_config {
 	struct conf_strings models; /* names this tier may ask for; empty: all */
 	/* Of one key, prompt and answer together; 0: no limit. */
 	int64_t requests_per_minute, tokens_per_minute, tokens_per_day;
+	int64_t subject_requests_per_minute; /* of one subject of browser tokens, within the former; 0: no limit */
 	int cleanse;             /* enum cleanse_level, of users' messages */
 };
 

@@ -189,7 +189,7 @@ static void take_over(struct list *from, struct list *to)
 	}
 }
 
-/* code: of the answer and of reading it. */
+/* code: of the answer and of reading it; read: when it is 0. */
 static enum identity_verdict settle(struct entry *e, int code, const struct identity *read)
 {
 	struct identities *all = e->home;
@@ -220,7 +220,7 @@ static enum identity_verdict settle(struct entry *e, int code, const struct iden
 static void on_answer(struct cache_op *op, const struct cache_result *r)
 {
 	struct entry *e = (struct entry *)(void *)((char *)op - offsetof(struct entry, op));
-	struct identity id = e->id, read;
+	struct identity id = e->id, read = {0};
 	struct list waiters;
 	int code = r->code == 0 ? identity_read(r->bytes, r->n, &read) : r->code;
 	if (code == SL_EINVAL && r->code == 0) {
@@ -231,7 +231,7 @@ static void on_answer(struct cache_op *op, const struct cache_result *r)
 		id = read;
 	take_over(&e->waiters, &waiters);
 	/* The entry may be gone then, and any of them may ask anew. */
-	enum identity_verdict v = settle(e, code, code == 0 ? &read : NULL);
+	enum identity_verdict v = settle(e, code, &read);
 	tell(&waiters, v, v == IDENTITY_KNOWN ? &id : NULL);
 }
 

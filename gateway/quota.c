@@ -55,7 +55,11 @@ struct quota {
 	{.kind = METRIC_COUNTER, .name = "sluice_quota_refused_total", .labels = "limit=\"" label "\"", \
 	 .help = "Requests refused by a limit of their key; unknown: the store gave no answer"}
 static struct metric refused[QUOTA_N_LIMITS] = {
-    [QUOTA_REQUESTS] = REFUSED("requests"), [QUOTA_TOKENS] = REFUSED("tokens"), [QUOTA_DAY] = REFUSED("day")};
+    [QUOTA_REQUESTS] = REFUSED("requests"),
+    [QUOTA_SUBJECT] = REFUSED("subject"),
+    [QUOTA_TOKENS] = REFUSED("tokens"),
+    [QUOTA_DAY] = REFUSED("day"),
+};
 static struct metric refused_unknown = REFUSED("unknown");
 static struct metric unsettled = {.kind = METRIC_GAUGE,
 				  .name = "sluice_quota_unsettled",
@@ -279,6 +283,11 @@ static void add_limit(struct quota *q, enum quota_limit which, const struct cach
 	q->which[q->n++] = which;
 }
 
+static bool has_subject_limit(const struct auth_key *key)
+{
+	return key->tier->subject_requests_per_minute > 0 && key->subject != NULL && key->subject[0] != '\0';
+}
+
 static void add_limits(struct quota *q, const struct quota_ask *ask)
 {
 	const struct gw_tier_config *t = ask->key->tier;
@@ -291,6 +300,18 @@ static void add_limits(struct quota *q, const struct quota_ask *ask)
 						.period_us = MINUTE_US,
 						.cost = within(ask->requests, 1, CACHE_RATE_MAX)},
 			  "requests a minute", ask->key);
+	if (has_subject_limit(ask->key)) {
+		char part[256];
+		int64_t limit = t->subject_requests_per_minute;
+		snprintf(part, sizeof part, "requests a minute of %s", ask->key->subject);
+		add_limit(q, QUOTA_SUBJECT,
+			  &(struct cache_limit){.type = CACHE_RATE,
+						.limit = limit,
+						.burst = limit,
+						.period_us = MINUTE_US,
+						.cost = within(ask->requests, 1, CACHE_RATE_MAX)},
+			  part, ask->key);
+	}
 	if (tokens > 0) /* a full minute serves any request */
 		add_limit(q, QUOTA_TOKENS,
 			  &(struct cache_limit){.type = CACHE_RATE,
@@ -305,9 +326,11 @@ static void add_limits(struct quota *q, const struct quota_ask *ask)
 			  "tokens a day", ask->key);
 }
 
-static bool is_limited(const struct gw_tier_config *t)
+static bool is_limited(const struct auth_key *key)
 {
-	return t != NULL && (t->requests_per_minute > 0 || t->tokens_per_minute > 0 || t->tokens_per_day > 0);
+	const struct gw_tier_config *t = key->tier;
+	return t != NULL && (t->requests_per_minute > 0 || t->tokens_per_minute > 0 || t->tokens_per_day > 0 ||
+			     has_subject_limit(key));
 }
 
 static struct quota *quota_create(struct quotas *qs, const struct quota_ask *ask, enum quota_state born,
@@ -332,7 +355,7 @@ int quota_take(struct quotas *qs, const struct quota_ask *ask, quota_done *done,
 	       struct quota **out)
 {
 	*out = NULL;
-	if (qs->client == NULL || !is_limited(ask->key->tier))
+	if (qs->client == NULL || !is_limited(ask->key))
 		return 1;
 	struct quota *q = quota_create(qs, ask, QUOTA_TAKING, done, ctx);
 	if (q == NULL)
@@ -361,7 +384,7 @@ int quota_peek(struct quotas *qs, const struct auth_key *key, quota_done *done, 
 {
 	const struct quota_ask ask = {.key = key};
 	*out = NULL;
-	if (qs->client == NULL || !is_limited(key->tier))
+	if (qs->client == NULL || !is_limited(key))
 		return 1;
 	struct quota *q = quota_create(qs, &ask, QUOTA_PEEKING, done, ctx);
 	if (q == NULL)

@@ -7,6 +7,7 @@
  *
  *   requests per minute  GCRA: as many at once as a minute has, then evenly. A request counts, whatever
  *                        becomes of it.
+ *   the same of a subject, whom browser tokens of the key stand for, within those of the key
  *   tokens per minute    GCRA: the estimate, at most the whole limit, is charged; what was not used comes
  *                        back, what was used beyond it is a debt that following requests wait for.
  *   tokens per day       a budget of the UTC day: the estimate is reserved, or what is left of the day
@@ -69,7 +70,7 @@ struct quota_ask {
 	int64_t least;    /* fewer make no sense: those of the prompt and one more */
 };
 
-enum quota_limit { QUOTA_REQUESTS, QUOTA_TOKENS, QUOTA_DAY, QUOTA_N_LIMITS };
+enum quota_limit { QUOTA_REQUESTS, QUOTA_SUBJECT, QUOTA_TOKENS, QUOTA_DAY, QUOTA_N_LIMITS };
 
 struct quota_result {
 	int code;      /* negative: the store gave no answer; not admitted */

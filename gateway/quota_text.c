@@ -41,7 +41,7 @@ static enum quota_limit of_tokens(const struct quota_result *r)
 {
 	const struct quota_left *minute = &r->each[QUOTA_TOKENS], *day = &r->each[QUOTA_DAY];
 	bool refused = r->code >= 0 && !r->admitted;
-	if (refused && r->refused_by != QUOTA_REQUESTS)
+	if (refused && r->refused_by != QUOTA_REQUESTS && r->refused_by != QUOTA_SUBJECT)
 		return r->refused_by;
 	if (day->limit > 0 && (minute->limit == 0 || day->remaining < minute->remaining))
 		return QUOTA_DAY;
@@ -107,6 +107,7 @@ void quota_refuse(struct exchange *x, const struct quota_result *r)
 		const char *type, *what;
 	} names[QUOTA_N_LIMITS] = {
 	    [QUOTA_REQUESTS] = {"requests", "requests per minute"},
+	    [QUOTA_SUBJECT] = {"requests", "requests per minute of one user"},
 	    [QUOTA_TOKENS] = {"tokens", "tokens per minute"},
 	    [QUOTA_DAY] = {"tokens", "tokens per day"},
 	};

@@ -10,7 +10,7 @@ export function leftOf(usage) {
   if (typeof left !== 'object' || left === null) return null;
   const least = (names) => names.map((name) => left[name]?.remaining).filter(Number.isFinite)
     .reduce((a, b) => (a === null ? b : Math.min(a, b)), null);
-  const requests = least(['requests_per_minute']);
+  const requests = least(['requests_per_minute', 'subject_requests_per_minute']);
   const tokens = least(['tokens_per_minute', 'tokens_per_day']);
   return requests === null && tokens === null ? null : { requests, tokens };
 }

@@ -20,7 +20,7 @@ const digest = createHash('sha256').update(configured).digest('hex');
 function edit(yaml) {
   return yaml
     .replace('  keys: []\n', `  keys:\n    - name: bound\n      sha256: ${digest}\n      tier: paid\n      origins: [${ORIGIN}]\n`)
-    .replace('  tiers:\n', '  tiers:\n    - name: tiny\n      max_prompt: 5\n      deadline: 400ms\n      requests_per_minute: 30\n      tokens_per_day: 5000\n      concurrency: 2\n');
+    .replace('  tiers:\n', '  tiers:\n    - name: tiny\n      max_prompt: 5\n      deadline: 400ms\n      requests_per_minute: 30\n      tokens_per_day: 5000\n      concurrency: 2\n      subject_requests_per_minute: 2\n');
 }
 
 /** A redis-server on a unix socket: {address, stop, freeze}. */
@@ -159,13 +159,21 @@ describe('keys of the store', () => {
       const r = await post('/v1/browser_tokens', key, body);
       assert.deepEqual([r.status, r.json.error.param], [400, param], r.body);
     }
-    // A key that is revoked takes its tokens along.
-    const lost = (await keys('create', 'lost', '--tier', 'paid')).out;
-    const orphan = (await post('/v1/browser_tokens', lost, { subject: 'u' })).json.token;
-    assert.equal(await models(orphan), 200);
-    await keys('revoke', 'lost');
-    await until(async () => (await models(orphan)) === 401, 35000);
-    assert.equal(await models(lost), 401, 'the key itself, seen within 30 s');
+  });
+
+  test('one subject of a key uses up its own requests only', async () => {
+    const key = (await keys('create', 'many', '--tier', 'tiny')).out;
+    const token = async (subject) => (await post('/v1/browser_tokens', key, { subject })).json.token;
+    const [one, other] = [await token('one'), await token('other')];
+    const ask = (by) => post('/v1/chat/completions', by, { model: 'default', messages: user('a') });
+    assert.equal((await ask(one)).status, 200);
+    assert.equal((await ask(await token('one'))).status, 200);
+    const refused = await ask(one);
+    assert.deepEqual([refused.status, refused.json.error.type], [429, 'requests']);
+    assert.ok(Number(refused.headers['retry-after-ms']) > 1000);
+    assert.equal((await usage(one)).remaining.subject_requests_per_minute.remaining, 0);
+    assert.equal((await ask(other)).status, 200);
+    assert.equal((await ask(key)).status, 200);
   });
 
   test('origins of a configured key', async () => {

@@ -7,7 +7,7 @@
 
 #include "base/log.h"
 #include "gateway/browser_token.h"
-#include "gateway/identity.h"
+#include "gateway/identities.h"
 #include "gateway/json_mem.h"
 #include "gateway/snapshot.h"
 #include "tests/support/chat_rig.h"
@@ -160,7 +160,28 @@ static void tokens_of_both_kinds_of_keys(void **state)
 	CHAT_UNTIL(c, at_rest(c));
 }
 
-/* Somebody, then somebody else, then the first again: each address is a tenant of its own. */
+/* The key that made a token is gone from the store, and this thread has forgotten it. */
+static void a_token_goes_with_its_key(void **state)
+{
+	struct chat_rig *c = rig_of(state);
+	char token[BROWSER_TOKEN_MAX + 1];
+	put_key("sk-stored", "t", "");
+	c->bearer = "sk-stored";
+	make_token(c, token, sizeof token);
+	c->bearer = token;
+	ask(c, CHAT, "", body);
+	assert_int_equal(status_of(c), 200);
+	freeReplyObject(redis_server_ask(&server, "FLUSHALL"));
+	ask(c, CHAT, "", body);
+	assert_int_equal(status_of(c), 200);
+	identities_destroy(c->app->identities);
+	c->app->identities = identities_create(c->r.t.cache, NULL);
+	ask(c, CHAT, "", body);
+	assert_int_equal(status_of(c), 401);
+	CHAT_UNTIL(c, at_rest(c));
+}
+
+/* Who shows nothing has a tier only where the configuration names one. */
 static void nobody_is_somebody_by_address(void **state)
 {
 	struct chat_rig *c = rig_of(state);
@@ -255,6 +276,7 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(the_body_is_checked_afterwards, set_up, tear_down),
 	    cmocka_unit_test_setup_teardown(a_client_leaves_while_it_is_found_out, set_up, tear_down),
 	    cmocka_unit_test_setup_teardown(tokens_of_both_kinds_of_keys, set_up, tear_down),
+	    cmocka_unit_test_setup_teardown(a_token_goes_with_its_key, set_up, tear_down),
 	    cmocka_unit_test_setup_teardown(nobody_is_somebody_by_address, set_up, tear_down),
 	    cmocka_unit_test_setup_teardown(prompts_are_limited, set_up, tear_down),
 	    cmocka_unit_test_setup_teardown(every_allocation, set_up, tear_down),

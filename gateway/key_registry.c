@@ -3,23 +3,25 @@
  * The store's asynchronous interface, one operation at a time: a loop that turns until the answer is
  * there. A record that is over or revoked is kept for a month, so that a list can tell of it.
  */
-#include "cmd/keys_store.h"
+#include "gateway/key_registry.h"
 
 #include <event2/event.h>
+#include <openssl/crypto.h>
+#include <openssl/rand.h>
+#include <openssl/sha.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "cache/sha256.h"
-#include "cmd/private_redis.h"
 #include "gateway/store.h"
 
-enum { PATIENCE_MS = 5000, MOST_KEYS = 65536 };
+enum { PATIENCE_MS = 5000, MOST_KEYS = 65536, RANDOM_BYTES = 24 };
 #define MONTH_S INT64_C(2592000)
 
-struct keys_store {
+struct key_registry {
 	struct event_base *base;
 	struct cache *cache;
 	struct cache_client *client;
@@ -28,33 +30,17 @@ struct keys_store {
 	int code;
 	struct sl_buf bytes; /* of the answer */
 	size_t room;
-	struct private_redis redis;
 };
 
-static const char *address_of(const struct sluice_config *cfg, struct private_redis *r)
-{
-	const struct gw_store_settings *s = &cfg->gateway.store;
-	if (s->address[0] != '\0' || s->kind == GW_STORE_MEMORY)
-		return s->address;
-	return private_redis_find(r, cfg->state, s->server_memory) ? r->address : "";
-}
-
-static int open_client(struct keys_store *s, const struct sluice_config *cfg, struct sl_err *err)
+static int open_client(struct key_registry *s, const struct gw_store_settings *settings, struct sl_err *err)
 {
 	struct cache_config c;
-	struct gw_store_settings settings = cfg->gateway.store;
-	char address[sizeof s->redis.address];
-	const char *found = address_of(cfg, &s->redis);
-	if (found[0] == '\0')
+	gw_store_config(settings, &c);
+	if (c.store == CACHE_MEMORY || c.address == NULL)
 		return sl_errf(err, SL_EINVAL,
 			       "the store is memory, which ends with the gateway: keys of their own need Redis "
 			       "(cache.address, or redis-server installed and `sluice serve`); without it put them into "
 			       "gateway.keys");
-	if (settings.address[0] == '\0') {
-		memcpy(address, found, sizeof address);
-		settings.address = address;
-	}
-	gw_store_config(&settings, &c);
 	c.op_timeout_ms = c.connect_timeout_ms = PATIENCE_MS;
 	s->room = c.max_keys_per_tenant;
 	int rc = cache_create(&c, NULL, 0, &s->cache, err);
@@ -63,9 +49,9 @@ static int open_client(struct keys_store *s, const struct sluice_config *cfg, st
 	return rc;
 }
 
-int keys_store_open(const struct sluice_config *cfg, struct keys_store **out, struct sl_err *err)
+int key_registry_open(const struct gw_store_settings *cfg, struct key_registry **out, struct sl_err *err)
 {
-	struct keys_store *s = sl_zalloc(sizeof *s);
+	struct key_registry *s = sl_zalloc(sizeof *s);
 	if (s == NULL)
 		return sl_errf(err, SL_ENOMEM, "no memory");
 	signal(SIGPIPE, SIG_IGN);
@@ -73,14 +59,14 @@ int keys_store_open(const struct sluice_config *cfg, struct keys_store **out, st
 	s->base = event_base_new();
 	int rc = s->base == NULL ? sl_errf(err, SL_ENOMEM, "no memory") : open_client(s, cfg, err);
 	if (rc != 0) {
-		keys_store_close(s);
+		key_registry_close(s);
 		return rc;
 	}
 	*out = s;
 	return 0;
 }
 
-void keys_store_close(struct keys_store *s)
+void key_registry_close(struct key_registry *s)
 {
 	if (s->client != NULL)
 		cache_client_destroy(s->client);
@@ -92,16 +78,16 @@ void keys_store_close(struct keys_store *s)
 	sl_free(s);
 }
 
-size_t keys_store_room(const struct keys_store *s) { return s->room; }
+size_t key_registry_room(const struct key_registry *s) { return s->room; }
 
-static struct keys_store *of_op(struct cache_op *op)
+static struct key_registry *of_op(struct cache_op *op)
 {
-	return (struct keys_store *)(void *)((char *)op - offsetof(struct keys_store, op));
+	return (struct key_registry *)(void *)((char *)op - offsetof(struct key_registry, op));
 }
 
 static void on_answer(struct cache_op *op, const struct cache_result *r)
 {
-	struct keys_store *s = of_op(op);
+	struct key_registry *s = of_op(op);
 	s->ended = true;
 	s->code = r->code;
 	buf_clear(&s->bytes, SIZE_MAX);
@@ -112,7 +98,7 @@ static void on_answer(struct cache_op *op, const struct cache_result *r)
 			s->code = buf_append(&s->bytes, r->items[i].bytes, CACHE_DIGEST_LEN);
 }
 
-static int wait_for(struct keys_store *s, struct sl_err *err)
+static int wait_for(struct key_registry *s, struct sl_err *err)
 {
 	while (!s->ended && event_base_loop(s->base, EVLOOP_ONCE) == 0)
 		;
@@ -123,7 +109,7 @@ static int wait_for(struct keys_store *s, struct sl_err *err)
 		       cache_client_state_text(s->client));
 }
 
-static int read_one(struct keys_store *s, struct stored_key *k, struct sl_err *err)
+static int read_one(struct key_registry *s, struct stored_key *k, struct sl_err *err)
 {
 	struct cache_key key;
 	int rc = cache_key_from_digest(&key, CACHE_IDENTITY, identity_registry, k->id, CACHE_DIGEST_LEN);
@@ -141,7 +127,7 @@ static int by_age(const void *a, const void *b)
 	return older != 0 ? (older < 0 ? -1 : 1) : strcmp(x->id, y->id);
 }
 
-int keys_store_list(struct keys_store *s, struct stored_key **out, size_t *n, struct sl_err *err)
+int key_registry_list(struct key_registry *s, struct stored_key **out, size_t *n, struct sl_err *err)
 {
 	cache_list(s->client, &s->op, CACHE_IDENTITY, identity_registry, on_answer);
 	int rc = wait_for(s, err);
@@ -168,7 +154,7 @@ int keys_store_list(struct keys_store *s, struct stored_key **out, size_t *n, st
 	return 0;
 }
 
-static int put(struct keys_store *s, const struct cache_key *key, const struct identity *id, struct sl_err *err)
+static int put(struct key_registry *s, const struct cache_key *key, const struct identity *id, struct sl_err *err)
 {
 	struct sl_buf record;
 	int64_t ends_s = id->revoked_s != 0 ? id->revoked_s : id->expires_s;
@@ -187,16 +173,25 @@ static int put(struct keys_store *s, const struct cache_key *key, const struct i
 	return rc;
 }
 
-int keys_store_add(struct keys_store *s, const char *text, const struct identity *id, struct sl_err *err)
+int key_registry_make(struct key_registry *s, struct identity *id, char key[KEY_REGISTRY_KEY_BYTES],
+		      struct sl_err *err)
 {
-	uint8_t digest[IDENTITY_DIGEST_BYTES];
-	struct cache_key key;
-	cache_sha256(text, strlen(text), digest);
-	identity_key(&key, digest);
-	return put(s, &key, id, err);
+	uint8_t random[RANDOM_BYTES], digest[SHA256_DIGEST_LENGTH];
+	struct cache_key at;
+	if (RAND_bytes(random, sizeof random) != 1)
+		return sl_errf(err, SL_EIO, "no random bytes");
+	size_t n = (size_t)snprintf(key, KEY_REGISTRY_KEY_BYTES, "sk-sluice-");
+	for (int i = 0; i < RANDOM_BYTES; i++)
+		n += (size_t)snprintf(key + n, KEY_REGISTRY_KEY_BYTES - n, "%02x", random[i]);
+	OPENSSL_cleanse(random, sizeof random);
+	snprintf(id->start, sizeof id->start, "%.14s", key);
+	id->created_s = clock_unix_s();
+	SHA256((const uint8_t *)key, n, digest);
+	identity_key(&at, digest);
+	return put(s, &at, id, err);
 }
 
-int keys_store_change(struct keys_store *s, const struct stored_key *k, struct sl_err *err)
+int key_registry_change(struct key_registry *s, const struct stored_key *k, struct sl_err *err)
 {
 	struct cache_key key;
 	int rc = cache_key_from_digest(&key, CACHE_IDENTITY, identity_registry, k->id, CACHE_DIGEST_LEN);
