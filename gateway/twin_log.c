@@ -33,6 +33,7 @@ struct twin_log {
 	struct gw_message message; /* to its owner */
 	void (*on_end)(void *ctx, struct twin_log *log);
 	void *on_end_ctx;
+	struct twin_name *name;
 	pthread_mutex_t lock; /* for all below */
 	int refs;
 	struct gw_thread *home; /* NULL: no owner yet, or it has ended */
@@ -121,6 +122,22 @@ void twin_log_unref(struct twin_log *log)
 	pthread_mutex_destroy(&log->lock);
 	sl_free(log->text_of_done);
 	sl_free(log);
+}
+
+void twin_log_set_name(struct twin_log *log, struct twin_name *name) { log->name = name; }
+struct twin_name *twin_log_name(const struct twin_log *log) { return log->name; }
+
+static bool joinable(const struct twin_log *log)
+{
+	return log->whole && !(log->ended && log->done.finish >= PROTO_FINISH_CANCELLED);
+}
+
+bool twin_log_joinable(struct twin_log *log)
+{
+	pthread_mutex_lock(&log->lock);
+	bool is = joinable(log);
+	pthread_mutex_unlock(&log->lock);
+	return is;
 }
 
 /* ---- waking, under the lock ---- */
@@ -351,7 +368,7 @@ int twin_read(struct twin_log *log, struct gw_thread *t, void (*ready)(void *ctx
 	*rd = (struct twin_reader){.message = {.run = on_wake}, .log = log, .t = t, .ready = ready, .ctx = ctx};
 	buf_init(&rd->piece, TWIN_LOG_BYTES);
 	pthread_mutex_lock(&log->lock);
-	bool may = log->whole && !(log->ended && log->done.finish >= PROTO_FINISH_CANCELLED);
+	bool may = joinable(log);
 	if (may) {
 		log->refs++;
 		log->n_readers++;

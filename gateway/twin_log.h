@@ -29,6 +29,12 @@ enum { TWIN_LOG_BYTES = 256 << 10, TWIN_ALL_BYTES = 64 << 20 };
 struct twin_log *twin_log_create(void (*ended)(void *ctx, struct twin_log *log), void *ctx);
 struct twin_log *twin_log_ref(struct twin_log *log);
 void twin_log_unref(struct twin_log *log);
+/* What the directory calls it; under the directory's lock, or before anybody else has the log. */
+struct twin_name;
+void twin_log_set_name(struct twin_log *log, struct twin_name *name);
+struct twin_name *twin_log_name(const struct twin_log *log);
+/* Its beginning is there, and it has not failed. */
+bool twin_log_joinable(struct twin_log *log);
 
 /* ---- the owner, on its thread ---- */
 
