@@ -50,5 +50,6 @@ struct answer_spec api_spec(const struct request_common *c, const struct answer_
 	    .max_tokens = c->max_tokens,
 	    .has_seed = c->has_seed,
 	    .submit = &c->submit,
+	    .user = c->user,
 	};
 }

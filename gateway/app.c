@@ -36,7 +36,9 @@ enum { GAUGE_TICK_MS = 50 };
 static pthread_mutex_t shared_lock = PTHREAD_MUTEX_INITIALIZER;
 static int64_t shared_started_s;
 static struct replay *shared_replay;
-static int shared_replay_users;
+static struct twins *shared_twins;
+static struct talks *shared_talks;
+static int shared_users;
 
 static struct metric engine_up = {.kind = METRIC_GAUGE, .name = "sluice_engine_up",
 				  .help = "1 while the link to the engine is up"};
@@ -178,30 +180,43 @@ static int take_snapshot(struct gw_app *app, struct sl_err *err)
 	return 0;
 }
 
-/* Streams that can be read again outlive every state of the configuration: made by the first
- * application, freed with the last. */
-static int acquire_replay(struct gw_app *app, struct sl_err *err)
+static void destroy_shared(void)
+{
+	replay_destroy(shared_replay);
+	twins_destroy(shared_twins);
+	talks_destroy(shared_talks);
+	shared_replay = NULL;
+	shared_twins = NULL;
+	shared_talks = NULL;
+}
+
+/* Streams that can be read again, and what is asked for at the moment, outlive every state of the
+ * configuration: made by the first application, freed with the last. */
+static int acquire_shared(struct gw_app *app, struct sl_err *err)
 {
 	const struct gw_resume *r = &app->now->cfg.resume;
 	const struct replay_config cfg = {
 	    .log_bytes = r->stream_bytes, .all_bytes = r->memory_bytes, .keep_ms = r->keep_ms};
+	int rc = 0;
 	pthread_mutex_lock(&shared_lock);
-	int rc = shared_replay_users > 0 ? 0 : replay_create(&cfg, &shared_replay);
+	if (shared_users == 0 && ((rc = replay_create(&cfg, &shared_replay)) != 0 || (rc = twins_create(&shared_twins)) != 0 ||
+				  (rc = talks_create(&shared_talks)) != 0))
+		destroy_shared();
 	if (rc == 0) {
-		shared_replay_users++;
+		shared_users++;
 		app->replay = shared_replay;
+		app->twins = shared_twins;
+		app->talks = shared_talks;
 	}
 	pthread_mutex_unlock(&shared_lock);
 	return rc == 0 ? 0 : sl_errf(err, rc, "no memory for event streams");
 }
 
-static void release_replay(struct gw_app *app)
+static void release_shared(struct gw_app *app)
 {
 	pthread_mutex_lock(&shared_lock);
-	if (app->replay != NULL && --shared_replay_users == 0) {
-		replay_destroy(shared_replay);
-		shared_replay = NULL;
-	}
+	if (app->replay != NULL && --shared_users == 0)
+		destroy_shared();
 	pthread_mutex_unlock(&shared_lock);
 }
 
@@ -468,7 +483,7 @@ int app_create(struct gw_thread *t, struct gw_app **out, struct sl_err *err)
 	list_init(&app->answers);
 	int rc = take_snapshot(app, err);
 	if (rc == 0)
-		rc = acquire_replay(app, err);
+		rc = acquire_shared(app, err);
 	if (quotas_init(&app->quotas, t->base, t->cache) != 0 && rc == 0)
 		rc = sl_errf(err, SL_ENOMEM, "no memory for the application");
 	if (rc == 0)
@@ -500,7 +515,7 @@ void app_destroy(struct gw_app *app)
 		event_free(app->tick);
 	engine_link_destroy(app->link);
 	app->t->link = NULL;
-	release_replay(app);
+	release_shared(app);
 	gw_snapshot_unref(app->now);
 	sl_free(app);
 }

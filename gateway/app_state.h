@@ -14,6 +14,8 @@
 #include "gateway/thread.h"
 
 struct replay;
+struct talks;
+struct twins;
 
 struct gw_app {
 	struct gw_thread *t;
@@ -23,7 +25,9 @@ struct gw_app {
 	struct event *tick; /* thread 0: engine gauges */
 	int64_t started_s; /* seconds since 1970 */
 	size_t n_exchanges;
-	struct replay *replay; /* shared by the threads */
+	struct replay *replay; /* shared by the threads, as are twins and talks */
+	struct twins *twins;
+	struct talks *talks;
 	struct quotas quotas;
 	struct list answers;   /* struct answer: those that go on without an exchange */
 };
