@@ -193,6 +193,8 @@ void answer_unshare(struct answer *a);
 bool answer_has_twins(const struct answer *a);
 /* A newer prompt has come (answer.c). */
 void answer_supersede(struct answer *a);
+/* The member that an answer which ended so has, with a comma before. */
+extern const char answer_superseded_note[];
 
 /* ---- answer_render.c ---- */
 

@@ -68,6 +68,7 @@ static int text(struct answer *a, struct sl_buf *out, unsigned index, const char
 
 static int close_choice(struct answer *a, struct sl_buf *out, unsigned index, const char *reason)
 {
+	a->sse.note = a->superseded ? answer_superseded_note : NULL;
 	return sse_finish(&a->sse, out, index, reason);
 }
 
@@ -120,6 +121,8 @@ static int whole(struct answer *a, struct sl_buf *out)
 		rc = buf_append_str(out, "],\"usage\":");
 	if (rc == 0)
 		rc = usage_print(out, &u);
+	if (rc == 0 && a->superseded)
+		rc = buf_append_str(out, answer_superseded_note);
 	return rc == 0 ? buf_append_str(out, "}") : rc;
 }
 

@@ -25,6 +25,8 @@ static struct metric joined_total = {.kind = METRIC_COUNTER, .name = "sluice_twi
 
 __attribute__((constructor)) static void register_metrics(void) { metric_register(&joined_total); }
 
+const char answer_superseded_note[] = ",\"sluice\":{\"superseded\":true}";
+
 bool answer_has_twins(const struct answer *a)
 {
 	const struct generation *g = a->runs[0].gen;
@@ -33,8 +35,9 @@ bool answer_has_twins(const struct answer *a)
 
 void answer_unshare(struct answer *a)
 {
+	static const char text[] = "The answer that this one shared did not begin.";
 	static const struct proto_done gone = {.finish = PROTO_FINISH_ERROR, .error = PROTO_ERR_OVERLOADED,
-					       .message = {"The answer that this one shared did not begin.", 46}};
+					       .message = {text, sizeof text - 1}};
 	if (a->lead != NULL) {
 		twin_log_end(a->lead, &gone);
 		twin_log_unref(a->lead);

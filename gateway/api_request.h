@@ -20,8 +20,9 @@ const char *api_body(const struct exchange *x);
 bool api_parsed(struct exchange *x, int rc, const struct request_error *e);
 /* The client can resume a stream by its events' numbers, and says so: `x-sluice-events: 1`. */
 bool api_wants_ids(const struct exchange *x);
-/* What the common fields say of an answer; the rest is the caller's. */
-struct answer_spec api_spec(const struct request_common *c, const struct answer_format *format, int model);
+/* What the common fields and x say of an answer; the rest is the caller's. */
+struct answer_spec api_spec(const struct exchange *x, const struct request_common *c, const struct answer_format *format,
+			    int model);
 
 extern const struct api_error api_no_memory;
 extern const char api_no_memory_text[];

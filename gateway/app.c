@@ -62,6 +62,10 @@ static struct metric engine_looked_up = {.kind = METRIC_COUNTER, .name = "sluice
 					 .help = "Prompt tokens looked up in the prefix tree"};
 static struct metric engine_found = {.kind = METRIC_COUNTER, .name = "sluice_engine_prefix_hits_total",
 				     .help = "Prompt tokens that were there"};
+static struct metric engine_submitted = {.kind = METRIC_COUNTER, .name = "sluice_engine_submitted_total",
+					 .help = "Sequences that the engine was given"};
+static struct metric engine_cancelled = {.kind = METRIC_COUNTER, .name = "sluice_engine_cancelled_total",
+					 .help = "Sequences that were cancelled"};
 static struct metric engine_tree = {.kind = METRIC_GAUGE, .name = "sluice_engine_prefix_pages",
 				    .help = "KV pages that the prefix tree names"};
 /* The same under vLLM's names, for the dashboards that people have. */
@@ -115,7 +119,8 @@ static void register_metrics(void)
 {
 	struct metric *const all[] = {&engine_up, &engine_running, &engine_waiting, &engine_pages,
 				      &engine_pages_free, &engine_steps, &engine_prefill, &engine_decode,
-				      &engine_preempted, &engine_looked_up, &engine_found, &engine_tree,
+				      &engine_preempted, &engine_looked_up, &engine_found, &engine_tree, &engine_submitted,
+				      &engine_cancelled,
 				      &vllm_running, &vllm_waiting, &vllm_kv, &vllm_looked_up, &vllm_found,
 				      &limited_key, &vllm_preempted, &vllm_prompt, &vllm_generated};
 	static bool done;
@@ -462,6 +467,8 @@ static void on_tick(evutil_socket_t fd, short what, void *ctx)
 	metric_set(&engine_looked_up, (int64_t)st->prefix_queries);
 	metric_set(&engine_found, (int64_t)st->prefix_hits);
 	metric_set(&engine_tree, st->prefix_pages);
+	metric_set(&engine_submitted, (int64_t)st->submitted);
+	metric_set(&engine_cancelled, (int64_t)st->cancelled);
 	metric_set(&vllm_running, st->running);
 	metric_set(&vllm_waiting, st->waiting);
 	/* What the tree alone holds is given back when it is needed. */

@@ -101,7 +101,7 @@ static int event(const struct sse_stream *s, struct sl_buf *out, unsigned index,
 	static const char tail[] = "}]", usage[] = ",\"usage\":null";
 	size_t n_logprobs = logprobs != NULL ? logprobs->len : 4;
 	size_t most = s->head.len + INDEX_BYTES + strlen(before) + JSON_ESCAPED_MAX(n) + strlen(after) + n_logprobs +
-		      strlen(reason) + 128 + PAD_TO;
+		      strlen(reason) + (s->note != NULL ? strlen(s->note) : 0) + 128 + PAD_TO;
 	uint8_t *at;
 	int rc = buf_reserve(out, most, &at);
 	if (rc != 0)
@@ -113,6 +113,8 @@ static int event(const struct sse_stream *s, struct sl_buf *out, unsigned index,
 	p = logprobs != NULL ? put(p, buf_data(logprobs), logprobs->len) : put_str(p, "null");
 	p = put_str(put_str(p, ",\"finish_reason\":"), reason);
 	p = put(p, tail, sizeof tail - 1);
+	if (s->note != NULL)
+		p = put_str(p, s->note);
 	if (s->include_usage)
 		p = put(p, usage, sizeof usage - 1);
 	if (s->obfuscate)

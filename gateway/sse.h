@@ -27,6 +27,7 @@ struct sse_stream {
 	const struct sse_shape *shape;
 	struct sl_buf head; /* from "data: {" to just before the choices */
 	bool include_usage, obfuscate;
+	const char *note; /* further members of the events that follow, each with a comma before; NULL: none */
 };
 
 struct sse_usage {

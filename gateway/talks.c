@@ -118,7 +118,7 @@ static bool guess(const struct talk *old, const struct talk_turn *turn, uint64_t
 	if (old->answered && m->n >= old->n && same(&m->at[old->n - 2], &old->before))
 		return true;
 	bool same_before = m->n == old->n && (m->n == 1 || same(&m->at[m->n - 2], &old->before));
-	return same_before && now - old->began_ns <= turn->burst_ns && old->last != NULL &&
+	return same_before && now - old->began_ns <= turn->burst_ns && old->last != NULL && m->last != NULL &&
 	       nearly_same(old->last, kept(old->n_last), m->last, kept(m->n_last));
 }
 
@@ -174,7 +174,7 @@ static struct talk *talk_create(const struct talk_turn *turn)
 	if (m->n > 1)
 		talk->before = m->at[m->n - 2];
 	talk->n_last = m->n_last;
-	talk->last = sl_strndup(m->last, kept(m->n_last));
+	talk->last = m->last != NULL ? sl_strndup(m->last, kept(m->n_last)) : NULL;
 	return talk;
 }
 

@@ -35,7 +35,7 @@ struct talk_messages {
 	size_t n;                     /* 0: unknown; then no guesses */
 	const struct talk_digest *at; /* [n] at[i]: of messages 0 … i */
 	bool answered;                /* among all but the last is an answer */
-	const char *last;             /* what the last one says */
+	const char *last;             /* what the last one says; NULL: no plain text */
 	size_t n_last;
 };
 
