@@ -108,12 +108,20 @@ static void tell_usage(struct answer *a)
 	a->x->n_completion = u.n_completion;
 }
 
+/* Its reader has got all: it can be had again. Or not all, and then not. */
+static void end_key(struct answer *a, bool whole)
+{
+	idempotent_end(a->idempotent, whole, a->stream);
+	a->idempotent = NULL;
+}
+
 /* Nothing more will come of it, for anybody. */
 static void finish_now(struct answer *a)
 {
 	if (a->state == ANSWER_ENDED)
 		return;
 	answer_set_state(a, ANSWER_ENDED);
+	end_key(a, a->end == ANSWER_DONE && (a->stage == ANSWER_OVER || !a->stream));
 	if (!a->alone)
 		tell_usage(a);
 	a->released = false;
@@ -142,6 +150,7 @@ static void finish(struct answer *a)
 	drop_runs(a);
 	tell_usage(a);
 	a->alone = true;
+	end_key(a, false);
 	talks_end(a->talk);
 	a->talk = NULL;
 	gen_follow_twins(a->runs[0].gen);
@@ -179,7 +188,7 @@ void answer_cap(struct answer *a)
 
 static void answer_free(struct answer *a)
 {
-	BUG_IF(a->log != NULL || a->lead != NULL || a->talk != NULL, "an answer is freed in the middle of something");
+	BUG_IF(a->log != NULL || a->lead != NULL || a->talk != NULL || a->idempotent != NULL, "an answer is freed in the middle of something");
 	gw_defer_cancel(&a->pump);
 	gw_defer_cancel(&a->reap);
 	if (a->timer != NULL)
@@ -302,6 +311,7 @@ static ssize_t pull(void *ctx, uint8_t *dst, size_t room, bool *end)
 				return rc;
 			if (rc == 0)
 				break;
+			idempotent_keep(a->idempotent, buf_data(&a->carry), a->carry.len);
 		}
 		size_t take = a->carry.len < room - n ? a->carry.len : room - n;
 		if (take > 0)
@@ -364,6 +374,8 @@ static void pump(struct answer *a)
 		(void)put_snapshot(a, &json);
 		buf_dispose(&json);
 	}
+	if (a->stream)
+		idempotent_keep(a->idempotent, buf_data(&a->carry), a->carry.len);
 	if (a->carry.len > 0 && rc == 0)
 		rc = replay_append(a->log, buf_data(&a->carry), a->carry.len);
 	buf_clear(&a->carry, KEEP_CARRY);
@@ -403,8 +415,11 @@ static int open_log(struct answer *a)
 	list_push_back(&a->app->answers, &a->in_app);
 	struct sl_buf json;
 	rc = put_snapshot(a, &json);
-	if (rc == 0 && a->background && !a->stream)
+	if (rc == 0 && a->background && !a->stream) {
+		idempotent_keep(a->idempotent, buf_data(&json), json.len);
+		end_key(a, true);
 		exchange_reply(a->x, 200, "application/json", NULL, 0, buf_data(&json), json.len);
+	}
 	buf_dispose(&json);
 	if (rc == 0 && (a->stream || !a->background))
 		rc = stream_out_start(a->x, a->log, 0, a->ids);
@@ -449,6 +464,7 @@ static void reply_whole(struct answer *a)
 	if (a->format->whole(a, &out) != 0) {
 		refuse(a, &too_large, too_large_text);
 	} else {
+		idempotent_keep(a->idempotent, buf_data(&out), out.len);
 		finish(a);
 		exchange_reply(a->x, 200, "application/json", NULL, 0, buf_data(&out), out.len);
 	}
@@ -927,9 +943,14 @@ void answer_start(struct exchange *x, const struct answer_spec *spec)
 	}
 	x->state = a;
 	x->on_close = on_exchange_close;
+	a->idempotent = x->idempotent;
+	x->idempotent = NULL;
 	fill_submit(a, spec, &s);
 	restart_timer(a, a->app->t->cfg->limits.submit_wait_ms);
 	/* Who joins takes no place: it makes no work. */
-	if (answer_share(a, spec, &s) == 0 && take_place(a))
+	int rc = answer_share(a, spec, &s);
+	if (rc < 0)
+		refuse(a, &no_memory, "The answer that is asked for again can't be had at the moment.");
+	else if (rc == 0 && take_place(a))
 		submit(a, spec, &s);
 }

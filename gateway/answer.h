@@ -30,6 +30,7 @@
 #include "gateway/app_state.h"
 #include "gateway/exchange.h"
 #include "gateway/generation.h"
+#include "gateway/idempotent.h"
 #include "gateway/quota.h"
 #include "gateway/replay.h"
 #include "gateway/sse.h"
@@ -134,6 +135,7 @@ struct answer {
 	bool superseded; /* ended by a newer prompt */
 	struct twin_log *lead; /* until its run tells it; a reference */
 	struct talk *talk;     /* NULL: nothing newer will end it */
+	struct idempotent *idempotent; /* NULL: it has no key, or that is settled */
 	struct quota *quota; /* NULL: nothing is reserved */
 	int64_t tokens_left; /* it may still tell so many */
 	uint64_t n_told;     /* tokens, of all choices */
@@ -185,7 +187,8 @@ static inline bool answer_live(const struct answer_run *run)
 /* ---- answer_share.c ---- */
 
 /* It joins what is asked for already: 1. 0: it is to be submitted, as s says, and others may join it
- * (lead). Asks what it supersedes to end. */
+ * (lead). SL_ERANGE: it repeats a request whose answer is no longer to be had. Asks what it supersedes to
+ * end. */
 int answer_share(struct answer *a, const struct answer_spec *spec, const struct proto_submit *s);
 /* Nobody joins it any more, nothing newer will end it. */
 void answer_unshare(struct answer *a);

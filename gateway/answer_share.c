@@ -11,6 +11,7 @@
  *
  * The first one never waits: it leads, and keeps what its generation tells (twin_log.h).
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -119,26 +120,47 @@ static void begin_talk(struct answer *a, const struct answer_spec *spec, const s
 
 /* ---- joining ---- */
 
-static bool join(struct answer *a, struct twin_log *log, const struct proto_submit *s)
+static int join(struct answer *a, struct twin_log *log, const struct proto_submit *s)
 {
 	uint32_t window = (uint32_t)a->app->t->cfg->limits.window_tokens;
 	struct answer_run *run = &a->runs[0];
 	int rc = gen_join(a->app->t, log, s, window, &run->sub, &run->gen);
-	twin_log_unref(log);
 	a->twin = rc == 0;
 	metric_add(&joined_total, a->twin);
-	return a->twin;
+	return rc;
+}
+
+/* The same answer again, so it has its name. */
+static int join_first(struct answer *a, struct twin_log *log, const char *id, int64_t created, const struct proto_submit *s)
+{
+	snprintf(a->id, sizeof a->id, "%s", id);
+	a->created = created;
+	return join(a, log, s) == 0 ? 1 : SL_ERANGE;
 }
 
 int answer_share(struct answer *a, const struct answer_spec *spec, const struct proto_submit *s)
 {
 	uint64_t window_ns = a->app->t->cfg->twins.window_ms * NS_PER_MS;
 	struct asked asked;
-	struct twin_log *log = NULL;
+	const char *id;
+	int64_t created;
+	struct twin_log *log = idempotent_joins(a->idempotent, &id, &created);
+	if (log != NULL)
+		return join_first(a, log, id, created, s);
 	ask(a, spec, s, &asked);
 	begin_talk(a, spec, &asked);
-	if (asked.may_join && twins_enter(a->app->twins, &asked.digest, asked.named ? window_ns : 0, &log) > 0)
-		return join(a, log, s); /* or it has failed this moment: then by itself */
+	if (asked.may_join && twins_enter(a->app->twins, &asked.digest, asked.named ? window_ns : 0, &log) > 0) {
+		bool joined = join(a, log, s) == 0; /* or it has failed this moment: then by itself */
+		if (joined)
+			idempotent_begin(a->idempotent, a->id, a->created, log);
+		twin_log_unref(log);
+		if (joined)
+			return 1;
+		log = NULL;
+	}
+	if (log == NULL && a->idempotent != NULL && spec->n_prompts == 1)
+		log = twins_log(a->app->twins);
+	idempotent_begin(a->idempotent, a->id, a->created, log);
 	a->lead = log;
 	return 0;
 }

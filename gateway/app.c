@@ -25,6 +25,7 @@
 #include "gateway/cors.h"
 #include "gateway/exchange.h"
 #include "gateway/generation.h"
+#include "gateway/idempotent.h"
 #include "gateway/random.h"
 #include "gateway/route.h"
 #include "gateway/snapshot.h"
@@ -274,6 +275,7 @@ static void on_close(void *ctx, struct http_stream *s, enum http_close_reason wh
 		return;
 	if (x->on_close != NULL)
 		x->on_close(x);
+	idempotent_end(x->idempotent, false, false);
 	if (x->counted != NULL)
 		atomic_fetch_sub(x->counted->n_open, 1);
 	count_answer(x);
@@ -441,7 +443,7 @@ static void on_body_end(void *ctx, struct http_stream *s)
 {
 	struct exchange *x = http_user(s);
 	(void)ctx;
-	if (x != NULL && !http_answered(s))
+	if (x != NULL && !http_answered(s) && idempotent_gate(x))
 		x->route->handle(x);
 }
 
@@ -488,6 +490,7 @@ int app_create(struct gw_thread *t, struct gw_app **out, struct sl_err *err)
 		return sl_errf(err, SL_ENOMEM, "no memory for the application");
 	app->t = t;
 	list_init(&app->answers);
+	list_init(&app->idempotents);
 	int rc = take_snapshot(app, err);
 	if (rc == 0)
 		rc = acquire_shared(app, err);
@@ -516,6 +519,7 @@ void app_destroy(struct gw_app *app)
 	if (app == NULL)
 		return;
 	answers_stop(app);
+	idempotents_stop(app);
 	quotas_dispose(&app->quotas);
 	BUG_IF(app->n_exchanges != 0, "the application is destroyed with %zu requests open", app->n_exchanges);
 	if (app->tick != NULL)
@@ -527,7 +531,7 @@ void app_destroy(struct gw_app *app)
 	sl_free(app);
 }
 
-bool app_busy(struct gw_app *app) { return !list_empty(&app->answers) || quotas_busy(&app->quotas); }
+bool app_busy(struct gw_app *app) { return !list_empty(&app->answers) || !list_empty(&app->idempotents) || quotas_busy(&app->quotas); }
 
 bool app_ready(struct gw_app *app)
 {

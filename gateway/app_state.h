@@ -29,6 +29,7 @@ struct gw_app {
 	struct twins *twins;
 	struct talks *talks;
 	struct quotas quotas;
+	struct list idempotents; /* struct idempotent */
 	struct list answers;   /* struct answer: those that go on without an exchange */
 };
 

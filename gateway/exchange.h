@@ -16,6 +16,7 @@
 #include "gateway/quota.h"
 
 struct gw_app;
+struct idempotent;
 struct gw_snapshot;
 struct route;
 
@@ -33,6 +34,7 @@ struct exchange {
 	bool has_quota;
 	struct quota_result quota;  /* when it has: what every answer says of the key's limits */
 	uint32_t n_prompt, n_completion; /* for the access log */
+	struct idempotent *idempotent; /* of its Idempotency-Key, until the answer takes it; NULL: none */
 	/* The handler's own: closed by on_close before the exchange is freed. */
 	void *state;
 	void (*on_close)(struct exchange *x);
