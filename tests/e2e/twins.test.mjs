@@ -217,6 +217,67 @@ for (const threads of [1, 4]) {
       assert.equal(given, 2);
     });
 
+    const keyed = (key, more = {}) => ({ who: null, ...more, headers: { 'idempotency-key': key, ...more.headers } });
+
+    test('a repeated request gets the same answer: running, ended, streamed or not', async () => {
+      for (const stream of [true, false]) {
+        const text = unique(), key = `k${n++}`, how = keyed(key, { body: { stream, stream_options: stream ? { include_usage: true } : undefined } });
+        const { out, given } = await cost(async () => {
+          const first = ask(text, how);
+          await until(async () => await counter('sluice_engine_running') === 1, 2000, 5);
+          const second = ask(text, how);
+          const both = await Promise.all([first, second]);
+          await pause(400);
+          return [...both, await ask(text, how)];
+        });
+        assert.equal(given, 1);
+        for (const r of out) assert.deepEqual([r.status, r.id, r.text, r.finish, r.whole, r.usage], [200, out[0].id, text, 'stop', true, out[0].usage]);
+        assert.equal(out[2].headers['x-sluice-idempotent-replay'], 'true');
+        assert.equal(out[2].raw, out[0].raw, 'byte for byte');
+      }
+    });
+
+    test('a key is for one request of one tenant', async () => {
+      const key = `k${n++}`, text = unique();
+      const first = ask(text, keyed(key));
+      await until(async () => await counter('sluice_engine_running') === 1, 2000, 5);
+      const other = await ask('something else', keyed(key));
+      assert.deepEqual([other.status, other.error.code, other.error.type], [422, 'idempotency_key_reused', 'invalid_request_error']);
+      const { id } = await first;
+      assert.equal((await ask('something else', keyed(key))).status, 422, 'also when it has ended');
+      const stranger = await ask(text, keyed(key, { key: server.keys.free }));
+      assert.equal(stranger.status, 200);
+      assert.notEqual(stranger.id, id);
+      assert.equal((await ask(text, keyed(key, { path: '/v1/completions' }))).status, 200, 'another endpoint');
+      assert.equal((await ask(text, keyed('x'.repeat(256)))).status, 400);
+    });
+
+    test('what was refused or broke off may be repeated', async () => {
+      const key = `k${n++}`, text = unique();
+      assert.equal((await ask(text, keyed(key, { body: { model: 'none' } }))).status, 404);
+      await ask(text, keyed(key, { leave: 8 }));
+      const again = await until(async () => { const r = await ask(text, keyed(key)); return r.status === 200 && r; }, 3000);
+      assert.equal(again.text, text);
+    });
+
+    test('several prompts can not be joined: who repeats them waits, then gets the stored answer', async () => {
+      const key = `k${n++}`, how = keyed(key, { path: '/v1/completions', body: { stream: false, prompt: [unique(), unique()], max_tokens: 60 } });
+      const { out, given } = await cost(() => Promise.all([ask('', how), ask('', how)]));
+      assert.equal(given, 2);
+      assert.deepEqual(out.map((r) => r.status), [200, 200]);
+      assert.equal(out[0].raw, out[1].raw);
+    });
+
+    test('responses: a repeated one is the same response', async () => {
+      const text = unique(), key = `k${n++}`;
+      const make = () => ask('', keyed(key, { path: '/v1/responses', body: { prompt: undefined, input: text, stream: false } }));
+      const [a, b] = await Promise.all([make(), make()]);
+      const c = await make();
+      assert.deepEqual([a.status, b.status, c.status], [200, 200, 200], a.raw);
+      assert.deepEqual([a.id, b.id], [c.id, c.id]);
+      assert.match(a.id, /^resp_/);
+    });
+
     test('conversations are recognised by their messages, and somebody who types', async () => {
       const turn = (role, content) => ({ role, content });
       const long = `repeat ${WORDS}`;
