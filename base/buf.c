@@ -8,7 +8,7 @@
 #include "base/alloc.h"
 #include "base/err.h"
 
-enum { BUF_FIRST = 256 };
+enum { BUF_FIRST = 64 };
 
 void buf_init(struct sl_buf *b, size_t max)
 {
@@ -79,13 +79,28 @@ void buf_commit(struct sl_buf *b, size_t n)
 int buf_append(struct sl_buf *b, const void *data, size_t n)
 {
 	uint8_t *at;
-	int rc = buf_reserve(b, n, &at);
-	if (rc != 0)
-		return rc;
+	/* Mostly there is room. */
+	if (b->mem != NULL && n <= b->cap - b->off - b->len && n <= b->max - b->len) {
+		at = b->mem + b->off + b->len;
+	} else {
+		int rc = buf_reserve(b, n, &at);
+		if (rc != 0)
+			return rc;
+	}
 	if (n > 0)
 		memcpy(at, data, n);
 	b->len += n;
 	return 0;
+}
+
+int buf_append_uint(struct sl_buf *b, uint64_t v)
+{
+	char digits[20];
+	size_t at = sizeof digits;
+	do
+		digits[--at] = (char)('0' + v % 10);
+	while ((v /= 10) > 0);
+	return buf_append(b, digits + at, sizeof digits - at);
 }
 
 int buf_append_str(struct sl_buf *b, const char *s)

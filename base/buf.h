@@ -36,6 +36,7 @@ int buf_reserve(struct sl_buf *b, size_t n, uint8_t **out);
 void buf_commit(struct sl_buf *b, size_t n);
 int buf_append(struct sl_buf *b, const void *data, size_t n);
 int buf_append_str(struct sl_buf *b, const char *s);
+int buf_append_uint(struct sl_buf *b, uint64_t v); /* in decimal digits */
 int buf_printf(struct sl_buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void buf_consume(struct sl_buf *b, size_t n);
 /* A terminating NUL after the content (not counted in len); NULL on exhaustion. */

@@ -6,6 +6,8 @@
  * Every number is an integer below 2^53, where Lua's doubles are exact: floor(a / b) and a % b of such
  * integers are what they are in C, and cache/limits.c refuses what would leave that range.
  *
+ * Numbers given to a command Redis itself writes with 17 digits; Lua's own `..` would write 14.
+ *
  * A rate's key holds "microseconds fraction", the theoretical arrival time. A lease's or budget's key is
  * a hash: u used, w the window that u is of, r reserved in all, and by id what each holds; KEY:x is a
  * sorted set of the ids by the end of their hold. An id has 16 bytes, so it is never u, w or r.
@@ -47,15 +49,16 @@
 	"  return k\n"                                                                          \
 	"end\n"                                                                                 \
 	"local function live(key, ms)\n"                                                        \
-	"  if redis.call('PTTL', key) < ms then redis.call('PEXPIRE', key, text(ms)) end\n"     \
+	/* A second of the grace is given up for not setting it each time. */                   \
+	"  if redis.call('PTTL', key) < ms - 1000 then redis.call('PEXPIRE', key, ms) end\n"    \
 	"end\n"                                                                                 \
 	"local function set_rate(key, w, f)\n"                                                  \
 	"  redis.call('SET', key, text(w) .. ' ' .. text(f), 'PX',\n"                           \
-	"    text(math.floor((w - now) / 1000) + 10000))\n"                                     \
+	"    math.floor((w - now) / 1000) + 10000)\n"                                           \
 	"end\n"                                                                                 \
 	/* A lease or budget without the holds that have ended. */                              \
 	"local function pool(key, limit, period)\n"                                             \
-	"  local ends = redis.call('ZRANGEBYSCORE', key .. ':x', '-inf', text(now))\n"          \
+	"  local ends = redis.call('ZRANGEBYSCORE', key .. ':x', '-inf', now)\n"          \
 	"  for _, gone in ipairs(ends) do\n"                                                    \
 	"    local n = redis.call('HGET', key, gone)\n"                                         \
 	"    if tonumber(n or 0) > 0 then redis.call('HINCRBY', key, 'r', '-' .. n) end\n"                         \
@@ -72,11 +75,11 @@
 	"end\n"                                                                                 \
 	/* Writes p, whose id holds `own` until then, or nothing any more. */                   \
 	"local function set_pool(p, type, period, keep, hold)\n"                                \
-	"  redis.call('HSET', p.key, 'u', text(p.used), 'w', text(p.window), 'r', text(p.reserved))\n" \
 	"  if keep then\n"                                                                      \
-	"    redis.call('HSET', p.key, id, text(p.own))\n"                                      \
-	"    redis.call('ZADD', p.key .. ':x', text(now + hold), id)\n"                         \
+	"    redis.call('HSET', p.key, 'u', p.used, 'w', p.window, 'r', p.reserved, id, p.own)\n" \
+	"    redis.call('ZADD', p.key .. ':x', now + hold, id)\n"                               \
 	"  else\n"                                                                              \
+	"    redis.call('HSET', p.key, 'u', p.used, 'w', p.window, 'r', p.reserved)\n"          \
 	"    redis.call('HDEL', p.key, id)\n"                                                   \
 	"    redis.call('ZREM', p.key .. ':x', id)\n"                                           \
 	"  end\n"                                                                               \

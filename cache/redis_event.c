@@ -4,6 +4,8 @@
  *  - ends a connection whose unparsed input grows beyond what any answer may have (hiredis itself would
  *    gather a bulk string of any length);
  *  - checks what libevent returns;
+ *  - writes at the end of the turn's callbacks, all commands of the turn at once, and asks whether the
+ *    socket is writable only when it once was not: two system calls less for a command;
  *  - tells its owner when the context goes: hiredis frees it by itself, after errors, and calls `cleanup`
  *    then, whatever the reason.
  *
@@ -18,6 +20,7 @@ struct attached {
 	size_t max_reply;
 	void (*closed)(void *ctx);
 	void *ctx;
+	bool *writing; /* set: hiredis writes; it is told there that this has gone */
 };
 
 static void on_readable(evutil_socket_t fd, short what, void *arg)
@@ -35,12 +38,25 @@ static void on_writable(evutil_socket_t fd, short what, void *arg)
 {
 	(void)fd, (void)what;
 	struct attached *a = arg;
+	bool gone = false;
+	a->writing = &gone;
 	redisAsyncHandleWrite(a->ac);
+	if (!gone)
+		a->writing = NULL;
 }
 
 static void add_read(void *arg) { event_add(((struct attached *)arg)->reads, NULL); }
 static void del_read(void *arg) { event_del(((struct attached *)arg)->reads); }
-static void add_write(void *arg) { event_add(((struct attached *)arg)->writes, NULL); }
+static void add_write(void *arg)
+{
+	struct attached *a = arg;
+	/* Not before it is connected: that it is, is what the first writability says. Not out of a write,
+	 * which found the socket full. */
+	if (a->writing == NULL && (a->ac->c.flags & REDIS_CONNECTED) && !event_pending(a->writes, EV_WRITE, NULL))
+		event_active(a->writes, EV_WRITE, 0);
+	else
+		event_add(a->writes, NULL);
+}
 static void del_write(void *arg) { event_del(((struct attached *)arg)->writes); }
 
 static void cleanup(void *arg)
@@ -53,6 +69,8 @@ static void cleanup(void *arg)
 	void *ctx = a->ctx;
 	event_free(a->reads);
 	event_free(a->writes);
+	if (a->writing != NULL)
+		*a->writing = true;
 	sl_free(a);
 	closed(ctx);
 }

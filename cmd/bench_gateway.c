@@ -53,6 +53,8 @@ static const struct load_case cases[] = {
     {"256-20ms", "256 streams on 4 connections, steps of 20 ms", STREAMS, {4, 64, false}, 20, 0, 2.5, 0.6, 0, 150},
     {"256-own", "256 streams on own connections, steps of 20 ms", STREAMS, {256, 1, false}, 20, 0, 12, 1.0, 0, 0},
     {"json", "small JSON answers, 64 connections", WHOLE, {64, 1, true}, 0, 0, 16, 1.0, 0, 0},
+    {"1000-on-100", "1,000 streams on 100 connections, all active in a step of 20 ms (to compare with the next)", STREAMS,
+     {100, 10, false}, 20, 0, 0, 0, 0, 0},
     {"10000-open", "10,000 open streams on 100 connections, 1,000 active in a step of 20 ms", STREAMS,
      {100, 100, false}, 20, 1000, 0, 0, 5, 0},
     {"memory", "memory", MEMORY, {0, 0, false}, 20, 1000, 0, 0, 0, 0},

@@ -20,6 +20,7 @@ int cmd_serve(int argc, char **argv);
 int cmd_gateway(int argc, char **argv);
 int cmd_engine(int argc, char **argv);
 int cmd_config(int argc, char **argv);
+int cmd_keys(int argc, char **argv);
 int cmd_model(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 

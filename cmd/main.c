@@ -17,6 +17,7 @@ static const struct command commands[] = {
     {"gateway", cmd_gateway, "the gateway alone"},
     {"engine", cmd_engine, "the engine alone; --echo: without models, for tests"},
     {"config", cmd_config, "check or show the configuration"},
+    {"keys", cmd_keys, "make, list, rotate and revoke API keys"},
     {"model", cmd_model, "look into model files and run them here"},
     {"bench", cmd_bench, "measure this machine, models, the engine and servers"},
 };

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "gateway/cors.h"
 #include "gateway/net_addr.h"
 #include "gateway/unix_listen.h"
 #include "kernels/kernels.h"
@@ -51,6 +52,7 @@ static const char *const tls_versions[] = {"1.2", "1.3", NULL};
 static const char *const forwarded_kinds[] = {"off", "x-forwarded-for", "forwarded", NULL};
 static const char *const coalesce_kinds[] = {"off", "user", "tenant", NULL};
 static const char *const supersede_kinds[] = {"off", "named", "any", NULL};
+static const char *const cleanse_levels[] = {"off", "light", "full", NULL};
 static const char *const roles[] = {"none", "small", "large", NULL};
 
 static const struct conf_row model_rows[] = {
@@ -78,6 +80,10 @@ static const struct conf_row tier_rows[] = {
 	"Answers of one key at once; one more is refused with 429."),
     ROW("deadline", CONF_DURATION, TIER(deadline_ms), "0", 0, 24 * HOUR,
 	"The longest time of one answer, from arrival; 0: none."),
+    ROW("max_prompt", CONF_INT, TIER(max_prompt), "0", 0, 100000000,
+	"The most tokens of one prompt; 0: as many as the model takes."),
+    ROW("weight", CONF_INT, TIER(weight), "100", 1, PROTO_MAX_WEIGHT,
+	"The share of each of its tenants beside the others of the same priority."),
     ROW("requests_per_minute", CONF_INT, TIER(requests_per_minute), "0", 0, 60000000,
 	"Requests of one key per minute; 0: no limit."),
     ROW("tokens_per_minute", CONF_INT, TIER(tokens_per_minute), "0", 0, 60000000,
@@ -92,6 +98,9 @@ static const struct conf_row tier_rows[] = {
 	     "also where the messages do."),
     ROW("models", CONF_STRINGS, TIER(models), "", 0, PROTO_MAX_MODELS,
 	"Model names this tier may ask for; empty: all."),
+    ROW_ENUM("cleanse", TIER(cleanse), "light", cleanse_levels,
+	     "What is removed from users' messages: nothing, what nobody sees (light), or also pasted "
+	     "HTML, Markdown's decoration and typography (full)."),
     ROW_END,
 };
 
@@ -108,6 +117,8 @@ static const struct conf_row key_rows[] = {
     ROW("sha256", CONF_STRING, KEY(sha256), NULL, 64, 64, "SHA-256 of the key, 64 hex digits."),
     ROW("tier", CONF_STRING, KEY(tier), NULL, 1, 64,
 	"A tier's name, or admin: may only read /metrics."),
+    ROW("origins", CONF_STRINGS, KEY(origins), "", 0, 16,
+	"Web origins that may use the key; a request with another Origin is refused; empty: any."),
     ROW_END,
 };
 
@@ -274,6 +285,8 @@ static const struct conf_row all_rows[] = {
 	"Accept the keys in STATE/dev-keys.yaml, made on first start."),
     ROW("gateway.metrics_public", CONF_BOOL, ROOT(gateway.metrics_public), "false", 0, 0,
 	"Let anybody read /metrics; false: only admin keys."),
+    ROW("gateway.anonymous", CONF_STRING, ROOT(gateway.anonymous), "", 0, 64,
+	"The tier of who shows no key, with limits by address; empty: a key is needed."),
     ROW("gateway.default_model", CONF_STRING, ROOT(gateway.default_model), "", 0, PROTO_MAX_NAME,
 	"What a request for the model named default gets; empty: the large one."),
     ROW("gateway.heartbeat", CONF_DURATION, ROOT(gateway.heartbeat_ms), "10s", 10, HOUR,
@@ -500,22 +513,20 @@ static int check_tiers(const struct sluice_config *cfg, struct sl_err *err)
 		if (strcmp(k->tier, "admin") != 0 && !has_tier(cfg, k->tier))
 			return conf_fail(cfg->conf, key, err, "no tier is named '%.60s'", k->tier);
 	}
+	for (size_t i = 0; i < g->keys.n; i++) {
+		const struct gw_key_config *k = LIST_AT(g->keys, const struct gw_key_config, i);
+		snprintf(key, sizeof key, "gateway.keys.%s.origins", k->name);
+		for (size_t n = 0; n < k->origins.n; n++)
+			if (!cors_is_origin(k->origins.items[n]))
+				return conf_fail(cfg->conf, key, err, "'%.80s' is not an origin such as https://chat.example",
+						 k->origins.items[n]);
+	}
+	if (g->anonymous[0] != '\0' && !has_tier(cfg, g->anonymous))
+		return conf_fail(cfg->conf, "gateway.anonymous", err, "no tier is named '%.60s'", g->anonymous);
 	if (g->dev_keys && (!has_tier(cfg, "free") || !has_tier(cfg, "paid")))
 		return conf_fail(cfg->conf, "gateway.dev_keys", err,
 				 "needs the tiers free and paid in gateway.tiers");
 	return 0;
-}
-
-/* scheme://host or scheme://host:port, port may be a star. */
-static bool is_origin(const char *o)
-{
-	const char *host = strncmp(o, "http://", 7) == 0    ? o + 7
-			   : strncmp(o, "https://", 8) == 0 ? o + 8
-							    : NULL;
-	if (host == NULL || *host == '\0' || *host == ':' || strpbrk(host, "/?#@ ") != NULL)
-		return false;
-	const char *star = strchr(host, '*');
-	return star == NULL || (star[1] == '\0' && star > host && star[-1] == ':');
 }
 
 static int check_blocks(const struct sluice_config *cfg, const struct conf_strings *blocks,
@@ -580,7 +591,7 @@ static int check_gateway(const struct sluice_config *cfg, struct sl_err *err)
 				 "must be given together with gateway.%s",
 				 g->cert_file[0] ? "cert" : "key");
 	for (size_t i = 0; i < g->cors_origins.n; i++) {
-		if (!is_origin(g->cors_origins.items[i]))
+		if (!cors_is_origin(g->cors_origins.items[i]))
 			return conf_fail(cfg->conf, "gateway.cors_origins", err,
 					 "'%.80s' is not an origin such as https://chat.example or "
 					 "http://localhost:*",

@@ -6,6 +6,9 @@
  * upgrade reads it again; what must not change under the processes that run is pinned to its value by
  * further overrides, which everything started from then on gets.
  *
+ * What the children read is a copy of the file as it was when it was found good: a file that is being
+ * edited, or was refused, can't keep one that has crashed from coming back.
+ *
  * The state folder is locked for as long as the supervisor lives: the kernel lets go of the lock
  * however the process ends, and children do not inherit it.
  */
@@ -46,6 +49,9 @@ struct serving {
 	char address_set[192];
 	struct supervise_child children[3];
 	struct supervise_config sup;
+	/* Copies of the configuration in STATE/run: what children read, and where the next upgrade's goes. */
+	char accepted[2][PATH_MAX];
+	int which;
 	char exe[PATH_MAX]; /* what is executed in an upgrade: the path this process was started from */
 	/* An upgrade that is under way. */
 	struct sluice_config *next_cfg;
@@ -123,6 +129,37 @@ static int lock_state(const char *state, struct sl_err *err)
 	return fd;
 }
 
+static int copy_file(int from, int to)
+{
+	char part[16384];
+	ssize_t n;
+	while ((n = read(from, part, sizeof part)) > 0) {
+		if (write(to, part, (size_t)n) != n)
+			return SL_EIO;
+	}
+	return n == 0 && fsync(to) == 0 ? 0 : SL_EIO;
+}
+
+/* The configuration's file into place, whole or not at all. */
+static int accept_file(struct serving *s, int which, struct sl_err *err)
+{
+	const char *path = s->accepted[which];
+	char part[PATH_MAX + 8];
+	snprintf(part, sizeof part, "%s.new", path);
+	int from = open(s->o->path, O_RDONLY | O_CLOEXEC);
+	int to = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+	int rc = from >= 0 && to >= 0 ? copy_file(from, to) : SL_EIO;
+	if (rc == 0 && rename(part, path) != 0)
+		rc = SL_EIO;
+	if (rc != 0)
+		sl_errf(err, rc, "%s can't be written: %s", path, strerror(errno));
+	if (from >= 0)
+		close(from);
+	if (to >= 0)
+		close(to);
+	return rc;
+}
+
 static bool is_loopback(const struct conf_address *a)
 {
 	return a->off || strncmp(a->host, "127.", 4) == 0 || strcmp(a->host, "::1") == 0;
@@ -195,13 +232,16 @@ static int prepare(struct serving *s, struct sl_err *err)
 		rc = gw_dev_keys_ensure(s->cfg->state, &s->keys, err);
 	if (rc == 0)
 		rc = choose_store(s, err);
-	return rc;
+	for (int i = 0; i < 2; i++)
+		snprintf(s->accepted[i], sizeof s->accepted[i], "%s/run/sluice-%d.yaml", s->cfg->state, i);
+	return rc == 0 ? accept_file(s, s->which, err) : rc;
 }
 
 /* `sluice NAME -c FILE --set …`. Takes pins. more: one override of our own, above all others; or NULL. */
-static void arguments_set(struct arguments *a, const struct cmd_options *o, const char *name,
+static void arguments_set(struct arguments *a, const struct serving *s, int which, const char *name,
 			  struct reload_pins pins, const char *more)
 {
+	const struct cmd_options *o = s->o;
 	_Static_assert(2 * CMD_MAX_SETS + 7 < SUPERVISE_MAX_ARGS, "room for every override");
 	size_t n = 0;
 	reload_pins_dispose(&a->pins);
@@ -209,7 +249,7 @@ static void arguments_set(struct arguments *a, const struct cmd_options *o, cons
 	a->argv[n++] = "sluice";
 	a->argv[n++] = name;
 	a->argv[n++] = "-c";
-	a->argv[n++] = o->path;
+	a->argv[n++] = s->accepted[which];
 	for (size_t i = 0; i < o->n_sets; i++) {
 		a->argv[n++] = "--set";
 		a->argv[n++] = o->sets[i];
@@ -227,12 +267,12 @@ static void arguments_set(struct arguments *a, const struct cmd_options *o, cons
 
 static void set_engine(struct serving *s, struct reload_pins pins)
 {
-	arguments_set(&s->engine, s->o, "engine", pins, NULL);
+	arguments_set(&s->engine, s, s->which, "engine", pins, NULL);
 }
 
-static void set_gateway(struct serving *s, struct arguments *to, struct reload_pins pins)
+static void set_gateway(struct serving *s, struct arguments *to, int which, struct reload_pins pins)
 {
-	arguments_set(to, s->o, "gateway", pins, s->own_redis ? s->address_set : NULL);
+	arguments_set(to, s, which, "gateway", pins, s->own_redis ? s->address_set : NULL);
 }
 
 static void set_times(struct serving *s)
@@ -281,9 +321,13 @@ static int on_reload(void *ctx, struct sl_err *err)
 	struct sluice_config *fresh;
 	struct reload_pins pins = {.n = 0}, same;
 	int rc = reload_config(s->o, s->cfg, RESTART_GATEWAY, true, &pins, &fresh, err);
-	if (rc == 0 && (rc = copy_pins(&pins, &same)) != 0) {
-		reload_config_free(fresh);
-		sl_errf(err, rc, "no memory");
+	if (rc == 0) {
+		rc = copy_pins(&pins, &same) == 0 ? accept_file(s, s->which, err)
+						  : sl_errf(err, SL_ENOMEM, "no memory");
+		if (rc != 0) {
+			reload_config_free(fresh);
+			reload_pins_dispose(&same);
+		}
 	}
 	if (rc != 0) {
 		reload_pins_dispose(&pins);
@@ -291,7 +335,7 @@ static int on_reload(void *ctx, struct sl_err *err)
 	}
 	/* A process that is started again is to have what the others have. */
 	set_engine(s, same);
-	set_gateway(s, &s->gateway, pins);
+	set_gateway(s, &s->gateway, s->which, pins);
 	adopt(s, fresh);
 	log_info("reloaded");
 	return 0;
@@ -306,12 +350,15 @@ static int on_upgrade(void *ctx, const char **exe, const char *const **argv, str
 	int rc = reload_config(s->o, s->cfg, RESTART_ALL, true, &pins, &s->next_cfg, err);
 	if (rc != 0)
 		return rc;
-	if ((rc = copy_pins(&pins, &s->next_engine)) != 0) {
+	rc = copy_pins(&pins, &s->next_engine) == 0 ? accept_file(s, !s->which, err)
+						    : sl_errf(err, SL_ENOMEM, "no memory");
+	if (rc != 0) {
 		reload_pins_dispose(&pins);
+		reload_pins_dispose(&s->next_engine);
 		reload_config_free(s->next_cfg);
-		return sl_errf(err, rc, "no memory");
+		return rc;
 	}
-	set_gateway(s, &s->next, pins);
+	set_gateway(s, &s->next, !s->which, pins);
 	*exe = s->exe;
 	*argv = s->next.argv;
 	return 0;
@@ -323,7 +370,8 @@ static void on_upgraded(void *ctx, bool done)
 	if (done) {
 		struct reload_pins pins = s->next.pins;
 		s->next.pins = (struct reload_pins){.n = 0};
-		set_gateway(s, &s->gateway, pins);
+		s->which = !s->which;
+		set_gateway(s, &s->gateway, s->which, pins);
 		set_engine(s, s->next_engine);
 		adopt(s, s->next_cfg);
 	} else {
@@ -331,6 +379,7 @@ static void on_upgraded(void *ctx, bool done)
 		reload_config_free(s->next_cfg);
 		reload_pins_dispose(&s->next.pins);
 	}
+	unlink(s->accepted[!s->which]);
 	s->next_cfg = NULL;
 	s->next_engine = (struct reload_pins){.n = 0};
 }
@@ -339,7 +388,7 @@ static int run(struct serving *s)
 {
 	int skip = s->own_redis ? 0 : 1;
 	set_engine(s, (struct reload_pins){.n = 0});
-	set_gateway(s, &s->gateway, (struct reload_pins){.n = 0});
+	set_gateway(s, &s->gateway, s->which, (struct reload_pins){.n = 0});
 	/* Redis outlives a restart of the others. */
 	s->children[0] = (struct supervise_child){
 	    .name = "redis", .argv = s->redis.argv, .foreign_exe = s->redis.exe};
@@ -367,6 +416,7 @@ static int run(struct serving *s)
 		unlink(socket);
 	if (s->own_redis)
 		unlink(s->redis.socket);
+	unlink(s->accepted[s->which]);
 	sl_free(socket);
 	reload_pins_dispose(&s->engine.pins);
 	reload_pins_dispose(&s->gateway.pins);
@@ -375,8 +425,8 @@ static int run(struct serving *s)
 
 int cmd_serve(int argc, char **argv)
 {
-	static struct cmd_options o;
-	static struct serving s; /* large, and it keeps o */
+	struct cmd_options o;
+	struct serving s = {.o = &o};
 	int rc = cmd_options_parse(&o, argc, argv, false,
 				   "start the engine and the gateway, and watch them");
 	if (rc == 0)
@@ -387,7 +437,6 @@ int cmd_serve(int argc, char **argv)
 	signal(SIGPIPE, SIG_IGN); /* a closed standard output must not end the service */
 	struct sl_err err;
 	int lock = -1;
-	s.o = &o;
 	rc = cmd_state_ensure(s.cfg->state, &err);
 	if (rc == 0) {
 		lock = lock_state(s.cfg->state, &err);

@@ -9,7 +9,6 @@
  */
 #include "gateway/answer.h"
 
-#include <openssl/rand.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -17,6 +16,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "gateway/chat_metrics.h"
+#include "gateway/random.h"
 #include "gateway/snapshot.h"
 #include "gateway/stream_out.h"
 
@@ -127,7 +127,7 @@ static void finish_now(struct answer *a)
 	a->released = false;
 	leave_runs(a);
 	answer_unshare(a);
-	evtimer_del(a->timer);
+	gw_timer_stop(&a->app->t->timers, &a->timer);
 	/* What is shared is used once. */
 	struct sse_usage u = a->twin ? (struct sse_usage){0} : answer_usage(a);
 	chat_metrics_tokens(a->key->tier->name, u.n_prompt, u.n_completion);
@@ -155,7 +155,7 @@ static void finish(struct answer *a)
 	a->talk = NULL;
 	gen_follow_twins(a->runs[0].gen);
 	if (a->state == ANSWER_RUNNING)
-		evtimer_del(a->timer);
+		gw_timer_stop(&a->app->t->timers, &a->timer);
 	gw_defer(a->app->t, &a->pump); /* drops what there is */
 }
 
@@ -186,27 +186,35 @@ void answer_cap(struct answer *a)
 	leave_runs(a);
 }
 
+/* Of every choice that tells none; only read. */
+static struct sl_buf no_logprobs[ANSWER_LISTS];
+
 static void answer_free(struct answer *a)
 {
-	BUG_IF(a->log != NULL || a->lead != NULL || a->talk != NULL || a->idempotent != NULL, "an answer is freed in the middle of something");
+	BUG_IF(a->log != NULL || a->lead != NULL || a->talk != NULL || a->idempotent != NULL,
+	       "an answer is freed in the middle of something");
+	list_remove(&a->in_all);
 	gw_defer_cancel(&a->pump);
 	gw_defer_cancel(&a->reap);
-	if (a->timer != NULL)
-		event_free(a->timer);
+	gw_timer_stop(&a->app->t->timers, &a->timer);
 	for (unsigned i = 0; a->choices != NULL && i < answer_n_choices(a); i++) {
 		struct answer_choice *c = &a->choices[i];
 		buf_dispose(&c->text);
 		buf_dispose(&c->told);
-		for (int k = 0; k < ANSWER_LISTS; k++)
+		for (int k = 0; a->wants_logprobs && c->logprobs != NULL && k < ANSWER_LISTS; k++)
 			buf_dispose(&c->logprobs[k]);
+		if (c->logprobs != no_logprobs)
+			sl_free(c->logprobs);
 	}
 	if (a->format->dispose != NULL)
 		a->format->dispose(a->own);
 	sse_dispose(&a->sse);
 	buf_dispose(&a->carry);
-	buf_dispose(&a->list);
 	sl_free(a->choices);
 	sl_free(a->runs);
+	auth_key_unref(a->key);
+	sl_free(a->model);
+	sl_free(a->message_copy);
 	gw_snapshot_unref(a->snapshot);
 	sl_free(a);
 }
@@ -280,7 +288,8 @@ static void fail(struct answer *a, const struct api_error *e, const char *messag
 		return;
 	a->end = ANSWER_FAILED;
 	a->error = *e;
-	snprintf(a->message, sizeof a->message, "%s", message);
+	a->message_copy = sl_strdup(message);
+	a->message = a->message_copy != NULL ? a->message_copy : no_memory_text;
 	if (a->state == ANSWER_WAITING || (!a->stream && a->log == NULL))
 		refuse(a, &a->error, a->message);
 	else
@@ -305,23 +314,30 @@ static ssize_t pull(void *ctx, uint8_t *dst, size_t room, bool *end)
 	struct answer *a = ctx;
 	size_t n = 0;
 	while (n < room) {
-		if (a->carry.len == 0) {
-			int rc = answer_render(a, &a->carry);
+		/* Rendered where the answer before was, which is in the cache; what finds no room waits. */
+		struct sl_buf *from = a->carry.len > 0 ? &a->carry : &a->app->scratch;
+		if (from != &a->carry) {
+			buf_clear(from, KEEP_CARRY);
+			int rc = answer_render(a, from);
 			if (rc < 0)
 				return rc;
 			if (rc == 0)
 				break;
-			idempotent_keep(a->idempotent, buf_data(&a->carry), a->carry.len);
+			idempotent_keep(a->idempotent, buf_data(from), from->len);
 		}
-		size_t take = a->carry.len < room - n ? a->carry.len : room - n;
+		size_t take = from->len < room - n ? from->len : room - n;
 		if (take > 0)
-			memcpy(dst + n, buf_data(&a->carry), take);
-		buf_consume(&a->carry, take);
+			memcpy(dst + n, buf_data(from), take);
+		buf_consume(from, take);
 		n += take;
+		if (from != &a->carry && from->len > 0 && buf_append(&a->carry, buf_data(from), from->len) != 0)
+			return SL_ENOMEM;
+		if (a->carry.len == 0)
+			buf_clear(&a->carry, 0);
 	}
 	*end = a->stage == ANSWER_OVER && a->carry.len == 0;
 	if (n > 0)
-		a->moved_ns = clock_now_ns();
+		a->moved_ns = gw_now(a->app->t);
 	if (*end)
 		finish(a);
 	return (ssize_t)n;
@@ -437,6 +453,17 @@ static int open_log(struct answer *a)
 	return 0;
 }
 
+void answers_break_off(struct gw_app *app)
+{
+	static const struct api_error over = {503, "server_error", "shutting_down", NULL, RETRY_AFTER_S};
+	list_each_safe(it, tmp, &app->all_answers)
+	{
+		struct answer *a = list_entry(it, struct answer, in_all);
+		if (a->state != ANSWER_ENDED)
+			fail(a, &over, "The server is shutting down, and the answer has not become ready in time.");
+	}
+}
+
 void answers_stop(struct gw_app *app)
 {
 	while (!list_empty(&app->answers)) {
@@ -495,8 +522,7 @@ void answer_settled(struct answer *a)
 
 static void restart_timer(struct answer *a, uint64_t ms)
 {
-	struct timeval tv = {.tv_sec = (time_t)(ms / 1000), .tv_usec = (suseconds_t)(ms % 1000) * 1000};
-	evtimer_add(a->timer, &tv);
+	gw_timer_start(&a->app->t->timers, &a->timer, ms * NS_PER_MS);
 }
 
 static uint64_t sooner(uint64_t a, uint64_t b) { return a < b ? a : b; }
@@ -533,7 +559,7 @@ static void admit(struct answer *a)
 	for (int i = 0; i < a->n_runs; i++)
 		gen_admit(a->runs[i].gen);
 	if (a->alone) {
-		evtimer_del(a->timer);
+		gw_timer_stop(&a->app->t->timers, &a->timer);
 		return;
 	}
 	begin(a);
@@ -582,10 +608,8 @@ static struct quota_ask quota_ask_of(const struct answer *a)
 static void on_charged(void *ctx, struct quota *q, const struct quota_result *r)
 {
 	struct answer *a = ctx;
-	if (a->x != NULL) {
-		a->x->has_quota = r->code == 0;
-		a->x->quota = *r;
-	}
+	if (a->x != NULL && r->code == 0)
+		exchange_set_quota(a->x, r);
 	if (!r->admitted) {
 		a->quota = NULL;
 		a->end = ANSWER_FAILED;
@@ -615,6 +639,20 @@ static void charge(struct answer *a)
 		admit(a);
 }
 
+/* More than its tier may send; then it is refused. */
+static bool is_prompt_too_long(struct answer *a, uint32_t n_prompt)
+{
+	int64_t most = a->key->tier->max_prompt;
+	char message[160];
+	if (most == 0 || n_prompt <= most)
+		return false;
+	snprintf(message, sizeof message, "This key's prompts may have %lld tokens at most; yours has %u. Please shorten it.",
+		 (long long)most, n_prompt);
+	refuse(a, &(struct api_error){400, "invalid_request_error", "context_length_exceeded", a->format->prompt_param, 0},
+	       message);
+	return true;
+}
+
 static void on_queued(struct subscriber *s)
 {
 	struct answer_run *run = list_entry(s, struct answer_run, sub);
@@ -629,6 +667,8 @@ static void on_queued(struct subscriber *s)
 		refuse(a, &e, "The server is busy: the first token would come too late.");
 		return;
 	}
+	if (is_prompt_too_long(a, gen_queued(run->gen)->n_prompt))
+		return;
 	run->queued = true;
 	if (++a->n_queued == a->n_runs)
 		charge(a);
@@ -636,7 +676,7 @@ static void on_queued(struct subscriber *s)
 
 static void observe_tokens(struct answer *a, const struct answer_run *run)
 {
-	uint64_t now = clock_now_ns();
+	uint64_t now = gw_now(a->app->t);
 	if (gen_n_tokens(run->gen) == 0)
 		return;
 	if (a->token_ns == 0)
@@ -697,19 +737,15 @@ static uint64_t beat(struct answer *a)
 
 void answer_wait(struct answer *a, uint64_t ns)
 {
-	uint64_t us = ns / 1000 + 1;
-	struct timeval tv = {.tv_sec = (time_t)(us / 1000000), .tv_usec = (suseconds_t)(us % 1000000)};
 	a->waits = true;
-	evtimer_add(a->timer, &tv);
+	gw_timer_start(&a->app->t->timers, &a->timer, ns);
 }
 
-static void on_timer(evutil_socket_t fd, short what, void *ctx)
+static void on_timer(struct gw_timer *timer)
 {
-	struct answer *a = ctx;
+	struct answer *a = list_entry(timer, struct answer, timer);
 	const struct gw_config *cfg = a->app->t->cfg;
 	uint64_t next = UINT64_MAX;
-	(void)fd;
-	(void)what;
 	if (a->state == ANSWER_WAITING) {
 		refuse(a, &no_memory, "The engine did not take the request in time.");
 		return;
@@ -734,7 +770,6 @@ static void on_timer(evutil_socket_t fd, short what, void *ctx)
 	} else if (a->stream) {
 		next = beat(a);
 	}
-	/* A timer may come a little early: libevent counts from the turn's beginning. */
 	if (awaits_first_token(a))
 		next = sooner(next, first_token_left_ms(a) + 1);
 	if (next != UINT64_MAX && !a->waits)
@@ -742,21 +777,6 @@ static void on_timer(evutil_socket_t fd, short what, void *ctx)
 }
 
 /* ---- the beginning ---- */
-
-static uint64_t random_u64(void)
-{
-	uint64_t v;
-	BUG_IF(RAND_bytes((uint8_t *)&v, sizeof v) != 1, "no random bytes");
-	return v;
-}
-
-static bool tier_may(const struct gw_tier_config *tier, const char *model)
-{
-	for (size_t i = 0; i < tier->models.n; i++)
-		if (strcmp(tier->models.items[i], model) == 0)
-			return true;
-	return tier->models.n == 0;
-}
 
 /* "default": the configured name, or the large one of those the tier may use, or the first of them. */
 static int default_model(const struct gw_app *app, const struct gw_tier_config *tier)
@@ -767,7 +787,7 @@ static int default_model(const struct gw_app *app, const struct gw_tier_config *
 		return engine_link_find_model(app->link, name);
 	for (int i = 0; i < engine_link_n_models(app->link); i++) {
 		const struct link_model *m = engine_link_model(app->link, i);
-		if (m->name[0] == '\0' || !tier_may(tier, m->name))
+		if (m->name[0] == '\0' || !auth_tier_may(tier, m->name))
 			continue;
 		if (m->role == 2)
 			return i;
@@ -785,7 +805,7 @@ int answer_choose_model(struct exchange *x, const char *name)
 		return -1;
 	}
 	int index = strcmp(name, "default") == 0 ? default_model(x->app, x->key->tier) : engine_link_find_model(link, name);
-	if (index < 0 || !tier_may(x->key->tier, engine_link_model(link, index)->name)) {
+	if (index < 0 || !auth_tier_may(x->key->tier, engine_link_model(link, index)->name)) {
 		exchange_error(x, &(struct api_error){404, "invalid_request_error", "model_not_found", "model", 0},
 			       "The model '%s' does not exist or you do not have access to it.", name);
 		return -1;
@@ -822,15 +842,20 @@ static bool take_place(struct answer *a)
 	return false;
 }
 
-static void init_choices(struct answer *a)
+/* False: no memory. */
+static bool init_choices(struct answer *a)
 {
 	for (unsigned i = 0; i < answer_n_choices(a); i++) {
 		struct answer_choice *c = &a->choices[i];
 		buf_init(&c->text, MAX_ANSWER);
 		buf_init(&c->told, MAX_LOGPROBS);
-		for (int k = 0; k < ANSWER_LISTS; k++)
+		c->logprobs = a->wants_logprobs ? sl_zalloc_n(ANSWER_LISTS, sizeof *c->logprobs) : no_logprobs;
+		if (c->logprobs == NULL)
+			return false;
+		for (int k = 0; a->wants_logprobs && k < ANSWER_LISTS; k++)
 			buf_init(&c->logprobs[k], MAX_LOGPROBS);
 	}
+	return true;
 }
 
 /* Takes spec->own unless it fails. */
@@ -856,26 +881,29 @@ static struct answer *answer_create(struct exchange *x, const struct answer_spec
 	a->n_runs = spec->n_prompts;
 	list_init(&a->in_app);
 	a->snapshot = gw_snapshot_ref(x->snapshot);
-	a->key = x->key;
+	a->key = auth_key_ref(x->key);
 	a->created = clock_unix_s();
 	a->started_ns = x->started_ns;
-	snprintf(a->id, sizeof a->id, "%s%016llx%016llx", spec->format->id_prefix, (unsigned long long)random_u64(),
-		 (unsigned long long)random_u64());
+	size_t n_prefix = strlen(spec->format->id_prefix);
+	BUG_IF(n_prefix + RANDOM_NAME_CHARS >= sizeof a->id, "a long prefix: %s", spec->format->id_prefix);
+	memcpy(a->id, spec->format->id_prefix, n_prefix);
+	bool named = random_name(a->id + n_prefix);
 	const struct link_model *model = engine_link_model(x->app->link, spec->model);
-	snprintf(a->model, sizeof a->model, "%s", model->name);
+	a->model = sl_strdup(model->name);
 	a->n_ctx = model->n_ctx;
+	a->message = "";
 	buf_init(&a->carry, MAX_WHOLE);
-	buf_init(&a->list, MAX_LOGPROBS);
+	list_push_back(&x->app->all_answers, &a->in_all);
 	gw_defer_init(&a->pump, on_pump);
 	gw_defer_init(&a->reap, on_reap);
-	a->timer = evtimer_new(x->app->t->base, on_timer, a);
+	gw_timer_init(&a->timer, on_timer);
 	a->runs = sl_zalloc_n((size_t)a->n_runs, sizeof *a->runs);
 	a->choices = sl_zalloc_n(answer_n_choices(a), sizeof *a->choices);
-	if (a->timer == NULL || a->runs == NULL || a->choices == NULL) {
+	if (!named || a->model == NULL || a->runs == NULL || a->choices == NULL ||
+	    !init_choices(a)) {
 		answer_free(a);
 		return NULL;
 	}
-	init_choices(a);
 	for (int i = 0; i < a->n_runs; i++) {
 		a->runs[i].answer = a;
 		a->runs[i].sub.on_queued = on_queued;
@@ -894,6 +922,8 @@ static void fill_submit(struct answer *a, const struct answer_spec *spec, struct
 	s->model = (uint16_t)spec->model;
 	s->priority = (uint8_t)tier->priority;
 	s->tenant = a->key->tenant;
+	if (tier->weight > 0)
+		s->weight = (uint32_t)tier->weight;
 	s->rate_tps = (float)tier->pace_tps;
 	s->burst = (uint32_t)tier->pace_burst;
 	s->deadline_ms = (uint32_t)tier->deadline_ms;
@@ -910,8 +940,7 @@ static void submit(struct answer *a, const struct answer_spec *spec, struct prot
 		struct answer_run *run = &a->runs[i];
 		s->prompt_kind = spec->prompts[i].kind;
 		s->prompt = spec->prompts[i].text;
-		if (!spec->has_seed)
-			s->seed = random_u64();
+		BUG_IF(!spec->has_seed && !random_u64(&s->seed), "no random bytes");
 		int rc = gen_start(a->app->t, s, window, &run->sub, &run->gen);
 		if (rc != 0) {
 			refuse(a, &(struct api_error){503, "server_error", "engine_unavailable", NULL, RETRY_AFTER_S},

@@ -22,7 +22,6 @@
 #ifndef GATEWAY_ANSWER_H
 #define GATEWAY_ANSWER_H
 
-#include <event2/event.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -71,11 +70,13 @@ enum { ANSWER_LISTS = 4, ANSWER_MAX_RUNS = 128, ANSWER_MAX_CHOICES = 128, ANSWER
 
 struct answer_choice {
 	bool closed;
+	uint32_t n_characters;                 /* of its text; counted for log probabilities only */
 	const char *reason;                    /* once closed */
+	const char *ended_by;                  /* "deadline", "budget", "superseded"; NULL: none of them */
 	struct sl_buf text;                    /* all of it, where that is kept */
-	struct sl_buf logprobs[ANSWER_LISTS];  /* not yet told; of a whole answer all */
+	struct sl_buf *logprobs;               /* [ANSWER_LISTS], not yet told; of a whole answer all; not to
+						* be written to unless they are wanted */
 	struct sl_buf told;                    /* where text is kept: logprobs[0] of what was told */
-	size_t n_characters;                   /* of its text; counted for log probabilities only */
 };
 
 enum answer_state { ANSWER_WAITING, ANSWER_RUNNING, ANSWER_ENDED };
@@ -117,10 +118,10 @@ struct answer_spec {
 };
 
 struct answer {
+	/* Of each event. */
 	struct gw_app *app;
 	struct exchange *x; /* NULL: it goes on by itself */
 	const struct answer_format *format;
-	void *own;
 	enum answer_state state;
 	enum answer_stage stage;
 	enum answer_end end;
@@ -133,39 +134,46 @@ struct answer {
 	bool released;   /* its run goes on, but not for its reader */
 	bool alone;      /* its reader has got all there will be; its twins go on, and it pays */
 	bool superseded; /* ended by a newer prompt */
-	struct twin_log *lead; /* until its run tells it; a reference */
-	struct talk *talk;     /* NULL: nothing newer will end it */
-	struct idempotent *idempotent; /* NULL: it has no key, or that is settled */
-	struct quota *quota; /* NULL: nothing is reserved */
-	int64_t tokens_left; /* it may still tell so many */
-	uint64_t n_told;     /* tokens, of all choices */
-	uint64_t pace_ns;    /* when the next may be told, if its tier is paced */
-	char id[ANSWER_ID_BYTES], model[PROTO_MAX_NAME + 1];
-	int64_t created;
-	uint32_t max_tokens, n_ctx; /* n_ctx: the model's, prompt and answer */
-	struct api_error error; /* FAILED */
-	char message[PROTO_MAX_MESSAGE + 1];
 	uint8_t n;       /* choices of a run */
 	uint8_t n_made;  /* the same, with those that are not told */
 	int n_runs, n_queued, turn;
 	struct answer_run *runs;
 	struct answer_choice *choices; /* [n_runs · n] */
+	struct replay_log *log; /* while it is written */
+	int64_t tokens_left; /* it may still tell so many */
+	uint64_t n_told;     /* tokens, of all choices */
+	uint64_t pace_ns;    /* when the next may be told, if its tier is paced */
+	uint64_t moved_ns, token_ns;
+	struct idempotent *idempotent; /* NULL: it has no key, or that is settled */
 	struct sse_stream sse;  /* chat and completions */
 	struct sl_buf carry;    /* rendered, not yet pulled or logged */
-	struct sl_buf list;     /* scratch: log probabilities of one event */
-	struct replay_log *log; /* while it is written */
-	struct event *timer;
+	/* Now and then. */
+	void *own;
+	struct quota *quota; /* NULL: nothing is reserved */
+	struct gw_timer timer;
 	struct gw_snapshot *snapshot; /* the configuration it began with; counted */
-	const struct auth_key *key;   /* of snapshot */
+	struct auth_key *key;         /* of snapshot, or counted */
+	struct twin_log *lead;  /* until its run tells it; a reference */
+	struct talk *talk;      /* NULL: nothing newer will end it */
 	struct list in_app; /* logged, or alone */
+	struct list in_all;
 	struct gw_deferred pump, reap;
-	uint64_t started_ns, admitted_ns, moved_ns, token_ns;
+	uint64_t started_ns, admitted_ns;
+	int64_t created;
+	uint32_t max_tokens, n_ctx;  /* n_ctx: the model's, prompt and answer */
+	char *model;                 /* its name; owned */
+	struct api_error error;      /* FAILED */
+	const char *message;         /* never NULL */
+	char *message_copy;          /* owned: what message points to, unless that is a literal */
+	char id[ANSWER_ID_BYTES];
 };
 
 /* The model's index, or -1 with x answered. "default": as configured. */
 int answer_choose_model(struct exchange *x, const char *name);
 /* Makes and submits it, or answers x with an error. */
 void answer_start(struct exchange *x, const struct answer_spec *spec);
+/* All fail, with the streams' last event or an HTTP status: their time is over. */
+void answers_break_off(struct gw_app *app);
 /* Ends all that go on by themselves: the application goes. */
 void answers_stop(struct gw_app *app);
 
@@ -176,6 +184,8 @@ void answer_cap(struct answer *a);
 /* The format has done what had to be done before the end is told. */
 void answer_settled(struct answer *a);
 struct sse_usage answer_usage(const struct answer *a);
+/* Why its first choice that was cut short was: as choices have it. */
+const char *answer_ended_by(const struct answer *a);
 unsigned answer_n_choices(const struct answer *a);
 
 /* Does run still have something for the reader? */
@@ -196,8 +206,6 @@ void answer_unshare(struct answer *a);
 bool answer_has_twins(const struct answer *a);
 /* A newer prompt has come (answer.c). */
 void answer_supersede(struct answer *a);
-/* The member that an answer which ended so has, with a comma before. */
-extern const char answer_superseded_note[];
 
 /* ---- answer_render.c ---- */
 

@@ -27,15 +27,14 @@ static int text(struct answer *a, struct sl_buf *out, unsigned index, const char
 {
 	if (!a->wants_logprobs)
 		return sse_content(&a->sse, out, index, at, n, NULL);
-	buf_clear(&a->list, SIZE_MAX);
-	int rc = logprobs_of(&a->choices[index], &a->list);
-	return rc == 0 ? sse_content(&a->sse, out, index, at, n, &a->list) : rc;
+	buf_clear(&a->app->list, SIZE_MAX);
+	int rc = logprobs_of(&a->choices[index], &a->app->list);
+	return rc == 0 ? sse_content(&a->sse, out, index, at, n, &a->app->list) : rc;
 }
 
 static int close_choice(struct answer *a, struct sl_buf *out, unsigned index, const char *reason)
 {
-	a->sse.note = a->superseded ? answer_superseded_note : NULL;
-	return sse_finish(&a->sse, out, index, reason);
+	return sse_finish(&a->sse, out, index, reason, a->choices[index].ended_by);
 }
 
 static int end(struct answer *a, struct sl_buf *out)
@@ -54,21 +53,36 @@ static int error(struct answer *a, struct sl_buf *out, const struct api_error *e
 static int put_choice(struct answer *a, struct sl_buf *out, unsigned index)
 {
 	const struct answer_choice *c = &a->choices[index];
-	int rc = buf_printf(out, "%s{\"index\":%u,\"message\":{\"role\":\"assistant\",\"content\":", index > 0 ? "," : "", index);
+	int rc = buf_append_str(out, index > 0 ? ",{\"index\":" : "{\"index\":");
+	if (rc == 0)
+		rc = buf_append_uint(out, index);
+	if (rc == 0)
+		rc = buf_append_str(out, ",\"message\":{\"role\":\"assistant\",\"content\":");
 	if (rc == 0)
 		rc = json_out_string(out, c->text.len > 0 ? (const char *)buf_data(&c->text) : "", c->text.len);
 	if (rc == 0)
 		rc = buf_append_str(out, ",\"refusal\":null},\"logprobs\":");
 	if (rc == 0)
 		rc = a->wants_logprobs ? logprobs_of(c, out) : buf_append_str(out, "null");
-	return rc == 0 ? buf_printf(out, ",\"finish_reason\":\"%s\"}", c->reason) : rc;
+	if (rc == 0)
+		rc = buf_append_str(out, ",\"finish_reason\":\"");
+	if (rc == 0)
+		rc = buf_append_str(out, c->reason);
+	return rc == 0 ? buf_append_str(out, "\"}") : rc;
 }
 
 static int whole(struct answer *a, struct sl_buf *out)
 {
 	struct sse_usage u = answer_usage(a);
-	int rc = buf_printf(out, "{\"id\":\"%s\",\"object\":\"chat.completion\",\"created\":%lld,\"model\":", a->id,
-			    (long long)a->created);
+	int rc = buf_append_str(out, "{\"id\":\"");
+	if (rc == 0)
+		rc = buf_append_str(out, a->id);
+	if (rc == 0)
+		rc = buf_append_str(out, "\",\"object\":\"chat.completion\",\"created\":");
+	if (rc == 0)
+		rc = buf_append_uint(out, (uint64_t)a->created);
+	if (rc == 0)
+		rc = buf_append_str(out, ",\"model\":");
 	if (rc == 0)
 		rc = json_out_string(out, a->model, strlen(a->model));
 	if (rc == 0)
@@ -79,8 +93,8 @@ static int whole(struct answer *a, struct sl_buf *out)
 		rc = buf_append_str(out, "],\"usage\":");
 	if (rc == 0)
 		rc = usage_print(out, &u);
-	if (rc == 0 && a->superseded)
-		rc = buf_append_str(out, answer_superseded_note);
+	if (rc == 0)
+		rc = ended_by_print(out, answer_ended_by(a));
 	return rc == 0 ? buf_append_str(out, "}") : rc;
 }
 

@@ -61,15 +61,14 @@ static int text(struct answer *a, struct sl_buf *out, unsigned index, const char
 {
 	if (!a->wants_logprobs)
 		return sse_content(&a->sse, out, index, at, n, NULL);
-	buf_clear(&a->list, SIZE_MAX);
-	int rc = logprobs_of(&a->choices[index], &a->list);
-	return rc == 0 ? sse_content(&a->sse, out, index, at, n, &a->list) : rc;
+	buf_clear(&a->app->list, SIZE_MAX);
+	int rc = logprobs_of(&a->choices[index], &a->app->list);
+	return rc == 0 ? sse_content(&a->sse, out, index, at, n, &a->app->list) : rc;
 }
 
 static int close_choice(struct answer *a, struct sl_buf *out, unsigned index, const char *reason)
 {
-	a->sse.note = a->superseded ? answer_superseded_note : NULL;
-	return sse_finish(&a->sse, out, index, reason);
+	return sse_finish(&a->sse, out, index, reason, a->choices[index].ended_by);
 }
 
 static int end(struct answer *a, struct sl_buf *out)
@@ -121,8 +120,8 @@ static int whole(struct answer *a, struct sl_buf *out)
 		rc = buf_append_str(out, "],\"usage\":");
 	if (rc == 0)
 		rc = usage_print(out, &u);
-	if (rc == 0 && a->superseded)
-		rc = buf_append_str(out, answer_superseded_note);
+	if (rc == 0)
+		rc = ended_by_print(out, answer_ended_by(a));
 	return rc == 0 ? buf_append_str(out, "}") : rc;
 }
 

@@ -102,7 +102,7 @@ static int take_logprobs(struct answer *a, struct answer_run *run, struct answer
 		struct gen_token t;
 		gen_token_at(run->gen, chunk->first_token + i, &t);
 		rc = a->format->logprob(a, c, &t);
-		c->n_characters += utf8_characters(text, t.n_bytes);
+		c->n_characters += (uint32_t)utf8_characters(text, t.n_bytes);
 		text += t.n_bytes;
 	}
 	return rc;
@@ -119,7 +119,7 @@ static int tell_text(struct answer *a, struct sl_buf *out, unsigned index, const
 		if (rc == 0 && c->logprobs[0].len > 0)
 			rc = buf_append(&c->told, buf_data(&c->logprobs[0]), c->logprobs[0].len);
 	}
-	for (int i = 0; i < ANSWER_LISTS; i++)
+	for (int i = 0; a->wants_logprobs && i < ANSWER_LISTS; i++)
 		buf_clear(&c->logprobs[i], SIZE_MAX);
 	return rc;
 }
@@ -163,6 +163,18 @@ static enum proto_finish end_of(const struct answer *a, const struct answer_run 
 	return gen_choice_end(run->gen, &run->sub, i);
 }
 
+/* What made it end though it had more to say, unless the request itself did. */
+static const char *cut_by(const struct answer *a, const struct answer_run *run, uint8_t i, enum proto_finish finish)
+{
+	if (a->superseded && !answer_live(run))
+		return "superseded";
+	if (finish != PROTO_FINISH_LENGTH)
+		return NULL;
+	if (run->gen == NULL)
+		return a->capped ? "budget" : NULL;
+	return gen_choice_why(run->gen, i) == PROTO_LENGTH_DEADLINE ? "deadline" : NULL;
+}
+
 static int render_run(struct answer *a, struct answer_run *run, struct sl_buf *out)
 {
 	unsigned first = (unsigned)(run - a->runs) * a->n;
@@ -191,10 +203,19 @@ static int render_run(struct answer *a, struct answer_run *run, struct sl_buf *o
 		enum proto_finish finish = end_of(a, run, i);
 		if (finish == 0 || finish == PROTO_FINISH_ERROR)
 			continue;
+		a->choices[first + i].ended_by = cut_by(a, run, i, finish);
 		int rc = close_choice(a, out, first + i, reason_of(finish));
 		return rc == 0 ? 1 : rc;
 	}
 	return 0;
+}
+
+const char *answer_ended_by(const struct answer *a)
+{
+	for (unsigned i = 0; i < answer_n_choices(a); i++)
+		if (a->choices[i].ended_by != NULL)
+			return a->choices[i].ended_by;
+	return NULL;
 }
 
 static bool all_closed(const struct answer *a)
@@ -282,6 +303,7 @@ int answer_collect(struct answer *a)
 			enum proto_finish f = c->closed ? 0 : end_of(a, run, i);
 			c->closed = c->closed || (f != 0 && f != PROTO_FINISH_ERROR);
 			c->reason = f != 0 ? reason_of(f) : c->reason;
+			c->ended_by = f != 0 ? cut_by(a, run, i, f) : c->ended_by;
 		}
 	}
 	return all_closed(a) && all_done(a) && settle(a);

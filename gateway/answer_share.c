@@ -26,8 +26,6 @@ static struct metric joined_total = {.kind = METRIC_COUNTER, .name = "sluice_twi
 
 __attribute__((constructor)) static void register_metrics(void) { metric_register(&joined_total); }
 
-const char answer_superseded_note[] = ",\"sluice\":{\"superseded\":true}";
-
 bool answer_has_twins(const struct answer *a)
 {
 	const struct generation *g = a->runs[0].gen;

@@ -53,6 +53,7 @@ static void start(struct exchange *x, const struct chat_request *r)
 		digests = sl_zalloc_n(json_array_size(request_get(r->body, "messages")), sizeof *digests);
 	if (digests != NULL && describe(x, r, digests, &messages))
 		spec.messages = &messages;
+	api_cleansed(x, &r->c.cleansed);
 	answer_start(x, &spec);
 	sl_free(digests);
 }

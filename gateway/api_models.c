@@ -18,13 +18,7 @@ enum { MAX_LIST = 64 << 10 };
 
 static bool visible(const struct exchange *x, const struct link_model *m)
 {
-	const struct gw_tier_config *tier = x->key->tier;
-	if (m->name[0] == '\0')
-		return false;
-	for (size_t i = 0; i < tier->models.n; i++)
-		if (strcmp(tier->models.items[i], m->name) == 0)
-			return true;
-	return tier->models.n == 0;
+	return m->name[0] != '\0' && auth_tier_may(x->key->tier, m->name);
 }
 
 static int put_model(struct sl_buf *out, const struct link_model *m, int64_t created)

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "base/metrics.h"
+
 const struct api_error api_no_memory = {503, "server_error", "overloaded", NULL, 1};
 const char api_no_memory_text[] = "The server is out of memory.";
 
@@ -12,7 +14,40 @@ struct request_limits api_limits(const struct exchange *x)
 	return (struct request_limits){.messages = (size_t)l->messages,
 				       .json_depth = (size_t)l->json_depth,
 				       .json_values = (size_t)l->json_values,
-				       .prompts = ANSWER_MAX_RUNS};
+				       .prompts = ANSWER_MAX_RUNS,
+				       .cleanse = x->key != NULL && x->key->tier != NULL
+						      ? (enum cleanse_level)x->key->tier->cleanse
+						      : CLEANSE_OFF};
+}
+
+/* Tokens cannot be counted without tokenizing what was removed: so many bytes are taken for one. */
+enum { TOKEN_BYTES = 4 };
+
+static struct metric cleansed_requests = {.kind = METRIC_COUNTER, .name = "sluice_cleansed_requests_total",
+					  .help = "Requests in which cleansing changed a user's message"};
+static struct metric cleansed_bytes = {.kind = METRIC_COUNTER, .name = "sluice_cleansed_bytes_total",
+				       .help = "Bytes that cleansing removed from users' messages"};
+static struct metric cleansed_tokens = {.kind = METRIC_COUNTER, .name = "sluice_cleansed_tokens_total",
+					.help = "Tokens that cleansing saved: an estimate, a quarter of the bytes"};
+
+void api_cleansed_register(void)
+{
+	metric_register(&cleansed_requests);
+	metric_register(&cleansed_bytes);
+	metric_register(&cleansed_tokens);
+	cleanse_prepare();
+}
+
+void api_cleansed(struct exchange *x, const struct cleanse_stats *stats)
+{
+	uint64_t saved = cleanse_saved(stats);
+	if (stats->n_changed == 0)
+		return;
+	x->cleansed = true;
+	x->cleansed_bytes = saved;
+	metric_add(&cleansed_requests, 1);
+	metric_add(&cleansed_bytes, (int64_t)saved);
+	metric_add(&cleansed_tokens, (int64_t)(saved / TOKEN_BYTES));
 }
 
 const char *api_body(const struct exchange *x)
@@ -52,7 +87,7 @@ struct answer_spec api_spec(const struct exchange *x, const struct request_commo
 	    .max_tokens = c->max_tokens,
 	    .has_seed = c->has_seed,
 	    .submit = &c->submit,
-	    .user = c->user,
+	    .user = x->subject != NULL && x->subject[0] != '\0' ? x->subject : c->user,
 	    .conversation = conversation != NULL && conversation[0] != '\0' ? conversation : NULL,
 	};
 }

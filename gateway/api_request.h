@@ -18,6 +18,10 @@ const char *api_body(const struct exchange *x);
 /* What a parser said (its code and its error): true when x goes on, otherwise it has been answered.
  * The body is let go. */
 bool api_parsed(struct exchange *x, int rc, const struct request_error *e);
+/* Counts what was removed from the users' messages, and lets the answer say so. */
+void api_cleansed(struct exchange *x, const struct cleanse_stats *stats);
+/* The metrics of that; once. */
+void api_cleansed_register(void);
 /* The client can resume a stream by its events' numbers, and says so: `x-sluice-events: 1`. */
 bool api_wants_ids(const struct exchange *x);
 /* What the common fields and x say of an answer; the rest is the caller's. */

@@ -228,7 +228,7 @@ static json_t *conversation(const struct response_request *r, const json_t *hist
 static void answer_call(struct call *c, const json_t *history)
 {
 	struct exchange *x = c->x;
-	const struct response_request *r = &c->request;
+	struct response_request *r = &c->request;
 	struct request_error e;
 	struct sl_buf messages;
 	struct response *own = NULL;
@@ -249,6 +249,7 @@ static void answer_call(struct call *c, const json_t *history)
 		spec.keep_text = true;
 		spec.prompts = &prompt;
 		spec.n_prompts = 1;
+		api_cleansed(x, &r->c.cleansed);
 		x->state = NULL;
 		x->on_close = NULL;
 		answer_start(x, &spec);

@@ -3,8 +3,8 @@
  * The application of a thread: from a request's headers to its handler, and from its close to the
  * access log.
  *
- * Order of checks: route (404, 405), preflight, a process that ends (503), key (401, 403), body (413,
- * 415), then the handler once the body is whole. The keys belong to a state of the configuration
+ * Order of checks: route (404, 405), preflight, a process that ends (503), who asks (access.h; while the
+ * store is asked the body may come), body (413, 415), then the handler once the body is whole. The keys belong to a state of the configuration
  * (snapshot.h): a reload makes new ones before any thread hears of it, and a request keeps those that
  * it was checked against.
  */
@@ -19,18 +19,22 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/metrics.h"
+#include "gateway/access.h"
 #include "gateway/answer.h"
+#include "gateway/api_request.h"
 #include "gateway/app_state.h"
 #include "gateway/chat_metrics.h"
 #include "gateway/cors.h"
 #include "gateway/exchange.h"
 #include "gateway/generation.h"
 #include "gateway/idempotent.h"
+#include "gateway/identities.h"
 #include "gateway/random.h"
 #include "gateway/route.h"
 #include "gateway/snapshot.h"
+#include "gateway/token_secrets.h"
 
-enum { GAUGE_TICK_MS = 50 };
+enum { GAUGE_TICK_MS = 50, SCRATCH_MAX = 64 << 20 /* as answer.c has it */ };
 
 /* ---- what all threads share ---- */
 
@@ -86,9 +90,6 @@ static struct metric vllm_prompt = {.kind = METRIC_COUNTER, .name = "vllm:prompt
 				    .help = "As sluice_engine_prefill_tokens_total"};
 static struct metric vllm_generated = {.kind = METRIC_COUNTER, .name = "vllm:generation_tokens_total",
 				       .help = "As sluice_engine_decode_tokens_total"};
-static struct metric limited_key = {.kind = METRIC_COUNTER, .name = "sluice_http_limited_total",
-				    .labels = "limit=\"requests_per_key\"",
-				    .help = "Requests refused and connections ended for a limit, by which."};
 /* Answers by route and class of status. Rows of the route table that share a name share a metric. */
 enum { CLASSES = 5, MAX_ROUTES = 32, LABEL_BYTES = 48 };
 static const char *const classes[CLASSES] = {"none", "2xx", "3xx", "4xx", "5xx"};
@@ -123,7 +124,7 @@ static void register_metrics(void)
 				      &engine_preempted, &engine_looked_up, &engine_found, &engine_tree, &engine_submitted,
 				      &engine_cancelled,
 				      &vllm_running, &vllm_waiting, &vllm_kv, &vllm_looked_up, &vllm_found,
-				      &limited_key, &vllm_preempted, &vllm_prompt, &vllm_generated};
+				      &vllm_preempted, &vllm_prompt, &vllm_generated};
 	static bool done;
 	if (done)
 		return;
@@ -136,6 +137,8 @@ static void register_metrics(void)
 			register_answers(i, routes[i].name);
 	register_answers(MAX_ROUTES, "unknown");
 	gen_metrics_register();
+	access_metrics_register();
+	api_cleansed_register();
 }
 
 static void register_tiers(const struct gw_config *cfg)
@@ -276,8 +279,7 @@ static void on_close(void *ctx, struct http_stream *s, enum http_close_reason wh
 	if (x->on_close != NULL)
 		x->on_close(x);
 	idempotent_end(x->idempotent, false, false);
-	if (x->counted != NULL)
-		atomic_fetch_sub(x->counted->n_open, 1);
+	access_cancel(x);
 	count_answer(x);
 	const struct http_request *r = http_request(s);
 	log_info("%.16s %s %d %.1f ms%s, key %s, tier %s, %u in, %u out, from %s%s%s%s, %s", r->method, path_for_log(x),
@@ -285,7 +287,9 @@ static void on_close(void *ctx, struct http_stream *s, enum http_close_reason wh
 		 x->key == NULL ? "-" : x->key->tier ? x->key->tier->name : "admin", x->n_prompt, x->n_completion,
 		 r->peer[0] != '\0' ? r->peer : "unix", r->subject ? " (" : "", r->subject ? r->subject : "",
 		 r->subject ? ")" : "", x->id);
+	access_release(x);
 	buf_dispose(&x->body);
+	sl_free(x->quota);
 	gw_snapshot_unref(x->snapshot);
 	sl_free(x);
 	http_set_user(s, NULL);
@@ -345,47 +349,6 @@ static bool check_late(struct exchange *x)
 	return false;
 }
 
-/* A key that many share, or that somebody has found, holds no more of the server than its tier's
- * answers and a few requests beside them: bodies on their way cost memory too. */
-static bool count_open(struct exchange *x, const struct auth_key *key)
-{
-	int64_t beside = x->app->t->cfg->limits.requests_per_key;
-	int64_t most = beside + (key->tier != NULL ? key->tier->concurrency : 0);
-	if (atomic_fetch_add(key->n_open, 1) < most || beside == 0) {
-		x->counted = key;
-		return true;
-	}
-	atomic_fetch_sub(key->n_open, 1);
-	metric_add(&limited_key, 1);
-	return false;
-}
-
-static bool check_access(struct exchange *x, const struct http_request *r)
-{
-	const struct gw_config *cfg = x->app->t->cfg;
-	if (x->route->access == ACCESS_PUBLIC || (x->route->access == ACCESS_ADMIN && cfg->metrics_public))
-		return true;
-	bool given;
-	const struct auth_key *key = auth_check(x->app->auth, r, &given);
-	x->key = key;
-	if (key == NULL) {
-		exchange_error(x, &(struct api_error){401, "invalid_request_error", "invalid_api_key", NULL, 0}, "%s",
-			       given ? "Incorrect API key provided."
-				     : "You didn't provide an API key. Send it in an Authorization header: 'Authorization: Bearer YOUR_KEY'.");
-		return false;
-	}
-	if (!count_open(x, key)) {
-		exchange_error(x, &(struct api_error){429, "rate_limit_error", "too_many_requests", NULL, 1},
-			       "This key has too many requests in progress.");
-		return false;
-	}
-	if ((x->route->access == ACCESS_ADMIN) == (x->key->tier == NULL))
-		return true;
-	exchange_error(x, &(struct api_error){403, "invalid_request_error", "insufficient_permissions", NULL, 0}, "%s",
-		       x->key->tier ? "This needs an administrator's key." : "An administrator's key can't be used here.");
-	return false;
-}
-
 static bool is_json(const char *type)
 {
 	size_t n = strcspn(type, "; \t");
@@ -411,6 +374,20 @@ static bool check_body(struct exchange *x, const struct http_request *r)
 	return true;
 }
 
+/* The whole request is there, and may be served. */
+static void handle(struct exchange *x)
+{
+	if (idempotent_gate(x))
+		x->route->handle(x);
+}
+
+/* Later than its request: its body may have come meanwhile. */
+static void on_granted(struct exchange *x)
+{
+	if (check_body(x, http_request(x->stream)) && x->body_ended)
+		handle(x);
+}
+
 static void on_request(void *ctx, struct http_stream *s, const struct http_request *r)
 {
 	struct exchange *x = exchange_create(ctx, s);
@@ -419,7 +396,7 @@ static void on_request(void *ctx, struct http_stream *s, const struct http_reque
 		http_reset(s);
 		return;
 	}
-	if (find_route(x, r) && check_late(x) && check_access(x, r))
+	if (find_route(x, r) && check_late(x) && access_check(x, on_granted) == ACCESS_GRANTED)
 		check_body(x, r);
 }
 
@@ -443,8 +420,11 @@ static void on_body_end(void *ctx, struct http_stream *s)
 {
 	struct exchange *x = http_user(s);
 	(void)ctx;
-	if (x != NULL && !http_answered(s) && idempotent_gate(x))
-		x->route->handle(x);
+	if (x == NULL || http_answered(s))
+		return;
+	x->body_ended = true;
+	if (x->access == NULL)
+		handle(x);
 }
 
 const struct http_app app_http = {on_request, on_body, on_body_end, on_close};
@@ -491,11 +471,20 @@ int app_create(struct gw_thread *t, struct gw_app **out, struct sl_err *err)
 	app->t = t;
 	list_init(&app->answers);
 	list_init(&app->idempotents);
+	list_init(&app->all_answers);
+	buf_init(&app->scratch, SCRATCH_MAX);
+	buf_init(&app->list, SCRATCH_MAX);
 	int rc = take_snapshot(app, err);
 	if (rc == 0)
 		rc = acquire_shared(app, err);
 	if (quotas_init(&app->quotas, t->base, t->cache) != 0 && rc == 0)
 		rc = sl_errf(err, SL_ENOMEM, "no memory for the application");
+	if (rc == 0 && t->cache != NULL) {
+		app->identities = identities_create(t->cache, NULL);
+		app->secrets = token_secrets_create(t->cache, t->cfg->state_dir);
+		if (app->identities == NULL || app->secrets == NULL)
+			rc = sl_errf(err, SL_ENOMEM, "no memory for the application");
+	}
 	if (rc == 0)
 		rc = engine_link_create(t, t->cfg->engine_socket, &app->link, err);
 	/* The engine's gauges are the same on every link; one thread prints them. */
@@ -521,15 +510,21 @@ void app_destroy(struct gw_app *app)
 	answers_stop(app);
 	idempotents_stop(app);
 	quotas_dispose(&app->quotas);
+	identities_destroy(app->identities);
+	token_secrets_destroy(app->secrets);
 	BUG_IF(app->n_exchanges != 0, "the application is destroyed with %zu requests open", app->n_exchanges);
 	if (app->tick != NULL)
 		event_free(app->tick);
 	engine_link_destroy(app->link);
 	app->t->link = NULL;
+	buf_dispose(&app->scratch);
+	buf_dispose(&app->list);
 	release_shared(app);
 	gw_snapshot_unref(app->now);
 	sl_free(app);
 }
+
+void app_expire(struct gw_app *app) { answers_break_off(app); }
 
 bool app_busy(struct gw_app *app) { return !list_empty(&app->answers) || !list_empty(&app->idempotents) || quotas_busy(&app->quotas); }
 

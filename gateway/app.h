@@ -21,6 +21,8 @@ int app_prepare(struct gw_snapshot *next, const struct gw_snapshot *now, struct 
 void app_reload(struct gw_app *app, struct gw_snapshot *next);
 /* Answers go on that no stream of this thread carries. */
 bool app_busy(struct gw_app *app);
+/* The time to finish is over: what runs gets its last words. */
+void app_expire(struct gw_app *app);
 /* A request could be served now. */
 bool app_ready(struct gw_app *app);
 

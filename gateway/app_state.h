@@ -7,15 +7,18 @@
 
 #include <stdint.h>
 
+#include "base/buf.h"
 #include "base/list.h"
 #include "gateway/auth.h"
 #include "gateway/engine_link.h"
 #include "gateway/quota.h"
 #include "gateway/thread.h"
 
+struct identities;
 struct replay;
 struct talks;
 struct twins;
+struct token_secrets;
 
 struct gw_app {
 	struct gw_thread *t;
@@ -30,7 +33,12 @@ struct gw_app {
 	struct talks *talks;
 	struct quotas quotas;
 	struct list idempotents; /* struct idempotent */
-	struct list answers;   /* struct answer: those that go on without an exchange */
+	struct identities *identities; /* NULL: there is no store */
+	struct token_secrets *secrets; /* NULL: there is no store */
+	struct sl_buf scratch; /* one event while it is rendered */
+	struct sl_buf list;    /* the log probabilities in it */
+	struct list answers;   /* struct answer, in_app: those that go on without an exchange */
+	struct list all_answers; /* struct answer, in_all */
 };
 
 #endif

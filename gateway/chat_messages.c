@@ -8,6 +8,8 @@
  *   - Content in parts becomes one string. A refusal was an answer like another: it is content.
  *   - An assistant that only called tools has the empty content: templates that join strings fail on
  *     a null.
+ *   - What a user wrote is cleansed (gateway/cleanse.h). What the operator, the model or a tool says
+ *     stays to the byte.
  */
 #include "gateway/chat_messages.h"
 
@@ -21,6 +23,8 @@ enum { MAX_CALLS = 256 };
 struct writer {
 	struct sl_buf *out;
 	struct request_error *e;
+	const struct request_limits *l;
+	struct cleanse_stats *cleansed;
 	size_t i; /* of the message */
 	char param[96];
 };
@@ -94,6 +98,19 @@ static int part_text(struct writer *w, const json_t *part, size_t k, enum role r
 	return request_check_text(*out, at(w, name), w->e);
 }
 
+static int put_text(struct writer *w, const char *text, size_t n, enum role role)
+{
+	struct sl_buf clean;
+	if (role != ROLE_USER || w->l->cleanse == CLEANSE_OFF)
+		return json_out_string(w->out, text, n);
+	buf_init(&clean, REQUEST_MAX_PROMPT);
+	int rc = cleanse(w->l->cleanse, text, n, &clean, w->cleansed);
+	if (rc == 0)
+		rc = json_out_string(w->out, clean.len > 0 ? (const char *)buf_data(&clean) : "", clean.len);
+	buf_dispose(&clean);
+	return rc;
+}
+
 static int put_parts(struct writer *w, const json_t *parts, enum role role)
 {
 	struct sl_buf text;
@@ -109,7 +126,7 @@ static int put_parts(struct writer *w, const json_t *parts, enum role role)
 			rc = buf_append(&text, json_string_value(v), json_string_length(v));
 	}
 	if (rc == 0)
-		rc = json_out_string(w->out, text.len ? (const char *)buf_data(&text) : "", text.len);
+		rc = put_text(w, text.len ? (const char *)buf_data(&text) : "", text.len, role);
 	buf_dispose(&text);
 	return rc;
 }
@@ -131,8 +148,10 @@ static int put_content(struct writer *w, const json_t *m, enum role role, bool m
 		return rc;
 	if (v == NULL)
 		return may_lack ? buf_append_str(w->out, "\"\"") : request_missing(w->e, at(w, name));
-	if (json_is_string(v))
-		return put_string(w, v, at(w, name));
+	if (json_is_string(v)) {
+		rc = request_check_text(v, at(w, name), w->e);
+		return rc != 0 ? rc : put_text(w, json_string_value(v), json_string_length(v), role);
+	}
 	if (json_is_array(v))
 		return put_parts(w, v, role);
 	return request_wrong_type(w->e, at(w, name), "a string or an array of parts", v);
@@ -261,18 +280,19 @@ static int put_message(struct writer *w, const json_t *m)
 	return buf_append_str(w->out, "}");
 }
 
-int chat_messages_put(struct sl_buf *out, const json_t *messages, size_t most, struct request_error *e)
+int chat_messages_put(struct sl_buf *out, const json_t *messages, const struct request_limits *l,
+		      struct cleanse_stats *cleansed, struct request_error *e)
 {
-	struct writer w = {.out = out, .e = e};
+	struct writer w = {.out = out, .e = e, .l = l, .cleansed = cleansed};
 	if (messages == NULL)
 		return request_missing(e, "messages");
 	size_t n = json_array_size(messages);
 	if (n == 0)
 		return request_bad(e, "empty_array", "messages",
 				   "Invalid 'messages': at least one message is needed.");
-	if (n > most)
+	if (n > l->messages)
 		return request_bad(e, "array_above_max_length", "messages",
-				   "Invalid 'messages': at most %zu messages, not %zu.", most, n);
+				   "Invalid 'messages': at most %zu messages, not %zu.", l->messages, n);
 	int rc = buf_append_str(out, "\"messages\":[");
 	for (; w.i < n && rc == 0; w.i++)
 		rc = put_message(&w, json_array_get(messages, w.i));

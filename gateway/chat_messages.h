@@ -11,8 +11,9 @@
 #include "base/buf.h"
 #include "gateway/request_fields.h"
 
-/* Appends `"messages":[…]` from an array (body.messages, or NULL where there is none).
- * 0, SL_EINVAL with *e filled, SL_ELIMIT, SL_ENOMEM. */
-int chat_messages_put(struct sl_buf *out, const json_t *messages, size_t most, struct request_error *e);
+/* Appends `"messages":[…]` from an array (body.messages, or NULL where there is none). Users' messages
+ * are cleansed as l says, which *cleansed counts. 0, SL_EINVAL with *e filled, SL_ELIMIT, SL_ENOMEM. */
+int chat_messages_put(struct sl_buf *out, const json_t *messages, const struct request_limits *l,
+		      struct cleanse_stats *cleansed, struct request_error *e);
 
 #endif

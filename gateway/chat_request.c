@@ -53,7 +53,7 @@ static int put_prompt(struct chat_request *r, const struct request_limits *l, st
 {
 	int rc;
 	if ((rc = buf_append_str(&r->prompt, "{")) == 0 &&
-	    (rc = chat_messages_put(&r->prompt, request_get(r->body, "messages"), l->messages, e)) == 0 &&
+	    (rc = chat_messages_put(&r->prompt, request_get(r->body, "messages"), l, &r->c.cleansed, e)) == 0 &&
 	    (rc = put_template_fields(r)) == 0)
 		rc = buf_append_str(&r->prompt, "}");
 	return request_too_long(rc, "messages", e);

@@ -6,7 +6,18 @@
 #include <string.h>
 #include <strings.h>
 
-static bool matches(const char *entry, const char *origin)
+bool cors_is_origin(const char *o)
+{
+	const char *host = strncmp(o, "http://", 7) == 0    ? o + 7
+			   : strncmp(o, "https://", 8) == 0 ? o + 8
+							    : NULL;
+	if (host == NULL || *host == '\0' || *host == ':' || strpbrk(host, "/?#@ ") != NULL)
+		return false;
+	const char *star = strchr(host, '*');
+	return star == NULL || (star[1] == '\0' && star > host && star[-1] == ':');
+}
+
+bool cors_matches(const char *entry, const char *origin)
 {
 	size_t n = strlen(entry);
 	if (n < 2 || strcmp(entry + n - 2, ":*") != 0)
@@ -25,7 +36,7 @@ static bool matches(const char *entry, const char *origin)
 bool cors_allows(const struct gw_config *cfg, const char *origin)
 {
 	for (size_t i = 0; i < cfg->cors_origins.n; i++)
-		if (matches(cfg->cors_origins.items[i], origin))
+		if (cors_matches(cfg->cors_origins.items[i], origin))
 			return true;
 	return false;
 }
@@ -45,7 +56,7 @@ size_t cors_fields(const struct gw_config *cfg, const struct http_request *r, st
 				       "x-request-id, retry-after, retry-after-ms, x-should-retry, "
 				       "x-ratelimit-limit-requests, x-ratelimit-remaining-requests, "
 				       "x-ratelimit-reset-requests, x-ratelimit-limit-tokens, "
-				       "x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens, x-sluice-stream-id"};
+				       "x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens, x-sluice-stream-id, x-sluice-cleansed-bytes"};
 	return n;
 }
 

@@ -14,6 +14,10 @@
 
 enum { CORS_MAX_FIELDS = 3, CORS_PREFLIGHT_FIELDS = 4 };
 
+/* scheme://host or scheme://host:port; the port may be a star. */
+bool cors_is_origin(const char *entry);
+/* Does an entry mean this origin? One that ends in ":*" means every port. */
+bool cors_matches(const char *entry, const char *origin);
 /* Is this origin on the list? An entry may end in ":*" for any port. */
 bool cors_allows(const struct gw_config *cfg, const char *origin);
 /* Fields for an ordinary answer; returns how many (at most CORS_MAX_FIELDS). Borrow from the request

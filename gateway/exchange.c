@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/err.h"
 #include "base/json_out.h"
 #include "base/utf8.h"
@@ -17,10 +18,19 @@ enum {
 };
 
 struct field_list {
-	struct http_field at[EXCHANGE_MAX_FIELDS + 2 + CORS_MAX_FIELDS + QUOTA_MAX_FIELDS];
+	struct http_field at[EXCHANGE_MAX_FIELDS + 3 + CORS_MAX_FIELDS + QUOTA_MAX_FIELDS];
 	size_t n;
 	struct quota_text quota;
+	char cleansed[24];
 };
+
+void exchange_set_quota(struct exchange *x, const struct quota_result *r)
+{
+	if (x->quota == NULL)
+		x->quota = sl_alloc(sizeof *x->quota);
+	if (x->quota != NULL)
+		*x->quota = *r;
+}
 
 /* The fields that every answer has, then the handler's. */
 static void gather(struct exchange *x, struct field_list *out, const char *content_type,
@@ -32,8 +42,12 @@ static void gather(struct exchange *x, struct field_list *out, const char *conte
 		out->at[out->n++] = (struct http_field){"content-type", content_type};
 	out->at[out->n++] = (struct http_field){"x-request-id", x->id};
 	out->n += cors_fields(http_thread(x->stream)->cfg, http_request(x->stream), out->at + out->n);
-	if (x->has_quota)
-		out->n += quota_fields(&x->quota, &out->quota, out->at + out->n);
+	if (x->quota != NULL)
+		out->n += quota_fields(x->quota, &out->quota, out->at + out->n);
+	if (x->cleansed) {
+		snprintf(out->cleansed, sizeof out->cleansed, "%llu", (unsigned long long)x->cleansed_bytes);
+		out->at[out->n++] = (struct http_field){"x-sluice-cleansed-bytes", out->cleansed};
+	}
 	for (size_t i = 0; i < n_fields; i++)
 		out->at[out->n++] = fields[i];
 }

@@ -15,6 +15,7 @@
 #include "gateway/http.h"
 #include "gateway/quota.h"
 
+struct access_wait;
 struct gw_app;
 struct idempotent;
 struct gw_snapshot;
@@ -25,14 +26,18 @@ struct exchange {
 	struct http_stream *stream;
 	const struct route *route;
 	struct gw_snapshot *snapshot;   /* the configuration it began with; counted */
-	const struct auth_key *key;     /* of snapshot; NULL on public routes */
-	const struct auth_key *counted; /* among whose open requests it is; NULL: of nobody's */
+	struct auth_key *key;           /* of snapshot, or counted; NULL on public routes */
+	struct auth_key *counted;       /* among whose open requests it is; NULL: of nobody's */
+	const char *subject;            /* of key: whom a browser token was made for; "" or NULL: nobody */
+	struct access_wait *access;          /* while it is being found out who asks */
+	bool body_ended;                /* meanwhile the body has come */
 	struct sl_buf body;         /* of the request, bounded by limits.body_bytes */
 	char id[40];                /* "req_…" */
 	uint64_t started_ns;
 	int status;                 /* of the answer; 0: none yet */
-	bool has_quota;
-	struct quota_result quota;  /* when it has: what every answer says of the key's limits */
+	struct quota_result *quota; /* what every answer says of the key's limits; owned; NULL: nothing */
+	bool cleansed;           /* a user's message was changed: the answer says by how much it is shorter */
+	uint64_t cleansed_bytes;
 	uint32_t n_prompt, n_completion; /* for the access log */
 	struct idempotent *idempotent; /* of its Idempotency-Key, until the answer takes it; NULL: none */
 	/* The handler's own: closed by on_close before the exchange is freed. */
@@ -49,6 +54,8 @@ struct api_error {
 	unsigned retry_after_s;
 };
 
+/* From now on x's answer tells of this; nothing, when there is no memory for it. */
+void exchange_set_quota(struct exchange *x, const struct quota_result *r);
 /* Answers with JSON text, copied. fields: the handler's own, up to EXCHANGE_MAX_FIELDS. */
 enum { EXCHANGE_MAX_FIELDS = 8 };
 void exchange_reply(struct exchange *x, int status, const char *content_type, const struct http_field *fields,

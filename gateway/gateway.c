@@ -71,7 +71,7 @@ static int load(void *ctx, const struct gw_snapshot *now, struct gw_snapshot **o
 int gateway_run(struct gw_snapshot *first, const struct gw_reload *reload)
 {
 	static const struct gw_app_ops ops = {app_create, app_destroy, app_ready,   app_busy,
-					      &app_http,  app_prepare, app_reload};
+					      &app_http,  app_prepare, app_reload, app_expire};
 	const struct gw_reload with_certificate = {load, (void *)(uintptr_t)reload};
 	struct sl_err err = {0};
 	if (choose_certificate(first, &err) != 0) {

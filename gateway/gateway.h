@@ -26,17 +26,21 @@ struct gw_tier_config {
 	int64_t max_output;      /* tokens; the most max_tokens may be, and its default's cap */
 	int64_t concurrency;     /* generations of one key at once; one more is 429 */
 	uint64_t deadline_ms;    /* of one generation; 0: none */
+	int64_t max_prompt;      /* tokens; 0: as long as the model's context */
+	int64_t weight;          /* a tenant's share beside those of other tiers of the same priority */
 	struct conf_strings models; /* names this tier may ask for; empty: all */
 	int coalesce;  /* enum gw_coalesce */
 	int supersede; /* enum gw_supersede */
 	/* Of one key, prompt and answer together; 0: no limit. */
 	int64_t requests_per_minute, tokens_per_minute, tokens_per_day;
+	int cleanse;             /* enum cleanse_level, of users' messages */
 };
 
 struct gw_key_config {
 	char *name;   /* for logs and metrics, never the key */
 	char *sha256; /* 64 hex digits, of the key's bytes */
 	char *tier;   /* a tier's name, or "admin": may only read /metrics */
+	struct conf_strings origins; /* web pages that may use it; empty: any that cors_origins lets in */
 };
 
 enum gw_client_certs { GW_CLIENT_CERTS_NONE, GW_CLIENT_CERTS_OPTIONAL, GW_CLIENT_CERTS_REQUIRED };
@@ -150,6 +154,7 @@ struct gw_config {
 	char *engine_socket;
 	bool dev_keys;              /* accept state_dir/dev-keys.yaml */
 	bool metrics_public;
+	char *anonymous;            /* the tier of who shows no key; "": nobody gets in without one */
 	char *default_model;        /* for a request that names "default"; "": the large one */
 	uint64_t heartbeat_ms;      /* SSE comment after that much silence */
 	struct conf_strings cors_origins; /* exact, or with a `*` for the port: http://localhost:* */

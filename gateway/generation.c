@@ -50,6 +50,7 @@ struct record {
 /* The end of a choice: after so many tokens of all. */
 struct choice_end {
 	uint8_t finish; /* 0: not yet */
+	uint8_t why;    /* enum proto_length_why */
 	uint64_t after;
 };
 
@@ -338,7 +339,7 @@ static void on_choice(void *ctx, const struct proto_choice *m)
 	struct generation *g = ctx;
 	if (is_final(g) || m->choice >= g->n_choices || g->ends[m->choice].finish != 0)
 		return;
-	g->ends[m->choice] = (struct choice_end){.finish = m->finish, .after = g->end};
+	g->ends[m->choice] = (struct choice_end){.finish = m->finish, .why = m->length_why, .after = g->end};
 	if (g->shared != NULL)
 		twin_log_choice(g->shared, m);
 	tell_all(g, false);
@@ -363,7 +364,7 @@ static void on_done(void *ctx, const struct proto_done *m)
 	/* With one choice nothing else tells of its end; of several each was told. */
 	for (uint8_t i = 0; i < g->n_choices; i++)
 		if (g->ends[i].finish == 0)
-			g->ends[i] = (struct choice_end){.finish = m->finish, .after = g->end};
+			g->ends[i] = (struct choice_end){.finish = m->finish, .why = m->length_why, .after = g->end};
 	end_shared(g, &g->done);
 	leave_log(g);
 	gen_set_state(g, m->finish == PROTO_FINISH_ERROR ? GEN_FAILED : GEN_FINISHED);
@@ -613,6 +614,12 @@ enum proto_finish gen_choice_end(const struct generation *g, const struct subscr
 {
 	BUG_IF(i >= g->n_choices, "choice %d of %d", i, g->n_choices);
 	return s->next_token >= g->ends[i].after ? (enum proto_finish)g->ends[i].finish : 0;
+}
+
+enum proto_length_why gen_choice_why(const struct generation *g, uint8_t i)
+{
+	BUG_IF(i >= g->n_choices, "choice %d of %d", i, g->n_choices);
+	return (enum proto_length_why)g->ends[i].why;
 }
 
 void gen_advance(struct subscriber *s, uint32_t n_tokens)

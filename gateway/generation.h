@@ -107,6 +107,8 @@ bool gen_peek(const struct generation *g, const struct subscriber *s, uint32_t m
 void gen_token_at(const struct generation *g, uint64_t index, struct gen_token *out);
 /* Why choice i ended, once it has and s is past its last token; 0 before. */
 enum proto_finish gen_choice_end(const struct generation *g, const struct subscriber *s, uint8_t i);
+/* Of one that ended with PROTO_FINISH_LENGTH. */
+enum proto_length_why gen_choice_why(const struct generation *g, uint8_t i);
 /* Moves the cursor past n tokens: they have left (or are about to), credit may follow. */
 void gen_advance(struct subscriber *s, uint32_t n_tokens);
 

@@ -519,9 +519,10 @@ static int h2_respond(struct http_stream *s, int status, const struct http_field
 {
 	struct h2 *h = s->conn->p;
 	nghttp2_nv nv[HTTP_MAX_ANSWER_FIELDS + 3];
-	char code[8], length[24];
+	/* answer() has seen that a status has three digits. */
+	char code[4] = {(char)('0' + status / 100), (char)('0' + status / 10 % 10), (char)('0' + status % 10), '\0'};
+	char length[24];
 	size_t m = 0;
-	snprintf(code, sizeof code, "%d", status);
 	nv[m++] = field(":status", code);
 	nv[m++] = field("date", transport_date(s->conn->tr));
 	for (size_t i = 0; i < n; i++)

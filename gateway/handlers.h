@@ -18,6 +18,8 @@ void api_stream(struct exchange *x);  /* api_streams.c */
 void api_stream_stop(struct exchange *x);
 void api_models(struct exchange *x);  /* api_models.c */
 void api_model(struct exchange *x);
+void api_browser_tokens(struct exchange *x); /* api_browser_tokens.c */
+void api_usage(struct exchange *x);   /* api_usage.c */
 void api_unbuilt(struct exchange *x); /* api_health.c and on: what this version does not do */
 void api_live(struct exchange *x);
 void api_ready(struct exchange *x);

@@ -92,7 +92,7 @@ int http_head_add(struct http_stream *s, const void *name, size_t n_name, const 
 	if (h->charged > lim->header_bytes || h->n_fields >= (size_t)lim->header_fields)
 		return SL_ELIMIT;
 	if (h->n_fields == h->cap_fields) {
-		size_t cap = h->cap_fields ? h->cap_fields * 2 : 16;
+		uint32_t cap = h->cap_fields ? h->cap_fields * 2 : 16;
 		uint32_t *offsets = sl_realloc_n(h->offsets, cap, 2 * sizeof *offsets);
 		if (offsets == NULL)
 			return SL_ENOMEM;

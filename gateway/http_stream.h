@@ -16,7 +16,7 @@
 struct http_head {
 	struct sl_buf text;
 	uint32_t *offsets; /* name and value of each field */
-	size_t n_fields, cap_fields;
+	uint32_t n_fields, cap_fields;
 	uint64_t charged; /* RFC 9113 6.5.2: name + value + 32 for each field */
 	uint32_t method, path, query, authority;
 	bool has_method, has_path, has_authority;

@@ -47,7 +47,7 @@
 #include "gateway/tls_context.h"
 #include "gateway/transport.h"
 
-enum { POLL_MS = 100, BEAT_LEAST_MS = 20, STORE_WAIT_MS = 2000 };
+enum { POLL_MS = 100, BEAT_LEAST_MS = 20, STORE_WAIT_MS = 2000, LAST_WORDS_MS = 300 };
 
 enum worker_state { WORKER_STARTING, WORKER_SERVING, WORKER_FAILED, WORKER_ENDED };
 
@@ -61,7 +61,8 @@ struct worker {
 	atomic_bool ready, accepts;
 	struct sl_err err; /* valid once state is FAILED */
 	int slot;          /* of the heartbeat; -1: none */
-	bool stop_now;     /* worker's own, as are the next two */
+	bool stop_now;     /* worker's own, as are the next three */
+	bool expired;      /* the drain's time is over */
 	bool store_found;  /* or given up */
 	uint64_t since_ns; /* of serving */
 	struct event *beat, *drain_timer;
@@ -102,16 +103,23 @@ static void on_beat(evutil_socket_t fd, short what, void *arg)
 	atomic_store(&w->ready, !w->t.draining && found_store(w) && w->ops->ready(w->t.app));
 }
 
-static void on_drain_expired(evutil_socket_t fd, short what, void *arg)
-{
-	(void)fd, (void)what;
-	((struct worker *)arg)->stop_now = true;
-}
-
 static struct timeval in_ms(uint64_t ms)
 {
 	return (struct timeval){.tv_sec = (time_t)(ms / 1000),
 				.tv_usec = (suseconds_t)(ms % 1000 * 1000)};
+}
+
+static void on_drain_expired(evutil_socket_t fd, short what, void *arg)
+{
+	(void)fd, (void)what;
+	struct worker *w = arg;
+	struct timeval last_words = in_ms(LAST_WORDS_MS);
+	if (w->ops->expire == NULL || w->expired || event_add(w->drain_timer, &last_words) != 0) {
+		w->stop_now = true;
+		return;
+	}
+	w->expired = true;
+	w->ops->expire(w->t.app);
 }
 
 static void begin_drain(struct worker *w, bool replaced, uint64_t limit_ms)

@@ -29,6 +29,9 @@ struct gw_app_ops {
 	int (*prepare)(struct gw_snapshot *next, const struct gw_snapshot *now, struct sl_err *err);
 	/* On the thread, between two events. */
 	void (*reload)(struct gw_app *app, struct gw_snapshot *next);
+	/* A drain's time is over: what still runs can say so to its client. A moment later all is cut.
+	 * NULL: it is cut at once. */
+	void (*expire)(struct gw_app *app);
 };
 
 enum { GATEWAY_EXIT_CONFIG = 78 };

@@ -14,12 +14,14 @@
 
 #include <event2/event.h>
 #include <openssl/rand.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/metrics.h"
 #include "cache/limits.h"
 
 #define MINUTE_US (INT64_C(60) * 1000000)
@@ -29,7 +31,7 @@
 /* Beyond them a reservation ends with its time. */
 enum { RENEW_MS = 60000, RETRY_MS = 2000, MOST_RETRIES = 80, MOST_UNSETTLED = 4096 };
 
-enum quota_state { QUOTA_TAKING, QUOTA_ABANDONED, QUOTA_HELD, QUOTA_SETTLING, QUOTA_UNSETTLED, QUOTA_GONE };
+enum quota_state { QUOTA_TAKING, QUOTA_ABANDONED, QUOTA_HELD, QUOTA_SETTLING, QUOTA_UNSETTLED, QUOTA_PEEKING, QUOTA_GONE };
 
 struct quota {
 	struct cache_op op;
@@ -49,9 +51,33 @@ struct quota {
 	void *ctx;
 };
 
+#define REFUSED(label) \
+	{.kind = METRIC_COUNTER, .name = "sluice_quota_refused_total", .labels = "limit=\"" label "\"", \
+	 .help = "Requests refused by a limit of their key; unknown: the store gave no answer"}
+static struct metric refused[QUOTA_N_LIMITS] = {
+    [QUOTA_REQUESTS] = REFUSED("requests"), [QUOTA_TOKENS] = REFUSED("tokens"), [QUOTA_DAY] = REFUSED("day")};
+static struct metric refused_unknown = REFUSED("unknown");
+static struct metric unsettled = {.kind = METRIC_GAUGE,
+				  .name = "sluice_quota_unsettled",
+				  .help = "Charges that Redis has yet to be told the end of"};
+
+static void register_all(void)
+{
+	for (int i = 0; i < QUOTA_N_LIMITS; i++)
+		metric_register(&refused[i]);
+	metric_register(&refused_unknown);
+	metric_register(&unsettled);
+}
+
+static void quota_metrics_register(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	pthread_once(&once, register_all);
+}
+
 static bool waits(enum quota_state s)
 {
-	return s == QUOTA_TAKING || s == QUOTA_ABANDONED || s == QUOTA_SETTLING;
+	return s == QUOTA_TAKING || s == QUOTA_ABANDONED || s == QUOTA_SETTLING || s == QUOTA_PEEKING;
 }
 
 static void quota_set_state(struct quota *q, enum quota_state to)
@@ -62,13 +88,15 @@ static void quota_set_state(struct quota *q, enum quota_state to)
 	    [QUOTA_HELD] = 1 << QUOTA_SETTLING | 1 << QUOTA_GONE,
 	    [QUOTA_SETTLING] = 1 << QUOTA_UNSETTLED | 1 << QUOTA_GONE,
 	    [QUOTA_UNSETTLED] = 1 << QUOTA_SETTLING | 1 << QUOTA_GONE,
+	    [QUOTA_PEEKING] = 1 << QUOTA_GONE,
 	    [QUOTA_GONE] = 0,
 	};
 	BUG_IF(!(allowed[q->state] & 1 << to), "a quota from state %d to %d", (int)q->state, (int)to);
 	q->home->n_waiting -= waits(q->state);
 	q->home->n_waiting += waits(to);
-	q->home->n_unsettled -= q->state == QUOTA_UNSETTLED;
-	q->home->n_unsettled += to == QUOTA_UNSETTLED;
+	int change = (to == QUOTA_UNSETTLED) - (q->state == QUOTA_UNSETTLED);
+	q->home->n_unsettled += (size_t)change;
+	metric_add(&unsettled, change);
 	q->state = to;
 }
 
@@ -148,6 +176,10 @@ void quota_settle(struct quota *q, int64_t used)
 	if (q == NULL)
 		return;
 	q->done = NULL;
+	if (q->state == QUOTA_PEEKING) {
+		quota_free(q);
+		return;
+	}
 	if (q->state == QUOTA_TAKING) {
 		quota_set_state(q, QUOTA_ABANDONED);
 		return;
@@ -227,6 +259,7 @@ static void on_taken(struct cache_op *op, const struct cache_result *r)
 			q->done(q->ctx, q, &result);
 		return;
 	}
+	metric_add(result.code < 0 ? &refused_unknown : &refused[result.refused_by], 1);
 	if (!abandoned)
 		q->done(q->ctx, q, &result);
 	if (q->local)
@@ -277,26 +310,66 @@ static bool is_limited(const struct gw_tier_config *t)
 	return t != NULL && (t->requests_per_minute > 0 || t->tokens_per_minute > 0 || t->tokens_per_day > 0);
 }
 
+static struct quota *quota_create(struct quotas *qs, const struct quota_ask *ask, enum quota_state born,
+				  quota_done *done, void *ctx)
+{
+	struct quota *q = sl_zalloc(sizeof *q);
+	if (q == NULL)
+		return NULL;
+	BUG_IF(RAND_bytes(q->id, sizeof q->id) != 1, "no random bytes");
+	q->home = qs;
+	q->state = born;
+	q->done = done;
+	q->ctx = ctx;
+	deadline_init(&q->due, on_due);
+	list_push_back(&qs->all, &q->node);
+	add_limits(q, ask);
+	qs->n_waiting += waits(born);
+	return q;
+}
+
 int quota_take(struct quotas *qs, const struct quota_ask *ask, quota_done *done, void *ctx,
 	       struct quota **out)
 {
 	*out = NULL;
 	if (qs->client == NULL || !is_limited(ask->key->tier))
 		return 1;
-	struct quota *q = sl_zalloc(sizeof *q);
+	struct quota *q = quota_create(qs, ask, QUOTA_TAKING, done, ctx);
 	if (q == NULL)
 		return SL_ENOMEM;
-	BUG_IF(RAND_bytes(q->id, sizeof q->id) != 1, "no random bytes");
-	q->home = qs;
-	q->done = done;
-	q->ctx = ctx;
-	deadline_init(&q->due, on_due);
-	list_push_back(&qs->all, &q->node);
-	add_limits(q, ask);
-	qs->n_waiting++; /* born TAKING */
 	int64_t want = within(ask->tokens, 1, CACHE_UNITS_MAX);
 	q->least = within(ask->least, 1, want);
 	cache_admit(qs->client, &q->op, q->id, q->items, q->n, want, q->least, HOLD_US, on_taken);
+	*out = q;
+	return 0;
+}
+
+/* ---- looking ---- */
+
+static void on_seen(struct cache_op *op, const struct cache_result *r)
+{
+	struct quota *q = (struct quota *)(void *)((char *)op - offsetof(struct quota, op));
+	struct cache_admission a;
+	struct quota_result result;
+	cache_admission_read(r, &a);
+	read_answer(q, &a, &result);
+	q->done(q->ctx, q, &result);
+	quota_free(q);
+}
+
+int quota_peek(struct quotas *qs, const struct auth_key *key, quota_done *done, void *ctx, struct quota **out)
+{
+	const struct quota_ask ask = {.key = key};
+	*out = NULL;
+	if (qs->client == NULL || !is_limited(key->tier))
+		return 1;
+	struct quota *q = quota_create(qs, &ask, QUOTA_PEEKING, done, ctx);
+	if (q == NULL)
+		return SL_ENOMEM;
+	/* A rate's cost of nothing looks only, and so do no units of a budget for an id that holds none. */
+	for (size_t i = 0; i < q->n; i++)
+		q->items[i].cost = 0;
+	cache_admit(qs->client, &q->op, q->id, q->items, q->n, 0, 0, HOLD_US, on_seen);
 	*out = q;
 	return 0;
 }
@@ -319,6 +392,7 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
 int quotas_init(struct quotas *qs, struct event_base *base, struct cache_client *client)
 {
 	static const struct timeval every = {.tv_sec = 1};
+	quota_metrics_register();
 	*qs = (struct quotas){.client = client};
 	list_init(&qs->all);
 	deadline_list_init(&qs->renewals, RENEW_MS);

@@ -20,6 +20,7 @@
  *     │ └─settle: ABANDONED─┘                 │▼
  *     └─refused: done is told, then gone   UNSETTLED (Redis failed: again every 2 s)
  *
+ * One that only looks (quota_peek) is PEEKING until it is gone.
  * A held reservation is renewed each minute and ends by itself 3 minutes after its gateway died. What
  * this gateway's share has admitted or refused because Redis did not answer, Redis may have reserved all
  * the same and later: so that is released there too once it answers.
@@ -92,7 +93,10 @@ typedef void quota_done(void *ctx, struct quota *q, const struct quota_result *r
 /* 1: nothing is limited, *out is NULL and done will not come: go on. 0: done will. SL_ENOMEM. */
 int quota_take(struct quotas *qs, const struct quota_ask *ask, quota_done *done, void *ctx,
 	       struct quota **out);
-/* Once for each admitted one, or while its answer is awaited (then nothing was used); takes q, which may
+/* The same, but nothing is charged: how much is left. done gets no answer that could be refused; q goes
+ * when it returns. */
+int quota_peek(struct quotas *qs, const struct auth_key *key, quota_done *done, void *ctx, struct quota **out);
+/* Once for each admitted one, or while an answer is awaited (then nothing was used); takes q, which may
  * be NULL. used: tokens of prompt and answer. */
 void quota_settle(struct quota *q, int64_t used);
 

@@ -118,8 +118,7 @@ void quota_refuse(struct exchange *x, const struct quota_result *r)
 	}
 	const struct api_error e = {429, names[r->refused_by].type, "rate_limit_exceeded", NULL, 0};
 	long long limit = r->each[r->refused_by].limit;
-	x->quota = *r;
-	x->has_quota = true;
+	exchange_set_quota(x, r);
 	if (r->retry_after_us < 0) {
 		exchange_error(x, &e, "Request too large: the limit of this key is %lld %s.", limit,
 			       names[r->refused_by].what);

@@ -17,6 +17,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/proto.h"
+#include "gateway/cleanse.h"
 #include "gateway/request_table.h"
 
 struct request_limits {
@@ -24,6 +25,7 @@ struct request_limits {
 	size_t json_depth; /* nesting of the body */
 	size_t json_values; /* how much there is in it, json_weight; 0: no limit */
 	size_t prompts;    /* of a completion */
+	enum cleanse_level cleanse; /* of users' messages: what their tier has */
 };
 
 /* What went wrong, for the client. */
@@ -47,6 +49,7 @@ struct request_common {
 	struct proto_id_f32 *bias; /* owned: what submit.logit_bias points to */
 	const char *user;          /* safety_identifier or user; NULL */
 	const char *cache_key;     /* prompt_cache_key; NULL */
+	struct cleanse_stats cleansed; /* users' messages, once the prompt is made */
 };
 
 enum {

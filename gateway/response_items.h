@@ -31,7 +31,8 @@ json_t *response_items_of_text(const json_t *text);
 
 /* Appends messages of normal items, comma separated; *n_messages counts them and says whether the
  * first needs a comma. An assistant's reasoning, text and calls that follow one another are one
- * message. 0, SL_ELIMIT, SL_ENOMEM. */
-int response_items_put(struct sl_buf *out, const json_t *items, size_t *n_messages);
+ * message. Users' messages are cleansed, which *cleansed counts. 0, SL_ELIMIT, SL_ENOMEM. */
+int response_items_put(struct sl_buf *out, const json_t *items, enum cleanse_level level,
+		       struct cleanse_stats *cleansed, size_t *n_messages);
 
 #endif

@@ -4,6 +4,10 @@
  *
  * An assistant's turn is several items here and one message there: reasoning, text and calls gather
  * in `turn` until an item of somebody else, or a second text, ends it.
+ *
+ * What a user wrote is cleansed on its way to the engine only: stored, listed and returned it is what
+ * was sent. Cleansing is a function of the text alone, so a conversation's earlier turns are the same
+ * tokens each time.
  */
 #include <string.h>
 
@@ -18,6 +22,8 @@ struct turn {
 struct writer {
 	struct sl_buf *out;
 	size_t *n_messages;
+	enum cleanse_level level;
+	struct cleanse_stats *cleansed;
 	struct turn turn;
 };
 
@@ -47,6 +53,18 @@ static int gather(struct sl_buf *out, const json_t *v)
 		const char *text = member(part, json_object_get(part, "refusal") != NULL ? "refusal" : "text");
 		rc = buf_append(out, text, strlen(text));
 	}
+	return rc;
+}
+
+/* As put_text; a user's. */
+static int put_user_text(struct writer *w, const struct sl_buf *text)
+{
+	struct sl_buf clean;
+	buf_init(&clean, REQUEST_MAX_PROMPT);
+	int rc = cleanse(w->level, text->len > 0 ? (const char *)buf_data(text) : "", text->len, &clean, w->cleansed);
+	if (rc == 0)
+		rc = put_text(w->out, &clean);
+	buf_dispose(&clean);
 	return rc;
 }
 
@@ -91,8 +109,10 @@ static int put_message(struct writer *w, const json_t *item)
 	}
 	if (strcmp(role, "developer") == 0)
 		role = "system"; /* only few templates know it, and it means the same */
-	if ((rc = end_turn(w)) != 0 || (rc = begin_message(w, role)) != 0 || (rc = gather(&t->text, content)) != 0 ||
-	    (rc = put_text(w->out, &t->text)) != 0)
+	if ((rc = end_turn(w)) != 0 || (rc = begin_message(w, role)) != 0 || (rc = gather(&t->text, content)) != 0)
+		return rc;
+	bool user = strcmp(role, "user") == 0 && w->level != CLEANSE_OFF;
+	if ((rc = user ? put_user_text(w, &t->text) : put_text(w->out, &t->text)) != 0)
 		return rc;
 	buf_clear(&t->text, SIZE_MAX);
 	return buf_append_str(w->out, "}");
@@ -145,9 +165,10 @@ static int put_item(struct writer *w, const json_t *item)
 	return strcmp(type, "reasoning") == 0 ? put_reasoning(w, item) : put_message(w, item);
 }
 
-int response_items_put(struct sl_buf *out, const json_t *items, size_t *n_messages)
+int response_items_put(struct sl_buf *out, const json_t *items, enum cleanse_level level,
+		       struct cleanse_stats *cleansed, size_t *n_messages)
 {
-	struct writer w = {.out = out, .n_messages = n_messages};
+	struct writer w = {.out = out, .n_messages = n_messages, .level = level, .cleansed = cleansed};
 	int rc = 0;
 	buf_init(&w.turn.text, REQUEST_MAX_PROMPT);
 	buf_init(&w.turn.reasoning, REQUEST_MAX_PROMPT);

@@ -147,6 +147,7 @@ int response_request_parse(const void *bytes, size_t n, const struct request_lim
 		return rc;
 	}
 	out->c.submit.prompt_kind = PROTO_PROMPT_CHAT;
+	out->cleanse = l->cleanse;
 	return 0;
 }
 
@@ -169,28 +170,30 @@ static int put_instructions(struct sl_buf *out, const char *text, size_t *n_mess
 	return rc != 0 ? rc : buf_append_str(out, "}");
 }
 
-static int put_history(struct sl_buf *out, const json_t *history, size_t *n_messages, struct request_error *e)
+static int put_history(struct response_request *r, struct sl_buf *out, const json_t *history, size_t *n_messages,
+		       struct request_error *e)
 {
 	json_t *items;
 	int rc = response_items_normalise(history, "previous_response_id", MAX_HISTORY, &items, e);
 	if (rc == 0)
-		rc = response_items_put(out, items, n_messages);
+		rc = response_items_put(out, items, r->cleanse, &r->c.cleansed, n_messages);
 	json_decref(items);
 	return rc;
 }
 
-int response_messages(const struct response_request *r, const json_t *history, struct sl_buf *out,
+int response_messages(struct response_request *r, const json_t *history, struct sl_buf *out,
 		      struct request_error *e)
 {
 	size_t n = 0;
 	*e = (struct request_error){0};
+	r->c.cleansed = (struct cleanse_stats){0};
 	int rc = buf_append_str(out, "{\"messages\":[");
 	if (rc == 0 && r->instructions != NULL && r->instructions[0] != '\0')
 		rc = put_instructions(out, r->instructions, &n);
 	if (rc == 0 && history != NULL)
-		rc = put_history(out, history, &n, e);
+		rc = put_history(r, out, history, &n, e);
 	if (rc == 0)
-		rc = response_items_put(out, r->input, &n);
+		rc = response_items_put(out, r->input, r->cleanse, &r->c.cleansed, &n);
 	if (rc == 0 && n == 0)
 		rc = request_missing(e, "input");
 	if (rc == 0)

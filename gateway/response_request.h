@@ -27,6 +27,7 @@ struct response_request {
 	json_t *metadata;         /* or NULL */
 	/* Owned: normal items. Empty only where there is a prompt_id or previous_response_id. */
 	json_t *input;
+	enum cleanse_level cleanse; /* of users' messages */
 };
 
 /* 0; SL_EINVAL with *e filled; SL_ENOMEM. On failure *out needs no dispose. */
@@ -36,8 +37,9 @@ void response_request_dispose(struct response_request *r);
 
 /* Appends {"messages":[…]} for the engine: instructions (as the system's), the items of history (an
  * array of any origin, or NULL), then those of the input. *out should be bounded by
- * REQUEST_MAX_PROMPT. 0, SL_EINVAL with *e filled (also when it is too long or empty), SL_ENOMEM. */
-int response_messages(const struct response_request *r, const json_t *history, struct sl_buf *out,
+ * REQUEST_MAX_PROMPT. Users' messages are cleansed; r->c.cleansed says how much of them. 0, SL_EINVAL
+ * with *e filled (also when it is too long or empty), SL_ENOMEM. */
+int response_messages(struct response_request *r, const json_t *history, struct sl_buf *out,
 		      struct request_error *e);
 
 #endif

@@ -17,6 +17,8 @@ const struct route routes[] = {
     {"DELETE", "/v1/responses/{id}", ACCESS_KEY, false, api_response_delete, "response"},
     {"POST", "/v1/responses/{id}/cancel", ACCESS_KEY, false, api_response_cancel, "response"},
     {"GET", "/v1/responses/{id}/input_items", ACCESS_KEY, false, api_response_items, "response_items"},
+    {"POST", "/v1/browser_tokens", ACCESS_KEY, true, api_browser_tokens, "browser_tokens"},
+    {"GET", "/v1/usage", ACCESS_KEY, false, api_usage, "usage"},
     {"POST", "/v1/embeddings", ACCESS_KEY, true, api_unbuilt, "embeddings"},
     {"GET", "/live", ACCESS_PUBLIC, false, api_live, "live"},
     {"GET", "/ready", ACCESS_PUBLIC, false, api_ready, "ready"},

@@ -42,6 +42,8 @@ int sse_init(struct sse_stream *s, const struct sse_shape *shape, const char *id
 		rc = buf_append_str(&s->head, ",\"system_fingerprint\":null,\"choices\":[");
 	if (rc != 0)
 		buf_dispose(&s->head);
+	else
+		buf_trim(&s->head); /* it lasts as long as the stream */
 	return rc;
 }
 
@@ -93,15 +95,17 @@ int sse_pad(struct sl_buf *out, size_t so_far)
 	return rc;
 }
 
+static const char ended_before[] = ",\"sluice\":{\"ended_by\":\"", ended_after[] = "\"}";
+
 /* One choice: what stands around the text, the text, logprobs and reason. Takes everything back on
  * failure. */
 static int event(const struct sse_stream *s, struct sl_buf *out, unsigned index, const char *before, const char *text,
-		 size_t n, const char *after, const struct sl_buf *logprobs, const char *reason)
+		 size_t n, const char *after, const struct sl_buf *logprobs, const char *reason, const char *ended_by)
 {
 	static const char tail[] = "}]", usage[] = ",\"usage\":null";
 	size_t n_logprobs = logprobs != NULL ? logprobs->len : 4;
 	size_t most = s->head.len + INDEX_BYTES + strlen(before) + JSON_ESCAPED_MAX(n) + strlen(after) + n_logprobs +
-		      strlen(reason) + (s->note != NULL ? strlen(s->note) : 0) + 128 + PAD_TO;
+		      strlen(reason) + (ended_by != NULL ? strlen(ended_by) : 0) + 160 + PAD_TO;
 	uint8_t *at;
 	int rc = buf_reserve(out, most, &at);
 	if (rc != 0)
@@ -113,10 +117,10 @@ static int event(const struct sse_stream *s, struct sl_buf *out, unsigned index,
 	p = logprobs != NULL ? put(p, buf_data(logprobs), logprobs->len) : put_str(p, "null");
 	p = put_str(put_str(p, ",\"finish_reason\":"), reason);
 	p = put(p, tail, sizeof tail - 1);
-	if (s->note != NULL)
-		p = put_str(p, s->note);
 	if (s->include_usage)
 		p = put(p, usage, sizeof usage - 1);
+	if (ended_by != NULL)
+		p = put_str(put_str(put_str(p, ended_before), ended_by), ended_after);
 	if (s->obfuscate)
 		p = put_pad(p, (size_t)(p - (char *)at));
 	p = put(p, "}\n\n", 3);
@@ -126,29 +130,38 @@ static int event(const struct sse_stream *s, struct sl_buf *out, unsigned index,
 
 int sse_role(const struct sse_stream *s, struct sl_buf *out, unsigned index)
 {
-	return event(s, out, index, s->shape->role, "", 0, "", NULL, "null");
+	return event(s, out, index, s->shape->role, "", 0, "", NULL, "null", NULL);
 }
 
 int sse_content(const struct sse_stream *s, struct sl_buf *out, unsigned index, const char *text, size_t n,
 		const struct sl_buf *logprobs)
 {
-	return event(s, out, index, s->shape->text, text, n, s->shape->after, logprobs, "null");
+	return event(s, out, index, s->shape->text, text, n, s->shape->after, logprobs, "null", NULL);
 }
 
-int sse_finish(const struct sse_stream *s, struct sl_buf *out, unsigned index, const char *reason)
+int sse_finish(const struct sse_stream *s, struct sl_buf *out, unsigned index, const char *reason, const char *ended_by)
 {
 	char quoted[64];
 	snprintf(quoted, sizeof quoted, "\"%s\"", reason);
-	return event(s, out, index, s->shape->empty, "", 0, "", NULL, quoted);
+	return event(s, out, index, s->shape->empty, "", 0, "", NULL, quoted, ended_by);
+}
+
+int ended_by_print(struct sl_buf *out, const char *ended_by)
+{
+	return ended_by == NULL ? 0 : buf_printf(out, "%s%s%s", ended_before, ended_by, ended_after);
 }
 
 int usage_print(struct sl_buf *out, const struct sse_usage *u)
 {
-	return buf_printf(out,
-			  "{\"prompt_tokens\":%u,\"completion_tokens\":%u,\"total_tokens\":%llu,"
-			  "\"prompt_tokens_details\":{\"cached_tokens\":%u}}",
-			  u->n_prompt, u->n_completion,
-			  (unsigned long long)u->n_prompt + u->n_completion, u->n_cached);
+	int rc;
+	if ((rc = buf_append_str(out, "{\"prompt_tokens\":")) == 0 && (rc = buf_append_uint(out, u->n_prompt)) == 0 &&
+	    (rc = buf_append_str(out, ",\"completion_tokens\":")) == 0 && (rc = buf_append_uint(out, u->n_completion)) == 0 &&
+	    (rc = buf_append_str(out, ",\"total_tokens\":")) == 0 &&
+	    (rc = buf_append_uint(out, (uint64_t)u->n_prompt + u->n_completion)) == 0 &&
+	    (rc = buf_append_str(out, ",\"prompt_tokens_details\":{\"cached_tokens\":")) == 0 &&
+	    (rc = buf_append_uint(out, u->n_cached)) == 0)
+		rc = buf_append_str(out, "}}");
+	return rc;
 }
 
 int sse_usage_event(const struct sse_stream *s, struct sl_buf *out, const struct sse_usage *u)

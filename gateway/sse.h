@@ -27,7 +27,6 @@ struct sse_stream {
 	const struct sse_shape *shape;
 	struct sl_buf head; /* from "data: {" to just before the choices */
 	bool include_usage, obfuscate;
-	const char *note; /* further members of the events that follow, each with a comma before; NULL: none */
 };
 
 struct sse_usage {
@@ -44,7 +43,10 @@ void sse_dispose(struct sse_stream *s);
 int sse_role(const struct sse_stream *s, struct sl_buf *out, unsigned index);
 int sse_content(const struct sse_stream *s, struct sl_buf *out, unsigned index, const char *text, size_t n,
 		const struct sl_buf *logprobs);
-int sse_finish(const struct sse_stream *s, struct sl_buf *out, unsigned index, const char *reason);
+/* ended_by: why before its time, "deadline"; NULL: it was not. */
+int sse_finish(const struct sse_stream *s, struct sl_buf *out, unsigned index, const char *reason, const char *ended_by);
+/* ,"sluice":{"ended_by":"…"}, or nothing. */
+int ended_by_print(struct sl_buf *out, const char *ended_by);
 int sse_usage_event(const struct sse_stream *s, struct sl_buf *out, const struct sse_usage *u);
 int sse_done(struct sl_buf *out);
 int sse_error(struct sl_buf *out, const struct api_error *e, const char *message);

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "gateway/stream_out.h"
 
-#include <event2/event.h>
-
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "gateway/app_state.h"
@@ -16,7 +14,7 @@ struct stream_out {
 	struct exchange *x;
 	struct replay_log *log; /* a reference: the reader's */
 	struct replay_reader *reader;
-	struct event *timer;
+	struct gw_timer timer;
 	uint64_t moved_ns;
 };
 
@@ -24,8 +22,7 @@ static void stream_out_free(struct stream_out *so)
 {
 	if (so->reader != NULL)
 		replay_close(so->reader);
-	if (so->timer != NULL)
-		event_free(so->timer);
+	gw_timer_stop(&so->x->app->t->timers, &so->timer);
 	sl_free(so);
 }
 
@@ -52,23 +49,19 @@ static ssize_t pull(void *ctx, uint8_t *dst, size_t room, bool *end)
 	struct stream_out *so = ctx;
 	ssize_t n = replay_pull(so->reader, dst, room, end);
 	if (n > 0)
-		so->moved_ns = clock_now_ns();
+		so->moved_ns = gw_now(so->x->app->t);
 	return n;
 }
 
 static void restart(struct stream_out *so, uint64_t ns)
 {
-	uint64_t us = ns / 1000 + 1000;
-	struct timeval tv = {.tv_sec = (time_t)(us / 1000000), .tv_usec = (suseconds_t)(us % 1000000)};
-	evtimer_add(so->timer, &tv);
+	gw_timer_start(&so->x->app->t->timers, &so->timer, ns);
 }
 
-static void on_timer(evutil_socket_t fd, short what, void *ctx)
+static void on_timer(struct gw_timer *timer)
 {
-	struct stream_out *so = ctx;
+	struct stream_out *so = list_entry(timer, struct stream_out, timer);
 	uint64_t interval = so->x->app->t->cfg->heartbeat_ms * NS_PER_MS, silent = clock_now_ns() - so->moved_ns;
-	(void)fd;
-	(void)what;
 	if (silent >= interval && replay_ping(so->reader))
 		http_body_ready(so->x->stream);
 	restart(so, silent >= interval ? interval : interval - silent);
@@ -81,8 +74,8 @@ int stream_out_start(struct exchange *x, struct replay_log *log, uint64_t from, 
 	if (so == NULL)
 		return SL_ENOMEM;
 	*so = (struct stream_out){.x = x, .log = log, .moved_ns = clock_now_ns()};
-	so->timer = evtimer_new(x->app->t->base, on_timer, so);
-	int rc = so->timer == NULL ? SL_ENOMEM : replay_read(log, x->app->t, from, ids, on_ready, so, &so->reader);
+	gw_timer_init(&so->timer, on_timer);
+	int rc = replay_read(log, x->app->t, from, ids, on_ready, so, &so->reader);
 	if (rc != 0) {
 		stream_out_free(so);
 		return rc;

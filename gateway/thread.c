@@ -72,7 +72,8 @@ int gw_thread_init(struct gw_thread *t, int index, const struct gw_config *cfg, 
 	if (t->base != NULL)
 		t->inbox_event =
 		    event_new(t->base, t->inbox.wake_fd, EV_READ | EV_PERSIST, on_inbox, t);
-	if (t->inbox_event == NULL || event_add(t->inbox_event, NULL) != 0) {
+	if (t->inbox_event == NULL || event_add(t->inbox_event, NULL) != 0 ||
+	    gw_timers_init(&t->timers, t->base) != 0) {
 		if (t->inbox_event != NULL)
 			event_free(t->inbox_event);
 		if (t->base != NULL)
@@ -88,6 +89,7 @@ void gw_thread_dispose(struct gw_thread *t)
 	on_inbox(-1, 0, t);
 	while (!list_empty(&t->deferred))
 		run_one_pass(t);
+	gw_timers_dispose(&t->timers);
 	event_free(t->inbox_event);
 	event_base_free(t->base);
 	mailbox_dispose(&t->inbox);

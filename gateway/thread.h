@@ -17,6 +17,7 @@
 #include "base/list.h"
 #include "base/mailbox.h"
 #include "gateway/gateway.h"
+#include "gateway/timer.h"
 
 struct gw_transport; /* listener.c: listeners and connections of this thread */
 struct gw_app;       /* app.c: the application's state of this thread */
@@ -39,6 +40,7 @@ struct gw_thread {
 	struct event *inbox_event;
 	struct list deferred; /* struct gw_deferred */
 	uint64_t now_ns;      /* by gw_now */
+	struct gw_timers timers;
 	bool draining;
 	struct gw_transport *transport;
 	struct gw_app *app;

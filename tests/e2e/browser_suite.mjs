@@ -34,12 +34,24 @@ async function launchChromium() {
 
 export const BROWSERS = [['Chromium', launchChromium, true], ['Firefox', launchFirefox, FIREFOX !== undefined]];
 
+const turns = new Map();
+
+/** One at a time of those that use the same browser. */
+function inTurn(name, act) {
+  const mine = (turns.get(name) ?? Promise.resolve()).then(act);
+  turns.set(name, mine.catch(() => {}));
+  return mine;
+}
+
 /** x: {server, https}, known once the tests run; browsers: name → what was launched. */
 export function browserSuite(x, browsers) {
   for (const [name, , there] of BROWSERS) {
-    test(`${name}: the page streams, resumes after a reload, and stops`, { skip: !there && `${name} is not installed` }, async () => {
+    test(`${name}: the page streams, resumes after a reload, and stops`, { skip: !there && `${name} is not installed` }, () => inTurn(name, async () => {
       const page = browsers.get(name);
-      const reached = async (expression) => assert.ok(await until(() => page.evaluate(`Boolean(${expression})`), 15_000), `never: ${expression}`);
+      const reached = async (expression) => {
+        if (await until(() => page.evaluate(`Boolean(${expression})`), 15_000)) return;
+        assert.fail(`never: ${expression}\n${await page.evaluate('document.body.innerText')}`);
+      };
       const ask = async (text) => {
         await page.type(id('composer'), text);
         await page.enter(id('composer'));
@@ -68,12 +80,12 @@ export function browserSuite(x, browsers) {
       await page.click(id('stop'));
       assert.ok(await isIdle(x.server), 'the engine goes on after Stop');
       await reached(done);
-    });
+    }));
   }
 }
 
 /** Starts each browser that is there; the function closes them. */
 export async function launchBrowsers(browsers) {
-  for (const [name, launch, there] of BROWSERS) if (there) browsers.set(name, await launch());
+  await Promise.all(BROWSERS.filter(([, , there]) => there).map(async ([name, launch]) => { browsers.set(name, await launch()); }));
   return () => Promise.all([...browsers.values()].map((b) => b.close()));
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A plain client for the end-to-end tests: one chat request, every event kept with its time of arrival.
+import { spawn } from 'node:child_process';
 import http from 'node:http';
 
 /**
@@ -69,4 +70,30 @@ export async function until(probe, ms, stepMs = 20) {
 export function metric(text, name) {
   const line = text.split('\n').find((l) => l.startsWith(`${name} `) || l.startsWith(`${name}{`));
   return line ? Number(line.slice(line.lastIndexOf(' ') + 1)) : NaN;
+}
+
+/** Runs curl to its end: {status, stdout, stderr}. */
+export function curl(args) {
+  const child = spawn('curl', args, { stdio: ['ignore', 'pipe', 'pipe'] });
+  const r = { status: null, stdout: '', stderr: '' };
+  for (const name of ['stdout', 'stderr']) child[name].setEncoding('utf8').on('data', (d) => { r[name] += d; });
+  return new Promise((done, failed) => {
+    child.on('error', failed);
+    child.on('close', (status) => done({ ...r, status }));
+  });
+}
+
+/** The events of a stream without what differs by request; pieces of text in a row are one, as how many came together is chance. */
+export function eventsOf(text) {
+  const list = [];
+  for (const l of text.split('\n').filter((line) => line.startsWith('data: '))) {
+    if (l === 'data: [DONE]') { list.push(l); continue; }
+    const { id, created, ...rest } = JSON.parse(l.slice(6));
+    if (!/^chatcmpl-/.test(id) || !(created > 0)) throw new Error(`not a chunk: ${l}`);
+    const text = (e) => (Object.keys(e?.choices?.[0]?.delta ?? {}).join() === 'content' ? e.choices[0] : null);
+    const last = text(list.at(-1));
+    if (last && text(rest)) last.delta.content += rest.choices[0].delta.content;
+    else list.push(rest);
+  }
+  return list.map((e) => (typeof e === 'string' ? e : JSON.stringify(e)));
 }

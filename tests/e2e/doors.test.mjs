@@ -8,7 +8,7 @@ import { readFileSync } from 'node:fs';
 import http2 from 'node:http2';
 import { after, before, describe, test } from 'node:test';
 import { promisify } from 'node:util';
-import { chat, metric, user } from './client.mjs';
+import { chat, eventsOf, metric, user } from './client.mjs';
 import { request, startServer } from './harness.mjs';
 import { connect, F, frame, h2, head, T, within, write } from './wire.mjs';
 
@@ -16,22 +16,6 @@ const run = promisify(execFile);
 const WAIT_MS = 5000;
 const BODY_MAX = 64 << 10;
 const KIB = 1 << 10;
-
-/** The events of a stream without what differs by request; pieces of text in a row are one, as how many came together is chance. */
-function events(text) {
-  const list = [];
-  for (const l of text.split('\n').filter((line) => line.startsWith('data: '))) {
-    if (l === 'data: [DONE]') { list.push(l); continue; }
-    const { id, created, ...rest } = JSON.parse(l.slice(6));
-    assert.match(id, /^chatcmpl-/);
-    assert.ok(created > 0);
-    const text = (e) => (Object.keys(e?.choices?.[0]?.delta ?? {}).join() === 'content' ? e.choices[0] : null);
-    const last = text(list.at(-1));
-    if (last && text(rest)) last.delta.content += rest.choices[0].delta.content;
-    else list.push(rest);
-  }
-  return list.map((e) => (typeof e === 'string' ? e : JSON.stringify(e)));
-}
 
 const digest = (list) => createHash('sha256').update(list.join('\n')).digest('hex');
 
@@ -102,11 +86,11 @@ for (const threads of [1, 4]) {
       got['TLS h2 byte by byte'] = Buffer.concat(two.frames().filter((f) => f.type === T.DATA).map((f) => f.payload)).toString();
       two.socket.destroy();
 
-      const first = events(got['curl h1']);
+      const first = eventsOf(got['curl h1']);
       assert.ok(first.length >= 5 && first.at(-1) === 'data: [DONE]', got['curl h1']);
       for (const [name, t] of Object.entries(got)) {
-        assert.deepEqual(events(t), first, name);
-        assert.equal(digest(events(t)), digest(first), name);
+        assert.deepEqual(eventsOf(t), first, name);
+        assert.equal(digest(eventsOf(t)), digest(first), name);
       }
     });
 

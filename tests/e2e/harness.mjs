@@ -2,7 +2,7 @@
 // Starts a whole server (`sluice serve`) for one test file: its own state folder, its own free ports, stopped and removed
 // at the end. What it prints on standard output says how to reach it; its log is kept for failures.
 import { spawn } from 'node:child_process';
-import { mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import http from 'node:http';
 import net from 'node:net';
 import { tmpdir } from 'node:os';
@@ -52,7 +52,7 @@ export function request(base, path, { method = 'GET', headers = {}, body } = {})
   });
 }
 
-/** The children of a process by their subcommand: {engine: pid, gateway: pid}. */
+/** The children of a process by their subcommand: {engine: pid, gateway: pid}, and redis where there is one. */
 function childrenOf(parent) {
   const out = {};
   for (const entry of readdirSync('/proc')) {
@@ -61,11 +61,17 @@ function childrenOf(parent) {
       const stat = readFileSync(`/proc/${entry}/stat`, 'utf8');
       const [state, ppid] = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
       if (Number(ppid) !== parent || state === 'Z') continue;
-      const [, name] = readFileSync(`/proc/${entry}/cmdline`, 'utf8').split('\0');
-      if (name) out[name] = Number(entry);
+      const [program, name] = readFileSync(`/proc/${entry}/cmdline`, 'utf8').split('\0');
+      if (/redis-server/.test(program)) out.redis = Number(entry); // it writes its own title
+      else if (name) out[name] = Number(entry);
     } catch { /* it ended while we looked */ }
   }
   return out;
+}
+
+/** Whether `sluice serve` finds a redis-server to start. */
+export function hasRedis() {
+  return (process.env.PATH ?? '').split(':').some((dir) => dir.startsWith('/') && existsSync(join(dir, 'redis-server')));
 }
 
 function namesIn(folder) {
@@ -74,13 +80,14 @@ function namesIn(folder) {
 
 /**
  * sets: list of 'key=value' on top of etc/sluice.yaml, or a function that makes it from `ports` more free ports; edit: its
- * text to another; echo: the engine without models; config, exe: another file, another executable.
+ * text to another; echo: the engine without models; config, exe: another file, another executable; state: the folder of an
+ * earlier server.
  * stop() resolves to the exit status (or the signal's name); left() is what it then left in its run folder.
  * → {http, https, page (address with the keys), keys: {free, paid, admin}, caFile, state, pid, log(), pids(), metrics(),
  *    stop(), left()}
  */
-export async function startServer({ sets = [], ports = 0, echo = false, edit = null, config = 'etc/sluice.yaml', exe = SLUICE } = {}) {
-  const state = mkdtempSync(join(tmpdir(), 'sluice-e2e-'));
+export async function startServer({ sets = [], ports = 0, echo = false, edit = null, config = 'etc/sluice.yaml', exe = SLUICE,
+  state = mkdtempSync(join(tmpdir(), 'sluice-e2e-')) } = {}) {
   // Not in stop(): a test may look at what a stopped server left behind.
   process.once('exit', () => rmSync(state, { recursive: true, force: true }));
   const [plain, tls, ...more] = await freePorts(2 + ports);

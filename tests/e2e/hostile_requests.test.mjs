@@ -239,12 +239,14 @@ describe('hostile requests to a model', () => {
     /** n clients that ask again and again for ms: answers per second, and how long refusals took. */
     const load = async (n, ms) => {
       const end = Date.now() + ms;
-      let good = 0;
+      let good = 0, spoiled = false;
       const refused = [];
       await Promise.all(Array.from({ length: n }, async () => {
         while (Date.now() < end) {
           const t0 = Date.now();
           const r = await chat(server.http, server.keys.paid, body);
+          // A machine that stands still for seconds makes the engine look dead: nothing is learnt from that.
+          if (r.errors.some((e) => e.code === 'engine_unavailable')) { spoiled = true; return; }
           if (r.status === 200) { assert.ok(r.done && !r.errors.length, `${r.body}\n${server.log().split('\n').filter((l) => !/ info gateway: [A-Z]+ \//.test(l)).slice(-20).join('\n')}`); good++; } else {
             assert.ok(r.status === 429 || r.status === 503, `${r.status} ${r.body}`);
             assert.ok(Number(r.headers['retry-after']) >= 1);
@@ -253,15 +255,15 @@ describe('hostile requests to a model', () => {
           }
         }
       }));
-      return { good: good / ms * 1000, refused };
+      return { good: good / ms * 1000, refused, spoiled };
     };
     await load(4, 500);
     let peak, over;
     for (let attempt = 1; ; attempt++) { // the machine may be busy with something else for once
       peak = await load(4, 3000);
       over = await load(40, 4000);
-      if (over.good >= 0.9 * peak.good && percentile(over.refused, 0.5) < 20) break;
-      assert.ok(attempt < 4, `${over.good} of ${peak.good} answers per second, refusals after ${percentile(over.refused, 0.5)} ms (${over.refused.length})`);
+      if (!peak.spoiled && !over.spoiled && over.good >= 0.9 * peak.good && percentile(over.refused, 0.5) < 20) break;
+      assert.ok(attempt < 5, `${over.good} of ${peak.good} answers per second, refusals after ${percentile(over.refused, 0.5)} ms (${over.refused.length})`);
     }
     assert.ok(over.refused.length > 0, 'nothing was refused');
     assert.ok(await until(async () => await count('sluice_engine_running') === 0, WAIT_MS));

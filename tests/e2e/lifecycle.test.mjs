@@ -2,11 +2,12 @@
 // The life of a service under load: reloads, upgrades of the executable, ends. What runs goes on, word for word; what comes
 // meanwhile is served.
 import assert from 'node:assert/strict';
-import { chmodSync, copyFileSync, mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, copyFileSync, mkdtempSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import http from 'node:http';
 import http2 from 'node:http2';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import tls from 'node:tls';
 import { after, afterEach, before, test } from 'node:test';
 import { chat, until, user } from './client.mjs';
 import { ROOT, SLUICE, request, startServer } from './harness.mjs';
@@ -238,6 +239,19 @@ test('a gateway that crashes refuses no connection', async () => {
   for (const r of await Promise.all(waiting)) assert.equal(r.status, 200);
 });
 
+test('a file that was refused keeps nobody from coming back', async () => {
+  await start();
+  for (const half of [true, false]) {
+    replaceFile(conf, (f) => writeFileSync(f, half ? 'gateway: {nonsense: 1}\n' : 'gateway: [\n'));
+    process.kill(server.pid, 'SIGHUP');
+    await awaitLog('reload refused', half ? 1 : 2);
+    const n = logged('gateway is ready');
+    process.kill((await server.pids()).gateway, 'SIGKILL');
+    await awaitLog('gateway is ready', n + 1);
+    assert.equal((await chat(server.http, server.keys.paid, { model: 'default', messages: user('a b') })).text, 'a b');
+  }
+});
+
 test('a new executable that is broken is given up, the old gateway goes on', async () => {
   await start({ sets: ['engine.echo.rate=50'] });
   const pid = (await server.pids()).gateway;
@@ -283,6 +297,71 @@ test('a keep-alive connection of HTTP/1.1 gets its answer from the old process, 
   agent.destroy();
 });
 
+test('a unix socket stays where it is through a failed upgrade, a good one and a crash, and goes at the end', async () => {
+  const path = join(dir, 'http.sock');
+  await start({ changes: [['listeners: []', `listeners: [{name: local, unix: "${path}"}]`]] });
+  const ask = () => new Promise((done, failed) => {
+    http.get({ socketPath: path, path: '/live', agent: false }, (res) => { res.resume(); res.on('end', () => done(res.statusCode)); })
+      .on('error', failed);
+  });
+  assert.equal(await ask(), 200);
+  const { ino } = statSync(path);
+  replaceFile(exe, (f) => { writeFileSync(f, ''); chmodSync(f, 0o755); });
+  process.kill(server.pid, 'SIGUSR2');
+  await awaitLog('upgrade given up');
+  assert.equal(await ask(), 200);
+  replaceFile(exe, (f) => copyFileSync(SLUICE, f));
+  const now = await upgrade();
+  await awaitLog('the replaced gateway has ended');
+  assert.equal(await ask(), 200);
+  process.kill(now, 'SIGKILL');
+  assert.equal(await ask(), 200, 'it waited in the queue');
+  assert.equal(statSync(path).ino, ino, 'the same socket all the time');
+  assert.equal(await server.stop(), 0);
+  assert.throws(() => statSync(path), { code: 'ENOENT' });
+});
+
+test('a newcomer that is ended before it has taken over leaves everything alone', async () => {
+  const path = join(dir, 'http.sock');
+  await start({ changes: [['listeners: []', `listeners: [{name: local, unix: "${path}"}]`]] });
+  // Never ready: no engine is where it looks.
+  writeConfig(['listeners: []', `listeners: [{name: local, unix: "${path}"}]`], ['engine_socket: ""', `engine_socket: ${dir}/nobody.sock`]);
+  process.kill(server.pid, 'SIGUSR2');
+  await awaitLog('upgrade: the new gateway is process');
+  const pid = Number(/the new gateway is process (\d+)/.exec(server.log())[1]);
+  assert.ok(await until(async () => (await server.pids()).gateway !== undefined && logged('gateway: ready') === 1, PATIENCE));
+  // By hand and gently, so that it clears up after itself: once it can hear the signal.
+  await until(() => BigInt(`0x${readFileSync(`/proc/${pid}/status`, 'utf8').match(/^SigBlk:\s+(\w+)/m)[1]}`) & (1n << 14n), PATIENCE);
+  process.kill(pid, 'SIGTERM');
+  await awaitLog('upgrade given up');
+  assert.equal((await request(server.http, '/ready')).status, 200);
+  assert.ok(statSync(path).isSocket());
+});
+
+test('a reload brings new certificates to new connections', async () => {
+  await start();
+  const seen = () => new Promise((done, failed) => {
+    const s = tls.connect({ port: Number(new URL(server.https).port), host: '127.0.0.1', rejectUnauthorized: false }, () => {
+      done(s.getPeerCertificate().fingerprint256);
+      s.end();
+    }).on('error', failed);
+  });
+  const before = await seen(), old = connection(server.https);
+  await new Promise((r) => { old.once('connect', r); });
+  const files = ['cert', 'key'].map((n) => join(server.state, `tls/${n}.pem`));
+  writeFileSync(files[0], 'nothing');
+  writeConfig(['cert: ""', `cert: ${files[0]}`], ['key: ""', `key: ${files[1]}`]);
+  process.kill(server.pid, 'SIGHUP');
+  await awaitLog('gateway: reload refused, the old configuration goes on');
+  assert.equal(await seen(), before);
+  for (const f of files) rmSync(f);
+  writeConfig();
+  await reload(); // made anew
+  assert.notEqual(await seen(), before);
+  assertWhole(await stream(old, server.keys.paid, 'still here').ended, 'still here', 'the old connection');
+  old.close();
+});
+
 test('SIGTERM: running answers finish, /live and /ready tell the truth, the drain has a deadline', async () => {
   await start({ sets: ['engine.echo.rate=20', 'gateway.drain=8s', 'supervisor.drain=15s'] });
   const session = connection(server.https), over1 = chat(server.http, server.keys.paid, { model: 'default', messages: user(words('h1', 30)) });
@@ -306,11 +385,15 @@ test('SIGTERM: running answers finish, /live and /ready tell the truth, the drai
 
   await start({ sets: ['engine.echo.rate=5', 'gateway.drain=300ms'] });
   const endless = stream(connection(server.http), server.keys.paid, words('endless', 500));
+  const whole = chat(server.http, server.keys.paid, { model: 'default', messages: user(words('whole', 500)), stream: false });
   await endless.began;
   const at = Date.now();
   process.kill(server.pid, 'SIGTERM');
   assert.equal((await server.ended).code, 0);
   assert.ok(Date.now() - at < 5000, `${Date.now() - at} ms`);
   await endless.ended;
-  assert.equal(endless.done, 0, 'it was cut, and says so');
+  assert.deepEqual([(await whole).status, JSON.parse((await whole).body).error.code], [503, 'shutting_down']);
+  assert.equal(endless.done, 0, 'it has not come to its end');
+  assert.deepEqual(endless.errors.map((e) => e.code), ['shutting_down'], 'and says so');
+  assert.equal(endless.code, 0, 'with an orderly end of the stream');
 });

@@ -315,7 +315,7 @@ describe('config', () => {
     const out = good(['config', 'show', '-c', 'etc/sluice.yaml', '--set', 'gateway.threads=3']).out;
     assert.match(out, /^gateway\.threads: 3 +# .*command line|^gateway\.threads: 3 +# --set/m);
     assert.match(out, /^log\.level: info +# etc\/sluice\.yaml:\d+$/m);
-    assert.match(good(['config', 'show', '-c', write('log:\n  level: warn\n')]).out, /^gateway\.threads: 1 +# default$/m);
+    assert.match(good(['config', 'show', '-c', write('log:\n  level: warn\n')]).out, /^gateway\.threads: 1 +# default; a change needs an upgrade or a restart$/m);
     assert.equal(sluice(['config']).status, USAGE);
   });
 });

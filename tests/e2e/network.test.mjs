@@ -103,6 +103,8 @@ for (const threads of [1, 4]) {
       assert.match(await answer(plain, live), /^HTTP\/1.1 200 /);
       plain.destroy();
       assert.ok(await logged('from 198.51.100.7, req_'));
+      const curl = spawnSync('curl', ['-s', '--haproxy-protocol', `http://127.0.0.1:${ports.balancer}/live`, '-w', '%{http_code}', '-o', '/dev/null'], { encoding: 'utf8' });
+      assert.equal(curl.stdout, '200');
       const under = await balanced('20010db8000000000000000000000042', true);
       const secure = tls.connect({ socket: under, rejectUnauthorized: false, ALPNProtocols: ['h2'] });
       await new Promise((done, failed) => { secure.once('secureConnect', done); secure.once('error', failed); });

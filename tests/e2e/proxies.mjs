@@ -30,6 +30,11 @@ function replaced(text, pairs) {
 // name: what is run, how its file is made of the documented block, with which arguments. x: {http, https (ports), upstream,
 // folder}; in the folder lie cert.pem, key.pem and both.pem.
 const files = (x) => ['cert', 'key', 'both'].map((f) => [`/etc/ssl/llm/${f}.pem`, join(x.folder, `${f}.pem`)]);
+function newCaddy() {
+  const [, major, minor, patch] = /(\d+)\.(\d+)\.(\d+)/.exec(spawnSync('caddy', ['version'], { encoding: 'utf8', env: { ...process.env, PATH } }).stdout).map(Number);
+  return (major * 100 + minor) * 100 + patch >= 20604;
+}
+
 const KINDS = {
   nginx: {
     file: (block, x) => {
@@ -51,8 +56,9 @@ const KINDS = {
     args: (file) => ['-m', 'worker', '-c', file],
   },
   caddy: {
+    // The page says what the newer name of the option is.
     file: (block, x) => `{\nadmin off\nauto_https off\ndefault_bind 127.0.0.1\n}\n${replaced(block,
-      [['http://llm.example.org', `http://127.0.0.1:${x.http}`], ['https://llm.example.org', `https://127.0.0.1:${x.https}`],
+      [...(newCaddy() ? [['buffer_requests', 'request_buffers 1MiB']] : []), ['http://llm.example.org', `http://127.0.0.1:${x.http}`], ['https://llm.example.org', `https://127.0.0.1:${x.https}`],
         ['127.0.0.1:8080', x.upstream], ...files(x).slice(0, 2)])}`,
     args: (file) => ['run', '--adapter', 'caddyfile', '--config', file],
   },
@@ -103,5 +109,5 @@ export async function startProxy(name, server, { edit = (block) => block } = {})
     await ended;
   }
   await start();
-  return { http: base, https: `https://127.0.0.1:${https}`, start, kill: end };
+  return { log: () => log, http: base, https: `https://127.0.0.1:${https}`, start, kill: end };
 }

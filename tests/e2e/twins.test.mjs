@@ -38,7 +38,7 @@ for (const threads of [1, 4]) {
           r.text += c?.delta?.content ?? c?.message?.content ?? c?.text ?? '';
           r.finish = c?.finish_reason ?? r.finish;
           r.usage = j.usage ?? r.usage;
-          r.superseded ||= j.sluice?.superseded === true;
+          r.superseded ||= j.sluice?.ended_by === 'superseded';
           r.error ??= j.error ?? null;
         };
         const stream = /event-stream/.test(res.headers['content-type'] ?? '');

@@ -14,6 +14,7 @@
 
 #include "base/log.h"
 #include "gateway/conn.h"
+#include "gateway/listener.h"
 #include "tests/fuzz/fuzz.h"
 
 static struct gw_config cfg = {
@@ -194,7 +195,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	if (n == 0)
 		return 0;
 	FUZZ_REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair) == 0);
-	conn_accept(thread.transport, pair[0], false, "");
+	conn_accept(thread.transport, pair[0], &(struct listener_options){0}, &(struct net_addr){0});
 	if (data[0] & 1)
 		feed(pair[1], (const uint8_t *)"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 24, 24);
 	feed(pair[1], data + 1, n - 1, (size_t)(data[0] >> 1) * 8 + 1);

@@ -94,10 +94,7 @@ size_t fuzz_seed(size_t i, uint8_t *out, size_t max)
 		break;                                                                             \
 	}
 
-/* TOKENS decodes to records and encodes from an array. */
-static int tokens_again(const struct proto_tokens *m)
-{
-	static struct proto_str pieces_left;
+static struct proto_str pieces_left;
 
 static struct proto_str next_piece(const void *ctx, uint32_t id)
 {
@@ -105,7 +102,10 @@ static struct proto_str next_piece(const void *ctx, uint32_t id)
 	return proto_piece_next(&pieces_left);
 }
 
-static struct proto_token toks[PROTO_MAX_TOKENS_PER_FRAME];
+/* TOKENS decodes to records and encodes from an array. */
+static int tokens_again(const struct proto_tokens *m)
+{
+	static struct proto_token toks[PROTO_MAX_TOKENS_PER_FRAME];
 	FUZZ_REQUIRE(m->n <= PROTO_MAX_TOKENS_PER_FRAME);
 	static struct proto_id_f32 tops[PROTO_MAX_TOKENS_PER_FRAME * PROTO_MAX_TOP_LOGPROBS];
 	for (uint16_t i = 0; i < m->n; i++) {

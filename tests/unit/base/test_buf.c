@@ -76,6 +76,57 @@ static void prints_and_terminates(void **unused)
 	buf_dispose(&b);
 }
 
+static void prints_what_just_fits_and_what_does_not(void **unused)
+{
+	(void)unused;
+	char want[300];
+	/* Every length around the first and the second piece of memory, from every place in it. */
+	for (int before = 0; before < 70; before += 3)
+		for (int n = 0; n < 140; n++) {
+			struct sl_buf b;
+			buf_init(&b, 1000);
+			assert_int_equal(buf_printf(&b, "%*s", before, ""), 0);
+			assert_int_equal(buf_printf(&b, "%0*d", n, 7), 0);
+			snprintf(want, sizeof want, "%*s%0*d", before, "", n, 7);
+			assert_string_equal(buf_cstr(&b), want);
+			buf_dispose(&b);
+		}
+}
+
+static void numbers_in_decimal(void **unused)
+{
+	(void)unused;
+	struct sl_buf b;
+	buf_init(&b, 23);
+	assert_int_equal(buf_append_uint(&b, 0), 0);
+	assert_int_equal(buf_append_uint(&b, 10), 0);
+	assert_int_equal(buf_append_uint(&b, UINT64_MAX), 0);
+	assert_string_equal(buf_cstr(&b), "01018446744073709551615");
+	assert_int_equal(buf_append_uint(&b, 1), SL_ELIMIT);
+	assert_int_equal(b.len, 23);
+	buf_dispose(&b);
+}
+
+static void trimmed_it_holds_the_same(void **unused)
+{
+	(void)unused;
+	struct sl_buf b;
+	buf_init(&b, 1000);
+	buf_trim(&b);
+	assert_int_equal(buf_append_str(&b, "some text"), 0);
+	fault_arm(FAULT_ALLOC, 1, 1);
+	buf_trim(&b); /* stays as it is */
+	fault_disarm_all();
+	assert_true(b.cap > b.len);
+	buf_trim(&b);
+	assert_int_equal(b.cap, 9);
+	assert_int_equal(buf_append_str(&b, ", more"), 0);
+	buf_consume(&b, 5);
+	buf_trim(&b);
+	assert_string_equal(buf_cstr(&b), "text, more");
+	buf_dispose(&b);
+}
+
 static void exhaustion_leaves_it_whole(void **unused)
 {
 	(void)unused;
@@ -98,6 +149,9 @@ int main(void)
 	    cmocka_unit_test(appends_and_consumes),
 	    cmocka_unit_test(bound_holds_and_appends_nothing),
 	    cmocka_unit_test(prints_and_terminates),
+	    cmocka_unit_test(prints_what_just_fits_and_what_does_not),
+	    cmocka_unit_test(numbers_in_decimal),
+	    cmocka_unit_test(trimmed_it_holds_the_same),
 	    cmocka_unit_test(exhaustion_leaves_it_whole),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -41,6 +41,8 @@ static const struct way ways[] = {
     {"retrieved", "GET /v1/responses/%s", "", "", "\"text\":\"abc\"", 1},
     {"items", "GET /v1/responses/%s/input_items?order=asc", "", "", "\"object\":\"list\"", 1},
     {"cancelled too late", "POST /v1/responses/%s/cancel", "", "", "not_cancellable", 1},
+    {"browser token", "POST /v1/browser_tokens", "", "{\"subject\":\"u\"}", "\"token\":\"sbt_", 0},
+    {"usage", "GET /v1/usage", "", "", "\"object\":\"usage\"", 0},
     {"models", "GET /v1/models", "", "", "\"object\":\"list\"", 0},
 };
 

@@ -455,6 +455,41 @@ static void others_are_not_believed(void **state)
 	ask_with("Forwarded: for=\"192.0.2.1\r\n", "127.0.0.1", 200);
 }
 
+/* What another process has bound is taken as it is; which of the two removes it is said by the caller. */
+static void a_given_unix_socket(void **state)
+{
+	(void)state;
+	char given_path[] = "/tmp/sluice-given-XXXXXX";
+	struct sl_err err = {0};
+	struct sockaddr_un sa;
+	struct stat before, st;
+	assert_non_null(mkdtemp(given_path));
+	char file[64];
+	snprintf(file, sizeof file, "%s/s", given_path);
+	assert_true(unix_address(file, &sa));
+	int theirs = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	assert_int_equal(bind(theirs, (struct sockaddr *)&sa, sizeof sa), 0);
+	assert_int_equal(listen(theirs, 5), 0);
+	assert_int_equal(lstat(file, &before), 0);
+	for (int stays = 1; stays >= 0; stays--) {
+		assert_int_equal(unix_listen_open(file, 0600, -1, &err), SL_EIO); /* in use */
+		int a = unix_listen_open(file, 0640, dup(theirs), &err);
+		int b = unix_listen_open(file, 0640, dup(theirs), &err);
+		assert_true(a >= 0 && b >= 0);
+		assert_int_equal(lstat(file, &st), 0);
+		assert_int_equal(st.st_ino, before.st_ino);
+		assert_int_equal(st.st_mode & 0777, 0640);
+		close(a);
+		close(b);
+		unix_listen_release(file, stays);
+		assert_int_equal(lstat(file, &st), 0); /* one is left */
+		unix_listen_release(file, stays);
+		assert_int_equal(lstat(file, &st), stays ? 0 : -1);
+	}
+	close(theirs);
+	rmdir(given_path);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -464,6 +499,7 @@ int main(void)
 	    T(threads_share_a_unix_socket),
 	    T(only_a_stale_socket_is_replaced),
 	    T(permissions_are_octal),
+	    T(a_given_unix_socket),
 	    R(several_listeners_serve),
 	    R(vanished_peers_are_noticed),
 	    R(proxy_headers_name_the_client),

@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "base/fault.h"
+#include "base/metrics.h"
 #include "cache/limits.h"
 #include "gateway/quota.h"
 #include "tests/support/cache_rig.h"
@@ -142,6 +143,22 @@ static void settle(struct world *w, struct taking *t, int64_t used)
 	quiet(w);
 }
 
+/* As /metrics tells it. */
+static int64_t refusals(const char *limit)
+{
+	struct sl_buf text;
+	char line[80];
+	buf_init(&text, 1 << 20);
+	snprintf(line, sizeof line, "\nsluice_quota_refused_total{limit=\"%s\"} ", limit);
+	assert_int_equal(metrics_print(&text), 0);
+	assert_int_equal(buf_append(&text, "", 1), 0);
+	const char *at = strstr((const char *)buf_data(&text), line);
+	assert_non_null(at);
+	int64_t n = strtoll(at + strlen(line), NULL, 10);
+	buf_dispose(&text);
+	return n;
+}
+
 /* ---- what there is ---- */
 
 static void without_limits_nothing_is_asked(void **state)
@@ -175,8 +192,10 @@ static void requests_end_at_the_exact_one(void **state)
 		assert_true(t.r.granted == INT64_MAX);
 		settle(w, &t, 50); /* a request stays counted */
 	}
+	int64_t counted = refusals("requests");
 	t = take(w, 1, 100, 1);
 	assert_false(t.r.admitted);
+	assert_int_equal(refusals("requests"), counted + 1);
 	assert_int_equal(t.r.refused_by, QUOTA_REQUESTS);
 	assert_int_equal(t.r.retry_after_us, 10 * SECOND);
 	w->g.now_us += 10 * SECOND;

@@ -36,7 +36,7 @@ static int try(const char *body, struct request_error *e)
 	return rc;
 }
 
-static char *text_of(const struct response_request *r, const char *history)
+static char *text_of(struct response_request *r, const char *history)
 {
 	struct request_error e;
 	struct sl_buf out;

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Between the files that take HTML out of a text: cleanse_tags.c finds the tags, cleanse_html.c decides
+ * whether it is HTML at all, cleanse_html_text.c writes the text.
+ */
+#ifndef GATEWAY_CLEANSE_HTML_H
+#define GATEWAY_CLEANSE_HTML_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+
+enum html_id {
+	HTML_OTHER, HTML_A, HTML_BODY, HTML_BR, HTML_CODE, HTML_HR, HTML_HTML, HTML_IMG, HTML_LI, HTML_OL, HTML_P,
+	HTML_PRE, HTML_Q, HTML_STRUCK, HTML_SUB, HTML_SUP, HTML_TABLE, HTML_CELL, HTML_ROW, HTML_UL,
+};
+
+enum {
+	HTML_BLOCK = 1,      /* a line of its own */
+	HTML_PARAGRAPH = 2,  /* with blank lines around it */
+	HTML_VOID = 4,       /* has no end tag */
+	HTML_DROP = 8,       /* nothing in it is text */
+	HTML_RAW = 16,       /* nothing in it is a tag but its own end */
+	HTML_OPTIONAL = 32,  /* the end tag may be left out */
+	HTML_SURE = 64,      /* a block that nobody uses but HTML */
+	HTML_FORMAT = 128,   /* formats words */
+	HTML_PAGE = 256,     /* of a whole document */
+};
+
+struct html_element {
+	const char *name;
+	enum html_id id;
+	unsigned flags;
+};
+
+enum html_kind { HTML_TAG, HTML_COMMENT }; /* also doctypes and processing instructions */
+
+#define HTML_NONE SIZE_MAX
+
+struct html_tag {
+	size_t at, end;
+	enum html_kind kind;
+	const struct html_element *element; /* NULL: not one of HTML */
+	size_t name_at, name_n;
+	bool close, self, attributes;
+	bool alien;       /* attributes of templates and of JSX */
+	bool custom;      /* a name with - or : */
+	bool doctype;
+	bool layout;      /* a table with a table in it, or that says so: no rows and columns of data */
+	bool goes;        /* set by the decision */
+	size_t partner;   /* of an element with both tags; HTML_NONE */
+};
+
+struct html {
+	const char *t;
+	size_t n;
+	struct html_tag *tags; /* owned */
+	size_t n_tags, room;
+	bool page;   /* it has blocks: links are furniture then */
+	size_t begin, end; /* of the part that is HTML */
+};
+
+/* Finds tags outside code, JSON and diffs, and pairs them. 0, SL_ENOMEM, SL_ELIMIT: too many. */
+int html_find_tags(struct html *h);
+void html_dispose(struct html *h);
+/* An attribute's value, without its quotes; false: it has none. */
+bool html_attribute(const struct html *h, const struct html_tag *tag, const char *name, size_t *at, size_t *n);
+/* Appends the text of it all. */
+int html_put_text(const struct html *h, struct sl_buf *out);
+
+/* The bytes of the character reference at t, and what it stands for; 0: it is none. */
+size_t html_entity(const char *t, size_t n, uint32_t *cp);
+
+#endif

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+// The store behind a whole server: the private Redis, killed, stopped and started again under load; limits that hold to
+// the request and to the token, over two gateways on one Redis too; and what there is without any Redis.
+import assert from 'node:assert/strict';
+import { spawn, spawnSync } from 'node:child_process';
+import { createHash } from 'node:crypto';
+import { mkdtempSync, rmSync } from 'node:fs';
+import net from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, afterEach, before, describe, test } from 'node:test';
+import { chat, metric, until, user } from './client.mjs';
+import { hasRedis, request, SLUICE, startServer } from './harness.mjs';
+
+const skip = hasRedis() ? false : 'redis-server is not installed';
+const fast = ['engine.echo.ttft=0ms', 'engine.echo.rate=0'];
+const tier = (name, limits) => Object.entries(limits).map(([k, v]) => `gateway.tiers.${name}.${k}=${v}`);
+const small = { model: 'default', messages: user('one two three'), max_tokens: 4 };
+
+const post = async (base, key, path, body) => {
+  const r = await request(base, path, { method: 'POST', body: JSON.stringify(body),
+    headers: { 'content-type': 'application/json', authorization: `Bearer ${key}` } });
+  return { ...r, json: JSON.parse(r.body) };
+};
+const ask = (base, key, body = small) => post(base, key, '/v1/chat/completions', body);
+
+describe('the private Redis', { skip }, () => {
+  let server;
+  before(async () => {
+    server = await startServer({ echo: true, sets: ['engine.echo.ttft=0ms', 'engine.echo.rate=40', 'gateway.threads=2',
+      'gateway.tiers.paid.concurrency=200', ...tier('paid', { requests_per_minute: 0, tokens_per_minute: 0, tokens_per_day: 1000000 })] });
+  });
+  after(async () => { if (server) assert.equal(await server.stop(), 0, server.log()); });
+
+  const up = () => until(async () => metric(await server.metrics(), 'sluice_cache_up') === 2, 10000);
+  const left = (r) => Number(r.headers['x-ratelimit-remaining-tokens']);
+
+  test('is told of in one line and lies in the state folder', () => {
+    assert.equal(server.log().split('\n').filter((l) => /store: /.test(l) && /sluice:/.test(l)).length, 1, server.log());
+    assert.match(server.log(), /store: a redis-server of its own in .*\/redis/);
+  });
+
+  const streams = (n) => {
+    let showing = 0, all;
+    const shown = new Promise((r) => { all = r; });
+    const done = Array.from({ length: n }, (_, i) => {
+      let seen = false;
+      return chat(server.http, server.keys.paid, { model: 'default', messages: user(`Stream ${i} ${'word '.repeat(60)}`), max_tokens: 60,
+        stream_options: { include_usage: true } }, { onEvent: () => { if (!seen) { seen = true; if (++showing === n) all(); } } });
+    });
+    return { shown, done: Promise.all(done) };
+  };
+  const assertWhole = (list) => list.forEach((r, i) => {
+    assert.equal(r.error, null, `stream ${i}`);
+    assert.deepEqual(r.errors, [], `stream ${i}`);
+    assert.ok(r.done && r.usage.completion_tokens > 0, `stream ${i}: ${r.body.slice(-300)}`);
+  });
+
+  test('killed under load: no stream is lost, nobody waits, nothing is forgotten', async () => {
+    assert.ok(await up(), server.log());
+    const before = await ask(server.http, server.keys.paid);
+    assert.equal(before.status, 200, before.body);
+    const { redis } = await server.pids();
+    const { shown, done } = streams(48);
+    await shown;
+    process.kill(redis, 'SIGKILL');
+    for (let i = 0; i < 20; i++) {
+      const t0 = Date.now(), r = await ask(server.http, server.keys.paid, { ...small, max_tokens: 1 });
+      assert.equal(r.status, 200, r.body);
+      assert.ok(Date.now() - t0 < 1000, `request ${i} took ${Date.now() - t0} ms`);
+    }
+    const list = await done;
+    assertWhole(list);
+    assert.ok(await until(async () => { const now = (await server.pids()).redis; return now && now !== redis; }, 5000), server.log());
+    assert.ok(await up(), server.log());
+    const after = await ask(server.http, server.keys.paid);
+    // What Redis knew it knows again; the streams are charged what they used, and never more.
+    const most = list.reduce((n, r) => n + r.usage.total_tokens, 0) + 21 * 12 + 12;
+    assert.ok(left(after) <= left(before), `${left(after)} left after ${left(before)}`);
+    // Reservations that were made at the moment of the kill are released within a few seconds.
+    const released = await until(async () => {
+      const r = await ask(server.http, server.keys.paid);
+      return left(r) >= left(before) - most - 200;
+    }, 10000, 500);
+    assert.ok(released, `more than ${most} tokens were charged: ${left(before)} → ${left(await ask(server.http, server.keys.paid))}`);
+  });
+
+  test('stopped: streams and requests go on, and the gateway stays quick', async () => {
+    assert.ok(await up());
+    const { redis } = await server.pids();
+    const { shown, done } = streams(32);
+    await shown;
+    process.kill(redis, 'SIGSTOP');
+    const waits = [];
+    try {
+      for (let i = 0; i < 40; i++) {
+        const t0 = performance.now();
+        const [live, r] = await Promise.all([request(server.http, '/live').then((x) => { waits.push(performance.now() - t0); return x; }),
+          ask(server.http, server.keys.paid, { ...small, max_tokens: 1 })]);
+        assert.equal(live.status, 200);
+        assert.equal(r.status, 200, r.body);
+        assert.ok(performance.now() - t0 < 1500, `request ${i}`);
+      }
+      assertWhole(await done);
+    } finally {
+      process.kill(redis, 'SIGCONT');
+    }
+    waits.sort((a, b) => a - b);
+    assert.ok(waits[Math.floor(waits.length * 0.9)] < 50, `/live took ${waits.map((x) => x.toFixed(1)).join(' ')} ms`);
+    const text = await server.metrics();
+    assert.match(text, /sluice_cache_failures_total\{reason="timeout"\} [1-9]/);
+    assert.match(text, /sluice_cache_degraded_total\{kind="limit"\} [1-9]/);
+    assert.ok(await up(), server.log());
+    assert.equal((await server.pids()).redis, redis, 'nobody killed it');
+  });
+
+  test('a stored response outlives the gateway and the whole server', async () => {
+    assert.ok(await up());
+    const made = await post(server.http, server.keys.paid, '/v1/responses', { model: 'default', input: 'remember me', max_output_tokens: 8 });
+    assert.equal(made.status, 200, made.body);
+    const get = () => request(server.http, `/v1/responses/${made.json.id}`, { headers: { authorization: `Bearer ${server.keys.paid}` } });
+    assert.equal((await get()).status, 200);
+    const { gateway } = await server.pids();
+    process.kill(gateway, 'SIGKILL');
+    const back = await until(async () => { try { const r = await get(); return r.status === 200 && r; } catch { return null; } }, 10000);
+    assert.ok(back, server.log());
+    assert.deepEqual(JSON.parse(back.body).output, made.json.output);
+    const { state } = server;
+    assert.equal(await server.stop(), 0, server.log());
+    assert.deepEqual(server.left().filter((f) => f.endsWith('.sock')), []);
+    server = await startServer({ echo: true, state, sets: [...fast, 'gateway.threads=2',
+      ...tier('paid', { requests_per_minute: 0, tokens_per_minute: 0, tokens_per_day: 1000000 })] });
+    assert.ok(await up(), server.log());
+    const again = await get();
+    assert.equal(again.status, 200, again.body);
+    assert.deepEqual(JSON.parse(again.body).output, made.json.output);
+    // The streams of the tests above used thousands; what was merely reserved may have come back.
+    assert.ok(left(await ask(server.http, server.keys.paid)) < 1000000 - 2000, 'the day began anew');
+  });
+});
+
+describe('limits', { skip }, () => {
+  let server, second, secondState;
+  const key = 'sk-shared-key-of-two-gateways';
+  const keys = [`gateway.keys.shared.sha256=${createHash('sha256').update(key).digest('hex')}`, 'gateway.keys.shared.tier=shared',
+    'gateway.tiers.shared.concurrency=1000', 'gateway.tiers.shared.max_output=64'];
+  let base2;
+  const limits = tier('shared', { requests_per_minute: 0, tokens_per_minute: 0, tokens_per_day: 1000 });
+  before(async () => {
+    server = await startServer({ echo: true, sets: [...fast, ...keys, ...limits, 'gateway.tiers.free.concurrency=1000',
+      ...tier('free', { requests_per_minute: 120, tokens_per_minute: 0, tokens_per_day: 0 })] });
+    const probe = net.createServer().listen(0, '127.0.0.1');
+    await new Promise((r) => probe.once('listening', r));
+    const { port } = probe.address();
+    await new Promise((r) => probe.close(r));
+    base2 = `http://127.0.0.1:${port}`;
+    secondState = mkdtempSync(join(tmpdir(), 'sluice-e2e-'));
+    second = spawn(SLUICE, ['gateway', '-c', 'etc/sluice.yaml', '--state', secondState, ...[...keys, ...limits,
+      `gateway.http=127.0.0.1:${port}`, 'gateway.https=off', `gateway.engine_socket=${server.state}/run/engine.sock`,
+      `cache.address=unix:${server.state}/run/redis.sock`].flatMap((s) => ['--set', s])], { stdio: ['ignore', 'ignore', 'pipe'] });
+    let log = '';
+    second.stderr.setEncoding('utf8').on('data', (d) => { log += d; });
+    const ready = await until(async () => { try { return (await request(base2, '/ready')).status === 200; } catch { return false; } }, 10000);
+    assert.ok(ready && await until(() => /connected to Redis/.test(log), 5000), log);
+  });
+  after(async () => {
+    second?.kill('SIGKILL');
+    if (secondState) rmSync(secondState, { recursive: true, force: true });
+    if (server) assert.equal(await server.stop(), 0, server.log());
+  });
+
+  test('are told in every answer, and end at the exact request', async () => {
+    const t0 = Date.now();
+    const list = await Promise.all(Array.from({ length: 200 }, () => ask(server.http, server.keys.free, { ...small, max_tokens: 1 })));
+    const seconds = (Date.now() - t0) / 1000;
+    const good = list.filter((r) => r.status === 200), refused = list.filter((r) => r.status === 429);
+    assert.equal(good.length + refused.length, 200);
+    assert.ok(good.length >= 120 && good.length <= 120 + 2 * seconds + 1, `${good.length} of 120 in ${seconds} s`);
+    for (const r of list) assert.equal(r.headers['x-ratelimit-limit-requests'], '120');
+    const remaining = new Set(good.slice(0, 120).map((r) => r.headers['x-ratelimit-remaining-requests']));
+    assert.ok(remaining.has('119') && remaining.has('0') && remaining.size > 100, [...remaining].join(' '));
+    for (const r of refused) {
+      assert.equal(r.json.error.code, 'rate_limit_exceeded');
+      assert.equal(r.json.error.type, 'requests');
+      assert.equal(r.headers['x-should-retry'], 'true');
+      assert.equal(r.headers['x-ratelimit-remaining-requests'], '0');
+      assert.match(r.headers['x-ratelimit-reset-requests'], /^(1m0s|5\d(\.\d+)?s)$/);
+      const ms = Number(r.headers['retry-after-ms']);
+      assert.ok(ms >= 1 && ms <= 500, `${ms} ms`);
+      assert.equal(r.headers['retry-after'], '1');
+    }
+    // True to what is promised: not before, and then at once.
+    const last = await ask(server.http, server.keys.free);
+    if (last.status === 429) await new Promise((r) => setTimeout(r, Number(last.headers['retry-after-ms'])));
+    const then = await ask(server.http, server.keys.free);
+    assert.equal(then.status, 200, then.body);
+    assert.equal(last.status, 429, 'the machine was too slow for this test');
+  });
+
+  test('of a day are one over two gateways, to the token', async () => {
+    let used = 0, refused = 0;
+    const body = { model: 'default', messages: user('word '.repeat(20)), max_tokens: 20 };
+    for (let round = 0; refused === 0 && round < 20; round++) {
+      const list = await Promise.all(Array.from({ length: 50 }, (_, i) => ask(i % 2 ? base2 : server.http, key, body)));
+      for (const r of list) {
+        if (r.status === 200) used += r.json.usage.total_tokens;
+        else if (r.status === 429) refused++;
+        else assert.fail(r.body);
+        assert.equal(r.headers['x-ratelimit-limit-tokens'], '1000');
+      }
+      assert.ok(used <= 1000, `${used} tokens of 1000`);
+    }
+    // What is left is too little for the prompt; a smaller one gets all of it.
+    for (let i = 0; i < 200; i++) {
+      const r = await ask(i % 2 ? base2 : server.http, key, { model: 'default', messages: user('a'), max_tokens: 40 });
+      if (r.status !== 200) {
+        assert.equal(r.status, 429, r.body);
+        assert.equal(r.json.error.type, 'tokens');
+        assert.equal(Number(r.headers['x-ratelimit-remaining-tokens']), 1000 - used);
+        assert.equal(r.headers['x-should-retry'], 'false');
+        break;
+      }
+      used += r.json.usage.total_tokens;
+      assert.ok(used <= 1000, `${used} tokens of 1000`);
+    }
+    assert.ok(used > 970, `only ${used} of 1000 tokens could be used`);
+  });
+});
+
+describe('without a Redis', () => {
+  let server;
+  afterEach(async () => { if (server) assert.equal(await server.stop(), 0, server.log()); server = null; });
+
+  test('an address where none is: everything works, limits are this gateway\'s', async () => {
+    server = await startServer({ echo: true, sets: [...fast, 'cache.address=127.0.0.1:1', 'gateway.tiers.free.concurrency=100',
+      ...tier('free', { requests_per_minute: 5, tokens_per_minute: 0, tokens_per_day: 0 })] });
+    assert.equal((await server.pids()).redis, undefined);
+    const list = await Promise.all(Array.from({ length: 20 }, () => ask(server.http, server.keys.free)));
+    assert.equal(list.filter((r) => r.status === 200).length, 5);
+    assert.match(await server.metrics(), /sluice_cache_degraded_total\{kind="limit"\} [1-9]/);
+    assert.match(server.log(), /Redis is not used until it works again/);
+  });
+
+  test('memory, as configured', async () => {
+    server = await startServer({ echo: true, sets: [...fast, 'cache.store=memory', 'gateway.threads=4', 'gateway.tiers.free.concurrency=100',
+      ...tier('free', { requests_per_minute: 5, tokens_per_minute: 0, tokens_per_day: 0 })] });
+    assert.match(server.log(), /store: memory/);
+    assert.equal((await server.pids()).redis, undefined);
+    // One limit for all threads.
+    const list = await Promise.all(Array.from({ length: 40 }, () => ask(server.http, server.keys.free)));
+    assert.equal(list.filter((r) => r.status === 200).length, 5);
+  });
+
+  test('a configuration that says two things is refused with its line', () => {
+    const check = (...sets) => spawnSync(SLUICE, ['config', 'check', '-c', 'etc/sluice.yaml', ...sets.flatMap((s) => ['--set', s])], { encoding: 'utf8' });
+    const cases = [[['cache.store=memory', 'cache.address=localhost:6379'], /cache\.address: given, but cache\.store is memory/],
+      [['cache.memory=16MiB'], /cache\.memory: must be at least 12 times/], [['cache.prefix=a b'], /cache\.prefix: is made of/],
+      [['cache.backoff_min=6s'], /cache\.backoff_max: must be at least/]];
+    for (const [sets, said] of cases) {
+      const r = check(...sets);
+      assert.equal(r.status, 78, r.stderr);
+      assert.match(r.stderr, said);
+    }
+    assert.equal(check('cache.address=unix:/run/redis.sock', 'cache.store=redis').status, 0);
+  });
+
+  test('memory, when none is installed', async () => {
+    const path = process.env.PATH;
+    process.env.PATH = '/nonexistent';
+    try {
+      server = await startServer({ echo: true, sets: fast });
+    } finally {
+      process.env.PATH = path;
+    }
+    assert.match(server.log(), /store: memory.*redis-server is not installed/);
+    assert.equal((await ask(server.http, server.keys.free)).status, 200);
+  });
+});
