@@ -510,7 +510,7 @@ static void collect(struct answer *a)
 void answer_settled(struct answer *a)
 {
 	a->settled = true;
-	if (a->state != ANSWER_RUNNING)
+	if (a->state != ANSWER_RUNNING || a->alone)
 		return;
 	if (a->stream || a->log != NULL)
 		tell(a);
