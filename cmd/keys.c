@@ -8,11 +8,10 @@
  */
 #include <errno.h>
 #include <getopt.h>
-#include <openssl/crypto.h>
-#include <openssl/rand.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <time.h>
 
 #include "base/alloc.h"
@@ -128,7 +127,7 @@ static int add_key(struct keys_store *s, struct identity *id, struct sl_err *err
 {
 	uint8_t random[RANDOM_BYTES];
 	char key[KEY_BYTES];
-	if (RAND_bytes(random, sizeof random) != 1)
+	if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random)
 		return sl_errf(err, SL_EIO, "no random bytes");
 	size_t n = (size_t)snprintf(key, sizeof key, "sk-sluice-");
 	for (int i = 0; i < RANDOM_BYTES; i++)
@@ -138,8 +137,8 @@ static int add_key(struct keys_store *s, struct identity *id, struct sl_err *err
 	int rc = keys_store_add(s, key, id, err);
 	if (rc == 0)
 		printf("%s\n", key);
-	OPENSSL_cleanse(key, sizeof key);
-	OPENSSL_cleanse(random, sizeof random);
+	explicit_bzero(key, sizeof key);
+	explicit_bzero(random, sizeof random);
 	return rc;
 }
 

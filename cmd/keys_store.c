@@ -6,13 +6,13 @@
 #include "cmd/keys_store.h"
 
 #include <event2/event.h>
-#include <openssl/sha.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "cache/sha256.h"
 #include "cmd/private_redis.h"
 #include "gateway/store.h"
 
@@ -189,9 +189,9 @@ static int put(struct keys_store *s, const struct cache_key *key, const struct i
 
 int keys_store_add(struct keys_store *s, const char *text, const struct identity *id, struct sl_err *err)
 {
-	uint8_t digest[SHA256_DIGEST_LENGTH];
+	uint8_t digest[IDENTITY_DIGEST_BYTES];
 	struct cache_key key;
-	SHA256((const uint8_t *)text, strlen(text), digest);
+	cache_sha256(text, strlen(text), digest);
 	identity_key(&key, digest);
 	return put(s, &key, id, err);
 }

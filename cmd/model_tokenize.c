@@ -2,7 +2,8 @@
  *
  * `sluice model tokenize`: text to ids and back. FILE is a GGUF file, a tokenizer.json, or a folder
  * with one (and its tokenizer_config.json). With --lines every line of standard input is one JSON
- * value, for comparisons with thousands of texts.
+ * value, for comparisons with thousands of texts. With --cleanse a text is first cleansed as a user's
+ * message is.
  */
 #include <jansson.h>
 #include <stdio.h>
@@ -18,6 +19,7 @@
 #include "cmd/model.h"
 #include "engine/gguf.h"
 #include "engine/tokenizer.h"
+#include "gateway/cleanse.h"
 
 enum { MAX_TOKENIZER_JSON = 256 << 20, MAX_PATH = 4096 };
 
@@ -83,9 +85,14 @@ static int open_tokenizer(const char *path, struct tokenizer **out, struct sl_er
 	return rc;
 }
 
+struct how {
+	bool decoding, by_line, trusted;
+	enum cleanse_level cleanse;
+};
+
 /* ---- both ways ---- */
 
-static int encode(const struct tokenizer *t, const char *text, size_t n, bool trusted)
+static int encode_as_is(const struct tokenizer *t, const char *text, size_t n, bool trusted)
 {
 	struct tok_ids ids = {0};
 	uint8_t *trust = trusted && n > 0 ? malloc(n) : NULL;
@@ -101,6 +108,19 @@ static int encode(const struct tokenizer *t, const char *text, size_t n, bool tr
 	free(trust);
 	tok_ids_dispose(&ids);
 	return rc == 0 ? 0 : model_complain(1, "%s", sl_code_name(rc));
+}
+
+static int encode(const struct tokenizer *t, const char *text, size_t n, const struct how *how)
+{
+	struct sl_buf clean;
+	if (how->cleanse == CLEANSE_OFF)
+		return encode_as_is(t, text, n, how->trusted);
+	buf_init(&clean, SIZE_MAX);
+	int rc = cleanse(how->cleanse, text, n, &clean, NULL);
+	rc = rc == 0 ? encode_as_is(t, clean.len > 0 ? (const char *)buf_data(&clean) : "", clean.len, how->trusted)
+		     : model_complain(1, "%s", sl_code_name(rc));
+	buf_dispose(&clean);
+	return rc;
 }
 
 /* Appends the text of a list of ids. */
@@ -135,12 +155,12 @@ static int decode_all(const struct tokenizer *t, const struct sl_buf *in)
 	return rc;
 }
 
-static int one_line(const struct tokenizer *t, const json_t *v, bool decoding, bool trusted, size_t n)
+static int one_line(const struct tokenizer *t, const json_t *v, const struct how *how, size_t n)
 {
-	if (!decoding && !json_is_string(v))
+	if (!how->decoding && !json_is_string(v))
 		return model_complain(1, "line %zu is not a JSON string", n);
-	if (!decoding)
-		return encode(t, json_string_value(v), json_string_length(v), trusted);
+	if (!how->decoding)
+		return encode(t, json_string_value(v), json_string_length(v), how);
 	struct sl_buf out, json;
 	buf_init(&out, SIZE_MAX / 2);
 	buf_init(&json, SIZE_MAX / 2);
@@ -156,7 +176,7 @@ static int one_line(const struct tokenizer *t, const json_t *v, bool decoding, b
 	return rc;
 }
 
-static int lines(const struct tokenizer *t, const struct sl_buf *in, bool decoding, bool trusted)
+static int lines(const struct tokenizer *t, const struct sl_buf *in, const struct how *how)
 {
 	const char *at = (const char *)buf_data(in), *end = at + in->len;
 	int rc = 0;
@@ -164,7 +184,7 @@ static int lines(const struct tokenizer *t, const struct sl_buf *in, bool decodi
 		const char *nl = memchr(at, '\n', (size_t)(end - at));
 		size_t len = (size_t)((nl != NULL ? nl : end) - at);
 		json_t *v = json_loadb(at, len, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
-		rc = one_line(t, v, decoding, trusted, n);
+		rc = one_line(t, v, how, n);
 		json_decref(v);
 		at += len + 1;
 	}
@@ -173,16 +193,25 @@ static int lines(const struct tokenizer *t, const struct sl_buf *in, bool decodi
 
 int model_tokenize(int argc, char **argv)
 {
-	bool decoding = false, by_line = false, trusted = false;
+	static const char *const levels[] = {"off", "light", "full"};
+	struct how how = {0};
 	for (int i = 3; i < argc; i++) {
-		if (strcmp(argv[i], "--decode") == 0)
-			decoding = true;
-		else if (strcmp(argv[i], "--lines") == 0)
-			by_line = true;
-		else if (strcmp(argv[i], "--trusted") == 0)
-			trusted = true;
-		else if (strcmp(argv[i], "--json") != 0)
+		if (strcmp(argv[i], "--decode") == 0) {
+			how.decoding = true;
+		} else if (strcmp(argv[i], "--lines") == 0) {
+			how.by_line = true;
+		} else if (strcmp(argv[i], "--trusted") == 0) {
+			how.trusted = true;
+		} else if (strcmp(argv[i], "--cleanse") == 0) {
+			int level = 0;
+			for (i++; level < 3 && (i >= argc || strcmp(argv[i], levels[level]) != 0); level++)
+				;
+			if (level == 3)
+				return model_complain(CMD_EXIT_USAGE, "--cleanse: off, light or full");
+			how.cleanse = (enum cleanse_level)level;
+		} else if (strcmp(argv[i], "--json") != 0) {
 			return model_complain(CMD_EXIT_USAGE, "tokenize has no option %s", argv[i]);
+		}
 	}
 	struct sl_err err = {0};
 	struct tokenizer *t;
@@ -190,12 +219,12 @@ int model_tokenize(int argc, char **argv)
 	if (open_tokenizer(argv[2], &t, &err) != 0)
 		return model_complain(1, "%s", err.text);
 	int rc = model_read_input(&in);
-	if (rc == 0 && by_line)
-		rc = lines(t, &in, decoding, trusted);
-	else if (rc == 0 && decoding)
+	if (rc == 0 && how.by_line)
+		rc = lines(t, &in, &how);
+	else if (rc == 0 && how.decoding)
 		rc = decode_all(t, &in);
 	else if (rc == 0)
-		rc = encode(t, (const char *)buf_data(&in), in.len, trusted);
+		rc = encode(t, (const char *)buf_data(&in), in.len, &how);
 	buf_dispose(&in);
 	tokenizer_destroy(t);
 	return rc != 0 ? rc : model_finish_output();

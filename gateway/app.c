@@ -530,7 +530,8 @@ bool app_busy(struct gw_app *app) { return !list_empty(&app->answers) || !list_e
 
 bool app_ready(struct gw_app *app)
 {
-	if (app->t->draining || !engine_link_up(app->link))
+	/* Who still reaches a process that was replaced is told of the service, which goes on. */
+	if ((app->t->draining && !app->t->replaced) || !engine_link_up(app->link))
 		return false;
 	for (int i = 0; i < engine_link_n_models(app->link); i++)
 		if (engine_link_model(app->link, i)->state == PROTO_MODEL_READY)

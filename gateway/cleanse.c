@@ -5,13 +5,9 @@
  * Idempotence is not left to the passes: one can make work for another (a character removed brings
  * two together; a tag removed uncovers Markdown). A level is repeated until it changes nothing, and
  * what it made counts only then; after ROUNDS without an end, which only texts made for it need, the
- * level's own beginning is the result: the text itself for light, what light made for full. Both ways
- * the result is one that the same level returns as it is:
- *
- *   light(x) = the y that rounds of light lead to, when they do: then a round leaves y alone;
- *              else x, for which the same rounds fail again
- *   full(x)  = the same, from light(x); each of its rounds ends with those of light, so y is also one
- *              that light leaves alone
+ * text stays as it was. Both ways the result is one that the same level returns as it is: a round
+ * leaves it alone, or the same rounds fail again. (Full does not begin with light: blanks in
+ * preformatted HTML are code, and only full knows.)
  *
  * A round is linear and their number is bounded, so the whole is linear.
  */
@@ -98,9 +94,7 @@ static int cleanse_dirty(enum cleanse_level level, const char *text, size_t n, s
 		buf_init(&b[i], n > SIZE_MAX / CLEANSE_GROWTH ? SIZE_MAX : n * CLEANSE_GROWTH);
 	rc = buf_append(&b[AT], text, n);
 	if (rc == 0)
-		rc = repeat(CLEANSE_LIGHT, b);
-	if (rc == 0 && level == CLEANSE_FULL)
-		rc = repeat(CLEANSE_FULL, b);
+		rc = repeat(level, b);
 	if (rc == 0)
 		rc = buf_append(out, text_of(&b[AT]), b[AT].len);
 	for (int i = 0; i < N_BUFFERS; i++)

@@ -53,7 +53,7 @@ static int flush(struct writer *w)
 	utf8proc_int32_t made[(MAX_RUN + 1) * LONGEST];
 	utf8proc_ssize_t n = 0;
 	int last = 0, rc = 0;
-	bool as_is = w->long_run || w->n_run == 0 || (w->n_run == 1 && !cleanse_cp_light(w->run[0]));
+	bool as_is = w->long_run || w->n_run == 0 || (w->n_run == 1 && !cleanse_scan_light(w->run[0]));
 	for (size_t i = 0; i < w->n_run && !as_is; i++) {
 		utf8proc_ssize_t k = utf8proc_decompose_char((utf8proc_int32_t)w->run[i], made + n, LONGEST,
 							     UTF8PROC_STABLE | UTF8PROC_DECOMPOSE, &last);
@@ -158,21 +158,33 @@ static int one(struct writer *w, size_t *at)
 			return 0;
 		return keep(w, '\n', false);
 	}
-	bool light = cp != '\t' && cp != '\n' && (cp < ' ' || cp >= 0x7f) && cleanse_cp_light(cp);
+	bool light = cp != '\t' && cp != '\n' && (cp < ' ' || cp >= 0x7f) && cleanse_scan_light(cp);
 	if (light && !means(w, cp, cleanse_cp_at(w->t, w->n, next, &after)))
 		return 0;
 	return keep(w, cp, light);
 }
 
-/* Plain ASCII from at on: nothing to do, nothing that a span begins with (URLs begin where a word
- * does). */
+/* From at on: the characters that stay and with which no span begins (URLs begin where a word does), but
+ * for the last one: it may be the base of what follows. */
 static size_t plain_end(const struct writer *w, size_t at)
 {
-	size_t i = at;
-	for (; i < w->n && w->t[i] >= ' ' && w->t[i] < 0x7f; i++)
-		if (cleanse_alnum(w->t[i]) ? !cleanse_alnum(w->t[i - 1]) : strchr("`{[", w->t[i]) != NULL)
+	size_t last = at, i = at, bytes;
+	while (i < w->n) {
+		char c = w->t[i];
+		if ((unsigned char)c >= 0x80) {
+			uint32_t cp = cleanse_cp_at(w->t, w->n, i, &bytes);
+			if (cp < 0xa0 || cleanse_scan_light(cp))
+				break;
+		} else if (c < ' ' || c == 0x7f ||
+			   (cleanse_alnum(c) ? !cleanse_alnum(w->t[i - 1]) : c == '`' || c == '{' || c == '[')) {
 			break;
-	return i;
+		} else {
+			bytes = 1;
+		}
+		last = i;
+		i += bytes;
+	}
+	return last;
 }
 
 static bool has_rtl(const char *t, size_t n)
@@ -195,10 +207,8 @@ int cleanse_chars(const char *text, size_t n, struct sl_buf *out)
 	protect_init(&p, text, n, PROTECT_CODE | PROTECT_JSON | PROTECT_DIFF | PROTECT_URL);
 	for (size_t at = 0; at < n && rc == 0;) {
 		size_t end = protect_at(&p, at);
-		if (end == at && at > 0 && text[at - 1] != '\n' && (end = plain_end(&w, at)) > at) {
-			/* The last one may be the base of what follows. */
-			end--;
-		}
+		if (end == at && at > 0 && text[at - 1] != '\n')
+			end = plain_end(&w, at);
 		if (end > at) {
 			if ((rc = flush(&w)) == 0)
 				rc = buf_append(out, text + at, end - at);

@@ -156,7 +156,7 @@ static bool names_itself(const struct html *h, const struct html_tag *open)
 
 struct evidence {
 	size_t known, unknown, blocks, formats, breaks;
-	bool document, alien, named;
+	bool document, named;
 };
 
 static struct evidence weigh(const struct html *h)
@@ -164,7 +164,6 @@ static struct evidence weigh(const struct html *h)
 	struct evidence e = {0};
 	for (size_t i = 0; i < h->n_tags; i++) {
 		const struct html_tag *tag = &h->tags[i];
-		e.alien = e.alien || tag->alien;
 		e.document = e.document || tag->doctype || (is_open_pair(tag) && (flags_of(tag) & HTML_PAGE));
 		if (tag->kind != HTML_TAG || tag->close)
 			continue;
@@ -191,7 +190,7 @@ static struct evidence weigh(const struct html *h)
 static bool is_html(struct html *h)
 {
 	struct evidence e = weigh(h);
-	if (e.alien || e.unknown * UNKNOWN_SHARE > e.known)
+	if (h->alien || e.unknown * UNKNOWN_SHARE > e.known)
 		return false;
 	h->page = e.document || e.blocks > 0;
 	if (!h->page && (e.named || (e.formats == 0 && e.breaks < MIN_BREAKS)))

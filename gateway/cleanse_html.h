@@ -45,7 +45,7 @@ struct html_tag {
 	const struct html_element *element; /* NULL: not one of HTML */
 	size_t name_at, name_n;
 	bool close, self, attributes;
-	bool alien;       /* attributes of templates and of JSX */
+	bool alien;       /* in an attribute */
 	bool custom;      /* a name with - or : */
 	bool doctype;
 	bool layout;      /* a table with a table in it, or that says so: no rows and columns of data */
@@ -58,6 +58,7 @@ struct html {
 	size_t n;
 	struct html_tag *tags; /* owned */
 	size_t n_tags, room;
+	bool alien;  /* something had attributes of templates or of JSX */
 	bool page;   /* it has blocks: links are furniture then */
 	size_t begin, end; /* of the part that is HTML */
 };
@@ -65,6 +66,8 @@ struct html {
 /* Finds tags outside code, JSON and diffs, and pairs them. 0, SL_ENOMEM, SL_ELIMIT: too many. */
 int html_find_tags(struct html *h);
 void html_dispose(struct html *h);
+/* The element of that name; NULL: HTML has none. */
+const struct html_element *html_element(const char *name, size_t n);
 /* An attribute's value, without its quotes; false: it has none. */
 bool html_attribute(const struct html *h, const struct html_tag *tag, const char *name, size_t *at, size_t *n);
 /* Appends the text of it all. */

@@ -115,13 +115,31 @@ static void pay(struct writer *w)
 
 /* ---- characters ---- */
 
+/* What follows would be a tag after `<`: an element's name, or one that may be a custom element's. */
+static bool begins_tag(const struct html *h, size_t at)
+{
+	char c = at < h->n ? h->t[at] : ' ';
+	at += c == '/';
+	size_t end = at;
+	bool custom = false;
+	for (; end < h->n && (cleanse_alnum(h->t[end]) || h->t[end] == '-' || h->t[end] == ':'); end++)
+		custom = custom || !cleanse_alnum(h->t[end]);
+	char next = end < h->n ? h->t[end] : ' ';
+	if (c == '!' || c == '?' || c == '&' || c == '<')
+		return true;
+	return end > at && strchr(" \t\n/>&<", next) != NULL && (custom || html_element(h->t + at, end - at) != NULL);
+}
+
 /* A character reference whose character must not stand there by itself. */
 static bool must_stay(const struct html *h, uint32_t cp, size_t after)
 {
-	char next = after < h->n ? h->t[after] : ' ';
 	if (cp == '<')
-		return cleanse_letter(next) || strchr("/!?&<", next) != NULL;
-	return cp == '&' && (cleanse_alnum(next) || next == '#');
+		return begins_tag(h, after);
+	if (cp != '&' || (after < h->n && h->t[after] == ';'))
+		return false;
+	while (after < h->n && (cleanse_alnum(h->t[after]) || h->t[after] == '#'))
+		after++;
+	return after < h->n && h->t[after] == ';';
 }
 
 /* The character at at, decoded; its bytes. literal: in code. */
@@ -254,18 +272,22 @@ static bool put_fenced(struct writer *w, size_t i)
 	w->marker = false;
 	pay(w);
 	put_str(w, "```\n");
+	size_t from = w->out->len;
 	put_literal(w, i + 1, at, end);
+	/* Line ends that were between tags. */
+	while (w->out->len > from && strchr(" \t\r\n", last(w, 1)) != NULL)
+		w->out->len--;
 	put_str(w, "\n```");
 	w->breaks = 1;
 	return true;
 }
 
-/* `…`, when it is one line without tags and backticks. */
+/* `…`, when it is one line without backticks. */
 static bool put_code(struct writer *w, size_t i)
 {
 	const struct html *h = w->h;
 	size_t at = h->tags[i].end, end = h->tags[h->tags[i].partner].at;
-	if (h->tags[i].partner != i + 1 || has(h, at, end, "`") || has(h, at, end, "\n") || has(h, at, end, "&#96;") ||
+	if (has(h, at, end, "`") || has(h, at, end, "\n") || has(h, at, end, "&#96;") ||
 	    has(h, at, end, "&#x60;"))
 		return false;
 	while (at < end && cleanse_blank(h->t[at]))
@@ -294,10 +316,13 @@ static void put_image(struct writer *w, const struct html_tag *tag)
 static void put_raised(struct writer *w, size_t i, const char *mark)
 {
 	const struct html *h = w->h;
-	size_t at = h->tags[i].end, partner = h->tags[i].partner, n;
-	if (partner == HTML_NONE)
+	size_t at = h->tags[i].end, next = i + 1, n;
+	if (h->tags[i].partner == HTML_NONE)
 		return;
-	n = h->tags[partner].at - at;
+	/* The first text in it. */
+	while (next < h->tags[i].partner && h->tags[next].at == at)
+		at = h->tags[next++].end;
+	n = h->tags[next].at - at;
 	bool letters = n > 1, bracket = n > 0 && strchr("[(*", h->t[at]) != NULL;
 	for (size_t k = 0; k < n; k++)
 		letters = letters && cleanse_letter(h->t[at + k]);
@@ -393,7 +418,7 @@ static void begin_element(struct writer *w, size_t i)
 	default: break;
 	}
 	if (tag->element->flags & HTML_BLOCK)
-		owe_breaks(w, tag->element->flags & HTML_PARAGRAPH && !w->marker ? 2 : 1);
+		owe_breaks(w, tag->element->flags & HTML_PARAGRAPH && w->n_lists == 0 ? 2 : 1);
 }
 
 static void end_element(struct writer *w, size_t i)
@@ -426,7 +451,7 @@ static void end_element(struct writer *w, size_t i)
 	default: break;
 	}
 	if (tag->element->flags & HTML_BLOCK)
-		owe_breaks(w, tag->element->flags & HTML_PARAGRAPH ? 2 : 1);
+		owe_breaks(w, tag->element->flags & HTML_PARAGRAPH && w->n_lists == 0 ? 2 : 1);
 }
 
 /* The tag, and everything up to what is returned: the tag to go on with. */

@@ -38,7 +38,7 @@ struct writer {
 	size_t n_marks;
 	size_t from; /* not yet written */
 	size_t no_image; /* no embedded image begins before here */
-	bool cjk, code;
+	bool code, as_is; /* as_is: its typography stays */
 	struct line before, before_that; /* words == end: blank, or none */
 };
 
@@ -284,7 +284,7 @@ static int flush(struct writer *w, size_t at)
 		const struct mark *m = &w->marks[i];
 		if (m->kind == EMPHASIS && !m->goes)
 			continue;
-		if ((rc = cleanse_type(w->t, w->n, w->from, m->at, w->cjk, w->out)) != 0)
+		if ((rc = cleanse_type(w->t, w->n, w->from, m->at, w->as_is, w->out)) != 0)
 			break;
 		if (m->kind == SPAN)
 			rc = buf_append(w->out, w->t + m->at, m->end - m->at);
@@ -294,7 +294,7 @@ static int flush(struct writer *w, size_t at)
 	}
 	w->n_marks = 0;
 	if (rc == 0)
-		rc = cleanse_type(w->t, w->n, w->from, at, w->cjk, w->out);
+		rc = cleanse_type(w->t, w->n, w->from, at, w->as_is, w->out);
 	w->from = at;
 	return rc;
 }
@@ -380,8 +380,9 @@ static int put_line(struct writer *w, struct line l, size_t *at, bool *dropped)
 	size_t text, bytes;
 	int rc;
 	*dropped = false;
-	w->cjk = has_cjk(w, l);
 	w->code = is_code(w, l);
+	/* In a line of code that has its own quotes others are data. */
+	w->as_is = has_cjk(w, l) || (w->code && (contains(w, l, "\"") || contains(w, l, "'")));
 	size_t span = protect_at(&w->p, l.at);
 	if (span > l.at) {
 		rc = buf_append(w->out, w->t + l.at, span - l.at);
@@ -428,7 +429,9 @@ int cleanse_markdown(const char *text, size_t n, struct sl_buf *out)
 		bool dropped;
 		rc = put_line(&w, l, &at, &dropped);
 		w.before_that = w.before;
-		w.before = at > l.end ? (struct line){0} : l;
+		w.before = l;
+		if (at > l.end)
+			w.before = (struct line){0};
 		if (at == n)
 			break;
 		at++;

@@ -19,11 +19,23 @@ typedef int cleanse_pass(const char *text, size_t n, struct sl_buf *out);
 cleanse_pass cleanse_chars, cleanse_blanks; /* light */
 cleanse_pass cleanse_html, cleanse_markdown;
 
+/* ---- small things ---- */
+
+static inline bool cleanse_blank(char c) { return c == ' ' || c == '\t'; }
+static inline bool cleanse_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+static inline bool cleanse_digit(char c) { return c >= '0' && c <= '9'; }
+static inline bool cleanse_alnum(char c) { return cleanse_letter(c) || cleanse_digit(c); }
+static inline char cleanse_lower(char c) { return (char)(c >= 'A' && c <= 'Z' ? c + 32 : c); }
+/* The end of the line that holds at: its newline, or n. */
+size_t cleanse_line_end(const char *text, size_t n, size_t at);
+
 /* ---- cleanse_scan.c ---- */
 
 enum cleanse_found { CLEANSE_CLEAN, CLEANSE_DIRTY, CLEANSE_INVALID };
 /* CLEAN: the level has nothing to do. DIRTY: it may have. INVALID: no UTF-8, to be left alone. */
 enum cleanse_found cleanse_scan(enum cleanse_level level, const char *text, size_t n);
+/* As cleanse_cp_light, from the table. */
+bool cleanse_scan_light(uint32_t cp);
 
 /* ---- cleanse_unicode.c: classes of characters ---- */
 
@@ -64,8 +76,16 @@ struct protect {
 };
 
 void protect_init(struct protect *p, const char *text, size_t n, unsigned kinds);
+size_t protect_span(struct protect *p, size_t at);
 /* Where the span that begins at at ends; at itself when none does. To be asked in ascending order. */
-size_t protect_at(struct protect *p, size_t at);
+static inline size_t protect_at(struct protect *p, size_t at)
+{
+	char c = p->text[at], before = at > 0 ? p->text[at - 1] : '\n';
+	if (before != '\n' && (cleanse_letter(c) ? cleanse_alnum(before)
+					       : c != '`' && c != '{' && c != '[' && c != '$' && c != '\\'))
+		return at;
+	return protect_span(p, at);
+}
 
 /* ---- cleanse_json.c ---- */
 
@@ -75,17 +95,8 @@ size_t cleanse_json_end(const char *text, size_t n, size_t *read);
 /* ---- cleanse_type.c ---- */
 
 /* Appends text[at..end) with plain quotes, dashes, dots and spaces and no repeated marks; its
- * neighbours in text[0..n) are looked at. cjk: its line has Chinese, Japanese or Korean in it. */
-int cleanse_type(const char *text, size_t n, size_t at, size_t end, bool cjk, struct sl_buf *out);
-
-/* ---- small things ---- */
-
-static inline bool cleanse_blank(char c) { return c == ' ' || c == '\t'; }
-static inline bool cleanse_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
-static inline bool cleanse_digit(char c) { return c >= '0' && c <= '9'; }
-static inline bool cleanse_alnum(char c) { return cleanse_letter(c) || cleanse_digit(c); }
-static inline char cleanse_lower(char c) { return (char)(c >= 'A' && c <= 'Z' ? c + 32 : c); }
-/* The end of the line that holds at: its newline, or n. */
-size_t cleanse_line_end(const char *text, size_t n, size_t at);
+ * neighbours in text[0..n) are looked at. as_is: of quotes, dashes and dots, since its line has Chinese,
+ * Japanese or Korean in it, or is code. */
+int cleanse_type(const char *text, size_t n, size_t at, size_t end, bool as_is, struct sl_buf *out);
 
 #endif

@@ -241,7 +241,7 @@ static size_t math(struct protect *p, size_t at)
 	return at;
 }
 
-size_t protect_at(struct protect *p, size_t at)
+size_t protect_span(struct protect *p, size_t at)
 {
 	char c = p->text[at];
 	size_t end = at;

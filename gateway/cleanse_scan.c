@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Is there anything to do? Most texts are clean, and are only looked at: 32 bytes at a time for the
+ * Is there anything to do? Most texts are clean, and are only looked at: 16 bytes at a time for the
  * bytes and pairs that could be the beginning of something; only a block that has one of them is read
  * byte by byte, and its characters beyond ASCII are decoded and looked up in a bit a code point.
  *
@@ -13,7 +13,7 @@
 #include "base/utf8.h"
 #include "gateway/cleanse_priv.h"
 
-enum { BLOCK = 32, BMP = 0x10000 };
+enum { BLOCK = 16, BMP = 0x10000 };
 
 typedef uint8_t block __attribute__((vector_size(BLOCK)));
 typedef uint64_t words __attribute__((vector_size(BLOCK)));
@@ -23,7 +23,7 @@ static uint64_t light_bits[BMP / 64], full_bits[BMP / 64];
 
 static void build(void)
 {
-	for (uint32_t cp = 0x80; cp < BMP; cp++) {
+	for (uint32_t cp = 0; cp < BMP; cp++) {
 		if (cp >= 0xd800 && cp <= 0xdfff)
 			continue;
 		uint64_t bit = UINT64_C(1) << (cp % 64);
@@ -46,16 +46,18 @@ static bool suspicious(enum cleanse_level level, uint32_t cp)
 	return cleanse_cp_light(cp);
 }
 
+bool cleanse_scan_light(uint32_t cp) { return suspicious(CLEANSE_LIGHT, cp); }
+
 struct scan {
 	enum cleanse_level level;
 	const char *t;
 	size_t n;
 };
 
-/* That byte 32 times. A macro: a function that returns a block has no one calling convention. */
+/* That byte 16 times. A macro: a function that returns a block has no one calling convention. */
 #define splat(c) ((block){0} + (uint8_t)(c))
 
-/* Does one of the 32 bytes at t, or a pair that begins there (33 bytes are read), need a second look? */
+/* Does one of the 16 bytes at t, or a pair that begins there (17 bytes are read), need a second look? */
 static bool interesting(const char *t, bool full)
 {
 	block a, b;
@@ -76,7 +78,7 @@ static bool interesting(const char *t, bool full)
 		found |= (block)((a == splat('?')) & (b == splat('!')));
 	}
 	words w = (words)found;
-	return (w[0] | w[1] | w[2] | w[3]) != 0;
+	return (w[0] | w[1]) != 0;
 }
 
 static bool light_byte(const struct scan *s, size_t i)
@@ -111,6 +113,23 @@ static bool full_byte(const struct scan *s, size_t i)
 	}
 }
 
+static bool continues(char c) { return ((unsigned char)c & 0xc0) == 0x80; }
+
+/* As utf8_decode; the common forms, of two and three bytes, here. */
+static int decode(const char *t, size_t n, uint32_t *cp)
+{
+	unsigned char a = (unsigned char)t[0];
+	if (n >= 3 && a > 0xe0 && a < 0xf0 && a != 0xed && continues(t[1]) && continues(t[2])) {
+		*cp = (a & 0xfu) << 12 | ((unsigned char)t[1] & 0x3fu) << 6 | ((unsigned char)t[2] & 0x3fu);
+		return 3;
+	}
+	if (n >= 2 && a >= 0xc2 && a < 0xe0 && continues(t[1])) {
+		*cp = (a & 0x1fu) << 6 | ((unsigned char)t[1] & 0x3fu);
+		return 2;
+	}
+	return utf8_decode((const uint8_t *)t, n, cp);
+}
+
 enum cleanse_found cleanse_scan(enum cleanse_level level, const char *text, size_t n)
 {
 	struct scan s = {level, text, n};
@@ -133,7 +152,7 @@ enum cleanse_found cleanse_scan(enum cleanse_level level, const char *text, size
 				continue;
 			}
 			uint32_t cp;
-			int len = utf8_decode((const uint8_t *)text + i, n - i, &cp);
+			int len = decode(text + i, n - i, &cp);
 			if (len <= 0)
 				return CLEANSE_INVALID;
 			dirty = dirty || suspicious(level, cp);

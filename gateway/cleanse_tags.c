@@ -63,7 +63,7 @@ static const struct html_element elements[] = {
     {"figure", HTML_OTHER, BLOCK},
     {"font", HTML_OTHER, HTML_FORMAT},
     {"footer", HTML_OTHER, BLOCK},
-    {"form", HTML_OTHER, BLOCK},
+    {"form", HTML_OTHER, BLOCK | SURE},
     {"h1", HTML_OTHER, PARA | SURE},
     {"h2", HTML_OTHER, PARA | SURE},
     {"h3", HTML_OTHER, PARA | SURE},
@@ -145,7 +145,7 @@ static int by_name(const void *key, const void *row)
 	return strcmp(key, ((const struct html_element *)row)->name);
 }
 
-static const struct html_element *element_of(const char *t, size_t n)
+const struct html_element *html_element(const char *t, size_t n)
 {
 	char name[MAX_NAME];
 	if (n >= MAX_NAME)
@@ -256,7 +256,7 @@ static size_t tag_end(const struct html *h, struct html_tag *tag, size_t *read)
 		i++;
 	}
 	tag->name_n = i - tag->name_at;
-	tag->element = element_of(h->t + tag->name_at, tag->name_n);
+	tag->element = html_element(h->t + tag->name_at, tag->name_n);
 	for (;;) {
 		size_t next = spaces(h, i);
 		*read = next;
@@ -425,6 +425,7 @@ static int find(struct finder *f, size_t *at)
 	size_t read = *at;
 	bool comment = *at + 1 < h->n && (h->t[*at + 1] == '!' || h->t[*at + 1] == '?');
 	tag.end = comment ? comment_end(f, &tag) : f->budget > 0 ? tag_end(h, &tag, &read) : 0;
+	h->alien = h->alien || tag.alien;
 	if (tag.end == 0) {
 		size_t cost = read - *at;
 		f->budget -= cost < f->budget ? cost : f->budget;

@@ -36,11 +36,11 @@ static const char *dash(uint32_t cp, uint32_t before, uint32_t after)
 }
 
 /* The plain form of a typographic character; NULL: it stays. */
-static const char *plain(uint32_t cp, uint32_t before, uint32_t after, bool cjk)
+static const char *plain(uint32_t cp, uint32_t before, uint32_t after, bool as_is)
 {
 	if (cp == NBSP || (cp >= EN_QUAD && cp <= HAIR_SPACE) || cp == NARROW_SPACE || cp == MATH_SPACE)
 		return " ";
-	if (cjk)
+	if (as_is)
 		return NULL;
 	if (cp == EM_DASH || cp == BAR)
 		return dash(cp, before, after);
@@ -75,7 +75,7 @@ static size_t marks(const char *t, size_t n, size_t at, size_t end, const char *
 	return i - at >= MIN_MARKS && free_after && free_before ? i - at : 0;
 }
 
-int cleanse_type(const char *text, size_t n, size_t at, size_t end, bool cjk, struct sl_buf *out)
+int cleanse_type(const char *text, size_t n, size_t at, size_t end, bool as_is, struct sl_buf *out)
 {
 	size_t from = at, bytes, next;
 	int rc = 0;
@@ -94,7 +94,7 @@ int cleanse_type(const char *text, size_t n, size_t at, size_t end, bool cjk, st
 		} else if ((unsigned char)c >= 0x80) {
 			uint32_t cp = cleanse_cp_at(text, n, at, &bytes);
 			if (cp == NBSP || (cp >= EN_QUAD && cp <= MATH_SPACE))
-				stays = plain(cp, cleanse_cp_before(text, at), cleanse_cp_at(text, n, at + bytes, &next), cjk);
+				stays = plain(cp, cleanse_cp_before(text, at), cleanse_cp_at(text, n, at + bytes, &next), as_is);
 		}
 		if (stays != NULL) {
 			rc = buf_append(out, text + from, at - from);

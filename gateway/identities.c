@@ -203,7 +203,7 @@ static enum identity_verdict settle(struct entry *e, int code, const struct iden
 		entry_free(e);
 		return IDENTITY_UNAVAILABLE;
 	}
-	if (code != 0 || !identity_valid(read, clock_unix_s())) {
+	if (code != 0 || read == NULL || !identity_valid(read, clock_unix_s())) {
 		e->payer = PAYERS;
 		e->until_ns = now + all->cfg.unknown_ms * NS_PER_MS;
 		(void)entry_move(e, UNKNOWN);

@@ -127,6 +127,7 @@ static void begin_drain(struct worker *w, bool replaced, uint64_t limit_ms)
 	struct gw_thread *t = &w->t;
 	struct timeval limit = in_ms(limit_ms);
 	t->draining = true;
+	t->replaced = replaced;
 	atomic_store(&w->ready, false);
 	if (t->transport == NULL)
 		return;

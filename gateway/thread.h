@@ -42,6 +42,7 @@ struct gw_thread {
 	uint64_t now_ns;      /* by gw_now */
 	struct gw_timers timers;
 	bool draining;
+	bool replaced; /* draining, and another process serves at the same addresses */
 	struct gw_transport *transport;
 	struct gw_app *app;
 	struct engine_link *link;

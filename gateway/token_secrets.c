@@ -29,7 +29,7 @@ struct slot {
 	int64_t period; /* -1: none yet */
 	bool there;
 	uint8_t secret[BROWSER_TOKEN_SECRET_BYTES]; /* proposed, then what is agreed on */
-	uint64_t retry_ns;
+	uint64_t retry_ns; /* a file that failed is left alone till then; the store has a circuit of its own */
 	struct cache_op op;
 	struct list waiters;
 };
@@ -72,7 +72,6 @@ static void on_kept(struct cache_op *op, const struct cache_result *r)
 	if (!well)
 		log_warn("no secret for browser tokens from the store: %s", r->code != 0 ? sl_code_name(r->code) : "not one");
 	s->there = well;
-	s->retry_ns = clock_now_ns() + RETRY_MS * NS_PER_MS;
 	tell(s, well ? SECRET_THERE : SECRET_UNAVAILABLE);
 }
 
@@ -173,10 +172,10 @@ enum secret_verdict token_secrets_find(struct token_secrets *all, int64_t period
 	if (!s->there && !cache_op_busy(&s->op)) {
 		if (s->retry_ns != 0 && clock_now_ns() < s->retry_ns)
 			return SECRET_UNAVAILABLE;
-		s->retry_ns = clock_now_ns() + RETRY_MS * NS_PER_MS;
 		bool in_file = cache_client_state(all->client) == CACHE_IS_MEMORY;
 		int rc = in_file ? ask_file(s) : RAND_bytes(s->secret, sizeof s->secret) == 1 ? 0 : SL_EIO;
 		if (rc != 0) {
+			s->retry_ns = clock_now_ns() + RETRY_MS * NS_PER_MS;
 			log_warn("no secret for browser tokens in %s/token-secrets: %s", all->state_dir, sl_code_name(rc));
 			return SECRET_UNAVAILABLE;
 		}

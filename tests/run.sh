@@ -125,9 +125,30 @@ node_modules() {
 	touch "$here/node_modules/.package-lock.json"
 }
 
-# One file after the other: they share ports and processors with nobody.
+# One end-to-end file: writes `PASSED FAILED SECONDS` beside its log. Runs in a subshell of its own.
+run_e2e_file() {
+	local f=$1 log=$2 t0=$SECONDS rc ok bad work
+	work=$(mktemp -d)
+	TMPDIR=$work timeout -k 10 600 node --test --test-reporter=tap "$f" >"$log" 2>&1 </dev/null
+	rc=$?
+	rm -rf "$work"
+	ok=$(sed -n 's/^# pass \([0-9]*\)$/\1/p' "$log" | tail -n 1)
+	bad=$(awk '/^# (fail|cancelled) [0-9]+$/ { n += $3 } END { print n + 0 }' "$log")
+	ok=${ok:-0} bad=${bad:-0}
+	if [ "$rc" -ne 0 ] && [ "$bad" -eq 0 ]; then
+		echo "exit status $rc" >>"$log"
+		bad=1
+	elif [ $((ok + bad)) -eq 0 ]; then
+		echo "reported no test" >>"$log"
+		bad=1
+	fi
+	echo "$ok $bad $((SECONDS - t0)) s" >"$log.result"
+}
+
+# Two at once, each with ports of its own; then those that measure time (they say so: `// Alone: …`)
+# one after the other.
 run_e2e() {
-	local files=(tests/e2e/*.test.mjs) f log t0 ok bad rc
+	local files=(tests/e2e/*.test.mjs) f log running=0 ok bad took
 	[ -e "${files[0]}" ] || return 0
 	echo "end to end"
 	if ! node_modules; then
@@ -135,24 +156,22 @@ run_e2e() {
 		return 0
 	fi
 	for f in "${files[@]}"; do
-		log=$out/$(basename "$f").log
-		t0=$SECONDS
-		local work
-		work=$(mktemp -d)
-		TMPDIR=$work timeout -k 10 600 node --test --test-reporter=tap "$f" >"$log" 2>&1 </dev/null
-		rc=$?
-		rm -rf "$work"
-		ok=$(sed -n 's/^# pass \([0-9]*\)$/\1/p' "$log" | tail -n 1)
-		bad=$(awk '/^# (fail|cancelled) [0-9]+$/ { n += $3 } END { print n + 0 }' "$log")
-		ok=${ok:-0} bad=${bad:-0}
-		if [ "$rc" -ne 0 ] && [ "$bad" -eq 0 ]; then
-			echo "exit status $rc" >>"$log"
-			bad=1
-		elif [ $((ok + bad)) -eq 0 ]; then
-			echo "reported no test" >>"$log"
-			bad=1
+		grep -q '^// Alone: ' "$f" && continue
+		if [ "$running" -ge 2 ]; then
+			wait -n
+			running=$((running - 1))
 		fi
-		count "${f#tests/}" "$ok" "$bad" "$log" "$((SECONDS - t0)) s"
+		run_e2e_file "$f" "$out/$(basename "$f").log" &
+		running=$((running + 1))
+	done
+	wait
+	for f in "${files[@]}"; do
+		grep -q '^// Alone: ' "$f" && run_e2e_file "$f" "$out/$(basename "$f").log"
+	done
+	for f in "${files[@]}"; do
+		log=$out/$(basename "$f").log
+		read -r ok bad took <"$log.result"
+		count "${f#tests/}" "$ok" "$bad" "$log" "$took"
 	done
 }
 

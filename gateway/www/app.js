@@ -11,6 +11,7 @@ import { Settings } from './settings.js';
 import { Sidebar } from './sidebar.js';
 import { LIMITS, memoryStorage, newId, Store } from './store.js';
 import { fit, Thread } from './thread.js';
+import { UsageLine } from './usage.js';
 
 const SAVE_EVERY_MS = 2000;
 const ANNOUNCE_CHARS = 1200;
@@ -60,6 +61,7 @@ const sidebar = new Sidebar(el, store, {
     showTitle();
   },
 });
+const usage = new UsageLine(el, keys);
 const settings = new Settings(el, store, keys, {
   onLanguage: (name) => {
     store.setPref('language', name);
@@ -67,8 +69,10 @@ const settings = new Settings(el, store, keys, {
     translateAll();
   },
   onModelsError: (error) => {
-    if (error === null) notice('');
-    else if (error.status === 503) notice(t('waiting', { n: 2 }));
+    if (error === null) {
+      notice('');
+      usage.refresh();
+    } else if (error.status === 503) notice(t('waiting', { n: 2 }));
     else if (error.kind === 'network') notice(`${t('eNetwork')}. ${t('eNetworkText')}`);
     else if (error.status === 401) notice(t('e401'));
     else if (error.status === 429) notice(`${t('e429')}. ${error.retryAt ? t('e429wait', { n: formatWait(error.retryAt - Date.now()) }) : ''}`);
@@ -160,6 +164,7 @@ function showCards() {
 function translateAll() {
   translatePage(document);
   settings.translate();
+  usage.show();
   showCards();
   showChat();
 }
@@ -339,6 +344,7 @@ function onRun(live, run, what) {
   }
   showList();
   if (run.error?.status === 401) settings.askKey();
+  else usage.refresh();
 }
 
 function stopRun(id) {

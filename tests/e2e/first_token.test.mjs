@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A first token that was promised in time and does not come: the engine is stopped (SIGSTOP) once the answer is admitted,
 // for less time than makes it dead. The client is told, and the engine's work is cancelled when it goes on.
+// Alone: it measures waits.
 import assert from 'node:assert/strict';
 import http2 from 'node:http2';
 import { after, before, describe, test } from 'node:test';

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Hostile clients: floods of every kind of frame, resets, endless heads, bytes that come one by one, connections without end.
 // Each is stopped by a bound, told so where the protocol can tell it, counted, and felt by nobody else.
+// Alone: it compares what others feel.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { readFileSync, readdirSync } from 'node:fs';

@@ -718,6 +718,7 @@ test('a server that is away for a while is waited for', onMock, async () => {
   await v.ask('count');
   await v.el('reconnecting').waitFor();
   assert.match(await v.el('reconnecting').textContent(), /Reconnecting/);
+  await grown(v, 4); // it is drawn with the next frame
   assert.match(await v.answer().textContent(), /^w0 w1/, 'what came is still there');
   await v.done();
   assert.equal(await v.answer().textContent(), COUNTED);

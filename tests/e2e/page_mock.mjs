@@ -217,6 +217,11 @@ export async function startMock({ port = 0, trustedTypes = false, keys = Object.
         res.end(JSON.stringify({ object: 'list', data: mock.models.map((id) => ({ id, object: 'model', created: 1, owned_by: 'sluice' })) }));
         return;
       }
+      if (path === '/v1/usage') {
+        res.writeHead(200, { 'content-type': 'application/json' });
+        res.end(JSON.stringify({ object: 'usage', remaining: mock.remaining ?? {} }));
+        return;
+      }
       if (path === '/v1/chat/completions' && req.method === 'POST') { await chat(req, res, JSON.parse(raw)); return; }
       if (path.startsWith('/v1/streams/')) { await stream(req, res, path.slice('/v1/streams/'.length)); return; }
       sendError(res, 404, 'no such endpoint', null);

@@ -28,6 +28,7 @@ const { Store, memoryStorage, newId } = await load('store.js');
 const { keysOfFragment, Keys } = await load('keys.js');
 const { WORDS, pickLanguage, t } = await load('i18n.js');
 const { tokens } = await load('code.js');
+const { leftOf } = await load('usage.js');
 
 // ---- helpers --------------------------------------------------------------------------------------------------------
 
@@ -469,4 +470,11 @@ test('the files are small, ask for nothing outside, and never parse a string as 
   }
   assert.ok(total < 165_000, `${total} bytes`);
   assert.ok(packed < 56_000, `${packed} bytes compressed`);
+});
+
+test('what is left: the scarcer limit of each kind, nothing where nothing is limited', () => {
+  const of = (limit, remaining) => ({ limit, remaining, reset_ms: 0 });
+  assert.deepEqual(leftOf({ remaining: { requests_per_minute: of(9, 3), tokens_per_minute: of(9, 8), tokens_per_day: of(9, 5) } }), { requests: 3, tokens: 5 });
+  assert.deepEqual(leftOf({ remaining: { requests_per_minute: of(9, 0) } }), { requests: 0, tokens: null });
+  for (const none of [{ remaining: {} }, { remaining: null }, {}, null]) assert.equal(leftOf(none), null);
 });

@@ -2,6 +2,7 @@
 // Clients behind real proxies, with the configurations that etc/proxies.md documents: the suites of clients.test.mjs through
 // each, what each adds to the way of one event, and what a restart of one does to an answer. A proxy that is not
 // installed is skipped by name.
+// Alone: it measures what a proxy adds.
 import assert from 'node:assert/strict';
 import { cpSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import http from 'node:http';

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a user sees when a process dies or hangs, and how soon service is back by itself.
+// Alone: it measures how fast is recovered.
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import net from 'node:net';

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The store behind a whole server: the private Redis, killed, stopped and started again under load; limits that hold to
 // the request and to the token, over two gateways on one Redis too; and what there is without any Redis.
+// Alone: it measures the loop.
 import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';

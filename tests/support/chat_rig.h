@@ -180,6 +180,8 @@ static int chat_set_up(void **state)
 		store.store = CACHE_REDIS;
 		store.address = chat_store_address;
 		store.op_timeout_ms = store.connect_timeout_ms = 5000;
+		store.backoff_least_ms = 1;
+		store.backoff_most_ms = 5;
 	}
 	c->bearer = "sk-test";
 	if (cache_create(&store, NULL, 0, &c->store, &err) != 0)

@@ -261,6 +261,32 @@ static void messages_quote_no_half_character(void **state)
 	assert_non_null(strstr(error.message, "\\?"));
 }
 
+/* Users' messages only, whole ones; counted. */
+static void cleanses_what_users_wrote(void **state)
+{
+	(void)state;
+	static const char body[] =
+	    "{\"model\":\"m\",\"messages\":[{\"role\":\"system\",\"content\":\"a  b\"},"
+	    "{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"c \"},{\"type\":\"text\",\"text\":\" d\"}]},"
+	    "{\"role\":\"assistant\",\"content\":\"e  f\"},{\"role\":\"user\",\"content\":\"**g**\"}]}";
+	static const char *const wants[] = {"c  d\"},{\"role\":\"assistant\",\"content\":\"e  f\"},{\"role\":\"user\",\"content\":\"**g**\"",
+					    "c d\"},{\"role\":\"assistant\",\"content\":\"e  f\"},{\"role\":\"user\",\"content\":\"**g**\"",
+					    "c d\"},{\"role\":\"assistant\",\"content\":\"e  f\"},{\"role\":\"user\",\"content\":\"g\""};
+	static const uint64_t saved[] = {0, 1, 5};
+	for (int level = CLEANSE_OFF; level <= CLEANSE_FULL; level++) {
+		struct request_limits l = limits;
+		struct chat_request r;
+		l.cleanse = (enum cleanse_level)level;
+		assert_int_equal(chat_request_parse(body, strlen(body), &l, &r, &error), 0);
+		const char *prompt = buf_cstr(&r.prompt);
+		assert_non_null(strstr(prompt, wants[level]));
+		assert_non_null(strstr(prompt, "a  b"));
+		assert_int_equal(cleanse_saved(&r.c.cleansed), saved[level]);
+		assert_int_equal(r.c.cleansed.n_changed, level);
+		chat_request_dispose(&r);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -273,6 +299,7 @@ int main(void)
 	    cmocka_unit_test(null_counts_as_absent),
 	    cmocka_unit_test(cuts_messages_at_characters),
 	    cmocka_unit_test(messages_quote_no_half_character),
+	    cmocka_unit_test(cleanses_what_users_wrote),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -353,6 +353,61 @@ static void a_long_answer_keeps_its_reservation(void **state)
 	settle(w, &t, 0);
 }
 
+static void on_peeked(void *ctx, struct quota *q, const struct quota_result *r)
+{
+	struct taking *t = ctx;
+	assert_ptr_equal(t->q, q);
+	t->n_done++;
+	t->r = *r;
+	t->q = NULL;
+}
+
+static struct quota_result peek(struct world *w)
+{
+	struct taking t = {0};
+	assert_int_equal(quota_peek(&w->qs, &w->key, on_peeked, &t, &t.q), 0);
+	rig_turn_until(&w->g, &t.n_done, 1);
+	assert_int_equal(t.r.code, 0);
+	quiet(w);
+	return t.r;
+}
+
+/* However often one looks, and whatever is left. */
+static void looking_charges_nothing(void **state)
+{
+	struct world *w = world_of(state);
+	struct quota *q;
+	struct taking gone = {0};
+	assert_int_equal(quota_peek(&w->qs, &w->key, on_peeked, &gone, &q), 1);
+	w->tier.requests_per_minute = 3;
+	w->tier.tokens_per_minute = 500;
+	w->tier.tokens_per_day = 1000;
+	for (int i = 0; i < 5; i++) {
+		struct quota_result r = peek(w);
+		assert_int_equal(r.each[QUOTA_REQUESTS].remaining, 3);
+		assert_int_equal(r.each[QUOTA_REQUESTS].limit, 3);
+		assert_int_equal(r.each[QUOTA_REQUESTS].reset_us, 0);
+		assert_int_equal(r.each[QUOTA_TOKENS].remaining, 500);
+		assert_int_equal(r.each[QUOTA_DAY].remaining, 1000);
+	}
+	struct taking t = take(w, 1, 100, 1);
+	struct quota_result r = peek(w);
+	assert_int_equal(r.each[QUOTA_REQUESTS].remaining, 2);
+	assert_int_equal(r.each[QUOTA_TOKENS].remaining, 400);
+	assert_int_equal(r.each[QUOTA_DAY].remaining, 900);
+	assert_in_range(r.each[QUOTA_REQUESTS].reset_us, 1, 20 * SECOND);
+	settle(w, &t, 700); /* a debt: looking still works, and says so */
+	r = peek(w);
+	assert_int_equal(r.each[QUOTA_TOKENS].remaining, 0);
+	assert_int_equal(r.each[QUOTA_REQUESTS].remaining, 2);
+	assert_int_equal(r.each[QUOTA_DAY].remaining, 300);
+	/* One that leaves before the answer. */
+	assert_int_equal(quota_peek(&w->qs, &w->key, on_peeked, &gone, &gone.q), 0);
+	quota_settle(gone.q, 0);
+	assert_false(quotas_busy(&w->qs));
+	assert_int_equal(gone.n_done, 0);
+}
+
 static void without_memory_nothing_is_taken(void **state)
 {
 	struct world *w = world_of(state);
@@ -601,6 +656,7 @@ int main(void)
 	    ON_BOTH(a_refusal_charges_nothing),
 	    ON_BOTH(one_that_leaves_early_is_charged_no_tokens),
 	    ON_BOTH(a_long_answer_keeps_its_reservation),
+	    ON_BOTH(looking_charges_nothing),
 	    ON_BOTH(without_memory_nothing_is_taken),
 	    cmocka_unit_test(two_gateways_share_limits_to_the_request_and_token),
 	    cmocka_unit_test(two_gateways_share_requests),
