@@ -108,10 +108,10 @@ static void begin_talk(struct answer *a, const struct answer_spec *spec, const s
 	const char *user = spec->user != NULL ? spec->user : "";
 	talks_digest(talks, NULL, &a->key->tenant, sizeof a->key->tenant, &turn.who);
 	talks_digest(talks, &turn.who, user, strlen(user), &turn.who);
-	if (turn.named)
+	if (spec->conversation != NULL)
 		talks_digest(talks, NULL, spec->conversation, strlen(spec->conversation), &turn.name);
 	memcpy(&turn.request, &asked->digest, sizeof turn.request);
-	if (turn.guess)
+	if (spec->messages != NULL)
 		turn.messages = *spec->messages;
 	talks_begin(talks, &turn, a->app->t, on_superseded, a, &a->talk);
 }
