@@ -50,6 +50,8 @@ static const char *const stores[] = {"auto", "memory", "redis", NULL};
 static const char *const client_certs[] = {"none", "optional", "required", NULL};
 static const char *const tls_versions[] = {"1.2", "1.3", NULL};
 static const char *const forwarded_kinds[] = {"off", "x-forwarded-for", "forwarded", NULL};
+static const char *const coalesce_kinds[] = {"off", "user", "tenant", NULL};
+static const char *const supersede_kinds[] = {"off", "named", "any", NULL};
 static const char *const cleanse_levels[] = {"off", "light", "full", NULL};
 static const char *const roles[] = {"none", "small", "large", NULL};
 
@@ -90,6 +92,12 @@ static const struct conf_row tier_rows[] = {
 	"Tokens of one key per minute, of prompts and answers; 0: no limit."),
     ROW("tokens_per_day", CONF_INT, TIER(tokens_per_day), "0", 0, 1e12,
 	"Tokens of one key per day (UTC); 0: no limit."),
+    ROW_ENUM("coalesce", TIER(coalesce), "user", coalesce_kinds,
+	     "Whose identical requests in flight share one generation: one user's, or of all users of a key "
+	     "(only at temperature 0 or with a seed)."),
+    ROW_ENUM("supersede", TIER(supersede), "named", supersede_kinds,
+	     "A newer prompt ends the older one of its conversation: where x-sluice-conversation says so, or "
+	     "also where the messages do."),
     ROW("models", CONF_STRINGS, TIER(models), "", 0, PROTO_MAX_MODELS,
 	"Model names this tier may ask for; empty: all."),
     ROW_ENUM("cleanse", TIER(cleanse), "light", cleanse_levels,
@@ -305,6 +313,12 @@ static const struct conf_row all_rows[] = {
 	"So many tokens, or the end of a line or sentence, end the wait."),
     ROW("gateway.responses.keep", CONF_DURATION, ROOT(gateway.responses.keep_ms), "720h", MINUTE, 8784 * HOUR,
 	"How long a stored response (/v1/responses) is kept."),
+    ROW("gateway.coalesce.window", CONF_DURATION, ROOT(gateway.twins.window_ms), "1s", 0, MINUTE,
+	"How long after its end an answer is also that of an identical request of its user."),
+    ROW("gateway.coalesce.burst", CONF_DURATION, ROOT(gateway.twins.burst_ms), "3ms", 0, SECOND,
+	"Nearly identical prompts of one user that come so close together end but for the last (supersede: any)."),
+    ROW("gateway.idempotency.keep", CONF_DURATION, ROOT(gateway.twins.idempotency_ms), "24h", MINUTE, 720 * HOUR,
+	"How long the answer to a request with an Idempotency-Key is kept for its repetitions."),
     ROW_LIST("gateway.prompts", ROOT(gateway.prompts), prompt_rows, struct gw_prompt_config, 0, 1024,
 	     "Stored prompts: a response's prompt: {id, variables} names one."),
     ROW_LIST("gateway.tiers", ROOT(gateway.tiers), tier_rows, struct gw_tier_config, 0, 32,

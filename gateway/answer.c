@@ -48,7 +48,7 @@ unsigned answer_n_choices(const struct answer *a) { return (unsigned)a->n_runs *
 static struct sse_usage usage_of_run(const struct answer_run *run)
 {
 	const struct generation *g = run->gen;
-	if (g == NULL)
+	if (!answer_live(run))
 		return run->usage;
 	enum gen_state state = gen_state(g);
 	if (state == GEN_FINISHED || state == GEN_FAILED) {
@@ -77,34 +77,107 @@ static void leave_runs(struct answer *a)
 		if (run->gen == NULL)
 			continue;
 		run->usage = usage_of_run(run);
-		if (a->capped)
+		if (a->capped) {
 			run->usage.n_completion = (uint32_t)run->sub.next_token;
+			gen_end_twins(run->gen, PROTO_FINISH_LENGTH);
+		}
 		run->gen = NULL;
 		gen_unsubscribe(&run->sub);
 	}
 }
 
+/* Its reader gets no more of them. */
+static void drop_runs(struct answer *a)
+{
+	if (!answer_has_twins(a)) {
+		leave_runs(a);
+		return;
+	}
+	a->runs[0].usage = usage_of_run(&a->runs[0]);
+	a->released = true;
+}
+
 /* ---- ends ---- */
 
-/* Nothing more will come of it, and nobody need be told. */
-static void finish(struct answer *a)
+static void tell_usage(struct answer *a)
+{
+	struct sse_usage u = answer_usage(a);
+	if (a->x == NULL)
+		return;
+	a->x->n_prompt = u.n_prompt;
+	a->x->n_completion = u.n_completion;
+}
+
+/* Its reader has got all: it can be had again. Or not all, and then not. */
+static void end_key(struct answer *a, bool whole)
+{
+	idempotent_end(a->idempotent, whole, a->stream);
+	a->idempotent = NULL;
+}
+
+/* Nothing more will come of it, for anybody. */
+static void finish_now(struct answer *a)
 {
 	if (a->state == ANSWER_ENDED)
 		return;
 	answer_set_state(a, ANSWER_ENDED);
+	end_key(a, a->end == ANSWER_DONE && (a->stage == ANSWER_OVER || !a->stream));
+	if (!a->alone)
+		tell_usage(a);
+	a->released = false;
 	leave_runs(a);
+	answer_unshare(a);
 	gw_timer_stop(&a->app->t->timers, &a->timer);
-	struct sse_usage u = answer_usage(a);
+	/* What is shared is used once. */
+	struct sse_usage u = a->twin ? (struct sse_usage){0} : answer_usage(a);
 	chat_metrics_tokens(a->key->tier->name, u.n_prompt, u.n_completion);
-	if (a->x != NULL) {
-		a->x->n_prompt = u.n_prompt;
-		a->x->n_completion = u.n_completion;
-	}
 	if (a->counted)
 		atomic_fetch_sub(a->key->n_running, 1);
 	a->counted = false;
 	quota_settle(a->quota, (int64_t)u.n_prompt + u.n_completion);
 	a->quota = NULL;
+}
+
+/* Nothing more will come of it for its reader, and nobody need be told. */
+static void finish(struct answer *a)
+{
+	if (a->alone || a->state == ANSWER_ENDED)
+		return;
+	if (a->end == ANSWER_FAILED || !answer_has_twins(a)) {
+		finish_now(a);
+		return;
+	}
+	drop_runs(a);
+	tell_usage(a);
+	a->alone = true;
+	end_key(a, false);
+	talks_end(a->talk);
+	a->talk = NULL;
+	gen_follow_twins(a->runs[0].gen);
+	if (a->state == ANSWER_RUNNING)
+		gw_timer_stop(&a->app->t->timers, &a->timer);
+	gw_defer(a->app->t, &a->pump); /* drops what there is */
+}
+
+/* It has ended, and no exchange frees it. */
+static void let_go(struct answer *a)
+{
+	list_remove(&a->in_app);
+	gw_defer(a->app->t, &a->reap);
+}
+
+/* What came for its twins, which take it from their own log. */
+static void go_on_alone(struct answer *a)
+{
+	struct answer_run *run = &a->runs[0];
+	if (a->state == ANSWER_ENDED)
+		return;
+	gen_advance(&run->sub, (uint32_t)(gen_n_tokens(run->gen) - run->sub.next_token));
+	if (gen_state(run->gen) < GEN_FINISHED && gen_has_twins(run->gen))
+		return;
+	finish_now(a);
+	if (a->x == NULL && a->log == NULL)
+		let_go(a);
 }
 
 void answer_cap(struct answer *a)
@@ -118,7 +191,8 @@ static struct sl_buf no_logprobs[ANSWER_LISTS];
 
 static void answer_free(struct answer *a)
 {
-	BUG_IF(a->log != NULL, "an answer is freed with its log open");
+	BUG_IF(a->log != NULL || a->lead != NULL || a->talk != NULL || a->idempotent != NULL,
+	       "an answer is freed in the middle of something");
 	list_remove(&a->in_all);
 	gw_defer_cancel(&a->pump);
 	gw_defer_cancel(&a->reap);
@@ -155,7 +229,11 @@ static void on_exchange_close(struct exchange *x)
 		a->end = ANSWER_STOPPED;
 	finish(a);
 	x->state = NULL;
-	answer_free(a);
+	a->x = NULL;
+	if (a->state == ANSWER_ENDED)
+		answer_free(a);
+	else
+		list_push_back(&a->app->answers, &a->in_app);
 }
 
 static void part_from_exchange(struct answer *a)
@@ -168,8 +246,11 @@ static void part_from_exchange(struct answer *a)
 static void refuse(struct answer *a, const struct api_error *e, const char *message)
 {
 	a->end = ANSWER_FAILED;
-	finish(a);
-	exchange_error(a->x, e, "%s", message);
+	finish_now(a);
+	if (a->x != NULL)
+		exchange_error(a->x, e, "%s", message);
+	else
+		let_go(a);
 }
 
 /* What a failed generation means as an HTTP answer. */
@@ -242,6 +323,7 @@ static ssize_t pull(void *ctx, uint8_t *dst, size_t room, bool *end)
 				return rc;
 			if (rc == 0)
 				break;
+			idempotent_keep(a->idempotent, buf_data(from), from->len);
 		}
 		size_t take = from->len < room - n ? from->len : room - n;
 		if (take > 0)
@@ -286,14 +368,19 @@ static void close_log(struct answer *a)
 	replay_end(a->log, &(struct replay_usage){u.n_prompt, u.n_completion});
 	a->log = NULL;
 	list_remove(&a->in_app);
-	gw_defer(a->app->t, &a->reap);
+	if (a->state == ANSWER_ENDED)
+		gw_defer(a->app->t, &a->reap);
+	else
+		list_push_back(&a->app->answers, &a->in_app);
 }
 
 /* Everything there is into the log. */
 static void pump(struct answer *a)
 {
 	int rc;
-	if (a->state == ANSWER_ENDED)
+	if (a->alone)
+		go_on_alone(a);
+	if (a->log == NULL || a->state == ANSWER_ENDED)
 		return;
 	while ((rc = answer_render(a, &a->carry)) > 0)
 		;
@@ -303,6 +390,8 @@ static void pump(struct answer *a)
 		(void)put_snapshot(a, &json);
 		buf_dispose(&json);
 	}
+	if (a->stream)
+		idempotent_keep(a->idempotent, buf_data(&a->carry), a->carry.len);
 	if (a->carry.len > 0 && rc == 0)
 		rc = replay_append(a->log, buf_data(&a->carry), a->carry.len);
 	buf_clear(&a->carry, KEEP_CARRY);
@@ -330,7 +419,7 @@ static void on_stop(void *ctx)
 	if (a->state == ANSWER_ENDED)
 		return;
 	a->end = ANSWER_STOPPED;
-	leave_runs(a);
+	drop_runs(a);
 	pump(a);
 }
 
@@ -342,8 +431,11 @@ static int open_log(struct answer *a)
 	list_push_back(&a->app->answers, &a->in_app);
 	struct sl_buf json;
 	rc = put_snapshot(a, &json);
-	if (rc == 0 && a->background && !a->stream)
+	if (rc == 0 && a->background && !a->stream) {
+		idempotent_keep(a->idempotent, buf_data(&json), json.len);
+		end_key(a, true);
 		exchange_reply(a->x, 200, "application/json", NULL, 0, buf_data(&json), json.len);
+	}
 	buf_dispose(&json);
 	if (rc == 0 && (a->stream || !a->background))
 		rc = stream_out_start(a->x, a->log, 0, a->ids);
@@ -379,7 +471,11 @@ void answers_stop(struct gw_app *app)
 		struct sl_buf json;
 		if (a->end == ANSWER_UNDECIDED)
 			a->end = ANSWER_STOPPED;
-		finish(a);
+		finish_now(a);
+		if (a->log == NULL) {
+			let_go(a);
+			continue;
+		}
 		(void)put_snapshot(a, &json);
 		buf_dispose(&json);
 		close_log(a);
@@ -395,6 +491,7 @@ static void reply_whole(struct answer *a)
 	if (a->format->whole(a, &out) != 0) {
 		refuse(a, &too_large, too_large_text);
 	} else {
+		idempotent_keep(a->idempotent, buf_data(&out), out.len);
 		finish(a);
 		exchange_reply(a->x, 200, "application/json", NULL, 0, buf_data(&out), out.len);
 	}
@@ -413,7 +510,7 @@ static void collect(struct answer *a)
 void answer_settled(struct answer *a)
 {
 	a->settled = true;
-	if (a->state != ANSWER_RUNNING)
+	if (a->state != ANSWER_RUNNING || a->alone)
 		return;
 	if (a->stream || a->log != NULL)
 		tell(a);
@@ -433,13 +530,10 @@ static uint64_t sooner(uint64_t a, uint64_t b) { return a < b ? a : b; }
 /* How often a log without readers is looked at. */
 static uint64_t glance_ms(const struct answer *a) { return a->app->t->cfg->resume.grace_ms / 4 + 1; }
 
-static void admit(struct answer *a)
+/* The way out is open from here on. */
+static void begin(struct answer *a)
 {
 	const struct gw_config *cfg = a->app->t->cfg;
-	answer_set_state(a, ANSWER_RUNNING);
-	a->admitted_ns = clock_now_ns();
-	for (int i = 0; i < a->n_runs; i++)
-		gen_admit(a->runs[i].gen);
 	if (a->logged && open_log(a) == 0) {
 		restart_timer(a, sooner(glance_ms(a), cfg->limits.first_token_ms));
 		tell(a);
@@ -458,10 +552,50 @@ static void admit(struct answer *a)
 	}
 }
 
-/* The tokens it takes at most, and the fewest it is of any use with. */
+static void admit(struct answer *a)
+{
+	answer_set_state(a, ANSWER_RUNNING);
+	a->admitted_ns = clock_now_ns();
+	for (int i = 0; i < a->n_runs; i++)
+		gen_admit(a->runs[i].gen);
+	if (a->alone) {
+		gw_timer_stop(&a->app->t->timers, &a->timer);
+		return;
+	}
+	begin(a);
+	if (a->superseded && !a->stream && a->log == NULL && a->state == ANSWER_RUNNING)
+		collect(a);
+}
+
+/* What was made up to now is all: its end is told as that of an answer that was stopped. */
+void answer_supersede(struct answer *a)
+{
+	if (a->end != ANSWER_UNDECIDED || a->state == ANSWER_ENDED)
+		return;
+	a->superseded = true;
+	a->end = ANSWER_STOPPED;
+	drop_runs(a);
+	if (a->state == ANSWER_WAITING && a->released)
+		return; /* it is charged and admitted for its twins first */
+	if (a->state == ANSWER_RUNNING) {
+		tell(a);
+	} else {
+		quota_settle(a->quota, 0);
+		a->quota = NULL;
+		answer_set_state(a, ANSWER_RUNNING);
+		begin(a);
+	}
+	if (a->state == ANSWER_RUNNING && !a->stream && a->log == NULL)
+		collect(a);
+}
+
+/* The tokens it takes at most, and the fewest it is of any use with. Those of a twin are charged to the
+ * one that it joined. */
 static struct quota_ask quota_ask_of(const struct answer *a)
 {
 	struct quota_ask ask = {.key = a->key, .requests = a->n_runs};
+	if (a->twin)
+		return ask;
 	for (int i = 0; i < a->n_runs; i++) {
 		uint32_t n_prompt = gen_queued(a->runs[i].gen)->n_prompt;
 		uint32_t room = a->n_ctx > n_prompt ? a->n_ctx - n_prompt : 1;
@@ -474,13 +608,16 @@ static struct quota_ask quota_ask_of(const struct answer *a)
 static void on_charged(void *ctx, struct quota *q, const struct quota_result *r)
 {
 	struct answer *a = ctx;
-	if (r->code == 0)
+	if (a->x != NULL && r->code == 0)
 		exchange_set_quota(a->x, r);
 	if (!r->admitted) {
 		a->quota = NULL;
 		a->end = ANSWER_FAILED;
-		finish(a);
-		quota_refuse(a->x, r);
+		finish_now(a);
+		if (a->x != NULL)
+			quota_refuse(a->x, r);
+		else
+			let_go(a);
 		return;
 	}
 	a->quota = q;
@@ -555,6 +692,10 @@ static void on_progress(struct subscriber *s)
 	struct answer *a = run->answer;
 	if (a->state == ANSWER_ENDED)
 		return;
+	if (a->alone) {
+		go_on_alone(a);
+		return;
+	}
 	observe_tokens(a, run);
 	if (gen_state(run->gen) == GEN_FAILED)
 		fail_by_run(a, run);
@@ -638,15 +779,18 @@ static void on_timer(struct gw_timer *timer)
 /* ---- the beginning ---- */
 
 /* Takes one of the key's places; false with the answer given. */
-static bool take_place(struct exchange *x)
+static bool take_place(struct answer *a)
 {
-	const struct auth_key *key = x->key;
+	const struct auth_key *key = a->key;
 	int64_t most = key->tier->concurrency;
-	if (atomic_fetch_add(key->n_running, 1) < most)
+	char message[128];
+	if (atomic_fetch_add(key->n_running, 1) < most) {
+		a->counted = true;
 		return true;
+	}
 	atomic_fetch_sub(key->n_running, 1);
-	exchange_error(x, &(struct api_error){429, "rate_limit_error", "concurrency_limit", NULL, RETRY_AFTER_S},
-		       "Rate limit reached: at most %lld requests at once for this key.", (long long)most);
+	snprintf(message, sizeof message, "Rate limit reached: at most %lld requests at once for this key.", (long long)most);
+	refuse(a, &(struct api_error){429, "rate_limit_error", "concurrency_limit", NULL, RETRY_AFTER_S}, message);
 	return false;
 }
 
@@ -687,6 +831,7 @@ static struct answer *answer_create(struct exchange *x, const struct answer_spec
 	a->n_made = spec->submit->best_of > a->n ? spec->submit->best_of : a->n;
 	a->tokens_left = INT64_MAX;
 	a->n_runs = spec->n_prompts;
+	list_init(&a->in_app);
 	a->snapshot = gw_snapshot_ref(x->snapshot);
 	a->key = auth_key_ref(x->key);
 	a->created = clock_unix_s();
@@ -740,17 +885,15 @@ static void fill_submit(struct answer *a, const struct answer_spec *spec, struct
 	a->max_tokens = s->max_tokens;
 }
 
-static void submit(struct answer *a, const struct answer_spec *spec)
+static void submit(struct answer *a, const struct answer_spec *spec, struct proto_submit *s)
 {
-	const struct gw_limits *limits = &a->app->t->cfg->limits;
-	struct proto_submit s;
-	fill_submit(a, spec, &s);
-	restart_timer(a, limits->submit_wait_ms);
+	uint32_t window = (uint32_t)a->app->t->cfg->limits.window_tokens;
 	for (int i = 0; i < a->n_runs; i++) {
-		s.prompt_kind = spec->prompts[i].kind;
-		s.prompt = spec->prompts[i].text;
-		BUG_IF(!spec->has_seed && !random_u64(&s.seed), "no random bytes");
-		int rc = gen_start(a->app->t, &s, (uint32_t)limits->window_tokens, &a->runs[i].sub, &a->runs[i].gen);
+		struct answer_run *run = &a->runs[i];
+		s->prompt_kind = spec->prompts[i].kind;
+		s->prompt = spec->prompts[i].text;
+		BUG_IF(!spec->has_seed && !random_u64(&s->seed), "no random bytes");
+		int rc = gen_start(a->app->t, s, window, &run->sub, &run->gen);
 		if (rc != 0) {
 			refuse(a, &(struct api_error){503, "server_error", "engine_unavailable", NULL, RETRY_AFTER_S},
 			       rc == SL_ECLOSED ? "The engine is not there at the moment. It is being restarted."
@@ -759,26 +902,36 @@ static void submit(struct answer *a, const struct answer_spec *spec)
 		}
 		/* The stream's place is kept until the engine has stopped; one of them stands for all. */
 		if (i == 0 && !a->logged)
-			gen_hold(a->runs[i].gen, http_hold(a->x->stream));
+			gen_hold(run->gen, http_hold(a->x->stream));
+	}
+	if (a->lead != NULL) {
+		gen_share(a->runs[0].gen, a->lead);
+		twin_log_unref(a->lead);
+		a->lead = NULL;
 	}
 }
 
 void answer_start(struct exchange *x, const struct answer_spec *spec)
 {
 	BUG_IF(spec->n_prompts < 1 || spec->n_prompts > ANSWER_MAX_RUNS, "an answer to %d prompts", spec->n_prompts);
-	struct answer *a = NULL;
-	bool place = take_place(x);
-	if (place && (a = answer_create(x, spec)) == NULL) {
-		atomic_fetch_sub(x->key->n_running, 1);
-		exchange_error(x, &no_memory, no_memory_text);
-	}
+	struct answer *a = answer_create(x, spec);
+	struct proto_submit s;
 	if (a == NULL) {
+		exchange_error(x, &no_memory, no_memory_text);
 		if (spec->format->dispose != NULL)
 			spec->format->dispose(spec->own);
 		return;
 	}
-	a->counted = true;
 	x->state = a;
 	x->on_close = on_exchange_close;
-	submit(a, spec);
+	a->idempotent = x->idempotent;
+	x->idempotent = NULL;
+	fill_submit(a, spec, &s);
+	restart_timer(a, a->app->t->cfg->limits.submit_wait_ms);
+	/* Who joins takes no place: it makes no work. */
+	int rc = answer_share(a, spec, &s);
+	if (rc < 0)
+		refuse(a, &no_memory, "The answer that is asked for again can't be had at the moment.");
+	else if (rc == 0 && take_place(a))
+		submit(a, spec, &s);
 }

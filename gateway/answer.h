@@ -12,6 +12,9 @@
  *   WAITING ──all QUEUED──► RUNNING (the 200 is out or the log open) ──► ENDED
  *      └── refused, engine lost, too slow ─────────────────────────────► ENDED (an HTTP status)
  *
+ * Others may share its generation (answer_share.c). While they do it does not end with its reader: it goes
+ * on alone, as the one that pays, until it is at its end or nobody shares it any more.
+ *
  * answer_set_state owns the transitions. An answer that is streamed or whole goes with its exchange;
  * a logged one belongs to the application's list once its log is open, and goes when it has ended.
  * Thread: the exchange's.
@@ -26,9 +29,12 @@
 #include "gateway/app_state.h"
 #include "gateway/exchange.h"
 #include "gateway/generation.h"
+#include "gateway/idempotent.h"
 #include "gateway/quota.h"
 #include "gateway/replay.h"
 #include "gateway/sse.h"
+#include "gateway/talks.h"
+#include "gateway/twins.h"
 
 struct answer;
 struct answer_choice;
@@ -66,7 +72,7 @@ struct answer_choice {
 	bool closed;
 	uint32_t n_characters;                 /* of its text; counted for log probabilities only */
 	const char *reason;                    /* once closed */
-	const char *ended_by;                  /* "deadline", "budget"; NULL: neither */
+	const char *ended_by;                  /* "deadline", "budget", "superseded"; NULL: none of them */
 	struct sl_buf text;                    /* all of it, where that is kept */
 	struct sl_buf *logprobs;               /* [ANSWER_LISTS], not yet told; of a whole answer all; not to
 						* be written to unless they are wanted */
@@ -105,6 +111,10 @@ struct answer_spec {
 		struct proto_str text;
 	} *prompts;
 	int n_prompts;
+	/* Whose it is and what it belongs to, for twins and newer prompts: borrowed for the call. */
+	const char *user;                     /* NULL: the key's only */
+	const char *conversation;             /* NULL: not named */
+	const struct talk_messages *messages; /* NULL: unknown */
 };
 
 struct answer {
@@ -120,6 +130,10 @@ struct answer {
 	bool settling, settled;
 	bool waits; /* the timer is set for a token whose time has not come */
 	bool capped; /* ended by what its key may still use */
+	bool twin;       /* it reads the generation of another answer, which pays for it */
+	bool released;   /* its run goes on, but not for its reader */
+	bool alone;      /* its reader has got all there will be; its twins go on, and it pays */
+	bool superseded; /* ended by a newer prompt */
 	uint8_t n;       /* choices of a run */
 	uint8_t n_made;  /* the same, with those that are not told */
 	int n_runs, n_queued, turn;
@@ -130,6 +144,7 @@ struct answer {
 	uint64_t n_told;     /* tokens, of all choices */
 	uint64_t pace_ns;    /* when the next may be told, if its tier is paced */
 	uint64_t moved_ns, token_ns;
+	struct idempotent *idempotent; /* NULL: it has no key, or that is settled */
 	struct sse_stream sse;  /* chat and completions */
 	struct sl_buf carry;    /* rendered, not yet pulled or logged */
 	/* Now and then. */
@@ -138,7 +153,9 @@ struct answer {
 	struct gw_timer timer;
 	struct gw_snapshot *snapshot; /* the configuration it began with; counted */
 	struct auth_key *key;         /* of snapshot, or counted */
-	struct list in_app; /* logged */
+	struct twin_log *lead;  /* until its run tells it; a reference */
+	struct talk *talk;      /* NULL: nothing newer will end it */
+	struct list in_app; /* logged, or alone */
 	struct list in_all;
 	struct gw_deferred pump, reap;
 	uint64_t started_ns, admitted_ns;
@@ -168,6 +185,25 @@ struct sse_usage answer_usage(const struct answer *a);
 /* Why its first choice that was cut short was: as choices have it. */
 const char *answer_ended_by(const struct answer *a);
 unsigned answer_n_choices(const struct answer *a);
+
+/* Does run still have something for the reader? */
+static inline bool answer_live(const struct answer_run *run)
+{
+	return run->gen != NULL && !run->answer->released;
+}
+
+/* ---- answer_share.c ---- */
+
+/* It joins what is asked for already: 1. 0: it is to be submitted, as s says, and others may join it
+ * (lead). SL_ERANGE: it repeats a request whose answer is no longer to be had. Asks what it supersedes to
+ * end. */
+int answer_share(struct answer *a, const struct answer_spec *spec, const struct proto_submit *s);
+/* Nobody joins it any more, nothing newer will end it. */
+void answer_unshare(struct answer *a);
+/* Does the work of its run go on for others? */
+bool answer_has_twins(const struct answer *a);
+/* A newer prompt has come (answer.c). */
+void answer_supersede(struct answer *a);
 
 /* ---- answer_render.c ---- */
 

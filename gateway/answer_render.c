@@ -158,7 +158,7 @@ static void told(struct answer *a, struct answer_run *run, uint32_t n_tokens)
 /* Why a choice ended, once it has; one that was let go ends as if it had come to its end. */
 static enum proto_finish end_of(const struct answer *a, const struct answer_run *run, uint8_t i)
 {
-	if (run->gen == NULL)
+	if (!answer_live(run))
 		return a->capped ? PROTO_FINISH_LENGTH : PROTO_FINISH_STOP;
 	return gen_choice_end(run->gen, &run->sub, i);
 }
@@ -166,6 +166,8 @@ static enum proto_finish end_of(const struct answer *a, const struct answer_run 
 /* What made it end though it had more to say, unless the request itself did. */
 static const char *cut_by(const struct answer *a, const struct answer_run *run, uint8_t i, enum proto_finish finish)
 {
+	if (a->superseded && !answer_live(run))
+		return "superseded";
 	if (finish != PROTO_FINISH_LENGTH)
 		return NULL;
 	if (run->gen == NULL)
@@ -177,7 +179,7 @@ static int render_run(struct answer *a, struct answer_run *run, struct sl_buf *o
 {
 	unsigned first = (unsigned)(run - a->runs) * a->n;
 	struct gen_chunk chunk;
-	if (run->gen != NULL && gen_peek(run->gen, &run->sub, may_tell(a, is_paced(a) ? 1 : GROUP_TOKENS), &chunk)) {
+	if (answer_live(run) && gen_peek(run->gen, &run->sub, may_tell(a, is_paced(a) ? 1 : GROUP_TOKENS), &chunk)) {
 		unsigned index = first + chunk.choice;
 		cut(run->gen, &chunk);
 		if (is_paced(a) ? wait_for_tick(a) : hold_back(a, run, &chunk))
@@ -193,7 +195,7 @@ static int render_run(struct answer *a, struct answer_run *run, struct sl_buf *o
 		told(a, run, chunk.n_tokens);
 		return rc == 0 ? 1 : rc;
 	}
-	if (run->gen == NULL && a->end == ANSWER_FAILED)
+	if (!answer_live(run) && a->end == ANSWER_FAILED)
 		return 0;
 	for (uint8_t i = 0; i < a->n; i++) {
 		if (a->choices[first + i].closed)
@@ -228,7 +230,7 @@ static bool all_closed(const struct answer *a)
 static bool all_done(const struct answer *a)
 {
 	for (int i = 0; i < a->n_runs; i++)
-		if (a->runs[i].gen != NULL && gen_state(a->runs[i].gen) != GEN_FINISHED)
+		if (answer_live(&a->runs[i]) && gen_state(a->runs[i].gen) != GEN_FINISHED)
 			return false;
 	return true;
 }
@@ -287,7 +289,7 @@ int answer_collect(struct answer *a)
 		struct answer_run *run = &a->runs[k];
 		unsigned first = (unsigned)k * a->n;
 		struct gen_chunk chunk;
-		while (run->gen != NULL && gen_peek(run->gen, &run->sub, may_tell(a, UINT32_MAX), &chunk)) {
+		while (answer_live(run) && gen_peek(run->gen, &run->sub, may_tell(a, UINT32_MAX), &chunk)) {
 			struct answer_choice *c = &a->choices[first + chunk.choice];
 			int rc = take_logprobs(a, run, c, &chunk);
 			if (rc == 0)

@@ -2,22 +2,60 @@
  *
  * POST /v1/chat/completions.
  */
+#include <string.h>
+
+#include "base/alloc.h"
 #include "gateway/api_request.h"
+#include "gateway/app_state.h"
 #include "gateway/chat_request.h"
 #include "gateway/handlers.h"
 
+/* What a newer prompt of the same conversation is recognised by, where the tier wants that guessed.
+ * at: room for a digest of each message. Without memory nothing is recognised. */
+static bool describe(const struct exchange *x, const struct chat_request *r, struct talk_digest *at,
+		     struct talk_messages *out)
+{
+	const json_t *messages = request_get(r->body, "messages");
+	struct sl_buf text;
+	int rc = 0;
+	*out = (struct talk_messages){.n = json_array_size(messages), .at = at};
+	buf_init(&text, REQUEST_MAX_PROMPT);
+	for (size_t i = 0; rc == 0 && i < out->n; i++) {
+		const json_t *m = json_array_get(messages, i), *role = json_object_get(m, "role"),
+			     *content = json_object_get(m, "content");
+		buf_clear(&text, SIZE_MAX);
+		rc = request_put_json(&text, m);
+		talks_digest(x->app->talks, i > 0 ? &at[i - 1] : NULL, buf_data(&text), text.len, &at[i]);
+		if (i + 1 < out->n && json_is_string(role) && strcmp(json_string_value(role), "assistant") == 0)
+			out->answered = true;
+		if (i + 1 == out->n && json_is_string(content)) {
+			out->last = json_string_value(content);
+			out->n_last = json_string_length(content);
+		}
+	}
+	buf_dispose(&text);
+	return rc == 0 && out->n > 0;
+}
+
 static void start(struct exchange *x, const struct chat_request *r)
 {
+	struct talk_messages messages;
+	struct talk_digest *digests = NULL;
 	int model = answer_choose_model(x, r->c.model);
 	if (model < 0)
 		return;
 	const struct answer_prompt prompt = {r->c.submit.prompt_kind, r->c.submit.prompt};
-	struct answer_spec spec = api_spec(&r->c, &answer_chat, model);
+	struct answer_spec spec = api_spec(x, &r->c, &answer_chat, model);
 	spec.logged = spec.ids = spec.stream && api_wants_ids(x);
 	spec.prompts = &prompt;
 	spec.n_prompts = 1;
+	if (x->key->tier->supersede == GW_SUPERSEDE_ANY && spec.user != NULL)
+		digests = sl_zalloc_n(json_array_size(request_get(r->body, "messages")), sizeof *digests);
+	if (digests != NULL && describe(x, r, digests, &messages))
+		spec.messages = &messages;
 	api_cleansed(x, &r->c.cleansed);
 	answer_start(x, &spec);
+	sl_free(digests);
 }
 
 void api_chat(struct exchange *x)

@@ -33,7 +33,7 @@ static void start(struct exchange *x, const struct completion_request *r)
 	int model = answer_choose_model(x, r->c.model);
 	if (model < 0)
 		return;
-	struct answer_spec spec = api_spec(&r->c, &answer_completion, model);
+	struct answer_spec spec = api_spec(x, &r->c, &answer_completion, model);
 	if (r->echo && (spec.own = make_echo(r)) == NULL) {
 		exchange_error(x, &api_no_memory, "%s", api_no_memory_text);
 		return;

@@ -73,8 +73,10 @@ bool api_wants_ids(const struct exchange *x)
 	return events != NULL && strcmp(events, "1") == 0;
 }
 
-struct answer_spec api_spec(const struct request_common *c, const struct answer_format *format, int model)
+struct answer_spec api_spec(const struct exchange *x, const struct request_common *c, const struct answer_format *format,
+			    int model)
 {
+	const char *conversation = http_header(http_request(x->stream), "x-sluice-conversation");
 	return (struct answer_spec){
 	    .format = format,
 	    .model = model,
@@ -85,5 +87,7 @@ struct answer_spec api_spec(const struct request_common *c, const struct answer_
 	    .max_tokens = c->max_tokens,
 	    .has_seed = c->has_seed,
 	    .submit = &c->submit,
+	    .user = x->subject != NULL && x->subject[0] != '\0' ? x->subject : c->user,
+	    .conversation = conversation != NULL && conversation[0] != '\0' ? conversation : NULL,
 	};
 }

@@ -24,8 +24,9 @@ void api_cleansed(struct exchange *x, const struct cleanse_stats *stats);
 void api_cleansed_register(void);
 /* The client can resume a stream by its events' numbers, and says so: `x-sluice-events: 1`. */
 bool api_wants_ids(const struct exchange *x);
-/* What the common fields say of an answer; the rest is the caller's. */
-struct answer_spec api_spec(const struct request_common *c, const struct answer_format *format, int model);
+/* What the common fields and x say of an answer; the rest is the caller's. */
+struct answer_spec api_spec(const struct exchange *x, const struct request_common *c, const struct answer_format *format,
+			    int model);
 
 extern const struct api_error api_no_memory;
 extern const char api_no_memory_text[];

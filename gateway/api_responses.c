@@ -242,7 +242,7 @@ static void answer_call(struct call *c, const json_t *history)
 	if (api_parsed(x, rc, &e)) {
 		const struct answer_prompt prompt = {r->c.submit.prompt_kind,
 						     {(const char *)buf_data(&messages), (uint32_t)messages.len}};
-		struct answer_spec spec = api_spec(&r->c, &answer_response, c->model);
+		struct answer_spec spec = api_spec(x, &r->c, &answer_response, c->model);
 		spec.own = own;
 		spec.logged = r->c.stream && r->store;
 		spec.background = r->background;

@@ -27,6 +27,7 @@
 #include "gateway/cors.h"
 #include "gateway/exchange.h"
 #include "gateway/generation.h"
+#include "gateway/idempotent.h"
 #include "gateway/identities.h"
 #include "gateway/random.h"
 #include "gateway/route.h"
@@ -40,7 +41,9 @@ enum { GAUGE_TICK_MS = 50, SCRATCH_MAX = 64 << 20 /* as answer.c has it */ };
 static pthread_mutex_t shared_lock = PTHREAD_MUTEX_INITIALIZER;
 static int64_t shared_started_s;
 static struct replay *shared_replay;
-static int shared_replay_users;
+static struct twins *shared_twins;
+static struct talks *shared_talks;
+static int shared_users;
 
 static struct metric engine_up = {.kind = METRIC_GAUGE, .name = "sluice_engine_up",
 				  .help = "1 while the link to the engine is up"};
@@ -64,6 +67,10 @@ static struct metric engine_looked_up = {.kind = METRIC_COUNTER, .name = "sluice
 					 .help = "Prompt tokens looked up in the prefix tree"};
 static struct metric engine_found = {.kind = METRIC_COUNTER, .name = "sluice_engine_prefix_hits_total",
 				     .help = "Prompt tokens that were there"};
+static struct metric engine_submitted = {.kind = METRIC_COUNTER, .name = "sluice_engine_submitted_total",
+					 .help = "Sequences that the engine was given"};
+static struct metric engine_cancelled = {.kind = METRIC_COUNTER, .name = "sluice_engine_cancelled_total",
+					 .help = "Sequences that were cancelled"};
 static struct metric engine_tree = {.kind = METRIC_GAUGE, .name = "sluice_engine_prefix_pages",
 				    .help = "KV pages that the prefix tree names"};
 /* The same under vLLM's names, for the dashboards that people have. */
@@ -114,7 +121,8 @@ static void register_metrics(void)
 {
 	struct metric *const all[] = {&engine_up, &engine_running, &engine_waiting, &engine_pages,
 				      &engine_pages_free, &engine_steps, &engine_prefill, &engine_decode,
-				      &engine_preempted, &engine_looked_up, &engine_found, &engine_tree,
+				      &engine_preempted, &engine_looked_up, &engine_found, &engine_tree, &engine_submitted,
+				      &engine_cancelled,
 				      &vllm_running, &vllm_waiting, &vllm_kv, &vllm_looked_up, &vllm_found,
 				      &vllm_preempted, &vllm_prompt, &vllm_generated};
 	static bool done;
@@ -181,30 +189,43 @@ static int take_snapshot(struct gw_app *app, struct sl_err *err)
 	return 0;
 }
 
-/* Streams that can be read again outlive every state of the configuration: made by the first
- * application, freed with the last. */
-static int acquire_replay(struct gw_app *app, struct sl_err *err)
+static void destroy_shared(void)
+{
+	replay_destroy(shared_replay);
+	twins_destroy(shared_twins);
+	talks_destroy(shared_talks);
+	shared_replay = NULL;
+	shared_twins = NULL;
+	shared_talks = NULL;
+}
+
+/* Streams that can be read again, and what is asked for at the moment, outlive every state of the
+ * configuration: made by the first application, freed with the last. */
+static int acquire_shared(struct gw_app *app, struct sl_err *err)
 {
 	const struct gw_resume *r = &app->now->cfg.resume;
 	const struct replay_config cfg = {
 	    .log_bytes = r->stream_bytes, .all_bytes = r->memory_bytes, .keep_ms = r->keep_ms};
+	int rc = 0;
 	pthread_mutex_lock(&shared_lock);
-	int rc = shared_replay_users > 0 ? 0 : replay_create(&cfg, &shared_replay);
+	if (shared_users == 0 && ((rc = replay_create(&cfg, &shared_replay)) != 0 || (rc = twins_create(&shared_twins)) != 0 ||
+				  (rc = talks_create(&shared_talks)) != 0))
+		destroy_shared();
 	if (rc == 0) {
-		shared_replay_users++;
+		shared_users++;
 		app->replay = shared_replay;
+		app->twins = shared_twins;
+		app->talks = shared_talks;
 	}
 	pthread_mutex_unlock(&shared_lock);
 	return rc == 0 ? 0 : sl_errf(err, rc, "no memory for event streams");
 }
 
-static void release_replay(struct gw_app *app)
+static void release_shared(struct gw_app *app)
 {
 	pthread_mutex_lock(&shared_lock);
-	if (app->replay != NULL && --shared_replay_users == 0) {
-		replay_destroy(shared_replay);
-		shared_replay = NULL;
-	}
+	if (app->replay != NULL && --shared_users == 0)
+		destroy_shared();
 	pthread_mutex_unlock(&shared_lock);
 }
 
@@ -257,6 +278,7 @@ static void on_close(void *ctx, struct http_stream *s, enum http_close_reason wh
 		return;
 	if (x->on_close != NULL)
 		x->on_close(x);
+	idempotent_end(x->idempotent, false, false);
 	access_cancel(x);
 	count_answer(x);
 	const struct http_request *r = http_request(s);
@@ -352,11 +374,18 @@ static bool check_body(struct exchange *x, const struct http_request *r)
 	return true;
 }
 
+/* The whole request is there, and may be served. */
+static void handle(struct exchange *x)
+{
+	if (idempotent_gate(x))
+		x->route->handle(x);
+}
+
 /* Later than its request: its body may have come meanwhile. */
 static void on_granted(struct exchange *x)
 {
 	if (check_body(x, http_request(x->stream)) && x->body_ended)
-		x->route->handle(x);
+		handle(x);
 }
 
 static void on_request(void *ctx, struct http_stream *s, const struct http_request *r)
@@ -395,7 +424,7 @@ static void on_body_end(void *ctx, struct http_stream *s)
 		return;
 	x->body_ended = true;
 	if (x->access == NULL)
-		x->route->handle(x);
+		handle(x);
 }
 
 const struct http_app app_http = {on_request, on_body, on_body_end, on_close};
@@ -420,6 +449,8 @@ static void on_tick(evutil_socket_t fd, short what, void *ctx)
 	metric_set(&engine_looked_up, (int64_t)st->prefix_queries);
 	metric_set(&engine_found, (int64_t)st->prefix_hits);
 	metric_set(&engine_tree, st->prefix_pages);
+	metric_set(&engine_submitted, (int64_t)st->submitted);
+	metric_set(&engine_cancelled, (int64_t)st->cancelled);
 	metric_set(&vllm_running, st->running);
 	metric_set(&vllm_waiting, st->waiting);
 	/* What the tree alone holds is given back when it is needed. */
@@ -439,12 +470,13 @@ int app_create(struct gw_thread *t, struct gw_app **out, struct sl_err *err)
 		return sl_errf(err, SL_ENOMEM, "no memory for the application");
 	app->t = t;
 	list_init(&app->answers);
+	list_init(&app->idempotents);
 	list_init(&app->all_answers);
 	buf_init(&app->scratch, SCRATCH_MAX);
 	buf_init(&app->list, SCRATCH_MAX);
 	int rc = take_snapshot(app, err);
 	if (rc == 0)
-		rc = acquire_replay(app, err);
+		rc = acquire_shared(app, err);
 	if (quotas_init(&app->quotas, t->base, t->cache) != 0 && rc == 0)
 		rc = sl_errf(err, SL_ENOMEM, "no memory for the application");
 	if (rc == 0 && t->cache != NULL) {
@@ -476,6 +508,7 @@ void app_destroy(struct gw_app *app)
 	if (app == NULL)
 		return;
 	answers_stop(app);
+	idempotents_stop(app);
 	quotas_dispose(&app->quotas);
 	identities_destroy(app->identities);
 	token_secrets_destroy(app->secrets);
@@ -486,14 +519,14 @@ void app_destroy(struct gw_app *app)
 	app->t->link = NULL;
 	buf_dispose(&app->scratch);
 	buf_dispose(&app->list);
-	release_replay(app);
+	release_shared(app);
 	gw_snapshot_unref(app->now);
 	sl_free(app);
 }
 
 void app_expire(struct gw_app *app) { answers_break_off(app); }
 
-bool app_busy(struct gw_app *app) { return !list_empty(&app->answers) || quotas_busy(&app->quotas); }
+bool app_busy(struct gw_app *app) { return !list_empty(&app->answers) || !list_empty(&app->idempotents) || quotas_busy(&app->quotas); }
 
 bool app_ready(struct gw_app *app)
 {

@@ -16,6 +16,8 @@
 
 struct identities;
 struct replay;
+struct talks;
+struct twins;
 struct token_secrets;
 
 struct gw_app {
@@ -26,8 +28,11 @@ struct gw_app {
 	struct event *tick; /* thread 0: engine gauges */
 	int64_t started_s; /* seconds since 1970 */
 	size_t n_exchanges;
-	struct replay *replay; /* shared by the threads */
+	struct replay *replay; /* shared by the threads, as are twins and talks */
+	struct twins *twins;
+	struct talks *talks;
 	struct quotas quotas;
+	struct list idempotents; /* struct idempotent */
 	struct identities *identities; /* NULL: there is no store */
 	struct token_secrets *secrets; /* NULL: there is no store */
 	struct sl_buf scratch; /* one event while it is rendered */

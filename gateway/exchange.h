@@ -17,6 +17,7 @@
 
 struct access_wait;
 struct gw_app;
+struct idempotent;
 struct gw_snapshot;
 struct route;
 
@@ -38,6 +39,7 @@ struct exchange {
 	bool cleansed;           /* a user's message was changed: the answer says by how much it is shorter */
 	uint64_t cleansed_bytes;
 	uint32_t n_prompt, n_completion; /* for the access log */
+	struct idempotent *idempotent; /* of its Idempotency-Key, until the answer takes it; NULL: none */
 	/* The handler's own: closed by on_close before the exchange is freed. */
 	void *state;
 	void (*on_close)(struct exchange *x);

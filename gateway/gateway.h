@@ -12,6 +12,12 @@
 #include "base/conf.h"
 #include "base/err.h"
 
+/* Whose identical requests share one generation. */
+enum gw_coalesce { GW_COALESCE_OFF, GW_COALESCE_USER, GW_COALESCE_TENANT };
+/* Which newer prompts end older ones: none; those that name their conversation; also those that seem to be
+ * of one. */
+enum gw_supersede { GW_SUPERSEDE_OFF, GW_SUPERSEDE_NAMED, GW_SUPERSEDE_ANY };
+
 struct gw_tier_config {
 	char *name;
 	int64_t priority;        /* 0 first */
@@ -23,6 +29,8 @@ struct gw_tier_config {
 	int64_t max_prompt;      /* tokens; 0: as long as the model's context */
 	int64_t weight;          /* a tenant's share beside those of other tiers of the same priority */
 	struct conf_strings models; /* names this tier may ask for; empty: all */
+	int coalesce;  /* enum gw_coalesce */
+	int supersede; /* enum gw_supersede */
 	/* Of one key, prompt and answer together; 0: no limit. */
 	int64_t requests_per_minute, tokens_per_minute, tokens_per_day;
 	int64_t subject_requests_per_minute; /* of one subject of browser tokens, within the former; 0: no limit */
@@ -107,6 +115,13 @@ struct gw_responses {
 	uint64_t keep_ms; /* a stored response */
 };
 
+/* Requests that ask for the same, or almost. */
+struct gw_twins {
+	uint64_t window_ms;      /* an answer can be joined for so long after its end */
+	uint64_t burst_ms;       /* prompts of one user that come so close together and are nearly the same */
+	uint64_t idempotency_ms; /* an answer to a request with an Idempotency-Key is kept */
+};
+
 /* Where values, logs and limits are kept (cache/cache.h). */
 enum gw_store_kind {
 	GW_STORE_AUTO, /* Redis when there is an address, otherwise memory */
@@ -152,6 +167,7 @@ struct gw_config {
 	struct gw_store_settings store;
 	struct gw_flush flush;
 	struct gw_responses responses;
+	struct gw_twins twins;
 	struct conf_list prompts; /* struct gw_prompt_config */
 	int beat_fd;
 	int handover_fd; /* to the supervisor, which keeps the listening sockets; 0 or less: none */

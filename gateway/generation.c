@@ -12,6 +12,11 @@
  * Credit: at admission the engine may make window_tokens; when the slowest subscriber has advanced
  * by at least half a window, as many again. So the log never holds more than a window.
  *
+ * Shared: the engine is held to the fastest reader of all, so that a slow one costs nobody else
+ * anything; up to MAX_LAG tokens then wait for it in the ring, or in the shared log, which loses those
+ * that are too far behind. One that joined is fed by its own room: its subscriber's pace reaches the
+ * engine through twin_moved. It is never fed from gen_advance, whose caller is in the middle of reading.
+ *
  * A generation has no owner but its subscribers. When the last leaves it is destroyed at the end of
  * the turn, so callbacks may leave freely.
  */
@@ -26,6 +31,8 @@
 
 enum {
 	MAX_WINDOW = 1 << 16,
+	/* By so many tokens a twin may be ahead of the subscribers of the one it joined. */
+	MAX_LAG = 1 << 14,
 	/* A window's text: a token rarely has more than a few bytes, and a stop string's held-back
 	 * beginning is released with one. Beyond it the generation fails rather than grow. */
 	MAX_TEXT = 4 << 20,
@@ -69,6 +76,12 @@ struct generation {
 	struct sl_buf pieces; /* of the same tokens, where they were asked for */
 	uint64_t pieces_base;
 	struct proto_id_f32 *tops; /* [ring_size][n_top] */
+	/* Shared. */
+	struct twin_log *shared;     /* counted, while it is told; NULL: it is not shared */
+	struct twin_reader *reader;  /* of one that joined, until the end */
+	uint64_t reported;           /* how far it has gone, for the one it joined */
+	bool joined, follows;
+	struct gw_deferred feed;
 	/* At the beginning and at the end. */
 	struct http_hold *hold; /* of the stream that began it; owned until the engine is done */
 	struct gw_deferred reap;
@@ -134,12 +147,34 @@ static void tell_all(struct generation *g, bool queued)
 
 /* ---- ends ---- */
 
+/* Nothing more is told to those who share it. */
+static void end_shared(struct generation *g, const struct proto_done *m)
+{
+	struct twin_log *log = g->shared;
+	g->shared = NULL;
+	if (log == NULL)
+		return;
+	twin_log_end(log, m);
+	twin_log_unref(log);
+}
+
+/* Nothing more is read. */
+static void leave_log(struct generation *g)
+{
+	if (g->reader != NULL)
+		twin_close(g->reader);
+	g->reader = NULL;
+	gw_defer_cancel(&g->feed);
+}
+
 /* message: a literal. */
 static void fail(struct generation *g, enum proto_error error, const char *message)
 {
 	g->done = (struct proto_done){.finish = PROTO_FINISH_ERROR, .error = (uint8_t)error,
 				      .n_prompt = g->queued.n_prompt, .n_completion = (uint32_t)g->end,
 				      .message = {.at = message, .n = strlen(message)}};
+	end_shared(g, &g->done);
+	leave_log(g);
 	gen_set_state(g, GEN_FAILED);
 	tell_all(g, false);
 }
@@ -165,6 +200,8 @@ static void forget(struct generation *g)
 
 static void generation_free(struct generation *g)
 {
+	BUG_IF(g->shared != NULL || g->reader != NULL, "a generation is freed in the middle of what it shares");
+	gw_defer_cancel(&g->feed);
 	buf_dispose(&g->text);
 	buf_dispose(&g->pieces);
 	sl_free(g->ring);
@@ -200,6 +237,8 @@ static void on_queued(void *ctx, const struct proto_queued *m)
 	if (g->state != GEN_SUBMITTED)
 		return;
 	g->queued = *m;
+	if (g->shared != NULL)
+		twin_log_queued(g->shared, m);
 	gen_set_state(g, GEN_QUEUED);
 	tell_all(g, true);
 }
@@ -279,7 +318,8 @@ static void on_tokens(void *ctx, const struct proto_tokens *m)
 	struct generation *g = ctx;
 	if (is_final(g))
 		return;
-	if (g->state != GEN_RUNNING || m->n > g->credited - g->end || m->choice >= g->n_choices || m->n_top > g->n_top) {
+	if (g->state != GEN_RUNNING || (!g->joined && m->n > g->credited - g->end) || m->choice >= g->n_choices ||
+	    m->n_top > g->n_top) {
 		forget(g);
 		fail(g, PROTO_ERR_INTERNAL, "The engine made tokens that nobody asked for.");
 		return;
@@ -289,6 +329,8 @@ static void on_tokens(void *ctx, const struct proto_tokens *m)
 		fail(g, PROTO_ERR_INTERNAL, "The answer outgrew its buffer.");
 		return;
 	}
+	if (g->shared != NULL)
+		twin_log_tokens(g->shared, m);
 	tell_all(g, false);
 }
 
@@ -298,6 +340,8 @@ static void on_choice(void *ctx, const struct proto_choice *m)
 	if (is_final(g) || m->choice >= g->n_choices || g->ends[m->choice].finish != 0)
 		return;
 	g->ends[m->choice] = (struct choice_end){.finish = m->finish, .why = m->length_why, .after = g->end};
+	if (g->shared != NULL)
+		twin_log_choice(g->shared, m);
 	tell_all(g, false);
 }
 
@@ -321,6 +365,8 @@ static void on_done(void *ctx, const struct proto_done *m)
 	for (uint8_t i = 0; i < g->n_choices; i++)
 		if (g->ends[i].finish == 0)
 			g->ends[i] = (struct choice_end){.finish = m->finish, .why = m->length_why, .after = g->end};
+	end_shared(g, &g->done);
+	leave_log(g);
 	gen_set_state(g, m->finish == PROTO_FINISH_ERROR ? GEN_FAILED : GEN_FINISHED);
 	tell_all(g, false);
 }
@@ -336,27 +382,144 @@ static void on_lost(void *ctx)
 
 static const struct link_listener listener = {on_queued, on_tokens, on_choice, on_done, on_lost};
 
+/* ---- shared ---- */
+
+static void give_credit(struct generation *g, uint32_t n)
+{
+	g->credited += n;
+	if (g->link_id != 0)
+		engine_link_credit(g->t->link, g->link_id, n);
+}
+
+/* What the engine may still make, seen from whoever sets the pace: the slowest of its own subscribers,
+ * or a twin that is further; but what a subscriber here has not read must fit into the log. */
+static void credit_ahead(struct generation *g)
+{
+	uint64_t lead = g->follows ? 0 : g->first, most;
+	if (!g->admitted || is_final(g))
+		return;
+	if (g->shared != NULL && (twin_log_readers(g->shared, &most) > 0 || g->follows))
+		lead = most > lead ? most : lead;
+	if (lead > g->first + MAX_LAG)
+		lead = g->first + MAX_LAG;
+	if (lead + g->window / 2 >= g->credited && lead + g->window > g->credited)
+		give_credit(g, (uint32_t)(lead + g->window - g->credited));
+}
+
+/* The fastest twin has moved, or the last one has left. */
+static void on_twins_moved(void *ctx)
+{
+	struct generation *g = ctx;
+	credit_ahead(g);
+	if (g->follows && !gen_has_twins(g))
+		tell_all(g, false);
+}
+
+void gen_share(struct generation *g, struct twin_log *log)
+{
+	g->shared = twin_log_ref(log);
+	twin_log_own(log, g->t, on_twins_moved, g);
+}
+
+bool gen_has_twins(const struct generation *g)
+{
+	uint64_t most;
+	return g->shared != NULL && twin_log_readers(g->shared, &most) > 0;
+}
+
+void gen_follow_twins(struct generation *g)
+{
+	g->follows = true;
+}
+
+void gen_end_twins(struct generation *g, enum proto_finish finish)
+{
+	static const char gone[] = "The answer that this one shared was ended.";
+	struct proto_done done = {.finish = (uint8_t)finish, .n_prompt = g->queued.n_prompt, .n_cached = g->queued.n_cached,
+				  .n_completion = (uint32_t)g->end, .message = {"", 0}};
+	if (finish == PROTO_FINISH_ERROR) {
+		done.error = PROTO_ERR_OVERLOADED;
+		done.message = (struct proto_str){gone, sizeof gone - 1};
+	}
+	end_shared(g, &done);
+}
+
+static bool has_room(const struct generation *g)
+{
+	return g->end - g->first < g->window;
+}
+
+/* As much of the log as there is room for: as if the engine had said it. */
+static void feed(struct generation *g)
+{
+	struct twin_event ev;
+	while (g->reader != NULL && (g->state == GEN_SUBMITTED || (g->state == GEN_RUNNING && has_room(g)))) {
+		twin_next(g->reader, &ev);
+		switch (ev.kind) {
+		case TWIN_NOTHING: return;
+		case TWIN_QUEUED: on_queued(g, &ev.u.queued); break;
+		case TWIN_TOKENS: on_tokens(g, &ev.u.tokens); break;
+		case TWIN_CHOICE: on_choice(g, &ev.u.choice); break;
+		case TWIN_DONE: on_done(g, &ev.u.done); break;
+		case TWIN_LOST: fail(g, PROTO_ERR_OVERLOADED, "This reader was too slow for the answer that it shared."); break;
+		}
+	}
+}
+
+static void on_feed(struct gw_deferred *d) { feed(list_entry(d, struct generation, feed)); }
+static void on_log(void *ctx) { feed(ctx); }
+
 /* ---- subscribers ---- */
 
-int gen_start(struct gw_thread *t, const struct proto_submit *req, uint32_t window_tokens,
-	      struct subscriber *first, struct generation **out)
+/* One that nobody reads yet. */
+static struct generation *generation_create(struct gw_thread *t, const struct proto_submit *req, uint32_t window_tokens)
 {
 	BUG_IF(window_tokens == 0 || window_tokens > MAX_WINDOW, "a window of %u tokens", window_tokens);
 	struct generation *g = sl_zalloc(sizeof *g);
 	if (g == NULL)
-		return SL_ENOMEM;
+		return NULL;
 	g->t = t;
 	g->window = window_tokens;
 	list_init(&g->subscribers);
 	gw_defer_init(&g->reap, on_reap);
+	gw_defer_init(&g->feed, on_feed);
 	buf_init(&g->text, MAX_TEXT);
 	buf_init(&g->pieces, MAX_TEXT);
 	g->n_choices = req->n;
 	g->n_top = req->n_top_logprobs;
 	g->ends = g->n_choices > 1 ? sl_zalloc_n(g->n_choices, sizeof *g->ends) : &g->only;
-	int rc = g->ends == NULL ? SL_ENOMEM : reserve(g, 1);
-	if (rc == 0)
-		rc = engine_link_submit(t->link, req, &listener, g, &g->link_id);
+	if (g->ends == NULL || reserve(g, 1) != 0) {
+		generation_free(g);
+		return NULL;
+	}
+	return g;
+}
+
+int gen_join(struct gw_thread *t, struct twin_log *log, const struct proto_submit *req, uint32_t window_tokens,
+	     struct subscriber *first, struct generation **out)
+{
+	struct generation *g = generation_create(t, req, window_tokens);
+	if (g == NULL)
+		return SL_ENOMEM;
+	int rc = twin_read(log, t, on_log, g, &g->reader);
+	if (rc != 0) {
+		generation_free(g);
+		return rc;
+	}
+	g->joined = true;
+	metric_add(&state_gauges[GEN_SUBMITTED], 1);
+	gen_subscribe(g, first, 0);
+	*out = g;
+	return 0;
+}
+
+int gen_start(struct gw_thread *t, const struct proto_submit *req, uint32_t window_tokens,
+	      struct subscriber *first, struct generation **out)
+{
+	struct generation *g = generation_create(t, req, window_tokens);
+	if (g == NULL)
+		return SL_ENOMEM;
+	int rc = engine_link_submit(t->link, req, &listener, g, &g->link_id);
 	if (rc != 0) {
 		generation_free(g);
 		return rc;
@@ -388,16 +551,11 @@ void gen_unsubscribe(struct subscriber *s)
 		return;
 	if (!is_final(g)) {
 		forget(g);
+		gen_end_twins(g, PROTO_FINISH_ERROR);
+		leave_log(g);
 		gen_set_state(g, GEN_CANCELLED);
 	}
 	gw_defer(g->t, &g->reap);
-}
-
-static void give_credit(struct generation *g, uint32_t n)
-{
-	g->credited += n;
-	if (g->link_id != 0)
-		engine_link_credit(g->t->link, g->link_id, n);
 }
 
 void gen_admit(struct generation *g)
@@ -406,7 +564,10 @@ void gen_admit(struct generation *g)
 		return;
 	g->admitted = true;
 	gen_set_state(g, GEN_RUNNING);
-	give_credit(g, g->window);
+	if (g->joined)
+		gw_defer(g->t, &g->feed);
+	else
+		give_credit(g, g->window);
 }
 
 /* Where token `index` begins in the text and in the pieces. */
@@ -483,10 +644,17 @@ void gen_advance(struct subscriber *s, uint32_t n_tokens)
 		g->pieces_base += pieces;
 		g->first = slowest;
 	}
-	/* What the engine may still make, seen from the slowest cursor. */
-	uint64_t ahead = g->credited - g->first;
-	if (g->admitted && !is_final(g) && ahead <= g->window / 2)
-		give_credit(g, (uint32_t)(g->window - ahead));
+	if (g->reader == NULL) {
+		credit_ahead(g);
+		return;
+	}
+	if (g->first - g->reported > g->window / 4) {
+		g->reported = g->first;
+		twin_moved(g->reader, g->first);
+	}
+	/* Not from here: whoever advances is in the middle of reading. */
+	if (has_room(g))
+		gw_defer(g->t, &g->feed);
 }
 
 enum gen_state gen_state(const struct generation *g) { return g->state; }

@@ -13,6 +13,9 @@
  * The log holds the text and one record a token. It is dropped behind the slowest subscriber when
  * nothing else needs it (replay will), and credit is given to the engine as the slowest subscriber
  * advances, so a slow reader costs `window_tokens` of memory and no batch slot.
+ *
+ * One that is shared (gen_share) tells a second log, which any thread reads (twin_log.h); generations
+ * that read it (gen_join) are like others to their subscribers.
  */
 #ifndef GATEWAY_GENERATION_H
 #define GATEWAY_GENERATION_H
@@ -25,6 +28,7 @@
 #include "base/proto.h"
 #include "gateway/http.h"
 #include "gateway/thread.h"
+#include "gateway/twin_log.h"
 
 enum gen_state { GEN_SUBMITTED, GEN_QUEUED, GEN_RUNNING, GEN_FINISHED, GEN_FAILED, GEN_CANCELLED };
 
@@ -65,6 +69,19 @@ struct gen_token {
 /* Submits to the thread's engine link and subscribes `first`. SL_ECLOSED: no engine; SL_ELIMIT. */
 int gen_start(struct gw_thread *t, const struct proto_submit *req, uint32_t window_tokens,
 	      struct subscriber *first, struct generation **out);
+/* Right after gen_start: what comes of it is told to log, which it becomes the owner of; a reference is
+ * taken. While others read it the engine is held to the pace of the fastest of all. */
+void gen_share(struct generation *g, struct twin_log *log);
+/* One without a sequence of its own: what is told to log, from its beginning. req: as that was
+ * submitted. SL_ERANGE: log can't be joined any more; SL_ENOMEM. */
+int gen_join(struct gw_thread *t, struct twin_log *log, const struct proto_submit *req, uint32_t window_tokens,
+	     struct subscriber *first, struct generation **out);
+/* Others read what it tells. */
+bool gen_has_twins(const struct generation *g);
+/* From now on its own subscribers don't set the pace. They are told when the last twin has left. */
+void gen_follow_twins(struct generation *g);
+/* The last subscriber is about to leave one that goes on: its twins end in that way. */
+void gen_end_twins(struct generation *g, enum proto_finish finish);
 /* Takes hold (NULL allowed): released when the engine is done with the generation, however it ends. */
 void gen_hold(struct generation *g, struct http_hold *hold);
 void gen_subscribe(struct generation *g, struct subscriber *s, uint64_t from_token);

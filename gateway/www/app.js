@@ -278,7 +278,7 @@ function answer() {
   const message = { role: 'assistant', text: '', model: settings.model, end: null };
   chat.messages.push(message);
   const key = keys.current();
-  const live = begin(chat, message, key?.name ?? '', { key: key?.key ?? '', model: () => settings.modelWhenKnown(), messages: sent });
+  const live = begin(chat, message, key?.name ?? '', { key: key?.key ?? '', model: () => settings.modelWhenKnown(), messages: sent, conversation: chat.id });
   save(chat);
   showChat();
   announce(t('liveStarted'));

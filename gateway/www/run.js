@@ -151,8 +151,9 @@ export class Run {
   }
 
   async #read() {
-    const { key, kept, model, messages, fetchFn, clock } = this.#options;
-    const client = createClient({ apiKey: key, fetch: fetchFn, clock, maxRetries: MAX_RETRIES, shouldRetry: (error) => error.status === 503 });
+    const { key, kept, model, messages, conversation, fetchFn, clock } = this.#options;
+    const headers = conversation ? { 'x-sluice-conversation': conversation } : {}; // its older answer, if another tab has one, ends
+    const client = createClient({ apiKey: key, headers, fetch: fetchFn, clock, maxRetries: MAX_RETRIES, shouldRetry: (error) => error.status === 503 });
     if (kept) {
       this.#answer = client.resume({ id: kept.stream.id });
     } else {
