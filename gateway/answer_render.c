@@ -2,7 +2,9 @@
  *
  * From what generations have made to events. Tokens that came together become one event, at most so
  * many, which ends at the end of a line or a sentence so that readers may render or speak it. Unless the
- * configuration says so (gateway.flush), no token waits for another.
+ * configuration says so (gateway.flush), no token waits for another. In a logged answer each token with text
+ * is an event by itself, so that the events depend on the tokens alone and not on when they came: whoever goes
+ * on with it (answer_again.c) makes the same.
  *
  * Several prompts take turns. A choice ends when its generation says so and its text is out.
  */
@@ -10,7 +12,7 @@
 
 #include "base/clock.h"
 #include "base/utf8.h"
-#include "gateway/answer.h"
+#include "gateway/answer_priv.h"
 
 enum { GROUP_TOKENS = 5 };
 
@@ -55,7 +57,7 @@ static bool hold_back(struct answer *a, struct answer_run *run, const struct gen
 {
 	const struct gw_flush *flush = &a->app->t->cfg->flush;
 	uint64_t now;
-	if (flush->hold_ms == 0 || !run->begun || chunk->n_tokens >= flush->tokens ||
+	if (a->logged || flush->hold_ms == 0 || !run->begun || chunk->n_tokens >= flush->tokens ||
 	    gen_state(run->gen) >= GEN_FINISHED || is_boundary(chunk->text, chunk->n_bytes))
 		return false;
 	now = clock_now_ns();
@@ -71,7 +73,7 @@ static bool hold_back(struct answer *a, struct answer_run *run, const struct gen
 static bool is_paced(const struct answer *a)
 {
 	const struct gw_tier_config *tier = a->key->tier;
-	return tier->pace_tps > 0 && a->n_told >= (uint64_t)tier->pace_burst;
+	return tier->pace_tps > 0 && !answer_is_behind(a) && a->n_told >= (uint64_t)tier->pace_burst;
 }
 
 /* The next token's time has not come. */
@@ -179,7 +181,7 @@ static int render_run(struct answer *a, struct answer_run *run, struct sl_buf *o
 {
 	unsigned first = (unsigned)(run - a->runs) * a->n;
 	struct gen_chunk chunk;
-	if (answer_live(run) && gen_peek(run->gen, &run->sub, may_tell(a, is_paced(a) ? 1 : GROUP_TOKENS), &chunk)) {
+	if (answer_live(run) && gen_peek(run->gen, &run->sub, may_tell(a, a->logged || is_paced(a) ? 1 : GROUP_TOKENS), &chunk)) {
 		unsigned index = first + chunk.choice;
 		cut(run->gen, &chunk);
 		if (is_paced(a) ? wait_for_tick(a) : hold_back(a, run, &chunk))
@@ -276,6 +278,8 @@ int answer_render(struct answer *a, struct sl_buf *out)
 		a->stage = ANSWER_END;
 	}
 	if (a->stage == ANSWER_END) {
+		if (a->end == ANSWER_FAILED && a->again != NULL)
+			answer_again_catch_up(a);
 		a->stage = ANSWER_OVER;
 		rc = a->end == ANSWER_FAILED ? a->format->error(a, out, &a->error, a->message) : a->format->end(a, out);
 		return rc == 0 ? 1 : rc;

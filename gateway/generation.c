@@ -87,6 +87,7 @@ struct generation {
 	struct gw_deferred reap;
 	struct proto_queued queued;
 	struct proto_done done;
+	uint64_t seed;
 	char *message; /* owned; NULL: done.message is a literal */
 };
 
@@ -237,6 +238,8 @@ static void on_queued(void *ctx, const struct proto_queued *m)
 	if (g->state != GEN_SUBMITTED)
 		return;
 	g->queued = *m;
+	if (g->reader != NULL)
+		g->seed = twin_seed(g->reader);
 	if (g->shared != NULL)
 		twin_log_queued(g->shared, m);
 	gen_set_state(g, GEN_QUEUED);
@@ -418,7 +421,7 @@ static void on_twins_moved(void *ctx)
 void gen_share(struct generation *g, struct twin_log *log)
 {
 	g->shared = twin_log_ref(log);
-	twin_log_own(log, g->t, on_twins_moved, g);
+	twin_log_own(log, g->t, g->seed, on_twins_moved, g);
 }
 
 bool gen_has_twins(const struct generation *g)
@@ -486,6 +489,7 @@ static struct generation *generation_create(struct gw_thread *t, const struct pr
 	buf_init(&g->text, MAX_TEXT);
 	buf_init(&g->pieces, MAX_TEXT);
 	g->n_choices = req->n;
+	g->seed = req->seed;
 	g->n_top = req->n_top_logprobs;
 	g->ends = g->n_choices > 1 ? sl_zalloc_n(g->n_choices, sizeof *g->ends) : &g->only;
 	if (g->ends == NULL || reserve(g, 1) != 0) {
@@ -660,6 +664,7 @@ void gen_advance(struct subscriber *s, uint32_t n_tokens)
 enum gen_state gen_state(const struct generation *g) { return g->state; }
 const struct proto_queued *gen_queued(const struct generation *g) { return &g->queued; }
 uint64_t gen_n_tokens(const struct generation *g) { return g->end; }
+uint64_t gen_seed(const struct generation *g) { return g->seed; }
 
 const struct proto_done *gen_done(const struct generation *g)
 {
