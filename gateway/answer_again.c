@@ -387,6 +387,7 @@ bool answer_is_behind(const struct answer *a) { return a->again != NULL && a->ag
 
 void answer_again_catch_up(struct answer *a)
 {
+	replay_break(a->log);
 	if (!answer_is_behind(a))
 		return;
 	a->again->at = a->again->n_there;

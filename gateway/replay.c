@@ -40,7 +40,8 @@ struct replay_log {
 	pthread_mutex_t lock; /* for all below */
 	int refs;
 	bool ended, in_directory;
-	bool ahead; /* a copy: there may be more where it comes from */
+	bool ahead;  /* a copy: there may be more where it comes from */
+	bool broken; /* it did not come to where its readers were */
 	uint64_t ended_ns, lonely_ns; /* since when nobody reads; 0: somebody does */
 	struct gw_thread *home;       /* NULL: the owner has let go */
 	void (*stop)(void *ctx);
@@ -289,6 +290,18 @@ bool replay_drop_unused(struct replay_log *log)
 	if (unused)
 		replay_unref(log);
 	return unused;
+}
+
+void replay_break(struct replay_log *log)
+{
+	pthread_mutex_lock(&log->lock);
+	log->broken = true;
+	list_each(it, &log->readers) {
+		struct replay_reader *rd = list_entry(it, struct replay_reader, node);
+		if (rd->event > log->first + log->n)
+			rd->event = log->first + log->n;
+	}
+	pthread_mutex_unlock(&log->lock);
 }
 
 void replay_touch(struct replay_log *log)
@@ -578,6 +591,9 @@ int replay_read(struct replay_log *log, struct gw_thread *t, uint64_t from, bool
 	pthread_mutex_lock(&log->lock);
 	if (from == REPLAY_NEXT)
 		rd->event = from = log->first + log->n;
+	/* Whoever is ahead of the end of a broken one is told that end. */
+	if (log->broken && log->n > 0 && from > log->first + log->n)
+		rd->event = from = log->first + log->n - 1;
 	uint64_t most = log->first + log->n + (log->ahead && !log->ended ? MOST_AHEAD : 0);
 	bool there = from >= log->first && from <= most;
 	if (there) {

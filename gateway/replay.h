@@ -75,6 +75,8 @@ int replay_copy(struct replay_log *log, uint64_t from, uint32_t max_events, size
 		uint32_t *n_events);
 /* Is event number i these bytes? One that was dropped is taken to be. */
 bool replay_matches(struct replay_log *log, uint64_t i, const void *event, size_t n);
+/* What comes is not what readers that are ahead of it have: they get the events that are appended from here on. */
+void replay_break(struct replay_log *log);
 struct replay_log *replay_ref(struct replay_log *log);
 
 /* ---- anybody ---- */

@@ -117,6 +117,7 @@ static void fail(struct follow *f, const char *message)
 	tell(f, f->log, f->log != NULL ? 0 : SL_ENOTFOUND);
 	if (f->log != NULL) {
 		buf_init(&event, MAX_RECORD);
+		replay_break(f->log);
 		if (sse_error(&event, &e, message) == 0)
 			(void)replay_append(f->log, buf_data(&event), event.len);
 		buf_dispose(&event);
@@ -171,7 +172,7 @@ static void on_timer(struct gw_timer *timer)
 	if (cache_op_busy(&f->op) || drop_unused(f))
 		return;
 	bool note = (f->stop && !f->stop_noted) || (replay_is_read(f->log) && since_ms(f->noted_ns) >= note_ms(f));
-	step(f, note && f->alive && f->owner[0] != '\0' ? FOLLOW_NOTE : FOLLOW_READ);
+	step(f, note && !f->claimed && f->owner[0] != '\0' ? FOLLOW_NOTE : FOLLOW_READ);
 }
 
 static void wait(struct follow *f)
@@ -289,12 +290,18 @@ static void go_on(struct follow *f)
 
 static bool well(const struct cache_result *r) { return !r->degraded && (r->code == 0 || r->code == SL_ENOTFOUND); }
 
+/* How long its owner is taken to be as it was when last looked at. */
+static uint64_t look_ms(const struct follow *f)
+{
+	return f->dead_ns == 0 && since_ms(f->moved_ns) < LOOK_IDLE_MS ? LOOK_MS : LOOK_IDLE_MS;
+}
+
 static void on_caught_up(struct follow *f)
 {
 	tell(f, f->log, 0);
 	if (f->claimed)
 		go_on(f);
-	else if (f->owner[0] == '\0' || since_ms(f->looked_ns) >= (since_ms(f->moved_ns) < LOOK_IDLE_MS ? LOOK_MS : LOOK_IDLE_MS))
+	else if (f->owner[0] == '\0' || since_ms(f->looked_ns) >= look_ms(f))
 		step(f, FOLLOW_HEAD);
 	else
 		wait(f);

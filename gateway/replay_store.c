@@ -20,7 +20,7 @@
 #include "base/clock.h"
 #include "gateway/random.h"
 
-enum { LEAST_NOTES_MS = 50, HOUR_MS = 3600 * 1000, PLACE_BYTES = 160, STAT_BYTES = 1024 };
+enum { LEAST_NOTES_MS = 50, SOON_MS = 20, HOUR_MS = 3600 * 1000, PLACE_BYTES = 160, STAT_BYTES = 1024 };
 
 struct metric replay_m_spools = {.kind = METRIC_GAUGE, .name = "sluice_replay_spools",
 				 .help = "Event streams that are being written to the store"};
@@ -164,8 +164,9 @@ static void on_beat(struct gw_timer *timer)
 	struct replay_store *s = list_entry(timer, struct replay_store, beat);
 	struct cache_key key;
 	char text[64];
-	gw_timer_start(&s->app->t->timers, &s->beat, REPLAY_BEAT_MS * NS_PER_MS);
-	if (cache_op_busy(&s->lease_op) || cache_op_busy(&s->gateway_op) || !replay_store_up(s))
+	bool up = replay_store_up(s);
+	gw_timer_start(&s->app->t->timers, &s->beat, (up ? REPLAY_BEAT_MS : SOON_MS) * NS_PER_MS);
+	if (cache_op_busy(&s->lease_op) || cache_op_busy(&s->gateway_op) || !up)
 		return;
 	replay_lease_key(&key, gateway_name);
 	cache_put(s->cache, &s->lease_op, &key, REPLAY_VERSION, lease_text, strlen(lease_text), REPLAY_LEASE_MS, on_renewed);

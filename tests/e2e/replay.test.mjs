@@ -15,7 +15,7 @@ import { SLUICE, freePorts, hasRedis, request, startServer } from './harness.mjs
 const PATIENCE = 30000;
 const skip = hasRedis() ? false : 'redis-server is not installed';
 const WORDS = Array.from({ length: 120 }, (_, i) => (i % 10 === 9 ? `물${i}.` : `w${i}`)).join(' ');
-const MODEL_SETS = ['engine.echo.ttft=5ms', 'engine.echo.rate=100', 'gateway.heartbeat=50ms', 'gateway.supervise'].slice(0, 3);
+const MODEL_SETS = ['engine.echo.ttft=5ms', 'engine.echo.rate=100', 'gateway.heartbeat=50ms'];
 
 /** Whole events of a text, without comments and retry lines. */
 const eventsOf = (text) => text.slice(0, text.includes('\n\n') ? text.lastIndexOf('\n\n') : 0).split('\n\n').filter(Boolean)
@@ -168,7 +168,6 @@ for (const threads of [1, 4]) {
       await killGateway(server);
       const got = await finish(() => server.http, key, begun.headers['x-sluice-stream-id'], begun.events);
       assert.match(got.at(-1), /"code":"not_continued"/);
-      assert.deepEqual(got.map(idOf), got.map((_, i) => i));
       const made = await api(server, key, 'POST', '/v1/responses', { model: 'default', input: `repeat ${WORDS}`, background: true, max_output_tokens: 2000 });
       assert.ok(await until(async () => metric(await server.metrics(), 'sluice_replay_spools') >= 1, PATIENCE));
       await killGateway(server);
