@@ -11,7 +11,7 @@
  * Dead is an owner whose process has gone from this machine, or whose lease was not there twice, a while apart: a
  * store that was away for a moment must not make everybody dead. An answer of the store that is degraded says nothing
  * at all. A claim is a value that only the first one can put; its key names the dead owner, so that each death is
- * claimed once.
+ * claimed once, and a claimer that died before it wrote the stream's head is found by its claim.
  *
  * A process has one copy of a stream: the directory of logs (replay.h) decides between two threads. A copy that
  * nobody reads is dropped; one begun by the sweep (replay_sweep.c) when its owner lives.
@@ -41,6 +41,7 @@ enum {
 	MAX_RECORD = 256 << 20,
 	MAX_FOLLOWS = 4096,
 	STOP_NOTE_MS = 60000,
+	MOST_HOPS = 8,
 };
 
 enum follow_stage { FOLLOW_READ, FOLLOW_HEAD, FOLLOW_LEASE, FOLLOW_NOTE, FOLLOW_CLAIM, FOLLOW_UNRUN };
@@ -56,7 +57,9 @@ struct follow {
 	struct gw_timer timer;
 	enum follow_stage stage;
 	struct sl_buf head;
-	char owner[REPLAY_OWNER_CHARS]; /* "": not known */
+	char owner[REPLAY_OWNER_CHARS];   /* "": not known */
+	char doubted[REPLAY_OWNER_CHARS]; /* whose lease was not there at dead_ns */
+	unsigned hops;                    /* from one dead owner to the one that claimed it */
 	uint64_t next;                  /* event to read */
 	uint64_t poll_ms;
 	uint64_t moved_ns, looked_ns, dead_ns, noted_ns, began_ns;
@@ -405,13 +408,16 @@ static void on_lease(struct cache_op *op, const struct cache_result *r)
 		return;
 	}
 	bool dead = false;
+	bool doubted = f->dead_ns != 0 && strcmp(f->doubted, f->owner) == 0;
 	if (r->code == 0) {
 		dead = replay_lease_is_of_dead(r->bytes, r->n);
-		f->dead_ns = 0;
+		if (doubted)
+			f->dead_ns = 0;
 		f->alive = !dead;
 	} else if (strncmp(f->owner, replay_store_owner(f->store), strcspn(f->owner, "-")) == 0) {
 		f->alive = true; /* this process's own has not been renewed yet */
-	} else if (f->dead_ns == 0) {
+	} else if (!doubted) {
+		snprintf(f->doubted, sizeof f->doubted, "%s", f->owner);
 		f->dead_ns = clock_now_ns();
 		f->alive = false;
 	} else {
@@ -420,10 +426,12 @@ static void on_lease(struct cache_op *op, const struct cache_result *r)
 	if (f->alive)
 		f->began_ns = clock_now_ns();
 	tell(f, f->log, 0);
-	if (dead && may_claim(f))
+	if (dead && f->hops++ < MOST_HOPS && may_claim(f)) {
 		step(f, FOLLOW_CLAIM);
-	else
+	} else {
+		f->hops = 0;
 		wait(f);
+	}
 }
 
 static void on_claimed(struct cache_op *op, const struct cache_result *r)
@@ -443,10 +451,7 @@ static void on_claimed(struct cache_op *op, const struct cache_result *r)
 	size_t n = r->n < sizeof f->owner ? r->n : sizeof f->owner - 1;
 	memcpy(f->owner, r->bytes, n);
 	f->owner[n] = '\0';
-	f->dead_ns = 0;
-	f->alive = true;
-	f->looked_ns = clock_now_ns();
-	wait(f);
+	step(f, FOLLOW_LEASE);
 }
 
 static void on_unrun(struct cache_op *op, const struct cache_result *r)
