@@ -31,7 +31,7 @@
 enum {
 	POLL_LEAST_MS = 50,
 	POLL_MOST_MS = 200,
-	RETRY_MS = 500,
+	RETRY_MS = 200,
 	LOOK_IDLE_MS = 300,   /* at its owner, when nothing comes */
 	LOOK_MS = 2000,       /* and when something does */
 	TWICE_MS = 1500,      /* between the two looks for a lease */

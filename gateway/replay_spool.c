@@ -27,8 +27,8 @@ enum {
 	BATCH_EVENTS = 32,
 	BATCH_MS = 250,
 	BATCH_BYTES = 256 << 10,
-	RETRY_MS = 500,
-	MOST_RETRIES_AT_END = 20,
+	RETRY_MS = 200,
+	MOST_RETRIES_AT_END = 50,
 	MAX_EVENT = 64 << 20,
 	MAX_HEAD = 1 << 20, /* as the store has it, where the configuration does not say */
 };

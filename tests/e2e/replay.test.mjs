@@ -15,7 +15,7 @@ import { SLUICE, freePorts, hasRedis, request, startServer } from './harness.mjs
 const PATIENCE = 30000;
 const skip = hasRedis() ? false : 'redis-server is not installed';
 const WORDS = Array.from({ length: 120 }, (_, i) => (i % 10 === 9 ? `물${i}.` : `w${i}`)).join(' ');
-const MODEL_SETS = ['engine.echo.ttft=5ms', 'engine.echo.rate=100', 'gateway.heartbeat=50ms'];
+const MODEL_SETS = ['engine.echo.ttft=5ms', 'engine.echo.rate=100', 'gateway.heartbeat=50ms', 'supervisor.backoff_min=10ms', 'supervisor.backoff_max=100ms'];
 
 /** Whole events of a text, without comments and retry lines. */
 const eventsOf = (text) => text.slice(0, text.includes('\n\n') ? text.lastIndexOf('\n\n') : 0).split('\n\n').filter(Boolean)
@@ -198,7 +198,7 @@ describe('two gateways on one Redis', { skip }, () => {
     const [port] = await freePorts(1);
     base2 = `http://127.0.0.1:${port}`;
     state2 = mkdtempSync(join(tmpdir(), 'sluice-e2e-'));
-    second = spawn(SLUICE, ['gateway', '-c', 'etc/sluice.yaml', '--state', state2, ...[...keys, ...MODEL_SETS.slice(2), 'gateway.threads=2',
+    second = spawn(SLUICE, ['gateway', '-c', 'etc/sluice.yaml', '--state', state2, ...[...keys, 'gateway.heartbeat=50ms', 'gateway.threads=2',
       'gateway.resume.grace=1s', `gateway.http=127.0.0.1:${port}`, 'gateway.https=off', `gateway.engine_socket=${server.state}/run/engine.sock`,
       `cache.address=unix:${server.state}/run/redis.sock`].flatMap((s) => ['--set', s])], { stdio: ['ignore', 'ignore', 'pipe'] });
     second.stderr.setEncoding('utf8').on('data', (d) => { log2 += d; });
