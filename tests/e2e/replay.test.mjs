@@ -190,6 +190,28 @@ for (const threads of [1, 4]) {
   });
 }
 
+describe('the engine with real models', { skip }, () => {
+  let server;
+  before(async () => { server = await startServer({ sets: ['gateway.threads=2', 'gateway.tiers.paid.pace=150'] }); });
+  after(async () => { if (server) assert.equal(await server.stop(), 0, server.log()); });
+
+  test('says the same again, whatever runs beside it', async () => {
+    const key = server.keys.paid, more = { seed: 11, temperature: 1, max_tokens: 200, logprobs: true, top_logprobs: 2 };
+    const question = 'Tell me a long story about the sea and the mountains.';
+    const uncut = await ask(server.http, key, question, { ...more, ignore_eos: true });
+    assert.equal(uncut.status, 200, uncut.text);
+    const others = Array.from({ length: 3 }, (_, i) => ask(server.http, key, `Another question, number ${i}`, { max_tokens: 100, ignore_eos: true }));
+    const begun = await ask(server.http, key, question, { ...more, ignore_eos: true }, { enough: (list) => list.length >= 12 });
+    const { gateway } = await server.pids();
+    process.kill(gateway, 'SIGKILL');
+    const got = await finish(() => server.http, key, begun.headers['x-sluice-stream-id'], begun.events);
+    assert.ok(got.length > 50, `${got.length} events`);
+    assert.deepEqual(plain(got), plain(uncut.events), server.log());
+    await Promise.all(others);
+    assert.ok(metric(await server.metrics(), 'sluice_replay_continued_total') >= 1, server.log());
+  });
+});
+
 describe('two gateways on one Redis', { skip }, () => {
   const key = 'sk-key-of-two-gateways';
   const keys = [`gateway.keys.shared.sha256=${createHash('sha256').update(key).digest('hex')}`, 'gateway.keys.shared.tier=paid'];
