@@ -41,6 +41,7 @@ struct replay_log {
 	int refs;
 	bool ended, in_directory;
 	bool ahead;  /* a copy: there may be more where it comes from */
+	bool forgotten; /* on demand, not by age */
 	bool broken; /* it did not come to where its readers were */
 	uint64_t ended_ns, lonely_ns; /* since when nobody reads; 0: somebody does */
 	struct gw_thread *home;       /* NULL: the owner has let go */
@@ -554,10 +555,19 @@ void replay_forget(struct replay_log *log)
 	pthread_mutex_lock(&r->lock);
 	pthread_mutex_lock(&log->lock);
 	bool listed = log->in_directory;
+	log->forgotten = true;
 	pthread_mutex_unlock(&log->lock);
 	if (listed)
 		forget(log);
 	pthread_mutex_unlock(&r->lock);
+}
+
+bool replay_forgotten(struct replay_log *log)
+{
+	pthread_mutex_lock(&log->lock);
+	bool is = log->forgotten;
+	pthread_mutex_unlock(&log->lock);
+	return is;
 }
 
 const char *replay_id(const struct replay_log *log) { return log->id; }

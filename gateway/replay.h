@@ -93,8 +93,9 @@ bool replay_delivered(struct replay_log *log, uint64_t from);
 bool replay_snapshot(struct replay_log *log, struct sl_buf *out, int *rc);
 const char *replay_id(const struct replay_log *log);
 
-/* Nobody finds it any more. */
+/* Nobody finds it any more, and what is kept of it elsewhere goes. */
 void replay_forget(struct replay_log *log);
+bool replay_forgotten(struct replay_log *log);
 
 #define REPLAY_NEXT UINT64_MAX /* as `from`: with what comes next */
 /* A reader on thread t that begins with event number `from`; ready(ctx) is called on t, from its loop,

@@ -5,7 +5,8 @@
  * log until the store has them. One operation at a time, off the path: nobody waits for it.
  *
  *   HEAD ──► RUN ──► EVENTS ──end stored──► UNRUN ──► UNHEAD ──► gone
- *     └───────┴─────────┴── given up: this process only
+ *     │       │         └──forgotten──► UNEVENTS ─┘
+ *     └───────┴── given up: this process only
  *
  * What the store does not take is tried again. It is given up when the log has dropped what is missing, when the
  * store has lost what it had, or when the log has ended for so long that nobody would care.
@@ -33,7 +34,7 @@ enum {
 	MAX_HEAD = 1 << 20, /* as the store has it, where the configuration does not say */
 };
 
-enum spool_stage { SPOOL_HEAD, SPOOL_RUN, SPOOL_EVENTS, SPOOL_UNRUN, SPOOL_UNHEAD };
+enum spool_stage { SPOOL_HEAD, SPOOL_RUN, SPOOL_EVENTS, SPOOL_UNEVENTS, SPOOL_UNRUN, SPOOL_UNHEAD };
 
 struct spool {
 	struct list node; /* first: replay_store.c */
@@ -46,7 +47,7 @@ struct spool {
 	struct sl_buf head;
 	uint64_t next;  /* the first event that the store does not have */
 	uint32_t n_sent; /* events of the append on its way; 0: the end */
-	bool background, ended, given_up;
+	bool background, ended, given_up, unwritten;
 	unsigned retries; /* since the end */
 	struct replay_usage usage;
 	struct cache_key stop_note, read_note;
@@ -149,8 +150,8 @@ static void on_deleted(struct cache_op *op, const struct cache_result *r)
 {
 	struct spool *sp = of_op(op);
 	/* What is left of it ends with its time; who finds it finds the end in the log, too. */
-	if (well(r) && sp->stage == SPOOL_UNRUN) {
-		sp->stage = SPOOL_UNHEAD;
+	if (well(r) && sp->stage != SPOOL_UNHEAD) {
+		sp->stage = sp->stage == SPOOL_UNEVENTS ? SPOOL_UNRUN : SPOOL_UNHEAD;
 		run(sp);
 	} else {
 		spool_free(sp);
@@ -163,7 +164,7 @@ static void delete_key(struct spool *sp)
 	if (sp->stage == SPOOL_UNRUN)
 		replay_owner_key(&key, REPLAY_RUN, sp->store->owner, replay_id(sp->log));
 	else
-		replay_key(&key, REPLAY_HEAD, sp->tenant, replay_id(sp->log));
+		replay_key(&key, sp->stage == SPOOL_UNEVENTS ? REPLAY_EVENTS : REPLAY_HEAD, sp->tenant, replay_id(sp->log));
 	cache_delete(sp->store->cache, &sp->op, &key, on_deleted);
 }
 
@@ -241,6 +242,11 @@ static void run(struct spool *sp)
 {
 	if (cache_op_busy(&sp->op) || sp->given_up)
 		return;
+	/* What was on its way when it was forgotten would outlive it. */
+	if (sp->ended && !sp->unwritten && replay_forgotten(sp->log)) {
+		sp->unwritten = true;
+		sp->stage = SPOOL_UNEVENTS;
+	}
 	if (!is_due(sp)) {
 		if (replay_next(sp->log) > sp->next && !sp->timer.node.in)
 			later(sp, BATCH_MS);
@@ -256,6 +262,7 @@ static void run(struct spool *sp)
 	case SPOOL_HEAD: put_head(sp); break;
 	case SPOOL_RUN: put_run(sp); break;
 	case SPOOL_EVENTS: append(sp); break;
+	case SPOOL_UNEVENTS:
 	case SPOOL_UNRUN:
 	case SPOOL_UNHEAD: delete_key(sp); break;
 	}

@@ -192,7 +192,7 @@ for (const threads of [1, 4]) {
 
 describe('the engine with real models', { skip }, () => {
   let server;
-  before(async () => { server = await startServer({ sets: ['gateway.threads=2', 'gateway.tiers.paid.pace=150'] }); });
+  before(async () => { server = await startServer({ sets: ['gateway.threads=2', 'gateway.tiers.paid.pace_tps=150'] }); });
   after(async () => { if (server) assert.equal(await server.stop(), 0, server.log()); });
 
   test('says the same again, whatever runs beside it', async () => {
@@ -215,25 +215,30 @@ describe('the engine with real models', { skip }, () => {
 describe('two gateways on one Redis', { skip }, () => {
   const key = 'sk-key-of-two-gateways';
   const keys = [`gateway.keys.shared.sha256=${createHash('sha256').update(key).digest('hex')}`, 'gateway.keys.shared.tier=paid'];
-  let server, second, base2, log2 = '', state2;
-  const startSecond = async () => {
+  const others = [];
+  let server, base2;
+  /** One more gateway at the server's engine and Redis: {http, child}. */
+  const startGateway = async () => {
     const [port] = await freePorts(1);
-    base2 = `http://127.0.0.1:${port}`;
-    state2 = mkdtempSync(join(tmpdir(), 'sluice-e2e-'));
-    second = spawn(SLUICE, ['gateway', '-c', 'etc/sluice.yaml', '--state', state2, ...[...keys, 'gateway.heartbeat=50ms', 'gateway.threads=2',
+    const one = { http: `http://127.0.0.1:${port}`, state: mkdtempSync(join(tmpdir(), 'sluice-e2e-')), log: '' };
+    one.child = spawn(SLUICE, ['gateway', '-c', 'etc/sluice.yaml', '--state', one.state, ...[...keys, 'gateway.heartbeat=50ms', 'gateway.threads=2',
       'gateway.resume.grace=1s', `gateway.http=127.0.0.1:${port}`, 'gateway.https=off', `gateway.engine_socket=${server.state}/run/engine.sock`,
       `cache.address=unix:${server.state}/run/redis.sock`].flatMap((s) => ['--set', s])], { stdio: ['ignore', 'ignore', 'pipe'] });
-    second.stderr.setEncoding('utf8').on('data', (d) => { log2 += d; });
-    const ready = await until(async () => { try { return (await request(base2, '/ready')).status === 200; } catch { return false; } }, PATIENCE);
-    assert.ok(ready && await until(() => /connected to Redis/.test(log2), PATIENCE), log2);
+    others.push(one);
+    one.child.stderr.setEncoding('utf8').on('data', (d) => { one.log += d; });
+    const ready = await until(async () => { try { return (await request(one.http, '/ready')).status === 200; } catch { return false; } }, PATIENCE);
+    assert.ok(ready && await until(() => /connected to Redis/.test(one.log), PATIENCE), one.log);
+    return one;
   };
   before(async () => {
     server = await startServer({ echo: true, sets: [...keys, ...MODEL_SETS, 'gateway.threads=2', 'gateway.resume.grace=1s'] });
-    await startSecond();
+    base2 = (await startGateway()).http;
   });
   after(async () => {
-    second?.kill('SIGKILL');
-    if (state2) rmSync(state2, { recursive: true, force: true });
+    for (const one of others) {
+      one.child.kill('SIGKILL');
+      rmSync(one.state, { recursive: true, force: true });
+    }
     if (server) assert.equal(await server.stop(), 0, server.log());
   });
 
@@ -263,13 +268,36 @@ describe('two gateways on one Redis', { skip }, () => {
     const id = begun.headers['x-sluice-stream-id'];
     let killed = false;
     const rest = await read(server.http, key, 'GET', `/v1/streams/${id}`, { last: idOf(begun.events.at(-1)),
-      enough: (list) => { if (!killed && list.length >= 20) { killed = true; second.kill('SIGKILL'); } return false; } });
+      enough: (list) => { if (!killed && list.length >= 20) { killed = true; others[0].child.kill('SIGKILL'); } return false; } });
     assert.ok(killed);
     const got = [...begun.events, ...rest.events];
     assert.equal(textOf(got), WORDS, server.log());
     assert.deepEqual(got.map(idOf), got.map((_, i) => i));
     assert.match(got.at(-1), /\[DONE\]/);
     assert.equal(metric(await server.metrics(), 'sluice_replay_continued_total'), 1);
+  });
+
+  test('of two that are left exactly one goes on with each of many', async () => {
+    const [third, fourth] = [await startGateway(), await startGateway()];
+    const made = await Promise.all(Array.from({ length: 12 }, (_, i) =>
+      api(fourth, key, 'POST', '/v1/responses', { model: 'default', input: `${i} ${WORDS}`, background: true })));
+    for (const r of made) assert.equal(r.json?.status, 'in_progress', r.body);
+    const many = (log) => new Set([...log.matchAll(/going on with (resp_[0-9a-f]+)/g)].map((m) => m[1]));
+    const before = many(server.log()).size;
+    const stored = () => Promise.all(made.map((r) => read(third.http, key, 'GET', `/v1/responses/${r.json.id}?stream=true`,
+      { enough: (list) => list.length >= 5 })));
+    for (const r of await stored()) assert.equal(r.status, 200, r.text);
+    fourth.child.kill('SIGKILL');
+    for (const [i, r] of made.entries()) {
+      const done = await until(async () => {
+        const got = await api(third, key, 'GET', `/v1/responses/${r.json.id}`);
+        return got.json?.status === 'completed' && got;
+      }, PATIENCE);
+      assert.equal(done?.json.output[0].content[0].text, `${i} ${WORDS}`, third.log + server.log());
+    }
+    const here = many(server.log()), there = many(third.log);
+    assert.equal(here.size - before + there.size, made.length);
+    assert.ok(made.every((r) => here.has(r.json.id) !== there.has(r.json.id)));
   });
 });
 
