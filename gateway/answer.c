@@ -114,7 +114,9 @@ void answer_finish_now(struct answer *a)
 	answer_unshare(a);
 	gw_timer_stop(&a->app->t->timers, &a->timer);
 	/* What is shared is used once. */
-	struct sse_usage u = a->twin ? (struct sse_usage){0} : answer_usage(a);
+	struct sse_usage u = {0};
+	if (!a->twin)
+		u = answer_usage(a);
 	chat_metrics_tokens(a->key->tier->name, u.n_prompt, u.n_completion);
 	if (a->counted)
 		atomic_fetch_sub(a->key->n_running, 1);
