@@ -11,8 +11,10 @@
 /* ---- weights: casc_train ---- */
 
 struct casc_example {
-	const struct casc_features *features; /* borrowed */
-	bool hard;			      /* the small model's answer would not do */
+	const float *dense;    /* CASC_N_FEATURES of them (borrowed, as is what follows) */
+	const uint32_t *grams; /* as in struct casc_features */
+	uint32_t n_grams;
+	bool hard; /* the small model's answer would not do */
 };
 
 struct casc_train_settings {

@@ -167,7 +167,7 @@ void casc_score(const struct casc_scorer *s, const struct casc_ask *ask, struct 
 	for (int i = 0; i < CASC_N_FEATURES; i++)
 		logit += s->dense[i] * f.dense[i];
 	if (s->weights != NULL)
-		logit = casc_weights_logit(s->weights, &f);
+		logit = casc_weights_logit(s->weights, f.dense, f.grams, f.n_grams);
 	*out = (struct casc_score){.rule = -1};
 	for (size_t i = 0; i < ask->n_messages; i++)
 		if (ask->messages[i].role == CASC_USER)

@@ -43,19 +43,23 @@ static void move(float *weight, float *seen, float gradient, double rate)
 	*weight -= (float)(rate * (double)gradient / (1e-6 + sqrt((double)*seen)));
 }
 
+static float score_of(const struct casc_weights *w, const struct casc_example *e)
+{
+	return casc_sigmoid(casc_weights_logit(w, e->dense, e->grams, e->n_grams));
+}
+
 static void learn(struct trainer *t, const struct casc_example *e)
 {
-	const struct casc_features *f = e->features;
-	float g = casc_sigmoid(casc_weights_logit(t->w, f)) - (e->hard ? 1.0f : 0.0f);
+	float g = score_of(t->w, e) - (e->hard ? 1.0f : 0.0f);
 	move(&t->w->bias, &t->seen->bias, g, t->rate);
 	for (int i = 0; i < CASC_N_FEATURES; i++)
-		if (f->dense[i] != 0)
-			move(&t->w->dense[i], &t->seen->dense[i], g * f->dense[i], t->rate);
-	if (f->n_grams == 0)
+		if (e->dense[i] != 0)
+			move(&t->w->dense[i], &t->seen->dense[i], g * e->dense[i], t->rate);
+	if (e->n_grams == 0)
 		return;
-	float each = g / sqrtf((float)f->n_grams);
-	for (uint32_t i = 0; i < f->n_grams; i++) {
-		uint32_t at = f->grams[i] >> (32 - t->w->bits);
+	float each = g / sqrtf((float)e->n_grams);
+	for (uint32_t i = 0; i < e->n_grams; i++) {
+		uint32_t at = e->grams[i] >> (32 - t->w->bits);
 		move(&t->w->grams[at], &t->seen->grams[at], each, t->rate);
 	}
 }
@@ -107,7 +111,7 @@ static void measure(const struct casc_weights *w, const struct casc_example *exa
 	*out = (struct casc_fit){.n = (uint32_t)n};
 	for (size_t i = 0; i < n; i++) {
 		const struct casc_example *e = &examples[order[i]];
-		room[i] = (struct scored){casc_sigmoid(casc_weights_logit(w, e->features)), e->hard};
+		room[i] = (struct scored){score_of(w, e), e->hard};
 		out->n_hard += e->hard;
 		out->loss += cross_entropy((double)room[i].score, e->hard);
 		out->accuracy += (room[i].score >= 0.5f) == e->hard;

@@ -38,15 +38,15 @@ void casc_weights_destroy(struct casc_weights *w)
 	sl_free(w);
 }
 
-float casc_weights_logit(const struct casc_weights *w, const struct casc_features *f)
+float casc_weights_logit(const struct casc_weights *w, const float dense[CASC_N_FEATURES], const uint32_t *grams, uint32_t n_grams)
 {
-	float sum = w->bias, grams = 0;
+	float sum = w->bias, of_grams = 0;
 	for (int i = 0; i < CASC_N_FEATURES; i++)
-		sum += w->dense[i] * f->dense[i];
-	for (uint32_t i = 0; i < f->n_grams; i++)
-		grams += w->grams[f->grams[i] >> (32 - w->bits)];
+		sum += w->dense[i] * dense[i];
+	for (uint32_t i = 0; i < n_grams; i++)
+		of_grams += w->grams[grams[i] >> (32 - w->bits)];
 	/* So that a long text is not surer of itself than a short one. */
-	return f->n_grams > 0 ? sum + grams / sqrtf((float)f->n_grams) : sum;
+	return n_grams > 0 ? sum + of_grams / sqrtf((float)n_grams) : sum;
 }
 
 static void put_u32(uint8_t *at, uint32_t v)
