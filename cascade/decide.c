@@ -54,8 +54,9 @@ const char *casc_reason_name(int reason)
 
 void casc_init(struct casc *c, const struct casc_policy *policy)
 {
+	struct casc_policy copy = *policy; /* which may be this one's own */
 	memset(c, 0, sizeof *c);
-	c->policy = *policy;
+	c->policy = copy;
 }
 
 uint64_t casc_due(const struct casc *c)
