@@ -5,9 +5,9 @@
  * threshold never keeps an answer that a lower one gives up: where the lower one gives up a held
  * answer, the higher one can't have shown it before (that would have taken more confidence), and where
  * the lower one gives up a shown answer, the higher one holds it or asks for more. So a bisection over
- * the gate itself finds the number, and one sort gives the whole curve.
+ * the gate itself finds the number, and one sort gives the whole curve. Thresholds are ten-thousandths:
+ * what is printed is what was tried, and no two of them are a rounding apart.
  */
-#include <math.h>
 #include <stdlib.h>
 
 #include "base/alloc.h"
@@ -32,20 +32,25 @@ int64_t casc_gate_at(const struct casc_gate *g, float low, const float *trace, u
 	return n == 0 && low > 0 ? 0 : -1;
 }
 
+enum { STEPS = 10000 };
+
 struct kept {
-	float most; /* the highest threshold that keeps it; 0 always does */
-	bool small_right, large_right;
+	uint32_t most; /* the highest threshold that keeps it, in STEPS; 0 always does */
 	uint32_t n;
+	bool small_right, large_right;
 };
 
-enum { HALVINGS = 26 };
-
-static float most_kept(const struct casc_gate *g, const struct casc_outcome *o)
+static float threshold(uint32_t steps)
 {
-	float lo = 0, hi = 1 + g->drop_below + 1e-3f;
-	for (int i = 0; i < HALVINGS; i++) {
-		float mid = (lo + hi) / 2;
-		if (casc_gate_at(g, mid, o->trace, o->n) < 0)
+	return (float)steps / STEPS;
+}
+
+static uint32_t most_kept(const struct casc_gate *g, const struct casc_outcome *o)
+{
+	uint32_t lo = 0, hi = STEPS + 1;
+	while (hi - lo > 1) {
+		uint32_t mid = (lo + hi) / 2;
+		if (casc_gate_at(g, threshold(mid), o->trace, o->n) < 0)
 			lo = mid;
 		else
 			hi = mid;
@@ -55,7 +60,7 @@ static float most_kept(const struct casc_gate *g, const struct casc_outcome *o)
 
 static int by_most(const void *a, const void *b)
 {
-	float x = ((const struct kept *)a)->most, y = ((const struct kept *)b)->most;
+	uint32_t x = ((const struct kept *)a)->most, y = ((const struct kept *)b)->most;
 	return x < y ? -1 : x > y;
 }
 
@@ -84,7 +89,8 @@ static struct casc_curve_point point_at(const struct totals *t, size_t escalated
 	return (struct casc_curve_point){
 	    .low = low,
 	    .small_rate = (double)(t->n - escalated) / (double)t->n,
-	    .quality = t->large_right > 0 ? t->right / t->large_right : t->right > 0 ? INFINITY : 1,
+	    /* Where the large model is never right nothing is worse than it. */
+	    .quality = t->large_right > 0 ? t->right / t->large_right : 1,
 	    .large_tokens_saved = t->tokens > 0 ? t->tokens_kept / t->tokens : 0,
 	};
 }
@@ -110,7 +116,7 @@ int casc_calibrate(const struct casc_outcome *outcomes, size_t n, const struct c
 	struct totals t = {.n = n};
 	for (size_t i = 0; i < n; i++) {
 		const struct casc_outcome *o = &outcomes[i];
-		kept[i] = (struct kept){most_kept(g, o), o->small_right, o->large_right, o->n};
+		kept[i] = (struct kept){most_kept(g, o), o->n, o->small_right, o->large_right};
 		t.right += o->small_right;
 		t.large_right += o->large_right;
 		t.tokens += o->n;
@@ -118,21 +124,22 @@ int casc_calibrate(const struct casc_outcome *outcomes, size_t n, const struct c
 	}
 	qsort(kept, n, sizeof *kept, by_most);
 	bool found = false;
+	/* Those that are kept at 1 are always kept; then not all can be escalated. */
+	size_t last = kept[n - 1].most < STEPS ? n : n - 1;
 	size_t n_cuts = 1, cut = 0;
-	for (size_t i = 1; i <= n; i++)
+	for (size_t i = 1; i <= last; i++)
 		n_cuts += i == n || kept[i].most > kept[i - 1].most;
-	/* Every threshold at which something changes, from none escalated to all. */
-	for (size_t i = 0; i <= n; i++) {
+	/* Every threshold at which something changes, from none escalated on. */
+	for (size_t i = 0; i <= last; i++) {
 		if (i > 0) {
 			t.right += (double)kept[i - 1].large_right - (double)kept[i - 1].small_right;
 			t.tokens_kept -= kept[i - 1].n;
-			if (i < n && !(kept[i].most > kept[i - 1].most))
+			if (i < n && kept[i].most == kept[i - 1].most)
 				continue;
 		}
-		/* Between what goes and what stays, or as high as nothing needs. */
-		float above = i < n ? kept[i].most : nextafterf(kept[n - 1].most, 2) + 1e-6f, below = i > 0 ? kept[i - 1].most : 0;
-		float low = i == 0 ? 0 : i == n ? above : below + (above - below) / 2;
-		struct casc_curve_point p = point_at(&t, i, low < 1 ? low : 1);
+		/* The highest that keeps the next one. */
+		uint32_t low = i == 0 ? 0 : i < n ? kept[i].most : kept[n - 1].most + 1;
+		struct casc_curve_point p = point_at(&t, i, threshold(low));
 		if (better(&p, kind, target, found)) {
 			*best = p;
 			found = true;
