@@ -20,6 +20,7 @@ static const struct command commands[] = {
     {"config", cmd_config, "check or show the configuration"},
     {"keys", cmd_keys, "make, list, rotate and revoke API keys"},
     {"model", cmd_model, "look into model files and run them here"},
+    {"cascade", cmd_cascade, "learn from the outcomes of small and large model, and report"},
     {"bench", cmd_bench, "measure this machine, models, the engine and servers"},
 };
 

@@ -7,6 +7,7 @@
 #define CMD_SCHEMA_H
 
 #include "base/conf.h"
+#include "cascade/cascade.h"
 #include "engine/engine.h"
 #include "gateway/gateway.h"
 
@@ -55,6 +56,7 @@ struct sluice_config {
 	struct engine_settings engine;
 	struct echo_settings echo;
 	struct gw_config gateway;
+	struct casc_settings cascade;
 	/* Derived: state/run/engine.sock, where the configuration names no socket. */
 	char default_socket[108];
 	struct conf *conf; /* owns everything above */
