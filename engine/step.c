@@ -11,6 +11,7 @@
  * text arrives.
  */
 #include "engine/choices.h"
+#include "engine/spec_step.h"
 #include "engine/step.h"
 
 #include <string.h>
@@ -206,6 +207,7 @@ static void on_model(struct step *st, struct eng_model *m)
 	}
 	m->vtime_ns = st->vclock_ns;
 	set_model_state(st->e, m, PROTO_MODEL_READY, "");
+	spec_pair(st, m);
 }
 
 /* ---- text ---- */
