@@ -173,7 +173,7 @@ static void add_rows(struct step *st, struct batch *b, struct eng_seq *s, uint64
 	}
 	n = n < s->sched.n_left ? n : s->sched.n_left;
 	uint32_t past = s->sched.n_past;
-	n = prompt_rows_fit(s, past, n, STEP_PROMPT_ROWS - b->n_prompt_rows);
+	n = prompt_rows_fit(s, past, n, STEP_EXTRA_ROWS - b->n_extra_rows);
 	if (s->spec.n_draft > 0 && take_pages(s, past + n + s->spec.n_draft) != 0)
 		s->spec.n_draft = 0;
 	if (take_pages(s, past + n) == 0) {
@@ -185,7 +185,7 @@ static void add_rows(struct step *st, struct batch *b, struct eng_seq *s, uint64
 			if (prompt_row_tells(s, past + i)) {
 				st->want[b->n_want] = row;
 				st->want_seqs[b->n_want++] = s;
-				b->n_prompt_rows++;
+				b->n_extra_rows++;
 			}
 		}
 		bool decoding = s->state == SEQ_DECODE;

@@ -12,7 +12,7 @@
 
 struct batch {
 	int n_rows, n_want;
-	uint32_t n_prompt_rows;
+	uint32_t n_extra_rows; /* whose logits are wanted but for a draw: at most STEP_EXTRA_ROWS */
 	uint32_t n_decode, n_prefill;
 	struct cost_past attended;
 };

@@ -85,15 +85,16 @@ void spec_prepare(struct step *st, struct eng_model *m, struct sched_plan *plan,
 		step.past.reads += (double)s->sched.width * (s->sched.n_past + 1);
 		n_wide += is_searching(s) ? s->sched.width : 0;
 	}
-	bool busy = sched_n_queued(m->sched) > 0 && !cfg->spec_fixed;
-	if (plan->n_prefill > 0 || busy || plan->n_decode == n_wide)
+	bool busy = plan->n_prefill > 0 || sched_n_queued(m->sched) > 0;
+	if ((busy && !cfg->spec_fixed) || plan->n_decode == n_wide)
 		return;
-	/* Rows of logits: those that steps with prompts have for theirs. */
-	uint32_t room = (uint32_t)cfg->max_sequences - plan->n_decode + STEP_PROMPT_ROWS;
+	/* Rows of logits beside those of draws: prompts that need some have a part left to them. */
+	uint32_t room = plan->n_prefill > 0 ? STEP_EXTRA_ROWS / 2 : STEP_EXTRA_ROWS;
 	int n_by_model = 0;
 	for (uint32_t i = 0; i < plan->n_run; i++) {
 		struct eng_seq *s = seq_of(plan->run[i]);
-		uint32_t most = is_searching(s) ? 0 : most_of(st, s, room, now);
+		bool plain = s->state == SEQ_DECODE && !is_searching(s);
+		uint32_t most = plain ? most_of(st, s, room, now) : 0;
 		if (most == 0)
 			continue;
 		uint32_t n = choose(st, s, &step, most, plan->n_decode - n_wide);
@@ -123,6 +124,7 @@ void spec_rows(struct step *st, struct batch *b, struct eng_seq *s)
 	}
 	b->attended.positions += (double)cost_positions(past, n);
 	b->attended.reads += n;
+	b->n_extra_rows += n;
 }
 
 /* Whole pages behind the next token's place. */
