@@ -52,6 +52,7 @@ struct eng_model {
 	uint32_t max_pages;    /* of one sequence */
 	int32_t *page_tables;  /* [max_sequences][max_pages] */
 	struct eng_model *drafter; /* whose drafts it verifies; NULL: none */
+	double draft_accept;       /* of the drafter's tokens, of late, whoever asked */
 	int32_t *draft_tables;     /* [max_sequences][the drafter's max_pages], of its draft_pool */
 	struct eng_seq **places; /* [max_sequences] */
 	uint64_t vtime_ns;     /* of the device, spent on this model */

@@ -3,11 +3,13 @@
 
 #include "base/err.h"
 
-static const double recent = 0.25, at_first = 0.5, least_gain = 1.02;
+static const double recent = 0.25, least_gain = 1.02, trial_share = 0.01;
+static const double least_guess = 0.05, most_guess = 0.8;
 
-void spec_rate_init(struct spec_rate *r)
+void spec_rate_init(struct spec_rate *r, double accept)
 {
-	*r = (struct spec_rate){.accept = at_first, .patience = SPEC_FIRST_PATIENCE};
+	accept = accept > least_guess ? accept : least_guess;
+	*r = (struct spec_rate){.accept = accept < most_guess ? accept : most_guess, .patience = SPEC_FIRST_PATIENCE};
 }
 
 void spec_rate_learn(struct spec_rate *r, uint32_t n_compared, uint32_t n_accepted)
@@ -42,17 +44,28 @@ static struct cost_past past_with(const struct spec_now *now, uint32_t n_past, u
 	    .reads = now->past.reads + n};
 }
 
+static double plain_ns(const struct spec_now *now)
+{
+	return cost_rows_ns(now->cost, now->rows) + cost_past_ns(now->cost, now->past);
+}
+
+/* The step with a draft of n, without what drafting costs once. */
+static double draft_ns(const struct spec_now *now, uint32_t n_past, uint32_t n, const struct spec_price *price)
+{
+	return cost_rows_ns(now->cost, now->rows + n) + cost_past_ns(now->cost, past_with(now, n_past, n)) +
+	       n * price->each_ns;
+}
+
 /* The length of the greatest throughput, and what it gains over none. */
 static uint32_t best_length(double accept, const struct spec_now *now, uint32_t n_past, uint32_t most,
-			    double draft_ns, double fixed_ns, double *gain)
+			    const struct spec_price *price, double *gain)
 {
 	uint32_t best = 0;
-	double plain = now->tokens / (cost_rows_ns(now->cost, now->rows) + cost_past_ns(now->cost, now->past));
+	double plain = now->tokens / plain_ns(now), once = price->spread > 0 ? price->once_ns / price->spread : 0;
 	*gain = 0;
 	for (uint32_t n = 1; n <= most; n++) {
-		double ns = cost_rows_ns(now->cost, now->rows + n) +
-			    cost_past_ns(now->cost, past_with(now, n_past, n)) + fixed_ns + n * draft_ns;
-		double g = (now->tokens + expected(accept, n)) / ns / plain;
+		double adds = expected(accept, n), ns = draft_ns(now, n_past, n, price) + once * (1 + adds);
+		double g = (now->tokens + adds) / ns / plain;
 		if (g > *gain) {
 			*gain = g;
 			best = n;
@@ -62,10 +75,10 @@ static uint32_t best_length(double accept, const struct spec_now *now, uint32_t 
 }
 
 uint32_t spec_length(struct spec_rate *r, const struct spec_now *now, uint32_t n_past, uint32_t most,
-		     double draft_ns, double fixed_ns)
+		     const struct spec_price *price)
 {
 	double gain;
-	uint32_t n = best_length(r->accept, now, n_past, most, draft_ns, fixed_ns, &gain);
+	uint32_t n = best_length(r->accept, now, n_past, most, price, &gain);
 	if (n > 0 && gain > least_gain) {
 		r->patience = SPEC_FIRST_PATIENCE;
 		r->unused = 0;
@@ -73,13 +86,17 @@ uint32_t spec_length(struct spec_rate *r, const struct spec_now *now, uint32_t n
 	}
 	/* Where not even right drafts would pay (the machine is busy with many rows, as far as is known),
 	 * it is tried as seldom as can be: what is known may be old. */
-	best_length(1, now, n_past, most, draft_ns, fixed_ns, &gain);
+	best_length(1, now, n_past, most, price, &gain);
 	uint32_t patience = gain > least_gain ? r->patience : SPEC_MOST_PATIENCE;
 	if (most == 0 || ++r->unused < patience)
 		return 0;
+	n = most < SPEC_TRIAL ? most : SPEC_TRIAL;
+	double plain = plain_ns(now), costs = draft_ns(now, n_past, n, price) - plain + price->once_ns;
+	if (costs > trial_share * r->unused * plain)
+		return 0;
 	r->unused = 0;
 	r->patience = 2 * r->patience < SPEC_MOST_PATIENCE ? 2 * r->patience : SPEC_MOST_PATIENCE;
-	return most < SPEC_TRIAL ? most : SPEC_TRIAL;
+	return n;
 }
 
 void spec_now_add(struct spec_now *now, const struct spec_rate *r, uint32_t n_past, uint32_t n)

@@ -7,7 +7,8 @@
  * accepted, given that those before it were. From that and from what steps of so many rows cost on this
  * machine (struct cost, of steps without prompts) follows the length with which the step makes the
  * most tokens a second; where none makes more than a plain step, none is drafted. Since acceptance is
- * not seen while nothing is drafted, a short draft is tried now and then, ever more seldom.
+ * not seen while nothing is drafted, a short draft is tried now and then, ever more seldom, and never
+ * before its price is small beside the steps since the last one.
  */
 #ifndef ENGINE_SPEC_H
 #define ENGINE_SPEC_H
@@ -31,6 +32,13 @@ struct spec_rate {
 	uint32_t unused, patience;
 };
 
+/* What drafting costs beside verifying. */
+struct spec_price {
+	double each_ns; /* a token */
+	double once_ns; /* now, before the first one, and not again for the next `spread` tokens */
+	uint32_t spread;
+};
+
 /* The step as it is planned so far. */
 struct spec_now {
 	const struct cost *cost;
@@ -38,16 +46,16 @@ struct spec_now {
 	struct cost_past past;
 };
 
-void spec_rate_init(struct spec_rate *r);
+/* accept: a guess, held within what leaves room to learn. */
+void spec_rate_init(struct spec_rate *r, double accept);
 /* Of a draft so many tokens were compared with what the model says, and so many were it: the compared
  * ones, or all but the last of them. */
 void spec_rate_learn(struct spec_rate *r, uint32_t n_compared, uint32_t n_accepted);
 /* Tokens that a draft of n adds on the average. */
 double spec_expected(const struct spec_rate *r, uint32_t n);
-/* How many tokens to draft, at most `most`, for a sequence of n_past tokens; each costs draft_ns to
- * draft, and the draft as a whole fixed_ns. */
+/* How many tokens to draft, at most `most`, for a sequence of n_past tokens. */
 uint32_t spec_length(struct spec_rate *r, const struct spec_now *now, uint32_t n_past, uint32_t most,
-		     double draft_ns, double fixed_ns);
+		     const struct spec_price *price);
 /* The step has these rows as well. */
 void spec_now_add(struct spec_now *now, const struct spec_rate *r, uint32_t n_past, uint32_t n);
 

@@ -67,6 +67,7 @@ static void marry(struct engine *e, struct eng_model *large, struct eng_model *s
 		return;
 	}
 	large->drafter = small;
+	large->draft_accept = 0.5;
 	log_info("model %s drafts for %s", small->name, large->name);
 }
 
@@ -158,17 +159,16 @@ static uint32_t chunk_rows(const struct step *st, const struct eng_model *small,
 	return within > least ? within : least;
 }
 
-void spec_model_cost(const struct eng_seq *s, uint32_t n_beside, double *draft_ns, double *fixed_ns)
+void spec_model_price(const struct eng_seq *s, uint32_t n_together, struct spec_price *out)
 {
 	const struct eng_model *small = s->model->drafter;
 	uint32_t behind = eng_seq_n_tokens(s) - s->spec.small_past;
 	uint32_t to_come = s->max_tokens - s->n_made;
-	to_come = to_come < SPREAD_TOKENS ? to_come : SPREAD_TOKENS;
-	*draft_ns = cost_rows_ns(&small->verify, n_beside) / n_beside;
-	*fixed_ns = 0;
-	/* Catching up is paid once, for the tokens that are to come. */
+	*out = (struct spec_price){.each_ns = cost_rows_ns(&small->verify, n_together) / n_together,
+				   .spread = to_come < SPREAD_TOKENS ? to_come : SPREAD_TOKENS};
+	/* Catching up with a text that it has not followed. */
 	if (behind > SPEC_MAX_DRAFT + 1)
-		*fixed_ns = cost_added_ns(&small->cost, 0, s->spec.small_past, behind) / to_come;
+		out->once_ns = cost_added_ns(&small->cost, 0, s->spec.small_past, behind);
 }
 
 struct drafting {

@@ -21,6 +21,9 @@
 
 #include "base/clock.h"
 
+/* Of what the drafts of all say about those of the next request. */
+static const double recent = 0.05;
+
 /* How many tokens s may get beyond the next one. */
 static uint32_t most_of(const struct step *st, const struct eng_seq *s, uint32_t room, uint64_t now)
 {
@@ -41,13 +44,13 @@ static void init_rates(struct eng_seq *s)
 {
 	if (s->spec.rates[0].patience > 0)
 		return;
-	for (int i = 0; i < SPEC_SOURCES; i++)
-		spec_rate_init(&s->spec.rates[i]);
+	spec_rate_init(&s->spec.rates[SPEC_NGRAM], 0.5);
+	spec_rate_init(&s->spec.rates[SPEC_MODEL], s->model->draft_accept);
 }
 
 /* Chooses source and length for s, and drafts what can be drafted at once. */
 static uint32_t choose(const struct step *st, struct eng_seq *s, const struct spec_now *now, uint32_t most,
-		       uint32_t n_beside)
+		       uint32_t n_together)
 {
 	const struct eng_config *cfg = &st->e->cfg;
 	struct seq_spec *sp = &s->spec;
@@ -57,14 +60,14 @@ static uint32_t choose(const struct step *st, struct eng_seq *s, const struct sp
 	if (cfg->spec_mode != ENG_SPEC_DRAFT)
 		n = ngram_draft(&sp->said, s->tokens, eng_seq_n_tokens(s), sp->draft, most);
 	if (n > 0 && !cfg->spec_fixed)
-		n = spec_length(said, now, past, n, 0, 0);
+		n = spec_length(said, now, past, n, &(struct spec_price){0});
 	sp->source = SPEC_NGRAM;
 	if (cfg->spec_mode == ENG_SPEC_NGRAM || (n > 0 && (cfg->spec_fixed || said->accept >= small->accept)) ||
 	    !spec_model_ready(s, most))
 		return n;
-	double draft_ns, fixed_ns;
-	spec_model_cost(s, n_beside, &draft_ns, &fixed_ns);
-	uint32_t by_model = cfg->spec_fixed ? most : spec_length(small, now, past, most, draft_ns, fixed_ns);
+	struct spec_price price;
+	spec_model_price(s, n_together, &price);
+	uint32_t by_model = cfg->spec_fixed ? most : spec_length(small, now, past, most, &price);
 	if (by_model == 0)
 		return n;
 	sp->source = SPEC_MODEL;
@@ -162,8 +165,11 @@ void spec_accept(struct step *st, struct eng_seq *s, float *logits, uint64_t now
 	}
 	atomic_fetch_add(&e->spec_accepted, n_accepted);
 	atomic_fetch_add(&e->decode_tokens, n_accepted);
-	if (n_compared > 0)
+	if (n_compared > 0) {
 		spec_rate_learn(rate, n_compared, n_accepted);
+		if (s->spec.source == SPEC_MODEL)
+			m->draft_accept += recent * (rate->accept - m->draft_accept);
+	}
 	if (s->state != SEQ_DECODE)
 		return;
 	if (s->spec.small_past > s->sched.n_past)

@@ -28,8 +28,8 @@ bool spec_may_draft(const struct engine *e, const struct eng_model *m);
 void spec_unpair(struct eng_model *m);
 /* Whether the partner of s's model can draft so many tokens for it. */
 bool spec_model_ready(const struct eng_seq *s, uint32_t most);
-/* What a draft for s costs: for each token with so many sequences beside it, and before the first. */
-void spec_model_cost(const struct eng_seq *s, uint32_t n_beside, double *draft_ns, double *fixed_ns);
+/* What the partner's drafts for s cost with so many sequences that draft together. */
+void spec_model_price(const struct eng_seq *s, uint32_t n_together, struct spec_price *out);
 /* The drafts of seqs[n], each of at most its spec.n_draft tokens; sets what they became, 0 for those
  * whose text the small model does not know yet. */
 void spec_model_draft(struct step *st, struct eng_model *m, struct eng_seq **seqs, int n);

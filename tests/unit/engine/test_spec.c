@@ -114,6 +114,8 @@ static void ngrams_without_memory(void **state)
 
 /* ---- lengths ---- */
 
+static const struct spec_price free_draft = {0};
+
 /* Steps of n rows cost 1 + each · (n - 1). */
 static void learn(struct cost *c, double each)
 {
@@ -139,27 +141,27 @@ static void lengths_follow_acceptance(void **state)
 	struct spec_now now = alone(&cheap);
 	uint32_t last = 0;
 	for (int percent = 10; percent <= 100; percent += 15) {
-		spec_rate_init(&r);
+		spec_rate_init(&r, 0.5);
 		r.accept = percent / 100.0;
-		uint32_t n = spec_length(&r, &now, 100, 8, 0, 0);
+		uint32_t n = spec_length(&r, &now, 100, 8, &free_draft);
 		assert_true(n >= last);
 		last = n;
 	}
 	assert_int_equal(last, 8);
-	spec_rate_init(&r);
+	spec_rate_init(&r, 0.5);
 	r.accept = 0.05;
-	assert_true(spec_length(&r, &now, 100, 8, 0, 0) <= 1);
+	assert_true(spec_length(&r, &now, 100, 8, &free_draft) <= 1);
 	/* A machine on which rows cost nearly what steps cost. */
 	now = alone(&dear);
 	r.accept = 0.7;
-	assert_int_equal(spec_length(&r, &now, 100, 8, 0, 0), 0);
+	assert_int_equal(spec_length(&r, &now, 100, 8, &free_draft), 0);
 	/* Drafting costs too. */
 	now = alone(&cheap);
 	r.accept = 0.8;
-	assert_true(spec_length(&r, &now, 100, 8, 1e5, 0) < spec_length(&r, &now, 100, 8, 0, 0));
-	assert_int_equal(spec_length(&r, &now, 100, 8, 2e6, 0), 0);
-	assert_int_equal(spec_length(&r, &now, 100, 8, 0, 2e7), 0);
-	assert_int_equal(spec_length(&r, &now, 100, 0, 0, 0), 0);
+	assert_true(spec_length(&r, &now, 100, 8, &(struct spec_price){1e5, 0, 1}) < spec_length(&r, &now, 100, 8, &free_draft));
+	assert_int_equal(spec_length(&r, &now, 100, 8, &(struct spec_price){2e6, 0, 1}), 0);
+	assert_int_equal(spec_length(&r, &now, 100, 8, &(struct spec_price){0, 2e7, 1}), 0);
+	assert_int_equal(spec_length(&r, &now, 100, 0, &free_draft), 0);
 }
 
 /* The more rows are in a step, the less a row more is worth to its throughput. */
@@ -173,19 +175,19 @@ static void none_under_load(void **state)
 		for (uint32_t n = 1; n <= 64; n++)
 			cost_learn(&c, n, (struct cost_past){0}, n <= 16 ? 1e6 * (1 + 0.01 * n) : 1.16e6 * n / 16);
 	}
-	spec_rate_init(&r);
+	spec_rate_init(&r, 0.5);
 	r.accept = 0.6;
 	struct spec_now now = {.cost = &c, .rows = 2, .tokens = 2};
-	assert_true(spec_length(&r, &now, 10, 8, 0, 0) >= 3);
+	assert_true(spec_length(&r, &now, 10, 8, &free_draft) >= 3);
 	now.rows = now.tokens = 32;
-	assert_int_equal(spec_length(&r, &now, 10, 8, 0, 0), 0);
+	assert_int_equal(spec_length(&r, &now, 10, 8, &free_draft), 0);
 	/* The rows of the sequences before it count. */
 	now.rows = now.tokens = 6;
-	uint32_t first = spec_length(&r, &now, 10, 8, 0, 0), n = first;
+	uint32_t first = spec_length(&r, &now, 10, 8, &free_draft), n = first;
 	assert_true(first > 0);
 	for (int i = 0; i < 4; i++) {
 		spec_now_add(&now, &r, 10, n);
-		n = spec_length(&r, &now, 10, 8, 0, 0);
+		n = spec_length(&r, &now, 10, 8, &free_draft);
 		assert_true(n <= first);
 	}
 	assert_int_equal(n, 0);
@@ -200,12 +202,12 @@ static void losses_are_bounded(void **state)
 		struct cost c;
 		struct spec_rate r;
 		learn(&c, each[k]);
-		spec_rate_init(&r);
+		spec_rate_init(&r, 0.5);
 		struct spec_now now = alone(&c);
 		double lost = 0;
 		int tried_late = 0;
 		for (int token = 0; token < 2000; token++) {
-			uint32_t n = spec_length(&r, &now, 10, 8, 0, 0);
+			uint32_t n = spec_length(&r, &now, 10, 8, &free_draft);
 			lost += each[k] * n;
 			tried_late += token > 1000 && n > 0;
 			if (n > 0)
@@ -216,7 +218,7 @@ static void losses_are_bounded(void **state)
 		/* From now on all are right: it is found out and made use of. */
 		int n_steps = 0;
 		for (int token = 0; token < 2000; n_steps++) {
-			uint32_t n = spec_length(&r, &now, 10, 8, 0, 0);
+			uint32_t n = spec_length(&r, &now, 10, 8, &free_draft);
 			token += (int)n + 1;
 			if (n > 0)
 				spec_rate_learn(&r, n, n);
@@ -225,18 +227,37 @@ static void losses_are_bounded(void **state)
 	}
 }
 
+/* A trial that costs much waits until much has been done without. */
+static void dear_trials_are_rare(void **state)
+{
+	(void)state;
+	struct cost c;
+	struct spec_rate r;
+	learn(&c, 0.05);
+	struct spec_now now = alone(&c);
+	const struct spec_price dear = {.each_ns = 4e5, .once_ns = 2e6, .spread = 100};
+	spec_rate_init(&r, 0);
+	int n_tried = 0;
+	for (int token = 0; token < 1000; token++)
+		n_tried += spec_length(&r, &now, 10, 8, &dear) > 0; /* 2.9 steps each */
+	assert_true(n_tried >= 2 && n_tried <= 3);
+	spec_rate_init(&r, 1);
+	assert_true(r.accept < 1); /* a guess is not more than a guess */
+	assert_true(spec_length(&r, &now, 10, 8, &dear) > 0);
+}
+
 static void expectations(void **state)
 {
 	(void)state;
 	struct spec_rate r;
-	spec_rate_init(&r);
+	spec_rate_init(&r, 0.5);
 	r.accept = 0.5;
 	assert_true(spec_expected(&r, 0) == 0);
 	assert_true(spec_expected(&r, 3) == 0.875);
 	r.accept = 1;
 	assert_true(spec_expected(&r, 8) == 8);
 	/* The average approaches the truth. */
-	spec_rate_init(&r);
+	spec_rate_init(&r, 0.5);
 	double sum = 0;
 	for (int i = 0; i < 400; i++) {
 		spec_rate_learn(&r, i % 4 == 0 ? 1 : 3, i % 4 == 0 ? 0 : 3);
@@ -251,7 +272,7 @@ int main(void)
 	    cmocka_unit_test(ngrams_as_defined), cmocka_unit_test(ngrams_of_loops),
 	    cmocka_unit_test(ngrams_without_memory), cmocka_unit_test(lengths_follow_acceptance),
 	    cmocka_unit_test(none_under_load), cmocka_unit_test(losses_are_bounded),
-	    cmocka_unit_test(expectations),
+	    cmocka_unit_test(dear_trials_are_rare), cmocka_unit_test(expectations),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -46,7 +46,8 @@ static struct proto_submit request(int i)
 	at[n] = '\0';
 	struct proto_submit req = run_plain(at, TOKENS);
 	req.seed = (uint64_t)i;
-	req.flags |= i % 7 < 5 ? PROTO_SUBMIT_IGNORE_EOS : 0;
+	if (i % 7 < 5)
+		req.flags |= PROTO_SUBMIT_IGNORE_EOS;
 	if (i % 2 == 1) {
 		req.temperature = i % 4 == 1 ? 0.3f : 1;
 		req.top_p = i % 6 == 1 ? 0.9f : 1;
