@@ -3,12 +3,14 @@
  * `sluice bench speculation`: what drafts save and what they cost. First the cost of verifying: passes of
  * 1, 2, 3 … rows of one sequence, all with logits, in turns. Then the engine, one with each source of
  * drafts beside one without, answering the same requests in turns, so that whatever else the machine
- * does meets all alike; their answers are compared too, token by token. Three kinds of text:
+ * does meets all alike; their answers are compared too, token by token. Kinds of text:
  *
  *   repeated   greedy, from a prompt that says one phrase over and over
  *   prose      greedy, from a sentence
- *   noise      drawn from a dozen tokens that are about as likely: the text always holds what was said
- *              last, and what followed then is nearly always wrong
+ *   varied     drawn from a dozen tokens, those said before less likely: what was right is no more
+ *   noise      a dozen tokens that are equally likely: the text always holds what was said last, and what
+ *              followed then is wrong in eleven of twelve cases. (A drafter draws with the same random
+ *              numbers from the same dozen, so it is right.)
  */
 #include <math.h>
 #include <pthread.h>
@@ -178,8 +180,8 @@ static int ask(struct answering *a, const struct proto_submit *req, double *ns)
 	return a->failed ? bench_complain(1, "a request failed") : 0;
 }
 
-enum { REPEATED, PROSE, NOISY, TEXTS };
-static const char *const texts[TEXTS] = {"repeated", "prose", "noise"};
+enum { REPEATED, PROSE, VARIED, NOISY, TEXTS };
+static const char *const texts[TEXTS] = {"repeated", "prose", "varied", "noise"};
 static const char *const ways[WAYS] = {"off", "ngram", "draft", "auto"};
 
 struct wording {
@@ -204,9 +206,10 @@ static struct proto_submit request(struct wording *w, int text, int round, int n
 		req.prompt = (struct proto_str){sentence, sizeof sentence - 1};
 		req.tenant = (uint64_t)round + 10;
 	}
-	if (text == NOISY) {
-		req.temperature = 2;
-		req.frequency_penalty = 2; /* who was said is less likely: all come about as often */
+	if (text == VARIED || text == NOISY) {
+		req.temperature = text == VARIED ? 2 : 1e6f;
+		req.top_k = NOISE;
+		req.frequency_penalty = text == VARIED ? 2 : 0;
 		for (int i = 0; i < NOISE; i++)
 			w->biases[i] = (struct proto_id_f32){(uint32_t)(n_vocab / 2 + i), 100};
 		req.logit_bias = w->biases;

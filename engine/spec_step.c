@@ -84,6 +84,9 @@ void spec_prepare(struct step *st, struct eng_model *m, struct sched_plan *plan,
 	for (uint32_t i = 0; i < plan->n_run; i++) {
 		struct eng_seq *s = seq_of(plan->run[i]);
 		s->spec.n_draft = 0;
+		/* Of what the drafter knows only what was accepted counts, if it was verified at all. */
+		if (s->spec.small_past > s->sched.n_past)
+			s->spec.small_past = s->sched.n_past;
 		step.past.positions += (double)s->sched.width * (s->sched.n_past + 1);
 		step.past.reads += (double)s->sched.width * (s->sched.n_past + 1);
 		n_wide += is_searching(s) ? s->sched.width : 0;
@@ -170,11 +173,8 @@ void spec_accept(struct step *st, struct eng_seq *s, float *logits, uint64_t now
 		if (s->spec.source == SPEC_MODEL)
 			m->draft_accept += recent * (rate->accept - m->draft_accept);
 	}
-	if (s->state != SEQ_DECODE)
-		return;
-	if (s->spec.small_past > s->sched.n_past)
-		s->spec.small_past = s->sched.n_past;
-	give_back_pages(s);
+	if (s->state == SEQ_DECODE)
+		give_back_pages(s);
 }
 
 void spec_release(struct eng_seq *s)
