@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "engine/spec.h"
 #include "gateway/cors.h"
 #include "gateway/net_addr.h"
 #include "gateway/unix_listen.h"
@@ -53,6 +54,7 @@ static const char *const forwarded_kinds[] = {"off", "x-forwarded-for", "forward
 static const char *const coalesce_kinds[] = {"off", "user", "tenant", NULL};
 static const char *const supersede_kinds[] = {"off", "named", "any", NULL};
 static const char *const cleanse_levels[] = {"off", "light", "full", NULL};
+static const char *const spec_modes[] = {"off", "ngram", "draft", "auto", NULL};
 static const char *const roles[] = {"none", "small", "large", NULL};
 
 static const struct conf_row model_rows[] = {
@@ -191,6 +193,13 @@ static const struct conf_row all_rows[] = {
 	"Also between tenants; then one can tell by the time what another has sent."),
     ROW("engine.max_prompt", CONF_BYTES, ROOT(engine.max_prompt), "1MiB", 1, 3 * MIB,
 	"Bytes of one prompt before it is tokenized."),
+    ROW_ENUM("engine.speculation.mode", ROOT(engine.spec_mode), "auto", spec_modes,
+	     "Drafts that a step verifies besides making a token: from the text itself (ngram), from the "
+	     "small model for the large one (draft), both (auto). Answers are the same, bit for bit."),
+    ROW("engine.speculation.max_draft", CONF_INT, ROOT(engine.spec_max_draft), "8", 1, SPEC_MAX_DRAFT,
+	"Tokens of a draft at most."),
+    ROW("engine.speculation.fixed", CONF_BOOL, ROOT(engine.spec_fixed), "false", 0, 0,
+	"Drafts are always as long as can be, whether they pay or not: for measuring."),
     ROW_LIST("engine.models", ROOT(engine.models), model_rows, struct model_settings, 0,
 	     PROTO_MAX_MODELS, "The models to serve."),
 
@@ -787,6 +796,9 @@ void sluice_engine_config(const struct sluice_config *cfg, struct eng_model_conf
 	    .itl_target_ms = (int)e->itl_target_ms,
 	    .no_prefix_cache = !e->prefix_cache,
 	    .share_prefixes = e->share_prefixes,
+	    .spec_mode = e->spec_mode,
+	    .spec_max_draft = (int)e->spec_max_draft,
+	    .spec_fixed = e->spec_fixed,
 	};
 }
 
