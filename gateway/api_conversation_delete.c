@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * DELETE /v1/conversations/ID: everything that is kept of a conversation goes: the responses that were
- * made in it with their event streams, its entry in the prefix registry, and last the conversation
- * itself. So one that broke off half-way is still there to be deleted again.
+ * made in it with their event streams, the conversation itself, and its entry in the prefix registry. The
+ * conversation goes after its responses, so that a removal that broke off half-way can be repeated; then
+ * the responses once more, for one may have ended in between.
  *
- * An answer that is being made in it is stopped where it has a log, and finds the conversation gone in
- * any case: then it takes back what it stored.
+ * An answer that is being made in it is stopped where it has a log. When it finds the conversation gone it
+ * takes back what it stored; when it was added just before, its name is among those of the second round.
  */
 #include <stdio.h>
 #include <string.h>
@@ -24,7 +25,7 @@ struct removal {
 	struct cache_op op;
 	char *names; /* of its responses, a line each; owned */
 	size_t n_names, at;
-	bool last;   /* the conversation has gone, and these are what came meanwhile */
+	bool last;   /* the conversation has gone: the second round */
 	uint64_t tenant;
 };
 
@@ -87,25 +88,19 @@ static void on_gone(struct cache_op *op, const struct cache_result *result)
 	struct conversation_answer a;
 	if (!check(r, result, &a))
 		return;
-	/* The answer has names where a read has the document. Those that were there are known to be gone. */
-	size_t known = r->n_names;
-	if (a.n_doc <= known) {
-		reply_deleted(r);
-		return;
-	}
 	r->last = true;
-	if (take_names(r, a.doc + known, a.n_doc - known))
+	/* The answer has names where a read has the document. */
+	if (take_names(r, a.doc, a.n_doc))
 		go_on(r);
 }
 
 static void on_forgotten(struct cache_op *op, const struct cache_result *result)
 {
 	struct removal *r = of_op(op);
-	struct conversation_ref c = ref_of(r);
 	if (result->code < 0)
 		conversation_refuse(r->x, r->id, NULL, &(struct conversation_answer){.what = result->code});
 	else
-		conversation_forget(&c, &r->op, on_gone);
+		reply_deleted(r);
 }
 
 static void on_response(struct cache_op *op, const struct cache_result *result)
@@ -140,9 +135,10 @@ static void go_on(struct removal *r)
 		response_key(&key, r->x->key, name);
 		cache_delete(cache, &r->op, &key, on_response);
 	} else if (r->last) {
-		reply_deleted(r);
-	} else {
 		prefix_forget(cache, &r->op, r->tenant, r->id, on_forgotten);
+	} else {
+		struct conversation_ref c = ref_of(r);
+		conversation_forget(&c, &r->op, on_gone);
 	}
 }
 
