@@ -162,6 +162,8 @@ static const struct conf_row all_rows[] = {
 	"The longest wait for a process to end by itself."),
     ROW("supervisor.takeover", CONF_DURATION, ROOT(supervisor.takeover_ms), "30s", 10, HOUR,
 	"In an upgrade: how long a new gateway may take to be ready before the old one goes on."),
+    ROW("supervisor.core_dumps", CONF_BOOL, ROOT(supervisor.core_dumps), "false", 0, 0,
+	"Whether a crash may leave a core file: it would hold prompts, answers and keys."),
 
     ROW("engine.socket", CONF_STRING, ROOT(engine.socket), "", 0, 107,
 	"The engine's unix socket; empty: STATE/run/engine.sock."),
@@ -412,6 +414,7 @@ static const struct {
     {"engine.", RESTART_ALL},
     {"supervisor.heartbeat", RESTART_ALL}, /* the engine's too */
     {"supervisor.hang", RESTART_ALL},
+    {"supervisor.core_dumps", RESTART_ALL},
     {"cache.store", RESTART_ALL}, /* whether a redis-server is started */
     {"cache.address", RESTART_ALL},
     {"cache.server_memory", RESTART_ALL},

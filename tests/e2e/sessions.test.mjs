@@ -3,11 +3,12 @@
 // and deleted to the last key; kept over a kill of everything; and computed again after a restart of the engine.
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
+import { readFileSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import OpenAI from 'openai-latest';
 import { metric, until } from './client.mjs';
-import { hasRedis, request, startServer } from './harness.mjs';
+import { hasRedis, request, ROOT, startServer } from './harness.mjs';
 
 const skip = hasRedis() ? false : 'redis-server is not installed';
 const text = (i) => i.content[0].text;
@@ -383,3 +384,61 @@ test('gateway.warm=0: nothing is entered, nothing computed again', { skip }, asy
     assert.equal(await server.stop(), 0, server.log());
   }
 });
+
+// What somebody asks, shows as a key and calls things must not be found anywhere but in the store and the answers.
+for (const echo of [true, false]) {
+  test(`a canary is in no log, no metric and no dump, ${echo ? 'echo engine' : 'demo pair'}`, { timeout: 60_000 }, async () => {
+    const server = await startServer({ echo, sets: ['log.level=debug', 'gateway.threads=2', 'gateway.conversations.bytes=4KiB'] });
+    const model = echo ? 'default' : 'demo-small';
+    try {
+      const { openai, call } = clientOf(server);
+      const canary = 'zqcanary';
+      const item = (t) => ({ role: 'user', content: t });
+      const { id } = await openai.conversations.create({ metadata: { [canary]: canary }, items: [item(canary)] });
+      const post = (path, body, headers = {}) => request(server.http, path, { method: 'POST', body: JSON.stringify(body),
+        headers: { authorization: `Bearer ${server.keys.paid}`, 'content-type': 'application/json', ...headers } });
+      const works = { model, max_tokens: 4, messages: [item(canary)], user: canary };
+      const sent = [
+        await post('/v1/responses', { model, input: canary, instructions: canary, conversation: id, max_output_tokens: 4, stream: true }),
+        await post('/v1/responses', { model, input: canary, previous_response_id: canary }),
+        await post('/v1/responses', { model, input: canary, conversation: canary }),
+        await post('/v1/responses', { model: canary, input: canary, conversation: id }),
+        await post('/v1/responses', { model, input: canary.repeat(1000), conversation: id }),
+        await post('/v1/chat/completions', works, { 'x-sluice-conversation': canary, 'idempotency-key': canary }),
+        await post('/v1/chat/completions', { ...works, stop: canary, stream: true, logit_bias: { [canary]: 1 } }),
+        await post('/v1/chat/completions', works, { authorization: `Bearer sk-sluice-paid-${canary}` }),
+        await post('/v1/browser_tokens', { subject: 'somebody' }, { authorization: `Bearer sbt_${canary}` }),
+        await post(`/v1/conversations/${canary}/items`, { items: [item(canary)] }),
+        await post(`/v1/conversations/${id}/items`, `{"items": "${canary}`),
+        await post(`/${canary}?${canary}=${canary}`, { [canary]: canary }, { [`x-${canary}`]: canary, cookie: canary }),
+        await call('GET', `/v1/conversations/${id}/items?after=${canary}`),
+        await call('GET', `/v1/conversations/${id}/items/${canary}`),
+      ];
+      assert.deepEqual(sent.map((r) => r.status), [200, 400, 404, 404, 400, 200, 400, 401, 401, 404, 400, 404, 400, 404]);
+      const running = await openai.responses.create({ model, input: `repeat ${canary} ${canary}`, conversation: id, background: true });
+      const metrics = await server.metrics();
+      // A crash of each while it has all of that in its memory.
+      const { engine, gateway } = await server.pids();
+      const files = () => readdirSync(ROOT).filter((f) => /^core/.test(f));
+      const before = files();
+      for (const pid of [server.pid, engine, gateway]) {
+        assert.match(readFileSync(`/proc/${pid}/limits`, 'utf8'), /Max core file size +0 +0 /);
+        assert.match(readFileSync(`/proc/${pid}/coredump_filter`, 'utf8'), /^0+$/m);
+      }
+      process.kill(engine, 'SIGSEGV');
+      process.kill(gateway, 'SIGSEGV');
+      assert.ok(await until(async () => {
+        const now = await server.pids();
+        return now.engine && now.gateway && now.engine !== engine && now.gateway !== gateway && (await request(server.http, '/ready').catch(() => ({}))).status === 200;
+      }, 20000));
+      assert.deepEqual(files(), before, 'no core file');
+      assert.equal((await post('/v1/chat/completions', works)).status, 200);
+      const log = server.log();
+      assert.match(log, /debug|info/);
+      for (const [where, text] of [['the log', log], ['metrics', metrics], ['metrics', await server.metrics()],
+        ['health', (await request(server.http, '/health')).body]])
+        for (const word of [canary, id, running.id, server.keys.paid, server.keys.free, server.keys.admin])
+          assert.ok(!text.includes(word), `${word.slice(0, 20)} in ${where}: ${text.split('\n').find((l) => l.includes(word))}`);
+    } finally { await server.stop(); }
+  });
+}
