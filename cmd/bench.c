@@ -27,6 +27,7 @@ static const char usage[] =
     "              [--http1] [--whole] [--warmup] [--insecure] [--cacert FILE] [--seed N] [--json]\n"
     "       sluice bench gateway [--load NAME] [--runs N] [--seconds S] [--quick] [--no-nginx] [--json]\n"
     "       sluice bench cleanse [--json]\n"
+    "       sluice bench store [--times N] [--json]\n"
     "\n"
     "machine   what this machine can do: reading memory, integer and floating point products\n"
     "model     tokens per second of a model file, prompt and answer, and their share of that\n"
@@ -36,7 +37,8 @@ static const char usage[] =
     "serve     a server under load: time to the first token, between tokens, throughput, goodput\n"
     "gateway   the gateway's own cost with the echo engine behind it, beside nginx if there is one:\n"
     "          1000-5ms, 1000-20ms, 256-2ms, 256-20ms, 256-own, json, 10000-open, memory\n"
-    "cleanse   cleansing of users' messages: bytes per second, beside memcpy\n";
+    "cleanse   cleansing of users' messages: bytes per second, beside memcpy\n"
+    "store     what Redis costs a request before its first token, beside two PINGs\n";
 
 int bench_complain(int status, const char *fmt, ...)
 {
@@ -130,7 +132,7 @@ int cmd_bench(int argc, char **argv)
 		int (*run)(int argc, char **argv);
 	} commands[] = {{"machine", bench_machine}, {"model", bench_model}, {"engine", bench_engine},
 			{"ops", bench_ops}, {"serve", bench_serve}, {"gateway", bench_gateway},
-			{"cleanse", bench_cleanse}};
+			{"cleanse", bench_cleanse}, {"store", bench_store}};
 	if (argc >= 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
 		fputs(usage, stdout);
 		return 0;

@@ -200,15 +200,18 @@ fuzz_replay() {
 # tests/lint/run.sh prints `ok NAME` or `FAIL NAME` for each of its checks. It goes on beside what is run
 # between lint_begin and lint_end, as long as that may be slowed down.
 lint_begin() {
-	nice -n 19 timeout -k 10 900 tests/lint/run.sh "$@" >"$out/lint.log" 2>&1 </dev/null &
+	(
+		nice -n 19 timeout -k 10 900 tests/lint/run.sh "$@" >"$out/lint.log" 2>&1 </dev/null
+		echo $? >"$out/lint.rc"
+	) &
 	lint_pid=$!
 }
 
 lint_end() {
 	local log=$out/lint.log rc ok bad
 	echo "lint"
-	wait "$lint_pid"
-	rc=$?
+	wait
+	rc=$(cat "$out/lint.rc")
 	ok=$(grep -c '^  ok ' "$log")
 	bad=$(grep -c '^  FAIL ' "$log")
 	[ "$rc" -ne 0 ] && [ "$bad" -eq 0 ] && bad=1
