@@ -125,6 +125,9 @@ enum {
 	PROTO_SUBMIT_IGNORE_EOS = 1,    /* end tokens are never chosen; stop strings and ids still end it */
 	PROTO_SUBMIT_SHARED_PREFIX = 2, /* the prefix is not salted by tenant */
 	PROTO_SUBMIT_WANT_LOGPROBS = 4, /* of the chosen tokens; else they are NaN */
+	/* The prompt is computed and stays in the prefix tree; no token is made: DONE with LENGTH and none. One
+	 * choice, no beams, no prompt_logprobs. Needs a credit like any other. */
+	PROTO_SUBMIT_PREFILL_ONLY = 8,
 };
 
 /* A token and a number about it: its bias, or its logarithm of probability. */

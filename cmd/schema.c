@@ -164,6 +164,8 @@ static const struct conf_row all_rows[] = {
 	"The longest wait for a process to end by itself."),
     ROW("supervisor.takeover", CONF_DURATION, ROOT(supervisor.takeover_ms), "30s", 10, HOUR,
 	"In an upgrade: how long a new gateway may take to be ready before the old one goes on."),
+    ROW("supervisor.core_dumps", CONF_BOOL, ROOT(supervisor.core_dumps), "false", 0, 0,
+	"Whether a crash may leave a core file: it would hold prompts, answers and keys."),
 
     ROW("engine.socket", CONF_STRING, ROOT(engine.socket), "", 0, 107,
 	"The engine's unix socket; empty: STATE/run/engine.sock."),
@@ -364,6 +366,17 @@ static const struct conf_row all_rows[] = {
 	"So many tokens, or the end of a line or sentence, end the wait."),
     ROW("gateway.responses.keep", CONF_DURATION, ROOT(gateway.responses.keep_ms), "720h", MINUTE, 8784 * HOUR,
 	"How long a stored response (/v1/responses) is kept."),
+    ROW("gateway.conversations.keep", CONF_DURATION, ROOT(gateway.conversations.keep_ms), "720h", MINUTE, 8784 * HOUR,
+	"How long a conversation (/v1/conversations) is kept after its last change."),
+    ROW("gateway.conversations.per_tenant", CONF_INT, ROOT(gateway.conversations.per_tenant), "500", 0, 10000,
+	"The most conversations of one tenant; 0: no limit."),
+    ROW("gateway.conversations.bytes", CONF_BYTES, ROOT(gateway.conversations.bytes), "512KiB", 1024, 64 << 20,
+	"The most bytes of one conversation, as JSON; well below cache.value_bytes."),
+    ROW("gateway.conversations.tenant_bytes", CONF_BYTES, ROOT(gateway.conversations.tenant_bytes), "64MiB", 0,
+	(int64_t)1 << 40, "The most bytes of all conversations of one tenant; 0: no limit."),
+    ROW("gateway.warm", CONF_INT, ROOT(gateway.warm), "64", 0, 1000,
+	"After a restart of the engine so many prompts of conversations, the hottest first, are computed again while it is "
+	"idle; 0: none."),
     ROW("gateway.coalesce.window", CONF_DURATION, ROOT(gateway.twins.window_ms), "1s", 0, MINUTE,
 	"How long after its end an answer is also that of an identical request of its user."),
     ROW("gateway.coalesce.burst", CONF_DURATION, ROOT(gateway.twins.burst_ms), "3ms", 0, SECOND,
@@ -454,6 +467,7 @@ static const struct {
     {"engine.", RESTART_ALL},
     {"supervisor.heartbeat", RESTART_ALL}, /* the engine's too */
     {"supervisor.hang", RESTART_ALL},
+    {"supervisor.core_dumps", RESTART_ALL},
     {"cache.store", RESTART_ALL}, /* whether a redis-server is started */
     {"cache.address", RESTART_ALL},
     {"cache.server_memory", RESTART_ALL},

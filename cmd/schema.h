@@ -16,6 +16,7 @@ struct supervisor_settings {
 	uint64_t hang_ms;      /* silence after which a child is killed */
 	uint64_t backoff_min_ms, backoff_max_ms;
 	uint64_t drain_ms; /* of one child, before it is killed */
+	bool core_dumps;
 	uint64_t takeover_ms; /* a new gateway's time to be ready in an upgrade */
 };
 

@@ -24,6 +24,7 @@
 #include "gateway/api_request.h"
 #include "gateway/app_state.h"
 #include "gateway/chat_metrics.h"
+#include "gateway/conversation_hold.h"
 #include "gateway/cors.h"
 #include "gateway/exchange.h"
 #include "gateway/generation.h"
@@ -33,6 +34,7 @@
 #include "gateway/route.h"
 #include "gateway/snapshot.h"
 #include "gateway/token_secrets.h"
+#include "gateway/warm.h"
 
 enum { GAUGE_TICK_MS = 50, SCRATCH_MAX = 64 << 20 /* as answer.c has it */ };
 
@@ -104,7 +106,7 @@ static struct metric vllm_accepted = {.kind = METRIC_COUNTER,
 				      .name = "vllm:spec_decode_num_accepted_tokens_total",
 				      .help = "As sluice_spec_accepted_tokens_total"};
 /* Answers by route and class of status. Rows of the route table that share a name share a metric. */
-enum { CLASSES = 5, MAX_ROUTES = 32, LABEL_BYTES = 48 };
+enum { CLASSES = 5, MAX_ROUTES = 48, LABEL_BYTES = 48 };
 static const char *const classes[CLASSES] = {"none", "2xx", "3xx", "4xx", "5xx"};
 static struct metric answers[MAX_ROUTES + 1][CLASSES]; /* the last row: no route */
 static char answer_labels[MAX_ROUTES + 1][CLASSES][LABEL_BYTES];
@@ -493,6 +495,7 @@ int app_create(struct gw_thread *t, struct gw_app **out, struct sl_err *err)
 	list_init(&app->answers);
 	list_init(&app->idempotents);
 	list_init(&app->all_answers);
+	list_init(&app->turns);
 	buf_init(&app->scratch, SCRATCH_MAX);
 	buf_init(&app->list, SCRATCH_MAX);
 	int rc = take_snapshot(app, err);
@@ -502,8 +505,9 @@ int app_create(struct gw_thread *t, struct gw_app **out, struct sl_err *err)
 		rc = sl_errf(err, SL_ENOMEM, "no memory for the application");
 	if (rc == 0 && t->cache != NULL) {
 		app->identities = identities_create(t->cache, NULL);
+		app->warm = warm_create(app);
 		app->secrets = token_secrets_create(t->cache, t->cfg->state_dir);
-		if (app->identities == NULL || app->secrets == NULL)
+		if (app->identities == NULL || app->secrets == NULL || app->warm == NULL)
 			rc = sl_errf(err, SL_ENOMEM, "no memory for the application");
 	}
 	if (rc == 0)
@@ -530,6 +534,8 @@ void app_destroy(struct gw_app *app)
 		return;
 	answers_stop(app);
 	idempotents_stop(app);
+	conversation_turns_stop(app);
+	warm_destroy(app->warm);
 	quotas_dispose(&app->quotas);
 	identities_destroy(app->identities);
 	token_secrets_destroy(app->secrets);
@@ -547,7 +553,7 @@ void app_destroy(struct gw_app *app)
 
 void app_expire(struct gw_app *app) { answers_break_off(app); }
 
-bool app_busy(struct gw_app *app) { return !list_empty(&app->answers) || !list_empty(&app->idempotents) || quotas_busy(&app->quotas); }
+bool app_busy(struct gw_app *app) { return !list_empty(&app->answers) || !list_empty(&app->idempotents) || !list_empty(&app->turns) || quotas_busy(&app->quotas); }
 
 bool app_ready(struct gw_app *app)
 {
