@@ -214,6 +214,8 @@ static const struct conf_row all_rows[] = {
 	"Every token is the time of its making (CLOCK_MONOTONIC, nanoseconds), for measurements."),
     ROW("engine.echo.step", CONF_DURATION, ROOT(echo.step_ms), "0", 0, HOUR,
 	"All answers get their tokens in common steps at that distance; 0: each at its own rate."),
+    ROW("engine.echo.slots", CONF_INT, ROOT(echo.slots), "0", 0, 4096,
+	"Answers of each model that go on at once, the others wait by priority; 0: all."),
     ROW("engine.echo.step_active", CONF_INT, ROOT(echo.step_active), "0", 0, 1 << 20,
 	"Answers that get tokens in one step, in turn; 0: all."),
 
@@ -733,5 +735,6 @@ void sluice_echo_config(const struct sluice_config *cfg, struct eng_echo_config 
 	    .stamp = e->stamp,
 	    .step_ms = (int)e->step_ms,
 	    .step_active = (int)e->step_active,
+	    .slots = (int)e->slots,
 	};
 }

@@ -55,6 +55,7 @@ struct eng_model {
 	uint64_t vtime_ns;     /* of the device, spent on this model */
 	struct cost cost;
 	struct cost_bias ttft_bias[2]; /* of those who find the model idle, and busy */
+	struct proto_load load; /* what a newcomer would meet; under the engine's info_lock */
 	double ns_per_decode_step, ns_per_answer; /* moving averages; 0: not known yet */
 };
 
