@@ -253,8 +253,7 @@ static void seq_end(struct echo_seq *s, uint8_t finish, uint8_t error, const cha
 	else
 		e->stats.finished++;
 	leave_step(s);
-	struct echo_place *next = echo_place_leave(&e->places[s->model], &s->place, now,
-						   finish == PROTO_FINISH_STOP || finish == PROTO_FINISH_LENGTH);
+	struct echo_place *next = echo_place_leave(&e->places[s->model], &s->place, now);
 	if (next != NULL)
 		seq_start(list_entry(next, struct echo_seq, place), now);
 	idmap_remove(&e->seqs, &s->node);
@@ -538,10 +537,13 @@ static bool echo_load(void *be, int index, struct proto_load *out)
 
 /* ---- those who wait for a place ---- */
 
-/* What this one would take, as long as no other has told. */
-static double guess_ns(const struct echo_seq *s)
+/* How long it will have its place. */
+static double need_ns(const struct echo_seq *s, uint32_t max_tokens)
 {
-	double rate = s->e->cfg.rate_tps, tokens = s->round ? s->max_tokens : count_words(s->words, s->n_words_bytes);
+	double rate = s->e->cfg.rate_tps, tokens = max_tokens;
+	uint32_t words = count_words(s->words, s->n_words_bytes);
+	if (!s->round && !s->clock && words < max_tokens)
+		tokens = words;
 	if (s->rate_tps > 0 && (rate == 0 || s->rate_tps < rate))
 		rate = s->rate_tps;
 	return s->e->cfg.ttft_ms * 1e6 + (rate > 0 ? tokens / rate * 1e9 : 0);
@@ -551,7 +553,7 @@ static void tell_queued(const struct echo_seq *s, uint32_t ahead, uint64_t now)
 {
 	const struct echo *e = s->e;
 	uint64_t ns = (unsigned)e->cfg.ttft_ms * NS_PER_MS +
-		      echo_places_wait_ns(&e->places[s->model], ahead, guess_ns(s), now);
+		      echo_places_wait_ns(&e->places[s->model], ahead, now);
 	struct eng_event ev = {
 	    .kind = ENG_QUEUED,
 	    .id = s->node.key,
@@ -647,7 +649,7 @@ static int echo_submit(void *be, uint64_t id, const struct proto_submit *req)
 		s->deadline_ns = s->arrived_ns + req->deadline_ms * NS_PER_MS;
 	s->model = req->model < ECHO_MODELS ? req->model : 0;
 	uint32_t ahead = echo_places_ahead(&e->places[s->model], req->priority);
-	echo_place_enter(&e->places[s->model], &s->place, req->priority);
+	echo_place_enter(&e->places[s->model], &s->place, req->priority, need_ns(s, req->max_tokens));
 	idmap_insert(&e->seqs, &s->node);
 	e->stats.submitted++;
 	e->stats.waiting++;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A wait is foreseen by letting the present end: who has a place keeps it for what an answer takes on the
- * average, less what it has had of that; those in line take the places in turn, for as long each.
+ * A wait is foreseen by letting the present end: who has a place keeps it for what it still needs; those in
+ * line take the places in turn, each for what all need on the average.
  */
 #include "engine/echo_places.h"
 
@@ -22,9 +22,10 @@ void echo_places_init(struct echo_places *p, uint32_t most)
 	list_init(&p->placed);
 }
 
-void echo_place_enter(struct echo_places *p, struct echo_place *w, uint8_t priority)
+void echo_place_enter(struct echo_places *p, struct echo_place *w, uint8_t priority, double each_ns)
 {
-	*w = (struct echo_place){.state = ECHO_NO_CREDIT, .priority = line_of(priority)};
+	*w = (struct echo_place){.state = ECHO_NO_CREDIT, .priority = line_of(priority), .each_ns = each_ns};
+	p->need_ns += each_ns;
 	list_init(&w->node);
 	p->n_waiting[w->priority]++;
 }
@@ -51,18 +52,16 @@ bool echo_place_take(struct echo_places *p, struct echo_place *w, uint64_t now_n
 	return false;
 }
 
-struct echo_place *echo_place_leave(struct echo_places *p, struct echo_place *w, uint64_t now_ns, bool finished)
+struct echo_place *echo_place_leave(struct echo_places *p, struct echo_place *w, uint64_t now_ns)
 {
 	enum echo_place_state was = w->state;
 	list_remove(&w->node);
 	w->state = ECHO_GONE;
+	p->need_ns -= w->each_ns;
 	if (was != ECHO_PLACED) {
 		p->n_waiting[w->priority]--;
 		return NULL;
 	}
-	double took = (double)(now_ns - w->placed_ns);
-	if (finished)
-		p->ns_per_answer = p->ns_per_answer == 0 ? took : p->ns_per_answer + (took - p->ns_per_answer) / 16;
 	p->n_placed--;
 	for (int i = 0; i < PROTO_PRIORITIES; i++) {
 		if (list_empty(&p->lines[i]))
@@ -88,14 +87,23 @@ static int ascending(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
+/* What one of all that are here needs. */
+static double mean_need(const struct echo_places *p)
+{
+	uint32_t n = p->n_placed;
+	for (int i = 0; i < PROTO_PRIORITIES; i++)
+		n += p->n_waiting[i];
+	return n > 0 && p->need_ns > 0 ? p->need_ns / n : 0;
+}
+
 /* What the placed still need, sorted. */
-static uint32_t what_is_left(const struct echo_places *p, double each, uint64_t now_ns, double left[ECHO_MAX_PLACES])
+static uint32_t what_is_left(const struct echo_places *p, uint64_t now_ns, double left[ECHO_MAX_PLACES])
 {
 	uint32_t n = 0;
 	list_each(it, &p->placed) {
 		const struct echo_place *w = list_entry(it, struct echo_place, node);
-		double rest = each - (double)(now_ns - w->placed_ns);
-		left[n++] = rest > each / 16 ? rest : each / 16;
+		double rest = w->each_ns - (double)(now_ns - w->placed_ns);
+		left[n++] = rest > w->each_ns / 16 ? rest : w->each_ns / 16;
 	}
 	qsort(left, n, sizeof *left, ascending);
 	return n;
@@ -109,19 +117,19 @@ static double wait_of(const double *left, uint32_t n, uint32_t n_free, uint32_t 
 	return left[k % n] + (double)(k / n) * each;
 }
 
-uint64_t echo_places_wait_ns(const struct echo_places *p, uint32_t ahead, double each_ns, uint64_t now_ns)
+uint64_t echo_places_wait_ns(const struct echo_places *p, uint32_t ahead, uint64_t now_ns)
 {
-	double left[ECHO_MAX_PLACES], each = p->ns_per_answer > 0 ? p->ns_per_answer : each_ns;
+	double left[ECHO_MAX_PLACES];
 	if (p->most == 0 || ahead < p->most - p->n_placed)
 		return 0;
-	uint32_t n = what_is_left(p, each, now_ns, left);
-	return (uint64_t)wait_of(left, n, p->most - p->n_placed, ahead, each);
+	uint32_t n = what_is_left(p, now_ns, left);
+	return (uint64_t)wait_of(left, n, p->most - p->n_placed, ahead, mean_need(p));
 }
 
 void echo_places_load(const struct echo_places *p, uint64_t first_ns, uint64_t now_ns, struct proto_load *out)
 {
-	double left[ECHO_MAX_PLACES], each = p->ns_per_answer;
-	uint32_t n = p->most > 0 ? what_is_left(p, each, now_ns, left) : 0, n_free = p->most - p->n_placed;
+	double left[ECHO_MAX_PLACES], each = mean_need(p);
+	uint32_t n = p->most > 0 ? what_is_left(p, now_ns, left) : 0, n_free = p->most - p->n_placed;
 	*out = (struct proto_load){.places_free = p->most > 0 ? n_free : UINT32_MAX,
 				   .us_per_place = p->most > 0 ? (uint32_t)(each / 1e3 / p->most) : 0};
 	for (uint8_t i = 0; i < PROTO_PRIORITIES; i++) {

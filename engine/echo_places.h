@@ -2,7 +2,7 @@
  *
  * Places of the echo engine: so many answers of a model go on at once, the others wait in lines, one a
  * priority. So it is overloaded as a real engine is, and its predictions are as good as they can be: what
- * everybody still needs is known but for what comes later.
+ * everybody still needs is known, but not what comes later.
  *
  * I/O thread.
  */
@@ -25,6 +25,7 @@ struct echo_place {
 	enum echo_place_state state;
 	uint8_t priority;
 	uint64_t placed_ns;
+	double each_ns; /* that it needs a place for */
 };
 
 /* Those of one model. most 0: as many as come. */
@@ -33,20 +34,19 @@ struct echo_places {
 	struct list lines[PROTO_PRIORITIES];
 	uint32_t n_waiting[PROTO_PRIORITIES]; /* in line, or about to be */
 	struct list placed;
-	double ns_per_answer; /* of those that came to their end, on the average; 0: not known yet */
+	double need_ns; /* of all that are here, together */
 };
 
 void echo_places_init(struct echo_places *p, uint32_t most);
-/* A request has come; it has no credit. */
-void echo_place_enter(struct echo_places *p, struct echo_place *w, uint8_t priority);
+/* A request has come, which will need a place for so long; it has no credit. */
+void echo_place_enter(struct echo_places *p, struct echo_place *w, uint8_t priority, double each_ns);
 /* Credit has come: true: it has a place; false: it stands in line. */
 bool echo_place_take(struct echo_places *p, struct echo_place *w, uint64_t now_ns);
-/* It ends. finished: what it took counts for the average. The one that got its place, or NULL. */
-struct echo_place *echo_place_leave(struct echo_places *p, struct echo_place *w, uint64_t now_ns, bool finished);
+/* It ends. The one that got its place, or NULL. */
+struct echo_place *echo_place_leave(struct echo_places *p, struct echo_place *w, uint64_t now_ns);
 
-/* In how long one of this priority with `ahead` others before it gets a place. each_ns: what an answer takes,
- * as long as none is known. */
-uint64_t echo_places_wait_ns(const struct echo_places *p, uint32_t ahead, double each_ns, uint64_t now_ns);
+/* In how long one with `ahead` others before it gets a place. */
+uint64_t echo_places_wait_ns(const struct echo_places *p, uint32_t ahead, uint64_t now_ns);
 /* Those before a newcomer of this priority. */
 uint32_t echo_places_ahead(const struct echo_places *p, uint8_t priority);
 void echo_places_load(const struct echo_places *p, uint64_t first_ns, uint64_t now_ns, struct proto_load *out);
