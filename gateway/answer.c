@@ -52,6 +52,9 @@ struct sse_usage answer_usage(const struct answer *a)
 		all.n_cached += u.n_cached;
 		all.n_completion += u.n_completion;
 	}
+	/* The end token, which is not told, is not charged either where there is none left for it. */
+	if (a->tokens_left != INT64_MAX && all.n_completion > a->n_told + (uint64_t)a->tokens_left)
+		all.n_completion = (uint32_t)(a->n_told + (uint64_t)a->tokens_left);
 	return all;
 }
 
@@ -115,7 +118,9 @@ void answer_finish_now(struct answer *a)
 	gw_timer_stop(&a->app->t->timers, &a->timer);
 	answer_load_end(a);
 	/* What is shared is used once. */
-	struct sse_usage u = a->twin || a->line.refused ? (struct sse_usage){0} : answer_usage(a);
+	struct sse_usage u = {0};
+	if (!a->twin && !a->line.refused)
+		u = answer_usage(a);
 	chat_metrics_tokens(a->key->tier->name, u.n_prompt, u.n_completion);
 	if (a->counted)
 		atomic_fetch_sub(a->key->n_running, 1);
@@ -322,7 +327,7 @@ void answer_supersede(struct answer *a)
  * one that it joined. */
 static struct quota_ask quota_ask_of(const struct answer *a)
 {
-	struct quota_ask ask = {.key = a->key, .requests = a->n_runs};
+	struct quota_ask ask = {.key = a->key, .requests = a->n_runs, .wait_ms = a->app->t->cfg->limits.quota_wait_ms};
 	if (a->twin)
 		return ask;
 	for (int i = 0; i < a->n_runs; i++) {
@@ -352,15 +357,52 @@ static void on_charged(void *ctx, struct quota *q, const struct quota_result *r)
 	a->quota = q;
 	struct quota_ask ask = quota_ask_of(a);
 	/* Of the prompts' tokens none is told. */
-	if (r->granted < ask.tokens)
+	if (r->granted < ask.tokens) {
 		a->tokens_left = r->granted - (ask.least - a->n_runs);
+		a->tokens_short = ask.tokens - r->granted;
+	}
 	admit(a);
 }
 
-/* Every prompt is counted: what it may cost is known. */
+static void on_extended(void *ctx, struct quota *q, const struct quota_result *r)
+{
+	struct answer *a = ctx;
+	(void)q;
+	a->extending = false;
+	a->tokens_left += r->granted;
+	a->tokens_short = r->granted > 0 ? a->tokens_short - r->granted : 0;
+	if (a->tokens_left == 0)
+		answer_cap(a);
+	if (a->stream || a->log != NULL)
+		answer_tell(a);
+	else
+		answer_gather(a);
+}
+
+static int64_t used_up_to_now(const struct answer *a)
+{
+	return (int64_t)answer_usage(a).n_prompt + (int64_t)a->n_told;
+}
+
+void answer_extend(struct answer *a)
+{
+	a->extending = true;
+	quota_extend(a->quota, used_up_to_now(a), a->tokens_short, a->app->t->cfg->limits.quota_wait_ms, on_extended, a);
+}
+
+void answer_out_of_tokens(struct answer *a)
+{
+	if (a->extending)
+		quota_used(a->quota, used_up_to_now(a));
+	else
+		answer_cap(a);
+}
+
+/* Every prompt is counted: what it may cost is known. Its time to wait is the quota's from here on. */
 static void charge(struct answer *a)
 {
 	struct quota_ask ask = quota_ask_of(a);
+	gw_timer_stop(&a->app->t->timers, &a->timer);
 	int rc = quota_take(&a->app->quotas, &ask, on_charged, a, &a->quota);
 	if (rc < 0)
 		answer_refuse(a, &answer_no_memory, answer_no_memory_text);
