@@ -320,6 +320,7 @@ static double share(double part, double whole)
 static void print_json(struct report *r, double small_cost)
 {
 	const struct casc_cost *c = &r->cost;
+	unsigned long long small_rows = c->small_prompt + c->small_made;
 	printf("{\"requests\":%llu,\"small_alone\":%llu,\"escalations\":%llu,\"races\":%llu,\"refused\":%llu,",
 	       (unsigned long long)c->requests, (unsigned long long)c->small_only, (unsigned long long)c->escalations,
 	       (unsigned long long)c->races, (unsigned long long)c->refused);
@@ -332,7 +333,7 @@ static void print_json(struct report *r, double small_cost)
 	       (unsigned long long)c->large_wasted, (unsigned long long)c->offered, (unsigned long long)c->accepted);
 	printf("\"rows\":{\"large\":%llu,\"always_large\":%llu,\"small\":%llu,\"saved\":%.4f},",
 	       (unsigned long long)casc_cost_large(c), (unsigned long long)c->always_large,
-	       (unsigned long long)(c->small_prompt + c->small_made), casc_cost_saved(c, small_cost));
+	       small_rows, casc_cost_saved(c, small_cost));
 	printf("\"quality\":{\"judged\":%zu,\"right\":%zu,\"large_right\":%zu},", r->judged, r->right, r->large_right);
 	printf("\"ttft_ms\":{\"small\":{\"n\":%zu,\"p50\":%.1f,\"p99\":%.1f},\"large\":{\"n\":%zu,\"p50\":%.1f,\"p99\":%.1f}}}\n",
 	       r->n_small_ttft, bench_percentile(r->small_ttft, r->n_small_ttft, 50),

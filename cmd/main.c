@@ -4,6 +4,7 @@
 
 #include "cmd/cmd.h"
 #include "gateway/json_mem.h"
+#include "gateway/tls_memory.h"
 #include "version.h" /* made by the Makefile */
 
 struct command {
@@ -47,6 +48,7 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	json_mem_install();
+	tls_memory_install();
 	for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
 		if (strcmp(commands[i].name, argv[1]) == 0)
 			return commands[i].run(argc - 1, argv + 1);

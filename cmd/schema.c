@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "engine/spec.h"
 #include "gateway/cors.h"
 #include "gateway/net_addr.h"
 #include "gateway/unix_listen.h"
@@ -53,6 +54,7 @@ static const char *const forwarded_kinds[] = {"off", "x-forwarded-for", "forward
 static const char *const coalesce_kinds[] = {"off", "user", "tenant", NULL};
 static const char *const supersede_kinds[] = {"off", "named", "any", NULL};
 static const char *const cleanse_levels[] = {"off", "light", "full", NULL};
+static const char *const spec_modes[] = {"off", "ngram", "draft", "auto", NULL};
 static const char *const roles[] = {"none", "small", "large", NULL};
 
 static const struct conf_row model_rows[] = {
@@ -162,6 +164,8 @@ static const struct conf_row all_rows[] = {
 	"The longest wait for a process to end by itself."),
     ROW("supervisor.takeover", CONF_DURATION, ROOT(supervisor.takeover_ms), "30s", 10, HOUR,
 	"In an upgrade: how long a new gateway may take to be ready before the old one goes on."),
+    ROW("supervisor.core_dumps", CONF_BOOL, ROOT(supervisor.core_dumps), "false", 0, 0,
+	"Whether a crash may leave a core file: it would hold prompts, answers and keys."),
 
     ROW("engine.socket", CONF_STRING, ROOT(engine.socket), "", 0, 107,
 	"The engine's unix socket; empty: STATE/run/engine.sock."),
@@ -191,6 +195,13 @@ static const struct conf_row all_rows[] = {
 	"Also between tenants; then one can tell by the time what another has sent."),
     ROW("engine.max_prompt", CONF_BYTES, ROOT(engine.max_prompt), "1MiB", 1, 3 * MIB,
 	"Bytes of one prompt before it is tokenized."),
+    ROW_ENUM("engine.speculation.mode", ROOT(engine.spec_mode), "auto", spec_modes,
+	     "Drafts that a step verifies besides making a token: from the text itself (ngram), from the "
+	     "small model for the large one (draft), both (auto). Answers are the same, bit for bit."),
+    ROW("engine.speculation.max_draft", CONF_INT, ROOT(engine.spec_max_draft), "8", 1, SPEC_MAX_DRAFT,
+	"Tokens of a draft at most."),
+    ROW("engine.speculation.fixed", CONF_BOOL, ROOT(engine.spec_fixed), "false", 0, 0,
+	"Drafts are always as long as can be, whether they pay or not: for measuring."),
     ROW_LIST("engine.models", ROOT(engine.models), model_rows, struct model_settings, 0,
 	     PROTO_MAX_MODELS, "The models to serve."),
 
@@ -355,6 +366,17 @@ static const struct conf_row all_rows[] = {
 	"So many tokens, or the end of a line or sentence, end the wait."),
     ROW("gateway.responses.keep", CONF_DURATION, ROOT(gateway.responses.keep_ms), "720h", MINUTE, 8784 * HOUR,
 	"How long a stored response (/v1/responses) is kept."),
+    ROW("gateway.conversations.keep", CONF_DURATION, ROOT(gateway.conversations.keep_ms), "720h", MINUTE, 8784 * HOUR,
+	"How long a conversation (/v1/conversations) is kept after its last change."),
+    ROW("gateway.conversations.per_tenant", CONF_INT, ROOT(gateway.conversations.per_tenant), "500", 0, 10000,
+	"The most conversations of one tenant; 0: no limit."),
+    ROW("gateway.conversations.bytes", CONF_BYTES, ROOT(gateway.conversations.bytes), "512KiB", 1024, 64 << 20,
+	"The most bytes of one conversation, as JSON; well below cache.value_bytes."),
+    ROW("gateway.conversations.tenant_bytes", CONF_BYTES, ROOT(gateway.conversations.tenant_bytes), "64MiB", 0,
+	(int64_t)1 << 40, "The most bytes of all conversations of one tenant; 0: no limit."),
+    ROW("gateway.warm", CONF_INT, ROOT(gateway.warm), "64", 0, 1000,
+	"After a restart of the engine so many prompts of conversations, the hottest first, are computed again while it is "
+	"idle; 0: none."),
     ROW("gateway.coalesce.window", CONF_DURATION, ROOT(gateway.twins.window_ms), "1s", 0, MINUTE,
 	"How long after its end an answer is also that of an identical request of its user."),
     ROW("gateway.coalesce.burst", CONF_DURATION, ROOT(gateway.twins.burst_ms), "3ms", 0, SECOND,
@@ -429,6 +451,8 @@ static const struct conf_row all_rows[] = {
 	HOUR, "The longest wait for the engine to answer a request at all."),
     ROW("gateway.limits.first_token", CONF_DURATION, ROOT(gateway.limits.first_token_ms), "60s",
 	10, HOUR, "The longest predicted or real wait for a first token."),
+    ROW("gateway.limits.quota_wait", CONF_DURATION, ROOT(gateway.limits.quota_wait_ms), "5s", 0, HOUR,
+	"The longest wait for tokens of the day that other answers of the key hold in reserve."),
     ROW_END,
 };
 
@@ -443,6 +467,7 @@ static const struct {
     {"engine.", RESTART_ALL},
     {"supervisor.heartbeat", RESTART_ALL}, /* the engine's too */
     {"supervisor.hang", RESTART_ALL},
+    {"supervisor.core_dumps", RESTART_ALL},
     {"cache.store", RESTART_ALL}, /* whether a redis-server is started */
     {"cache.address", RESTART_ALL},
     {"cache.server_memory", RESTART_ALL},
@@ -785,6 +810,9 @@ void sluice_engine_config(const struct sluice_config *cfg, struct eng_model_conf
 	    .itl_target_ms = (int)e->itl_target_ms,
 	    .no_prefix_cache = !e->prefix_cache,
 	    .share_prefixes = e->share_prefixes,
+	    .spec_mode = e->spec_mode,
+	    .spec_max_draft = (int)e->spec_max_draft,
+	    .spec_fixed = e->spec_fixed,
 	};
 }
 

@@ -16,6 +16,7 @@ struct supervisor_settings {
 	uint64_t hang_ms;      /* silence after which a child is killed */
 	uint64_t backoff_min_ms, backoff_max_ms;
 	uint64_t drain_ms; /* of one child, before it is killed */
+	bool core_dumps;
 	uint64_t takeover_ms; /* a new gateway's time to be ready in an upgrade */
 };
 
@@ -35,6 +36,9 @@ struct engine_settings {
 	int64_t max_sequences, max_waiting, step_tokens;
 	uint64_t max_prompt, itl_target_ms;
 	bool prefix_cache, share_prefixes;
+	int spec_mode; /* enum eng_spec_mode */
+	int64_t spec_max_draft;
+	bool spec_fixed;
 	struct conf_list models; /* struct model_settings */
 };
 

@@ -87,6 +87,7 @@ struct gw_limits {
 	int64_t json_depth;
 	int64_t json_values;           /* an object or array counts 8, a key 4, an element 1; 0: no limit */
 	uint64_t submit_wait_ms;       /* for QUEUED after SUBMIT */
+	uint64_t quota_wait_ms;        /* for tokens that other answers of the key hold in reserve */
 	uint64_t first_token_ms;       /* the longest predicted or real wait for a first token */
 };
 
@@ -113,6 +114,14 @@ struct gw_prompt_config {
 
 struct gw_responses {
 	uint64_t keep_ms; /* a stored response */
+};
+
+/* Conversations (/v1/conversations). */
+struct gw_conversations {
+	uint64_t keep_ms;      /* after the last change */
+	int64_t per_tenant;    /* how many; 0: no limit */
+	uint64_t bytes;        /* of one */
+	uint64_t tenant_bytes; /* of all of a tenant; 0: no limit */
 };
 
 /* Requests that ask for the same, or almost. */
@@ -167,6 +176,8 @@ struct gw_config {
 	struct gw_store_settings store;
 	struct gw_flush flush;
 	struct gw_responses responses;
+	struct gw_conversations conversations;
+	int64_t warm;                        /* prefixes computed again after a restart of the engine; 0: none */
 	struct gw_twins twins;
 	struct conf_list prompts; /* struct gw_prompt_config */
 	int beat_fd;
