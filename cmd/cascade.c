@@ -305,7 +305,7 @@ static void add_to_report(struct report *r, const struct outcome *o)
 
 static void print_names(const char *title, const size_t *counts, int n, const char *(*name)(int), bool json)
 {
-	printf(json ? "\"%s\":{" : "%-22s", title);
+	printf(json ? "\"%s\":{" : "%-24s", title);
 	for (int i = 0, shown = 0; i < n; i++)
 		if (counts[i] > 0 || json)
 			printf(json ? "%s\"%s\":%zu" : "%s%s %zu", shown++ > 0 ? (json ? "," : ", ") : "", name(i), counts[i]);
@@ -320,6 +320,7 @@ static double share(double part, double whole)
 static void print_json(struct report *r, double small_cost)
 {
 	const struct casc_cost *c = &r->cost;
+	unsigned long long small_rows = c->small_prompt + c->small_made;
 	printf("{\"requests\":%llu,\"small_alone\":%llu,\"escalations\":%llu,\"races\":%llu,\"refused\":%llu,",
 	       (unsigned long long)c->requests, (unsigned long long)c->small_only, (unsigned long long)c->escalations,
 	       (unsigned long long)c->races, (unsigned long long)c->refused);
@@ -332,7 +333,7 @@ static void print_json(struct report *r, double small_cost)
 	       (unsigned long long)c->large_wasted, (unsigned long long)c->offered, (unsigned long long)c->accepted);
 	printf("\"rows\":{\"large\":%llu,\"always_large\":%llu,\"small\":%llu,\"saved\":%.4f},",
 	       (unsigned long long)casc_cost_large(c), (unsigned long long)c->always_large,
-	       (unsigned long long)(c->small_prompt + c->small_made), casc_cost_saved(c, small_cost));
+	       small_rows, casc_cost_saved(c, small_cost));
 	printf("\"quality\":{\"judged\":%zu,\"right\":%zu,\"large_right\":%zu},", r->judged, r->right, r->large_right);
 	printf("\"ttft_ms\":{\"small\":{\"n\":%zu,\"p50\":%.1f,\"p99\":%.1f},\"large\":{\"n\":%zu,\"p50\":%.1f,\"p99\":%.1f}}}\n",
 	       r->n_small_ttft, bench_percentile(r->small_ttft, r->n_small_ttft, 50),
@@ -343,25 +344,25 @@ static void print_json(struct report *r, double small_cost)
 static void print_text(struct report *r, double small_cost)
 {
 	const struct casc_cost *c = &r->cost;
-	printf("%-22s%llu\n", "requests", (unsigned long long)c->requests);
-	printf("%-22s%llu (%.1f %%)\n", "by the small one alone", (unsigned long long)c->small_only,
+	printf("%-24s%llu\n", "requests", (unsigned long long)c->requests);
+	printf("%-24s%llu (%.1f %%)\n", "by the small one alone", (unsigned long long)c->small_only,
 	       100 * share((double)c->small_only, (double)c->requests));
-	printf("%-22s%llu (%.1f %%), refused by the budget %llu\n", "escalated", (unsigned long long)c->escalations,
+	printf("%-24s%llu (%.1f %%), refused by the budget %llu\n", "escalated", (unsigned long long)c->escalations,
 	       100 * share((double)c->escalations, (double)c->requests), (unsigned long long)c->refused);
 	print_names("  at", r->reasons, CASC_FOR_FAILURE + 1, casc_reason_name, false);
 	print_names("plans", r->plans, CASC_PLAN_RACE + 1, casc_plan_name, false);
 	print_names("  because", r->whys, CASC_N_WHYS, casc_why_name, false);
-	printf("%-22s%llu small, %llu large; wasted %llu and %llu\n", "tokens shown", (unsigned long long)c->small_shown,
+	printf("%-24s%llu small, %llu large; wasted %llu and %llu\n", "tokens shown", (unsigned long long)c->small_shown,
 	       (unsigned long long)c->large_shown, (unsigned long long)c->small_wasted, (unsigned long long)c->large_wasted);
-	printf("%-22s%llu of %llu (%.1f %%)\n", "drafts accepted", (unsigned long long)c->accepted, (unsigned long long)c->offered,
+	printf("%-24s%llu of %llu (%.1f %%)\n", "drafts accepted", (unsigned long long)c->accepted, (unsigned long long)c->offered,
 	       100 * share((double)c->accepted, (double)c->offered));
-	printf("%-22s%llu of %llu that always-large would take (%.1f %%)\n", "the large one's rows", (unsigned long long)casc_cost_large(c),
+	printf("%-24s%llu of %llu that always-large would take (%.1f %%)\n", "the large one's rows", (unsigned long long)casc_cost_large(c),
 	       (unsigned long long)c->always_large, 100 * share((double)casc_cost_large(c), (double)c->always_large));
-	printf("%-22s%.1f %%, a small row at %g\n", "compute saved", 100 * casc_cost_saved(c, small_cost), small_cost);
+	printf("%-24s%.1f %%, a small row at %g\n", "compute saved", 100 * casc_cost_saved(c, small_cost), small_cost);
 	if (r->judged > 0)
-		printf("%-22s%zu of %zu right, always-large %zu (%.1f %%)\n", "quality on a sample", r->right, r->judged, r->large_right,
+		printf("%-24s%zu of %zu right, always-large %zu (%.1f %%)\n", "quality on a sample", r->right, r->judged, r->large_right,
 		       100 * share((double)r->right, (double)r->large_right));
-	printf("%-22sp50 %.0f, p99 %.0f where the small one began (%zu); p50 %.0f, p99 %.0f where the large one did (%zu)\n", "TTFT, ms",
+	printf("%-24sp50 %.0f, p99 %.0f where the small one began (%zu); p50 %.0f, p99 %.0f where the large one did (%zu)\n", "TTFT, ms",
 	       bench_percentile(r->small_ttft, r->n_small_ttft, 50), bench_percentile(r->small_ttft, r->n_small_ttft, 99),
 	       r->n_small_ttft, bench_percentile(r->large_ttft, r->n_large_ttft, 50),
 	       bench_percentile(r->large_ttft, r->n_large_ttft, 99), r->n_large_ttft);
