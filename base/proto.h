@@ -100,12 +100,14 @@ struct proto_hello {
 	struct proto_str name;
 };
 
+enum proto_role { PROTO_ROLE_NONE, PROTO_ROLE_SMALL, PROTO_ROLE_LARGE };
+
 enum proto_model_state { PROTO_MODEL_LOADING, PROTO_MODEL_READY, PROTO_MODEL_FAILED };
 
 struct proto_model {
 	uint16_t index; /* stable within an epoch; SUBMIT names models by it */
 	uint8_t state;
-	uint8_t role; /* 0 none, 1 small, 2 large */
+	uint8_t role; /* enum proto_role */
 	uint32_t n_ctx;
 	uint32_t n_vocab;
 	uint64_t n_params;
@@ -294,6 +296,7 @@ struct proto_stats {
 	uint64_t preemptions;
 	uint32_t prefix_pages;     /* held by the prefix tree */
 	uint32_t kv_used_permille; /* of all pages: those of running sequences and of the tree */
+	uint64_t spec_drafts, spec_drafted, spec_accepted; /* drafts, tokens in them, and those accepted */
 };
 
 struct proto_bye {

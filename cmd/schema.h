@@ -7,6 +7,7 @@
 #define CMD_SCHEMA_H
 
 #include "base/conf.h"
+#include "cascade/cascade.h"
 #include "engine/engine.h"
 #include "gateway/gateway.h"
 
@@ -35,6 +36,9 @@ struct engine_settings {
 	int64_t max_sequences, max_waiting, step_tokens;
 	uint64_t max_prompt, itl_target_ms;
 	bool prefix_cache, share_prefixes;
+	int spec_mode; /* enum eng_spec_mode */
+	int64_t spec_max_draft;
+	bool spec_fixed;
 	struct conf_list models; /* struct model_settings */
 };
 
@@ -56,6 +60,7 @@ struct sluice_config {
 	struct engine_settings engine;
 	struct echo_settings echo;
 	struct gw_config gateway;
+	struct casc_settings cascade;
 	/* Derived: state/run/engine.sock, where the configuration names no socket. */
 	char default_socket[108];
 	struct conf *conf; /* owns everything above */

@@ -191,6 +191,7 @@ void eng_seq_free(struct eng_seq *s)
 	tok_ids_dispose(&s->text.ids);
 	sl_free(s->tokens);
 	sampler_state_dispose(&s->said);
+	ngram_dispose(&s->spec.said);
 	sl_free(s->bias);
 	sl_free(s->mem);
 	sl_free(s);

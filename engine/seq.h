@@ -18,9 +18,11 @@
 #include "base/mailbox.h"
 #include "base/proto.h"
 #include "engine/idmap.h"
+#include "engine/ngram.h"
 #include "engine/prefix.h"
 #include "engine/sampler.h"
 #include "engine/sched.h"
+#include "engine/spec.h"
 #include "engine/text_stream.h"
 #include "engine/tokenizer.h"
 
@@ -71,6 +73,16 @@ struct seq_knock {
 	bool cancel, fresh;
 };
 
+/* Speculation (engine/spec_step.c). */
+struct seq_spec {
+	struct ngram said;
+	struct spec_rate rates[SPEC_SOURCES]; /* patience 0: not begun */
+	uint8_t source; /* enum spec_source: of the draft in this step */
+	uint8_t n_draft;
+	int32_t draft[SPEC_MAX_DRAFT];
+	uint32_t small_past, small_pages; /* of the drafter's own pages: tokens in them, and how many */
+};
+
 struct eng_seq {
 	struct step_mail mail;  /* to the text workers and from there to the step thread */
 	struct idmap_node node; /* in the index; key: the identifier */
@@ -112,6 +124,7 @@ struct eng_seq {
 	struct prefix_waiter waiter;
 	struct sampler_state said; /* for the penalties; empty when there are none */
 	uint8_t length_why;
+	struct seq_spec spec;
 
 	/* Several choices. */
 	struct choices *choices; /* the lead's own; borrowed by those who follow; NULL: one choice */

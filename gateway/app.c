@@ -75,6 +75,12 @@ static struct metric engine_cancelled = {.kind = METRIC_COUNTER, .name = "sluice
 					 .help = "Sequences that were cancelled"};
 static struct metric engine_tree = {.kind = METRIC_GAUGE, .name = "sluice_engine_prefix_pages",
 				    .help = "KV pages that the prefix tree names"};
+static struct metric spec_drafts = {.kind = METRIC_COUNTER, .name = "sluice_spec_drafts_total",
+				    .help = "Drafts that a step of the engine verified"};
+static struct metric spec_drafted = {.kind = METRIC_COUNTER, .name = "sluice_spec_drafted_tokens_total",
+				     .help = "Tokens in them"};
+static struct metric spec_accepted = {.kind = METRIC_COUNTER, .name = "sluice_spec_accepted_tokens_total",
+				      .help = "Tokens in them that were accepted: each saved its answer a step"};
 /* The same under vLLM's names, for the dashboards that people have. */
 static struct metric vllm_running = {.kind = METRIC_GAUGE, .name = "vllm:num_requests_running",
 				     .help = "As sluice_engine_running"};
@@ -92,6 +98,13 @@ static struct metric vllm_prompt = {.kind = METRIC_COUNTER, .name = "vllm:prompt
 				    .help = "As sluice_engine_prefill_tokens_total"};
 static struct metric vllm_generated = {.kind = METRIC_COUNTER, .name = "vllm:generation_tokens_total",
 				       .help = "As sluice_engine_decode_tokens_total"};
+static struct metric vllm_drafts = {.kind = METRIC_COUNTER, .name = "vllm:spec_decode_num_drafts_total",
+				    .help = "As sluice_spec_drafts_total"};
+static struct metric vllm_drafted = {.kind = METRIC_COUNTER, .name = "vllm:spec_decode_num_draft_tokens_total",
+				     .help = "As sluice_spec_drafted_tokens_total"};
+static struct metric vllm_accepted = {.kind = METRIC_COUNTER,
+				      .name = "vllm:spec_decode_num_accepted_tokens_total",
+				      .help = "As sluice_spec_accepted_tokens_total"};
 /* Answers by route and class of status. Rows of the route table that share a name share a metric. */
 enum { CLASSES = 5, MAX_ROUTES = 48, LABEL_BYTES = 48 };
 static const char *const classes[CLASSES] = {"none", "2xx", "3xx", "4xx", "5xx"};
@@ -126,7 +139,9 @@ static void register_metrics(void)
 				      &engine_preempted, &engine_looked_up, &engine_found, &engine_tree, &engine_submitted,
 				      &engine_cancelled,
 				      &vllm_running, &vllm_waiting, &vllm_kv, &vllm_looked_up, &vllm_found,
-				      &vllm_preempted, &vllm_prompt, &vllm_generated};
+				      &vllm_preempted, &vllm_prompt, &vllm_generated,
+				      &spec_drafts, &spec_drafted, &spec_accepted, &vllm_drafts, &vllm_drafted,
+				      &vllm_accepted};
 	static bool done;
 	if (done)
 		return;
@@ -463,6 +478,12 @@ static void on_tick(evutil_socket_t fd, short what, void *ctx)
 	metric_set(&vllm_preempted, (int64_t)st->preemptions);
 	metric_set(&vllm_prompt, (int64_t)st->prefill_tokens);
 	metric_set(&vllm_generated, (int64_t)st->decode_tokens);
+	metric_set(&spec_drafts, (int64_t)st->spec_drafts);
+	metric_set(&spec_drafted, (int64_t)st->spec_drafted);
+	metric_set(&spec_accepted, (int64_t)st->spec_accepted);
+	metric_set(&vllm_drafts, (int64_t)st->spec_drafts);
+	metric_set(&vllm_drafted, (int64_t)st->spec_drafted);
+	metric_set(&vllm_accepted, (int64_t)st->spec_accepted);
 }
 
 int app_create(struct gw_thread *t, struct gw_app **out, struct sl_err *err)
