@@ -243,7 +243,7 @@ static int compare(struct answering *a, int n_ways, int text, int rounds, int n_
 {
 	static double ratio[WAYS][MAX_ROUNDS], cpu_ratio[WAYS][MAX_ROUNDS];
 	static struct wording w;
-	struct proto_stats before[WAYS], after[WAYS];
+	struct proto_stats before[WAYS] = {0}, after[WAYS] = {0};
 	for (int k = 0; k < n_ways; k++)
 		engine_stats(a[k].e, &before[k]);
 	for (int round = 0; round < rounds; round++) {
