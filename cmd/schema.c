@@ -55,6 +55,7 @@ static const char *const coalesce_kinds[] = {"off", "user", "tenant", NULL};
 static const char *const supersede_kinds[] = {"off", "named", "any", NULL};
 static const char *const cleanse_levels[] = {"off", "light", "full", NULL};
 static const char *const spec_modes[] = {"off", "ngram", "draft", "auto", NULL};
+static const char *const late_kinds[] = {"queue", "degrade", "refuse", NULL};
 static const char *const roles[] = {"none", "small", "large", NULL};
 
 static const struct conf_row model_rows[] = {
@@ -105,6 +106,20 @@ static const struct conf_row tier_rows[] = {
     ROW_ENUM("cleanse", TIER(cleanse), "light", cleanse_levels,
 	     "What is removed from users' messages: nothing, what nobody sees (light), or also pasted "
 	     "HTML, Markdown's decoration and typography (full)."),
+    ROW("ttft_target", CONF_DURATION, TIER(ttft_target_ms), "0", 0, HOUR,
+	"The longest predicted wait for a first token, beyond it: when_late; 0: limits.first_token only."),
+    ROW_ENUM("when_late", TIER(when_late), "queue", late_kinds,
+	     "Predicted later than ttft_target: wait all the same, be degraded (degrade.*), or be refused at once."),
+    ROW("max_wait", CONF_DURATION, TIER(max_wait_ms), "0", 0, HOUR,
+	"Who has waited so long for a first token is degraded or refused; 0: limits.first_token."),
+    ROW("degrade.model", CONF_STRING, TIER(degrade_model), "", 0, PROTO_MAX_NAME,
+	"The model that answers instead; empty: the one that was asked for."),
+    ROW("degrade.max_tokens", CONF_INT, TIER(degrade_max_tokens), "0", 0, 1000000,
+	"Tokens of a degraded answer; 0: as asked for."),
+    ROW("under_load.prompt_limit", CONF_INT, TIER(load_prompt), "0", 0, 100000000,
+	"The most tokens of a prompt while gateway.load says so; 0: as ever."),
+    ROW("under_load.output_limit", CONF_INT, TIER(load_output), "0", 0, 1000000,
+	"The same of an answer, those that go on included; 0: as ever."),
     ROW_END,
 };
 
@@ -225,6 +240,8 @@ static const struct conf_row all_rows[] = {
 	"Every token is the time of its making (CLOCK_MONOTONIC, nanoseconds), for measurements."),
     ROW("engine.echo.step", CONF_DURATION, ROOT(echo.step_ms), "0", 0, HOUR,
 	"All answers get their tokens in common steps at that distance; 0: each at its own rate."),
+    ROW("engine.echo.slots", CONF_INT, ROOT(echo.slots), "0", 0, 4096,
+	"Answers of each model that go on at once, the others wait by priority; 0: all."),
     ROW("engine.echo.step_active", CONF_INT, ROOT(echo.step_active), "0", 0, 1 << 20,
 	"Answers that get tokens in one step, in turn; 0: all."),
 
@@ -383,6 +400,14 @@ static const struct conf_row all_rows[] = {
 	"Nearly identical prompts of one user that come so close together end but for the last (supersede: any)."),
     ROW("gateway.idempotency.keep", CONF_DURATION, ROOT(gateway.twins.idempotency_ms), "24h", MINUTE, 720 * HOUR,
 	"How long the answer to a request with an Idempotency-Key is kept for its repetitions."),
+    ROW("gateway.queue.size", CONF_INT, ROOT(gateway.queue.most), "200", 1, 1000000,
+	"Answers that may wait for their first token; then the newest of the worst tier goes."),
+    ROW("gateway.queue.tell", CONF_DURATION, ROOT(gateway.queue.tell_ms), "1s", 10, HOUR,
+	"Streams that wait so long begin, with their place in comments; till then a refusal is a status."),
+    ROW("gateway.load.high", CONF_DURATION, ROOT(gateway.queue.load_high_ms), "2s", 10, HOUR,
+	"Tiers whose newcomers would wait so long are under load (under_load)."),
+    ROW("gateway.load.low", CONF_DURATION, ROOT(gateway.queue.load_low_ms), "500ms", 1, HOUR,
+	"They are no more when the wait is shorter."),
     ROW_LIST("gateway.prompts", ROOT(gateway.prompts), prompt_rows, struct gw_prompt_config, 0, 1024,
 	     "Stored prompts: a response's prompt: {id, variables} names one."),
     ROW_LIST("gateway.tiers", ROOT(gateway.tiers), tier_rows, struct gw_tier_config, 0, 32,
@@ -565,6 +590,12 @@ static int check_tiers(const struct sluice_config *cfg, struct sl_err *err)
 		snprintf(key, sizeof key, "gateway.tiers.%s.name", t->name);
 		if (strcmp(t->name, "admin") == 0)
 			return conf_fail(cfg->conf, key, err, "admin is not a tier's name");
+		snprintf(key, sizeof key, "gateway.tiers.%s.degrade.model", t->name);
+		if (t->degrade_model[0] != '\0' && knows_models(cfg) && find_model(cfg, t->degrade_model) == NULL)
+			return conf_fail(cfg->conf, key, err, "no model is named '%.60s'", t->degrade_model);
+		snprintf(key, sizeof key, "gateway.tiers.%s.when_late", t->name);
+		if (t->when_late == GW_LATE_DEGRADE && t->degrade_model[0] == '\0' && t->degrade_max_tokens == 0)
+			return conf_fail(cfg->conf, key, err, "degrade needs degrade.model or degrade.max_tokens");
 		snprintf(key, sizeof key, "gateway.tiers.%s.models", t->name);
 		for (size_t k = 0; knows_models(cfg) && k < t->models.n; k++) {
 			if (find_model(cfg, t->models.items[k]) == NULL)
@@ -659,6 +690,8 @@ static int check_gateway(const struct sluice_config *cfg, struct sl_err *err)
 		return conf_fail(cfg->conf, g->cert_file[0] ? "gateway.key" : "gateway.cert", err,
 				 "must be given together with gateway.%s",
 				 g->cert_file[0] ? "cert" : "key");
+	if (g->queue.load_low_ms > g->queue.load_high_ms)
+		return conf_fail(cfg->conf, "gateway.load.low", err, "must not be above gateway.load.high");
 	for (size_t i = 0; i < g->cors_origins.n; i++) {
 		if (!cors_is_origin(g->cors_origins.items[i]))
 			return conf_fail(cfg->conf, "gateway.cors_origins", err,
@@ -830,5 +863,6 @@ void sluice_echo_config(const struct sluice_config *cfg, struct eng_echo_config 
 	    .stamp = e->stamp,
 	    .step_ms = (int)e->step_ms,
 	    .step_active = (int)e->step_active,
+	    .slots = (int)e->slots,
 	};
 }

@@ -372,21 +372,22 @@ void api_conversation_item_delete(struct exchange *x)
 
 /* ---- all of them ---- */
 
-/* "id created_s bytes ends_ms\n" */
+/* "id created_s bytes ends_ms\n", of which the line's end is at end. NULL: no memory. */
 static json_t *listed(const char *at, const char *end)
 {
-	char id[CONVERSATION_ID_BYTES];
-	unsigned long long created, bytes, ends_ms;
-	char line[CONVERSATION_ID_BYTES + 80];
-	size_t n = (size_t)(end - at);
-	if (n >= sizeof line)
-		return NULL;
-	memcpy(line, at, n);
-	line[n] = '\0';
-	if (sscanf(line, "%63s %llu %llu %llu", id, &created, &bytes, &ends_ms) != 4)
-		return NULL;
-	return json_pack("{s:s, s:s, s:I, s:I, s:I}", "id", id, "object", "conversation", "created_at", (json_int_t)created,
-			 "bytes", (json_int_t)bytes, "expires_at", (json_int_t)(ends_ms / 1000));
+	const char *blank = memchr(at, ' ', (size_t)(end - at));
+	json_int_t numbers[3] = {0};
+	if (blank == NULL)
+		blank = end;
+	size_t n_id = (size_t)(blank - at), i = 0;
+	for (const char *p = blank; p < end && i <= 3; p++) {
+		if (*p == ' ')
+			i++;
+		else if (i >= 1 && i <= 3 && *p >= '0' && *p <= '9' && numbers[i - 1] < INT64_MAX / 16)
+			numbers[i - 1] = numbers[i - 1] * 10 + (*p - '0');
+	}
+	return json_pack("{s:s%, s:s, s:I, s:I, s:I}", "id", at, n_id, "object", "conversation", "created_at", numbers[0],
+			 "bytes", numbers[1], "expires_at", numbers[2] / 1000);
 }
 
 static int older(const void *a, const void *b)

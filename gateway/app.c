@@ -34,6 +34,7 @@
 #include "gateway/route.h"
 #include "gateway/snapshot.h"
 #include "gateway/token_secrets.h"
+#include "gateway/waiting.h"
 #include "gateway/warm.h"
 
 enum { GAUGE_TICK_MS = 50, SCRATCH_MAX = 64 << 20 /* as answer.c has it */ };
@@ -45,6 +46,7 @@ static int64_t shared_started_s;
 static struct replay *shared_replay;
 static struct twins *shared_twins;
 static struct talks *shared_talks;
+static struct waiting_room *shared_waiting;
 static int shared_users;
 
 static struct metric engine_up = {.kind = METRIC_GAUGE, .name = "sluice_engine_up",
@@ -211,9 +213,11 @@ static void destroy_shared(void)
 	replay_destroy(shared_replay);
 	twins_destroy(shared_twins);
 	talks_destroy(shared_talks);
+	waiting_room_destroy(shared_waiting);
 	shared_replay = NULL;
 	shared_twins = NULL;
 	shared_talks = NULL;
+	shared_waiting = NULL;
 }
 
 /* Streams that can be read again, and what is asked for at the moment, outlive every state of the
@@ -226,13 +230,15 @@ static int acquire_shared(struct gw_app *app, struct sl_err *err)
 	int rc = 0;
 	pthread_mutex_lock(&shared_lock);
 	if (shared_users == 0 && ((rc = replay_create(&cfg, &shared_replay)) != 0 || (rc = twins_create(&shared_twins)) != 0 ||
-				  (rc = talks_create(&shared_talks)) != 0))
+				  (rc = talks_create(&shared_talks)) != 0 ||
+				  (rc = waiting_room_create(&shared_waiting)) != 0))
 		destroy_shared();
 	if (rc == 0) {
 		shared_users++;
 		app->replay = shared_replay;
 		app->twins = shared_twins;
 		app->talks = shared_talks;
+		app->waiting = shared_waiting;
 	}
 	pthread_mutex_unlock(&shared_lock);
 	return rc == 0 ? 0 : sl_errf(err, rc, "no memory for event streams");
@@ -468,6 +474,7 @@ static void on_tick(evutil_socket_t fd, short what, void *ctx)
 	metric_set(&engine_tree, st->prefix_pages);
 	metric_set(&engine_submitted, (int64_t)st->submitted);
 	metric_set(&engine_cancelled, (int64_t)st->cancelled);
+	answer_load_gauges(app);
 	metric_set(&vllm_running, st->running);
 	metric_set(&vllm_waiting, st->waiting);
 	/* What the tree alone holds is given back when it is needed. */
@@ -523,6 +530,7 @@ int app_create(struct gw_thread *t, struct gw_app **out, struct sl_err *err)
 		app_destroy(app);
 		return rc;
 	}
+	engine_link_on_load(app->link, answers_load, app);
 	t->link = app->link;
 	*out = app;
 	return 0;

@@ -11,6 +11,7 @@
 #include "base/list.h"
 #include "gateway/auth.h"
 #include "gateway/engine_link.h"
+#include "gateway/load.h"
 #include "gateway/quota.h"
 #include "gateway/thread.h"
 
@@ -20,6 +21,7 @@ struct talks;
 struct twins;
 struct warm;
 struct token_secrets;
+struct waiting_room;
 
 struct gw_app {
 	struct gw_thread *t;
@@ -32,6 +34,10 @@ struct gw_app {
 	struct replay *replay; /* shared by the threads, as are twins and talks */
 	struct twins *twins;
 	struct talks *talks;
+	struct waiting_room *waiting; /* so is this */
+	struct load_levels levels;
+	struct load_margin margin;
+	struct load_memo memo;
 	struct quotas quotas;
 	struct list idempotents; /* struct idempotent */
 	struct identities *identities; /* NULL: there is no store */

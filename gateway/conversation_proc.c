@@ -229,7 +229,7 @@ static int put_twin(struct cache_twin *t)
 	uint64_t now_rev = k != NULL ? k->rev : 0;
 	size_t n_made = k != NULL ? k->n_made : 0;
 	int rc = answer_rev(t, now_rev + 1);
-	if (rc != 0 || (e = enter(t, id, n_entries, ttl_ms)) == NULL)
+	if (rc != 0 || enter(t, id, n_entries, ttl_ms) == NULL)
 		return rc != 0 ? rc : SL_ENOMEM;
 	k = cache_twin_edit(t, 0, sizeof *k + n_made + doc->n, ttl_ms);
 	if (k == NULL)
@@ -239,7 +239,7 @@ static int put_twin(struct cache_twin *t)
 	memcpy(k->bytes + n_made, doc->p, doc->n);
 	if (arg(t, 4)->i != 0)
 		k->token[0] = '\0';
-	/* The first edit may have made room at the cost of nothing that this one moved. */
+	/* Looked for again: the edit of the conversation may have moved the directory. */
 	e = enter(t, id, n_entries, ttl_ms);
 	if (e == NULL)
 		return SL_ENOMEM;

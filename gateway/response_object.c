@@ -151,9 +151,12 @@ json_t *response_object(const struct answer *a)
 			      "created_at", (json_int_t)a->created, "status", status_of(a), "error", error_of(a),
 			      "incomplete_details", incomplete_details(a), "model", a->model, "output", output_of(a),
 			      "usage", usage_of(a));
-	const char *by = answer_ended_by(a);
+	const struct sse_about about = answer_about(a);
+	bool any = about.ended_by != NULL || about.degraded != NULL;
 	if (o != NULL && (json_object_update(o, r->about) != 0 ||
-			  (r->not_added && json_object_set_new(o, "conversation", json_null()) != 0) || (by != NULL && json_object_set_new(o, "sluice", json_pack("{s:s}", "ended_by", by)) != 0) ||
+			  (r->not_added && json_object_set_new(o, "conversation", json_null()) != 0) ||
+			  (any && json_object_set_new(o, "sluice", json_pack("{s:s*, s:s*}", "ended_by", about.ended_by, "degraded",
+									    about.degraded)) != 0) ||
 			  (r->lost && json_object_set_new(o, "store", json_false()) != 0))) {
 		json_decref(o);
 		o = NULL;
