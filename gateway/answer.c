@@ -53,6 +53,9 @@ struct sse_usage answer_usage(const struct answer *a)
 		all.n_cached += u.n_cached;
 		all.n_completion += u.n_completion;
 	}
+	/* The end token, which is not told, is not charged either where there is none left for it. */
+	if (a->tokens_left != INT64_MAX && all.n_completion > a->n_told + (uint64_t)a->tokens_left)
+		all.n_completion = (uint32_t)(a->n_told + (uint64_t)a->tokens_left);
 	return all;
 }
 
@@ -114,9 +117,10 @@ void answer_finish_now(struct answer *a)
 	answer_leave_runs(a);
 	answer_unshare(a);
 	gw_timer_stop(&a->app->t->timers, &a->timer);
+	answer_load_end(a);
 	/* What is shared is used once. */
 	struct sse_usage u = {0};
-	if (!a->twin)
+	if (!a->twin && !a->line.refused)
 		u = answer_usage(a);
 	chat_metrics_tokens(a->key->tier->name, u.n_prompt, u.n_completion);
 	if (a->counted)
@@ -138,6 +142,7 @@ void answer_finish(struct answer *a)
 	answer_drop_runs(a);
 	tell_usage(a);
 	a->alone = true;
+	answer_load_end(a);
 	answer_end_key(a, false);
 	talks_end(a->talk);
 	a->talk = NULL;
@@ -237,10 +242,15 @@ static struct api_error error_of(const struct proto_done *d)
 
 void answer_tell(struct answer *a)
 {
-	if (a->log != NULL)
+	a->line.telling = false;
+	if (a->line.held) {
+		a->line.held = false;
+		answer_open(a);
+	} else if (a->log != NULL) {
 		gw_defer(a->app->t, &a->pump);
-	else if (a->stream)
+	} else if (a->stream) {
 		http_body_ready(a->x->stream);
+	}
 }
 
 /* It fails, now or as its stream's last event. */
@@ -252,7 +262,7 @@ void answer_fail(struct answer *a, const struct api_error *e, const char *messag
 	a->error = *e;
 	a->message_copy = sl_strdup(message);
 	a->message = a->message_copy != NULL ? a->message_copy : answer_no_memory_text;
-	if (a->state == ANSWER_WAITING || (!a->stream && a->log == NULL))
+	if (a->state == ANSWER_WAITING || a->line.held || (!a->stream && a->log == NULL))
 		answer_refuse(a, &a->error, a->message);
 	else
 		answer_tell(a);
@@ -289,6 +299,8 @@ void answer_restart_timer(struct answer *a, uint64_t ms)
 
 void answer_admit(struct answer *a)
 {
+	if (a->again == NULL && !answer_load_enter(a))
+		return;
 	answer_set_state(a, ANSWER_RUNNING);
 	a->admitted_ns = clock_now_ns();
 	for (int i = 0; i < a->n_runs; i++)
@@ -297,7 +309,10 @@ void answer_admit(struct answer *a)
 		gw_timer_stop(&a->app->t->timers, &a->timer);
 		return;
 	}
-	answer_open(a);
+	if (a->line.held)
+		answer_restart_timer(a, a->app->t->cfg->limits.first_token_ms);
+	else
+		answer_open(a);
 	if (a->superseded && !a->stream && a->log == NULL && a->state == ANSWER_RUNNING)
 		answer_gather(a);
 }
@@ -328,7 +343,7 @@ void answer_supersede(struct answer *a)
  * one that it joined. */
 static struct quota_ask quota_ask_of(const struct answer *a)
 {
-	struct quota_ask ask = {.key = a->key, .requests = a->n_runs};
+	struct quota_ask ask = {.key = a->key, .requests = a->n_runs, .wait_ms = a->app->t->cfg->limits.quota_wait_ms};
 	if (a->twin)
 		return ask;
 	for (int i = 0; i < a->n_runs; i++) {
@@ -364,15 +379,52 @@ static void on_charged(void *ctx, struct quota *q, const struct quota_result *r)
 	a->quota = q;
 	struct quota_ask ask = quota_ask_of(a);
 	/* Of the prompts' tokens none is told. */
-	int64_t most = r->granted < ask.tokens ? r->granted - (ask.least - a->n_runs) : INT64_MAX;
-	if (most < a->tokens_left)
-		a->tokens_left = most;
+	if (r->granted < ask.tokens) {
+		a->tokens_left = r->granted - (ask.least - a->n_runs);
+		a->tokens_short = ask.tokens - r->granted;
+	}
 	answer_admit(a);
 }
 
+static void on_extended(void *ctx, struct quota *q, const struct quota_result *r)
+{
+	struct answer *a = ctx;
+	(void)q;
+	a->extending = false;
+	a->tokens_left += r->granted;
+	a->tokens_short = r->granted > 0 ? a->tokens_short - r->granted : 0;
+	if (a->tokens_left == 0)
+		answer_cap(a);
+	if (a->stream || a->log != NULL)
+		answer_tell(a);
+	else
+		answer_gather(a);
+}
+
+static int64_t used_up_to_now(const struct answer *a)
+{
+	return (int64_t)answer_usage(a).n_prompt + (int64_t)a->n_told;
+}
+
+void answer_extend(struct answer *a)
+{
+	a->extending = true;
+	quota_extend(a->quota, used_up_to_now(a), a->tokens_short, a->app->t->cfg->limits.quota_wait_ms, on_extended, a);
+}
+
+void answer_out_of_tokens(struct answer *a)
+{
+	if (a->extending)
+		quota_used(a->quota, used_up_to_now(a));
+	else
+		answer_cap(a);
+}
+
+/* Every prompt is counted: what it may cost is known. Its time to wait is the quota's from here on. */
 void answer_charge(struct answer *a)
 {
 	struct quota_ask ask = quota_ask_of(a);
+	gw_timer_stop(&a->app->t->timers, &a->timer);
 	int rc = quota_take(&a->app->quotas, &ask, on_charged, a, &a->quota);
 	if (rc < 0)
 		answer_refuse(a, &answer_no_memory, answer_no_memory_text);
@@ -398,22 +450,22 @@ void answer_on_queued(struct subscriber *s)
 {
 	struct answer_run *run = list_entry(s, struct answer_run, sub);
 	struct answer *a = run->answer;
-	uint64_t most = a->app->t->cfg->limits.first_token_ms;
-	uint64_t predicted_ms = gen_queued(run->gen)->predicted_ttft_us / 1000;
+	if (a->again != NULL) { /* it was admitted once */
+		if (a->state == ANSWER_WAITING) {
+			run->queued = true;
+			answer_again_charge(a);
+		}
+		return;
+	}
+	if (a->state == ANSWER_RUNNING && a->line.degraded != NULL) {
+		gen_admit(run->gen); /* it was admitted as what it has been before */
+		return;
+	}
 	if (a->state != ANSWER_WAITING)
 		return;
-	if (a->again != NULL) { /* it was admitted once */
-		run->queued = true;
-		answer_again_charge(a);
-		return;
-	}
-	if (predicted_ms > most) {
-		struct api_error e = too_late;
-		e.retry_after_s = (unsigned)((predicted_ms - most) / 1000 + 1);
-		answer_refuse(a, &e, "The server is busy: the first token would come too late.");
-		return;
-	}
 	if (is_prompt_too_long(a, gen_queued(run->gen)->n_prompt))
+		return;
+	if (!answer_load_queued(a, run))
 		return;
 	run->queued = true;
 	if (++a->n_queued == a->n_runs)
@@ -425,10 +477,12 @@ static void observe_tokens(struct answer *a, const struct answer_run *run)
 	uint64_t now = gw_now(a->app->t);
 	if (gen_n_tokens(run->gen) == 0)
 		return;
-	if (a->token_ns == 0)
+	if (a->token_ns == 0) {
 		chat_metrics_ttft(now - a->started_ns);
-	else
+		answer_load_begun(a, now);
+	} else {
 		chat_metrics_itl(now - a->token_ns);
+	}
 	a->token_ns = now;
 }
 
@@ -513,7 +567,7 @@ void answer_on_timer(struct gw_timer *timer)
 			return;
 		}
 		next = answer_glance_ms(a);
-	} else if (a->stream) {
+	} else if (a->stream && !a->line.held) {
 		next = beat(a);
 	}
 	if (awaits_first_token(a))

@@ -26,6 +26,7 @@
 #include <stdint.h>
 
 #include "base/buf.h"
+#include "gateway/answer_load.h"
 #include "gateway/app_state.h"
 #include "gateway/exchange.h"
 #include "gateway/generation.h"
@@ -80,7 +81,7 @@ struct answer_choice {
 	bool closed;
 	uint32_t n_characters;                 /* of its text; counted for log probabilities only */
 	const char *reason;                    /* once closed */
-	const char *ended_by;                  /* "deadline", "budget", "superseded"; NULL: none of them */
+	const char *ended_by;                  /* "deadline", "budget", "load", "superseded"; NULL: none of them */
 	struct sl_buf text;                    /* all of it, where that is kept */
 	struct sl_buf *logprobs;               /* [ANSWER_LISTS], not yet told; of a whole answer all; not to
 						* be written to unless they are wanted */
@@ -105,6 +106,7 @@ struct answer_run {
 struct answer_spec {
 	const struct answer_format *format;
 	void *own;       /* the format's, owned by the answer in any case */
+	const char *id;  /* NULL: it gets one; else shorter than ANSWER_ID_BYTES, with the format's prefix */
 	int model;       /* from answer_choose_model */
 	bool stream, include_usage, obfuscate;
 	bool logged;     /* a replay log, if there is room for one */
@@ -137,6 +139,7 @@ struct answer {
 	bool counted; /* in the key's running count */
 	bool settling, settled;
 	bool waits; /* the timer is set for a token whose time has not come */
+	bool extending; /* more of them are being asked for */
 	bool capped; /* ended by what its key may still use */
 	bool twin;       /* it reads the generation of another answer, which pays for it */
 	bool released;   /* its run goes on, but not for its reader */
@@ -149,8 +152,10 @@ struct answer {
 	struct answer_choice *choices; /* [n_runs · n] */
 	struct replay_log *log; /* while it is written */
 	struct spool *spool;    /* that writes it to the store, too; NULL: nothing does */
+	bool spooled; /* or was to be */
 	struct answer_again *again; /* another gateway began it; NULL: nobody else */
 	int64_t tokens_left; /* it may still tell so many */
+	int64_t tokens_short; /* and would be granted so many more if there were any */
 	uint64_t n_told;     /* tokens, of all choices */
 	uint64_t pace_ns;    /* when the next may be told, if its tier is paced */
 	uint64_t moved_ns, token_ns;
@@ -161,6 +166,7 @@ struct answer {
 	void *own;
 	struct quota *quota; /* NULL: nothing is reserved */
 	struct gw_timer timer;
+	struct answer_line line;      /* what load has to do with it */
 	struct gw_snapshot *snapshot; /* the configuration it began with; counted */
 	struct auth_key *key;         /* of snapshot, or counted */
 	struct twin_log *lead;  /* until its run tells it; a reference */
@@ -190,11 +196,17 @@ void answers_stop(struct gw_app *app);
 void answer_wait(struct answer *a, uint64_t ns);
 /* It may tell no more tokens: what is open ends with "length". */
 void answer_cap(struct answer *a);
+/* Asks for more tokens of its key's day; what there is to tell is told on when they come. */
+void answer_extend(struct answer *a);
+/* It has told all that it may: it is capped, unless more may come. */
+void answer_out_of_tokens(struct answer *a);
 /* The format has done what had to be done before the end is told. */
 void answer_settled(struct answer *a);
 struct sse_usage answer_usage(const struct answer *a);
 /* Why its first choice that was cut short was: as choices have it. */
 const char *answer_ended_by(const struct answer *a);
+/* What it tells of itself as a whole. */
+struct sse_about answer_about(const struct answer *a);
 unsigned answer_n_choices(const struct answer *a);
 
 /* Does run still have something for the reader? */

@@ -111,12 +111,14 @@ static uint32_t cached_of(const struct answer *a)
 static json_t *describe(const struct answer *a)
 {
 	json_t *own = a->format->save != NULL ? a->format->save(a) : json_null();
-	return json_pack("{s:s, s:s, s:I, s:s, s:s, s:b, s:b, s:b, s:b, s:b, s:b, s:I, s:I, s:I, s:o, s:o, s:o}",
+	return json_pack("{s:s, s:s, s:I, s:s, s:s, s:b, s:b, s:b, s:b, s:b, s:b, s:I, s:I, s:I, s:I, s:s?, s:b, s:o, s:o, s:o}",
 			 "owner", replay_store_owner(a->app->replay_store), "id", a->id, "created", (json_int_t)a->created,
 			 "model", a->model, "format", a->format->id_prefix, "stream", a->stream, "usage", a->include_usage,
 			 "obfuscate", a->obfuscate, "background", a->background, "keep_text", a->keep_text, "ids", a->ids,
 			 "max_tokens", (json_int_t)a->max_tokens, "cached", (json_int_t)cached_of(a), "tokens_left",
-			 a->tokens_left == INT64_MAX ? (json_int_t)-1 : (json_int_t)a->tokens_left, "key", key_of(a), "quota",
+			 a->tokens_left == INT64_MAX ? (json_int_t)-1 : (json_int_t)a->tokens_left, "tokens_short",
+			 (json_int_t)a->tokens_short, "degraded", a->line.degraded, "shortened",
+			 a->line.shortened || a->line.short_at != UINT64_MAX, "key", key_of(a), "quota",
 			 ticket_of(a), "own", own);
 }
 
@@ -137,6 +139,11 @@ static int put_frame(const struct answer *a, struct sl_buf *out)
 	s.logit_bias = bias;
 	if (a->runs[0].gen != NULL)
 		s.seed = gen_seed(a->runs[0].gen);
+	/* What load has made of it. */
+	if (s.max_tokens > a->max_tokens)
+		s.max_tokens = a->max_tokens;
+	if (s.min_tokens > s.max_tokens)
+		s.min_tokens = s.max_tokens;
 	rc = proto_put_submit(out, 0, &s);
 	sl_free(bias);
 	return rc;
@@ -145,6 +152,7 @@ static int put_frame(const struct answer *a, struct sl_buf *out)
 void answer_open_spool(struct answer *a, uint64_t from)
 {
 	struct sl_buf head;
+	a->spooled = true;
 	if (!replay_store_on(a->app->replay_store))
 		return;
 	buf_init(&head, ANSWER_MAX_WHOLE);
@@ -306,6 +314,11 @@ static void take_over(struct answer *a, const struct answer_head *h, bool stop)
 	a->created = number_of(h->json, "created");
 	a->max_tokens = (uint32_t)number_of(h->json, "max_tokens");
 	a->tokens_left = left < 0 ? INT64_MAX : left;
+	a->tokens_short = number_of(h->json, "tokens_short");
+	a->line.degraded = strcmp(text_of(h->json, "degraded"), "model") == 0    ? "model"
+			   : strcmp(text_of(h->json, "degraded"), "length") == 0 ? "length"
+										 : NULL;
+	a->line.shortened = is_set(h->json, "shortened");
 	a->again->n_cached = (uint32_t)number_of(h->json, "cached");
 	a->again->stop = stop;
 	a->again->has_ticket = from_hex(text_of(quota, "id"), t->id, sizeof t->id) && !is_set(quota, "local");
@@ -319,6 +332,7 @@ static void submit(struct answer *a, struct proto_submit *s)
 	int model = engine_link_find_model(a->app->link, a->model);
 	struct answer_run *run = &a->runs[0];
 	s->model = (uint16_t)model;
+	a->line.model = model;
 	a->n_ctx = engine_link_model(a->app->link, model)->n_ctx;
 	/* Up to where it was it need not be paced. */
 	if (s->burst < a->again->n_there)
@@ -420,6 +434,10 @@ void answer_again_drop(struct answer *a)
 		}
 		a->again->at++;
 		buf_consume(&a->carry, n);
+		if (!answer_is_behind(a) && a->tokens_left != INT64_MAX) {
+			int64_t left = a->tokens_left - (int64_t)a->n_told;
+			a->tokens_left = left > 0 ? left : 1; /* then more are asked for */
+		}
 	}
 }
 

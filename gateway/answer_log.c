@@ -62,6 +62,8 @@ static void pump(struct answer *a)
 		answer_put_snapshot(a);
 	if (a->stream)
 		idempotent_keep(a->idempotent, buf_data(&a->carry), a->carry.len);
+	if (a->carry.len > 0 && !a->spooled)
+		answer_open_spool(a, 0);
 	if (a->carry.len > 0 && rc == 0)
 		rc = replay_append(a->log, buf_data(&a->carry), a->carry.len);
 	buf_clear(&a->carry, ANSWER_KEEP_CARRY);
@@ -127,7 +129,8 @@ int answer_open_log(struct answer *a)
 	a->x = NULL;
 	if (a->format->opened != NULL)
 		a->format->opened(a);
-	answer_open_spool(a, 0);
+	if (a->line.place == NULL) /* it may become another's model while it waits */
+		answer_open_spool(a, 0);
 	return 0;
 }
 

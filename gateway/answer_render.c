@@ -14,7 +14,10 @@
 #include "base/utf8.h"
 #include "gateway/answer_priv.h"
 
-enum { GROUP_TOKENS = 5 };
+enum {
+	GROUP_TOKENS = 5,
+	EXTEND_AT = 16, /* tokens of its key's day left: more are asked for, so that they come in time */
+};
 
 /* A line or a sentence ends here: in Latin scripts, Devanagari, Arabic, Chinese and Japanese. */
 static bool is_boundary(const char *text, size_t n)
@@ -142,19 +145,32 @@ static int close_choice(struct answer *a, struct sl_buf *out, unsigned index, co
 	return rc == 0 && a->format->close != NULL ? a->format->close(a, out, index, reason) : rc;
 }
 
+/* Not while it waits for tokens of its key's day. */
+static bool may_tell_more(const struct answer *a, const struct answer_run *run)
+{
+	return answer_live(run) && a->tokens_left > 0;
+}
+
 /* How many of `most` tokens may be told. */
 static uint32_t may_tell(const struct answer *a, uint32_t most)
 {
-	return a->tokens_left < most ? (uint32_t)a->tokens_left : most;
+	uint64_t left = a->line.cut_at > a->n_told ? a->line.cut_at - a->n_told : 0;
+	left = (uint64_t)a->tokens_left < left ? (uint64_t)a->tokens_left : left;
+	return left < most ? (uint32_t)left : most;
 }
 
 static void told(struct answer *a, struct answer_run *run, uint32_t n_tokens)
 {
 	a->n_told += n_tokens;
-	a->tokens_left -= a->tokens_left == INT64_MAX ? 0 : n_tokens;
+	/* Another gateway has counted what it comes to again, and got more than it had at first, perhaps. */
+	a->tokens_left -= a->tokens_left == INT64_MAX || answer_is_behind(a) ? 0 : n_tokens;
 	gen_advance(&run->sub, n_tokens);
-	if (a->tokens_left == 0)
+	if (a->tokens_left <= EXTEND_AT && a->tokens_short > 0 && !a->extending)
+		answer_extend(a);
+	if (answer_load_is_cut(a))
 		answer_cap(a);
+	else if (a->tokens_left == 0)
+		answer_out_of_tokens(a);
 }
 
 /* Why a choice ended, once it has; one that was let go ends as if it had come to its end. */
@@ -173,15 +189,18 @@ static const char *cut_by(const struct answer *a, const struct answer_run *run, 
 	if (finish != PROTO_FINISH_LENGTH)
 		return NULL;
 	if (run->gen == NULL)
-		return a->capped ? "budget" : NULL;
-	return gen_choice_why(run->gen, i) == PROTO_LENGTH_DEADLINE ? "deadline" : NULL;
+		return !a->capped ? NULL : a->line.cut ? "load" : "budget";
+	enum proto_length_why why = gen_choice_why(run->gen, i);
+	if (why == PROTO_LENGTH_MAX_TOKENS && a->line.shortened)
+		return "load";
+	return why == PROTO_LENGTH_DEADLINE ? "deadline" : NULL;
 }
 
 static int render_run(struct answer *a, struct answer_run *run, struct sl_buf *out)
 {
 	unsigned first = (unsigned)(run - a->runs) * a->n;
 	struct gen_chunk chunk;
-	if (answer_live(run) && gen_peek(run->gen, &run->sub, may_tell(a, a->logged || is_paced(a) ? 1 : GROUP_TOKENS), &chunk)) {
+	if (may_tell_more(a, run) && gen_peek(run->gen, &run->sub, may_tell(a, a->logged || is_paced(a) ? 1 : GROUP_TOKENS), &chunk)) {
 		unsigned index = first + chunk.choice;
 		cut(run->gen, &chunk);
 		if (is_paced(a) ? wait_for_tick(a) : hold_back(a, run, &chunk))
@@ -220,6 +239,11 @@ const char *answer_ended_by(const struct answer *a)
 	return NULL;
 }
 
+struct sse_about answer_about(const struct answer *a)
+{
+	return (struct sse_about){.ended_by = answer_ended_by(a), .degraded = a->line.degraded};
+}
+
 static bool all_closed(const struct answer *a)
 {
 	for (unsigned i = 0; i < answer_n_choices(a); i++)
@@ -251,6 +275,8 @@ static bool settle(struct answer *a)
 int answer_render(struct answer *a, struct sl_buf *out)
 {
 	int rc = 0;
+	if (a->stage == ANSWER_BEGIN && answer_load_quiet(a))
+		return 0;
 	if (a->stage == ANSWER_BEGIN) {
 		a->stage = ANSWER_CHOICES;
 		if (a->format->begin != NULL && (rc = a->format->begin(a, out)) != 0)
@@ -293,7 +319,7 @@ int answer_collect(struct answer *a)
 		struct answer_run *run = &a->runs[k];
 		unsigned first = (unsigned)k * a->n;
 		struct gen_chunk chunk;
-		while (answer_live(run) && gen_peek(run->gen, &run->sub, may_tell(a, UINT32_MAX), &chunk)) {
+		while (may_tell_more(a, run) && gen_peek(run->gen, &run->sub, may_tell(a, UINT32_MAX), &chunk)) {
 			struct answer_choice *c = &a->choices[first + chunk.choice];
 			int rc = take_logprobs(a, run, c, &chunk);
 			if (rc == 0)

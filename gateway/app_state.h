@@ -11,6 +11,7 @@
 #include "base/list.h"
 #include "gateway/auth.h"
 #include "gateway/engine_link.h"
+#include "gateway/load.h"
 #include "gateway/quota.h"
 #include "gateway/thread.h"
 
@@ -19,7 +20,9 @@ struct replay;
 struct replay_store;
 struct talks;
 struct twins;
+struct warm;
 struct token_secrets;
+struct waiting_room;
 
 struct gw_app {
 	struct gw_thread *t;
@@ -33,6 +36,10 @@ struct gw_app {
 	struct replay_store *replay_store; /* NULL: the store, if any, is this process's own */
 	struct twins *twins;
 	struct talks *talks;
+	struct waiting_room *waiting; /* so is this */
+	struct load_levels levels;
+	struct load_margin margin;
+	struct load_memo memo;
 	struct quotas quotas;
 	struct list idempotents; /* struct idempotent */
 	struct identities *identities; /* NULL: there is no store */
@@ -41,6 +48,8 @@ struct gw_app {
 	struct sl_buf list;    /* the log probabilities in it */
 	struct list answers;   /* struct answer, in_app: those that go on without an exchange */
 	struct list all_answers; /* struct answer, in_all */
+	struct warm *warm;     /* NULL: there is no store */
+	struct list turns; /* struct conversation_turn */
 };
 
 #endif

@@ -47,6 +47,9 @@ int replay_open(struct replay *r, struct gw_thread *t, const char *id, uint64_t 
 		void *ctx, struct replay_log **out);
 /* n bytes of whole events. An event ends with an empty line, which JSON never holds. */
 int replay_append(struct replay_log *log, const void *events, size_t n);
+/* A comment, one line with its end, for who reads while the log has no event: where it waits. The next one
+ * replaces it. */
+void replay_note(struct replay_log *log, const char *line);
 /* What a reader who asks for no stream gets: a JSON text, copied, replaced by the next. */
 int replay_set_snapshot(struct replay_log *log, const void *json, size_t n);
 /* Nothing more comes; the owner's reference goes. */
@@ -93,9 +96,11 @@ bool replay_delivered(struct replay_log *log, uint64_t from);
 bool replay_snapshot(struct replay_log *log, struct sl_buf *out, int *rc);
 const char *replay_id(const struct replay_log *log);
 
-/* Nobody finds it any more, and what is kept of it elsewhere goes. */
+/* Nobody finds it any more. */
 void replay_forget(struct replay_log *log);
-bool replay_forgotten(struct replay_log *log);
+/* And what is kept of it elsewhere goes. */
+void replay_delete(struct replay_log *log);
+bool replay_deleted(struct replay_log *log);
 
 #define REPLAY_NEXT UINT64_MAX /* as `from`: with what comes next */
 /* A reader on thread t that begins with event number `from`; ready(ctx) is called on t, from its loop,

@@ -5,7 +5,7 @@
  * log until the store has them. One operation at a time, off the path: nobody waits for it.
  *
  *   HEAD ──► RUN ──► EVENTS ──end stored──► UNRUN ──► UNHEAD ──► gone
- *     │       │         └──forgotten──► UNEVENTS ─┘
+ *     │       │         └──deleted────► UNEVENTS ─┘
  *     └───────┴── given up: this process only
  *
  * What the store does not take is tried again. It is given up when the log has dropped what is missing, when the
@@ -242,8 +242,8 @@ static void run(struct spool *sp)
 {
 	if (cache_op_busy(&sp->op) || sp->given_up)
 		return;
-	/* What was on its way when it was forgotten would outlive it. */
-	if (sp->ended && !sp->unwritten && replay_forgotten(sp->log)) {
+	/* What was on its way when it was deleted would outlive it. */
+	if (sp->ended && !sp->unwritten && replay_deleted(sp->log)) {
 		sp->unwritten = true;
 		sp->stage = SPOOL_UNEVENTS;
 	}

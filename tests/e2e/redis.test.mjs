@@ -6,12 +6,12 @@ import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { mkdtempSync, rmSync } from 'node:fs';
-import net from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, afterEach, before, describe, test } from 'node:test';
 import { chat, metric, until, user } from './client.mjs';
 import { hasRedis, request, SLUICE, startServer } from './harness.mjs';
+import { startSecondGateway } from './second.mjs';
 
 const skip = hasRedis() ? false : 'redis-server is not installed';
 const fast = ['engine.echo.ttft=0ms', 'engine.echo.rate=0'];
@@ -91,6 +91,12 @@ describe('the private Redis', { skip }, () => {
     const { redis } = await server.pids();
     const { shown, done } = streams(32);
     await shown;
+    /** Samples of the loop's lag: [all, those of at most 10 ms]. */
+    const lag = async () => {
+      const text = await server.metrics();
+      return [metric(text, 'sluice_gateway_loop_lag_seconds_count'), Number(/loop_lag_seconds_bucket\{le="0.01"\} (\d+)/.exec(text)[1])];
+    };
+    const [all, soon] = await lag();
     process.kill(redis, 'SIGSTOP');
     const waits = [];
     try {
@@ -106,6 +112,8 @@ describe('the private Redis', { skip }, () => {
     } finally {
       process.kill(redis, 'SIGCONT');
     }
+    const [allThen, soonThen] = await lag();
+    assert.ok(allThen - all > 10 && soonThen - soon >= 0.95 * (allThen - all), `${soonThen - soon} of ${allThen - all} turns within 10 ms`);
     waits.sort((a, b) => a - b);
     assert.ok(waits[Math.floor(waits.length * 0.9)] < 50, `/live took ${waits.map((x) => x.toFixed(1)).join(' ')} ms`);
     const text = await server.metrics();
@@ -141,7 +149,7 @@ describe('the private Redis', { skip }, () => {
 });
 
 describe('limits', { skip }, () => {
-  let server, second, secondState;
+  let server, second;
   const key = 'sk-shared-key-of-two-gateways';
   const keys = [`gateway.keys.shared.sha256=${createHash('sha256').update(key).digest('hex')}`, 'gateway.keys.shared.tier=shared',
     'gateway.tiers.shared.concurrency=1000', 'gateway.tiers.shared.max_output=64'];
@@ -150,23 +158,11 @@ describe('limits', { skip }, () => {
   before(async () => {
     server = await startServer({ echo: true, sets: [...fast, ...keys, ...limits, 'gateway.tiers.free.concurrency=1000',
       ...tier('free', { requests_per_minute: 120, tokens_per_minute: 0, tokens_per_day: 0 })] });
-    const probe = net.createServer().listen(0, '127.0.0.1');
-    await new Promise((r) => probe.once('listening', r));
-    const { port } = probe.address();
-    await new Promise((r) => probe.close(r));
-    base2 = `http://127.0.0.1:${port}`;
-    secondState = mkdtempSync(join(tmpdir(), 'sluice-e2e-'));
-    second = spawn(SLUICE, ['gateway', '-c', 'etc/sluice.yaml', '--state', secondState, ...[...keys, ...limits,
-      `gateway.http=127.0.0.1:${port}`, 'gateway.https=off', `gateway.engine_socket=${server.state}/run/engine.sock`,
-      `cache.address=unix:${server.state}/run/redis.sock`].flatMap((s) => ['--set', s])], { stdio: ['ignore', 'ignore', 'pipe'] });
-    let log = '';
-    second.stderr.setEncoding('utf8').on('data', (d) => { log += d; });
-    const ready = await until(async () => { try { return (await request(base2, '/ready')).status === 200; } catch { return false; } }, 10000);
-    assert.ok(ready && await until(() => /connected to Redis/.test(log), 5000), log);
+    second = await startSecondGateway(server, [...keys, ...limits]);
+    base2 = second.http;
   });
   after(async () => {
-    second?.kill('SIGKILL');
-    if (secondState) rmSync(secondState, { recursive: true, force: true });
+    second?.stop();
     if (server) assert.equal(await server.stop(), 0, server.log());
   });
 
