@@ -153,7 +153,7 @@ static void capture(struct chat_rig *c, struct left *l)
 	assert_true(forget_log(c, l));
 	c->silent = false;
 	char *owner = memmem(l->head, l->n_head, store_of(c)->owner, strlen(DEAD));
-	assert_non_null(owner);
+	BUG_IF(owner == NULL, "a head without its owner");
 	memcpy(owner, DEAD, strlen(DEAD));
 	CHAT_UNTIL(c, exists(lease_key(store_of(c)->owner)));
 	copy_reply(redis_server_ask(&server, "GET %s", lease_key(store_of(c)->owner)), l->lease);
@@ -190,8 +190,10 @@ static void check_whole(struct chat_rig *c)
 	const char *at = c->answer;
 	for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
 		at = strstr(at, parts[i]);
-		if (at == NULL)
+		if (at == NULL) {
 			fail_msg("no %s in %s", parts[i], c->answer);
+			return;
+		}
 	}
 }
 
