@@ -30,6 +30,11 @@ static const char usage[] =
     "       sluice bench gateway [--load NAME] [--runs N] [--seconds S] [--quick] [--no-nginx] [--json]\n"
     "       sluice bench cleanse [--json]\n"
     "       sluice bench store [--times N] [--json]\n"
+    "       sluice bench cascade [--json]\n"
+    "       sluice bench overload [FILE] [--seconds T] [--factor F] [--slots N] [--rate R] [--first-token MS]\n"
+    "              [--target MS] [--prompt-tokens P] [--max-tokens T] [--peak-seconds T] [--json]\n"
+    "       sluice bench pacing FILE [--paced N] [--unpaced N] [--share PERCENT] [--seconds T]\n"
+    "              [--max-tokens T] [--json]\n"
     "\n"
     "machine   what this machine can do: reading memory, integer and floating point products\n"
     "model     tokens per second of a model file, prompt and answer, and their share of that\n"
@@ -41,7 +46,11 @@ static const char usage[] =
     "gateway   the gateway's own cost with the echo engine behind it, beside nginx if there is one:\n"
     "          1000-5ms, 1000-20ms, 256-2ms, 256-20ms, 256-own, json, 10000-open, memory\n"
     "cleanse   cleansing of users' messages: bytes per second, beside memcpy\n"
-    "store     what Redis costs a request before its first token, beside two PINGs\n";
+    "store     what Redis costs a request before its first token, beside two PINGs\n"
+    "cascade   how hard a request looks: nanoseconds of one score\n"
+    "overload  a server (the echo engine's, or with a model file) asked for many times what it can do:\n"
+    "          goodput of its peak, how fast it refuses, how good its predictions are, until it is normal\n"
+    "pacing    what paced streams of a low tier take from unpaced ones of a high one\n";
 
 int bench_complain(int status, const char *fmt, ...)
 {
@@ -136,7 +145,8 @@ int cmd_bench(int argc, char **argv)
 	} commands[] = {{"machine", bench_machine}, {"model", bench_model}, {"engine", bench_engine},
 			{"speculation", bench_speculation},
 			{"ops", bench_ops}, {"serve", bench_serve}, {"gateway", bench_gateway},
-			{"cleanse", bench_cleanse}, {"store", bench_store}};
+			{"cleanse", bench_cleanse}, {"store", bench_store}, {"cascade", bench_cascade},
+			{"overload", bench_overload}, {"pacing", bench_pacing}};
 	if (argc >= 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
 		fputs(usage, stdout);
 		return 0;

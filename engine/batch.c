@@ -322,6 +322,10 @@ void batch_go_on(struct step *st, struct eng_seq *s, uint64_t now)
 
 void batch_draw(struct step *st, struct eng_seq *s, float *logits, uint64_t now)
 {
+	if (s->prefill_only) { /* its pages are in the tree: that was all */
+		step_finish(st, s, PROTO_FINISH_LENGTH, 0, "");
+		return;
+	}
 	sampler_draw(&s->sampling, &s->said, logits, s->model->info.arch.n_vocab, s->n_made,
 		     &st->scratch, &st->choice);
 	if (st->choice.id < 0) {

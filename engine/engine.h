@@ -97,6 +97,8 @@ int engine_count(struct engine *e, uint64_t id, const struct proto_count *req);
 void engine_credit(struct engine *e, uint64_t id, uint32_t n_tokens);
 void engine_cancel(struct engine *e, uint64_t id);
 void engine_stats(struct engine *e, struct proto_stats *out);
+/* False: the model is not READY. */
+bool engine_load(struct engine *e, int index, struct proto_load *out);
 /* The current state of every model; strings borrowed until the next call on the same thread. */
 int engine_n_models(struct engine *e);
 void engine_model_info(struct engine *e, int index, struct proto_model *out);
@@ -125,6 +127,7 @@ struct eng_echo_config {
 	bool stamp;            /* every token's text is the time of its making, as "clock" asks for */
 	int step_ms;           /* tokens come in common steps at that distance; 0: each for itself */
 	int step_active;       /* sequences that get tokens in one step; 0: all */
+	int slots;             /* of each model: sequences that go on at once, the others wait; 0: all */
 };
 
 int engine_serve_echo(const struct eng_echo_config *cfg, const struct eng_server_config *srv);

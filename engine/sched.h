@@ -33,6 +33,7 @@
 
 #include "base/heap.h"
 #include "base/list.h"
+#include "base/proto.h"
 #include "engine/cost.h"
 #include "engine/idmap.h"
 
@@ -139,6 +140,8 @@ int sched_tenants_init(struct sched_tenants *t);
 void sched_tenants_dispose(struct sched_tenants *t);
 /* A sequence of this tenant has come: one that was idle is lifted to the least share among the
  * active, so that idling saves nothing up. weight 0 is the usual one. NULL: out of memory. */
+/* The least share of those who are active. */
+uint64_t sched_tenants_least(const struct sched_tenants *t);
 struct sched_tenant *sched_tenant_enter(struct sched_tenants *t, uint64_t digest, uint32_t weight);
 void sched_tenant_leave(struct sched_tenants *t, struct sched_tenant *tenant);
 
@@ -170,6 +173,10 @@ uint32_t sched_grant_draft(const struct sched *sc, struct sched_plan *plan, cons
  * of its tier and better ones have not started. answer_ns: how long an answer takes on the average. */
 double sched_predict_ns(const struct sched *sc, const struct sched_seq *s, const struct cost *cost,
 			double answer_ns, uint32_t *position);
+
+/* What one more would meet, of each priority: n_rows of a prompt, of a tenant that has nothing here. */
+void sched_load(const struct sched *sc, const struct sched_tenants *tenants, const struct cost *cost,
+		double answer_ns, uint32_t n_rows, struct proto_load *out);
 
 uint32_t sched_n_started(const struct sched *sc);
 uint32_t sched_n_queued(const struct sched *sc);

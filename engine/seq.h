@@ -104,6 +104,7 @@ struct eng_seq {
 	uint8_t prompt_logprobs; /* as in SUBMIT */
 	uint32_t prompt_told;    /* tokens of the prompt whose log probability has been told */
 	bool ignore_eos;
+	bool prefill_only; /* PROTO_SUBMIT_PREFILL_ONLY */
 	uint64_t salt; /* of the prefixes that it may share */
 	uint32_t max_tokens, credit;
 	uint64_t deadline_ns; /* UINT64_MAX: none */

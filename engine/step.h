@@ -20,6 +20,7 @@ struct step {
 	struct sched_tenants tenants;
 	uint64_t vclock_ns; /* vtime of the model that ran last */
 	int beat_slot;
+	uint64_t load_ns, told_ns; /* of line.c */
 
 	/* The batch's arrays. */
 	int32_t *row_token, *row_pos, *row_seq, *want;

@@ -24,6 +24,7 @@
 #include "gateway/api_request.h"
 #include "gateway/app_state.h"
 #include "gateway/chat_metrics.h"
+#include "gateway/conversation_hold.h"
 #include "gateway/cors.h"
 #include "gateway/exchange.h"
 #include "gateway/generation.h"
@@ -33,6 +34,8 @@
 #include "gateway/route.h"
 #include "gateway/snapshot.h"
 #include "gateway/token_secrets.h"
+#include "gateway/waiting.h"
+#include "gateway/warm.h"
 
 enum { GAUGE_TICK_MS = 50, SCRATCH_MAX = 64 << 20 /* as answer.c has it */ };
 
@@ -43,6 +46,7 @@ static int64_t shared_started_s;
 static struct replay *shared_replay;
 static struct twins *shared_twins;
 static struct talks *shared_talks;
+static struct waiting_room *shared_waiting;
 static int shared_users;
 
 static struct metric engine_up = {.kind = METRIC_GAUGE, .name = "sluice_engine_up",
@@ -104,7 +108,7 @@ static struct metric vllm_accepted = {.kind = METRIC_COUNTER,
 				      .name = "vllm:spec_decode_num_accepted_tokens_total",
 				      .help = "As sluice_spec_accepted_tokens_total"};
 /* Answers by route and class of status. Rows of the route table that share a name share a metric. */
-enum { CLASSES = 5, MAX_ROUTES = 32, LABEL_BYTES = 48 };
+enum { CLASSES = 5, MAX_ROUTES = 48, LABEL_BYTES = 48 };
 static const char *const classes[CLASSES] = {"none", "2xx", "3xx", "4xx", "5xx"};
 static struct metric answers[MAX_ROUTES + 1][CLASSES]; /* the last row: no route */
 static char answer_labels[MAX_ROUTES + 1][CLASSES][LABEL_BYTES];
@@ -209,9 +213,11 @@ static void destroy_shared(void)
 	replay_destroy(shared_replay);
 	twins_destroy(shared_twins);
 	talks_destroy(shared_talks);
+	waiting_room_destroy(shared_waiting);
 	shared_replay = NULL;
 	shared_twins = NULL;
 	shared_talks = NULL;
+	shared_waiting = NULL;
 }
 
 /* Streams that can be read again, and what is asked for at the moment, outlive every state of the
@@ -224,13 +230,15 @@ static int acquire_shared(struct gw_app *app, struct sl_err *err)
 	int rc = 0;
 	pthread_mutex_lock(&shared_lock);
 	if (shared_users == 0 && ((rc = replay_create(&cfg, &shared_replay)) != 0 || (rc = twins_create(&shared_twins)) != 0 ||
-				  (rc = talks_create(&shared_talks)) != 0))
+				  (rc = talks_create(&shared_talks)) != 0 ||
+				  (rc = waiting_room_create(&shared_waiting)) != 0))
 		destroy_shared();
 	if (rc == 0) {
 		shared_users++;
 		app->replay = shared_replay;
 		app->twins = shared_twins;
 		app->talks = shared_talks;
+		app->waiting = shared_waiting;
 	}
 	pthread_mutex_unlock(&shared_lock);
 	return rc == 0 ? 0 : sl_errf(err, rc, "no memory for event streams");
@@ -466,6 +474,7 @@ static void on_tick(evutil_socket_t fd, short what, void *ctx)
 	metric_set(&engine_tree, st->prefix_pages);
 	metric_set(&engine_submitted, (int64_t)st->submitted);
 	metric_set(&engine_cancelled, (int64_t)st->cancelled);
+	answer_load_gauges(app);
 	metric_set(&vllm_running, st->running);
 	metric_set(&vllm_waiting, st->waiting);
 	/* What the tree alone holds is given back when it is needed. */
@@ -493,6 +502,7 @@ int app_create(struct gw_thread *t, struct gw_app **out, struct sl_err *err)
 	list_init(&app->answers);
 	list_init(&app->idempotents);
 	list_init(&app->all_answers);
+	list_init(&app->turns);
 	buf_init(&app->scratch, SCRATCH_MAX);
 	buf_init(&app->list, SCRATCH_MAX);
 	int rc = take_snapshot(app, err);
@@ -502,8 +512,9 @@ int app_create(struct gw_thread *t, struct gw_app **out, struct sl_err *err)
 		rc = sl_errf(err, SL_ENOMEM, "no memory for the application");
 	if (rc == 0 && t->cache != NULL) {
 		app->identities = identities_create(t->cache, NULL);
+		app->warm = warm_create(app);
 		app->secrets = token_secrets_create(t->cache, t->cfg->state_dir);
-		if (app->identities == NULL || app->secrets == NULL)
+		if (app->identities == NULL || app->secrets == NULL || app->warm == NULL)
 			rc = sl_errf(err, SL_ENOMEM, "no memory for the application");
 	}
 	if (rc == 0)
@@ -519,6 +530,7 @@ int app_create(struct gw_thread *t, struct gw_app **out, struct sl_err *err)
 		app_destroy(app);
 		return rc;
 	}
+	engine_link_on_load(app->link, answers_load, app);
 	t->link = app->link;
 	*out = app;
 	return 0;
@@ -530,6 +542,8 @@ void app_destroy(struct gw_app *app)
 		return;
 	answers_stop(app);
 	idempotents_stop(app);
+	conversation_turns_stop(app);
+	warm_destroy(app->warm);
 	quotas_dispose(&app->quotas);
 	identities_destroy(app->identities);
 	token_secrets_destroy(app->secrets);
@@ -547,7 +561,7 @@ void app_destroy(struct gw_app *app)
 
 void app_expire(struct gw_app *app) { answers_break_off(app); }
 
-bool app_busy(struct gw_app *app) { return !list_empty(&app->answers) || !list_empty(&app->idempotents) || quotas_busy(&app->quotas); }
+bool app_busy(struct gw_app *app) { return !list_empty(&app->answers) || !list_empty(&app->idempotents) || !list_empty(&app->turns) || quotas_busy(&app->quotas); }
 
 bool app_ready(struct gw_app *app)
 {

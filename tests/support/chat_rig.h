@@ -19,6 +19,7 @@
 #include "cache/cache.h"
 #include "gateway/app.h"
 #include "gateway/app_state.h"
+#include "gateway/conversation_proc.h"
 #include "gateway/engine_link.h"
 #include "gateway/generation.h"
 
@@ -40,6 +41,7 @@ struct chat_rig {
 	size_t n_in;
 	uint64_t credited_id; /* the sequence that was answered last */
 	struct sl_buf hello, queued, tokens, done;
+	struct sl_buf queued_other; /* what requests for the second model get, if that is there */
 	char answer[ANSWER_BYTES];
 	size_t n_answer;
 	const char *bearer; /* what requests show; "": nothing */
@@ -62,7 +64,8 @@ static void engine_on_frame(struct chat_rig *c, const struct proto_head *h)
 	if (h->type == PROTO_HELLO) {
 		engine_says(c, &c->hello, 0);
 	} else if (h->type == PROTO_SUBMIT) {
-		engine_says(c, &c->queued, h->id);
+		bool other = c->in[PROTO_HEAD_BYTES] == 1 && c->queued_other.len > 0;
+		engine_says(c, other ? &c->queued_other : &c->queued, h->id);
 	} else if (h->type == PROTO_CREDIT && c->credited_id != h->id) {
 		c->credited_id = h->id;
 		if (c->silent)
@@ -172,6 +175,7 @@ static int chat_set_up(void **state)
 	cfg->limits.json_depth = 16;
 	cfg->limits.submit_wait_ms = cfg->limits.first_token_ms = 5000;
 	cfg->responses.keep_ms = 60000;
+	cfg->conversations = (struct gw_conversations){.keep_ms = 60000, .bytes = 1 << 20};
 	cfg->resume = (struct gw_resume){.grace_ms = 5000, .keep_ms = 5000, .stream_bytes = 1 << 20, .memory_bytes = 8 << 20};
 	assert_int_equal(gw_thread_init(&c->r.t, 0, cfg, &err), 0);
 	struct cache_config store;
@@ -184,7 +188,7 @@ static int chat_set_up(void **state)
 		store.backoff_most_ms = 5;
 	}
 	c->bearer = "sk-test";
-	if (cache_create(&store, NULL, 0, &c->store, &err) != 0)
+	if (cache_create(&store, gateway_procs, GATEWAY_PROCS, &c->store, &err) != 0)
 		fail_msg("%s", err.text);
 	assert_int_equal(cache_client_create(c->store, c->r.t.base, &c->r.t.cache), 0);
 	if (app_create(&c->r.t, &c->app, &err) != 0)
@@ -209,6 +213,7 @@ static int chat_tear_down(void **state)
 	gw_thread_dispose(&c->r.t);
 	buf_dispose(&c->hello);
 	buf_dispose(&c->queued);
+	buf_dispose(&c->queued_other);
 	buf_dispose(&c->tokens);
 	buf_dispose(&c->done);
 	if (c->engine >= 0)
