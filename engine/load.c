@@ -155,13 +155,18 @@ static int measure_verifying(struct eng_model *m, struct kn_step *step, int most
 	for (int32_t i = 0; i < WARM_ROWS; i++)
 		want[i] = i;
 	for (int n = 1; n <= most; n *= 2) {
+		double ns = 0;
 		step->n_rows = n;
-		uint64_t begin = clock_now_ns();
-		int rc = model_forward(m->model, step, kv_pool_layout(m->pool), want, n, logits);
-		if (rc != 0)
-			return rc;
+		for (int i = 0; i < 2; i++) { /* the better one: somebody may have been in the way */
+			uint64_t begin = clock_now_ns();
+			int rc = model_forward(m->model, step, kv_pool_layout(m->pool), want, n, logits);
+			if (rc != 0)
+				return rc;
+			double took = (double)(clock_now_ns() - begin);
+			ns = i == 0 || took < ns ? took : ns;
+		}
 		const struct cost_past past = {.positions = (double)cost_positions(0, (uint64_t)n), .reads = n};
-		cost_learn(&m->verify, (uint32_t)n, past, (double)(clock_now_ns() - begin));
+		cost_learn(&m->verify, (uint32_t)n, past, ns);
 	}
 	return 0;
 }

@@ -223,7 +223,7 @@ static int forward(struct drafting *d)
 		return rc;
 	double took = (double)(clock_now_ns() - begin);
 	if (d->n_want == d->n_rows)
-		cost_learn(&small->verify, (uint32_t)d->n_rows, d->past, took);
+		spec_cost_learn(&small->verify, (uint32_t)d->n_rows, d->past, took);
 	else
 		cost_learn(&small->cost, (uint32_t)d->n_rows, d->past, took);
 	return 0;
