@@ -10,6 +10,7 @@
 static int begin(struct answer *a, struct sl_buf *out)
 {
 	int rc = sse_init(&a->sse, &sse_chat_shape, a->id, a->model, a->created, a->include_usage, a->obfuscate);
+	a->sse.told = a->told;
 	for (unsigned i = 0; rc == 0 && i < answer_n_choices(a); i++)
 		rc = sse_role(&a->sse, out, i);
 	return rc;
@@ -72,7 +73,7 @@ static int whole(struct answer *a, struct sl_buf *out)
 	if (rc == 0)
 		rc = usage_print(out, &u);
 	if (rc == 0)
-		rc = ended_by_print(out, answer_ended_by(a));
+		rc = sluice_print(out, answer_ended_by(a), a->told);
 	return rc == 0 ? buf_append_str(out, "}") : rc;
 }
 

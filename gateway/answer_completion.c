@@ -99,7 +99,7 @@ static int whole(struct answer *a, struct sl_buf *out)
 	if (rc == 0)
 		rc = usage_print(out, &u);
 	if (rc == 0)
-		rc = ended_by_print(out, answer_ended_by(a));
+		rc = sluice_print(out, answer_ended_by(a), a->told);
 	return rc == 0 ? buf_append_str(out, "}") : rc;
 }
 

@@ -35,6 +35,7 @@ struct gw_tier_config {
 	int64_t requests_per_minute, tokens_per_minute, tokens_per_day;
 	int64_t subject_requests_per_minute; /* of one subject of browser tokens, within the former; 0: no limit */
 	int cleanse;             /* enum cleanse_level, of users' messages */
+	int compress;            /* enum compress_mode, of conversations that grow too long */
 };
 
 struct gw_key_config {
@@ -115,6 +116,11 @@ struct gw_responses {
 	uint64_t keep_ms; /* a stored response */
 };
 
+/* Conversations that have grown too long. */
+struct gw_compress {
+	uint64_t wait_ms; /* for all summaries of one request; what has none by then is left out */
+};
+
 /* Requests that ask for the same, or almost. */
 struct gw_twins {
 	uint64_t window_ms;      /* an answer can be joined for so long after its end */
@@ -168,6 +174,7 @@ struct gw_config {
 	struct gw_flush flush;
 	struct gw_responses responses;
 	struct gw_twins twins;
+	struct gw_compress compress;
 	struct conf_list prompts; /* struct gw_prompt_config */
 	int beat_fd;
 	int handover_fd; /* to the supervisor, which keeps the listening sockets; 0 or less: none */

@@ -95,17 +95,27 @@ int sse_pad(struct sl_buf *out, size_t so_far)
 	return rc;
 }
 
-static const char ended_before[] = ",\"sluice\":{\"ended_by\":\"", ended_after[] = "\"}";
+int sluice_print(struct sl_buf *out, const char *ended_by, const char *told)
+{
+	if (ended_by == NULL && told == NULL)
+		return 0;
+	int rc = buf_append_str(out, ",\"sluice\":{");
+	if (rc == 0 && ended_by != NULL)
+		rc = buf_printf(out, "\"ended_by\":\"%s\"%s", ended_by, told != NULL ? "," : "");
+	if (rc == 0 && told != NULL)
+		rc = buf_append_str(out, told);
+	return rc == 0 ? buf_append_str(out, "}") : rc;
+}
 
 /* One choice: what stands around the text, the text, logprobs and reason. Takes everything back on
  * failure. */
 static int event(const struct sse_stream *s, struct sl_buf *out, unsigned index, const char *before, const char *text,
-		 size_t n, const char *after, const struct sl_buf *logprobs, const char *reason, const char *ended_by)
+		 size_t n, const char *after, const struct sl_buf *logprobs, const char *reason, const struct sl_buf *sluice)
 {
 	static const char tail[] = "}]", usage[] = ",\"usage\":null";
 	size_t n_logprobs = logprobs != NULL ? logprobs->len : 4;
 	size_t most = s->head.len + INDEX_BYTES + strlen(before) + JSON_ESCAPED_MAX(n) + strlen(after) + n_logprobs +
-		      strlen(reason) + (ended_by != NULL ? strlen(ended_by) : 0) + 160 + PAD_TO;
+		      strlen(reason) + (sluice != NULL ? sluice->len : 0) + 160 + PAD_TO;
 	uint8_t *at;
 	int rc = buf_reserve(out, most, &at);
 	if (rc != 0)
@@ -119,8 +129,8 @@ static int event(const struct sse_stream *s, struct sl_buf *out, unsigned index,
 	p = put(p, tail, sizeof tail - 1);
 	if (s->include_usage)
 		p = put(p, usage, sizeof usage - 1);
-	if (ended_by != NULL)
-		p = put_str(put_str(put_str(p, ended_before), ended_by), ended_after);
+	if (sluice != NULL && sluice->len > 0)
+		p = put(p, buf_data(sluice), sluice->len);
 	if (s->obfuscate)
 		p = put_pad(p, (size_t)(p - (char *)at));
 	p = put(p, "}\n\n", 3);
@@ -142,13 +152,14 @@ int sse_content(const struct sse_stream *s, struct sl_buf *out, unsigned index, 
 int sse_finish(const struct sse_stream *s, struct sl_buf *out, unsigned index, const char *reason, const char *ended_by)
 {
 	char quoted[64];
+	struct sl_buf sluice;
 	snprintf(quoted, sizeof quoted, "\"%s\"", reason);
-	return event(s, out, index, s->shape->empty, "", 0, "", NULL, quoted, ended_by);
-}
-
-int ended_by_print(struct sl_buf *out, const char *ended_by)
-{
-	return ended_by == NULL ? 0 : buf_printf(out, "%s%s%s", ended_before, ended_by, ended_after);
+	buf_init(&sluice, MAX_HEAD);
+	int rc = sluice_print(&sluice, ended_by, s->told);
+	if (rc == 0)
+		rc = event(s, out, index, s->shape->empty, "", 0, "", NULL, quoted, &sluice);
+	buf_dispose(&sluice);
+	return rc;
 }
 
 int usage_print(struct sl_buf *out, const struct sse_usage *u)

@@ -27,6 +27,7 @@ struct sse_stream {
 	const struct sse_shape *shape;
 	struct sl_buf head; /* from "data: {" to just before the choices */
 	bool include_usage, obfuscate;
+	const char *told; /* more members of "sluice", told with each choice's end; borrowed; NULL: none */
 };
 
 struct sse_usage {
@@ -45,8 +46,8 @@ int sse_content(const struct sse_stream *s, struct sl_buf *out, unsigned index, 
 		const struct sl_buf *logprobs);
 /* ended_by: why before its time, "deadline"; NULL: it was not. */
 int sse_finish(const struct sse_stream *s, struct sl_buf *out, unsigned index, const char *reason, const char *ended_by);
-/* ,"sluice":{"ended_by":"…"}, or nothing. */
-int ended_by_print(struct sl_buf *out, const char *ended_by);
+/* ,"sluice":{"ended_by":"…",…}, or nothing; each may be NULL. told: JSON members. */
+int sluice_print(struct sl_buf *out, const char *ended_by, const char *told);
 int sse_usage_event(const struct sse_stream *s, struct sl_buf *out, const struct sse_usage *u);
 int sse_done(struct sl_buf *out);
 int sse_error(struct sl_buf *out, const struct api_error *e, const char *message);
