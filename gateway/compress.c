@@ -295,18 +295,38 @@ static int put_calls(struct sl_buf *out, const json_t *m, size_t most)
 	return rc;
 }
 
-int compress_block_transcript(const struct compress_chat *c, size_t block, size_t max_bytes, struct sl_buf *out)
+/* Does one of the facts stand in the turn of message i? */
+static bool has_one(const struct compress_chat *c, size_t i, const struct compress_facts *facts)
 {
-	size_t most = max_bytes / (c->blocks[block].n_messages + 1), start = out->len, n;
+	size_t turn = c->messages[i].turn, n;
+	while (i > 0 && c->messages[i - 1].turn == turn)
+		i--;
+	for (; i < c->n_messages && c->messages[i].turn == turn; i++) {
+		const char *s = text_of(c->messages[i].json, "content", &n);
+		for (size_t k = 0; k < facts->n; k++)
+			if (facts->at[k].at >= s && facts->at[k].at < s + n)
+				return true;
+	}
+	return false;
+}
+
+int compress_block_transcript(const struct compress_chat *c, size_t block, const struct compress_telling *t,
+			      struct sl_buf *out)
+{
+	size_t fair = t->max_bytes / (c->blocks[block].n_messages + 1), start = out->len, n;
 	int rc = 0;
-	if (most < LEAST_OF_MESSAGE)
-		most = LEAST_OF_MESSAGE;
+	if (fair < LEAST_OF_MESSAGE)
+		fair = LEAST_OF_MESSAGE;
 	/* When all of it fits there is nothing to clip. */
-	if (c->blocks[block].estimate * OTHER_PER_TOKEN < max_bytes)
-		most = max_bytes;
+	if (c->blocks[block].estimate * ASCII_PER_TOKEN < t->max_bytes)
+		fair = t->max_bytes;
 	for (size_t i = next_of(c, block, 0); rc == 0 && i < c->n_messages; i = next_of(c, block, i + 1)) {
 		const struct message *m = &c->messages[i];
 		const char *s = text_of(m->json, "content", &n);
+		bool others = !is_role(m, "user") && t->of_others > 0 && t->of_others < fair;
+		size_t most = others ? t->of_others : fair;
+		if (t->only != NULL && !has_one(c, i, t->only))
+			continue;
 		rc = buf_printf(out, "%s%s: ", out->len > start ? "\n" : "", m->role);
 		if (rc == 0)
 			rc = put_clipped(out, s, n, most);
@@ -319,7 +339,7 @@ int compress_block_transcript(const struct compress_chat *c, size_t block, size_
 void compress_block_facts(const struct compress_chat *c, size_t block, struct compress_facts *out)
 {
 	out->n = 0;
-	out->clock = 0;
+	out->clock = out->n_texts = 0;
 	for (size_t i = next_of(c, block, 0); i < c->n_messages; i = next_of(c, block, i + 1)) {
 		size_t n;
 		const char *s = text_of(c->messages[i].json, "content", &n);

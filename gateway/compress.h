@@ -40,9 +40,15 @@ uint64_t compress_estimate(const struct compress_chat *c);
 size_t compress_n_messages(const struct compress_chat *c, size_t n_blocks);
 /* Of all that a block says. 0, SL_ENOMEM. */
 int compress_block_digest(const struct compress_chat *c, size_t block, uint8_t out[COMPRESS_DIGEST_BYTES]);
-/* Who said what, a line each, for somebody to summarize; what doesn't fit into max_bytes is left out of the
- * longest messages. 0, SL_ENOMEM. */
-int compress_block_transcript(const struct compress_chat *c, size_t block, size_t max_bytes, struct sl_buf *out);
+/* How a block is told. */
+struct compress_telling {
+	size_t max_bytes; /* in all; what doesn't fit is left out of the middle of the longest messages */
+	size_t of_others; /* the same for each message that isn't the user's; 0: no bound */
+	const struct compress_facts *only; /* the turns in which one of them stands; NULL: all */
+};
+/* Who said what, a line each, for somebody to summarize. 0, SL_ELIMIT, SL_ENOMEM. */
+int compress_block_transcript(const struct compress_chat *c, size_t block, const struct compress_telling *t,
+			      struct sl_buf *out);
 /* What a summary of it must say; borrows c's texts. */
 void compress_block_facts(const struct compress_chat *c, size_t block, struct compress_facts *out);
 

@@ -96,15 +96,17 @@ static bool is_better(const struct compress_fact *a, const struct compress_fact 
 static void add(struct reader *r, size_t from, size_t to)
 {
 	struct compress_facts *f = r->f;
-	struct compress_fact fact = {.at = r->text + from, .n = to - from, .weight = r->weight, .last = ++f->clock};
+	struct compress_fact fact = {.at = r->text + from, .n = to - from, .weight = r->weight, .last = ++f->clock,
+				     .text = f->n_texts};
 	if (to <= from || fact.n > FACT_MAX_BYTES)
 		return;
 	fact.hash = hash_of(fact.at, fact.n);
 	size_t worst = 0;
 	for (size_t i = 0; i < f->n; i++) {
 		if (is_same(&f->at[i], &fact)) {
-			f->at[i].weight += fact.weight;
+			f->at[i].weight += f->at[i].text != fact.text ? fact.weight : 0;
 			f->at[i].last = fact.last;
+			f->at[i].text = fact.text;
 			return;
 		}
 		if (is_better(&f->at[worst], &f->at[i]))
@@ -248,6 +250,7 @@ void compress_facts_read(struct compress_facts *f, const char *text, size_t n, u
 {
 	struct reader r = {.f = f, .text = text, .n = n, .weight = weight, .shouts = does_shout(text, n)};
 	bool within = false; /* something of the sentence has come */
+	f->n_texts++;
 	for (size_t i = 0; i < n;) {
 		size_t took, word = 0;
 		utf8proc_category_t what;

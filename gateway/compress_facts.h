@@ -25,18 +25,19 @@ struct compress_fact {
 	const char *at, *sentence; /* sentence: what it stands in, or itself */
 	size_t n, n_sentence;
 	uint32_t hash;
-	uint32_t weight; /* how often it was said, by whom */
-	uint32_t last;   /* when last */
+	uint32_t weight; /* how many texts have it, by whom they are */
+	uint32_t last;   /* when it came last */
+	uint32_t text;   /* in which text */
 	bool found;      /* by compress_facts_check */
 };
 
 struct compress_facts {
 	size_t n;
-	uint32_t clock;
+	uint32_t clock, n_texts;
 	struct compress_fact at[FACTS_SEEN];
 };
 
-/* What somebody said counts `weight` for each fact in it. */
+/* A text counts `weight` for each fact in it, once. */
 void compress_facts_read(struct compress_facts *f, const char *text, size_t n, uint32_t weight);
 /* Keeps the FACTS_MOST that matter: said often, then late; those of a weight below `least` don't. */
 void compress_facts_choose(struct compress_facts *f, uint32_t least);

@@ -7,9 +7,9 @@
  * then each has a summary of at most a quarter of its tokens, all together of at most a quarter of the
  * limit: where they don't fit, or time is short, the oldest have none.
  *
- * A summary is used when it says MOST of the facts that matter (compress_facts.h); those it lacks are added
- * in the words of the conversation. One that says too few is asked for once more, with the facts named;
- * then its block goes without. Both outcomes are kept in the store, by the digest of the block, so that
+ * A summary is used when it says most of the facts that matter (compress_facts.h) and hardly any that
+ * nobody said; those it lacks are added in the words of the conversation. Otherwise it is asked for once
+ * more, of the turns alone in which the facts are; then its block goes without. Both outcomes are kept in the store, by the digest of the block, so that
  * the next turn of the conversation costs nothing. Two requests at once may both make one: they make the
  * same, for it is greedy.
  *
@@ -48,7 +48,9 @@ enum {
 	FAILED_KEEP_MS = 600000, /* that a block has no good summary */
 	TOLD_BYTES = 256,
 	WINDOW_TOKENS = 64,
-	MOST_OF_5 = 3,          /* of 5 facts so many must be there */
+	FOUND_OF_5 = 3,         /* of 5 facts so many must be there */
+	INVENTED_OF_5 = 1,      /* and of 5 in the summary so many may be new: other ways to write them */
+	OTHERS_BYTES = 200,     /* of a message that isn't the user's: models say much, and it is theirs */
 };
 
 enum state { IDLE, COUNTING, TRIMMING, READING, SUBMITTED, CHARGING, RUNNING, WRITING, FITTING, OVER };
@@ -89,7 +91,7 @@ struct compress_run {
 	struct generation *gen;
 	struct quota *quota;
 	struct sl_buf text;    /* what the model wrote */
-	struct compress_facts facts;
+	struct compress_facts facts, said; /* of the block, of its summary */
 	struct gw_timer timer;
 	struct sl_buf out;     /* the prompt */
 	char told[TOLD_BYTES];
@@ -393,20 +395,45 @@ static int add_missing(struct compress_run *r)
 
 static bool begin_summary(struct compress_run *r);
 
+static void strip(struct sl_buf *text)
+{
+	while (text->len > 0 && strchr(" \n\t\r", *(const char *)buf_data(text)) != NULL)
+		buf_consume(text, 1);
+	while (text->len > 0 && strchr(" \n\t\r", ((const char *)buf_data(text))[text->len - 1]) != NULL)
+		text->len--;
+}
+
+/* How many of the facts it has are nobody's. 0, or there is no memory to tell. */
+static int count_invented(struct compress_run *r, size_t *out)
+{
+	const struct compress_telling all = {.max_bytes = SIZE_MAX};
+	struct sl_buf text;
+	size_t n_true = 0;
+	r->said.n = 0;
+	r->said.clock = r->said.n_texts = 0;
+	compress_facts_read(&r->said, (const char *)buf_data(&r->text), r->text.len, 1);
+	buf_init(&text, 2 * REQUEST_MAX_PROMPT);
+	int rc = compress_block_transcript(r->chat, r->block, &all, &text);
+	if (rc == 0)
+		rc = compress_facts_check(&r->said, (const char *)buf_data(&text), text.len, &n_true);
+	buf_dispose(&text);
+	*out = r->said.n - n_true;
+	return rc;
+}
+
 /* The model has written all it will. */
 static void judge(struct compress_run *r)
 {
 	struct summary *s = &r->summaries[r->block];
-	size_t n_found;
-	while (r->text.len > 0 && strchr(" \n\t\r", *(const char *)buf_data(&r->text)) != NULL)
-		buf_consume(&r->text, 1);
-	while (r->text.len > 0 && strchr(" \n\t\r", ((const char *)buf_data(&r->text))[r->text.len - 1]) != NULL)
-		r->text.len--;
-	if (compress_facts_check(&r->facts, (const char *)buf_data(&r->text), r->text.len, &n_found) != 0) {
+	size_t n_found = 0, n_invented = 0;
+	strip(&r->text);
+	if (r->text.len > 0 &&
+	    (compress_facts_check(&r->facts, (const char *)buf_data(&r->text), r->text.len, &n_found) != 0 ||
+	     count_invented(r, &n_invented) != 0)) {
 		settle_block(r, NOT_MADE);
 		return;
 	}
-	if (r->text.len == 0 || n_found * 5 < r->facts.n * MOST_OF_5) {
+	if (r->text.len == 0 || n_found * 5 < r->facts.n * FOUND_OF_5 || n_invented * 5 > r->said.n * INVENTED_OF_5) {
 		if (r->tries >= MOST_TRIES)
 			keep(r, NULL, CHECK_FAILED);
 		else if (!begin_summary(r))
@@ -479,33 +506,25 @@ static void on_queued(struct subscriber *sub)
 	}
 }
 
-static int put_missing(const struct compress_run *r, struct sl_buf *out)
-{
-	int rc = r->facts.n > 0 ? buf_append_str(out, "\n\nThese must be in it: ") : 0;
-	for (size_t i = 0; rc == 0 && i < r->facts.n; i++) {
-		rc = buf_append_str(out, i > 0 ? ", " : "");
-		if (rc == 0)
-			rc = buf_append(out, r->facts.at[i].at, r->facts.at[i].n);
-	}
-	return rc;
-}
-
-/* What the small model is asked. A second time the facts are named. */
+/* What the small model is asked. */
 static int put_question(struct compress_run *r, struct sl_buf *out)
 {
 	uint32_t n_ctx = engine_link_model(r->x->app->link, r->writer)->n_ctx;
-	uint32_t around = r->max_tokens + SUMMARY_PROMPT + (r->tries > 0 ? n_ctx / 8 : 0);
-	size_t most = n_ctx > around ? (size_t)(n_ctx - around) * BYTES_PER_TOKEN : 0;
+	uint32_t around = r->max_tokens + SUMMARY_PROMPT;
+	const struct compress_telling telling = {.max_bytes = n_ctx > around ? (size_t)(n_ctx - around) * BYTES_PER_TOKEN : 0,
+						 .of_others = OTHERS_BYTES,
+						 .only = r->tries > 0 && r->facts.n > 0 ? &r->facts : NULL};
 	struct sl_buf text;
 	buf_init(&text, REQUEST_MAX_PROMPT);
-	int rc = compress_block_transcript(r->chat, r->block, most, &text);
-	if (rc == 0 && r->tries > 0)
-		rc = put_missing(r, &text);
+	int rc = compress_block_transcript(r->chat, r->block, &telling, &text);
+	/* After what may be long, for models forget what stood before it. */
+	if (rc == 0)
+		rc = buf_append_str(&text, "\n\nSummarize the conversation above.");
 	if (rc == 0)
 		rc = buf_append_str(out, "{\"messages\":[{\"role\":\"system\",\"content\":\"Summarize the conversation and keep "
 					 "all facts the user gave.\"},{\"role\":\"user\",\"content\":");
 	if (rc == 0)
-		rc = json_out_string(out, text.len > 0 ? (const char *)buf_data(&text) : "", text.len);
+		rc = json_out_string(out, (const char *)buf_data(&text), text.len);
 	buf_dispose(&text);
 	return rc == 0 ? buf_append_str(out, "}]}") : rc;
 }
