@@ -40,6 +40,7 @@ enum {
 	LEAST_SUMMARY = 32, MOST_SUMMARY = 512, /* tokens */
 	SUMMARY_PROMPT = 64,    /* tokens around a transcript */
 	BYTES_PER_TOKEN = 2,    /* of a transcript, at least */
+	SUMMARY_BYTES = 3,      /* of a summary's token */
 	MOST_TEXT = 16 << 10,   /* bytes of a summary with its facts */
 	MOST_ADDED = 1024,      /* bytes of facts that are added */
 	MOST_TRIES = 2,
@@ -395,6 +396,13 @@ static int add_missing(struct compress_run *r)
 
 static bool begin_summary(struct compress_run *r);
 
+/* There is one of n bytes. By its bytes, so that a stored one takes as much as when it was made. */
+static void take_room(struct compress_run *r, size_t n)
+{
+	size_t tokens = n / SUMMARY_BYTES + 1;
+	r->room -= tokens < r->room ? (uint32_t)tokens : r->room;
+}
+
 static void strip(struct sl_buf *text)
 {
 	while (text->len > 0 && strchr(" \n\t\r", *(const char *)buf_data(text)) != NULL)
@@ -445,6 +453,7 @@ static void judge(struct compress_run *r)
 		return;
 	}
 	s->n = r->text.len;
+	take_room(r, s->n);
 	keep(r, s, n_found == r->facts.n ? MADE : REPAIRED);
 }
 
@@ -517,14 +526,14 @@ static int put_question(struct compress_run *r, struct sl_buf *out)
 	struct sl_buf text;
 	buf_init(&text, REQUEST_MAX_PROMPT);
 	int rc = compress_block_transcript(r->chat, r->block, &telling, &text);
-	/* After what may be long, for models forget what stood before it. */
-	if (rc == 0)
+	/* After what may be long, for models forget what stood before it; the second time in other words. */
+	if (rc == 0 && r->tries == 0)
 		rc = buf_append_str(&text, "\n\nSummarize the conversation above.");
 	if (rc == 0)
 		rc = buf_append_str(out, "{\"messages\":[{\"role\":\"system\",\"content\":\"Summarize the conversation and keep "
 					 "all facts the user gave.\"},{\"role\":\"user\",\"content\":");
 	if (rc == 0)
-		rc = json_out_string(out, (const char *)buf_data(&text), text.len);
+		rc = json_out_string(out, text.len > 0 ? (const char *)buf_data(&text) : "", text.len);
 	buf_dispose(&text);
 	return rc == 0 ? buf_append_str(out, "}]}") : rc;
 }
@@ -580,6 +589,7 @@ static void on_read(struct cache_op *op, const struct cache_result *result)
 	s->n = result->n - RECORD_HEAD;
 	s->text = sl_strndup((const char *)result->bytes + RECORD_HEAD, s->n);
 	s->stored = s->text != NULL;
+	take_room(r, s->n);
 	settle_block(r, s->stored ? STORED : NOT_MADE);
 }
 
@@ -609,11 +619,10 @@ static void next_block(struct compress_run *r)
 	while (r->block > 0 && !r->late) {
 		r->block--;
 		r->max_tokens = summary_tokens(r, r->block);
-		if (r->max_tokens > r->room || name_block(r) != 0) {
+		if (r->room < LEAST_SUMMARY || name_block(r) != 0) {
 			metric_add(&outcomes[NOT_MADE], 1);
 			continue;
 		}
-		r->room -= r->max_tokens;
 		if (thread_of(r)->cache == NULL) {
 			make_summary(r);
 			return;
