@@ -350,10 +350,21 @@ void compress_block_facts(const struct compress_chat *c, size_t block, struct co
 
 /* ---- writing ---- */
 
+/* json_copy leaves out what it finds no memory for. NULL: no memory. */
+static json_t *copy_object(const json_t *o)
+{
+	json_t *copy = json_object();
+	if (copy != NULL && json_object_update(copy, (json_t *)(uintptr_t)o) != 0) {
+		json_decref(copy);
+		copy = NULL;
+	}
+	return copy;
+}
+
 /* A message that stays, as the engine gets it. */
 static json_t *kept(const json_t *m)
 {
-	json_t *copy = json_copy((json_t *)(uintptr_t)m);
+	json_t *copy = copy_object(m);
 	if (copy != NULL)
 		json_object_del(copy, "pinned");
 	return copy;
@@ -413,7 +424,7 @@ static int put_messages(const struct compress_chat *c, size_t n_blocks, enum com
 int compress_write(const struct compress_chat *c, size_t n_blocks, enum compress_form form, const char *summary, size_t n,
 		   struct sl_buf *out)
 {
-	json_t *root = json_copy(c->root), *list = json_array();
+	json_t *root = copy_object(c->root), *list = json_array();
 	int rc = root == NULL || list == NULL ? SL_ENOMEM : put_messages(c, n_blocks, form, summary, n, list);
 	if (rc == 0 && json_object_set(root, "messages", list) != 0)
 		rc = SL_ENOMEM;
