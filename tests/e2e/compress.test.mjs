@@ -95,7 +95,7 @@ describe('with the echo engine', () => {
     assert.ok(c.summary_tokens > 20, JSON.stringify(c));
     assert.equal(r.usage.prompt_tokens, WORDS * 6 + 2 - c.removed_tokens + c.summary_tokens);
     const made = await outcome(server, 'made') + await outcome(server, 'repaired') - before[0];
-    assert.ok(made >= 1 && made === c.removed_messages / 2, `${made} summaries`);
+    assert.ok(made >= 1 && made <= c.removed_messages / 2, `${made} summaries of ${c.removed_messages} messages`);
     const cost = await metric(server, 'sluice_compress_summary_tokens_total');
     // The next turn finds it, whatever comes behind.
     const next = await ask(paid, [...messages, { role: 'assistant', content: 'Bye.' }, { role: 'user', content: 'Good night' }]);
@@ -173,8 +173,7 @@ describe('when something is amiss', () => {
       // A conversation that is always new: summaries and answers use the day up, then only answers are refused.
       let refused = 0;
       for (let i = 0; i < 12 && !await outcome(server, 'refused'); i++) {
-        const more = early(6);
-        more[0] = { role: 'user', content: `${more[0].content} Number ${i}` };
+        const more = early(6).map((m) => ({ ...m, content: `${m.content} Number ${i}` }));
         await ask(paid, [...more, bye]).catch((e) => { assert.equal(e.status, 429); refused++; });
       }
       assert.ok(refused >= 1);
