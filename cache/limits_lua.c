@@ -128,6 +128,7 @@ static const char admit[] = COMMON
     "      if left < least then\n"
     "        s.ok = 0\n"
     "        s.retry = period > 0 and (s.p.window + 1) * period - now or -1\n"
+    "        if limit - s.p.used - s.p.own >= least then s.retry = 0 end\n"
     "      end\n"
     "    end\n"
     "  end\n"

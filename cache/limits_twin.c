@@ -273,6 +273,8 @@ static int64_t look(struct cache_twin *t, struct item *items, int64_t want, int6
 					it->retry = it->period > 0 ? (it->window + 1) * it->period -
 									 (int64_t)t->now_us
 								   : -1;
+				if (!it->ok && it->limit - it->used - it->own >= least)
+					it->retry = 0;
 			}
 		}
 		all = all && it->ok;

@@ -393,6 +393,8 @@ static const struct conf_row all_rows[] = {
 	HOUR, "The longest wait for the engine to answer a request at all."),
     ROW("gateway.limits.first_token", CONF_DURATION, ROOT(gateway.limits.first_token_ms), "60s",
 	10, HOUR, "The longest predicted or real wait for a first token."),
+    ROW("gateway.limits.quota_wait", CONF_DURATION, ROOT(gateway.limits.quota_wait_ms), "5s", 0, HOUR,
+	"The longest wait for tokens of the day that other answers of the key hold in reserve."),
     ROW_END,
 };
 

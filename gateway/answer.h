@@ -130,6 +130,7 @@ struct answer {
 	bool counted; /* in the key's running count */
 	bool settling, settled;
 	bool waits; /* the timer is set for a token whose time has not come */
+	bool extending; /* more of them are being asked for */
 	bool capped; /* ended by what its key may still use */
 	bool twin;       /* it reads the generation of another answer, which pays for it */
 	bool released;   /* its run goes on, but not for its reader */
@@ -142,6 +143,7 @@ struct answer {
 	struct answer_choice *choices; /* [n_runs · n] */
 	struct replay_log *log; /* while it is written */
 	int64_t tokens_left; /* it may still tell so many */
+	int64_t tokens_short; /* and would be granted so many more if there were any */
 	uint64_t n_told;     /* tokens, of all choices */
 	uint64_t pace_ns;    /* when the next may be told, if its tier is paced */
 	uint64_t moved_ns, token_ns;
@@ -181,6 +183,10 @@ void answers_stop(struct gw_app *app);
 void answer_wait(struct answer *a, uint64_t ns);
 /* It may tell no more tokens: what is open ends with "length". */
 void answer_cap(struct answer *a);
+/* Asks for more tokens of its key's day; what there is to tell is told on when they come. */
+void answer_extend(struct answer *a);
+/* It has told all that it may: it is capped, unless more may come. */
+void answer_out_of_tokens(struct answer *a);
 /* The format has done what had to be done before the end is told. */
 void answer_settled(struct answer *a);
 struct sse_usage answer_usage(const struct answer *a);

@@ -12,7 +12,10 @@
 #include "base/utf8.h"
 #include "gateway/answer.h"
 
-enum { GROUP_TOKENS = 5 };
+enum {
+	GROUP_TOKENS = 5,
+	EXTEND_AT = 16, /* tokens of its key's day left: more are asked for, so that they come in time */
+};
 
 /* A line or a sentence ends here: in Latin scripts, Devanagari, Arabic, Chinese and Japanese. */
 static bool is_boundary(const char *text, size_t n)
@@ -140,6 +143,12 @@ static int close_choice(struct answer *a, struct sl_buf *out, unsigned index, co
 	return rc == 0 && a->format->close != NULL ? a->format->close(a, out, index, reason) : rc;
 }
 
+/* Not while it waits for tokens of its key's day. */
+static bool may_tell_more(const struct answer *a, const struct answer_run *run)
+{
+	return answer_live(run) && a->tokens_left > 0;
+}
+
 /* How many of `most` tokens may be told. */
 static uint32_t may_tell(const struct answer *a, uint32_t most)
 {
@@ -151,8 +160,10 @@ static void told(struct answer *a, struct answer_run *run, uint32_t n_tokens)
 	a->n_told += n_tokens;
 	a->tokens_left -= a->tokens_left == INT64_MAX ? 0 : n_tokens;
 	gen_advance(&run->sub, n_tokens);
+	if (a->tokens_left <= EXTEND_AT && a->tokens_short > 0 && !a->extending)
+		answer_extend(a);
 	if (a->tokens_left == 0)
-		answer_cap(a);
+		answer_out_of_tokens(a);
 }
 
 /* Why a choice ended, once it has; one that was let go ends as if it had come to its end. */
@@ -179,7 +190,7 @@ static int render_run(struct answer *a, struct answer_run *run, struct sl_buf *o
 {
 	unsigned first = (unsigned)(run - a->runs) * a->n;
 	struct gen_chunk chunk;
-	if (answer_live(run) && gen_peek(run->gen, &run->sub, may_tell(a, is_paced(a) ? 1 : GROUP_TOKENS), &chunk)) {
+	if (may_tell_more(a, run) && gen_peek(run->gen, &run->sub, may_tell(a, is_paced(a) ? 1 : GROUP_TOKENS), &chunk)) {
 		unsigned index = first + chunk.choice;
 		cut(run->gen, &chunk);
 		if (is_paced(a) ? wait_for_tick(a) : hold_back(a, run, &chunk))
@@ -289,7 +300,7 @@ int answer_collect(struct answer *a)
 		struct answer_run *run = &a->runs[k];
 		unsigned first = (unsigned)k * a->n;
 		struct gen_chunk chunk;
-		while (answer_live(run) && gen_peek(run->gen, &run->sub, may_tell(a, UINT32_MAX), &chunk)) {
+		while (may_tell_more(a, run) && gen_peek(run->gen, &run->sub, may_tell(a, UINT32_MAX), &chunk)) {
 			struct answer_choice *c = &a->choices[first + chunk.choice];
 			int rc = take_logprobs(a, run, c, &chunk);
 			if (rc == 0)

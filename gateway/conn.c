@@ -42,7 +42,7 @@
 enum {
 	FLUSH_BYTES = 65536,    /* plain bytes of one connection in one flush */
 	PENDING_MAX = 8 << 20,  /* never reached: one flush with its frames and records */
-	LINGER_BYTES = 4 << 20, /* thrown away after our end */
+	LINGER_BYTES = 1 << 20, /* thrown away after our end, beside a whole body */
 	READS_PER_TURN = 2,
 };
 
@@ -498,7 +498,7 @@ static int input(struct conn *c, const uint8_t *data, size_t n)
 	}
 	if (c->state == CONN_LINGER || c->state == CONN_FINISHING) {
 		c->lingered += n;
-		return c->lingered > LINGER_BYTES ? SL_ELIMIT : 0;
+		return c->lingered > LINGER_BYTES + c->tr->t->cfg->limits.body_bytes ? SL_ELIMIT : 0;
 	}
 	return c->tls != NULL ? tls_bytes(c, data, n) : plain_input(c, data, n);
 }

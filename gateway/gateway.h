@@ -88,6 +88,7 @@ struct gw_limits {
 	int64_t json_depth;
 	int64_t json_values;           /* an object or array counts 8, a key 4, an element 1; 0: no limit */
 	uint64_t submit_wait_ms;       /* for QUEUED after SUBMIT */
+	uint64_t quota_wait_ms;        /* for tokens that other answers of the key hold in reserve */
 	uint64_t first_token_ms;       /* the longest predicted or real wait for a first token */
 };
 

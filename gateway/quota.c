@@ -29,9 +29,9 @@
 #define HOLD_US (3 * MINUTE_US)
 
 /* Beyond them a reservation ends with its time. */
-enum { RENEW_MS = 60000, RETRY_MS = 2000, MOST_RETRIES = 80, MOST_UNSETTLED = 4096 };
+enum { RENEW_MS = 60000, RETRY_MS = 2000, CONTENTION_MS = 100, CONTENDED_RETRY_US = 1000000, MOST_RETRIES = 80, MOST_UNSETTLED = 4096 };
 
-enum quota_state { QUOTA_TAKING, QUOTA_ABANDONED, QUOTA_HELD, QUOTA_SETTLING, QUOTA_UNSETTLED, QUOTA_PEEKING, QUOTA_GONE };
+enum quota_state { QUOTA_TAKING, QUOTA_CONTENDED, QUOTA_ABANDONED, QUOTA_HELD, QUOTA_SETTLING, QUOTA_UNSETTLED, QUOTA_PEEKING, QUOTA_GONE };
 
 struct quota {
 	struct cache_op op;
@@ -43,8 +43,14 @@ struct quota {
 	struct cache_limit items[QUOTA_N_LIMITS];
 	enum quota_limit which[QUOTA_N_LIMITS]; /* the items in order */
 	size_t n;
-	int64_t least;
+	int64_t want, least; /* of the day */
 	int64_t used;
+	uint64_t tenant;
+	int64_t charged;     /* of it, already */
+	int64_t charging;    /* of it, under way */
+	bool extending;      /* HELD: done waits for more */
+	uint64_t until_ns;   /* it waits for what others hold */
+	struct list contender; /* in quotas.contenders */
 	bool local; /* taken from this gateway's share */
 	unsigned retries;
 	quota_done *done;
@@ -87,7 +93,9 @@ static bool waits(enum quota_state s)
 static void quota_set_state(struct quota *q, enum quota_state to)
 {
 	static const uint8_t allowed[] = {
-	    [QUOTA_TAKING] = 1 << QUOTA_HELD | 1 << QUOTA_ABANDONED | 1 << QUOTA_UNSETTLED | 1 << QUOTA_GONE,
+	    [QUOTA_TAKING] = 1 << QUOTA_HELD | 1 << QUOTA_CONTENDED | 1 << QUOTA_ABANDONED | 1 << QUOTA_UNSETTLED |
+			     1 << QUOTA_GONE,
+	    [QUOTA_CONTENDED] = 1 << QUOTA_TAKING | 1 << QUOTA_GONE,
 	    [QUOTA_ABANDONED] = 1 << QUOTA_HELD | 1 << QUOTA_UNSETTLED | 1 << QUOTA_GONE,
 	    [QUOTA_HELD] = 1 << QUOTA_SETTLING | 1 << QUOTA_GONE,
 	    [QUOTA_SETTLING] = 1 << QUOTA_UNSETTLED | 1 << QUOTA_GONE,
@@ -109,6 +117,7 @@ static void quota_free(struct quota *q)
 	quota_set_state(q, QUOTA_GONE);
 	cache_cancel(&q->op);
 	deadline_cancel(&q->due);
+	list_remove(&q->contender);
 	list_remove(&q->node);
 	sl_free(q);
 }
@@ -118,6 +127,82 @@ static const struct cache_limit *budget_of(const struct quota *q)
 {
 	const struct cache_limit *last = &q->items[q->n - 1];
 	return last->type == CACHE_BUDGET ? last : NULL;
+}
+
+/* ---- what others hold in reserve ---- */
+
+static void ask(struct quota *q);
+static void charge_part(struct quota *q);
+
+/* Of those of its key that wait on this thread only the first asks the store. */
+static struct quota *first_contender(struct quotas *qs, uint64_t tenant)
+{
+	list_each(it, &qs->contenders)
+	{
+		struct quota *q = list_entry(it, struct quota, contender);
+		if (q->tenant == tenant)
+			return q;
+	}
+	return NULL;
+}
+
+static bool contends(const struct quota *q)
+{
+	return q->state == QUOTA_CONTENDED || (q->state == QUOTA_HELD && q->extending && !cache_op_busy(&q->op));
+}
+
+static void contend_again(struct quota *q)
+{
+	deadline_cancel(&q->due);
+	if (q->state == QUOTA_HELD) {
+		charge_part(q);
+		return;
+	}
+	quota_set_state(q, QUOTA_TAKING);
+	ask(q);
+}
+
+/* Some of it may have become free. */
+static void wake_contender(struct quotas *qs, uint64_t tenant)
+{
+	struct quota *q = first_contender(qs, tenant);
+	if (q != NULL && contends(q))
+		contend_again(q);
+}
+
+static void stop_contending(struct quota *q)
+{
+	if (list_empty(&q->contender))
+		return;
+	list_remove(&q->contender);
+	wake_contender(q->home, q->tenant);
+}
+
+static void start_contention_tick(struct quotas *qs)
+{
+	static const struct timeval each = {.tv_usec = CONTENTION_MS * 1000};
+	if (!event_pending(qs->contention_tick, EV_TIMEOUT, NULL))
+		(void)event_add(qs->contention_tick, &each); /* or the slower one does it */
+}
+
+/* An answer that runs comes before those that have not begun. */
+static void contend(struct quota *q)
+{
+	struct quotas *qs = q->home;
+	if (list_empty(&q->contender) && q->state == QUOTA_HELD)
+		list_push_front(&qs->contenders, &q->contender);
+	else if (list_empty(&q->contender))
+		list_push_back(&qs->contenders, &q->contender);
+	deadline_arm(&qs->contention, &q->due, clock_now_ns());
+	start_contention_tick(qs);
+}
+
+static void on_contention_due(struct quota *q)
+{
+	if (first_contender(q->home, q->tenant) == q || q->home->run_ns >= q->until_ns)
+		contend_again(q);
+	else
+		deadline_arm(&q->home->contention, &q->due, q->home->run_ns);
 }
 
 /* ---- settling ---- */
@@ -143,12 +228,15 @@ static void release_at_redis(struct quota *q)
 static void on_settled(struct cache_op *op, const struct cache_result *r)
 {
 	struct quota *q = (struct quota *)(void *)((char *)op - offsetof(struct quota, op));
+	struct quotas *qs = q->home;
+	uint64_t tenant = q->tenant;
 	if (q->local)
 		release_at_redis(q);
 	else if (r->code < 0 || r->degraded)
 		leave_unsettled(q);
 	else
 		quota_free(q);
+	wake_contender(qs, tenant);
 }
 
 static int64_t within(int64_t v, int64_t least, int64_t most) { return v < least ? least : v > most ? most : v; }
@@ -172,7 +260,8 @@ static void settle(struct quota *q)
 		return;
 	}
 	quota_set_state(q, QUOTA_SETTLING);
-	cache_settle(q->home->client, &q->op, q->id, items, n, q->used, 0, q->local, on_settled);
+	int64_t rest = q->used > q->charged ? q->used - q->charged : 0;
+	cache_settle(q->home->client, &q->op, q->id, items, n, rest, 0, q->local, on_settled);
 }
 
 void quota_settle(struct quota *q, int64_t used)
@@ -180,7 +269,8 @@ void quota_settle(struct quota *q, int64_t used)
 	if (q == NULL)
 		return;
 	q->done = NULL;
-	if (q->state == QUOTA_PEEKING) {
+	stop_contending(q);
+	if (q->state == QUOTA_PEEKING || q->state == QUOTA_CONTENDED) {
 		quota_free(q);
 		return;
 	}
@@ -191,7 +281,10 @@ void quota_settle(struct quota *q, int64_t used)
 	BUG_IF(q->state != QUOTA_HELD, "a quota is settled in state %d", (int)q->state);
 	q->used = within(used, 0, CACHE_UNITS_MAX);
 	deadline_cancel(&q->due);
-	cache_cancel(&q->op); /* a renewal */
+	cache_cancel(&q->op); /* a renewal, or what it would have had more */
+	q->extending = false;
+	q->charged += q->charging; /* it was asked for before, so it comes first */
+	q->charging = 0;
 	settle(q);
 }
 
@@ -209,6 +302,10 @@ static void on_due(struct deadline *d)
 		settle(q);
 		return;
 	}
+	if (q->state == QUOTA_CONTENDED || q->extending) {
+		on_contention_due(q);
+		return;
+	}
 	BUG_IF(q->state != QUOTA_HELD, "a quota of state %d is due", (int)q->state);
 	deadline_arm(&q->home->renewals, &q->due, q->home->run_ns);
 	if (!cache_op_busy(&q->op))
@@ -224,8 +321,10 @@ static void hold(struct quota *q)
 		deadline_arm(&q->home->renewals, &q->due, clock_now_ns());
 }
 
+/* Which of the limits refuses: the one to wait for longest. */
 static void read_answer(const struct quota *q, const struct cache_admission *a, struct quota_result *out)
 {
+	bool refused_once = false;
 	*out = (struct quota_result){.code = a->code,
 				     .degraded = a->degraded,
 				     .admitted = a->code >= 0 && a->admitted,
@@ -239,10 +338,15 @@ static void read_answer(const struct quota *q, const struct cache_admission *a, 
 		/* What a whole day doesn't hold no day will. */
 		int64_t wait = l->type == CACHE_BUDGET && q->least > l->limit ? -1 : r->retry_after_us;
 		bool longer = wait < 0 || (out->retry_after_us >= 0 && wait > out->retry_after_us);
-		if (longer) {
+		if (longer || !refused_once) {
 			out->refused_by = q->which[i];
 			out->retry_after_us = wait;
 		}
+		refused_once = true;
+	}
+	if (!out->admitted && refused_once && out->refused_by == QUOTA_DAY && out->retry_after_us == 0) {
+		out->contended = true;
+		out->retry_after_us = CONTENDED_RETRY_US;
 	}
 }
 
@@ -255,6 +359,12 @@ static void on_taken(struct cache_op *op, const struct cache_result *r)
 	read_answer(q, &a, &result);
 	bool abandoned = q->state == QUOTA_ABANDONED;
 	q->local = a.degraded;
+	if (result.contended && !abandoned && !q->local && clock_now_ns() < q->until_ns) {
+		quota_set_state(q, QUOTA_CONTENDED);
+		contend(q);
+		return;
+	}
+	stop_contending(q);
 	if (result.admitted) {
 		hold(q);
 		if (abandoned)
@@ -271,6 +381,86 @@ static void on_taken(struct cache_op *op, const struct cache_result *r)
 	else
 		quota_free(q);
 }
+
+static void ask(struct quota *q)
+{
+	cache_admit(q->home->client, &q->op, q->id, q->items, q->n, q->want, q->least, HOLD_US, on_taken);
+}
+
+/* ---- more of it ---- */
+
+/* From here on it is renewed again. */
+static void end_extension(struct quota *q, const struct quota_result *r)
+{
+	q->extending = false;
+	stop_contending(q);
+	deadline_arm(&q->home->renewals, &q->due, clock_now_ns());
+	q->done(q->ctx, q, r);
+}
+
+static void on_more(struct cache_op *op, const struct cache_result *r)
+{
+	struct quota *q = (struct quota *)(void *)((char *)op - offsetof(struct quota, op));
+	const struct quota_result none = {.admitted = true};
+	struct cache_admission a;
+	cache_admission_read(r, &a);
+	bool fits = a.code >= 0 && a.degraded == q->local && a.n == 1;
+	if (fits && !a.admitted && !q->local && a.each[0].retry_after_us == 0 && clock_now_ns() < q->until_ns)
+		contend(q);
+	else if (fits && a.admitted)
+		end_extension(q, &(struct quota_result){.admitted = true, .granted = a.granted});
+	else
+		end_extension(q, &none);
+}
+
+static void ask_for_more(struct quota *q)
+{
+	cache_admit(q->home->client, &q->op, q->id, budget_of(q), 1, q->want, 1, HOLD_US, on_more);
+}
+
+/* What is used no longer counts as reserved: else two that wait for each other's rest would not know that
+ * there is none. */
+static void on_charged_part(struct cache_op *op, const struct cache_result *r)
+{
+	struct quota *q = (struct quota *)(void *)((char *)op - offsetof(struct quota, op));
+	/* Without an answer it may have been charged: never twice. */
+	q->charged += q->charging;
+	q->charging = 0;
+	if (r->code < 0 || r->degraded != q->local)
+		end_extension(q, &(struct quota_result){.admitted = true});
+	else
+		ask_for_more(q);
+}
+
+static void charge_part(struct quota *q)
+{
+	q->charging = within(q->used - q->charged, 0, CACHE_UNITS_MAX);
+	cache_settle(q->home->client, &q->op, q->id, budget_of(q), 1, q->charging, HOLD_US, q->local, on_charged_part);
+}
+
+void quota_extend(struct quota *q, int64_t used, int64_t want, uint64_t wait_ms, quota_done *done, void *ctx)
+{
+	BUG_IF(q->state != QUOTA_HELD || q->extending || budget_of(q) == NULL, "more is asked for in state %d", (int)q->state);
+	cache_cancel(&q->op); /* a renewal: this is one as well */
+	deadline_cancel(&q->due);
+	q->extending = true;
+	q->want = within(want, 1, CACHE_UNITS_MAX);
+	q->until_ns = clock_now_ns() + wait_ms * NS_PER_MS;
+	q->used = within(used, 0, CACHE_UNITS_MAX);
+	q->done = done;
+	q->ctx = ctx;
+	charge_part(q);
+}
+
+void quota_used(struct quota *q, int64_t used)
+{
+	BUG_IF(q->state != QUOTA_HELD, "tokens are used in state %d", (int)q->state);
+	q->used = within(used, 0, CACHE_UNITS_MAX);
+	if (contends(q))
+		contend_again(q);
+}
+
+/* ---- what is asked for ---- */
 
 static void add_limit(struct quota *q, enum quota_limit which, const struct cache_limit *l, const char *part,
 		      const struct auth_key *key)
@@ -345,24 +535,27 @@ static struct quota *quota_create(struct quotas *qs, const struct quota_ask *ask
 	q->done = done;
 	q->ctx = ctx;
 	deadline_init(&q->due, on_due);
+	list_init(&q->contender);
+	q->tenant = ask->key->tenant;
 	list_push_back(&qs->all, &q->node);
 	add_limits(q, ask);
 	qs->n_waiting += waits(born);
 	return q;
 }
 
-int quota_take(struct quotas *qs, const struct quota_ask *ask, quota_done *done, void *ctx,
+int quota_take(struct quotas *qs, const struct quota_ask *asked, quota_done *done, void *ctx,
 	       struct quota **out)
 {
 	*out = NULL;
-	if (qs->client == NULL || !is_limited(ask->key))
+	if (qs->client == NULL || !is_limited(asked->key))
 		return 1;
-	struct quota *q = quota_create(qs, ask, QUOTA_TAKING, done, ctx);
+	struct quota *q = quota_create(qs, asked, QUOTA_TAKING, done, ctx);
 	if (q == NULL)
 		return SL_ENOMEM;
-	int64_t want = within(ask->tokens, 1, CACHE_UNITS_MAX);
-	q->least = within(ask->least, 1, want);
-	cache_admit(qs->client, &q->op, q->id, q->items, q->n, want, q->least, HOLD_US, on_taken);
+	q->want = within(asked->tokens, 1, CACHE_UNITS_MAX);
+	q->least = within(asked->least, 1, q->want);
+	q->until_ns = clock_now_ns() + asked->wait_ms * NS_PER_MS;
+	ask(q);
 	*out = q;
 	return 0;
 }
@@ -403,6 +596,7 @@ void quotas_run(struct quotas *qs, uint64_t now_ns)
 {
 	qs->run_ns = now_ns;
 	deadline_list_run(&qs->renewals, now_ns);
+	deadline_list_run(&qs->contention, now_ns);
 	deadline_list_run(&qs->retries, now_ns);
 }
 
@@ -412,18 +606,31 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
 	quotas_run(arg, clock_now_ns());
 }
 
+static void on_contention_tick(evutil_socket_t fd, short what, void *arg)
+{
+	struct quotas *qs = arg;
+	(void)fd, (void)what;
+	qs->run_ns = clock_now_ns();
+	deadline_list_run(&qs->contention, qs->run_ns);
+	if (!list_empty(&qs->contenders))
+		start_contention_tick(qs);
+}
+
 int quotas_init(struct quotas *qs, struct event_base *base, struct cache_client *client)
 {
 	static const struct timeval every = {.tv_sec = 1};
 	quota_metrics_register();
 	*qs = (struct quotas){.client = client};
 	list_init(&qs->all);
+	list_init(&qs->contenders);
+	deadline_list_init(&qs->contention, CONTENTION_MS);
 	deadline_list_init(&qs->renewals, RENEW_MS);
 	deadline_list_init(&qs->retries, RETRY_MS);
 	if (client == NULL)
 		return 0;
 	qs->tick = event_new(base, -1, EV_PERSIST, on_tick, qs);
-	if (qs->tick == NULL || event_add(qs->tick, &every) != 0) {
+	qs->contention_tick = event_new(base, -1, 0, on_contention_tick, qs);
+	if (qs->tick == NULL || qs->contention_tick == NULL || event_add(qs->tick, &every) != 0) {
 		quotas_dispose(qs);
 		return SL_ENOMEM;
 	}
@@ -434,14 +641,16 @@ void quotas_dispose(struct quotas *qs)
 {
 	while (!list_empty(&qs->all)) {
 		struct quota *q = list_entry(qs->all.next, struct quota, node);
-		BUG_IF(q->state == QUOTA_HELD || q->state == QUOTA_TAKING, "a quota is left in state %d",
+		BUG_IF(q->state == QUOTA_HELD || q->state == QUOTA_TAKING || q->state == QUOTA_CONTENDED, "a quota is left in state %d",
 		       (int)q->state);
 		quota_free(q);
 	}
 	BUG_IF(qs->n_waiting != 0, "%zu quotas wait after the last has gone", qs->n_waiting);
 	if (qs->tick != NULL)
 		event_free(qs->tick);
-	qs->tick = NULL;
+	if (qs->contention_tick != NULL)
+		event_free(qs->contention_tick);
+	qs->tick = qs->contention_tick = NULL;
 }
 
 bool quotas_busy(const struct quotas *qs) { return qs->n_waiting > 0; }

@@ -12,10 +12,16 @@
  *                        back, what was used beyond it is a debt that following requests wait for.
  *   tokens per day       a budget of the UTC day: the estimate is reserved, or what is left of the day
  *                        when that is enough for `least`. `granted` says how many; who never uses more
- *                        never passes the limit.
+ *                        never passes the limit. What is only reserved by other answers, and not used,
+ *                        may be there any moment: a request waits for it (wait_ms), the first to come
+ *                        first, and an answer that got less than its estimate asks for more as it goes
+ *                        (quota_extend). So a budget is used to its end while anybody wants of it.
  *
  * Life of a struct quota (quota_set_state owns it):
  *
+ *   CONTENDED (others hold what it needs: TAKING again when one of them ends, or after 100 ms)
+ *     ▲│
+ *     │▼
  *   TAKING ──admitted──► HELD ──settle──► SETTLING ──► gone
  *     │ │                   ▲                 ▲│
  *     │ └─settle: ABANDONED─┘                 │▼
@@ -47,9 +53,11 @@ struct quota;
 /* Those of a thread. */
 struct quotas {
 	struct cache_client *client;
-	struct event *tick;
+	struct event *tick, *contention_tick;
 	struct list all; /* struct quota */
 	struct deadline_list renewals, retries;
+	struct deadline_list contention;
+	struct list contenders; /* those that wait for what others hold, in the order of asking */
 	size_t n_waiting, n_unsettled; /* n_waiting: for the store */
 	uint64_t run_ns;  /* of the run that goes on */
 };
@@ -68,6 +76,7 @@ struct quota_ask {
 	int64_t requests; /* how many this one counts for: its prompts times its choices; 0: it is part of one */
 	int64_t tokens;   /* of prompt and answer, the most there may be */
 	int64_t least;    /* fewer make no sense: those of the prompt and one more */
+	uint64_t wait_ms; /* for what others hold in reserve of the day */
 };
 
 enum quota_limit { QUOTA_REQUESTS, QUOTA_SUBJECT, QUOTA_TOKENS, QUOTA_DAY, QUOTA_N_LIMITS };
@@ -76,6 +85,7 @@ struct quota_result {
 	int code;      /* negative: the store gave no answer; not admitted */
 	bool admitted;
 	bool degraded; /* Redis failed; by this gateway's share */
+	bool contended; /* not admitted: others held in reserve what it needs, for all the time it waited */
 	int64_t granted; /* tokens, of the day; INT64_MAX: no such limit */
 	struct quota_left {
 		int64_t limit; /* 0: there is none */
@@ -97,6 +107,12 @@ int quota_take(struct quotas *qs, const struct quota_ask *ask, quota_done *done,
 /* The same, but nothing is charged: how much is left. done gets no answer that could be refused; q goes
  * when it returns. */
 int quota_peek(struct quotas *qs, const struct auth_key *key, quota_done *done, void *ctx, struct quota **out);
+/* More tokens of the day for one that is held and was granted fewer than it wants. used: as for
+ * quota_settle, up to now. done gets granted, of `want` at least 1 or, where the day has none left (or
+ * wait_ms is over), 0; it does not come when q is settled first. Not while another one goes on. */
+void quota_extend(struct quota *q, int64_t used, int64_t want, uint64_t wait_ms, quota_done *done, void *ctx);
+/* It has used so many by now: what it waits for may depend on that. */
+void quota_used(struct quota *q, int64_t used);
 /* Once for each admitted one, or while an answer is awaited (then nothing was used); takes q, which may
  * be NULL. used: tokens of prompt and answer. */
 void quota_settle(struct quota *q, int64_t used);

@@ -126,6 +126,11 @@ void quota_refuse(struct exchange *x, const struct quota_result *r)
 		return;
 	}
 	quota_duration(r->retry_after_us, wait, sizeof wait);
+	if (r->contended) {
+		exchange_error(x, &e, "Rate limit reached: what is left of %lld %s for this key is reserved by its requests that "
+			       "run. Please try again in %s.", limit, names[r->refused_by].what, wait);
+		return;
+	}
 	exchange_error(x, &e, "Rate limit reached: %lld %s for this key. Please try again in %s.", limit,
 		       names[r->refused_by].what, wait);
 }

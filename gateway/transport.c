@@ -18,7 +18,7 @@
 enum {
 	/* Of one turn's output of one connection; far above what conn.c asks a protocol for. */
 	SHARED_BUF_MAX = 4 << 20,
-	LINGER_MS = 1000,
+	LINGER_MS = 2000,
 };
 
 static void on_tick(evutil_socket_t fd, short what, void *arg)

@@ -150,20 +150,23 @@ run_e2e_file() {
 	echo "$ok $bad $((SECONDS - t0)) s" >"$log.result"
 }
 
-# Two at once, each with ports of its own; then those that measure time (they say so: `// Alone: …`)
-# one after the other.
+# Three at once, each with ports of its own, and lint beside them if it is to run; then those that measure
+# time (they say so: `// Alone: …`) one after the other.
 run_e2e() {
-	local files=(tests/e2e/*.test.mjs) f log running=0 ok bad took
+	local files=(tests/e2e/*.test.mjs) f log most=3 running=0 ok bad took
 	[ -e "${files[0]}" ] || return 0
 	echo "end to end"
 	if ! node_modules; then
 		count "npm ci" 0 1 "$out/npm.log"
 		return 0
 	fi
+	if [ -n "${lint_pid-}" ]; then
+		most=4 running=1
+	fi
 	# Those of the page are the longest: first, so that they end with the others.
 	for f in tests/e2e/page_*.test.mjs $(printf '%s\n' "${files[@]}" | grep -v /page_); do
 		grep -q '^// Alone: ' "$f" && continue
-		if [ "$running" -ge 2 ]; then
+		if [ "$running" -ge "$most" ]; then
 			wait -n
 			running=$((running - 1))
 		fi
@@ -195,17 +198,20 @@ fuzz_replay() {
 }
 
 # tests/lint/run.sh prints `ok NAME` or `FAIL NAME` for each of its checks. It goes on beside what is run
-# between lint_begin and lint_end.
+# between lint_begin and lint_end, as long as that may be slowed down.
 lint_begin() {
-	timeout -k 10 900 tests/lint/run.sh "$@" >"$out/lint.log" 2>&1 </dev/null &
+	(
+		nice -n 19 timeout -k 10 900 tests/lint/run.sh "$@" >"$out/lint.log" 2>&1 </dev/null
+		echo $? >"$out/lint.rc"
+	) &
 	lint_pid=$!
 }
 
 lint_end() {
 	local log=$out/lint.log rc ok bad
 	echo "lint"
-	wait "$lint_pid"
-	rc=$?
+	wait
+	rc=$(cat "$out/lint.rc")
 	ok=$(grep -c '^  ok ' "$log")
 	bad=$(grep -c '^  FAIL ' "$log")
 	[ "$rc" -ne 0 ] && [ "$bad" -eq 0 ] && bad=1
@@ -231,10 +237,10 @@ test)
 	build build tests
 	units
 	sanitized
-	run_e2e
 	lint_begin
-	fuzz_replay 3000
+	run_e2e
 	lint_end
+	fuzz_replay 3000
 	;;
 *)
 	sed -n '4,8p' "$0"

@@ -6,12 +6,12 @@ import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { mkdtempSync, rmSync } from 'node:fs';
-import net from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, afterEach, before, describe, test } from 'node:test';
 import { chat, metric, until, user } from './client.mjs';
 import { hasRedis, request, SLUICE, startServer } from './harness.mjs';
+import { startSecondGateway } from './second.mjs';
 
 const skip = hasRedis() ? false : 'redis-server is not installed';
 const fast = ['engine.echo.ttft=0ms', 'engine.echo.rate=0'];
@@ -141,7 +141,7 @@ describe('the private Redis', { skip }, () => {
 });
 
 describe('limits', { skip }, () => {
-  let server, second, secondState;
+  let server, second;
   const key = 'sk-shared-key-of-two-gateways';
   const keys = [`gateway.keys.shared.sha256=${createHash('sha256').update(key).digest('hex')}`, 'gateway.keys.shared.tier=shared',
     'gateway.tiers.shared.concurrency=1000', 'gateway.tiers.shared.max_output=64'];
@@ -150,23 +150,11 @@ describe('limits', { skip }, () => {
   before(async () => {
     server = await startServer({ echo: true, sets: [...fast, ...keys, ...limits, 'gateway.tiers.free.concurrency=1000',
       ...tier('free', { requests_per_minute: 120, tokens_per_minute: 0, tokens_per_day: 0 })] });
-    const probe = net.createServer().listen(0, '127.0.0.1');
-    await new Promise((r) => probe.once('listening', r));
-    const { port } = probe.address();
-    await new Promise((r) => probe.close(r));
-    base2 = `http://127.0.0.1:${port}`;
-    secondState = mkdtempSync(join(tmpdir(), 'sluice-e2e-'));
-    second = spawn(SLUICE, ['gateway', '-c', 'etc/sluice.yaml', '--state', secondState, ...[...keys, ...limits,
-      `gateway.http=127.0.0.1:${port}`, 'gateway.https=off', `gateway.engine_socket=${server.state}/run/engine.sock`,
-      `cache.address=unix:${server.state}/run/redis.sock`].flatMap((s) => ['--set', s])], { stdio: ['ignore', 'ignore', 'pipe'] });
-    let log = '';
-    second.stderr.setEncoding('utf8').on('data', (d) => { log += d; });
-    const ready = await until(async () => { try { return (await request(base2, '/ready')).status === 200; } catch { return false; } }, 10000);
-    assert.ok(ready && await until(() => /connected to Redis/.test(log), 5000), log);
+    second = await startSecondGateway(server, [...keys, ...limits]);
+    base2 = second.http;
   });
   after(async () => {
-    second?.kill('SIGKILL');
-    if (secondState) rmSync(secondState, { recursive: true, force: true });
+    second?.stop();
     if (server) assert.equal(await server.stop(), 0, server.log());
   });
 

@@ -14,7 +14,7 @@ for (const threads of [1, 4]) {
     let server, n = 0;
     before(async () => {
       server = await startServer({ echo: true, sets: [`gateway.threads=${threads}`, 'engine.echo.ttft=30ms', 'engine.echo.rate=200',
-        'gateway.limits.requests_per_key=400', 'gateway.coalesce.window=300ms', 'gateway.heartbeat=50ms'],
+        'gateway.limits.requests_per_key=400', 'gateway.coalesce.window=300ms', 'gateway.heartbeat=50ms', 'cache.timeout=5s'],
       edit: (yaml) => yaml.replaceAll('supersede: named', 'supersede: any').replace(/- name: free\n/, '- name: free\n      coalesce: tenant\n')
         .replace(/(coalesce: tenant\n(?:.*\n)*?) {6}coalesce: user\n/, '$1') });
     });
@@ -52,7 +52,7 @@ for (const threads of [1, 4]) {
           }
           if (r.text.length > 0) begun(r);
           if (leave !== null && r.text.length >= leave) { req.destroy(); done(r); }
-          if (slow) { res.pause(); setTimeout(() => res.resume(), 100); }
+          if (slow) { res.pause(); setTimeout(() => res.resume(), 40); }
         });
         res.on('error', () => {});
         res.on('end', () => {
@@ -293,7 +293,7 @@ for (const threads of [1, 4]) {
       await ended([s, turn('user', long)], [s, turn('user', long), turn('user', 'more')], true);
       await ended([s2, turn('user', 'a'), turn('assistant', 'b'), turn('user', long)], [s2, turn('user', 'a'), turn('assistant', 'b'), turn('user', 'edited')], true);
       await ended([s3, turn('user', WORDS)], [s3, turn('user', 'another question')], false);
-      const agent = await Promise.all(['repeat what is', 'repeat what is the', 'what is the capital'].map((t) => ask('', chat([s3, turn('user', t)]))));
+      const agent = await Promise.all(['repeat what is', 'repeat what is the', 'what is the capital'].map((t) => ask('', { body: { ...chat([s3, turn('user', t)]).body, max_tokens: 60 } })));
       assert.ok(agent.filter((r) => !r.superseded).length >= 1);
     });
   });

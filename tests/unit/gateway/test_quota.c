@@ -110,7 +110,7 @@ static void on_done(void *ctx, struct quota *q, const struct quota_result *r)
 static void begin(struct world *w, struct taking *t, int64_t requests, int64_t tokens, int64_t least)
 {
 	memset(t, 0, sizeof *t);
-	assert_int_equal(quota_take(&w->qs, &(struct quota_ask){&w->key, requests, tokens, least}, on_done, t, &t->q), 0);
+	assert_int_equal(quota_take(&w->qs, &(struct quota_ask){&w->key, requests, tokens, least, 0}, on_done, t, &t->q), 0);
 	assert_int_equal(t->n_done, 0);
 	assert_non_null(t->q);
 }
@@ -165,7 +165,7 @@ static void without_limits_nothing_is_asked(void **state)
 {
 	struct world *w = world_of(state);
 	struct quota *q;
-	struct quota_ask ask = {&w->key, 1, 100, 10};
+	struct quota_ask ask = {&w->key, 1, 100, 10, 0};
 	assert_int_equal(quota_take(&w->qs, &ask, on_done, NULL, &q), 1);
 	assert_null(q);
 	quota_settle(q, 5);
@@ -265,9 +265,13 @@ static void the_days_tokens_are_never_passed(void **state)
 	struct taking c = take(w, 1, 700, 10);
 	assert_false(c.r.admitted);
 	assert_int_equal(c.r.refused_by, QUOTA_DAY);
-	assert_int_equal(c.r.retry_after_us, DAY - 100 * SECOND);
+	assert_true(c.r.contended); /* a and b may not use it */
+	assert_int_equal(c.r.retry_after_us, SECOND);
 	settle(w, &a, 200);
 	settle(w, &b, 300);
+	c = take(w, 1, 600, 501);
+	assert_false(c.r.admitted || c.r.contended);
+	assert_int_equal(c.r.retry_after_us, DAY - 100 * SECOND);
 	c = take(w, 1, 10, 10);
 	assert_int_equal(c.r.each[QUOTA_DAY].remaining, 490);
 	settle(w, &c, 10);
@@ -353,6 +357,122 @@ static void a_long_answer_keeps_its_reservation(void **state)
 	settle(w, &t, 0);
 }
 
+/* More than it takes for what was asked for to be answered. */
+static void turn_a_while(struct world *w)
+{
+	for (int i = 0; i < 5; i++) {
+		struct timeval tick = {.tv_usec = 50000};
+		event_base_loopexit(w->g.base, &tick);
+		event_base_loop(w->g.base, 0);
+	}
+}
+
+static void begin_patiently(struct world *w, struct taking *t, int64_t tokens, int64_t least)
+{
+	memset(t, 0, sizeof *t);
+	const struct quota_ask ask = {&w->key, 1, tokens, least, RIG_PATIENCE_MS};
+	assert_int_equal(quota_take(&w->qs, &ask, on_done, t, &t->q), 0);
+}
+
+static void what_others_only_hold_is_waited_for(void **state)
+{
+	struct world *w = world_of(state);
+	struct taking a, first, second, third;
+	w->tier.tokens_per_day = 1000;
+	w->g.now_us = 20000 * DAY;
+	a = take(w, 1, 1000, 10);
+	begin_patiently(w, &first, 700, 10);
+	begin_patiently(w, &second, 700, 10);
+	begin_patiently(w, &third, 700, 10);
+	turn_a_while(w);
+	assert_int_equal(first.n_done + second.n_done + third.n_done, 0);
+	quota_settle(third.q, 0); /* it gives up, and holds nothing */
+	quota_settle(a.q, 100);
+	rig_turn_until(&w->g, &first.n_done, 1);
+	assert_int_equal(first.r.granted, 700);
+	rig_turn_until(&w->g, &second.n_done, 1);
+	assert_int_equal(second.r.granted, 200); /* the rest */
+	begin_patiently(w, &third, 10, 10);
+	settle(w, &first, 700);
+	settle(w, &second, 200);
+	/* Used up: nothing is left to wait for. */
+	rig_turn_until(&w->g, &third.n_done, 1);
+	assert_false(third.r.admitted || third.r.contended);
+	assert_int_equal(third.r.retry_after_us, DAY);
+}
+
+static void patience_ends(void **state)
+{
+	struct world *w = world_of(state);
+	struct taking a, b;
+	w->tier.tokens_per_day = 1000;
+	w->g.now_us = 20000 * DAY;
+	a = take(w, 1, 1000, 10);
+	memset(&b, 0, sizeof b);
+	assert_int_equal(quota_take(&w->qs, &(struct quota_ask){&w->key, 1, 10, 10, 150}, on_done, &b, &b.q), 0);
+	rig_turn_until(&w->g, &b.n_done, 1);
+	assert_true(b.r.contended && !b.r.admitted);
+	assert_int_equal(b.r.retry_after_us, SECOND);
+	settle(w, &a, 0);
+}
+
+static void extend(struct taking *t, int64_t used, int64_t want)
+{
+	t->n_done = 0;
+	quota_extend(t->q, used, want, RIG_PATIENCE_MS, on_done, t);
+}
+
+static void an_answer_gets_more_as_it_goes(void **state)
+{
+	struct world *w = world_of(state);
+	w->tier.tokens_per_day = 1000;
+	w->g.now_us = 20000 * DAY;
+	struct taking a = take(w, 1, 600, 10), b = take(w, 1, 700, 10), c;
+	assert_int_equal(b.r.granted, 400);
+	extend(&b, 390, 300);
+	begin_patiently(w, &c, 10, 10); /* comes after who runs already */
+	turn_a_while(w);
+	assert_int_equal(b.n_done + c.n_done, 0);
+	quota_settle(a.q, 300);
+	rig_turn_until(&w->g, &b.n_done, 1);
+	assert_int_equal(b.r.granted, 300);
+	turn_a_while(w);
+	assert_int_equal(c.n_done, 0); /* 300 and 390 are used, and b holds 310 */
+	extend(&b, 700, 300);
+	rig_turn_until(&w->g, &b.n_done, 1);
+	assert_int_equal(b.r.granted, 0);
+	rig_turn_until(&w->g, &c.n_done, 1);
+	assert_false(c.r.admitted || c.r.contended);
+	settle(w, &b, 700);
+	/* What was charged on the way is charged once. */
+	w->g.now_us += DAY;
+	a = take(w, 1, 500, 1);
+	b = take(w, 1, 700, 1);
+	extend(&b, 300, 200);
+	turn_a_while(w);
+	settle(w, &b, 400); /* it ends while it waits */
+	settle(w, &a, 0);
+	c = take(w, 1, 1000, 1);
+	assert_int_equal(c.r.granted, 600);
+	settle(w, &c, 0);
+}
+
+/* Neither can have what the other has used. */
+static void two_that_starve_do_not_wait_for_each_other(void **state)
+{
+	struct world *w = world_of(state);
+	w->tier.tokens_per_day = 1000;
+	w->g.now_us = 20000 * DAY;
+	struct taking a = take(w, 1, 500, 1), b = take(w, 1, 900, 1);
+	extend(&a, 500, 400);
+	extend(&b, 500, 400);
+	rig_turn_until(&w->g, &a.n_done, 1);
+	rig_turn_until(&w->g, &b.n_done, 1);
+	assert_int_equal(a.r.granted + b.r.granted, 0);
+	settle(w, &a, 500);
+	settle(w, &b, 500);
+}
+
 static void on_peeked(void *ctx, struct quota *q, const struct quota_result *r)
 {
 	struct taking *t = ctx;
@@ -414,7 +534,7 @@ static void without_memory_nothing_is_taken(void **state)
 	struct quota *q;
 	w->tier.requests_per_minute = 1;
 	fault_arm(FAULT_ALLOC, 1, 1);
-	assert_int_equal(quota_take(&w->qs, &(struct quota_ask){&w->key, 1, 1, 1}, on_done, NULL, &q), SL_ENOMEM);
+	assert_int_equal(quota_take(&w->qs, &(struct quota_ask){&w->key, 1, 1, 1, 0}, on_done, NULL, &q), SL_ENOMEM);
 	fault_disarm_all();
 	assert_null(q);
 	struct taking t = take(w, 1, 1, 1);
@@ -656,6 +776,10 @@ int main(void)
 	    ON_BOTH(a_refusal_charges_nothing),
 	    ON_BOTH(one_that_leaves_early_is_charged_no_tokens),
 	    ON_BOTH(a_long_answer_keeps_its_reservation),
+	    ON_BOTH(what_others_only_hold_is_waited_for),
+	    ON_BOTH(patience_ends),
+	    ON_BOTH(an_answer_gets_more_as_it_goes),
+	    ON_BOTH(two_that_starve_do_not_wait_for_each_other),
 	    ON_BOTH(looking_charges_nothing),
 	    ON_BOTH(without_memory_nothing_is_taken),
 	    cmocka_unit_test(two_gateways_share_limits_to_the_request_and_token),

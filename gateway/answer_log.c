@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Logged answers: resumable streams and responses in the background. Their events go into a replay log,
+ * at the end of each turn of the loop that brought something, and the log goes on without readers.
+ */
+#include "gateway/answer_priv.h"
+
+#include "base/log.h"
+#include "gateway/stream_out.h"
+
+static void part_from_exchange(struct answer *a)
+{
+	a->x->state = NULL;
+	a->x->on_close = NULL;
+}
+
+/* *json, if the caller wants it, is what was put there. */
+static int put_snapshot(struct answer *a, struct sl_buf *json)
+{
+	int rc = 0;
+	buf_init(json, ANSWER_MAX_WHOLE);
+	if (a->format->snapshot != NULL && (rc = a->format->snapshot(a, json)) == 0)
+		rc = replay_set_snapshot(a->log, buf_data(json), json->len);
+	return rc;
+}
+
+static void close_log(struct answer *a)
+{
+	struct sse_usage u = answer_usage(a);
+	replay_end(a->log, &(struct replay_usage){u.n_prompt, u.n_completion});
+	a->log = NULL;
+	list_remove(&a->in_app);
+	if (a->state == ANSWER_ENDED)
+		gw_defer(a->app->t, &a->reap);
+	else
+		list_push_back(&a->app->answers, &a->in_app);
+}
+
+/* Everything there is into the log. */
+static void pump(struct answer *a)
+{
+	int rc;
+	if (a->alone)
+		answer_go_on_alone(a);
+	if (a->log == NULL || a->state == ANSWER_ENDED)
+		return;
+	while ((rc = answer_render(a, &a->carry)) > 0)
+		;
+	/* Who reads the end finds the final state. Without the memory for it the last one stands. */
+	if (a->stage == ANSWER_OVER) {
+		struct sl_buf json;
+		(void)put_snapshot(a, &json);
+		buf_dispose(&json);
+	}
+	if (a->stream)
+		idempotent_keep(a->idempotent, buf_data(&a->carry), a->carry.len);
+	if (a->carry.len > 0 && rc == 0)
+		rc = replay_append(a->log, buf_data(&a->carry), a->carry.len);
+	buf_clear(&a->carry, ANSWER_KEEP_CARRY);
+	if (rc < 0) {
+		log_warn("the stream %s is broken off: %s", a->id, rc == SL_ENOMEM ? "out of memory" : "too large");
+		a->end = ANSWER_FAILED;
+		a->error = answer_too_large;
+		a->stage = ANSWER_OVER;
+	}
+	if (a->stage == ANSWER_OVER) {
+		answer_finish(a);
+		close_log(a);
+	}
+}
+
+void answer_on_pump(struct gw_deferred *d) { pump(list_entry(d, struct answer, pump)); }
+
+/* Somebody asks for its end: what was made up to now is told, then it ends well. */
+void answer_on_stop(void *ctx)
+{
+	struct answer *a = ctx;
+	if (a->end != ANSWER_UNDECIDED || a->state == ANSWER_ENDED)
+		return;
+	pump(a);
+	if (a->state == ANSWER_ENDED)
+		return;
+	a->end = ANSWER_STOPPED;
+	answer_drop_runs(a);
+	pump(a);
+}
+
+int answer_open_log(struct answer *a)
+{
+	int rc = replay_open(a->app->replay, a->app->t, a->id, a->key->tenant, answer_on_stop, a, &a->log);
+	if (rc != 0)
+		return rc;
+	list_push_back(&a->app->answers, &a->in_app);
+	struct sl_buf json;
+	rc = put_snapshot(a, &json);
+	if (rc == 0 && a->background && !a->stream) {
+		idempotent_keep(a->idempotent, buf_data(&json), json.len);
+		answer_end_key(a, true);
+		exchange_reply(a->x, 200, "application/json", NULL, 0, buf_data(&json), json.len);
+	}
+	buf_dispose(&json);
+	if (rc == 0 && (a->stream || !a->background))
+		rc = stream_out_start(a->x, a->log, 0, a->ids);
+	else if (rc == 0)
+		part_from_exchange(a);
+	if (rc != 0) {
+		replay_end(a->log, &(struct replay_usage){0});
+		a->log = NULL;
+		list_remove(&a->in_app);
+		return rc;
+	}
+	a->x = NULL;
+	if (a->format->opened != NULL)
+		a->format->opened(a);
+	return 0;
+}
+
+void answers_stop(struct gw_app *app)
+{
+	while (!list_empty(&app->answers)) {
+		struct answer *a = list_entry(app->answers.next, struct answer, in_app);
+		struct sl_buf json;
+		if (a->end == ANSWER_UNDECIDED)
+			a->end = ANSWER_STOPPED;
+		answer_finish_now(a);
+		if (a->log == NULL) {
+			answer_let_go(a);
+			continue;
+		}
+		(void)put_snapshot(a, &json);
+		buf_dispose(&json);
+		close_log(a);
+	}
+}

@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The beginning of an answer: what a request asks for and its tier allows becomes one SUBMIT for each
+ * prompt, unless it shares another's generation. And its memory, to the end.
+ */
+#include "gateway/answer_priv.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "gateway/random.h"
+#include "gateway/snapshot.h"
+
+enum {
+	MAX_ANSWER = 4 << 20, /* text of a choice that is kept as a whole */
+	MAX_LOGPROBS = 32 << 20,
+};
+
+/* Of every choice that tells none; only read. */
+static struct sl_buf no_logprobs[ANSWER_LISTS];
+
+void answer_free(struct answer *a)
+{
+	BUG_IF(a->log != NULL || a->lead != NULL || a->talk != NULL || a->idempotent != NULL,
+	       "an answer is freed in the middle of something");
+	list_remove(&a->in_all);
+	gw_defer_cancel(&a->pump);
+	gw_defer_cancel(&a->reap);
+	gw_timer_stop(&a->app->t->timers, &a->timer);
+	for (unsigned i = 0; a->choices != NULL && i < answer_n_choices(a); i++) {
+		struct answer_choice *c = &a->choices[i];
+		buf_dispose(&c->text);
+		buf_dispose(&c->told);
+		for (int k = 0; a->wants_logprobs && c->logprobs != NULL && k < ANSWER_LISTS; k++)
+			buf_dispose(&c->logprobs[k]);
+		if (c->logprobs != no_logprobs)
+			sl_free(c->logprobs);
+	}
+	if (a->format->dispose != NULL)
+		a->format->dispose(a->own);
+	sse_dispose(&a->sse);
+	buf_dispose(&a->carry);
+	sl_free(a->choices);
+	sl_free(a->runs);
+	auth_key_unref(a->key);
+	sl_free(a->model);
+	sl_free(a->message_copy);
+	sl_free(a->told);
+	gw_snapshot_unref(a->snapshot);
+	sl_free(a);
+}
+
+void answer_on_reap(struct gw_deferred *d) { answer_free(list_entry(d, struct answer, reap)); }
+
+/* ---- the beginning ---- */
+
+/* Takes one of the key's places; false with the answer given. */
+static bool take_place(struct answer *a)
+{
+	const struct auth_key *key = a->key;
+	int64_t most = key->tier->concurrency;
+	char message[128];
+	if (atomic_fetch_add(key->n_running, 1) < most) {
+		a->counted = true;
+		return true;
+	}
+	atomic_fetch_sub(key->n_running, 1);
+	snprintf(message, sizeof message, "Rate limit reached: at most %lld requests at once for this key.", (long long)most);
+	answer_refuse(a, &(struct api_error){429, "rate_limit_error", "concurrency_limit", NULL, ANSWER_RETRY_AFTER_S}, message);
+	return false;
+}
+
+/* False: no memory. */
+static bool init_choices(struct answer *a)
+{
+	for (unsigned i = 0; i < answer_n_choices(a); i++) {
+		struct answer_choice *c = &a->choices[i];
+		buf_init(&c->text, MAX_ANSWER);
+		buf_init(&c->told, MAX_LOGPROBS);
+		c->logprobs = a->wants_logprobs ? sl_zalloc_n(ANSWER_LISTS, sizeof *c->logprobs) : no_logprobs;
+		if (c->logprobs == NULL)
+			return false;
+		for (int k = 0; a->wants_logprobs && k < ANSWER_LISTS; k++)
+			buf_init(&c->logprobs[k], MAX_LOGPROBS);
+	}
+	return true;
+}
+
+/* Takes spec->own unless it fails. */
+static struct answer *answer_create(struct exchange *x, const struct answer_spec *spec)
+{
+	struct answer *a = sl_zalloc(sizeof *a);
+	if (a == NULL)
+		return NULL;
+	a->app = x->app;
+	a->x = x;
+	a->format = spec->format;
+	a->stream = spec->stream;
+	a->include_usage = spec->include_usage;
+	a->obfuscate = spec->obfuscate;
+	a->logged = spec->logged || spec->background;
+	a->ids = spec->ids;
+	a->background = spec->background;
+	a->keep_text = spec->keep_text;
+	a->wants_logprobs = (spec->submit->flags & PROTO_SUBMIT_WANT_LOGPROBS) != 0;
+	a->n = spec->submit->n;
+	a->n_made = spec->submit->best_of > a->n ? spec->submit->best_of : a->n;
+	a->tokens_left = INT64_MAX;
+	a->n_runs = spec->n_prompts;
+	list_init(&a->in_app);
+	a->snapshot = gw_snapshot_ref(x->snapshot);
+	a->key = auth_key_ref(x->key);
+	a->created = clock_unix_s();
+	a->started_ns = x->started_ns;
+	size_t n_prefix = strlen(spec->format->id_prefix);
+	BUG_IF(n_prefix + RANDOM_NAME_CHARS >= sizeof a->id, "a long prefix: %s", spec->format->id_prefix);
+	memcpy(a->id, spec->format->id_prefix, n_prefix);
+	bool named = random_name(a->id + n_prefix);
+	const struct link_model *model = engine_link_model(x->app->link, spec->model);
+	a->model = sl_strdup(model->name);
+	a->n_ctx = model->n_ctx;
+	a->message = "";
+	a->told = spec->told != NULL ? sl_strdup(spec->told) : NULL;
+	buf_init(&a->carry, ANSWER_MAX_WHOLE);
+	list_push_back(&x->app->all_answers, &a->in_all);
+	gw_defer_init(&a->pump, answer_on_pump);
+	gw_defer_init(&a->reap, answer_on_reap);
+	gw_timer_init(&a->timer, answer_on_timer);
+	a->runs = sl_zalloc_n((size_t)a->n_runs, sizeof *a->runs);
+	a->choices = sl_zalloc_n(answer_n_choices(a), sizeof *a->choices);
+	if (!named || a->model == NULL || (spec->told != NULL && a->told == NULL) || a->runs == NULL || a->choices == NULL ||
+	    !init_choices(a)) {
+		answer_free(a);
+		return NULL;
+	}
+	for (int i = 0; i < a->n_runs; i++) {
+		a->runs[i].answer = a;
+		a->runs[i].sub.on_queued = answer_on_queued;
+		a->runs[i].sub.on_progress = answer_on_progress;
+	}
+	a->own = spec->own;
+	return a;
+}
+
+/* What the tier says, on top of what the request says. */
+static void fill_submit(struct answer *a, const struct answer_spec *spec, struct proto_submit *s)
+{
+	const struct gw_tier_config *tier = a->key->tier;
+	uint32_t most = (uint32_t)tier->max_output;
+	*s = *spec->submit;
+	s->model = (uint16_t)spec->model;
+	s->priority = (uint8_t)tier->priority;
+	s->tenant = a->key->tenant;
+	if (tier->weight > 0)
+		s->weight = (uint32_t)tier->weight;
+	s->rate_tps = (float)tier->pace_tps;
+	s->burst = (uint32_t)tier->pace_burst;
+	s->deadline_ms = (uint32_t)tier->deadline_ms;
+	s->max_tokens = spec->has_max_tokens && spec->max_tokens < most ? spec->max_tokens : most;
+	if (s->min_tokens > s->max_tokens)
+		s->min_tokens = s->max_tokens;
+	a->max_tokens = s->max_tokens;
+}
+
+static void submit(struct answer *a, const struct answer_spec *spec, struct proto_submit *s)
+{
+	uint32_t window = (uint32_t)a->app->t->cfg->limits.window_tokens;
+	for (int i = 0; i < a->n_runs; i++) {
+		struct answer_run *run = &a->runs[i];
+		s->prompt_kind = spec->prompts[i].kind;
+		s->prompt = spec->prompts[i].text;
+		BUG_IF(!spec->has_seed && !random_u64(&s->seed), "no random bytes");
+		int rc = gen_start(a->app->t, s, window, &run->sub, &run->gen);
+		if (rc != 0) {
+			answer_refuse(a, &(struct api_error){503, "server_error", "engine_unavailable", NULL, ANSWER_RETRY_AFTER_S},
+			       rc == SL_ECLOSED ? "The engine is not there at the moment. It is being restarted."
+						: "The server is busy.");
+			return;
+		}
+		/* The stream's place is kept until the engine has stopped; one of them stands for all. */
+		if (i == 0 && !a->logged)
+			gen_hold(run->gen, http_hold(a->x->stream));
+	}
+	if (a->lead != NULL) {
+		gen_share(a->runs[0].gen, a->lead);
+		twin_log_unref(a->lead);
+		a->lead = NULL;
+	}
+}
+
+void answer_start(struct exchange *x, const struct answer_spec *spec)
+{
+	BUG_IF(spec->n_prompts < 1 || spec->n_prompts > ANSWER_MAX_RUNS, "an answer to %d prompts", spec->n_prompts);
+	struct answer *a = answer_create(x, spec);
+	struct proto_submit s;
+	if (a == NULL) {
+		exchange_error(x, &answer_no_memory, answer_no_memory_text);
+		if (spec->format->dispose != NULL)
+			spec->format->dispose(spec->own);
+		return;
+	}
+	x->state = a;
+	x->on_close = answer_on_exchange_close;
+	a->idempotent = x->idempotent;
+	x->idempotent = NULL;
+	fill_submit(a, spec, &s);
+	answer_restart_timer(a, a->app->t->cfg->limits.submit_wait_ms);
+	/* Who joins takes no place: it makes no work. */
+	int rc = answer_share(a, spec, &s);
+	if (rc < 0)
+		answer_refuse(a, &answer_no_memory, "The answer that is asked for again can't be had at the moment.");
+	else if (rc == 0 && take_place(a))
+		submit(a, spec, &s);
+}
