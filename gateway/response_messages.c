@@ -162,6 +162,7 @@ static int put_reasoning(struct writer *w, const json_t *item)
 		return 0;
 	int rc = w->turn.has_text || w->turn.calls.len > 0 ? end_turn(w) : 0;
 	w->turn.open = true;
+	w->turn.pinned = w->turn.pinned || is_pinned(item);
 	return rc != 0 ? rc : gather(&w->turn.reasoning, content);
 }
 

@@ -46,7 +46,7 @@ static long value_of(const char *series)
 	assert_int_equal(metrics_print(&b), 0);
 	const char *at = strstr(buf_cstr(&b), series);
 	assert_non_null(at);
-	long v = atol(at + strlen(series));
+	long v = strtol(at + strlen(series), NULL, 10);
 	buf_dispose(&b);
 	return v;
 }
