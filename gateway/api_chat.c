@@ -91,15 +91,13 @@ static void on_compressed(void *ctx, struct proto_str prompt, const char *told)
 /* True: it has taken r, and goes on later. */
 static bool compress(struct exchange *x, struct chat_request *r, int model)
 {
-	if (x->key->tier->compress == COMPRESS_OFF)
-		return false;
-	struct chat_call *c = sl_zalloc(sizeof *c);
-	if (c == NULL)
-		return false;
-	*c = (struct chat_call){.x = x, .request = *r, .model = model};
 	const struct compress_ask ask = {.model = model,
 					 .prompt = r->c.submit.prompt,
 					 .max_tokens = r->c.has_max_tokens ? r->c.max_tokens : 0};
+	struct chat_call *c = compress_may_apply(x, &ask) ? sl_zalloc(sizeof *c) : NULL;
+	if (c == NULL)
+		return false;
+	*c = (struct chat_call){.x = x, .request = *r, .model = model};
 	if (compress_start(x, &ask, on_compressed, c, &c->run) != 0) {
 		sl_free(c);
 		return false;

@@ -758,15 +758,23 @@ static bool may_shorten(struct compress_run *r)
 	       compress_n_blocks(r->chat) > 0;
 }
 
+static uint32_t limit_for(const struct exchange *x, const struct compress_ask *ask)
+{
+	return limit_of(x->key->tier, engine_link_model(x->app->link, ask->model)->n_ctx, ask->max_tokens);
+}
+
+bool compress_may_apply(const struct exchange *x, const struct compress_ask *ask)
+{
+	/* A token has a byte at least, and JSON more bytes around a message than a template has tokens. */
+	return x->key->tier->compress != COMPRESS_OFF && ask->prompt.n > limit_for(x, ask);
+}
+
 int compress_start(struct exchange *x, const struct compress_ask *ask, compress_done *done, void *ctx,
 		   struct compress_run **out)
 {
 	const struct gw_tier_config *tier = x->key->tier;
-	const struct link_model *model = engine_link_model(x->app->link, ask->model);
-	uint32_t limit = limit_of(tier, model->n_ctx, ask->max_tokens);
 	*out = NULL;
-	/* A token has a byte at least, and JSON more bytes around a message than a template has tokens. */
-	if (tier->compress == COMPRESS_OFF || ask->prompt.n <= limit)
+	if (!compress_may_apply(x, ask))
 		return 1;
 	struct compress_run *r = sl_zalloc(sizeof *r);
 	if (r == NULL)
@@ -776,8 +784,8 @@ int compress_start(struct exchange *x, const struct compress_ask *ask, compress_
 	r->key = auth_key_ref(x->key);
 	r->mode = (enum compress_mode)tier->compress;
 	r->writer = small_model(x->app->link, ask->model);
-	r->n_ctx = model->n_ctx;
-	r->limit = limit;
+	r->n_ctx = engine_link_model(x->app->link, ask->model)->n_ctx;
+	r->limit = limit_for(x, ask);
 	r->done = done;
 	r->ctx = ctx;
 	r->sub.on_queued = on_queued;

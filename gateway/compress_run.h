@@ -34,6 +34,8 @@ struct compress_ask {
  * NULL: nothing was removed. */
 typedef void compress_done(void *ctx, struct proto_str prompt, const char *told);
 
+/* False: it can't be that x's prompt is too long, or its tier wants it as it is. Costs nothing. */
+bool compress_may_apply(const struct exchange *x, const struct compress_ask *ask);
 /* 1: the prompt is as it should be; done will not come. 0: done will, once, from the loop. */
 int compress_start(struct exchange *x, const struct compress_ask *ask, compress_done *done, void *ctx,
 		   struct compress_run **out);
