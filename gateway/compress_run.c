@@ -5,7 +5,7 @@
  * The limit is 75 % of what the model's context has beside the answer that is asked for, or what the tier
  * allows a prompt. A block is about a quarter of that. How many must go is found by counting what is left;
  * then each has a summary of at most a quarter of its tokens, all together of at most a quarter of the
- * limit: where they don't fit, or time is short, the oldest have none.
+ * limit: where they don't fit, are too many, or time is short, the oldest have none.
  *
  * A summary is used when it says most of the facts that matter (compress_facts.h) and hardly any that
  * nobody said; those it lacks are added in the words of the conversation. Otherwise it is asked for once
@@ -44,6 +44,7 @@ enum {
 	MOST_TEXT = 16 << 10,   /* bytes of a summary with its facts */
 	MOST_ADDED = 1024,      /* bytes of facts that are added */
 	MOST_TRIES = 2,
+	MOST_BLOCKS = 16,       /* that are summarized for one request, the newest */
 	MOST_TRIMS = 8,         /* counts until all goes that may */
 	FIT_MS = 1000,          /* for the last count, when the time is over */
 	FAILED_KEEP_MS = 600000, /* that a block has no good summary */
@@ -82,6 +83,7 @@ struct compress_run {
 	int n_trims;
 	struct summary *summaries; /* [n_out] */
 	size_t block;          /* the one that is summarized; going down */
+	int n_blocks;          /* that were, or not */
 	uint32_t room;         /* tokens that summaries may still have */
 	/* Of the block. */
 	int tries;
@@ -619,7 +621,7 @@ static void next_block(struct compress_run *r)
 	while (r->block > 0 && !r->late) {
 		r->block--;
 		r->max_tokens = summary_tokens(r, r->block);
-		if (r->room < LEAST_SUMMARY || name_block(r) != 0) {
+		if (r->room < LEAST_SUMMARY || ++r->n_blocks > MOST_BLOCKS || name_block(r) != 0) {
 			metric_add(&outcomes[NOT_MADE], 1);
 			continue;
 		}
