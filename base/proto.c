@@ -32,6 +32,7 @@ uint32_t proto_type_max(uint8_t type)
 	case PROTO_STATS:
 	case PROTO_PONG:
 	case PROTO_BYE:
+	case PROTO_LOAD:
 	case PROTO_CHOICE: return 4096;
 	default: return 0;
 	}
@@ -41,10 +42,10 @@ const char *proto_type_name(uint8_t type)
 {
 	static const char *const to_engine[] = {"?", "HELLO", "SUBMIT", "CREDIT", "CANCEL", "COUNT", "PING"};
 	static const char *const to_gateway[] = {"MODEL", "QUEUED", "TOKENS", "DONE", "COUNTED", "STATS",
-						 "PONG", "BYE", "PROMPT_LOGPROBS", "CHOICE"};
+						 "PONG", "BYE", "PROMPT_LOGPROBS", "CHOICE", "LOAD"};
 	if (type <= PROTO_PING)
 		return to_engine[type];
-	if (type >= PROTO_MODEL && type <= PROTO_CHOICE)
+	if (type >= PROTO_MODEL && type <= PROTO_LOAD)
 		return to_gateway[type - PROTO_MODEL];
 	return "?";
 }
@@ -435,6 +436,9 @@ int proto_put_stats(struct sl_buf *out, const struct proto_stats *m)
 	proto_w_u64(&w, m->preemptions);
 	proto_w_u32(&w, m->prefix_pages);
 	proto_w_u32(&w, m->kv_used_permille);
+	proto_w_u64(&w, m->spec_drafts);
+	proto_w_u64(&w, m->spec_drafted);
+	proto_w_u64(&w, m->spec_accepted);
 	return proto_w_end(&w);
 }
 
@@ -459,7 +463,40 @@ int proto_get_stats(const uint8_t *p, size_t n, struct proto_stats *out, struct 
 	out->preemptions = proto_r_u64(&r);
 	out->prefix_pages = proto_r_u32(&r);
 	out->kv_used_permille = proto_r_u32(&r);
+	out->spec_drafts = proto_r_u64(&r);
+	out->spec_drafted = proto_r_u64(&r);
+	out->spec_accepted = proto_r_u64(&r);
 	return proto_r_end(&r, PROTO_STATS, err);
+}
+
+int proto_put_load(struct sl_buf *out, const struct proto_load *m)
+{
+	if (m->model >= PROTO_MAX_MODELS)
+		return SL_EINVAL;
+	struct proto_writer w = proto_w_begin(out, PROTO_LOAD, 0);
+	proto_w_u16(&w, m->model);
+	proto_w_u32(&w, m->places_free);
+	proto_w_u32(&w, m->us_per_place);
+	for (int i = 0; i < PROTO_PRIORITIES; i++) {
+		proto_w_u32(&w, m->of[i].waiting);
+		proto_w_u32(&w, m->of[i].wait_us);
+	}
+	return proto_w_end(&w);
+}
+
+int proto_get_load(const uint8_t *p, size_t n, struct proto_load *out, struct sl_err *err)
+{
+	struct proto_reader r = {.p = p, .left = n};
+	out->model = proto_r_u16(&r);
+	out->places_free = proto_r_u32(&r);
+	out->us_per_place = proto_r_u32(&r);
+	for (int i = 0; i < PROTO_PRIORITIES; i++) {
+		out->of[i].waiting = proto_r_u32(&r);
+		out->of[i].wait_us = proto_r_u32(&r);
+	}
+	if (out->model >= PROTO_MAX_MODELS)
+		return proto_out_of_bounds(err, PROTO_LOAD, "model");
+	return proto_r_end(&r, PROTO_LOAD, err);
 }
 
 int proto_put_bye(struct sl_buf *out, const struct proto_bye *m)

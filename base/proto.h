@@ -17,10 +17,14 @@
  *   CANCEL     stop within one step          PROMPT_LOGPROBS  of the prompt's tokens, on request
  *   COUNT      tokens of a prompt            TOKENS  tokens with their text, whole UTF-8
  *   PING                                     CHOICE  the end of one of several choices
+ *                                            LOAD    how long a newcomer would wait, by priority;
+ *                                                    with STATS, of each model that is READY
  *                                            DONE    exactly one for every SUBMIT, the last frame
  *                                            COUNTED the answer to COUNT
  *                                            STATS   gauges: on change (at most every 20 ms) and
  *                                                    every 250 ms;   PONG;   BYE reason, then close
+ *
+ * QUEUED may be repeated while a sequence waits with credit: its place and the prediction are newer.
  *
  * The order for one id is SUBMIT → QUEUED → CREDIT … PROMPT_LOGPROBS … TOKENS … → DONE; DONE may
  * come at any time after SUBMIT (refused, failed, cancelled). No prefill starts before the first
@@ -42,7 +46,7 @@
 #include "base/err.h"
 
 enum {
-	PROTO_VERSION = 3,
+	PROTO_VERSION = 4,
 	PROTO_HEAD_BYTES = 16,
 	PROTO_MAX_PAYLOAD = 4 << 20, /* a SUBMIT; every other type is far below */
 	PROTO_MAX_NAME = 128,
@@ -59,6 +63,7 @@ enum {
 	PROTO_MAX_PIECE = 255,  /* bytes of one token's text; what is longer is cut */
 	PROTO_MAX_WEIGHT = 10000,
 	PROTO_DEFAULT_WEIGHT = 100,
+	PROTO_PRIORITIES = 8, /* those beyond are the last one */
 };
 
 enum proto_type {
@@ -78,6 +83,7 @@ enum proto_type {
 	PROTO_BYE = 40,
 	PROTO_PROMPT_LOGPROBS = 41,
 	PROTO_CHOICE = 42,
+	PROTO_LOAD = 43,
 };
 
 struct proto_head {
@@ -100,12 +106,14 @@ struct proto_hello {
 	struct proto_str name;
 };
 
+enum proto_role { PROTO_ROLE_NONE, PROTO_ROLE_SMALL, PROTO_ROLE_LARGE };
+
 enum proto_model_state { PROTO_MODEL_LOADING, PROTO_MODEL_READY, PROTO_MODEL_FAILED };
 
 struct proto_model {
 	uint16_t index; /* stable within an epoch; SUBMIT names models by it */
 	uint8_t state;
-	uint8_t role; /* 0 none, 1 small, 2 large */
+	uint8_t role; /* enum proto_role */
 	uint32_t n_ctx;
 	uint32_t n_vocab;
 	uint64_t n_params;
@@ -123,6 +131,9 @@ enum {
 	PROTO_SUBMIT_IGNORE_EOS = 1,    /* end tokens are never chosen; stop strings and ids still end it */
 	PROTO_SUBMIT_SHARED_PREFIX = 2, /* the prefix is not salted by tenant */
 	PROTO_SUBMIT_WANT_LOGPROBS = 4, /* of the chosen tokens; else they are NaN */
+	/* The prompt is computed and stays in the prefix tree; no token is made: DONE with LENGTH and none. One
+	 * choice, no beams, no prompt_logprobs. Needs a credit like any other. */
+	PROTO_SUBMIT_PREFILL_ONLY = 8,
 };
 
 /* A token and a number about it: its bias, or its logarithm of probability. */
@@ -291,6 +302,18 @@ struct proto_stats {
 	uint64_t preemptions;
 	uint32_t prefix_pages;     /* held by the prefix tree */
 	uint32_t kv_used_permille; /* of all pages: those of running sequences and of the tree */
+	uint64_t spec_drafts, spec_drafted, spec_accepted; /* drafts, tokens in them, and those accepted */
+};
+
+/* What a request with a short prompt would meet if it came now, of somebody who has no other. */
+struct proto_load {
+	uint16_t model;
+	uint32_t places_free;  /* so many could start at once */
+	uint32_t us_per_place; /* while none is free: in so long one becomes free, on the average */
+	struct proto_line {
+		uint32_t waiting; /* of this priority, not started */
+		uint32_t wait_us; /* until its first token */
+	} of[PROTO_PRIORITIES];
 };
 
 struct proto_bye {
@@ -323,6 +346,7 @@ int proto_put_done(struct sl_buf *out, uint64_t id, const struct proto_done *m);
 int proto_put_counted(struct sl_buf *out, uint64_t id, const struct proto_counted *m);
 int proto_put_stats(struct sl_buf *out, const struct proto_stats *m);
 int proto_put_pong(struct sl_buf *out, uint64_t nonce);
+int proto_put_load(struct sl_buf *out, const struct proto_load *m);
 int proto_put_bye(struct sl_buf *out, const struct proto_bye *m);
 
 /* ---- decoders: read a whole payload; strings borrow from it. 0 or SL_EPROTO: too short, too
@@ -340,6 +364,7 @@ int proto_get_choice(const uint8_t *p, size_t n, struct proto_choice *out, struc
 int proto_get_done(const uint8_t *p, size_t n, struct proto_done *out, struct sl_err *err);
 int proto_get_counted(const uint8_t *p, size_t n, struct proto_counted *out, struct sl_err *err);
 int proto_get_stats(const uint8_t *p, size_t n, struct proto_stats *out, struct sl_err *err);
+int proto_get_load(const uint8_t *p, size_t n, struct proto_load *out, struct sl_err *err);
 int proto_get_bye(const uint8_t *p, size_t n, struct proto_bye *out, struct sl_err *err);
 
 /* The i-th record of a decoded TOKENS frame, i < m->n, and the k-th likeliest token beside it,

@@ -70,6 +70,8 @@ static void on_event(void *ctx, const struct eng_event *ev)
 		snprintf(b->reason, sizeof b->reason, "%.*s", (int)ev->u.model.reason.n, ev->u.model.reason.at);
 		break;
 	case ENG_QUEUED:
+		if (r->queued != 0)
+			break; /* a newer prediction, while it waits */
 		r->queued = now;
 		r->predicted_ns = ev->u.queued.predicted_ttft_us * 1e3;
 		break;

@@ -11,6 +11,9 @@
  * burst for each sequence that has credit, at most `step_active` sequences a step and these in turn.
  * A step's tokens all carry the time of its beginning.
  *
+ * With `slots` only so many answers of a model go on at once; the others wait, by priority, and are told their
+ * place and a prediction again and again (echo_places.h).
+ *
  * Everything runs on the I/O thread: a sequence has one timer, for whatever comes next (the first
  * token, the pace, the deadline); the steps have one for all. Events go out through the hub's mailbox as the real engine's do.
  * A sequence is freed in its timer's callback or when it is cancelled, never in between.
@@ -26,6 +29,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "engine/echo.h"
+#include "engine/echo_places.h"
 #include "engine/link.h"
 #include "engine/prompt.h"
 #include "engine/server.h"
@@ -39,6 +43,8 @@ enum {
 	ECHO_FIRST_ID = 1000,
 	ECHO_DIE_MS = 20, /* what was said is sent before the process dies */
 	ECHO_EXIT_DIED = 70,
+	ECHO_TELL_MS = 100, /* their places, those who wait */
+	ECHO_TELL_MOST = 256,
 };
 
 _Static_assert((int)ECHO_FRAME_TOKENS <= (int)PROTO_MAX_TOKENS_PER_FRAME, "one frame a burst");
@@ -51,6 +57,8 @@ struct echo {
 	struct proto_stats stats;
 	uint64_t tokens_made; /* in all */
 	bool dying;
+	struct echo_places places[ECHO_MODELS];
+	struct event *tell; /* NULL: nobody waits for a place */
 	/* In steps: who gets a token in the next ones, first come first. */
 	struct list due; /* struct echo_seq */
 	size_t n_due;
@@ -63,12 +71,15 @@ struct echo {
 struct echo_seq {
 	struct idmap_node node; /* key: the engine-wide identifier */
 	struct list in_due;
+	struct echo_place place;
+	uint16_t model;
 	struct echo *e;
 	struct event *timer;
 	char *words; /* owned: the last user message */
 	size_t n_words_bytes, at;
 	bool round;  /* the words go round */
 	bool clock;
+	bool prefill_only;
 	bool wants_logprobs;
 	bool started; /* credit has come */
 	uint32_t n_prompt, n_made, max_tokens, credit;
@@ -196,6 +207,25 @@ static void join_step(struct echo_seq *s)
 	s->e->n_due++;
 }
 
+static void arm(struct echo_seq *s, uint64_t at_ns)
+{
+	uint64_t now = clock_now_ns();
+	uint64_t us = at_ns > now ? (at_ns - now + 999) / 1000 : 0;
+	struct timeval tv = {.tv_sec = (time_t)(us / 1000000),
+			     .tv_usec = (suseconds_t)(us % 1000000)};
+	event_add(s->timer, &tv);
+}
+
+/* It has credit and a place. What follows is its timer's: whoever ends may start others in a row. */
+static void seq_start(struct echo_seq *s, uint64_t now)
+{
+	s->started = true;
+	s->started_ns = now;
+	s->e->stats.waiting--;
+	s->e->stats.running++;
+	arm(s, now);
+}
+
 static void seq_end(struct echo_seq *s, uint8_t finish, uint8_t error, const char *message)
 {
 	struct echo *e = s->e;
@@ -224,6 +254,9 @@ static void seq_end(struct echo_seq *s, uint8_t finish, uint8_t error, const cha
 	else
 		e->stats.finished++;
 	leave_step(s);
+	struct echo_place *next = echo_place_leave(&e->places[s->model], &s->place, now);
+	if (next != NULL)
+		seq_start(list_entry(next, struct echo_seq, place), now);
 	idmap_remove(&e->seqs, &s->node);
 	event_free(s->timer);
 	sl_free(s->words);
@@ -330,15 +363,6 @@ static void send_tokens(struct echo_seq *s, uint32_t want)
 	hub_post(e->hub, &ev);
 }
 
-static void arm(struct echo_seq *s, uint64_t at_ns)
-{
-	uint64_t now = clock_now_ns();
-	uint64_t us = at_ns > now ? (at_ns - now + 999) / 1000 : 0;
-	struct timeval tv = {.tv_sec = (time_t)(us / 1000000),
-			     .tv_usec = (suseconds_t)(us % 1000000)};
-	event_add(s->timer, &tv);
-}
-
 /* How many of at most `most` tokens may be made now; *due_ns: when there may be more.
  *
  * Two clocks: the engine's own rate makes groups of tokens_per_burst at equal distances; the
@@ -382,6 +406,8 @@ static uint64_t seq_make(struct echo_seq *s, uint64_t now)
 		return UINT64_MAX;
 	if (now < first)
 		return first;
+	if (s->prefill_only)
+		return now;
 	if (s->e->step != NULL && !s->e->stepping) {
 		join_step(s);
 		return UINT64_MAX;
@@ -412,6 +438,10 @@ static void seq_advance(struct echo_seq *s)
 	if (cfg->fail_after > 0 && s->n_made >= (uint32_t)cfg->fail_after) {
 		seq_end(s, PROTO_FINISH_ERROR, PROTO_ERR_INTERNAL,
 			"The echo engine fails as it was told.");
+		return;
+	}
+	if (s->prefill_only && next == now) {
+		seq_end(s, PROTO_FINISH_LENGTH, 0, "");
 		return;
 	}
 	if (!hangs(s) && s->n_made >= s->max_tokens) {
@@ -504,6 +534,70 @@ static void echo_stats(void *be, struct proto_stats *out)
 	*out = e->stats;
 }
 
+static bool echo_load(void *be, int index, struct proto_load *out)
+{
+	const struct echo *e = be;
+	echo_places_load(&e->places[index], (unsigned)e->cfg.ttft_ms * NS_PER_MS, clock_now_ns(), out);
+	out->model = (uint16_t)index;
+	return true;
+}
+
+/* ---- those who wait for a place ---- */
+
+/* How long it will have its place. */
+static double need_ns(const struct echo_seq *s, uint32_t max_tokens)
+{
+	double rate = s->e->cfg.rate_tps, tokens = max_tokens;
+	uint32_t words = count_words(s->words, s->n_words_bytes);
+	if (!s->round && !s->clock && words < max_tokens)
+		tokens = words;
+	if (s->rate_tps > 0 && (rate == 0 || s->rate_tps < rate))
+		rate = s->rate_tps;
+	return s->e->cfg.ttft_ms * 1e6 + (rate > 0 ? tokens / rate * 1e9 : 0);
+}
+
+static void tell_queued(const struct echo_seq *s, uint32_t ahead, uint64_t now)
+{
+	const struct echo *e = s->e;
+	uint64_t ns = (unsigned)e->cfg.ttft_ms * NS_PER_MS +
+		      echo_places_wait_ns(&e->places[s->model], ahead, now);
+	struct eng_event ev = {
+	    .kind = ENG_QUEUED,
+	    .id = s->node.key,
+	    .u.queued = {.n_prompt = s->n_prompt,
+			 .position = e->cfg.slots > 0 ? ahead : 0,
+			 .predicted_ttft_us = ns / 1000 < UINT32_MAX ? (uint32_t)(ns / 1000) : UINT32_MAX}};
+	hub_post(e->hub, &ev);
+}
+
+static void arm_tell(struct echo *e)
+{
+	const struct timeval tv = {.tv_usec = ECHO_TELL_MS * 1000};
+	if (e->tell != NULL && !event_pending(e->tell, EV_TIMEOUT, NULL))
+		event_add(e->tell, &tv);
+}
+
+static void on_tell(evutil_socket_t fd, short what, void *ctx)
+{
+	struct echo *e = ctx;
+	uint64_t now = clock_now_ns();
+	bool any = false;
+	(void)fd;
+	(void)what;
+	for (int m = 0; m < ECHO_MODELS; m++) {
+		uint32_t ahead = 0;
+		for (int i = 0; i < PROTO_PRIORITIES; i++)
+			list_each(it, &e->places[m].lines[i]) {
+				any = true;
+				if (ahead < ECHO_TELL_MOST)
+					tell_queued(list_entry(list_entry(it, struct echo_place, node), struct echo_seq, place),
+						    ahead++, now);
+			}
+	}
+	if (any)
+		arm_tell(e);
+}
+
 /* What is wrong with the request: an error and its sentence, or PROTO_ERR_NONE. */
 static uint8_t check(const struct echo *e, uint16_t model, const struct prompt_view *view, int rc,
 		     struct sl_err *err)
@@ -560,6 +654,9 @@ static int echo_submit(void *be, uint64_t id, const struct proto_submit *req)
 	s->deadline_ns = UINT64_MAX;
 	if (req->deadline_ms > 0)
 		s->deadline_ns = s->arrived_ns + req->deadline_ms * NS_PER_MS;
+	s->model = req->model < ECHO_MODELS ? req->model : 0;
+	uint32_t ahead = echo_places_ahead(&e->places[s->model], req->priority);
+	echo_place_enter(&e->places[s->model], &s->place, req->priority, need_ns(s, req->max_tokens));
 	idmap_insert(&e->seqs, &s->node);
 	e->stats.submitted++;
 	e->stats.waiting++;
@@ -570,6 +667,7 @@ static int echo_submit(void *be, uint64_t id, const struct proto_submit *req)
 		return 0;
 	}
 	uint32_t room = (uint32_t)e->cfg.n_ctx - s->n_prompt;
+	s->prefill_only = (req->flags & PROTO_SUBMIT_PREFILL_ONLY) != 0;
 	s->max_tokens = req->max_tokens;
 	s->wants_logprobs = (req->flags & PROTO_SUBMIT_WANT_LOGPROBS) != 0;
 	if (s->max_tokens > room) {
@@ -577,12 +675,7 @@ static int echo_submit(void *be, uint64_t id, const struct proto_submit *req)
 		s->length_why = PROTO_LENGTH_CONTEXT;
 	}
 	e->stats.prefill_tokens += s->n_prompt;
-	struct eng_event ev = {
-	    .kind = ENG_QUEUED,
-	    .id = id,
-	    .u.queued = {.n_prompt = s->n_prompt,
-			 .predicted_ttft_us = (uint32_t)e->cfg.ttft_ms * 1000}};
-	hub_post(e->hub, &ev);
+	tell_queued(s, ahead, s->arrived_ns);
 	seq_advance(s);
 	return 0;
 }
@@ -622,11 +715,13 @@ static void echo_credit(void *be, uint64_t id, uint32_t n_tokens)
 		return;
 	if (__builtin_add_overflow(s->credit, n_tokens, &s->credit))
 		s->credit = UINT32_MAX;
-	if (!s->started && s->credit > 0) {
-		s->started = true;
-		s->started_ns = clock_now_ns();
-		e->stats.waiting--;
-		e->stats.running++;
+	if (s->place.state == ECHO_NO_CREDIT && s->credit > 0) {
+		uint64_t now = clock_now_ns();
+		if (!echo_place_take(&e->places[s->model], &s->place, now)) {
+			arm_tell(e);
+			return; /* its timer is the deadline's */
+		}
+		seq_start(s, now);
 	}
 	seq_advance(s);
 }
@@ -644,6 +739,7 @@ static const struct eng_backend echo_backend = {
     .credit = echo_credit,
     .cancel = echo_cancel,
     .stats = echo_stats,
+    .load = echo_load,
     .n_models = echo_n_models,
     .model_info = echo_model_info,
 };
@@ -659,6 +755,8 @@ int echo_create(const struct eng_echo_config *cfg, struct server *server, struct
 	}
 	e->cfg = *cfg;
 	list_init(&e->due);
+	for (int i = 0; i < ECHO_MODELS; i++)
+		echo_places_init(&e->places[i], (uint32_t)cfg->slots);
 	e->base = server_base(server);
 	if (cfg->step_ms > 0) {
 		e->cfg.rate_tps = 0; /* the steps are the rate */
@@ -670,6 +768,14 @@ int echo_create(const struct eng_echo_config *cfg, struct server *server, struct
 		}
 		e->step_ns = clock_now_ns();
 		arm_step(e);
+	}
+	e->tell = cfg->slots > 0 ? event_new(e->base, -1, 0, on_tell, e) : NULL;
+	if (cfg->slots > 0 && e->tell == NULL) {
+		if (e->step != NULL)
+			event_free(e->step);
+		idmap_dispose(&e->seqs);
+		sl_free(e);
+		return SL_ENOMEM;
 	}
 	e->hub = server_hub(server);
 	hub_attach(e->hub, &echo_backend, e);
@@ -691,6 +797,8 @@ void echo_destroy(struct echo *e)
 	idmap_dispose(&e->seqs);
 	if (e->step != NULL)
 		event_free(e->step);
+	if (e->tell != NULL)
+		event_free(e->tell);
 	sl_free(e);
 }
 

@@ -21,9 +21,17 @@ struct engine;
 struct eng_model_config {
 	const char *name; /* as clients ask for it */
 	const char *path;
-	int role; /* 0 none, 1 small, 2 large: as in struct proto_model */
+	int role; /* enum proto_role */
 	/* Matrices of floats are converted to the weight type of that name on load; NULL or "": not. */
 	const char *quantize;
+};
+
+/* Where drafts of tokens come from that a step verifies besides making one. */
+enum eng_spec_mode {
+	ENG_SPEC_OFF,
+	ENG_SPEC_NGRAM, /* what followed the last few tokens before */
+	ENG_SPEC_DRAFT, /* the model of role small, for those of role large, where the vocabulary is the same */
+	ENG_SPEC_AUTO,  /* both */
 };
 
 struct eng_config {
@@ -42,6 +50,9 @@ struct eng_config {
 	int itl_target_ms;         /* what prefill may add to the time between tokens; 0: no target */
 	bool no_prefix_cache;
 	bool share_prefixes;       /* between tenants */
+	int spec_mode;             /* enum eng_spec_mode */
+	int spec_max_draft;        /* tokens; at most SPEC_MAX_DRAFT count */
+	bool spec_fixed;           /* drafts are always as long as can be, paying or not */
 };
 
 enum eng_event_kind {
@@ -86,6 +97,8 @@ int engine_count(struct engine *e, uint64_t id, const struct proto_count *req);
 void engine_credit(struct engine *e, uint64_t id, uint32_t n_tokens);
 void engine_cancel(struct engine *e, uint64_t id);
 void engine_stats(struct engine *e, struct proto_stats *out);
+/* False: the model is not READY. */
+bool engine_load(struct engine *e, int index, struct proto_load *out);
 /* The current state of every model; strings borrowed until the next call on the same thread. */
 int engine_n_models(struct engine *e);
 void engine_model_info(struct engine *e, int index, struct proto_model *out);
@@ -114,6 +127,7 @@ struct eng_echo_config {
 	bool stamp;            /* every token's text is the time of its making, as "clock" asks for */
 	int step_ms;           /* tokens come in common steps at that distance; 0: each for itself */
 	int step_active;       /* sequences that get tokens in one step; 0: all */
+	int slots;             /* of each model: sequences that go on at once, the others wait; 0: all */
 };
 
 int engine_serve_echo(const struct eng_echo_config *cfg, const struct eng_server_config *srv);

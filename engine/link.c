@@ -188,6 +188,12 @@ static void put_stats(struct eng_link *l, const struct proto_stats *stats)
 		out_result(l, proto_put_stats(&l->out, stats));
 }
 
+static void put_load(struct eng_link *l, const struct proto_load *load)
+{
+	if (l->greeted && !l->finished)
+		out_result(l, proto_put_load(&l->out, load));
+}
+
 /* ---- requests ---- */
 
 static struct link_seq *seq_find(const struct eng_link *l, uint64_t id)
@@ -433,9 +439,16 @@ void hub_deliver(struct link_hub *hub)
 void hub_send_stats(struct link_hub *hub)
 {
 	struct proto_stats stats;
+	struct proto_load load;
 	hub->backend->stats(hub->be, &stats);
 	list_each(it, &hub->links)
 		put_stats(list_entry(it, struct eng_link, in_hub), &stats);
+	for (int i = 0; i < hub->backend->n_models(hub->be); i++) {
+		if (!hub->backend->load(hub->be, i, &load))
+			continue;
+		list_each(it, &hub->links)
+			put_load(list_entry(it, struct eng_link, in_hub), &load);
+	}
 	hub->changed = false;
 }
 

@@ -28,6 +28,8 @@ struct eng_backend {
 	void (*credit)(void *be, uint64_t id, uint32_t n_tokens);
 	void (*cancel)(void *be, uint64_t id);
 	void (*stats)(void *be, struct proto_stats *out);
+	/* False: the model is not READY, nobody can wait for it. */
+	bool (*load)(void *be, int index, struct proto_load *out);
 	int (*n_models)(void *be);
 	void (*model_info)(void *be, int index, struct proto_model *out);
 };
@@ -81,7 +83,7 @@ void hub_attach(struct link_hub *hub, const struct eng_backend *backend, void *b
 void hub_post(void *ctx, const struct eng_event *ev);
 /* Moves posted events into their links' output. */
 void hub_deliver(struct link_hub *hub);
-/* STATS to every link. */
+/* STATS, and each model's LOAD, to every link. */
 void hub_send_stats(struct link_hub *hub);
 /* Refuses new requests and cancels every sequence; their DONEs follow. */
 void hub_close(struct link_hub *hub);

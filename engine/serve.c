@@ -34,6 +34,11 @@ static void be_stats(void *be, struct proto_stats *out)
 	engine_stats(be, out);
 }
 
+static bool be_load(void *be, int index, struct proto_load *out)
+{
+	return engine_load(be, index, out);
+}
+
 static int be_n_models(void *be)
 {
 	return engine_n_models(be);
@@ -50,6 +55,7 @@ const struct eng_backend engine_backend = {
     .credit = be_credit,
     .cancel = be_cancel,
     .stats = be_stats,
+    .load = be_load,
     .n_models = be_n_models,
     .model_info = be_model_info,
 };

@@ -11,6 +11,8 @@
  * text arrives.
  */
 #include "engine/choices.h"
+#include "engine/line.h"
+#include "engine/spec_step.h"
 #include "engine/step.h"
 
 #include <string.h>
@@ -180,7 +182,7 @@ static bool grow_logits(struct step *st, size_t n_vocab)
 {
 	if (n_vocab <= st->n_vocab_max)
 		return true;
-	size_t rows = (size_t)st->e->cfg.max_sequences + STEP_PROMPT_ROWS, n;
+	size_t rows = (size_t)st->e->cfg.max_sequences + STEP_EXTRA_ROWS, n;
 	if (__builtin_mul_overflow(rows, n_vocab, &n))
 		return false;
 	float *logits = sl_zalloc_n(n, sizeof *logits);
@@ -206,27 +208,10 @@ static void on_model(struct step *st, struct eng_model *m)
 	}
 	m->vtime_ns = st->vclock_ns;
 	set_model_state(st->e, m, PROTO_MODEL_READY, "");
+	spec_pair(st, m);
 }
 
 /* ---- text ---- */
-
-static void tell_queued(struct step *st, struct eng_seq *s)
-{
-	struct eng_event ev = {.kind = ENG_QUEUED, .id = s->node.key};
-	struct eng_model *m = s->model;
-	/* It stands in the queue itself. */
-	s->found_busy = sched_n_started(m->sched) > 0 || sched_n_queued(m->sched) > 1;
-	s->predicted_ns = sched_predict_ns(m->sched, &s->sched, &m->cost, m->ns_per_answer,
-					   &ev.u.queued.position) *
-			  cost_bias_factor(&m->ttft_bias[s->found_busy]);
-	s->queued_ns = clock_now_ns();
-	double us = s->predicted_ns / 1e3;
-	ev.u.queued.n_prompt = s->n_prompt;
-	ev.u.queued.n_cached = s->sched.n_cached;
-	ev.u.queued.miss_reason = s->miss;
-	ev.u.queued.predicted_ttft_us = us < (double)UINT32_MAX ? (uint32_t)us : UINT32_MAX;
-	st->e->on_event(st->e->on_event_ctx, &ev);
-}
 
 static bool sampling_fits(const struct eng_seq *s, const struct eng_model *m)
 {
@@ -331,7 +316,7 @@ static void on_text(struct step *st, struct eng_seq *s)
 		return;
 	}
 	eng_seq_set_state(&st->e->counters, s, SEQ_WAITING);
-	tell_queued(st, s);
+	line_tell_queued(st, s);
 }
 
 /* ---- the loop ---- */
@@ -473,7 +458,8 @@ void *step_main(void *engine)
 		bool worked = step_some_model(st, &next);
 		free_ended(st);
 		publish_pages(e);
-		uint64_t latest = clock_now_ns() + STEP_SLEEP_MS * NS_PER_MS;
+		uint64_t now = clock_now_ns(), latest = now + STEP_SLEEP_MS * NS_PER_MS;
+		line_tick(st, now);
 		sleep_until = worked ? 0 : next < latest ? next : latest;
 	}
 	take_knocks(st);

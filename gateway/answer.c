@@ -116,9 +116,10 @@ void answer_finish_now(struct answer *a)
 	answer_leave_runs(a);
 	answer_unshare(a);
 	gw_timer_stop(&a->app->t->timers, &a->timer);
+	answer_load_end(a);
 	/* What is shared is used once. */
 	struct sse_usage u = {0};
-	if (!a->twin)
+	if (!a->twin && !a->line.refused)
 		u = answer_usage(a);
 	chat_metrics_tokens(a->key->tier->name, u.n_prompt, u.n_completion);
 	if (a->counted)
@@ -140,6 +141,7 @@ void answer_finish(struct answer *a)
 	answer_drop_runs(a);
 	tell_usage(a);
 	a->alone = true;
+	answer_load_end(a);
 	answer_end_key(a, false);
 	talks_end(a->talk);
 	a->talk = NULL;
@@ -224,10 +226,15 @@ static struct api_error error_of(const struct proto_done *d)
 
 void answer_tell(struct answer *a)
 {
-	if (a->log != NULL)
+	a->line.telling = false;
+	if (a->line.held) {
+		a->line.held = false;
+		answer_open(a);
+	} else if (a->log != NULL) {
 		gw_defer(a->app->t, &a->pump);
-	else if (a->stream)
+	} else if (a->stream) {
 		http_body_ready(a->x->stream);
+	}
 }
 
 /* It fails, now or as its stream's last event. */
@@ -239,7 +246,7 @@ void answer_fail(struct answer *a, const struct api_error *e, const char *messag
 	a->error = *e;
 	a->message_copy = sl_strdup(message);
 	a->message = a->message_copy != NULL ? a->message_copy : answer_no_memory_text;
-	if (a->state == ANSWER_WAITING || (!a->stream && a->log == NULL))
+	if (a->state == ANSWER_WAITING || a->line.held || (!a->stream && a->log == NULL))
 		answer_refuse(a, &a->error, a->message);
 	else
 		answer_tell(a);
@@ -276,6 +283,8 @@ void answer_restart_timer(struct answer *a, uint64_t ms)
 
 static void admit(struct answer *a)
 {
+	if (!answer_load_enter(a))
+		return;
 	answer_set_state(a, ANSWER_RUNNING);
 	a->admitted_ns = clock_now_ns();
 	for (int i = 0; i < a->n_runs; i++)
@@ -284,7 +293,10 @@ static void admit(struct answer *a)
 		gw_timer_stop(&a->app->t->timers, &a->timer);
 		return;
 	}
-	answer_open(a);
+	if (a->line.held)
+		answer_restart_timer(a, a->app->t->cfg->limits.first_token_ms);
+	else
+		answer_open(a);
 	if (a->superseded && !a->stream && a->log == NULL && a->state == ANSWER_RUNNING)
 		answer_gather(a);
 }
@@ -416,17 +428,15 @@ void answer_on_queued(struct subscriber *s)
 {
 	struct answer_run *run = list_entry(s, struct answer_run, sub);
 	struct answer *a = run->answer;
-	uint64_t most = a->app->t->cfg->limits.first_token_ms;
-	uint64_t predicted_ms = gen_queued(run->gen)->predicted_ttft_us / 1000;
-	if (a->state != ANSWER_WAITING)
-		return;
-	if (predicted_ms > most) {
-		struct api_error e = too_late;
-		e.retry_after_s = (unsigned)((predicted_ms - most) / 1000 + 1);
-		answer_refuse(a, &e, "The server is busy: the first token would come too late.");
+	if (a->state == ANSWER_RUNNING && a->line.degraded != NULL) {
+		gen_admit(run->gen); /* it was admitted as what it has been before */
 		return;
 	}
+	if (a->state != ANSWER_WAITING)
+		return;
 	if (is_prompt_too_long(a, gen_queued(run->gen)->n_prompt))
+		return;
+	if (!answer_load_queued(a, run))
 		return;
 	run->queued = true;
 	if (++a->n_queued == a->n_runs)
@@ -438,10 +448,12 @@ static void observe_tokens(struct answer *a, const struct answer_run *run)
 	uint64_t now = gw_now(a->app->t);
 	if (gen_n_tokens(run->gen) == 0)
 		return;
-	if (a->token_ns == 0)
+	if (a->token_ns == 0) {
 		chat_metrics_ttft(now - a->started_ns);
-	else
+		answer_load_begun(a, now);
+	} else {
 		chat_metrics_itl(now - a->token_ns);
+	}
 	a->token_ns = now;
 }
 
@@ -526,7 +538,7 @@ void answer_on_timer(struct gw_timer *timer)
 			return;
 		}
 		next = answer_glance_ms(a);
-	} else if (a->stream) {
+	} else if (a->stream && !a->line.held) {
 		next = beat(a);
 	}
 	if (awaits_first_token(a))

@@ -26,6 +26,7 @@
 #include <stdint.h>
 
 #include "base/buf.h"
+#include "gateway/answer_load.h"
 #include "gateway/app_state.h"
 #include "gateway/exchange.h"
 #include "gateway/generation.h"
@@ -72,7 +73,7 @@ struct answer_choice {
 	bool closed;
 	uint32_t n_characters;                 /* of its text; counted for log probabilities only */
 	const char *reason;                    /* once closed */
-	const char *ended_by;                  /* "deadline", "budget", "superseded"; NULL: none of them */
+	const char *ended_by;                  /* "deadline", "budget", "load", "superseded"; NULL: none of them */
 	struct sl_buf text;                    /* all of it, where that is kept */
 	struct sl_buf *logprobs;               /* [ANSWER_LISTS], not yet told; of a whole answer all; not to
 						* be written to unless they are wanted */
@@ -97,6 +98,7 @@ struct answer_run {
 struct answer_spec {
 	const struct answer_format *format;
 	void *own;       /* the format's, owned by the answer in any case */
+	const char *id;  /* NULL: it gets one; else shorter than ANSWER_ID_BYTES, with the format's prefix */
 	int model;       /* from answer_choose_model */
 	bool stream, include_usage, obfuscate;
 	bool logged;     /* a replay log, if there is room for one */
@@ -154,6 +156,7 @@ struct answer {
 	void *own;
 	struct quota *quota; /* NULL: nothing is reserved */
 	struct gw_timer timer;
+	struct answer_line line;      /* what load has to do with it */
 	struct gw_snapshot *snapshot; /* the configuration it began with; counted */
 	struct auth_key *key;         /* of snapshot, or counted */
 	struct twin_log *lead;  /* until its run tells it; a reference */
@@ -192,6 +195,8 @@ void answer_settled(struct answer *a);
 struct sse_usage answer_usage(const struct answer *a);
 /* Why its first choice that was cut short was: as choices have it. */
 const char *answer_ended_by(const struct answer *a);
+/* What it tells of itself as a whole. */
+struct sse_about answer_about(const struct answer *a);
 unsigned answer_n_choices(const struct answer *a);
 
 /* Does run still have something for the reader? */

@@ -10,7 +10,6 @@
 static int begin(struct answer *a, struct sl_buf *out)
 {
 	int rc = sse_init(&a->sse, &sse_chat_shape, a->id, a->model, a->created, a->include_usage, a->obfuscate);
-	a->sse.told = a->told;
 	for (unsigned i = 0; rc == 0 && i < answer_n_choices(a); i++)
 		rc = sse_role(&a->sse, out, i);
 	return rc;
@@ -52,6 +51,7 @@ static int put_choice(struct answer *a, struct sl_buf *out, unsigned index)
 
 static int whole(struct answer *a, struct sl_buf *out)
 {
+	const struct sse_about about = answer_about(a);
 	struct sse_usage u = answer_usage(a);
 	int rc = buf_append_str(out, "{\"id\":\"");
 	if (rc == 0)
@@ -73,7 +73,7 @@ static int whole(struct answer *a, struct sl_buf *out)
 	if (rc == 0)
 		rc = usage_print(out, &u);
 	if (rc == 0)
-		rc = sluice_print(out, answer_ended_by(a), a->told);
+		rc = sse_about_print(out, &about);
 	return rc == 0 ? buf_append_str(out, "}") : rc;
 }
 

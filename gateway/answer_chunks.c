@@ -16,7 +16,9 @@ int answer_chunk_text(struct answer *a, struct sl_buf *out, unsigned index, cons
 
 int answer_chunk_close(struct answer *a, struct sl_buf *out, unsigned index, const char *reason)
 {
-	return sse_finish(&a->sse, out, index, reason, a->choices[index].ended_by);
+	const struct sse_about about = {.ended_by = a->choices[index].ended_by, .degraded = a->line.degraded,
+					.told = a->told};
+	return sse_finish(&a->sse, out, index, reason, &about);
 }
 
 int answer_chunk_end(struct answer *a, struct sl_buf *out)

@@ -85,6 +85,7 @@ static int put_choice(struct answer *a, struct sl_buf *out, unsigned index)
 
 static int whole(struct answer *a, struct sl_buf *out)
 {
+	const struct sse_about about = answer_about(a);
 	struct sse_usage u = answer_usage(a);
 	int rc = buf_printf(out, "{\"id\":\"%s\",\"object\":\"text_completion\",\"created\":%lld,\"model\":", a->id,
 			    (long long)a->created);
@@ -99,7 +100,7 @@ static int whole(struct answer *a, struct sl_buf *out)
 	if (rc == 0)
 		rc = usage_print(out, &u);
 	if (rc == 0)
-		rc = sluice_print(out, answer_ended_by(a), a->told);
+		rc = sse_about_print(out, &about);
 	return rc == 0 ? buf_append_str(out, "}") : rc;
 }
 

@@ -152,7 +152,9 @@ static bool may_tell_more(const struct answer *a, const struct answer_run *run)
 /* How many of `most` tokens may be told. */
 static uint32_t may_tell(const struct answer *a, uint32_t most)
 {
-	return a->tokens_left < most ? (uint32_t)a->tokens_left : most;
+	uint64_t left = a->line.cut_at > a->n_told ? a->line.cut_at - a->n_told : 0;
+	left = (uint64_t)a->tokens_left < left ? (uint64_t)a->tokens_left : left;
+	return left < most ? (uint32_t)left : most;
 }
 
 static void told(struct answer *a, struct answer_run *run, uint32_t n_tokens)
@@ -162,7 +164,9 @@ static void told(struct answer *a, struct answer_run *run, uint32_t n_tokens)
 	gen_advance(&run->sub, n_tokens);
 	if (a->tokens_left <= EXTEND_AT && a->tokens_short > 0 && !a->extending)
 		answer_extend(a);
-	if (a->tokens_left == 0)
+	if (answer_load_is_cut(a))
+		answer_cap(a);
+	else if (a->tokens_left == 0)
 		answer_out_of_tokens(a);
 }
 
@@ -182,8 +186,11 @@ static const char *cut_by(const struct answer *a, const struct answer_run *run, 
 	if (finish != PROTO_FINISH_LENGTH)
 		return NULL;
 	if (run->gen == NULL)
-		return a->capped ? "budget" : NULL;
-	return gen_choice_why(run->gen, i) == PROTO_LENGTH_DEADLINE ? "deadline" : NULL;
+		return !a->capped ? NULL : a->line.cut ? "load" : "budget";
+	enum proto_length_why why = gen_choice_why(run->gen, i);
+	if (why == PROTO_LENGTH_MAX_TOKENS && a->line.shortened)
+		return "load";
+	return why == PROTO_LENGTH_DEADLINE ? "deadline" : NULL;
 }
 
 static int render_run(struct answer *a, struct answer_run *run, struct sl_buf *out)
@@ -229,6 +236,11 @@ const char *answer_ended_by(const struct answer *a)
 	return NULL;
 }
 
+struct sse_about answer_about(const struct answer *a)
+{
+	return (struct sse_about){.ended_by = answer_ended_by(a), .degraded = a->line.degraded, .told = a->told};
+}
+
 static bool all_closed(const struct answer *a)
 {
 	for (unsigned i = 0; i < answer_n_choices(a); i++)
@@ -260,6 +272,8 @@ static bool settle(struct answer *a)
 int answer_render(struct answer *a, struct sl_buf *out)
 {
 	int rc = 0;
+	if (a->stage == ANSWER_BEGIN && answer_load_quiet(a))
+		return 0;
 	if (a->stage == ANSWER_BEGIN) {
 		a->stage = ANSWER_CHOICES;
 		if (a->format->begin != NULL && (rc = a->format->begin(a, out)) != 0)

@@ -38,6 +38,7 @@ void answer_free(struct answer *a)
 		if (c->logprobs != no_logprobs)
 			sl_free(c->logprobs);
 	}
+	answer_load_end(a);
 	if (a->format->dispose != NULL)
 		a->format->dispose(a->own);
 	sse_dispose(&a->sse);
@@ -117,7 +118,9 @@ static struct answer *answer_create(struct exchange *x, const struct answer_spec
 	size_t n_prefix = strlen(spec->format->id_prefix);
 	BUG_IF(n_prefix + RANDOM_NAME_CHARS >= sizeof a->id, "a long prefix: %s", spec->format->id_prefix);
 	memcpy(a->id, spec->format->id_prefix, n_prefix);
-	bool named = random_name(a->id + n_prefix);
+	bool named = spec->id != NULL || random_name(a->id + n_prefix);
+	if (spec->id != NULL)
+		snprintf(a->id, sizeof a->id, "%s", spec->id);
 	const struct link_model *model = engine_link_model(x->app->link, spec->model);
 	a->model = sl_strdup(model->name);
 	a->n_ctx = model->n_ctx;
@@ -128,6 +131,7 @@ static struct answer *answer_create(struct exchange *x, const struct answer_spec
 	gw_defer_init(&a->pump, answer_on_pump);
 	gw_defer_init(&a->reap, answer_on_reap);
 	gw_timer_init(&a->timer, answer_on_timer);
+	answer_load_init(a, spec->model);
 	a->runs = sl_zalloc_n((size_t)a->n_runs, sizeof *a->runs);
 	a->choices = sl_zalloc_n(answer_n_choices(a), sizeof *a->choices);
 	if (!named || a->model == NULL || (spec->told != NULL && a->told == NULL) || a->runs == NULL || a->choices == NULL ||
@@ -172,6 +176,7 @@ static void submit(struct answer *a, const struct answer_spec *spec, struct prot
 		s->prompt_kind = spec->prompts[i].kind;
 		s->prompt = spec->prompts[i].text;
 		BUG_IF(!spec->has_seed && !random_u64(&s->seed), "no random bytes");
+		answer_load_keep(a, i, s);
 		int rc = gen_start(a->app->t, s, window, &run->sub, &run->gen);
 		if (rc != 0) {
 			answer_refuse(a, &(struct api_error){503, "server_error", "engine_unavailable", NULL, ANSWER_RETRY_AFTER_S},
@@ -207,10 +212,14 @@ void answer_start(struct exchange *x, const struct answer_spec *spec)
 	x->idempotent = NULL;
 	fill_submit(a, spec, &s);
 	answer_restart_timer(a, a->app->t->cfg->limits.submit_wait_ms);
-	/* Who joins takes no place: it makes no work. */
+	/* What it becomes under load is what it may share. Who joins takes no place: it makes no work. */
+	uint64_t retry_ms;
+	enum load_verdict v = answer_load_first(a, &s, &retry_ms);
 	int rc = answer_share(a, spec, &s);
 	if (rc < 0)
 		answer_refuse(a, &answer_no_memory, "The answer that is asked for again can't be had at the moment.");
+	else if (rc == 0 && v == LOAD_REFUSE)
+		answer_load_refuse(a, retry_ms);
 	else if (rc == 0 && take_place(a))
 		submit(a, spec, &s);
 }

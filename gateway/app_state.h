@@ -11,6 +11,7 @@
 #include "base/list.h"
 #include "gateway/auth.h"
 #include "gateway/engine_link.h"
+#include "gateway/load.h"
 #include "gateway/quota.h"
 #include "gateway/thread.h"
 
@@ -18,7 +19,9 @@ struct identities;
 struct replay;
 struct talks;
 struct twins;
+struct warm;
 struct token_secrets;
+struct waiting_room;
 
 struct gw_app {
 	struct gw_thread *t;
@@ -31,6 +34,10 @@ struct gw_app {
 	struct replay *replay; /* shared by the threads, as are twins and talks */
 	struct twins *twins;
 	struct talks *talks;
+	struct waiting_room *waiting; /* so is this */
+	struct load_levels levels;
+	struct load_margin margin;
+	struct load_memo memo;
 	struct quotas quotas;
 	struct list idempotents; /* struct idempotent */
 	struct identities *identities; /* NULL: there is no store */
@@ -39,6 +46,8 @@ struct gw_app {
 	struct sl_buf list;    /* the log probabilities in it */
 	struct list answers;   /* struct answer, in_app: those that go on without an exchange */
 	struct list all_answers; /* struct answer, in_all */
+	struct warm *warm;     /* NULL: there is no store */
+	struct list turns; /* struct conversation_turn */
 };
 
 #endif

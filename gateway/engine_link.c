@@ -68,6 +68,13 @@ struct engine_link {
 	struct link_model models[PROTO_MAX_MODELS];
 	int n_models;
 	struct proto_stats stats;
+	uint64_t epoch; /* of the last HELLO */
+	struct link_load {
+		struct proto_load told;
+		uint32_t unseen[PROTO_PRIORITIES]; /* submitted since */
+	} loads[PROTO_MAX_MODELS];
+	void (*on_load)(void *ctx, const struct proto_load *m); /* NULL: nobody listens */
+	void *on_load_ctx;
 };
 
 /* ---- sequences ---- */
@@ -182,6 +189,7 @@ static void go_down(struct engine_link *l, const char *why)
 	l->state = LINK_DOWN;
 	close_socket(l);
 	l->stats = (struct proto_stats){0};
+	memset(l->loads, 0, sizeof l->loads);
 	for (int i = 0; i < l->n_models; i++)
 		if (l->models[i].state == PROTO_MODEL_READY)
 			l->models[i].state = PROTO_MODEL_LOADING;
@@ -230,6 +238,7 @@ static int on_hello(struct engine_link *l, const uint8_t *p, size_t n, struct sl
 			       PROTO_VERSION);
 	memset(l->models, 0, sizeof l->models);
 	l->n_models = m.n_models;
+	l->epoch = m.epoch;
 	l->state = LINK_UP;
 	l->backoff_ms = BACKOFF_MIN_MS;
 	l->told = false;
@@ -289,6 +298,18 @@ static int on_counted(struct engine_link *l, const struct proto_head *h, const u
 	return 0;
 }
 
+static int on_load(struct engine_link *l, const uint8_t *p, size_t n, struct sl_err *err)
+{
+	struct proto_load m;
+	int rc = proto_get_load(p, n, &m, err);
+	if (rc != 0)
+		return rc;
+	l->loads[m.model] = (struct link_load){.told = m};
+	if (l->on_load != NULL)
+		l->on_load(l->on_load_ctx, &m);
+	return 0;
+}
+
 static int on_frame(struct engine_link *l, const struct proto_head *h, const uint8_t *p, struct sl_err *err)
 {
 	if (l->state == LINK_CONNECTING && h->type != PROTO_HELLO && h->type != PROTO_BYE)
@@ -297,6 +318,7 @@ static int on_frame(struct engine_link *l, const struct proto_head *h, const uin
 	case PROTO_HELLO: return on_hello(l, p, h->length, err);
 	case PROTO_MODEL: return on_model(l, p, h->length, err);
 	case PROTO_STATS: return proto_get_stats(p, h->length, &l->stats, err);
+	case PROTO_LOAD: return on_load(l, p, h->length, err);
 	case PROTO_QUEUED:
 	case PROTO_TOKENS:
 	case PROTO_PROMPT_LOGPROBS:
@@ -540,9 +562,28 @@ void engine_link_destroy(struct engine_link *l)
 }
 
 bool engine_link_up(const struct engine_link *l) { return l->state == LINK_UP; }
+uint64_t engine_link_epoch(const struct engine_link *l) { return l->epoch; }
 int engine_link_n_models(const struct engine_link *l) { return l->n_models; }
 const struct link_model *engine_link_model(const struct engine_link *l, int index) { return &l->models[index]; }
 const struct proto_stats *engine_link_stats(const struct engine_link *l) { return &l->stats; }
+
+static uint8_t line_of(uint8_t priority) { return priority < PROTO_PRIORITIES ? priority : PROTO_PRIORITIES - 1; }
+
+uint64_t engine_link_wait_ms(const struct engine_link *l, int model, uint8_t priority)
+{
+	const struct link_load *load = &l->loads[model];
+	uint64_t unseen = 0;
+	for (int i = 0; i <= line_of(priority); i++)
+		unseen += load->unseen[i];
+	uint64_t behind = unseen > load->told.places_free ? unseen - load->told.places_free : 0;
+	return (load->told.of[line_of(priority)].wait_us + behind * load->told.us_per_place) / 1000;
+}
+
+void engine_link_on_load(struct engine_link *l, void (*fn)(void *ctx, const struct proto_load *m), void *ctx)
+{
+	l->on_load = fn;
+	l->on_load_ctx = ctx;
+}
 
 int engine_link_find_model(const struct engine_link *l, const char *name)
 {
@@ -566,6 +607,8 @@ int engine_link_submit(struct engine_link *l, const struct proto_submit *req,
 	*id = l->next_id++;
 	seq_insert(l, (struct sequence){.id = *id, .listener = listener, .ctx = ctx});
 	l->n_seqs++;
+	if (req->model < PROTO_MAX_MODELS)
+		l->loads[req->model].unseen[line_of(req->priority)]++;
 	flush_soon(l);
 	return 0;
 }

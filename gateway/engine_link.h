@@ -40,11 +40,18 @@ int engine_link_create(struct gw_thread *t, const char *socket_path, struct engi
 void engine_link_destroy(struct engine_link *l);
 
 bool engine_link_up(const struct engine_link *l);
+/* Of the engine that it is or was connected to: changes with every start of it. 0: none yet. */
+uint64_t engine_link_epoch(const struct engine_link *l);
 /* Models as last announced; kept while the link is down (state then reads LOADING). */
 int engine_link_n_models(const struct engine_link *l);
 const struct link_model *engine_link_model(const struct engine_link *l, int index);
 int engine_link_find_model(const struct engine_link *l, const char *name); /* -1: none */
 const struct proto_stats *engine_link_stats(const struct engine_link *l);
+/* Until the first token of a request that came now, as far as the engine has told (LOAD) and with what was
+ * submitted here since; 0 too when nothing is known. */
+uint64_t engine_link_wait_ms(const struct engine_link *l, int model, uint8_t priority);
+/* on_load is called with each LOAD. */
+void engine_link_on_load(struct engine_link *l, void (*on_load)(void *ctx, const struct proto_load *m), void *ctx);
 
 /* Starts a sequence; *id is its identifier on this link. SL_ECLOSED when the link is down,
  * SL_ELIMIT when too much is waiting to be written. The listener and ctx are borrowed until the

@@ -38,6 +38,7 @@ struct exchange {
 	struct quota_result *quota; /* what every answer says of the key's limits; owned; NULL: nothing */
 	bool cleansed;           /* a user's message was changed: the answer says by how much it is shorter */
 	uint64_t cleansed_bytes;
+	const char *degraded;    /* how the answer is less than was asked for; NULL: it is not */
 	uint32_t n_prompt, n_completion; /* for the access log */
 	struct idempotent *idempotent; /* of its Idempotency-Key, until the answer takes it; NULL: none */
 	/* The handler's own: closed by on_close before the exchange is freed. */

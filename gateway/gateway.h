@@ -18,6 +18,9 @@ enum gw_coalesce { GW_COALESCE_OFF, GW_COALESCE_USER, GW_COALESCE_TENANT };
  * of one. */
 enum gw_supersede { GW_SUPERSEDE_OFF, GW_SUPERSEDE_NAMED, GW_SUPERSEDE_ANY };
 
+/* What becomes of a request that is predicted later than its tier's ttft_target. */
+enum gw_late { GW_LATE_QUEUE, GW_LATE_DEGRADE, GW_LATE_REFUSE };
+
 struct gw_tier_config {
 	char *name;
 	int64_t priority;        /* 0 first */
@@ -36,6 +39,12 @@ struct gw_tier_config {
 	int64_t subject_requests_per_minute; /* of one subject of browser tokens, within the former; 0: no limit */
 	int cleanse;             /* enum cleanse_level, of users' messages */
 	int compress;            /* enum compress_mode, of conversations that grow too long */
+	uint64_t ttft_target_ms; /* 0: none */
+	uint64_t max_wait_ms;    /* for a first token, once admitted; 0: as limits.first_token_ms */
+	int when_late;           /* enum gw_late */
+	char *degrade_model;     /* "": stays with its own */
+	int64_t degrade_max_tokens; /* 0: as asked for */
+	int64_t load_prompt, load_output; /* tokens, under load; 0: as ever */
 };
 
 struct gw_key_config {
@@ -122,6 +131,14 @@ struct gw_compress {
 	uint64_t wait_ms; /* for all summaries of one request; what has none by then is left out */
 };
 
+/* Conversations (/v1/conversations). */
+struct gw_conversations {
+	uint64_t keep_ms;      /* after the last change */
+	int64_t per_tenant;    /* how many; 0: no limit */
+	uint64_t bytes;        /* of one */
+	uint64_t tenant_bytes; /* of all of a tenant; 0: no limit */
+};
+
 /* Requests that ask for the same, or almost. */
 struct gw_twins {
 	uint64_t window_ms;      /* an answer can be joined for so long after its end */
@@ -144,6 +161,13 @@ struct gw_store_settings { /* 0: as cache_config_init has it */
 	int64_t failures, operations, keys_per_tenant, gateways;
 	uint64_t value_bytes, log_bytes, memory_bytes;
 	uint64_t server_memory; /* of the redis-server that `sluice serve` starts */
+};
+
+/* Those who wait, and when that is load. */
+struct gw_queue_config {
+	int64_t most;     /* of all threads; 0: no limit */
+	uint64_t tell_ms; /* after so long they are told their place, and again; 0: never */
+	uint64_t load_high_ms, load_low_ms; /* predicted waits between which a tier is under load; high 0: never */
 };
 
 struct gw_config {
@@ -174,8 +198,11 @@ struct gw_config {
 	struct gw_store_settings store;
 	struct gw_flush flush;
 	struct gw_responses responses;
+	struct gw_conversations conversations;
+	int64_t warm;                        /* prefixes computed again after a restart of the engine; 0: none */
 	struct gw_twins twins;
 	struct gw_compress compress;
+	struct gw_queue_config queue;
 	struct conf_list prompts; /* struct gw_prompt_config */
 	int beat_fd;
 	int handover_fd; /* to the supervisor, which keeps the listening sockets; 0 or less: none */

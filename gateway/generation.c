@@ -86,6 +86,7 @@ struct generation {
 	struct http_hold *hold; /* of the stream that began it; owned until the engine is done */
 	struct gw_deferred reap;
 	struct proto_queued queued;
+	uint64_t queued_ns;
 	struct proto_done done;
 	char *message; /* owned; NULL: done.message is a literal */
 };
@@ -220,6 +221,13 @@ void gen_hold(struct generation *g, struct http_hold *hold)
 		release(g);
 }
 
+struct http_hold *gen_take_hold(struct generation *g)
+{
+	struct http_hold *hold = g->hold;
+	g->hold = NULL;
+	return hold;
+}
+
 static void on_reap(struct gw_deferred *d)
 {
 	struct generation *g = list_entry(d, struct generation, reap);
@@ -234,9 +242,15 @@ static void on_reap(struct gw_deferred *d)
 static void on_queued(void *ctx, const struct proto_queued *m)
 {
 	struct generation *g = ctx;
+	if (g->state == GEN_QUEUED || g->state == GEN_RUNNING) {
+		g->queued.position = m->position;
+		g->queued.predicted_ttft_us = m->predicted_ttft_us;
+		g->queued_ns = gw_now(g->t);
+	}
 	if (g->state != GEN_SUBMITTED)
 		return;
 	g->queued = *m;
+	g->queued_ns = gw_now(g->t);
 	if (g->shared != NULL)
 		twin_log_queued(g->shared, m);
 	gen_set_state(g, GEN_QUEUED);
@@ -658,6 +672,7 @@ void gen_advance(struct subscriber *s, uint32_t n_tokens)
 }
 
 enum gen_state gen_state(const struct generation *g) { return g->state; }
+uint64_t gen_queued_ns(const struct generation *g) { return g->queued_ns; }
 const struct proto_queued *gen_queued(const struct generation *g) { return &g->queued; }
 uint64_t gen_n_tokens(const struct generation *g) { return g->end; }
 

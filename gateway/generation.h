@@ -84,6 +84,8 @@ void gen_follow_twins(struct generation *g);
 void gen_end_twins(struct generation *g, enum proto_finish finish);
 /* Takes hold (NULL allowed): released when the engine is done with the generation, however it ends. */
 void gen_hold(struct generation *g, struct http_hold *hold);
+/* Takes it back: NULL when there is none (any more). */
+struct http_hold *gen_take_hold(struct generation *g);
 void gen_subscribe(struct generation *g, struct subscriber *s, uint64_t from_token);
 /* The last one to leave an unfinished generation cancels it. The generation frees itself at the end
  * of the turn in which it has no subscriber. */
@@ -94,7 +96,9 @@ void gen_admit(struct generation *g);
 void gen_metrics_register(void);
 
 enum gen_state gen_state(const struct generation *g);
+/* As it was told last: a place and a prediction may be told again while it waits. */
 const struct proto_queued *gen_queued(const struct generation *g);
+uint64_t gen_queued_ns(const struct generation *g); /* when */
 /* Valid in FINISHED and FAILED. */
 const struct proto_done *gen_done(const struct generation *g);
 uint64_t gen_n_tokens(const struct generation *g); /* produced so far */

@@ -22,7 +22,7 @@
 #include "base/clock.h"
 #include "base/metrics.h"
 
-enum { BUCKETS = 256, RETRY_MS = 1000, MAX_SNAPSHOT = 8 << 20, PREFIX_BYTES = 64 };
+enum { BUCKETS = 256, RETRY_MS = 1000, MAX_SNAPSHOT = 8 << 20, PREFIX_BYTES = 64, NOTE_BYTES = 80 };
 
 struct replay {
 	struct replay_config cfg;
@@ -51,6 +51,8 @@ struct replay_log {
 	struct sl_buf snapshot;
 	struct replay_usage usage;
 	struct list readers;
+	char note[NOTE_BYTES]; /* of number n_notes; told while there is no event */
+	uint32_t n_notes;
 };
 
 struct replay_reader {
@@ -63,6 +65,7 @@ struct replay_reader {
 	uint64_t event; /* its next one */
 	size_t at;      /* bytes of it that have gone, with its prefix */
 	bool ids, begun, ping;
+	uint32_t n_notes; /* that it has read or passed over */
 	bool posted, closed;
 };
 
@@ -496,6 +499,28 @@ static size_t copy_event(struct replay_reader *rd, uint8_t *dst, size_t room)
 	return n;
 }
 
+/* Under the lock. */
+static size_t copy_note(struct replay_reader *rd, uint8_t *dst, size_t room)
+{
+	struct replay_log *log = rd->log;
+	size_t n = strlen(log->note);
+	bool due = rd->n_notes != log->n_notes && log->n == 0 && log->first == 0 && rd->at == 0;
+	if (!due || n > room)
+		return 0;
+	memcpy(dst, log->note, n);
+	rd->n_notes = log->n_notes;
+	return n;
+}
+
+void replay_note(struct replay_log *log, const char *line)
+{
+	pthread_mutex_lock(&log->lock);
+	snprintf(log->note, sizeof log->note, "%s", line);
+	log->n_notes++;
+	wake_readers(log);
+	pthread_mutex_unlock(&log->lock);
+}
+
 ssize_t replay_pull(struct replay_reader *rd, uint8_t *dst, size_t room, bool *end)
 {
 	static const char comment[] = ": ping\n";
@@ -507,6 +532,7 @@ ssize_t replay_pull(struct replay_reader *rd, uint8_t *dst, size_t room, bool *e
 		n = sizeof comment - 1;
 		rd->ping = false;
 	}
+	n += copy_note(rd, dst + n, room - n);
 	if (rd->event < log->first) {
 		pthread_mutex_unlock(&log->lock);
 		return SL_ELIMIT;

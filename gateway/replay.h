@@ -47,6 +47,9 @@ int replay_open(struct replay *r, struct gw_thread *t, const char *id, uint64_t 
 		void *ctx, struct replay_log **out);
 /* n bytes of whole events. An event ends with an empty line, which JSON never holds. */
 int replay_append(struct replay_log *log, const void *events, size_t n);
+/* A comment, one line with its end, for who reads while the log has no event: where it waits. The next one
+ * replaces it. */
+void replay_note(struct replay_log *log, const char *line);
 /* What a reader who asks for no stream gets: a JSON text, copied, replaced by the next. */
 int replay_set_snapshot(struct replay_log *log, const void *json, size_t n);
 /* Nothing more comes; the owner's reference goes. */

@@ -15,6 +15,7 @@ static const struct {
 	const char *name, *fallback; /* JSON */
 } told_back[] = {
     {"background", "false"},
+    {"conversation", "null"},
     {"instructions", "null"},
     {"max_output_tokens", "null"},
     {"max_tool_calls", "null"},
@@ -42,6 +43,10 @@ json_t *response_about(const struct response_request *r)
 	json_t *about = json_object();
 	for (size_t i = 0; about != NULL && i < sizeof told_back / sizeof *told_back; i++) {
 		json_t *v = json_incref(request_get(r->body, told_back[i].name));
+		if (r->conversation != NULL && strcmp(told_back[i].name, "conversation") == 0) {
+			json_decref(v);
+			v = json_pack("{s:s}", "id", r->conversation);
+		}
 		if (v == NULL)
 			v = json_loads(told_back[i].fallback, JSON_DECODE_ANY, NULL);
 		if (json_object_set_new(about, told_back[i].name, v) != 0) {
@@ -144,14 +149,14 @@ static json_t *output_of(const struct answer *a)
 /* NULL: there is nothing to tell, or no memory (*failed). */
 static json_t *sluice_of(const struct answer *a, bool *failed)
 {
-	const char *by = answer_ended_by(a);
+	const struct sse_about about = answer_about(a);
 	struct sl_buf text;
 	json_t *out = NULL;
 	*failed = false;
-	if (by == NULL && a->told == NULL)
+	if (about.ended_by == NULL && about.degraded == NULL && about.told == NULL)
 		return NULL;
 	buf_init(&text, MAX_SLUICE);
-	if (buf_append_str(&text, "{\"\":0") == 0 && sluice_print(&text, by, a->told) == 0 && buf_append_str(&text, "}") == 0) {
+	if (buf_append_str(&text, "{\"\":0") == 0 && sse_about_print(&text, &about) == 0 && buf_append_str(&text, "}") == 0) {
 		json_t *all = json_mem_load((const char *)buf_data(&text), text.len, 0, NULL);
 		out = json_incref(json_object_get(all, "sluice"));
 		json_decref(all);
@@ -171,6 +176,7 @@ json_t *response_object(const struct answer *a)
 	bool failed;
 	json_t *sluice = sluice_of(a, &failed);
 	if (o != NULL && (json_object_update(o, r->about) != 0 || failed ||
+			  (r->not_added && json_object_set_new(o, "conversation", json_null()) != 0) ||
 			  (sluice != NULL && json_object_set(o, "sluice", sluice) != 0) ||
 			  (r->lost && json_object_set_new(o, "store", json_false()) != 0))) {
 		json_decref(o);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/err.h"
 #include "base/json_out.h"
 
 enum {
@@ -95,27 +96,34 @@ int sse_pad(struct sl_buf *out, size_t so_far)
 	return rc;
 }
 
-int sluice_print(struct sl_buf *out, const char *ended_by, const char *told)
+enum { MAX_ABOUT = 512 };
+
+/* What sse_about_print prints; its length. */
+static size_t about_text(char out[MAX_ABOUT], const struct sse_about *about)
 {
-	if (ended_by == NULL && told == NULL)
+	const char *by = about->ended_by, *how = about->degraded, *told = about->told;
+	if (by == NULL && how == NULL && told == NULL)
 		return 0;
-	int rc = buf_append_str(out, ",\"sluice\":{");
-	if (rc == 0 && ended_by != NULL)
-		rc = buf_printf(out, "\"ended_by\":\"%s\"%s", ended_by, told != NULL ? "," : "");
-	if (rc == 0 && told != NULL)
-		rc = buf_append_str(out, told);
-	return rc == 0 ? buf_append_str(out, "}") : rc;
+	int n = snprintf(out, MAX_ABOUT, ",\"sluice\":{%s%s%s%s%s%s%s%s%s}", by != NULL ? "\"ended_by\":\"" : "",
+			 by != NULL ? by : "", by != NULL ? "\"" : "", by != NULL && how != NULL ? "," : "",
+			 how != NULL ? "\"degraded\":\"" : "", how != NULL ? how : "", how != NULL ? "\"" : "",
+			 told != NULL && (by != NULL || how != NULL) ? "," : "", told != NULL ? told : "");
+	BUG_IF(n < 0 || n >= MAX_ABOUT, "an answer has too much to tell of itself");
+	return (size_t)n;
 }
 
 /* One choice: what stands around the text, the text, logprobs and reason. Takes everything back on
  * failure. */
 static int event(const struct sse_stream *s, struct sl_buf *out, unsigned index, const char *before, const char *text,
-		 size_t n, const char *after, const struct sl_buf *logprobs, const char *reason, const struct sl_buf *sluice)
+		 size_t n, const char *after, const struct sl_buf *logprobs, const char *reason, const struct sse_about *about)
 {
 	static const char tail[] = "}]", usage[] = ",\"usage\":null";
-	size_t n_logprobs = logprobs != NULL ? logprobs->len : 4;
+	size_t n_logprobs = logprobs != NULL ? logprobs->len : 4, n_about = 0;
+	char about_at[MAX_ABOUT];
+	if (about != NULL)
+		n_about = about_text(about_at, about);
 	size_t most = s->head.len + INDEX_BYTES + strlen(before) + JSON_ESCAPED_MAX(n) + strlen(after) + n_logprobs +
-		      strlen(reason) + (sluice != NULL ? sluice->len : 0) + 160 + PAD_TO;
+		      strlen(reason) + n_about + 160 + PAD_TO;
 	uint8_t *at;
 	int rc = buf_reserve(out, most, &at);
 	if (rc != 0)
@@ -129,8 +137,8 @@ static int event(const struct sse_stream *s, struct sl_buf *out, unsigned index,
 	p = put(p, tail, sizeof tail - 1);
 	if (s->include_usage)
 		p = put(p, usage, sizeof usage - 1);
-	if (sluice != NULL && sluice->len > 0)
-		p = put(p, buf_data(sluice), sluice->len);
+	if (n_about > 0)
+		p = put(p, about_at, n_about);
 	if (s->obfuscate)
 		p = put_pad(p, (size_t)(p - (char *)at));
 	p = put(p, "}\n\n", 3);
@@ -149,17 +157,18 @@ int sse_content(const struct sse_stream *s, struct sl_buf *out, unsigned index, 
 	return event(s, out, index, s->shape->text, text, n, s->shape->after, logprobs, "null", NULL);
 }
 
-int sse_finish(const struct sse_stream *s, struct sl_buf *out, unsigned index, const char *reason, const char *ended_by)
+int sse_finish(const struct sse_stream *s, struct sl_buf *out, unsigned index, const char *reason,
+	       const struct sse_about *about)
 {
 	char quoted[64];
-	struct sl_buf sluice;
 	snprintf(quoted, sizeof quoted, "\"%s\"", reason);
-	buf_init(&sluice, MAX_HEAD);
-	int rc = sluice_print(&sluice, ended_by, s->told);
-	if (rc == 0)
-		rc = event(s, out, index, s->shape->empty, "", 0, "", NULL, quoted, &sluice);
-	buf_dispose(&sluice);
-	return rc;
+	return event(s, out, index, s->shape->empty, "", 0, "", NULL, quoted, about);
+}
+
+int sse_about_print(struct sl_buf *out, const struct sse_about *about)
+{
+	char text[MAX_ABOUT];
+	return buf_append(out, text, about_text(text, about));
 }
 
 int usage_print(struct sl_buf *out, const struct sse_usage *u)

@@ -27,7 +27,6 @@ struct sse_stream {
 	const struct sse_shape *shape;
 	struct sl_buf head; /* from "data: {" to just before the choices */
 	bool include_usage, obfuscate;
-	const char *told; /* more members of "sluice", told with each choice's end; borrowed; NULL: none */
 };
 
 struct sse_usage {
@@ -44,10 +43,17 @@ void sse_dispose(struct sse_stream *s);
 int sse_role(const struct sse_stream *s, struct sl_buf *out, unsigned index);
 int sse_content(const struct sse_stream *s, struct sl_buf *out, unsigned index, const char *text, size_t n,
 		const struct sl_buf *logprobs);
-/* ended_by: why before its time, "deadline"; NULL: it was not. */
-int sse_finish(const struct sse_stream *s, struct sl_buf *out, unsigned index, const char *reason, const char *ended_by);
-/* ,"sluice":{"ended_by":"…",…}, or nothing; each may be NULL. told: JSON members. */
-int sluice_print(struct sl_buf *out, const char *ended_by, const char *told);
+/* What is told of a choice beyond what the API has; NULL: nothing. */
+struct sse_about {
+	const char *ended_by; /* why before its time: "deadline", … */
+	const char *degraded; /* how it is less than was asked for: "model", "length" */
+	const char *told;     /* more members, as JSON */
+};
+
+int sse_finish(const struct sse_stream *s, struct sl_buf *out, unsigned index, const char *reason,
+	       const struct sse_about *about);
+/* ,"sluice":{"ended_by":"…","degraded":"…",…} with what there is, or nothing. */
+int sse_about_print(struct sl_buf *out, const struct sse_about *about);
 int sse_usage_event(const struct sse_stream *s, struct sl_buf *out, const struct sse_usage *u);
 int sse_done(struct sl_buf *out);
 int sse_error(struct sl_buf *out, const struct api_error *e, const char *message);

@@ -77,6 +77,13 @@ static void fz_stats(void *be, struct proto_stats *out)
 	*out = (struct proto_stats){.running = 1};
 }
 
+static bool fz_load(void *be, int index, struct proto_load *out)
+{
+	(void)be;
+	*out = (struct proto_load){.model = (uint16_t)index, .us_per_place = 1};
+	return true;
+}
+
 static int fz_n_models(void *be)
 {
 	(void)be;
@@ -93,7 +100,7 @@ static void fz_model_info(void *be, int index, struct proto_model *out)
 
 static const struct eng_backend backend = {
     .submit = fz_submit, .count = fz_count, .credit = fz_credit, .cancel = fz_cancel,
-    .stats = fz_stats, .n_models = fz_n_models, .model_info = fz_model_info,
+    .stats = fz_stats, .load = fz_load, .n_models = fz_n_models, .model_info = fz_model_info,
 };
 
 size_t fuzz_seed(size_t i, uint8_t *out, size_t max)

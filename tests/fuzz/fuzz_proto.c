@@ -170,6 +170,8 @@ static void check_payload(uint8_t type, const uint8_t *p, size_t n)
 		AGAIN(done, DONE, 1)
 	case PROTO_COUNTED:
 		AGAIN(counted, COUNTED, 1)
+	case PROTO_LOAD:
+		AGAIN(load, LOAD)
 	case PROTO_STATS:
 		AGAIN(stats, STATS)
 	case PROTO_BYE:

@@ -17,7 +17,7 @@
 
 #include "base/proto.h"
 
-enum { N_FRAMES = 14 };
+enum { N_FRAMES = 15 };
 
 #define STR(s) ((struct proto_str){s, sizeof(s) - 1})
 
@@ -54,6 +54,7 @@ static int decode(uint8_t type, uint64_t id, const uint8_t *p, size_t n, struct 
 		struct proto_done done;
 		struct proto_counted counted;
 		struct proto_stats stats;
+		struct proto_load load;
 		struct proto_bye bye;
 	} u;
 	static struct proto_token tokens[PROTO_MAX_TOKENS_PER_FRAME];
@@ -74,6 +75,7 @@ static int decode(uint8_t type, uint64_t id, const uint8_t *p, size_t n, struct 
 		TYPE(PROTO_DONE, done, proto_put_done(out, id, &u.done));
 		TYPE(PROTO_COUNTED, counted, proto_put_counted(out, id, &u.counted));
 		TYPE(PROTO_STATS, stats, proto_put_stats(out, &u.stats));
+		TYPE(PROTO_LOAD, load, proto_put_load(out, &u.load));
 		TYPE(PROTO_BYE, bye, proto_put_bye(out, &u.bye));
 	case PROTO_TOKENS:
 		rc = proto_get_tokens(p, n, &u.tokens, &err);
@@ -137,7 +139,7 @@ static void frames(struct sl_buf frame[N_FRAMES])
 			 1, 2, 3, 4, 5, 6, STR("why")}), 0);
 	assert_int_equal(proto_put_counted(&frame[8], 8, &(struct proto_counted){0, 99, STR("")}), 0);
 	assert_int_equal(proto_put_stats(&frame[9], &(struct proto_stats){1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13,
-			 14, 15, 16, 17, 18}), 0);
+			 14, 15, 16, 17, 18, 19, 20, 21}), 0);
 	assert_int_equal(proto_put_bye(&frame[10], &(struct proto_bye){STR("bye")}), 0);
 	assert_int_equal(proto_put_tokens(&frame[11], 7, &(struct proto_tokens){.n = 2, .n_top = 3, .tokens = two_tokens,
 			 .tops = six_pairs, .text = STR("abcde"), .pieces = {.of = piece_of_id}}), 0);
@@ -145,6 +147,7 @@ static void frames(struct sl_buf frame[N_FRAMES])
 			 .n_top = 2, .entries = six_pairs, .pieces = {.of = piece_of_id}}), 0);
 	assert_int_equal(proto_put_choice(&frame[13], 7, &(struct proto_choice){3, PROTO_FINISH_LENGTH,
 			 PROTO_LENGTH_CONTEXT, 99, -12.5f}), 0);
+	assert_int_equal(proto_put_load(&frame[14], &(struct proto_load){63, 1, 2, {{3, 4}, {5, 6}, [7] = {7, 8}}}), 0);
 }
 
 static void round_trip_and_every_truncation(void **unused)
@@ -228,7 +231,7 @@ static void heads(void **unused)
 		h[4] = (uint8_t)type;
 		uint32_t max = proto_type_max((uint8_t)type);
 		bool known = (type >= PROTO_HELLO && type <= PROTO_PING) ||
-			     (type >= PROTO_MODEL && type <= PROTO_CHOICE);
+			     (type >= PROTO_MODEL && type <= PROTO_LOAD);
 		assert_int_equal(proto_head_read(h, &head, &err), known ? 0 : SL_EPROTO);
 		assert_true(max <= PROTO_MAX_PAYLOAD);
 		if (!known)
@@ -296,6 +299,30 @@ static void encoders_refuse_what_decoders_would(void **unused)
 }
 
 /* What a request may ask for: every bound of SUBMIT, one step inside and one outside. */
+/* Only the prompt: nothing that goes with choices or a prompt's logprobs. */
+static void bounds_of_a_prefill(void **unused)
+{
+	(void)unused;
+	static const struct {
+		uint8_t n, beam_width, prompt_logprobs;
+		int rc;
+	} cases[] = {{1, 0, 0, 0}, {2, 0, 0, SL_EPROTO}, {1, 2, 0, SL_EPROTO}, {1, 0, 1, SL_EPROTO}};
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		struct proto_submit s = {PROTO_SUBMIT_OFF, .prompt_kind = PROTO_PROMPT_TEXT, .top_p = 1, .max_tokens = 1,
+					 .flags = PROTO_SUBMIT_PREFILL_ONLY, .prompt = {"x", 1}}, got;
+		struct sl_buf b;
+		struct sl_err err;
+		s.n = s.best_of = cases[i].n;
+		s.beam_width = cases[i].beam_width;
+		s.prompt_logprobs = cases[i].prompt_logprobs;
+		buf_init(&b, 4096);
+		assert_int_equal(proto_put_submit(&b, 1, &s), 0);
+		assert_int_equal(proto_get_submit(buf_data(&b) + PROTO_HEAD_BYTES, b.len - PROTO_HEAD_BYTES, &got, &err),
+				 cases[i].rc);
+		buf_dispose(&b);
+	}
+}
+
 static void bounds_of_a_submit(void **unused)
 {
 	(void)unused;
@@ -371,6 +398,7 @@ int main(void)
 	    cmocka_unit_test(every_byte_changed),
 	    cmocka_unit_test(heads),
 	    cmocka_unit_test(bounds_of_a_submit),
+	    cmocka_unit_test(bounds_of_a_prefill),
 	    cmocka_unit_test(encoders_refuse_what_decoders_would),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

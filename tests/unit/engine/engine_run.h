@@ -66,9 +66,11 @@ static inline void run_on_event(void *ctx, const struct eng_event *ev)
 		memcpy(r->reasons[ev->u.model.index], ev->u.model.reason.at, ev->u.model.reason.n);
 		break;
 	case ENG_QUEUED:
-		BUG_IF(a->queued, "a second QUEUED");
+		/* Again while it waits: a newer prediction of the same. */
+		BUG_IF(a->queued && (a->n_tokens > 0 || ev->u.queued.n_prompt != a->queued_as.n_prompt),
+		       "QUEUED of something else, or too late");
+		a->queued_as = a->queued ? a->queued_as : ev->u.queued;
 		a->queued = true;
-		a->queued_as = ev->u.queued;
 		break;
 	case ENG_TOKENS: {
 		const struct proto_tokens *t = &ev->u.tokens;

@@ -99,13 +99,13 @@ static inline bool client_next_any(struct client *c)
 	return true;
 }
 
-/* The next frame but STATS and MODEL. */
+/* The next frame but STATS, LOAD and MODEL. */
 static inline bool client_next(struct client *c)
 {
 	do {
 		if (!client_next_any(c))
 			return false;
-	} while (c->head.type == PROTO_STATS || c->head.type == PROTO_MODEL);
+	} while (c->head.type == PROTO_STATS || c->head.type == PROTO_LOAD || c->head.type == PROTO_MODEL);
 	return true;
 }
 

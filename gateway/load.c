@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "gateway/load.h"
+
+#include <math.h>
+
+#include "base/clock.h"
+
+enum {
+	MEMO_MS = 100,   /* short beside any wait: the queue is asked again soon */
+	CERTAIN_MS = 50, /* of shorter waits the half is chance */
+};
+
+/* ---- decisions ---- */
+
+enum load_verdict load_decide(const struct gw_tier_config *tier, const struct load_case *c, uint64_t *retry_ms)
+{
+	double expected = (double)c->predicted_ms * c->margin;
+	uint64_t target = tier->ttft_target_ms, least = c->most_ms;
+	bool hopeless = c->predicted_ms > c->most_ms, late = target > 0 && expected > (double)target;
+	*retry_ms = 0;
+	if (!hopeless && (!late || tier->when_late == GW_LATE_QUEUE))
+		return LOAD_GO;
+	if (tier->when_late == GW_LATE_DEGRADE && c->other_model)
+		return LOAD_DEGRADE;
+	/* A shorter answer is not sooner; but it lets others be, and so it may wait. */
+	if (tier->when_late == GW_LATE_DEGRADE && !hopeless && (c->shorter || c->is_shorter))
+		return c->shorter ? LOAD_DEGRADE : LOAD_GO;
+	if (tier->when_late != GW_LATE_QUEUE && target > 0 && target < least)
+		least = target;
+	*retry_ms = expected > (double)least ? (uint64_t)(expected - (double)least) + 1 : 1;
+	return LOAD_REFUSE;
+}
+
+unsigned load_retry_s(uint64_t ms)
+{
+	uint64_t s = (ms + 999) / 1000;
+	return s == 0 ? 1 : s < 86400 ? (unsigned)s : 86400;
+}
+
+/* ---- margins ---- */
+
+void load_margin_learn(struct load_margin *m, uint64_t predicted_ns, uint64_t true_ns)
+{
+	static const double step = 0.01, most = 0.7;
+	if (predicted_ns < CERTAIN_MS * NS_PER_MS)
+		return;
+	m->log += (double)true_ns > (double)predicted_ns * exp(m->log) ? 9 * step : -step;
+	m->log = m->log < 0 ? 0 : m->log > most ? most : m->log;
+}
+
+double load_margin_factor(const struct load_margin *m) { return exp(m->log); }
+
+/* ---- levels ---- */
+
+bool load_levels_see(struct load_levels *l, const struct proto_load *now, uint64_t high_ms, uint64_t low_ms)
+{
+	uint8_t before = l->high[now->model], after = before;
+	for (int i = 0; i < PROTO_PRIORITIES; i++) {
+		uint64_t ms = now->of[i].wait_us / 1000;
+		if (ms >= high_ms)
+			after = (uint8_t)(after | 1u << i);
+		else if (ms < low_ms)
+			after = (uint8_t)(after & ~(1u << i));
+	}
+	l->high[now->model] = after;
+	return after != before;
+}
+
+bool load_is_high(const struct load_levels *l, int model, int64_t priority)
+{
+	int64_t i = priority < PROTO_PRIORITIES ? priority : PROTO_PRIORITIES - 1;
+	return (l->high[model] >> i & 1) != 0;
+}
+
+/* ---- the memo ---- */
+
+static size_t row_of(uint64_t tenant, int model)
+{
+	return (size_t)((tenant ^ (uint64_t)model * 0x9e3779b97f4a7c15u) % (sizeof((struct load_memo *)0)->of / sizeof(struct load_refused)));
+}
+
+void load_memo_put(struct load_memo *m, uint64_t tenant, int model, uint64_t ready_ns, uint64_t now_ns)
+{
+	uint64_t until = now_ns + MEMO_MS * NS_PER_MS;
+	m->of[row_of(tenant, model)] = (struct load_refused){
+	    .tenant = tenant, .model = model, .ready_ns = ready_ns, .until_ns = until < ready_ns ? until : ready_ns};
+}
+
+uint64_t load_memo_find(const struct load_memo *m, uint64_t tenant, int model, uint64_t now_ns)
+{
+	const struct load_refused *r = &m->of[row_of(tenant, model)];
+	if (r->tenant != tenant || r->model != model || now_ns >= r->until_ns)
+		return 0;
+	return (r->ready_ns - now_ns) / NS_PER_MS + 1;
+}

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What is done under load, as rules and nothing else: no clock is read and nobody is told. Who carries it out is
+ * answer_load.c.
+ *
+ *   predicted too late for its tier    by tier: wait all the same, be degraded, be refused
+ *   load                               a model's newcomers of a priority wait longer than gateway.load.high, until they
+ *                                      wait less than gateway.load.low
+ */
+#ifndef GATEWAY_LOAD_H
+#define GATEWAY_LOAD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/proto.h"
+#include "gateway/gateway.h"
+
+enum load_verdict { LOAD_GO, LOAD_DEGRADE, LOAD_REFUSE };
+
+/* What is known of one that asks. */
+struct load_case {
+	uint64_t predicted_ms;   /* until its first token */
+	uint64_t most_ms;        /* nobody waits longer: limits.first_token */
+	double margin;           /* what predictions are multiplied with before they are believed */
+	bool other_model, shorter; /* it can be degraded in these ways */
+	bool is_shorter;           /* it has been, in the latter */
+};
+
+/* *retry_ms: to a refusal, in how long it would be let in if nothing else came. */
+enum load_verdict load_decide(const struct gw_tier_config *tier, const struct load_case *c, uint64_t *retry_ms);
+/* Seconds for Retry-After: not before. */
+unsigned load_retry_s(uint64_t ms);
+
+/* ---- how far predictions can be trusted ---- */
+
+/* What nine of ten waits are not longer than, as a multiple of what was predicted; approached in steps of fixed
+ * sizes, nine small ones down for a large one up. So of those that are let in nine in ten are in time. */
+struct load_margin {
+	double log; /* 0: as predicted */
+};
+
+void load_margin_learn(struct load_margin *m, uint64_t predicted_ns, uint64_t true_ns);
+double load_margin_factor(const struct load_margin *m);
+
+/* ---- load of each model's priorities ---- */
+
+struct load_levels {
+	uint8_t high[PROTO_MAX_MODELS]; /* a bit a priority */
+};
+
+/* True: some level has changed. */
+bool load_levels_see(struct load_levels *l, const struct proto_load *now, uint64_t high_ms, uint64_t low_ms);
+bool load_is_high(const struct load_levels *l, int model, int64_t priority);
+
+/* ---- who was refused just now ---- */
+
+/* A tenant that floods is told no without asking the engine again, for a moment. */
+struct load_memo {
+	struct load_refused {
+		uint64_t tenant, until_ns, ready_ns;
+		int model; /* of until_ns 0: nobody's */
+	} of[256];
+};
+
+/* ready_ns: when it would be let in. */
+void load_memo_put(struct load_memo *m, uint64_t tenant, int model, uint64_t ready_ns, uint64_t now_ns);
+/* In how many ms it would be let in; 0: that is not known. */
+uint64_t load_memo_find(const struct load_memo *m, uint64_t tenant, int model, uint64_t now_ns);
+
+#endif

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+// What becomes of requests when the engine has more to do than it can: by tier they wait and are told their place, are
+// answered by a smaller model or shorter, are refused at once, make room for better ones, end earlier.
+import assert from 'node:assert/strict';
+import { createHash } from 'node:crypto';
+import http from 'node:http';
+import { after, afterEach, before, test } from 'node:test';
+import OpenAI from 'openai';
+import { chat, metric, until, user } from './client.mjs';
+import { startServer } from './harness.mjs';
+
+const tier = (name, priority, rest = '') => `    - name: ${name}\n      priority: ${priority}\n      concurrency: 1000\n      coalesce: off\n${rest}`;
+const TIERS = {
+  free: [5, '      ttft_target: 400ms\n      when_late: refuse\n'],
+  paid: [0, ''],
+  soft: [4, '      ttft_target: 400ms\n      when_late: degrade\n      degrade:\n        model: demo-small\n        max_tokens: 3\n'],
+  brief: [4, '      ttft_target: 400ms\n      when_late: degrade\n      degrade:\n        max_tokens: 2\n'],
+  hasty: [6, '      max_wait: 500ms\n'],
+  falls: [6, '      ttft_target: 1h\n      max_wait: 500ms\n      when_late: degrade\n      degrade:\n        model: demo-small\n'],
+  bounded: [4, '      under_load:\n        prompt_limit: 6\n        output_limit: 5\n'],
+};
+const keyOf = (name) => `sk-test-admission-${name}`;
+
+function edit(yaml) {
+  const keys = Object.keys(TIERS).map((n) => `    - name: ${n}\n      sha256: ${createHash('sha256').update(keyOf(n)).digest('hex')}\n      tier: ${n}\n`);
+  const tiers = Object.entries(TIERS).map(([n, [p, rest]]) => tier(n, p, rest)).join('');
+  const from = yaml.indexOf('  tiers:\n'), to = yaml.indexOf('  # Who may ask.');
+  assert.ok(from > 0 && to > from);
+  return yaml.slice(0, from) + `  tiers:\n${tiers}` + yaml.slice(to).replace('  keys: []\n', `  keys:\n${keys.join('')}`);
+}
+
+const SLOTS = 2;
+const RATE = 50;
+let server;
+before(async () => {
+  server = await startServer({ echo: true, edit, sets: [`engine.echo.slots=${SLOTS}`, `engine.echo.rate=${RATE}`, 'engine.echo.ttft=10ms',
+    'gateway.queue.tell=200ms', 'gateway.queue.size=6', 'gateway.load.high=600ms', 'gateway.load.low=300ms', 'gateway.threads=2'] });
+});
+after(async () => assert.equal(await server?.stop(), 0, server?.log()));
+
+const value = async (name) => {
+  const v = metric(await server.metrics(), name);
+  return Number.isNaN(v) ? 0 : v;
+};
+const running = () => value('sluice_engine_running');
+const waiting = () => value('sluice_engine_waiting');
+
+/** Requests that are in the way of others; stop() ends them. */
+const held = [];
+function hold(name, body, more = {}) {
+  let stop;
+  const ended = new Promise((done) => { stop = done; });
+  const h = { req: null, text: '', status: 0, headers: {} };
+  h.whole = new Promise((resolve) => {
+    const req = http.request(new URL('/v1/chat/completions', server.http), { method: 'POST', agent: false,
+      headers: { authorization: `Bearer ${keyOf(name)}`, 'content-type': 'application/json', ...more } }, (res) => {
+      h.status = res.statusCode;
+      h.headers = res.headers;
+      res.setEncoding('utf8').on('data', (d) => { h.text += d; }).on('end', () => resolve(h)).on('error', () => resolve(h));
+    });
+    req.on('error', () => resolve(h));
+    req.end(JSON.stringify({ model: 'demo-large', stream: true, ...body }));
+    h.stop = () => { req.destroy(); resolve(h); };
+  });
+  void ended, stop;
+  held.push(h);
+  return h;
+}
+const long = (tokens, priority = 'paid') => hold(priority, { messages: user('repeat it all'), max_tokens: tokens });
+
+/** Every place of the large model is taken for so many seconds. */
+async function fill(seconds) {
+  const all = Array.from({ length: SLOTS }, () => long(seconds * RATE));
+  assert.ok(await until(async () => await running() === SLOTS, 5000), 'the places are taken');
+  // The gateway's threads have been told of it.
+  assert.ok(await until(async () => await value('sluice_predicted_wait_ms{priority="7"}') > seconds * 300, 5000), 'the wait is known');
+  return all;
+}
+
+afterEach(async () => {
+  for (const h of held.splice(0)) h.stop();
+  assert.ok(await until(async () => await running() === 0 && await waiting() === 0 && await value('sluice_predicted_wait_ms{priority="7"}') < 50, 5000), 'all is over');
+  assert.equal(await value('sluice_waiting'), 0);
+});
+
+test('nobody is in the way: nothing is said of it', async () => {
+  const r = await chat(server.http, keyOf('free'), { model: 'demo-large', messages: user('a b c') });
+  assert.deepEqual([r.status, r.text, r.comments], [200, 'a b c', 0]);
+  assert.equal(r.headers['x-sluice-degraded'], undefined);
+  assert.ok(r.events.every((e) => e.sluice === undefined));
+});
+
+test('a low tier that would be late is refused at once, and the engine is not asked', async () => {
+  await fill(4);
+  const before = await value('sluice_engine_submitted_total');
+  for (let i = 0; i < 20; i++) {
+    const r = await chat(server.http, keyOf('free'), { model: 'demo-large', messages: user('a b c') });
+    assert.deepEqual([r.status, JSON.parse(r.body).error.code], [503, 'overloaded']);
+    const after = Number(r.headers['retry-after']);
+    assert.ok(after >= 1 && after <= 4, `retry-after ${after}: what is in the way takes 4 s`);
+  }
+  assert.equal(await value('sluice_engine_submitted_total'), before);
+  assert.ok(await value('sluice_load_unsubmitted_total') >= 20);
+});
+
+test('a high tier waits, and is told its place until the answer comes', async () => {
+  await fill(1.5);
+  const r = await chat(server.http, keyOf('paid'), { model: 'demo-large', messages: user('a b c') });
+  assert.deepEqual([r.status, r.text, r.finish], [200, 'a b c', 'stop']);
+  const places = [...r.body.matchAll(/^: queue position=(\d+) wait_ms=(\d+)$/gm)];
+  assert.ok(places.length >= 2, r.body);
+  const waits = places.map((p) => Number(p[2]));
+  assert.ok(waits[0] <= 1500 && waits[0] > waits.at(-1), `the wait becomes shorter: ${waits}`);
+  assert.ok(r.body.indexOf(': queue') < r.body.indexOf('data:'), 'places first, then the answer');
+});
+
+test('the openai client passes places over', async () => {
+  await fill(1);
+  const openai = new OpenAI({ baseURL: `${server.http}/v1`, apiKey: keyOf('paid'), maxRetries: 0 });
+  let text = '';
+  for await (const part of await openai.chat.completions.create({ model: 'demo-large', messages: user('a b c'), stream: true }))
+    text += part.choices[0]?.delta?.content ?? '';
+  assert.equal(text, 'a b c');
+});
+
+test('a stream that can be resumed is told its place too, and its events are the same for a second reader', async () => {
+  await fill(1);
+  const h = hold('paid', { messages: user('a b c') }, { 'x-sluice-events': '1' });
+  await h.whole;
+  assert.equal(h.status, 200);
+  assert.match(h.text, /^: queue position=\d+ wait_ms=\d+\n/);
+  assert.match(h.text, /\[DONE\]/);
+  const again = await new Promise((done) => http.get(new URL(`/v1/streams/${h.headers['x-sluice-stream-id']}`, server.http),
+    { headers: { authorization: `Bearer ${keyOf('paid')}` }, agent: false }, (res) => {
+      let text = '';
+      res.on('data', (d) => { text += d; }).on('end', () => done({ status: res.statusCode, text }));
+    }));
+  assert.equal(again.status, 200);
+  const events = (t) => t.split('\n').filter((l) => l.startsWith('data:'));
+  assert.deepEqual(events(again.text), events(h.text));
+});
+
+test('late, and the tier is degraded: the small model, a shorter answer, and both are said', async () => {
+  await fill(4);
+  for (const stream of [true, false]) {
+    const r = await chat(server.http, keyOf('soft'), { model: 'demo-large', messages: user('a b c d e f'), stream });
+    assert.equal(r.status, 200, r.body);
+    assert.equal(r.headers['x-sluice-degraded'], 'model');
+    const last = stream ? r.events.findLast((e) => e.choices?.[0]?.finish_reason) : JSON.parse(r.body);
+    assert.deepEqual(last.sluice, { ended_by: 'load', degraded: 'model' });
+    assert.equal(last.model, 'demo-small');
+    assert.equal(last.choices[0].finish_reason, 'length');
+    assert.equal((stream ? r.text : last.choices[0].message.content).trim(), 'a b c');
+  }
+  assert.ok(await value('sluice_load_degraded_total{how="model"}') >= 2);
+});
+
+test('late, and only the length may be less: it waits, and is short', async () => {
+  await fill(1);
+  const r = await chat(server.http, keyOf('brief'), { model: 'demo-large', messages: user('a b c d') });
+  assert.deepEqual([r.status, r.text.trim(), r.finish], [200, 'a b', 'length']);
+  assert.deepEqual(r.events.findLast((e) => e.choices?.[0]?.finish_reason).sluice, { ended_by: 'load', degraded: 'length' });
+});
+
+test('both models have too much to do: refused after all', async () => {
+  await fill(4);
+  for (let i = 0; i < SLOTS; i++) hold('paid', { model: 'demo-small', messages: user('repeat it all'), max_tokens: 4 * RATE });
+  assert.ok(await until(async () => await running() === 2 * SLOTS, 5000));
+  const r = await until(async () => {
+    const one = await chat(server.http, keyOf('soft'), { model: 'demo-large', messages: user('a b') });
+    return one.status === 503 && one;
+  }, 3000);
+  assert.equal(r.status, 503);
+});
+
+test('waited too long: before anything was said a status, afterwards an event', async () => {
+  await fill(4);
+  const whole = await chat(server.http, keyOf('hasty'), { model: 'demo-large', messages: user('a'), stream: false });
+  assert.deepEqual([whole.status, JSON.parse(whole.body).error.code], [503, 'overloaded']);
+  assert.ok(Number(whole.headers['retry-after']) >= 1);
+  const r = await chat(server.http, keyOf('hasty'), { model: 'demo-large', messages: user('a') });
+  assert.equal(r.status, 200);
+  assert.match(r.body, /^: queue position=/);
+  assert.equal(r.errors[0]?.code, 'overloaded');
+  assert.equal(r.finish, null);
+  assert.ok(await until(async () => await waiting() === 0, 3000), 'the engine has stopped');
+  assert.ok(await value('sluice_load_refused_total{reason="waited"}') >= 2);
+});
+
+test('waited too long, and there is another model: it answers, and the stream says which', async () => {
+  await fill(4);
+  const r = await chat(server.http, keyOf('falls'), { model: 'demo-large', messages: user('a b c') });
+  assert.deepEqual([r.status, r.text, r.finish], [200, 'a b c', 'stop'], r.body);
+  assert.match(r.body, /^: queue position=/);
+  assert.ok(r.events.every((e) => e.model === 'demo-small'), 'no event names the other model');
+  assert.deepEqual(r.events.findLast((e) => e.choices?.[0]?.finish_reason).sluice, { degraded: 'model' });
+});
+
+test('the room is full: the newest of the worst tier goes for a better one, none for an equal', async () => {
+  await fill(6);
+  const low = [];
+  for (let i = 0; i < 6; i++) {
+    low.push(hold('bounded', { messages: user(`low ${i}`), stream: i % 2 === 0 }));
+    assert.ok(await until(async () => await value('sluice_waiting') === i + 1, 3000));
+  }
+  const equal = await chat(server.http, keyOf('bounded'), { model: 'demo-large', messages: user('no room') });
+  assert.equal(equal.status, 503);
+  const high = hold('paid', { messages: user('a b') });
+  const gone = await low[5].whole;
+  assert.equal(gone.status, 503);
+  assert.ok(Number(gone.headers['retry-after']) >= 1);
+  assert.equal(JSON.parse(gone.text).error.code, 'overloaded');
+  assert.equal(await value('sluice_waiting'), 6);
+  // By now it was told that it waits: then it ends with an event.
+  assert.ok(await until(() => low[4].text.startsWith(': queue'), 3000));
+  hold('paid', { messages: user('a b') });
+  const told = await low[4].whole;
+  assert.match(told.text, /"code":"overloaded"/);
+  assert.doesNotMatch(told.text, /\[DONE\]/);
+  assert.equal(low[0].status === 0 || low[0].status === 200, true);
+  assert.ok(await value('sluice_load_displaced_total') >= 2);
+  assert.ok(await value('sluice_load_refused_total{reason="displaced"}') >= 2);
+  void high;
+});
+
+test('under load long answers of a low tier end, and long prompts are refused; not otherwise', async () => {
+  const seven = 'w0 w1 w2 w3 w4 w5 w6';
+  const idle = await chat(server.http, keyOf('bounded'), { model: 'demo-large', messages: user(seven) });
+  assert.equal(idle.text, seven);
+  const running = hold('bounded', { messages: user('repeat it all'), max_tokens: 1000 });
+  assert.ok(await until(() => running.text.split('data:').length > 8, 5000), 'beyond its limit, and nobody minds');
+  long(4 * RATE);
+  long(2 * RATE);
+  const cut = await running.whole;
+  assert.match(cut.text, /"finish_reason":"length".*"sluice":\{"ended_by":"load"\}/);
+  assert.match(cut.text, /\[DONE\]/);
+  long(4 * RATE);
+  const refused = await until(async () => {
+    const r = await chat(server.http, keyOf('bounded'), { model: 'demo-large', messages: user(seven) });
+    return r.status === 503 && r;
+  }, 3000);
+  assert.match(JSON.parse(refused.body).error.message, /6 tokens/);
+  const short = await chat(server.http, keyOf('bounded'), { model: 'demo-large', messages: user('repeat a b'), max_tokens: 50 });
+  assert.deepEqual([short.status, short.finish, short.usage], [200, 'length', null]);
+  assert.equal(short.text.trim().split(' ').length, 5);
+});

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The waiting room: bounded over all threads; the newest of the worst goes, on its own thread, unless it has left by
+ * itself meanwhile; and failing allocations.
+ */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "base/fault.h"
+#include "gateway/thread.h"
+#include "gateway/waiting.h"
+
+struct one {
+	struct waiting *w;
+	int displaced;
+};
+
+static void on_displaced(void *ctx) { ((struct one *)ctx)->displaced++; }
+
+static void thread_init(struct gw_thread *t)
+{
+	static const struct gw_config cfg;
+	*t = (struct gw_thread){0};
+	assert_int_equal(gw_thread_init(t, 0, &cfg, NULL), 0);
+}
+
+static void turn(struct gw_thread *t)
+{
+	/* What was posted is in the inbox already. */
+	assert_int_equal(gw_thread_turn(t), 0);
+}
+
+static int enter(struct waiting_room *r, struct gw_thread *t, size_t most, int priority, struct one *o)
+{
+	*o = (struct one){0};
+	return waiting_enter(r, most, priority, t, on_displaced, o, &o->w);
+}
+
+static void the_newest_of_the_worst_goes(void **unused)
+{
+	(void)unused;
+	struct waiting_room *r;
+	struct gw_thread a, b;
+	struct one low[3], middle, high[4], none;
+	thread_init(&a);
+	thread_init(&b);
+	assert_int_equal(waiting_room_create(&r), 0);
+	assert_true(waiting_has_room(r, 1, 9));
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(enter(r, i == 1 ? &a : &b, 4, 7, &low[i]), 0);
+	assert_int_equal(enter(r, &a, 4, 3, &middle), 0);
+	assert_int_equal(waiting_count(r), 4);
+	/* Equals and worse ones make nobody go. */
+	assert_int_equal(enter(r, &a, 4, 7, &none), SL_ELIMIT);
+	assert_int_equal(enter(r, &a, 4, 9, &none), SL_ELIMIT);
+	assert_false(waiting_has_room(r, 4, 7));
+	assert_true(waiting_has_room(r, 4, 6));
+	for (int i = 0; i < 4; i++)
+		assert_int_equal(enter(r, &a, 4, 0, &high[i]), 0);
+	assert_int_equal(waiting_count(r), 4);
+	assert_int_equal(enter(r, &a, 4, 0, &none), SL_ELIMIT);
+	assert_int_equal(low[0].displaced + low[1].displaced + low[2].displaced + middle.displaced, 0);
+	/* One of those told has left by itself in the meantime: he is not told. */
+	waiting_leave(low[0].w);
+	turn(&b);
+	assert_int_equal(low[2].displaced, 1);
+	assert_int_equal(low[0].displaced, 0);
+	assert_int_equal(low[1].displaced, 0);
+	turn(&a);
+	assert_int_equal(low[1].displaced, 1);
+	assert_int_equal(middle.displaced, 1);
+	waiting_leave(low[1].w);
+	waiting_leave(low[2].w);
+	waiting_leave(middle.w);
+	assert_int_equal(waiting_count(r), 4);
+	for (int i = 0; i < 4; i++) {
+		assert_int_equal(high[i].displaced, 0);
+		waiting_leave(high[i].w);
+	}
+	waiting_leave(NULL);
+	waiting_room_destroy(r);
+	gw_thread_dispose(&a);
+	gw_thread_dispose(&b);
+}
+
+static void memory_fails(void **unused)
+{
+	(void)unused;
+	struct waiting_room *r;
+	struct gw_thread t;
+	struct one o;
+	thread_init(&t);
+	fault_arm(FAULT_ALLOC, 1, 1);
+	assert_int_equal(waiting_room_create(&r), SL_ENOMEM);
+	fault_disarm_all();
+	assert_int_equal(waiting_room_create(&r), 0);
+	fault_arm(FAULT_ALLOC, 1, 1);
+	assert_int_equal(enter(r, &t, 4, 0, &o), SL_ENOMEM);
+	fault_disarm_all();
+	assert_int_equal(waiting_count(r), 0);
+	waiting_room_destroy(r);
+	waiting_room_destroy(NULL);
+	gw_thread_dispose(&t);
+}
+
+/* ---- threads ---- */
+
+enum { N_THREADS = 4, N_ROUNDS = 3000, MOST = 5 };
+
+static struct waiting_room *shared;
+static atomic_int most_seen, all_displaced;
+
+static void *come_and_go(void *arg)
+{
+	struct gw_thread t;
+	struct one some[4] = {{0}};
+	uint64_t random = (uint64_t)(uintptr_t)arg;
+	thread_init(&t);
+	for (int i = 0; i < N_ROUNDS; i++) {
+		random = random * 6364136223846793005u + 1442695040888963407u;
+		struct one *o = &some[random >> 40 & 3];
+		if (o->w != NULL) {
+			waiting_leave(o->w);
+			atomic_fetch_add(&all_displaced, o->displaced);
+			o->w = NULL;
+		} else {
+			(void)enter(shared, &t, MOST, (int)(random >> 50 & 7), o);
+		}
+		int n = (int)waiting_count(shared);
+		if (n > atomic_load(&most_seen))
+			atomic_store(&most_seen, n);
+		event_base_loop(t.base, EVLOOP_NONBLOCK);
+	}
+	for (int i = 0; i < 4; i++)
+		waiting_leave(some[i].w);
+	gw_thread_dispose(&t);
+	return NULL;
+}
+
+static void from_many_threads(void **unused)
+{
+	(void)unused;
+	pthread_t threads[N_THREADS];
+	assert_int_equal(waiting_room_create(&shared), 0);
+	for (int i = 0; i < N_THREADS; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, come_and_go, (void *)(uintptr_t)(i + 1)), 0);
+	for (int i = 0; i < N_THREADS; i++)
+		pthread_join(threads[i], NULL);
+	assert_int_equal(waiting_count(shared), 0);
+	assert_true(atomic_load(&most_seen) <= MOST);
+	assert_true(atomic_load(&all_displaced) > 0);
+	waiting_room_destroy(shared);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(the_newest_of_the_worst_goes),
+	    cmocka_unit_test(memory_fails),
+	    cmocka_unit_test(from_many_threads),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
