@@ -421,8 +421,8 @@ static int put_messages(const struct compress_chat *c, size_t n_blocks, enum com
 	return rc;
 }
 
-int compress_write(const struct compress_chat *c, size_t n_blocks, enum compress_form form, const char *summary, size_t n,
-		   struct sl_buf *out)
+int compress_write(const struct compress_chat *c, size_t n_blocks, enum compress_form form, const char *summary,
+		   size_t n, struct sl_buf *out)
 {
 	json_t *root = copy_object(c->root), *list = json_array();
 	int rc = root == NULL || list == NULL ? SL_ENOMEM : put_messages(c, n_blocks, form, summary, n, list);

@@ -58,7 +58,7 @@ enum compress_form { COMPRESS_MESSAGE, COMPRESS_FOLDED };
 
 /* Appends the prompt without the first n_blocks, and with the summary unless n is 0. 0, SL_ELIMIT,
  * SL_ENOMEM. */
-int compress_write(const struct compress_chat *c, size_t n_blocks, enum compress_form form, const char *summary, size_t n,
-		   struct sl_buf *out);
+int compress_write(const struct compress_chat *c, size_t n_blocks, enum compress_form form, const char *summary,
+		   size_t n, struct sl_buf *out);
 
 #endif
