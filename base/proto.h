@@ -46,7 +46,7 @@
 #include "base/err.h"
 
 enum {
-	PROTO_VERSION = 4,
+	PROTO_VERSION = 5,
 	PROTO_HEAD_BYTES = 16,
 	PROTO_MAX_PAYLOAD = 4 << 20, /* a SUBMIT; every other type is far below */
 	PROTO_MAX_NAME = 128,

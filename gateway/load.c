@@ -41,10 +41,10 @@ unsigned load_retry_s(uint64_t ms)
 
 void load_margin_learn(struct load_margin *m, uint64_t predicted_ns, uint64_t true_ns)
 {
-	static const double step = 0.01, most = 0.7;
+	static const double step = 0.002, most = 0.7;
 	if (predicted_ns < CERTAIN_MS * NS_PER_MS)
 		return;
-	m->log += (double)true_ns > (double)predicted_ns * exp(m->log) ? 9 * step : -step;
+	m->log += (double)true_ns > (double)predicted_ns * exp(m->log) ? 32 * step : -step;
 	m->log = m->log < 0 ? 0 : m->log > most ? most : m->log;
 }
 

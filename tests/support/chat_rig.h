@@ -43,6 +43,7 @@ struct chat_rig {
 	size_t n_in;
 	uint64_t credited_id; /* the sequence that was answered last */
 	struct sl_buf hello, queued, tokens, done, counted;
+	struct sl_buf queued_other; /* what requests for the second model get, if that is there */
 	char answer[ANSWER_BYTES];
 	size_t n_answer;
 	const char *bearer; /* what requests show; "": nothing */
@@ -80,7 +81,8 @@ static void engine_on_frame(struct chat_rig *c, const struct proto_head *h)
 	} else if (h->type == PROTO_HELLO) {
 		engine_says(c, &c->hello, 0);
 	} else if (h->type == PROTO_SUBMIT) {
-		engine_says(c, &c->queued, h->id);
+		bool other = c->in[PROTO_HEAD_BYTES] == 1 && c->queued_other.len > 0;
+		engine_says(c, other ? &c->queued_other : &c->queued, h->id);
 	} else if (h->type == PROTO_CREDIT && c->credited_id != h->id) {
 		c->credited_id = h->id;
 		if (c->silent)
@@ -230,6 +232,7 @@ static int chat_tear_down(void **state)
 	gw_thread_dispose(&c->r.t);
 	buf_dispose(&c->hello);
 	buf_dispose(&c->queued);
+	buf_dispose(&c->queued_other);
 	buf_dispose(&c->tokens);
 	buf_dispose(&c->done);
 	buf_dispose(&c->counted);

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Answers under load with the nth allocation failing, for every n: late ones that are degraded to another model, are
+ * shortened, wait and are refused, streamed, whole and logged. What comes back is one answer, a piece of one, or a
+ * refusal; afterwards nothing goes on, nobody waits, nothing is counted, and the next request is served.
+ */
+#include <string.h>
+
+#include "base/log.h"
+#include "gateway/json_mem.h"
+#include "gateway/waiting.h"
+#include "tests/support/chat_rig.h"
+
+enum { MOST_PASSES = 2000, LATE_US = 5000000 };
+
+#define CHAT "\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}"
+
+static const struct way {
+	const char *name, *target, *fields, *body;
+	int when_late;
+	int64_t max_tokens;
+	const char *other; /* model */
+	const char *whole; /* in the answer when nothing fails */
+} ways[] = {
+    {"refused", "POST /v1/chat/completions", "", "{\"model\":\"m\",\"stream\":true," CHAT, GW_LATE_REFUSE, 0, "",
+     "retry-after: 5\r\n"},
+    {"waits, streamed", "POST /v1/chat/completions", "", "{\"model\":\"m\",\"stream\":true," CHAT, GW_LATE_QUEUE, 0, "",
+     "data: [DONE]"},
+    {"waits, logged", "POST /v1/chat/completions", "x-sluice-events: 1\r\n", "{\"model\":\"m\",\"stream\":true," CHAT,
+     GW_LATE_QUEUE, 0, "", "data: [DONE]"},
+    {"another model, streamed", "POST /v1/chat/completions", "", "{\"model\":\"m\",\"stream\":true," CHAT,
+     GW_LATE_DEGRADE, 0, "s", "\"sluice\":{\"degraded\":\"model\"}"},
+    {"another model, whole", "POST /v1/completions", "", "{\"model\":\"m\",\"prompt\":[\"a\",\"b\"],\"stop\":\"x\"}",
+     GW_LATE_DEGRADE, 2, "s", "\"degraded\":\"model\""},
+    {"another model, a response", "POST /v1/responses", "", "{\"model\":\"m\",\"input\":\"hi\"}", GW_LATE_DEGRADE, 0, "s",
+     "\"sluice\":{\"degraded\":\"model\"}"},
+    {"shorter", "POST /v1/chat/completions", "", "{\"model\":\"m\",\"stream\":true," CHAT, GW_LATE_DEGRADE, 2, "",
+     "\"ended_by\":\"load\",\"degraded\":\"length\""},
+};
+
+/* Two models, of which the first is late. */
+static void prepare(struct chat_rig *c)
+{
+	struct proto_model other = {.index = 1, .state = PROTO_MODEL_READY, .role = 1, .n_ctx = 100, .name = {"s", 1}};
+	struct proto_queued late = {.n_prompt = 3, .position = 4, .predicted_ttft_us = LATE_US}, soon = {.n_prompt = 3};
+	struct proto_hello hello = {.version = PROTO_VERSION, .epoch = 1, .n_models = 2, .name = {"test", 4}};
+	struct proto_model first = {.state = PROTO_MODEL_READY, .role = 2, .n_ctx = 100, .name = {"m", 1}};
+	buf_clear(&c->hello, SIZE_MAX);
+	assert_int_equal(proto_put_hello(&c->hello, &hello), 0);
+	assert_int_equal(proto_put_model(&c->hello, &first), 0);
+	assert_int_equal(proto_put_model(&c->hello, &other), 0);
+	buf_clear(&c->queued, SIZE_MAX);
+	buf_init(&c->queued_other, 4096);
+	assert_int_equal(proto_put_queued(&c->queued, 1, &late), 0);
+	assert_int_equal(proto_put_queued(&c->queued_other, 1, &soon), 0);
+	c->r.cfg.queue = (struct gw_queue_config){.most = 4, .tell_ms = 10000, .load_high_ms = 2000, .load_low_ms = 500};
+}
+
+static void set_tier(struct chat_rig *c, const struct way *w)
+{
+	static char model[2];
+	memcpy(model, w->other, strlen(w->other) + 1);
+	c->tier.ttft_target_ms = 1000;
+	c->tier.when_late = w->when_late;
+	c->tier.degrade_max_tokens = w->max_tokens;
+	c->tier.degrade_model = model;
+	/* What one was refused for a moment ago is not this one's. */
+	memset(&c->app->memo, 0, sizeof c->app->memo);
+	c->app->margin = (struct load_margin){0};
+}
+
+static void sweep(struct chat_rig *c, const struct way *w)
+{
+	long n = 0, passes;
+	CHAT_UNTIL(c, app_ready(c->app));
+	do {
+		n++;
+		assert_true(n < MOST_PASSES);
+		CHAT_UNTIL(c, app_ready(c->app));
+		set_tier(c, w);
+		long before = fault_passes(FAULT_ALLOC);
+		fault_arm(FAULT_ALLOC, n, 1);
+		ask(c, w->target, w->fields, w->body);
+		CHAT_UNTIL(c, at_rest(c));
+		passes = fault_passes(FAULT_ALLOC) - before;
+		fault_disarm_all();
+		if (c->n_answer >= 12) {
+			int status = atoi(c->answer + 9);
+			if (status != 200 && status != 400 && status != 404 && status != 500 && status != 503)
+				fail_msg("%s: %s", w->name, c->answer);
+			assert_null(strstr(c->answer + 1, "HTTP/1.1 "));
+		}
+		assert_int_equal(n_running(c), 0);
+		assert_int_equal(waiting_count(c->app->waiting), 0);
+		CHAT_UNTIL(c, n_generations() == 0);
+	} while (passes >= n);
+	CHAT_UNTIL(c, app_ready(c->app));
+	set_tier(c, w);
+	ask(c, w->target, w->fields, w->body);
+	CHAT_UNTIL(c, at_rest(c));
+	if (strstr(c->answer, w->whole) == NULL)
+		fail_msg("%s without a fault: %s", w->name, c->answer);
+	print_message("%s: %ld\n", w->name, n - 1);
+	assert_true(n > 5);
+}
+
+static void every_allocation(void **state)
+{
+	struct chat_rig *c = *state;
+	prepare(c);
+	json_mem_install();
+	for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
+		sweep(c, &ways[i]);
+	json_set_alloc_funcs(malloc, free);
+}
+
+/* The reader leaves while nothing was said yet, and while it is told its place. */
+static void readers_leave(void **state)
+{
+	struct chat_rig *c = *state;
+	const struct way *w = &ways[1];
+	prepare(c);
+	c->silent = true;
+	for (int told = 0; told < 2; told++) {
+		c->r.cfg.queue.tell_ms = told ? 1 : 10000;
+		CHAT_UNTIL(c, app_ready(c->app));
+		set_tier(c, w);
+		int fd = send_request(c, w->target, w->fields, w->body);
+		CHAT_UNTIL(c, waiting_count(c->app->waiting) == 1);
+		if (told)
+			CHAT_UNTIL(c, !answer_ended(c, fd) && strstr(c->answer, "\n: queue position=4 wait_ms=") != NULL);
+		else
+			assert_int_equal(c->n_answer, 0);
+		close(fd);
+		CHAT_UNTIL(c, at_rest(c) && n_generations() == 0);
+		assert_int_equal(waiting_count(c->app->waiting), 0);
+		assert_int_equal(n_running(c), 0);
+	}
+}
+
+/* The engine goes while answers wait: a status where nothing was said, an event where it was. */
+static void engine_goes(void **state)
+{
+	struct chat_rig *c = *state;
+	const struct way *w = &ways[1];
+	prepare(c);
+	c->silent = true;
+	for (int told = 0; told < 2; told++) {
+		c->r.cfg.queue.tell_ms = told ? 1 : 10000;
+		CHAT_UNTIL(c, app_ready(c->app));
+		set_tier(c, w);
+		memset(c->answer, 0, sizeof c->answer);
+		int fd = send_request(c, w->target, w->fields, w->body);
+		CHAT_UNTIL(c, waiting_count(c->app->waiting) == 1);
+		if (told)
+			CHAT_UNTIL(c, !answer_ended(c, fd) && strstr(c->answer, "\n: queue ") != NULL);
+		shutdown(c->engine, SHUT_RDWR);
+		take_answer(c, fd);
+		assert_int_equal(atoi(c->answer + 9), told ? 200 : 503);
+		assert_non_null(strstr(c->answer, "engine_unavailable"));
+		CHAT_UNTIL(c, at_rest(c) && n_generations() == 0);
+		assert_int_equal(waiting_count(c->app->waiting), 0);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test_setup_teardown(every_allocation, chat_set_up, chat_tear_down),
+	    cmocka_unit_test_setup_teardown(readers_leave, chat_set_up, chat_tear_down),
+	    cmocka_unit_test_setup_teardown(engine_goes, chat_set_up, chat_tear_down),
+	};
+	log_init("test", LOG_ERROR);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
