@@ -27,6 +27,8 @@ enum { ANSWER_BYTES = 65536, FAKE_TOKENS = 3 };
 
 /* Set before chat_set_up: a Redis instead of memory. */
 static const char *chat_store_address;
+/* And the context of its model. */
+static uint32_t chat_context = 100;
 
 /* Nothing of the test's own allocates through base/alloc.h while a fault is armed. */
 struct chat_rig {
@@ -40,7 +42,7 @@ struct chat_rig {
 	uint8_t in[65536];
 	size_t n_in;
 	uint64_t credited_id; /* the sequence that was answered last */
-	struct sl_buf hello, queued, tokens, done, computed;
+	struct sl_buf hello, queued, tokens, done, computed, counted;
 	struct sl_buf queued_other; /* what requests for the second model get, if that is there */
 	char answer[ANSWER_BYTES];
 	size_t n_answer;
@@ -53,6 +55,7 @@ struct chat_rig {
 	uint64_t prefill_tenant;
 	struct sl_buf prefilled; /* its prompt */
 	bool keeps_prefills;     /* they are not answered */
+	int n_frames, drop_at; /* frames that came, HELLO among them; at which one the engine goes, 0: never */
 	uint64_t fake_ns;
 };
 
@@ -80,9 +83,23 @@ static void engine_on_submit(struct chat_rig *c, const struct proto_head *h)
 	assert_int_equal(buf_append(&c->prefilled, s.prompt.at, s.prompt.n), 0);
 }
 
+/* A token for every two bytes. */
+static void engine_counts(struct chat_rig *c, const struct proto_head *h)
+{
+	const struct proto_counted counted = {.n_tokens = h->length / 2, .message = {"", 0}};
+	buf_clear(&c->counted, SIZE_MAX);
+	assert_int_equal(proto_put_counted(&c->counted, h->id, &counted), 0);
+	engine_says(c, &c->counted, 0);
+}
+
 static void engine_on_frame(struct chat_rig *c, const struct proto_head *h)
 {
-	if (h->type == PROTO_HELLO) {
+	if (++c->n_frames == c->drop_at) {
+		close(c->engine);
+		c->engine = -1;
+	} else if (h->type == PROTO_COUNT) {
+		engine_counts(c, h);
+	} else if (h->type == PROTO_HELLO) {
 		engine_says(c, &c->hello, 0);
 	} else if (h->type == PROTO_SUBMIT) {
 		bool other = c->in[PROTO_HEAD_BYTES] == 1 && c->queued_other.len > 0;
@@ -135,7 +152,7 @@ static void engine_turn(struct chat_rig *c)
 static void engine_prepare(struct chat_rig *c)
 {
 	struct proto_hello hello = {.version = PROTO_VERSION, .epoch = 1, .n_models = 1, .name = {"test", 4}};
-	struct proto_model model = {.state = PROTO_MODEL_READY, .role = 2, .n_ctx = 100, .name = {"m", 1}};
+	struct proto_model model = {.state = PROTO_MODEL_READY, .role = 2, .n_ctx = chat_context, .name = {"m", 1}};
 	struct proto_queued queued = {.n_prompt = 3};
 	struct proto_token t[FAKE_TOKENS] = {{.n_bytes = 1}, {.n_bytes = 1}, {.n_bytes = 1}};
 	struct proto_tokens tokens = {.n = FAKE_TOKENS, .tokens = t, .text = {"abc", 3}};
@@ -147,6 +164,8 @@ static void engine_prepare(struct chat_rig *c)
 	buf_init(&c->done, 4096);
 	buf_init(&c->computed, 4096);
 	buf_init(&c->prefilled, 1 << 20);
+	buf_init(&c->counted, 4096);
+	assert_int_equal(proto_put_counted(&c->counted, 1, &(struct proto_counted){.message = {"", 0}}), 0);
 	assert_int_equal(proto_put_hello(&c->hello, &hello), 0);
 	assert_int_equal(proto_put_model(&c->hello, &model), 0);
 	assert_int_equal(proto_put_queued(&c->queued, 1, &queued), 0);
@@ -252,6 +271,7 @@ static int chat_tear_down(void **state)
 	buf_dispose(&c->done);
 	buf_dispose(&c->computed);
 	buf_dispose(&c->prefilled);
+	buf_dispose(&c->counted);
 	if (c->engine >= 0)
 		close(c->engine);
 	close(c->listener);
