@@ -50,6 +50,7 @@ void answer_free(struct answer *a)
 	auth_key_unref(a->key);
 	sl_free(a->model);
 	sl_free(a->message_copy);
+	sl_free(a->told);
 	gw_snapshot_unref(a->snapshot);
 	sl_free(a);
 }
@@ -126,6 +127,7 @@ struct answer *answer_create(struct gw_app *app, struct exchange *x, struct gw_s
 	a->model = sl_strdup(model != NULL ? model->name : "");
 	a->n_ctx = model != NULL ? model->n_ctx : 0;
 	a->message = "";
+	a->told = spec->told != NULL ? sl_strdup(spec->told) : NULL;
 	buf_init(&a->carry, ANSWER_MAX_WHOLE);
 	buf_init(&a->frame, ANSWER_MAX_WHOLE);
 	list_push_back(&app->all_answers, &a->in_all);
@@ -135,7 +137,7 @@ struct answer *answer_create(struct gw_app *app, struct exchange *x, struct gw_s
 	answer_load_init(a, spec->model);
 	a->runs = sl_zalloc_n((size_t)a->n_runs, sizeof *a->runs);
 	a->choices = sl_zalloc_n(answer_n_choices(a), sizeof *a->choices);
-	if (!named || a->model == NULL || a->runs == NULL || a->choices == NULL ||
+	if (!named || a->model == NULL || (spec->told != NULL && a->told == NULL) || a->runs == NULL || a->choices == NULL ||
 	    !init_choices(a)) {
 		answer_free(a);
 		return NULL;
