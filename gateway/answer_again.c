@@ -111,14 +111,14 @@ static uint32_t cached_of(const struct answer *a)
 static json_t *describe(const struct answer *a)
 {
 	json_t *own = a->format->save != NULL ? a->format->save(a) : json_null();
-	return json_pack("{s:s, s:s, s:I, s:s, s:s, s:b, s:b, s:b, s:b, s:b, s:b, s:I, s:I, s:I, s:I, s:s?, s:b, s:o, s:o, s:o}",
+	return json_pack("{s:s, s:s, s:I, s:s, s:s, s:b, s:b, s:b, s:b, s:b, s:b, s:I, s:I, s:I, s:I, s:s?, s:b, s:s?, s:o, s:o, s:o}",
 			 "owner", replay_store_owner(a->app->replay_store), "id", a->id, "created", (json_int_t)a->created,
 			 "model", a->model, "format", a->format->id_prefix, "stream", a->stream, "usage", a->include_usage,
 			 "obfuscate", a->obfuscate, "background", a->background, "keep_text", a->keep_text, "ids", a->ids,
 			 "max_tokens", (json_int_t)a->max_tokens, "cached", (json_int_t)cached_of(a), "tokens_left",
 			 a->tokens_left == INT64_MAX ? (json_int_t)-1 : (json_int_t)a->tokens_left, "tokens_short",
 			 (json_int_t)a->tokens_short, "degraded", a->line.degraded, "shortened",
-			 a->line.shortened || a->line.short_at != UINT64_MAX, "key", key_of(a), "quota",
+			 a->line.shortened || a->line.short_at != UINT64_MAX, "told", a->told, "key", key_of(a), "quota",
 			 ticket_of(a), "own", own);
 }
 
@@ -282,6 +282,7 @@ static struct answer *create(struct gw_app *app, const struct answer_head *h, co
 				   .background = is_set(h->json, "background"),
 				   .keep_text = is_set(h->json, "keep_text"),
 				   .submit = s,
+				   .told = json_string_value(json_object_get(h->json, "told")),
 				   .n_prompts = 1};
 	if (format->restore != NULL && (spec.own = format->restore(own)) == NULL)
 		return NULL;
