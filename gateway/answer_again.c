@@ -167,7 +167,7 @@ void answer_open_spool(struct answer *a, uint64_t from)
 		a->spool = spool_open(a->app->replay_store, a->log, a->key->tenant, from, buf_data(&head), head.len,
 				      a->background);
 	if (a->spool == NULL)
-		log_warn("the stream %s is kept in this process only: no memory", a->id);
+		log_warn("a stream is kept in this process only: no memory");
 	buf_dispose(&head);
 	buf_dispose(&a->frame);
 }
@@ -412,7 +412,7 @@ void answer_again_catch_up(struct answer *a)
 
 static void fail_differing(struct answer *a)
 {
-	log_error("the answer %s is not what it was: its event %llu differs", a->id, (unsigned long long)a->again->at);
+	log_error("an answer is not what it was: its event %llu differs", (unsigned long long)a->again->at);
 	metric_add(&replay_m_uncontinued, 1);
 	answer_leave_runs(a);
 	buf_clear(&a->carry, 0);

@@ -115,7 +115,7 @@ static void fail(struct follow *f, const char *message)
 {
 	static const struct api_error e = {503, "server_error", "not_continued", NULL, 0};
 	struct sl_buf event;
-	log_warn("the stream %s: %s", f->id, message);
+	log_warn("the stream of another gateway: %s", message);
 	metric_add(&replay_m_uncontinued, 1);
 	tell(f, f->log, f->log != NULL ? 0 : SL_ENOTFOUND);
 	if (f->log != NULL) {
@@ -443,7 +443,7 @@ static void on_claimed(struct cache_op *op, const struct cache_result *r)
 	}
 	if (!r->found) {
 		f->claimed = true;
-		log_info("going on with %s, whose gateway has died", f->id);
+		log_info("going on with an answer whose gateway has died");
 		step(f, FOLLOW_UNRUN);
 		return;
 	}

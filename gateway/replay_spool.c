@@ -71,7 +71,7 @@ static void spool_free(struct spool *sp)
 
 static void give_up(struct spool *sp, const char *why)
 {
-	log_warn("the stream %s is kept in this process only: %s", replay_id(sp->log), why);
+	log_warn("a stream is kept in this process only: %s", why);
 	metric_add(&replay_m_lost, 1);
 	sp->given_up = true;
 	if (sp->ended)
