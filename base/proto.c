@@ -436,6 +436,9 @@ int proto_put_stats(struct sl_buf *out, const struct proto_stats *m)
 	proto_w_u64(&w, m->preemptions);
 	proto_w_u32(&w, m->prefix_pages);
 	proto_w_u32(&w, m->kv_used_permille);
+	proto_w_u64(&w, m->spec_drafts);
+	proto_w_u64(&w, m->spec_drafted);
+	proto_w_u64(&w, m->spec_accepted);
 	return proto_w_end(&w);
 }
 
@@ -460,6 +463,9 @@ int proto_get_stats(const uint8_t *p, size_t n, struct proto_stats *out, struct 
 	out->preemptions = proto_r_u64(&r);
 	out->prefix_pages = proto_r_u32(&r);
 	out->kv_used_permille = proto_r_u32(&r);
+	out->spec_drafts = proto_r_u64(&r);
+	out->spec_drafted = proto_r_u64(&r);
+	out->spec_accepted = proto_r_u64(&r);
 	return proto_r_end(&r, PROTO_STATS, err);
 }
 

@@ -46,7 +46,7 @@
 #include "base/err.h"
 
 enum {
-	PROTO_VERSION = 4,
+	PROTO_VERSION = 5,
 	PROTO_HEAD_BYTES = 16,
 	PROTO_MAX_PAYLOAD = 4 << 20, /* a SUBMIT; every other type is far below */
 	PROTO_MAX_NAME = 128,
@@ -106,12 +106,14 @@ struct proto_hello {
 	struct proto_str name;
 };
 
+enum proto_role { PROTO_ROLE_NONE, PROTO_ROLE_SMALL, PROTO_ROLE_LARGE };
+
 enum proto_model_state { PROTO_MODEL_LOADING, PROTO_MODEL_READY, PROTO_MODEL_FAILED };
 
 struct proto_model {
 	uint16_t index; /* stable within an epoch; SUBMIT names models by it */
 	uint8_t state;
-	uint8_t role; /* 0 none, 1 small, 2 large */
+	uint8_t role; /* enum proto_role */
 	uint32_t n_ctx;
 	uint32_t n_vocab;
 	uint64_t n_params;
@@ -129,6 +131,9 @@ enum {
 	PROTO_SUBMIT_IGNORE_EOS = 1,    /* end tokens are never chosen; stop strings and ids still end it */
 	PROTO_SUBMIT_SHARED_PREFIX = 2, /* the prefix is not salted by tenant */
 	PROTO_SUBMIT_WANT_LOGPROBS = 4, /* of the chosen tokens; else they are NaN */
+	/* The prompt is computed and stays in the prefix tree; no token is made: DONE with LENGTH and none. One
+	 * choice, no beams, no prompt_logprobs. Needs a credit like any other. */
+	PROTO_SUBMIT_PREFILL_ONLY = 8,
 };
 
 /* A token and a number about it: its bias, or its logarithm of probability. */
@@ -297,6 +302,7 @@ struct proto_stats {
 	uint64_t preemptions;
 	uint32_t prefix_pages;     /* held by the prefix tree */
 	uint32_t kv_used_permille; /* of all pages: those of running sequences and of the tree */
+	uint64_t spec_drafts, spec_drafted, spec_accepted; /* drafts, tokens in them, and those accepted */
 };
 
 /* What a request with a short prompt would meet if it came now, of somebody who has no other. */

@@ -60,10 +60,13 @@ static bool within(float v, float lo, float hi)
 static const char *submit_bad_field(const struct proto_submit *m)
 {
 	static const unsigned all_flags = PROTO_SUBMIT_IGNORE_EOS | PROTO_SUBMIT_SHARED_PREFIX |
-					  PROTO_SUBMIT_WANT_LOGPROBS;
+					  PROTO_SUBMIT_WANT_LOGPROBS | PROTO_SUBMIT_PREFILL_ONLY;
 	if (m->prompt_kind < PROTO_PROMPT_CHAT || m->prompt_kind > PROTO_PROMPT_TOKENS)
 		return "prompt_kind";
 	if ((m->flags & ~all_flags) != 0)
+		return "flags";
+	if ((m->flags & PROTO_SUBMIT_PREFILL_ONLY) != 0 &&
+	    (m->n != 1 || m->best_of != 1 || m->beam_width != 0 || m->prompt_logprobs != 0))
 		return "flags";
 	if (!within(m->temperature, 0, 2))
 		return "temperature";

@@ -20,6 +20,8 @@ static const char usage[] =
     "       sluice bench model FILE [--prompt N] [--tokens N] [--batch 1,2,4,8] [--threads N]\n"
     "              [--repeat N] [--json]\n"
     "       sluice bench engine FILE [--scenario NAME] [--threads N] [--json]\n"
+    "       sluice bench speculation FILE [--draft FILE] [--threads N] [--rounds N] [--tokens N]\n"
+    "              [--max-draft N] [--json]\n"
     "       sluice bench ops [--op matmul|attention|rows] [--backend NAME] [--threads N] [--quick] [--json]\n"
     "       sluice bench serve URL [--key K] [--model NAME] [--connections C] [--streams S]\n"
     "              [--requests N] [--seconds T] [--rate R] [--prompt-tokens P] [--share N]\n"
@@ -27,6 +29,8 @@ static const char usage[] =
     "              [--http1] [--whole] [--warmup] [--insecure] [--cacert FILE] [--seed N] [--json]\n"
     "       sluice bench gateway [--load NAME] [--runs N] [--seconds S] [--quick] [--no-nginx] [--json]\n"
     "       sluice bench cleanse [--json]\n"
+    "       sluice bench store [--times N] [--json]\n"
+    "       sluice bench cascade [--json]\n"
     "       sluice bench overload [FILE] [--seconds T] [--factor F] [--slots N] [--rate R] [--first-token MS]\n"
     "              [--target MS] [--prompt-tokens P] [--max-tokens T] [--peak-seconds T] [--json]\n"
     "       sluice bench pacing FILE [--paced N] [--unpaced N] [--share PERCENT] [--seconds T]\n"
@@ -36,11 +40,14 @@ static const char usage[] =
     "model     tokens per second of a model file, prompt and answer, and their share of that\n"
     "engine    the engine with scheduler and prefix tree: shared-prefix, no-sharing, long-prompt,\n"
     "          fair-share, prediction, planning; all of them without --scenario\n"
+    "speculation  drafts from the text and from a small model: steps and time they save or cost\n"
     "ops       every operation over shapes and weight types: right, and what share of its roofline\n"
     "serve     a server under load: time to the first token, between tokens, throughput, goodput\n"
     "gateway   the gateway's own cost with the echo engine behind it, beside nginx if there is one:\n"
     "          1000-5ms, 1000-20ms, 256-2ms, 256-20ms, 256-own, json, 10000-open, memory\n"
     "cleanse   cleansing of users' messages: bytes per second, beside memcpy\n"
+    "store     what Redis costs a request before its first token, beside two PINGs\n"
+    "cascade   how hard a request looks: nanoseconds of one score\n"
     "overload  a server (the echo engine's, or with a model file) asked for many times what it can do:\n"
     "          goodput of its peak, how fast it refuses, how good its predictions are, until it is normal\n"
     "pacing    what paced streams of a low tier take from unpaced ones of a high one\n";
@@ -136,8 +143,10 @@ int cmd_bench(int argc, char **argv)
 		const char *name;
 		int (*run)(int argc, char **argv);
 	} commands[] = {{"machine", bench_machine}, {"model", bench_model}, {"engine", bench_engine},
+			{"speculation", bench_speculation},
 			{"ops", bench_ops}, {"serve", bench_serve}, {"gateway", bench_gateway},
-			{"cleanse", bench_cleanse}, {"overload", bench_overload}, {"pacing", bench_pacing}};
+			{"cleanse", bench_cleanse}, {"store", bench_store}, {"cascade", bench_cascade},
+			{"overload", bench_overload}, {"pacing", bench_pacing}};
 	if (argc >= 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
 		fputs(usage, stdout);
 		return 0;

@@ -13,10 +13,13 @@
 int bench_machine(int argc, char **argv);
 int bench_model(int argc, char **argv);
 int bench_engine(int argc, char **argv);
+int bench_speculation(int argc, char **argv);
 int bench_ops(int argc, char **argv);
 int bench_serve(int argc, char **argv);
 int bench_gateway(int argc, char **argv);
 int bench_cleanse(int argc, char **argv);
+int bench_store(int argc, char **argv);
+int bench_cascade(int argc, char **argv);
 int bench_overload(int argc, char **argv);
 int bench_pacing(int argc, char **argv);
 

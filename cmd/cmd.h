@@ -22,6 +22,7 @@ int cmd_engine(int argc, char **argv);
 int cmd_config(int argc, char **argv);
 int cmd_keys(int argc, char **argv);
 int cmd_model(int argc, char **argv);
+int cmd_cascade(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 
 /* ---- options.c: -c FILE, --set KEY=VALUE, --state DIR, and a child's own ---- */

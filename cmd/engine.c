@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/alloc.h"
 #include "cmd/cmd.h"
+#include "cmd/core_dump.h"
 #include "engine/map_file.h"
 
 static int run_models(const struct sluice_config *cfg, const struct eng_server_config *srv)
@@ -28,6 +29,7 @@ int cmd_engine(int argc, char **argv)
 		rc = cmd_load(&o, "engine", &cfg);
 	if (rc != 0)
 		return rc;
+	core_dump_settle(cfg.supervisor.core_dumps);
 	struct sl_err err;
 	if (cmd_state_ensure(cfg.state, &err) != 0) {
 		log_error("%s", err.text);

@@ -4,6 +4,7 @@
  * last request that began under it.
  */
 #include "cmd/cmd.h"
+#include "cmd/core_dump.h"
 #include "cmd/reload.h"
 #include "gateway/snapshot.h"
 
@@ -38,6 +39,7 @@ int cmd_gateway(int argc, char **argv)
 		rc = reload_config_first(&o, "gateway", &cfg);
 	if (rc != 0)
 		return rc;
+	core_dump_settle(cfg->supervisor.core_dumps);
 	if (cmd_state_ensure(cfg->state, &err) != 0) {
 		log_error("%s", err.text);
 		reload_config_free(cfg);

@@ -4,6 +4,7 @@
 
 #include "cmd/cmd.h"
 #include "gateway/json_mem.h"
+#include "gateway/tls_memory.h"
 #include "version.h" /* made by the Makefile */
 
 struct command {
@@ -19,6 +20,7 @@ static const struct command commands[] = {
     {"config", cmd_config, "check or show the configuration"},
     {"keys", cmd_keys, "make, list, rotate and revoke API keys"},
     {"model", cmd_model, "look into model files and run them here"},
+    {"cascade", cmd_cascade, "learn from the outcomes of small and large model, and report"},
     {"bench", cmd_bench, "measure this machine, models, the engine and servers"},
 };
 
@@ -46,6 +48,7 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	json_mem_install();
+	tls_memory_install();
 	for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
 		if (strcmp(commands[i].name, argv[1]) == 0)
 			return commands[i].run(argc - 1, argv + 1);

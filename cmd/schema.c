@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "engine/spec.h"
 #include "gateway/cors.h"
 #include "gateway/net_addr.h"
 #include "gateway/unix_listen.h"
@@ -53,6 +54,7 @@ static const char *const forwarded_kinds[] = {"off", "x-forwarded-for", "forward
 static const char *const coalesce_kinds[] = {"off", "user", "tenant", NULL};
 static const char *const supersede_kinds[] = {"off", "named", "any", NULL};
 static const char *const cleanse_levels[] = {"off", "light", "full", NULL};
+static const char *const spec_modes[] = {"off", "ngram", "draft", "auto", NULL};
 static const char *const late_kinds[] = {"queue", "degrade", "refuse", NULL};
 static const char *const roles[] = {"none", "small", "large", NULL};
 
@@ -177,6 +179,8 @@ static const struct conf_row all_rows[] = {
 	"The longest wait for a process to end by itself."),
     ROW("supervisor.takeover", CONF_DURATION, ROOT(supervisor.takeover_ms), "30s", 10, HOUR,
 	"In an upgrade: how long a new gateway may take to be ready before the old one goes on."),
+    ROW("supervisor.core_dumps", CONF_BOOL, ROOT(supervisor.core_dumps), "false", 0, 0,
+	"Whether a crash may leave a core file: it would hold prompts, answers and keys."),
 
     ROW("engine.socket", CONF_STRING, ROOT(engine.socket), "", 0, 107,
 	"The engine's unix socket; empty: STATE/run/engine.sock."),
@@ -206,6 +210,13 @@ static const struct conf_row all_rows[] = {
 	"Also between tenants; then one can tell by the time what another has sent."),
     ROW("engine.max_prompt", CONF_BYTES, ROOT(engine.max_prompt), "1MiB", 1, 3 * MIB,
 	"Bytes of one prompt before it is tokenized."),
+    ROW_ENUM("engine.speculation.mode", ROOT(engine.spec_mode), "auto", spec_modes,
+	     "Drafts that a step verifies besides making a token: from the text itself (ngram), from the "
+	     "small model for the large one (draft), both (auto). Answers are the same, bit for bit."),
+    ROW("engine.speculation.max_draft", CONF_INT, ROOT(engine.spec_max_draft), "8", 1, SPEC_MAX_DRAFT,
+	"Tokens of a draft at most."),
+    ROW("engine.speculation.fixed", CONF_BOOL, ROOT(engine.spec_fixed), "false", 0, 0,
+	"Drafts are always as long as can be, whether they pay or not: for measuring."),
     ROW_LIST("engine.models", ROOT(engine.models), model_rows, struct model_settings, 0,
 	     PROTO_MAX_MODELS, "The models to serve."),
 
@@ -273,6 +284,48 @@ static const struct conf_row all_rows[] = {
     ROW("cache.server_memory", CONF_BYTES, ROOT(gateway.store.server_memory), "256MiB", 16 * MIB, TIB,
 	"Memory of the redis-server that serve starts; what was used least lately goes first."),
 
+    ROW("cascade.weights", CONF_STRING, ROOT(cascade.weights), "", 0, 4095,
+	"Weights of the score, as sluice cascade train makes them; empty: the built-in ones and cascade.cues."),
+    ROW_LIST("cascade.cues", ROOT(cascade.cues), casc_cue_rows, struct casc_cue_setting, 0, 64,
+	     "Built-in weights of the score that are to be others."),
+    ROW_LIST("cascade.rules", ROOT(cascade.rules), casc_rule_rows, struct casc_rule_setting, 0, 256,
+	     "What the last user message holds, and which model that is for, or how hard it makes it."),
+    ROW_LIST("cascade.tiers", ROOT(cascade.tiers), casc_tier_rows, struct casc_tier_setting, 0, 32,
+	     "Thresholds of a tier; one that is not listed has the defaults."),
+    ROW("cascade.hold.tokens", CONF_INT, ROOT(cascade.hold_tokens), "16", 1, 1024,
+	"The most tokens of the small model that wait for its confidence to form."),
+    ROW("cascade.hold.min_tokens", CONF_INT, ROOT(cascade.hold_min), "3", 1, 1024,
+	"Tokens before which nothing is decided."),
+    ROW("cascade.hold.time", CONF_DURATION, ROOT(cascade.hold_ms), "250ms", 0, MINUTE,
+	"The longest time they wait, from the first one on."),
+    ROW("cascade.confidence.window", CONF_INT, ROOT(cascade.window), "6", 1, CASC_MAX_WINDOW,
+	"Tokens of the minimum."),
+    ROW("cascade.confidence.smooth", CONF_FLOAT, ROOT(cascade.smooth), "0.25", 0.001, 1,
+	"Weight of the newest token in the means."),
+    ROW("cascade.confidence.mean", CONF_FLOAT, ROOT(cascade.w_mean), "0.5", 0, 100,
+	"Share of the mean probability in the confidence."),
+    ROW("cascade.confidence.minimum", CONF_FLOAT, ROOT(cascade.w_min), "0.2", 0, 100,
+	"Share of the least probability in the window."),
+    ROW("cascade.confidence.entropy", CONF_FLOAT, ROOT(cascade.w_entropy), "0.15", 0, 100,
+	"Share of the entropy of the likeliest tokens."),
+    ROW("cascade.confidence.margin", CONF_FLOAT, ROOT(cascade.w_margin), "0.15", 0, 100,
+	"Share of the distance between the two likeliest tokens."),
+    ROW("cascade.takeover", CONF_DURATION, ROOT(cascade.takeover_ms), "5s", 1, HOUR,
+	"The longest wait for the large model to take over; then the small one goes on."),
+    ROW("cascade.fallback", CONF_BOOL, ROOT(cascade.fallback), "true", 0, 0,
+	"A model that fails before anything was shown is replaced by the other one."),
+    ROW("cascade.least_escalations", CONF_INT, ROOT(cascade.floor), "2", 0, 1000000,
+	"Escalations of a tier per minute that its share does not limit."),
+    ROW("cascade.small_cost", CONF_FLOAT, ROOT(cascade.small_cost), "0.1", 0, 1,
+	"A token of the small model, in tokens of the large one, for the accounting."),
+    ROW("cascade.load.enter", CONF_DURATION, ROOT(cascade.enter_ms), "500ms", 0, HOUR,
+	"A tier is degraded when the predicted TTFT has been above its target for that long."),
+    ROW("cascade.load.leave_ratio", CONF_FLOAT, ROOT(cascade.leave_ratio), "0.7", 0.01, 1,
+	"It recovers below this part of the target ..."),
+    ROW("cascade.load.leave", CONF_DURATION, ROOT(cascade.leave_ms), "2s", 0, HOUR, "... for that long."),
+    ROW("cascade.load.recover", CONF_DURATION, ROOT(cascade.recover_ms), "10s", 0, HOUR,
+	"Over that long more and more of its requests may use the large model again."),
+
     ROW("gateway.https", CONF_ADDRESS, ROOT(gateway.https), "127.0.0.1:8443", 0, 0,
 	"Where TLS is served (HTTP/2 and HTTP/1.1); off: nowhere."),
     ROW("gateway.http", CONF_ADDRESS, ROOT(gateway.http), "127.0.0.1:8080", 0, 0,
@@ -330,6 +383,17 @@ static const struct conf_row all_rows[] = {
 	"So many tokens, or the end of a line or sentence, end the wait."),
     ROW("gateway.responses.keep", CONF_DURATION, ROOT(gateway.responses.keep_ms), "720h", MINUTE, 8784 * HOUR,
 	"How long a stored response (/v1/responses) is kept."),
+    ROW("gateway.conversations.keep", CONF_DURATION, ROOT(gateway.conversations.keep_ms), "720h", MINUTE, 8784 * HOUR,
+	"How long a conversation (/v1/conversations) is kept after its last change."),
+    ROW("gateway.conversations.per_tenant", CONF_INT, ROOT(gateway.conversations.per_tenant), "500", 0, 10000,
+	"The most conversations of one tenant; 0: no limit."),
+    ROW("gateway.conversations.bytes", CONF_BYTES, ROOT(gateway.conversations.bytes), "512KiB", 1024, 64 << 20,
+	"The most bytes of one conversation, as JSON; well below cache.value_bytes."),
+    ROW("gateway.conversations.tenant_bytes", CONF_BYTES, ROOT(gateway.conversations.tenant_bytes), "64MiB", 0,
+	(int64_t)1 << 40, "The most bytes of all conversations of one tenant; 0: no limit."),
+    ROW("gateway.warm", CONF_INT, ROOT(gateway.warm), "64", 0, 1000,
+	"After a restart of the engine so many prompts of conversations, the hottest first, are computed again while it is "
+	"idle; 0: none."),
     ROW("gateway.coalesce.window", CONF_DURATION, ROOT(gateway.twins.window_ms), "1s", 0, MINUTE,
 	"How long after its end an answer is also that of an identical request of its user."),
     ROW("gateway.coalesce.burst", CONF_DURATION, ROOT(gateway.twins.burst_ms), "3ms", 0, SECOND,
@@ -428,6 +492,7 @@ static const struct {
     {"engine.", RESTART_ALL},
     {"supervisor.heartbeat", RESTART_ALL}, /* the engine's too */
     {"supervisor.hang", RESTART_ALL},
+    {"supervisor.core_dumps", RESTART_ALL},
     {"cache.store", RESTART_ALL}, /* whether a redis-server is started */
     {"cache.address", RESTART_ALL},
     {"cache.server_memory", RESTART_ALL},
@@ -659,6 +724,31 @@ static int check_store(const struct sluice_config *cfg, struct sl_err *err)
 	return 0;
 }
 
+static int check_cascade(const struct sluice_config *cfg, struct sl_err *err)
+{
+	const struct casc_settings *c = &cfg->cascade;
+	char key[256], full[272];
+	struct sl_err why;
+	if (casc_settings_check(c, key, sizeof key, &why) != 0) {
+		snprintf(full, sizeof full, "cascade.%s", key);
+		return conf_fail(cfg->conf, full, err, "%.300s", why.text);
+	}
+	for (size_t i = 0; i < c->tiers.n; i++) {
+		const struct casc_tier_setting *t = LIST_AT(c->tiers, const struct casc_tier_setting, i);
+		snprintf(full, sizeof full, "cascade.tiers.%s.name", t->name);
+		if (!has_tier(cfg, t->name))
+			return conf_fail(cfg->conf, full, err, "no tier is named '%.60s'", t->name);
+	}
+	for (size_t i = 0; i < c->rules.n; i++) {
+		const struct casc_rule_setting *r = LIST_AT(c->rules, const struct casc_rule_setting, i);
+		bool role = r->model[0] == '\0' || strcmp(r->model, "small") == 0 || strcmp(r->model, "large") == 0;
+		snprintf(full, sizeof full, "cascade.rules.%s.model", r->name);
+		if (!role && knows_models(cfg) && find_model(cfg, r->model) == NULL)
+			return conf_fail(cfg->conf, full, err, "no model is named '%.60s'", r->model);
+	}
+	return 0;
+}
+
 static int check_supervisor(const struct sluice_config *cfg, struct sl_err *err)
 {
 	const struct supervisor_settings *s = &cfg->supervisor;
@@ -714,6 +804,8 @@ int sluice_config_load(struct sluice_config *cfg, const char *path, const char *
 		rc = check_gateway(cfg, err);
 	if (rc == 0)
 		rc = check_store(cfg, err);
+	if (rc == 0)
+		rc = check_cascade(cfg, err);
 	if (rc != 0)
 		sluice_config_free(cfg);
 	return rc;
@@ -751,6 +843,9 @@ void sluice_engine_config(const struct sluice_config *cfg, struct eng_model_conf
 	    .itl_target_ms = (int)e->itl_target_ms,
 	    .no_prefix_cache = !e->prefix_cache,
 	    .share_prefixes = e->share_prefixes,
+	    .spec_mode = e->spec_mode,
+	    .spec_max_draft = (int)e->spec_max_draft,
+	    .spec_fixed = e->spec_fixed,
 	};
 }
 

@@ -7,6 +7,7 @@
 #define CMD_SCHEMA_H
 
 #include "base/conf.h"
+#include "cascade/cascade.h"
 #include "engine/engine.h"
 #include "gateway/gateway.h"
 
@@ -15,6 +16,7 @@ struct supervisor_settings {
 	uint64_t hang_ms;      /* silence after which a child is killed */
 	uint64_t backoff_min_ms, backoff_max_ms;
 	uint64_t drain_ms; /* of one child, before it is killed */
+	bool core_dumps;
 	uint64_t takeover_ms; /* a new gateway's time to be ready in an upgrade */
 };
 
@@ -34,6 +36,9 @@ struct engine_settings {
 	int64_t max_sequences, max_waiting, step_tokens;
 	uint64_t max_prompt, itl_target_ms;
 	bool prefix_cache, share_prefixes;
+	int spec_mode; /* enum eng_spec_mode */
+	int64_t spec_max_draft;
+	bool spec_fixed;
 	struct conf_list models; /* struct model_settings */
 };
 
@@ -55,6 +60,7 @@ struct sluice_config {
 	struct engine_settings engine;
 	struct echo_settings echo;
 	struct gw_config gateway;
+	struct casc_settings cascade;
 	/* Derived: state/run/engine.sock, where the configuration names no socket. */
 	char default_socket[108];
 	struct conf *conf; /* owns everything above */

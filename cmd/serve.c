@@ -24,6 +24,7 @@
 
 #include "base/alloc.h"
 #include "cmd/cmd.h"
+#include "cmd/core_dump.h"
 #include "cmd/private_redis.h"
 #include "cmd/reload.h"
 #include "cmd/supervise.h"
@@ -434,6 +435,7 @@ int cmd_serve(int argc, char **argv)
 	if (rc != 0)
 		return rc;
 
+	core_dump_settle(s.cfg->supervisor.core_dumps);
 	signal(SIGPIPE, SIG_IGN); /* a closed standard output must not end the service */
 	struct sl_err err;
 	int lock = -1;

@@ -15,13 +15,9 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "engine/batch.h"
+#include "engine/spec_step.h"
 
 enum { TOKENS_GROW = 64, RETRY_MS = 1, SOON_MS = 5 };
-
-static struct eng_seq *seq_of(const struct sched_seq *s)
-{
-	return (struct eng_seq *)(void *)((char *)(uintptr_t)s - offsetof(struct eng_seq, sched));
-}
 
 /* ---- places and pages ---- */
 
@@ -36,6 +32,7 @@ void batch_release(struct eng_seq *s)
 		return;
 	if (is_searching(s))
 		beam_step_release(s);
+	spec_release(s);
 	int32_t *row = page_row(s);
 	prefix_end(s->model->prefix, &s->path, s->tokens, s->sched.n_past, row);
 	for (uint32_t i = 0; i < s->sched.n_pages; i++)
@@ -176,7 +173,9 @@ static void add_rows(struct step *st, struct batch *b, struct eng_seq *s, uint64
 	}
 	n = n < s->sched.n_left ? n : s->sched.n_left;
 	uint32_t past = s->sched.n_past;
-	n = prompt_rows_fit(s, past, n, STEP_PROMPT_ROWS - b->n_prompt_rows);
+	n = prompt_rows_fit(s, past, n, STEP_EXTRA_ROWS - b->n_extra_rows);
+	if (s->spec.n_draft > 0 && take_pages(s, past + n + s->spec.n_draft) != 0)
+		s->spec.n_draft = 0;
 	if (take_pages(s, past + n) == 0) {
 		for (uint32_t i = 0; i < n; i++) {
 			int row = b->n_rows++;
@@ -186,7 +185,7 @@ static void add_rows(struct step *st, struct batch *b, struct eng_seq *s, uint64
 			if (prompt_row_tells(s, past + i)) {
 				st->want[b->n_want] = row;
 				st->want_seqs[b->n_want++] = s;
-				b->n_prompt_rows++;
+				b->n_extra_rows++;
 			}
 		}
 		bool decoding = s->state == SEQ_DECODE;
@@ -200,6 +199,7 @@ static void add_rows(struct step *st, struct batch *b, struct eng_seq *s, uint64
 		if (s->sched.n_left == 0) {
 			st->want[b->n_want] = b->n_rows - 1;
 			st->want_seqs[b->n_want++] = s;
+			spec_rows(st, b, s);
 		}
 	}
 	if (s->sched.n_left > 0)
@@ -222,6 +222,8 @@ static double average(double before, double now)
 static void measure(struct engine *e, struct eng_model *m, const struct batch *b, uint64_t took_ns)
 {
 	cost_learn(&m->cost, (uint32_t)b->n_rows, b->attended, (double)took_ns);
+	if (e->cfg.spec_mode != ENG_SPEC_OFF && b->n_prefill == 0 && b->n_want == b->n_rows)
+		cost_learn(&m->verify, (uint32_t)b->n_rows, b->attended, (double)took_ns);
 	if (b->n_prefill == 0)
 		m->ns_per_decode_step = average(m->ns_per_decode_step, (double)took_ns);
 	atomic_fetch_add(&e->steps, 1);
@@ -318,9 +320,12 @@ void batch_go_on(struct step *st, struct eng_seq *s, uint64_t now)
 	sched_update(s->model->sched, &s->sched, now);
 }
 
-/* The draw for one sequence; it may end, and then s is gone. */
-static void draw(struct step *st, struct eng_seq *s, float *logits, uint64_t now)
+void batch_draw(struct step *st, struct eng_seq *s, float *logits, uint64_t now)
 {
+	if (s->prefill_only) { /* its pages are in the tree: that was all */
+		step_finish(st, s, PROTO_FINISH_LENGTH, 0, "");
+		return;
+	}
 	sampler_draw(&s->sampling, &s->said, logits, s->model->info.arch.n_vocab, s->n_made,
 		     &st->scratch, &st->choice);
 	if (st->choice.id < 0) {
@@ -367,6 +372,10 @@ static int serve(struct step *st, const struct batch *b, int i, uint64_t now)
 		beam_step_serve(st, s, st->logits + (size_t)i * n_vocab, now);
 		return end;
 	}
+	if (s->state == SEQ_DECODE && s->spec.n_draft > 0) {
+		spec_accept(st, s, st->logits + (size_t)i * n_vocab, now);
+		return end;
+	}
 	bool usable = true, drawing = s->sched.n_left == 0;
 	for (; usable && i < end - drawing; i++)
 		usable = prompt_row_take(st, s, st->logits + (size_t)i * n_vocab);
@@ -377,7 +386,7 @@ static int serve(struct step *st, const struct batch *b, int i, uint64_t now)
 	else if (drawing && is_searching(s))
 		beam_step_serve(st, s, st->logits + (size_t)(end - 1) * n_vocab, now);
 	else if (drawing)
-		draw(st, s, st->logits + (size_t)(end - 1) * n_vocab, now);
+		batch_draw(st, s, st->logits + (size_t)(end - 1) * n_vocab, now);
 	return end;
 }
 
@@ -395,6 +404,7 @@ bool batch_step(struct step *st, struct eng_model *m, uint64_t *next_due_ns)
 	if (plan.next_due_ns < *next_due_ns)
 		*next_due_ns = plan.next_due_ns;
 	bool changed = evict_planned(st, m, &plan, now);
+	spec_prepare(st, m, &plan, now);
 	/* Sequences with places first: a start copies a page at most, and may take one of theirs. */
 	for (uint32_t i = 0; i < plan.n_run; i++)
 		add_rows(st, &b, seq_of(plan.run[i]), now);

@@ -12,10 +12,15 @@
 
 struct batch {
 	int n_rows, n_want;
-	uint32_t n_prompt_rows;
+	uint32_t n_extra_rows; /* whose logits are wanted but for a draw: at most STEP_EXTRA_ROWS */
 	uint32_t n_decode, n_prefill;
 	struct cost_past attended;
 };
+
+static inline struct eng_seq *seq_of(const struct sched_seq *s)
+{
+	return (struct eng_seq *)(void *)((char *)(uintptr_t)s - offsetof(struct eng_seq, sched));
+}
 
 static inline bool is_searching(const struct eng_seq *s)
 {
@@ -29,6 +34,8 @@ static inline int32_t *batch_row(const struct eng_model *m, int place)
 
 /* A place for s; BUG when there is none. */
 int batch_take_place(const struct step *st, struct eng_seq *s);
+/* Draws a token for s and tells it; s may end, and then is gone. */
+void batch_draw(struct step *st, struct eng_seq *s, float *logits, uint64_t now);
 /* s computes one token next. */
 void batch_go_on(struct step *st, struct eng_seq *s, uint64_t now);
 

@@ -79,6 +79,7 @@ struct echo_seq {
 	size_t n_words_bytes, at;
 	bool round;  /* the words go round */
 	bool clock;
+	bool prefill_only;
 	bool wants_logprobs;
 	bool started; /* credit has come */
 	uint32_t n_prompt, n_made, max_tokens, credit;
@@ -405,6 +406,8 @@ static uint64_t seq_make(struct echo_seq *s, uint64_t now)
 		return UINT64_MAX;
 	if (now < first)
 		return first;
+	if (s->prefill_only)
+		return now;
 	if (s->e->step != NULL && !s->e->stepping) {
 		join_step(s);
 		return UINT64_MAX;
@@ -435,6 +438,10 @@ static void seq_advance(struct echo_seq *s)
 	if (cfg->fail_after > 0 && s->n_made >= (uint32_t)cfg->fail_after) {
 		seq_end(s, PROTO_FINISH_ERROR, PROTO_ERR_INTERNAL,
 			"The echo engine fails as it was told.");
+		return;
+	}
+	if (s->prefill_only && next == now) {
+		seq_end(s, PROTO_FINISH_LENGTH, 0, "");
 		return;
 	}
 	if (!hangs(s) && s->n_made >= s->max_tokens) {
@@ -660,6 +667,7 @@ static int echo_submit(void *be, uint64_t id, const struct proto_submit *req)
 		return 0;
 	}
 	uint32_t room = (uint32_t)e->cfg.n_ctx - s->n_prompt;
+	s->prefill_only = (req->flags & PROTO_SUBMIT_PREFILL_ONLY) != 0;
 	s->max_tokens = req->max_tokens;
 	s->wants_logprobs = (req->flags & PROTO_SUBMIT_WANT_LOGPROBS) != 0;
 	if (s->max_tokens > room) {

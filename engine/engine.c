@@ -139,6 +139,9 @@ void engine_stats(struct engine *e, struct proto_stats *out)
 	    .preemptions = atomic_load(&e->preempted),
 	    .prefix_pages = atomic_load(&e->prefix_pages),
 	    .kv_used_permille = atomic_load(&e->kv_used_permille),
+	    .spec_drafts = atomic_load(&e->spec_drafts),
+	    .spec_drafted = atomic_load(&e->spec_drafted),
+	    .spec_accepted = atomic_load(&e->spec_accepted),
 	};
 }
 

@@ -21,9 +21,17 @@ struct engine;
 struct eng_model_config {
 	const char *name; /* as clients ask for it */
 	const char *path;
-	int role; /* 0 none, 1 small, 2 large: as in struct proto_model */
+	int role; /* enum proto_role */
 	/* Matrices of floats are converted to the weight type of that name on load; NULL or "": not. */
 	const char *quantize;
+};
+
+/* Where drafts of tokens come from that a step verifies besides making one. */
+enum eng_spec_mode {
+	ENG_SPEC_OFF,
+	ENG_SPEC_NGRAM, /* what followed the last few tokens before */
+	ENG_SPEC_DRAFT, /* the model of role small, for those of role large, where the vocabulary is the same */
+	ENG_SPEC_AUTO,  /* both */
 };
 
 struct eng_config {
@@ -42,6 +50,9 @@ struct eng_config {
 	int itl_target_ms;         /* what prefill may add to the time between tokens; 0: no target */
 	bool no_prefix_cache;
 	bool share_prefixes;       /* between tenants */
+	int spec_mode;             /* enum eng_spec_mode */
+	int spec_max_draft;        /* tokens; at most SPEC_MAX_DRAFT count */
+	bool spec_fixed;           /* drafts are always as long as can be, paying or not */
 };
 
 enum eng_event_kind {

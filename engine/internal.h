@@ -45,16 +45,20 @@ struct eng_model {
 	uint32_t n_end_ids;
 
 	/* The step thread's. */
-	struct kv_pool *pool;
+	struct kv_pool *pool, *draft_pool; /* the latter for what it drafts for another; NULL: nothing */
 	struct prefix_tree *prefix;
 	struct sched *sched;
 	uint32_t n_ctx;        /* what the pool allows one sequence */
 	uint32_t max_pages;    /* of one sequence */
 	int32_t *page_tables;  /* [max_sequences][max_pages] */
+	struct eng_model *drafter; /* whose drafts it verifies; NULL: none */
+	double draft_accept;       /* of the drafter's tokens, of late, whoever asked */
+	int32_t *draft_tables;     /* [max_sequences][the drafter's max_pages], of its draft_pool */
 	struct eng_seq **places; /* [max_sequences] */
 	uint64_t vtime_ns;     /* of the device, spent on this model */
 	struct cost cost;
 	struct cost_bias ttft_bias[2]; /* of those who find the model idle, and busy */
+	struct cost verify; /* of steps without prompts, where every row has logits */
 	struct proto_load load; /* what a newcomer would meet; under the engine's info_lock */
 	double ns_per_decode_step, ns_per_answer; /* moving averages; 0: not known yet */
 };
@@ -88,6 +92,7 @@ struct engine {
 	atomic_uint pages_total, pages_free, prefix_pages, kv_used_permille;
 	atomic_ullong steps, prefill_tokens, decode_tokens;
 	atomic_ullong prompt_tokens, cached_tokens, preempted; /* of prompts that started */
+	atomic_ullong spec_drafts, spec_drafted, spec_accepted;
 	atomic_uint us_per_prefill_token, us_per_decode_step;
 
 	struct mailbox box; /* of the step thread: text results, loaded models */

@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "engine/internal.h"
+#include "engine/spec_step.h"
 
 enum {
 	WARM_ROWS = 16,
@@ -39,6 +40,9 @@ static uint64_t pages_each(const struct engine *e)
 		if (e->models[i].inspected &&
 		    __builtin_add_overflow(one_of_each, page_bytes(e, &e->models[i].info.arch),
 					   &one_of_each))
+			return 0;
+		if (spec_may_draft(e, &e->models[i]) &&
+		    __builtin_add_overflow(one_of_each, page_bytes(e, &e->models[i].info.arch), &one_of_each))
 			return 0;
 	}
 	return one_of_each > 0 ? e->cfg.kv_bytes / one_of_each : 0;
@@ -72,6 +76,9 @@ static int make_pool(struct eng_model *m)
 		return sl_errf(&m->load_err, SL_ENOMEM, "out of memory for page tables");
 	int rc = kv_pool_create(m->ops, m->backend, (int)n_pages, e->cfg.page_tokens, a->n_layers,
 				a->n_kv_heads, a->head_dim, &m->pool, &m->load_err);
+	if (rc == 0 && spec_may_draft(e, m))
+		rc = kv_pool_create(m->ops, m->backend, (int)n_pages, e->cfg.page_tokens, a->n_layers,
+				    a->n_kv_heads, a->head_dim, &m->draft_pool, &m->load_err);
 	if (rc != 0)
 		return rc;
 	struct sched_config sc = {.step_tokens = (uint32_t)e->cfg.step_tokens,
@@ -137,6 +144,25 @@ static int check_vocabulary(struct eng_model *m)
 	return 0;
 }
 
+/* What a draft costs to verify: steps of 1, 2, 4 … rows, all of them with logits. */
+static int measure_verifying(struct eng_model *m, struct kn_step *step, int most, float *logits)
+{
+	int32_t want[WARM_ROWS];
+	m->verify = m->cost;
+	for (int32_t i = 0; i < WARM_ROWS; i++)
+		want[i] = i;
+	for (int n = 1; n <= most; n *= 2) {
+		step->n_rows = n;
+		uint64_t begin = clock_now_ns();
+		int rc = model_forward(m->model, step, kv_pool_layout(m->pool), want, n, logits);
+		if (rc != 0)
+			return rc;
+		const struct cost_past past = {.positions = (double)cost_positions(0, (uint64_t)n), .reads = n};
+		cost_learn(&m->verify, (uint32_t)n, past, (double)(clock_now_ns() - begin));
+	}
+	return 0;
+}
+
 static int warm_up(struct eng_model *m)
 {
 	int page_tokens = m->e->cfg.page_tokens;
@@ -146,7 +172,7 @@ static int warm_up(struct eng_model *m)
 	rows = rows < max_rows ? rows : max_rows;
 	rows = rows < (int)m->n_ctx ? rows : (int)m->n_ctx;
 	int n_pages = (rows + page_tokens - 1) / page_tokens;
-	float *logits = sl_zalloc_n((size_t)m->info.arch.n_vocab, sizeof *logits);
+	float *logits = sl_zalloc_n((size_t)m->info.arch.n_vocab * WARM_ROWS, sizeof *logits);
 	if (logits == NULL)
 		return sl_errf(&m->load_err, SL_ENOMEM, "out of memory for logits");
 	int got = 0, rc = 0;
@@ -175,6 +201,8 @@ static int warm_up(struct eng_model *m)
 	double each = rows > 1 && all > one ? (all - one) / (rows - 1) : one / 2;
 	cost_init(&m->cost, one > each ? one - each : 0, each);
 	m->ns_per_decode_step = one;
+	if (rc == 0 && m->e->cfg.spec_mode != ENG_SPEC_OFF)
+		rc = measure_verifying(m, &step, rows, logits);
 	while (got > 0)
 		kv_page_unref(m->pool, pages[--got]);
 	sl_free(logits);
@@ -240,6 +268,7 @@ void model_unload(struct eng_model *m)
 	m->prefix = NULL;
 	sched_destroy(m->sched);
 	m->sched = NULL;
+	spec_unpair(m);
 	if (m->pool != NULL)
 		kv_pool_destroy(m->pool);
 	m->pool = NULL;

@@ -2,7 +2,7 @@
  *
  * Log probabilities of a prompt's own tokens. The row of token p says what is likely at p + 1, so all
  * of a prompt's rows but the last want their logits, where a plain prefill wants none. Two things
- * follow: at most STEP_PROMPT_ROWS such rows are in one step (there is memory for so many rows of
+ * follow: at most STEP_EXTRA_ROWS such rows are in one step (there is memory for so many rows of
  * logits beside those of the draws), and such a sequence takes nothing from the prefix tree, whose
  * pages have no logits. What was told is counted in the sequence, so computing again after a
  * pre-emption tells nothing twice. Step thread.

@@ -21,6 +21,7 @@
  *    rank; one that has not started takes pages and places only from those, from worse tiers, and
  *    from tenants that hold more than their part while its own holds less. So the best ranked
  *    sequence with credit always advances.
+ *  - Rows of drafts (sched_grant_draft) take of the step's tokens and of the pages what a plan has left.
  *  - A sequence whose prompt another one is just computing is left alone until it is told.
  */
 #ifndef ENGINE_SCHED_H
@@ -108,6 +109,7 @@ struct sched_plan {
 	struct sched_seq **evict; /* to be evicted before */
 	uint32_t n_run, n_evict;
 	uint32_t n_decode, n_prefill; /* rows of each kind */
+	uint32_t rows_left, pages_left; /* of the step's tokens, and of pages: for nobody yet */
 	uint64_t next_due_ns;     /* of those who only wait for their pace; UINT64_MAX: none */
 };
 
@@ -162,6 +164,10 @@ void sched_remove(struct sched *sc, struct sched_seq *s);
 
 void sched_plan(struct sched *sc, const struct sched_owner *owner, const struct cost *cost,
 		uint32_t pages_free, uint64_t now_ns, struct sched_plan *out);
+
+/* s decodes in this plan: how many of n more rows, for tokens that may follow, the plan has room for.
+ * They are its tenant's. */
+uint32_t sched_grant_draft(const struct sched *sc, struct sched_plan *plan, const struct sched_seq *s, uint32_t n);
 
 /* When s would have its first token if it had credit now: ns from now. *position: how many others
  * of its tier and better ones have not started. answer_ns: how long an answer takes on the average. */

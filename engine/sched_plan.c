@@ -511,9 +511,26 @@ void sched_plan(struct sched *sc, const struct sched_owner *owner, const struct 
 			charge(s->tenant, s->width, SCHED_DECODE_WEIGHT);
 	}
 	out->n_run = kept;
+	out->rows_left = sc->cfg.step_tokens - out->n_prefill;
+	uint64_t pages = p.free > p.promised ? p.free - p.promised : 0;
+	out->pages_left = pages < UINT32_MAX ? (uint32_t)pages : UINT32_MAX;
 	list_each_safe(it, tmp, &p.aside) {
 		struct sched_seq *s = list_entry(it, struct sched_seq, aside);
 		list_remove(it);
 		sched_bring_back(sc, s, now_ns);
 	}
+}
+
+uint32_t sched_grant_draft(const struct sched *sc, struct sched_plan *plan, const struct sched_seq *s, uint32_t n)
+{
+	uint64_t page = sc->cfg.page_tokens, next = s->n_past / page + 1;
+	uint64_t pages = next > s->n_pages ? next : s->n_pages;
+	uint64_t most = (pages + plan->pages_left) * page - s->n_past - 1;
+	n = n < plan->rows_left ? n : plan->rows_left;
+	n = n < most ? n : (uint32_t)most;
+	plan->rows_left -= n;
+	uint64_t want = (s->n_past + (uint64_t)n) / page + 1;
+	plan->pages_left -= want > pages ? (uint32_t)(want - pages) : 0;
+	charge(s->tenant, n, SCHED_PREFILL_WEIGHT);
+	return n;
 }

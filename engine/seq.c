@@ -124,6 +124,7 @@ int eng_seq_create(uint64_t id, const struct proto_submit *req, struct eng_seq *
 	s->sched.width = s->beam_width > 0 ? s->beam_width : 1;
 	s->sched.prefilling = true;
 	s->ignore_eos = (req->flags & PROTO_SUBMIT_IGNORE_EOS) != 0;
+	s->prefill_only = (req->flags & PROTO_SUBMIT_PREFILL_ONLY) != 0;
 	s->max_tokens = req->max_tokens;
 	s->weight = req->weight;
 	s->prompt_logprobs = req->prompt_logprobs;
@@ -190,6 +191,7 @@ void eng_seq_free(struct eng_seq *s)
 	tok_ids_dispose(&s->text.ids);
 	sl_free(s->tokens);
 	sampler_state_dispose(&s->said);
+	ngram_dispose(&s->spec.said);
 	sl_free(s->bias);
 	sl_free(s->mem);
 	sl_free(s);

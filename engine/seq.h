@@ -18,9 +18,11 @@
 #include "base/mailbox.h"
 #include "base/proto.h"
 #include "engine/idmap.h"
+#include "engine/ngram.h"
 #include "engine/prefix.h"
 #include "engine/sampler.h"
 #include "engine/sched.h"
+#include "engine/spec.h"
 #include "engine/text_stream.h"
 #include "engine/tokenizer.h"
 
@@ -71,6 +73,16 @@ struct seq_knock {
 	bool cancel, fresh;
 };
 
+/* Speculation (engine/spec_step.c). */
+struct seq_spec {
+	struct ngram said;
+	struct spec_rate rates[SPEC_SOURCES]; /* patience 0: not begun */
+	uint8_t source; /* enum spec_source: of the draft in this step */
+	uint8_t n_draft;
+	int32_t draft[SPEC_MAX_DRAFT];
+	uint32_t small_past, small_pages; /* of the drafter's own pages: tokens in them, and how many */
+};
+
 struct eng_seq {
 	struct step_mail mail;  /* to the text workers and from there to the step thread */
 	struct idmap_node node; /* in the index; key: the identifier */
@@ -92,6 +104,7 @@ struct eng_seq {
 	uint8_t prompt_logprobs; /* as in SUBMIT */
 	uint32_t prompt_told;    /* tokens of the prompt whose log probability has been told */
 	bool ignore_eos;
+	bool prefill_only; /* PROTO_SUBMIT_PREFILL_ONLY */
 	uint64_t salt; /* of the prefixes that it may share */
 	uint32_t max_tokens, credit;
 	uint64_t deadline_ns; /* UINT64_MAX: none */
@@ -111,6 +124,7 @@ struct eng_seq {
 	struct prefix_waiter waiter;
 	struct sampler_state said; /* for the penalties; empty when there are none */
 	uint8_t length_why;
+	struct seq_spec spec;
 
 	/* Several choices. */
 	struct choices *choices; /* the lead's own; borrowed by those who follow; NULL: one choice */

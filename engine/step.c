@@ -12,6 +12,7 @@
  */
 #include "engine/choices.h"
 #include "engine/line.h"
+#include "engine/spec_step.h"
 #include "engine/step.h"
 
 #include <string.h>
@@ -181,7 +182,7 @@ static bool grow_logits(struct step *st, size_t n_vocab)
 {
 	if (n_vocab <= st->n_vocab_max)
 		return true;
-	size_t rows = (size_t)st->e->cfg.max_sequences + STEP_PROMPT_ROWS, n;
+	size_t rows = (size_t)st->e->cfg.max_sequences + STEP_EXTRA_ROWS, n;
 	if (__builtin_mul_overflow(rows, n_vocab, &n))
 		return false;
 	float *logits = sl_zalloc_n(n, sizeof *logits);
@@ -207,6 +208,7 @@ static void on_model(struct step *st, struct eng_model *m)
 	}
 	m->vtime_ns = st->vclock_ns;
 	set_model_state(st->e, m, PROTO_MODEL_READY, "");
+	spec_pair(st, m);
 }
 
 /* ---- text ---- */

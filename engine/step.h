@@ -9,8 +9,8 @@
 #include "base/buf.h"
 #include "engine/internal.h"
 
-/* Rows of prompts whose logits one step may have beside those of the draws. */
-enum { STEP_PROMPT_ROWS = 32 };
+/* Rows of prompts and of drafts whose logits one step may have beside those of the draws. */
+enum { STEP_EXTRA_ROWS = 32 };
 
 struct step {
 	struct engine *e;
@@ -25,14 +25,14 @@ struct step {
 	/* The batch's arrays. */
 	int32_t *row_token, *row_pos, *row_seq, *want;
 	struct eng_seq **want_seqs;
-	float *logits; /* [max_sequences + STEP_PROMPT_ROWS][widest vocabulary] */
+	float *logits; /* [max_sequences + STEP_EXTRA_ROWS][widest vocabulary] */
 	struct sampler_scratch scratch;
 	struct sampler_choice choice; /* of the sequence that is being served */
 	size_t n_vocab_max;
 	struct sl_buf text; /* released with one token */
 	/* Of the sequence that is being served: n × (itself and its rivals), with a first token that no
 	 * row tells about. */
-	struct proto_id_f32 prompt_entries[(STEP_PROMPT_ROWS + 1) * (1 + PROTO_MAX_TOP_LOGPROBS)];
+	struct proto_id_f32 prompt_entries[(STEP_EXTRA_ROWS + 1) * (1 + PROTO_MAX_TOP_LOGPROBS)];
 	uint32_t n_prompt_entries;
 };
 

@@ -98,6 +98,7 @@ struct answer_run {
 struct answer_spec {
 	const struct answer_format *format;
 	void *own;       /* the format's, owned by the answer in any case */
+	const char *id;  /* NULL: it gets one; else shorter than ANSWER_ID_BYTES, with the format's prefix */
 	int model;       /* from answer_choose_model */
 	bool stream, include_usage, obfuscate;
 	bool logged;     /* a replay log, if there is room for one */

@@ -22,6 +22,7 @@ struct response *response_create(const struct response_request *request, json_t 
 		r->about = response_about(request);
 		r->items = items;
 		r->store = request->store;
+		r->cleanse = (uint8_t)request->cleanse;
 		if (r->about != NULL)
 			return r;
 	}
@@ -36,6 +37,7 @@ static void dispose(void *own)
 	if (r == NULL)
 		return;
 	cache_cancel(&r->op);
+	conversation_turn_drop(r->turn);
 	json_decref(r->about);
 	json_decref(r->items);
 	sl_free(r);
@@ -194,7 +196,7 @@ static bool settle(struct answer *a)
 {
 	struct response *r = a->own;
 	r->answer = a;
-	return !r->store || response_save(r, true) != 0;
+	return !response_settle(r);
 }
 
 const struct answer_format answer_response = {

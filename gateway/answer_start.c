@@ -117,7 +117,9 @@ static struct answer *answer_create(struct exchange *x, const struct answer_spec
 	size_t n_prefix = strlen(spec->format->id_prefix);
 	BUG_IF(n_prefix + RANDOM_NAME_CHARS >= sizeof a->id, "a long prefix: %s", spec->format->id_prefix);
 	memcpy(a->id, spec->format->id_prefix, n_prefix);
-	bool named = random_name(a->id + n_prefix);
+	bool named = spec->id != NULL || random_name(a->id + n_prefix);
+	if (spec->id != NULL)
+		snprintf(a->id, sizeof a->id, "%s", spec->id);
 	const struct link_model *model = engine_link_model(x->app->link, spec->model);
 	a->model = sl_strdup(model->name);
 	a->n_ctx = model->n_ctx;

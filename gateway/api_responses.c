@@ -8,21 +8,23 @@
  * call`, the exchange's state.
  */
 #include <event2/event.h>
-#include <openssl/rand.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "gateway/api_request.h"
 #include "gateway/handlers.h"
+#include "gateway/item_page.h"
 #include "gateway/json_mem.h"
+#include "gateway/prefix_registry.h"
 #include "gateway/query.h"
+#include "gateway/random.h"
 #include "gateway/response.h"
 #include "gateway/response_prompt.h"
 #include "gateway/route.h"
 #include "gateway/stream_out.h"
 
-enum { END_WAIT_MS = 5000, MAX_REPLY = 64 << 20, ITEMS_PAGE = 20, ITEMS_MOST = 100, ID_BYTES = REPLAY_MAX_ID };
+enum { END_WAIT_MS = 5000, MAX_REPLY = 64 << 20, ID_BYTES = REPLAY_MAX_ID };
 
 struct call {
 	struct exchange *x;
@@ -35,6 +37,8 @@ struct call {
 	int model;                       /* create */
 	bool has_request;
 	struct response_request request; /* create */
+	struct conversation_turn *turn;  /* of the conversation it is made in; owned */
+	char made[ANSWER_ID_BYTES];      /* then: the name of what is made */
 };
 
 /* ---- a call ---- */
@@ -48,6 +52,7 @@ static void call_free(struct call *c)
 		replay_unref(c->log);
 	if (c->timer != NULL)
 		event_free(c->timer);
+	conversation_turn_drop(c->turn);
 	if (c->has_request)
 		response_request_dispose(&c->request);
 	sl_free(c);
@@ -195,18 +200,12 @@ static void stop_and_then(struct call *c, void (*ended)(struct call *c))
 
 /* ---- create ---- */
 
-static uint64_t random_u64(void)
-{
-	uint64_t v;
-	BUG_IF(RAND_bytes((uint8_t *)&v, sizeof v) != 1, "no random bytes");
-	return v;
-}
-
 /* The conversation: history (borrowed, may be NULL), then the input, each item with an id. */
 static json_t *conversation(const struct response_request *r, const json_t *history)
 {
 	json_t *items = history != NULL ? json_copy((json_t *)(uintptr_t)history) : json_array();
-	unsigned long long unique = random_u64();
+	uint64_t unique;
+	BUG_IF(!random_u64(&unique), "no random bytes");
 	if (items == NULL || json_array_extend(items, r->input) != 0) {
 		json_decref(items);
 		return NULL;
@@ -215,7 +214,7 @@ static json_t *conversation(const struct response_request *r, const json_t *hist
 		json_t *item = json_array_get(items, i);
 		char id[ID_BYTES];
 		const char *prefix = strcmp(json_string_value(json_object_get(item, "type")), "message") == 0 ? "msg" : "item";
-		snprintf(id, sizeof id, "%s_%016llx%04zx", prefix, unique, i);
+		snprintf(id, sizeof id, "%s_%016llx%04zx", prefix, (unsigned long long)unique, i);
 		if (json_object_get(item, "id") == NULL && json_object_set_new(item, "id", json_string(id)) != 0) {
 			json_decref(items);
 			return NULL;
@@ -239,11 +238,17 @@ static void answer_call(struct call *c, const json_t *history)
 		own = items != NULL ? response_create(r, items) : NULL;
 		rc = own != NULL ? 0 : SL_ENOMEM;
 	}
+	if (own != NULL) {
+		own->digest = prefix_digest(buf_data(&messages), messages.len);
+		own->turn = c->turn;
+		c->turn = NULL;
+	}
 	if (api_parsed(x, rc, &e)) {
 		const struct answer_prompt prompt = {r->c.submit.prompt_kind,
 						     {(const char *)buf_data(&messages), (uint32_t)messages.len}};
 		struct answer_spec spec = api_spec(x, &r->c, &answer_response, c->model);
 		spec.own = own;
+		spec.id = c->made[0] != '\0' ? c->made : NULL;
 		spec.logged = r->c.stream && r->store;
 		spec.background = r->background;
 		spec.keep_text = true;
@@ -290,6 +295,41 @@ static void on_previous(struct cache_op *op, const struct cache_result *result)
 	json_decref(record);
 }
 
+static void on_turn(void *ctx, const struct conversation_answer *a, json_t *doc)
+{
+	struct call *c = ctx;
+	if (doc == NULL) {
+		c->turn = NULL;
+		conversation_refuse(c->x, c->id, "conversation", a);
+		return;
+	}
+	const json_t *items = json_object_get(doc, "items");
+	size_t bytes = conversation_bytes(doc) + conversation_bytes(c->request.input);
+	if (bytes > c->x->app->t->cfg->conversations.bytes ||
+	    json_array_size(items) + json_array_size(c->request.input) >= CONVERSATION_MAX_ITEMS)
+		conversation_refuse_size(c->x, "conversation", bytes);
+	else
+		answer_call(c, items);
+}
+
+/* The conversation is held from here on. */
+static void take_turn(struct call *c)
+{
+	struct exchange *x = c->x;
+	size_t n = strlen(answer_response.id_prefix);
+	memcpy(c->made, answer_response.id_prefix, n);
+	if (strlen(c->request.conversation) >= CONVERSATION_ID_BYTES) {
+		conversation_refuse(x, c->request.conversation, "conversation",
+				    &(struct conversation_answer){.what = CONVERSATION_GONE});
+		return;
+	}
+	snprintf(c->id, sizeof c->id, "%s", c->request.conversation);
+	if (random_name(c->made + n))
+		c->turn = conversation_turn_take(x->app, x->key->tenant, c->id, c->made, on_turn, c);
+	if (c->turn == NULL)
+		reply_no_memory(x);
+}
+
 void api_response_create(struct exchange *x)
 {
 	struct request_limits limits = api_limits(x);
@@ -306,6 +346,10 @@ void api_response_create(struct exchange *x)
 	}
 	if (!api_parsed(x, rc, &e) || (c->model = answer_choose_model(x, r->c.model)) < 0)
 		return;
+	if (r->conversation != NULL) {
+		take_turn(c);
+		return;
+	}
 	if (r->previous_response_id == NULL) {
 		answer_call(c, NULL);
 		return;
@@ -345,13 +389,6 @@ static void on_retrieved_without_events(struct cache_op *op, const struct cache_
 	json_decref(record);
 }
 
-static bool bad_query(struct exchange *x, const char *name, const char *want)
-{
-	exchange_error(x, &(struct api_error){400, "invalid_request_error", "invalid_value", name, 0},
-		       "Invalid value for the query's '%s': it must be %s.", name, want);
-	return false;
-}
-
 static bool stream_query(struct exchange *x, bool *stream, uint64_t *from)
 {
 	const char *query = http_request(x->stream)->query;
@@ -359,14 +396,14 @@ static bool stream_query(struct exchange *x, bool *stream, uint64_t *from)
 	*stream = false;
 	*from = 0;
 	if (query_get_bool(query, "stream", stream) != 0)
-		return bad_query(x, "stream", "true or false");
+		return page_bad_query(x, "stream", "true or false");
 	int rc = query_get_u64(query, "starting_after", &after);
 	if (rc < 0)
-		return bad_query(x, "starting_after", "the sequence_number of an event");
+		return page_bad_query(x, "starting_after", "the sequence_number of an event");
 	if (rc > 0)
 		*from = after + 1;
 	if (rc > 0 && !*stream)
-		return bad_query(x, "starting_after", "together with stream=true");
+		return page_bad_query(x, "starting_after", "together with stream=true");
 	return true;
 }
 
@@ -445,6 +482,15 @@ void api_response_cancel(struct exchange *x)
 
 /* ---- delete ---- */
 
+static void on_forgotten(struct cache_op *op, const struct cache_result *result)
+{
+	struct call *c = of_op(op);
+	if (result->code != 0)
+		reply_store_down(c);
+	else
+		reply_json(c->x, json_pack("{s:s, s:s, s:b}", "id", c->id, "object", "response", "deleted", 1));
+}
+
 static void on_deleted(struct cache_op *op, const struct cache_result *result)
 {
 	struct call *c = of_op(op);
@@ -453,7 +499,7 @@ static void on_deleted(struct cache_op *op, const struct cache_result *result)
 	else if (!result->found && c->log == NULL)
 		reply_not_found(c);
 	else
-		reply_json(c->x, json_pack("{s:s, s:s, s:b}", "id", c->id, "object", "response", "deleted", 1));
+		prefix_forget(c->x->app->t->cache, &c->op, c->x->key->tenant, c->id, on_forgotten);
 }
 
 static void delete_stored(struct call *c)
@@ -478,62 +524,16 @@ void api_response_delete(struct exchange *x)
 
 /* ---- input items ---- */
 
-struct page {
-	uint64_t limit;
-	bool ascending;
-	char after[ID_BYTES];
-};
-
-static bool page_query(struct exchange *x, struct page *p)
-{
-	const char *query = http_request(x->stream)->query;
-	char order[8] = "desc";
-	*p = (struct page){.limit = ITEMS_PAGE};
-	if (query_get_u64(query, "limit", &p->limit) < 0 || p->limit < 1 || p->limit > ITEMS_MOST)
-		return bad_query(x, "limit", "a number from 1 to 100");
-	if (query_get(query, "order", order, sizeof order) < 0 || (strcmp(order, "asc") != 0 && strcmp(order, "desc") != 0))
-		return bad_query(x, "order", "asc or desc");
-	if (query_get(query, "after", p->after, sizeof p->after) < 0)
-		return bad_query(x, "after", "the id of an item");
-	p->ascending = order[0] == 'a';
-	return true;
-}
-
-/* NULL: no memory. *bad: there is no item to begin after. */
-static json_t *page_of(const json_t *items, const struct page *p, bool *bad)
-{
-	size_t n = json_array_size(items), from = 0;
-	json_t *data = json_array();
-	*bad = p->after[0] != '\0';
-	for (size_t i = 0; *bad && i < n; i++) {
-		const json_t *item = json_array_get(items, p->ascending ? i : n - 1 - i);
-		const char *id = json_string_value(json_object_get(item, "id"));
-		*bad = id == NULL || strcmp(id, p->after) != 0;
-		from = i + 1;
-	}
-	size_t end = n - from > p->limit ? from + (size_t)p->limit : n;
-	for (size_t i = from; i < end && !*bad && data != NULL; i++) {
-		if (json_array_append(data, json_array_get(items, p->ascending ? i : n - 1 - i)) != 0) {
-			json_decref(data);
-			return NULL;
-		}
-	}
-	json_t *first = json_incref(json_object_get(json_array_get(data, 0), "id"));
-	json_t *last = json_incref(json_object_get(json_array_get(data, json_array_size(data) - 1), "id"));
-	return json_pack("{s:s, s:o, s:o, s:o, s:b}", "object", "list", "data", data, "first_id",
-			 first != NULL ? first : json_null(), "last_id", last != NULL ? last : json_null(), "has_more", end < n);
-}
-
 static void on_items(struct cache_op *op, const struct cache_result *result)
 {
 	struct call *c = of_op(op);
-	struct page page;
+	struct item_page page;
 	bool bad;
 	json_t *record = record_of(c, result);
-	if (record != NULL && page_query(c->x, &page)) {
-		json_t *list = page_of(json_object_get(record, "items"), &page, &bad);
+	if (record != NULL && item_page_read(c->x, &page)) {
+		json_t *list = item_page_of(json_object_get(record, "items"), &page, &bad);
 		if (list != NULL && bad) {
-			bad_query(c->x, "after", "the id of one of the items");
+			page_bad_query(c->x, "after", "the id of one of the items");
 			json_decref(list);
 		} else {
 			reply_json(c->x, list);
@@ -545,7 +545,7 @@ static void on_items(struct cache_op *op, const struct cache_result *result)
 void api_response_items(struct exchange *x)
 {
 	struct call *c = call_on_path(x);
-	struct page page;
-	if (c != NULL && page_query(x, &page))
+	struct item_page page;
+	if (c != NULL && item_page_read(x, &page))
 		read_record(c, on_items);
 }

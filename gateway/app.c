@@ -24,6 +24,7 @@
 #include "gateway/api_request.h"
 #include "gateway/app_state.h"
 #include "gateway/chat_metrics.h"
+#include "gateway/conversation_hold.h"
 #include "gateway/cors.h"
 #include "gateway/exchange.h"
 #include "gateway/generation.h"
@@ -34,6 +35,7 @@
 #include "gateway/snapshot.h"
 #include "gateway/token_secrets.h"
 #include "gateway/waiting.h"
+#include "gateway/warm.h"
 
 enum { GAUGE_TICK_MS = 50, SCRATCH_MAX = 64 << 20 /* as answer.c has it */ };
 
@@ -75,6 +77,12 @@ static struct metric engine_cancelled = {.kind = METRIC_COUNTER, .name = "sluice
 					 .help = "Sequences that were cancelled"};
 static struct metric engine_tree = {.kind = METRIC_GAUGE, .name = "sluice_engine_prefix_pages",
 				    .help = "KV pages that the prefix tree names"};
+static struct metric spec_drafts = {.kind = METRIC_COUNTER, .name = "sluice_spec_drafts_total",
+				    .help = "Drafts that a step of the engine verified"};
+static struct metric spec_drafted = {.kind = METRIC_COUNTER, .name = "sluice_spec_drafted_tokens_total",
+				     .help = "Tokens in them"};
+static struct metric spec_accepted = {.kind = METRIC_COUNTER, .name = "sluice_spec_accepted_tokens_total",
+				      .help = "Tokens in them that were accepted: each saved its answer a step"};
 /* The same under vLLM's names, for the dashboards that people have. */
 static struct metric vllm_running = {.kind = METRIC_GAUGE, .name = "vllm:num_requests_running",
 				     .help = "As sluice_engine_running"};
@@ -92,8 +100,15 @@ static struct metric vllm_prompt = {.kind = METRIC_COUNTER, .name = "vllm:prompt
 				    .help = "As sluice_engine_prefill_tokens_total"};
 static struct metric vllm_generated = {.kind = METRIC_COUNTER, .name = "vllm:generation_tokens_total",
 				       .help = "As sluice_engine_decode_tokens_total"};
+static struct metric vllm_drafts = {.kind = METRIC_COUNTER, .name = "vllm:spec_decode_num_drafts_total",
+				    .help = "As sluice_spec_drafts_total"};
+static struct metric vllm_drafted = {.kind = METRIC_COUNTER, .name = "vllm:spec_decode_num_draft_tokens_total",
+				     .help = "As sluice_spec_drafted_tokens_total"};
+static struct metric vllm_accepted = {.kind = METRIC_COUNTER,
+				      .name = "vllm:spec_decode_num_accepted_tokens_total",
+				      .help = "As sluice_spec_accepted_tokens_total"};
 /* Answers by route and class of status. Rows of the route table that share a name share a metric. */
-enum { CLASSES = 5, MAX_ROUTES = 32, LABEL_BYTES = 48 };
+enum { CLASSES = 5, MAX_ROUTES = 48, LABEL_BYTES = 48 };
 static const char *const classes[CLASSES] = {"none", "2xx", "3xx", "4xx", "5xx"};
 static struct metric answers[MAX_ROUTES + 1][CLASSES]; /* the last row: no route */
 static char answer_labels[MAX_ROUTES + 1][CLASSES][LABEL_BYTES];
@@ -126,7 +141,9 @@ static void register_metrics(void)
 				      &engine_preempted, &engine_looked_up, &engine_found, &engine_tree, &engine_submitted,
 				      &engine_cancelled,
 				      &vllm_running, &vllm_waiting, &vllm_kv, &vllm_looked_up, &vllm_found,
-				      &vllm_preempted, &vllm_prompt, &vllm_generated};
+				      &vllm_preempted, &vllm_prompt, &vllm_generated,
+				      &spec_drafts, &spec_drafted, &spec_accepted, &vllm_drafts, &vllm_drafted,
+				      &vllm_accepted};
 	static bool done;
 	if (done)
 		return;
@@ -468,6 +485,12 @@ static void on_tick(evutil_socket_t fd, short what, void *ctx)
 	metric_set(&vllm_preempted, (int64_t)st->preemptions);
 	metric_set(&vllm_prompt, (int64_t)st->prefill_tokens);
 	metric_set(&vllm_generated, (int64_t)st->decode_tokens);
+	metric_set(&spec_drafts, (int64_t)st->spec_drafts);
+	metric_set(&spec_drafted, (int64_t)st->spec_drafted);
+	metric_set(&spec_accepted, (int64_t)st->spec_accepted);
+	metric_set(&vllm_drafts, (int64_t)st->spec_drafts);
+	metric_set(&vllm_drafted, (int64_t)st->spec_drafted);
+	metric_set(&vllm_accepted, (int64_t)st->spec_accepted);
 }
 
 int app_create(struct gw_thread *t, struct gw_app **out, struct sl_err *err)
@@ -479,6 +502,7 @@ int app_create(struct gw_thread *t, struct gw_app **out, struct sl_err *err)
 	list_init(&app->answers);
 	list_init(&app->idempotents);
 	list_init(&app->all_answers);
+	list_init(&app->turns);
 	buf_init(&app->scratch, SCRATCH_MAX);
 	buf_init(&app->list, SCRATCH_MAX);
 	int rc = take_snapshot(app, err);
@@ -488,8 +512,9 @@ int app_create(struct gw_thread *t, struct gw_app **out, struct sl_err *err)
 		rc = sl_errf(err, SL_ENOMEM, "no memory for the application");
 	if (rc == 0 && t->cache != NULL) {
 		app->identities = identities_create(t->cache, NULL);
+		app->warm = warm_create(app);
 		app->secrets = token_secrets_create(t->cache, t->cfg->state_dir);
-		if (app->identities == NULL || app->secrets == NULL)
+		if (app->identities == NULL || app->secrets == NULL || app->warm == NULL)
 			rc = sl_errf(err, SL_ENOMEM, "no memory for the application");
 	}
 	if (rc == 0)
@@ -517,6 +542,8 @@ void app_destroy(struct gw_app *app)
 		return;
 	answers_stop(app);
 	idempotents_stop(app);
+	conversation_turns_stop(app);
+	warm_destroy(app->warm);
 	quotas_dispose(&app->quotas);
 	identities_destroy(app->identities);
 	token_secrets_destroy(app->secrets);
@@ -534,7 +561,7 @@ void app_destroy(struct gw_app *app)
 
 void app_expire(struct gw_app *app) { answers_break_off(app); }
 
-bool app_busy(struct gw_app *app) { return !list_empty(&app->answers) || !list_empty(&app->idempotents) || quotas_busy(&app->quotas); }
+bool app_busy(struct gw_app *app) { return !list_empty(&app->answers) || !list_empty(&app->idempotents) || !list_empty(&app->turns) || quotas_busy(&app->quotas); }
 
 bool app_ready(struct gw_app *app)
 {

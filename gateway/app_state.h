@@ -19,6 +19,7 @@ struct identities;
 struct replay;
 struct talks;
 struct twins;
+struct warm;
 struct token_secrets;
 struct waiting_room;
 
@@ -45,6 +46,8 @@ struct gw_app {
 	struct sl_buf list;    /* the log probabilities in it */
 	struct list answers;   /* struct answer, in_app: those that go on without an exchange */
 	struct list all_answers; /* struct answer, in_all */
+	struct warm *warm;     /* NULL: there is no store */
+	struct list turns; /* struct conversation_turn */
 };
 
 #endif

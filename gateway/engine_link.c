@@ -67,6 +67,7 @@ struct engine_link {
 	struct link_model models[PROTO_MAX_MODELS];
 	int n_models;
 	struct proto_stats stats;
+	uint64_t epoch; /* of the last HELLO */
 	struct link_load {
 		struct proto_load told;
 		uint32_t unseen[PROTO_PRIORITIES]; /* submitted since */
@@ -234,6 +235,7 @@ static int on_hello(struct engine_link *l, const uint8_t *p, size_t n, struct sl
 			       PROTO_VERSION);
 	memset(l->models, 0, sizeof l->models);
 	l->n_models = m.n_models;
+	l->epoch = m.epoch;
 	l->state = LINK_UP;
 	l->backoff_ms = BACKOFF_MIN_MS;
 	l->told = false;
@@ -543,6 +545,7 @@ void engine_link_destroy(struct engine_link *l)
 }
 
 bool engine_link_up(const struct engine_link *l) { return l->state == LINK_UP; }
+uint64_t engine_link_epoch(const struct engine_link *l) { return l->epoch; }
 int engine_link_n_models(const struct engine_link *l) { return l->n_models; }
 const struct link_model *engine_link_model(const struct engine_link *l, int index) { return &l->models[index]; }
 const struct proto_stats *engine_link_stats(const struct engine_link *l) { return &l->stats; }

@@ -40,6 +40,8 @@ int engine_link_create(struct gw_thread *t, const char *socket_path, struct engi
 void engine_link_destroy(struct engine_link *l);
 
 bool engine_link_up(const struct engine_link *l);
+/* Of the engine that it is or was connected to: changes with every start of it. 0: none yet. */
+uint64_t engine_link_epoch(const struct engine_link *l);
 /* Models as last announced; kept while the link is down (state then reads LOADING). */
 int engine_link_n_models(const struct engine_link *l);
 const struct link_model *engine_link_model(const struct engine_link *l, int index);

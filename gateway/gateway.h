@@ -125,6 +125,14 @@ struct gw_responses {
 	uint64_t keep_ms; /* a stored response */
 };
 
+/* Conversations (/v1/conversations). */
+struct gw_conversations {
+	uint64_t keep_ms;      /* after the last change */
+	int64_t per_tenant;    /* how many; 0: no limit */
+	uint64_t bytes;        /* of one */
+	uint64_t tenant_bytes; /* of all of a tenant; 0: no limit */
+};
+
 /* Requests that ask for the same, or almost. */
 struct gw_twins {
 	uint64_t window_ms;      /* an answer can be joined for so long after its end */
@@ -184,6 +192,8 @@ struct gw_config {
 	struct gw_store_settings store;
 	struct gw_flush flush;
 	struct gw_responses responses;
+	struct gw_conversations conversations;
+	int64_t warm;                        /* prefixes computed again after a restart of the engine; 0: none */
 	struct gw_twins twins;
 	struct gw_queue_config queue;
 	struct conf_list prompts; /* struct gw_prompt_config */

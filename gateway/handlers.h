@@ -14,6 +14,16 @@ void api_response(struct exchange *x);
 void api_response_delete(struct exchange *x);
 void api_response_cancel(struct exchange *x);
 void api_response_items(struct exchange *x);
+void api_conversation_create(struct exchange *x); /* api_conversations.c */
+void api_conversations(struct exchange *x);
+void api_conversation(struct exchange *x);
+void api_conversation_update(struct exchange *x);
+void api_conversation_delete(struct exchange *x); /* api_conversation_delete.c */
+void api_conversation_export(struct exchange *x);
+void api_conversation_items(struct exchange *x);
+void api_conversation_items_add(struct exchange *x);
+void api_conversation_item(struct exchange *x);
+void api_conversation_item_delete(struct exchange *x);
 void api_stream(struct exchange *x);  /* api_streams.c */
 void api_stream_stop(struct exchange *x);
 void api_models(struct exchange *x);  /* api_models.c */

@@ -125,7 +125,7 @@ const struct request_field request_fields[] = {
     HONOURED("chat_template_kwargs", CHAT, TYPE_OBJ),
     REFUSED("context_management", RESP, TYPE_ARR | TYPE_OBJ, is_empty),
     HONOURED("continue_final_message", CHAT, TYPE_BOOL),
-    REFUSED("conversation", RESP, TYPE_STR | TYPE_OBJ, NULL),
+    HONOURED("conversation", RESP, TYPE_STR | TYPE_OBJ),
     HONOURED("documents", CHAT, TYPE_ARR),
     REFUSED("dry_multiplier", ALL, TYPE_NUM, is_zero),
     REFUSED("dynatemp_range", ALL, TYPE_NUM, is_zero),

@@ -13,6 +13,7 @@
 
 #include "cache/cache.h"
 #include "gateway/answer.h"
+#include "gateway/conversation_hold.h"
 #include "gateway/response_request.h"
 
 /* What an answer that is a response has of its own (answer.own). */
@@ -26,6 +27,12 @@ struct response {
 	bool last;             /* what is being stored is its final state */
 	bool waits;            /* for the store, to put the final state there */
 	struct cache_op op;
+	/* Of one that is made in a conversation. */
+	struct conversation_turn *turn; /* until it is added; owned; NULL: none */
+	bool not_added;                 /* that failed: the final object says "conversation": null */
+	/* For the prefix registry. */
+	uint64_t digest;       /* of the messages; 0: unknown */
+	uint8_t cleanse;       /* how they were made */
 };
 
 /* items: taken in any case. NULL: no memory. */
@@ -57,5 +64,7 @@ json_t *response_record_read(const uint8_t *bytes, size_t n);
 /* Stores the answer's state as it is, or once what is being stored is. last: answer_settled follows.
  * 0 or a negative code, and then nothing follows. */
 int response_save(struct response *r, bool last);
+/* The end is about to be told: what is stored and added before. True: answer_settled follows. */
+bool response_settle(struct response *r);
 
 #endif

@@ -13,6 +13,7 @@ static const struct {
 	const char *name, *fallback; /* JSON */
 } told_back[] = {
     {"background", "false"},
+    {"conversation", "null"},
     {"instructions", "null"},
     {"max_output_tokens", "null"},
     {"max_tool_calls", "null"},
@@ -40,6 +41,10 @@ json_t *response_about(const struct response_request *r)
 	json_t *about = json_object();
 	for (size_t i = 0; about != NULL && i < sizeof told_back / sizeof *told_back; i++) {
 		json_t *v = json_incref(request_get(r->body, told_back[i].name));
+		if (r->conversation != NULL && strcmp(told_back[i].name, "conversation") == 0) {
+			json_decref(v);
+			v = json_pack("{s:s}", "id", r->conversation);
+		}
 		if (v == NULL)
 			v = json_loads(told_back[i].fallback, JSON_DECODE_ANY, NULL);
 		if (json_object_set_new(about, told_back[i].name, v) != 0) {
@@ -149,6 +154,7 @@ json_t *response_object(const struct answer *a)
 	const struct sse_about about = answer_about(a);
 	bool any = about.ended_by != NULL || about.degraded != NULL;
 	if (o != NULL && (json_object_update(o, r->about) != 0 ||
+			  (r->not_added && json_object_set_new(o, "conversation", json_null()) != 0) ||
 			  (any && json_object_set_new(o, "sluice", json_pack("{s:s*, s:s*}", "ended_by", about.ended_by, "degraded",
 									    about.degraded)) != 0) ||
 			  (r->lost && json_object_set_new(o, "store", json_false()) != 0))) {

@@ -31,6 +31,22 @@ static int get_storage(struct response_request *r, struct request_error *e)
 	return rc;
 }
 
+static int get_conversation(struct response_request *r, struct request_error *e)
+{
+	const json_t *v = request_get(r->body, "conversation");
+	const char *param = json_is_object(v) ? "conversation.id" : "conversation";
+	int rc = json_is_object(v) ? request_get_label(v, "id", param, &r->conversation, e)
+				   : request_get_label(r->body, "conversation", param, &r->conversation, e);
+	if (rc != 0 || v == NULL)
+		return rc;
+	if (r->conversation == NULL)
+		return request_bad(e, "invalid_value", param, "Invalid value for '%s': it is empty.", param);
+	if (r->previous_response_id != NULL)
+		return request_bad(e, "invalid_value", "conversation",
+				   "'conversation' and 'previous_response_id' cannot be used together.");
+	return 0;
+}
+
 /* ---- a stored prompt ---- */
 
 /* A variable is a string; as a part of text it becomes one. */
@@ -119,7 +135,7 @@ static int get_instructions(struct response_request *r, struct request_error *e)
 static int get_input(struct response_request *r, const struct request_limits *l, struct request_error *e)
 {
 	const json_t *v = request_get(r->body, "input");
-	bool may_lack = r->prompt_id != NULL || r->previous_response_id != NULL;
+	bool may_lack = r->prompt_id != NULL || r->previous_response_id != NULL || r->conversation != NULL;
 	if (v == NULL && !may_lack)
 		return request_missing(e, "input");
 	if (json_is_array(v) && json_array_size(v) == 0 && !may_lack)
@@ -141,7 +157,7 @@ int response_request_parse(const void *bytes, size_t n, const struct request_lim
 	int rc;
 	if ((rc = request_parse_json(bytes, n, l, &out->body, e)) != 0 ||
 	    (rc = request_common_read(out->body, REQUEST_RESPONSE, &out->c, e)) != 0 ||
-	    (rc = get_storage(out, e)) != 0 || (rc = get_prompt(out, e)) != 0 || (rc = get_include(out, e)) != 0 ||
+	    (rc = get_storage(out, e)) != 0 || (rc = get_conversation(out, e)) != 0 || (rc = get_prompt(out, e)) != 0 || (rc = get_include(out, e)) != 0 ||
 	    (rc = get_instructions(out, e)) != 0 || (rc = get_input(out, l, e)) != 0) {
 		response_request_dispose(out);
 		return rc;
@@ -174,7 +190,8 @@ static int put_history(struct response_request *r, struct sl_buf *out, const jso
 		       struct request_error *e)
 {
 	json_t *items;
-	int rc = response_items_normalise(history, "previous_response_id", MAX_HISTORY, &items, e);
+	const char *param = r->conversation != NULL ? "conversation" : "previous_response_id";
+	int rc = response_items_normalise(history, param, MAX_HISTORY, &items, e);
 	if (rc == 0)
 		rc = response_items_put(out, items, r->cleanse, &r->c.cleansed, n_messages);
 	json_decref(items);

@@ -22,10 +22,11 @@ struct response_request {
 	bool store;      /* true unless said otherwise */
 	bool background; /* only with store */
 	const char *previous_response_id, *instructions; /* NULL: absent */
+	const char *conversation;                        /* its id; NULL: absent */
 	const char *prompt_id, *prompt_version;          /* NULL: absent */
 	json_t *prompt_variables; /* names to strings, or NULL */
 	json_t *metadata;         /* or NULL */
-	/* Owned: normal items. Empty only where there is a prompt_id or previous_response_id. */
+	/* Owned: normal items. Empty only where there is a prompt_id or previous_response_id or conversation. */
 	json_t *input;
 	enum cleanse_level cleanse; /* of users' messages */
 };

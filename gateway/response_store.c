@@ -13,7 +13,9 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "gateway/json_mem.h"
+#include "gateway/prefix_registry.h"
 #include "gateway/response.h"
+#include "gateway/warm.h"
 
 enum { MAX_RECORD = 64 << 20, LONGEST_S = 3600 };
 
@@ -63,6 +65,95 @@ static struct response *of_op(struct cache_op *op)
 	return (struct response *)((char *)op - offsetof(struct response, op));
 }
 
+/* ---- its conversation, and the prefix registry ---- */
+
+static bool tells_well(const struct answer *a) { return a->end == ANSWER_DONE || a->end == ANSWER_STOPPED; }
+
+static const char *member(const struct response *r, const char *key)
+{
+	const json_t *v = json_object_get(r->about, key);
+	return json_string_value(json_is_object(v) ? json_object_get(v, "id") : v);
+}
+
+static uint32_t count_turns(const json_t *items)
+{
+	uint32_t n = 1;
+	for (size_t i = 0; i < json_array_size(items); i++) {
+		const char *role = json_string_value(json_object_get(json_array_get(items, i), "role"));
+		n += role != NULL && strcmp(role, "assistant") == 0;
+	}
+	return n;
+}
+
+/* What the engine has computed now. */
+static void note_prefix(const struct response *r)
+{
+	const struct answer *a = r->answer;
+	const char *conversation = member(r, "conversation"), *previous = member(r, "previous_response_id");
+	if (a->app->warm == NULL || !r->store || r->lost || r->not_added || !tells_well(a) || r->digest == 0)
+		return;
+	struct prefix_entry e = {.tenant = a->key->tenant,
+				 .digest = r->digest,
+				 .epoch = engine_link_epoch(a->app->link),
+				 .used_s = clock_unix_s(),
+				 .uses = count_turns(r->items),
+				 .n_prompt = answer_usage(a).n_prompt,
+				 .cleanse = r->cleanse};
+	snprintf(e.model, sizeof e.model, "%s", a->model);
+	snprintf(e.response, sizeof e.response, "%s", a->id);
+	snprintf(e.name, sizeof e.name, "%s", conversation != NULL ? conversation : a->id);
+	warm_note(a->app->warm, &e, conversation == NULL ? previous : NULL);
+}
+
+static void settled(struct response *r)
+{
+	note_prefix(r);
+	answer_settled(r->answer);
+}
+
+static void on_taken_back(struct cache_op *op, const struct cache_result *result)
+{
+	(void)result; /* what can't be deleted now goes with its time */
+	settled(of_op(op));
+}
+
+static void on_added(void *ctx, int what)
+{
+	struct response *r = ctx;
+	struct answer *a = r->answer;
+	r->turn = NULL;
+	r->not_added = what != CONVERSATION_OK;
+	if (what != CONVERSATION_GONE || !r->store) {
+		settled(r);
+		return;
+	}
+	/* Deleted meanwhile, and everything that was made in it. */
+	struct cache_key key;
+	r->lost = true;
+	response_key(&key, a->key, a->id);
+	cache_delete(a->app->t->cache, &r->op, &key, on_taken_back);
+}
+
+/* False: nothing more is to be awaited. */
+static bool add_turn(struct response *r)
+{
+	struct answer *a = r->answer;
+	if (r->turn == NULL)
+		return false;
+	json_t *object = tells_well(a) ? response_object(a) : NULL, *items = object != NULL ? json_copy(r->items) : NULL;
+	int rc = items == NULL || json_array_extend(items, json_object_get(object, "output")) != 0 ? SL_ENOMEM : 0;
+	if (rc == 0)
+		rc = conversation_turn_add(r->turn, items, on_added, r);
+	json_decref(items);
+	json_decref(object);
+	if (rc != 0) {
+		conversation_turn_drop(r->turn);
+		r->turn = NULL;
+		r->not_added = true;
+	}
+	return rc == 0;
+}
+
 static void on_stored(struct cache_op *op, const struct cache_result *result)
 {
 	struct response *r = of_op(op);
@@ -70,8 +161,8 @@ static void on_stored(struct cache_op *op, const struct cache_result *result)
 		log_warn("the response %s could not be stored: %s", r->answer->id, sl_code_name(result->code));
 		r->lost = true;
 	}
-	if (r->last || (r->waits && response_save(r, true) != 0))
-		answer_settled(r->answer);
+	if ((r->last || (r->waits && response_save(r, true) != 0)) && !add_turn(r))
+		settled(r);
 }
 
 /* How long it may run, at most. */
@@ -90,6 +181,7 @@ int response_save(struct response *r, bool last)
 		return 0;
 	r->last = last;
 	r->lost = false;
+	conversation_turn_keep(r->turn);
 	struct cache_key key;
 	struct sl_buf record;
 	buf_init(&record, MAX_RECORD);
@@ -103,4 +195,12 @@ int response_save(struct response *r, bool last)
 	r->lost = rc != 0;
 	buf_dispose(&record);
 	return rc;
+}
+
+bool response_settle(struct response *r)
+{
+	if ((r->store && response_save(r, true) == 0) || add_turn(r))
+		return true;
+	note_prefix(r);
+	return false;
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "gateway/store.h"
 
+#include "gateway/conversation_proc.h"
+
 static const char *given(const char *text) { return text != NULL && text[0] != '\0' ? text : NULL; }
 
 static void set_u32(uint32_t *to, uint64_t value)
@@ -40,5 +42,5 @@ int gw_store_create(const struct gw_store_settings *cfg, struct cache **out, str
 {
 	struct cache_config c;
 	gw_store_config(cfg, &c);
-	return cache_create(&c, NULL, 0, out, err);
+	return cache_create(&c, gateway_procs, GATEWAY_PROCS, out, err);
 }

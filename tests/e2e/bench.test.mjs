@@ -5,7 +5,7 @@
 import test from 'node:test';
 import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
-import { startServer } from './harness.mjs';
+import { hasRedis, startServer } from './harness.mjs';
 
 const sluice = process.env.SLUICE ?? 'build/sluice';
 const small = 'etc/models/demo-small.gguf';
@@ -83,4 +83,15 @@ test('bench: wrong arguments are named', () => {
   assert.match(bench('model', small, '--batch', '0').stderr, /--batch/);
   assert.match(bench('engine', small, '--scenario', 'none').stderr, /no scenario none/);
   assert.equal(bench('nothing').status, 64);
+});
+
+test('bench store: the limits of a key beside two PINGs', { skip: hasRedis() ? false : 'redis-server is not installed' }, () => {
+  const r = bench('store', '--times', '100', '--json');
+  assert.equal(r.status, 0, r.stderr);
+  const { store } = JSON.parse(r.stdout);
+  assert.equal(store.length, 3);
+  for (const x of store) {
+    assert.ok(x.take_us > 0 && x.two_pings_us > 0);
+    assert.ok(Math.abs(x.ratio - x.take_us / x.two_pings_us) < 0.01);
+  }
 });

@@ -20,7 +20,7 @@ describe('a budget of the day', { skip }, () => {
       'gateway.tiers.budget.concurrency=2000', 'gateway.tiers.budget.max_output=64', 'gateway.tiers.budget.coalesce=off',
       'gateway.tiers.budget.requests_per_minute=0', 'gateway.tiers.budget.tokens_per_minute=0',
       `gateway.tiers.budget.tokens_per_day=${BUDGET}`, 'gateway.limits.quota_wait=30s', 'gateway.limits.requests_per_key=0',
-      'gateway.limits.connections_per_address=0'];
+      'gateway.limits.connections_per_address=0', 'cache.timeout=10s', 'cache.gateways=2'];
     server = await startServer({ echo: true, sets: ['engine.echo.ttft=5ms', 'engine.echo.rate=200', 'gateway.threads=2', ...sets] });
     second = await startSecondGateway(server, sets);
   });

@@ -59,7 +59,7 @@ only 'hiredis' '^cache/redis[^/]*$' 'only cache/redis* may include hiredis'
 only 'yaml\.h' '^base/conf_yaml\.c$' 'only base/conf_yaml.c may include libyaml'
 only 'openssl' '^gateway/|^cmd/load_client\.c$' 'only gateway/ and the load client may include OpenSSL'
 only 'jansson' '^(gateway|engine|cmd)/' 'base, kernels, cache and cascade read no JSON'
-only 'event2' '^gateway/|^cache/(client|redis)|^engine/(server|echo|link|serve)|^cmd/load_client\.c$' 'only the gateway, the store'"'"'s clients, the engine'"'"'s socket side and the load client may include libevent'
+only 'event2' '^gateway/|^cache/(client|redis)|^engine/(server|echo|link|serve)|^cmd/(load_client|bench_store)\.c$' 'only the gateway, the store'"'"'s clients, the engine'"'"'s socket side and two measurements may include libevent'
 only 'event2/http' '^$' 'no part uses libevent'"'"'s HTTP'
 only 'cuda' '^kernels/cuda/' 'CUDA stays in kernels/cuda'
 [ "$bad" -eq 0 ] && echo "$n sources follow the arrows"

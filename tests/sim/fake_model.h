@@ -29,6 +29,7 @@ struct model {
 	struct tokenizer tok;
 	struct chat_template *template;
 	int max_rows;
+	bool near; /* "near" in its path: it says something else after one text in four */
 };
 
 static struct {
@@ -74,6 +75,7 @@ int model_load(const char *path, const struct kn_ops *ops, struct kn_backend *ba
 	struct model *m = calloc(1, sizeof *m);
 	model_inspect(path, &m->info, err);
 	m->max_rows = max_rows;
+	m->near = strstr(path, "near") != NULL;
 	int rc = chat_template_compile(fake_chat, sizeof fake_chat - 1, &m->template, err);
 	if (rc != 0) {
 		free(m);
@@ -161,6 +163,8 @@ int model_forward(struct model *m, const struct kn_step *s, const struct kn_kv *
 				    (size_t)(pos % kv->page_tokens) * token_stride];
 			h = fake_mix(h, (uint64_t)(int64_t)v);
 		}
+		if (m->near && fake_mix(h, 77) % 4 == 0)
+			h = fake_mix(h, 78);
 		float *row = logits + (size_t)w * FAKE_VOCAB;
 		for (int i = 0; i < FAKE_VOCAB; i++) {
 			bool letter = (i >= 'a' && i <= 'z') || i == ' ';

@@ -11,6 +11,8 @@
 
 static const struct eng_model_config one_model[] = {{.name = "fake", .path = "fake.gguf"}};
 
+static int spec_mode; /* of the engines that tests start */
+
 static struct eng_config config(void)
 {
 	return (struct eng_config){.models = one_model,
@@ -23,7 +25,10 @@ static struct eng_config config(void)
 				   .max_sequences = 8,
 				   .max_waiting = 64,
 				   .step_tokens = 16,
-				   .max_prompt_bytes = 1 << 20};
+				   .max_prompt_bytes = 1 << 20,
+				   .spec_mode = spec_mode,
+				   .spec_max_draft = 8,
+				   .spec_fixed = true};
 }
 
 enum { MANY = 32 };
@@ -886,5 +891,15 @@ int main(void)
 	    cmocka_unit_test(deadlines_and_pace),     cmocka_unit_test(failures_of_models),
 	    cmocka_unit_test(queue_is_bounded),	      cmocka_unit_test(faults),
 	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	/* Again with drafts; the others count steps. */
+	const struct CMUnitTest with_drafts[] = {
+	    cmocka_unit_test(same_together_as_alone), cmocka_unit_test(cancel_in_every_phase),
+	    cmocka_unit_test(several_choices), cmocka_unit_test(stop_strings),
+	    cmocka_unit_test(ends_and_minimum), cmocka_unit_test(biases_and_logprobs),
+	    cmocka_unit_test(prompt_logprobs), cmocka_unit_test(limits_of_context),
+	    cmocka_unit_test(deadlines_and_pace), cmocka_unit_test(failures_of_models), cmocka_unit_test(faults),
+	};
+	int failed = cmocka_run_group_tests(tests, NULL, NULL);
+	spec_mode = ENG_SPEC_AUTO;
+	return failed + cmocka_run_group_tests(with_drafts, NULL, NULL);
 }

@@ -19,6 +19,7 @@
 #include "cache/cache.h"
 #include "gateway/app.h"
 #include "gateway/app_state.h"
+#include "gateway/conversation_proc.h"
 #include "gateway/engine_link.h"
 #include "gateway/generation.h"
 
@@ -174,6 +175,7 @@ static int chat_set_up(void **state)
 	cfg->limits.json_depth = 16;
 	cfg->limits.submit_wait_ms = cfg->limits.first_token_ms = 5000;
 	cfg->responses.keep_ms = 60000;
+	cfg->conversations = (struct gw_conversations){.keep_ms = 60000, .bytes = 1 << 20};
 	cfg->resume = (struct gw_resume){.grace_ms = 5000, .keep_ms = 5000, .stream_bytes = 1 << 20, .memory_bytes = 8 << 20};
 	assert_int_equal(gw_thread_init(&c->r.t, 0, cfg, &err), 0);
 	struct cache_config store;
@@ -186,7 +188,7 @@ static int chat_set_up(void **state)
 		store.backoff_most_ms = 5;
 	}
 	c->bearer = "sk-test";
-	if (cache_create(&store, NULL, 0, &c->store, &err) != 0)
+	if (cache_create(&store, gateway_procs, GATEWAY_PROCS, &c->store, &err) != 0)
 		fail_msg("%s", err.text);
 	assert_int_equal(cache_client_create(c->store, c->r.t.base, &c->r.t.cache), 0);
 	if (app_create(&c->r.t, &c->app, &err) != 0)

@@ -139,7 +139,7 @@ static void frames(struct sl_buf frame[N_FRAMES])
 			 1, 2, 3, 4, 5, 6, STR("why")}), 0);
 	assert_int_equal(proto_put_counted(&frame[8], 8, &(struct proto_counted){0, 99, STR("")}), 0);
 	assert_int_equal(proto_put_stats(&frame[9], &(struct proto_stats){1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13,
-			 14, 15, 16, 17, 18}), 0);
+			 14, 15, 16, 17, 18, 19, 20, 21}), 0);
 	assert_int_equal(proto_put_bye(&frame[10], &(struct proto_bye){STR("bye")}), 0);
 	assert_int_equal(proto_put_tokens(&frame[11], 7, &(struct proto_tokens){.n = 2, .n_top = 3, .tokens = two_tokens,
 			 .tops = six_pairs, .text = STR("abcde"), .pieces = {.of = piece_of_id}}), 0);
@@ -299,6 +299,30 @@ static void encoders_refuse_what_decoders_would(void **unused)
 }
 
 /* What a request may ask for: every bound of SUBMIT, one step inside and one outside. */
+/* Only the prompt: nothing that goes with choices or a prompt's logprobs. */
+static void bounds_of_a_prefill(void **unused)
+{
+	(void)unused;
+	static const struct {
+		uint8_t n, beam_width, prompt_logprobs;
+		int rc;
+	} cases[] = {{1, 0, 0, 0}, {2, 0, 0, SL_EPROTO}, {1, 2, 0, SL_EPROTO}, {1, 0, 1, SL_EPROTO}};
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		struct proto_submit s = {PROTO_SUBMIT_OFF, .prompt_kind = PROTO_PROMPT_TEXT, .top_p = 1, .max_tokens = 1,
+					 .flags = PROTO_SUBMIT_PREFILL_ONLY, .prompt = {"x", 1}}, got;
+		struct sl_buf b;
+		struct sl_err err;
+		s.n = s.best_of = cases[i].n;
+		s.beam_width = cases[i].beam_width;
+		s.prompt_logprobs = cases[i].prompt_logprobs;
+		buf_init(&b, 4096);
+		assert_int_equal(proto_put_submit(&b, 1, &s), 0);
+		assert_int_equal(proto_get_submit(buf_data(&b) + PROTO_HEAD_BYTES, b.len - PROTO_HEAD_BYTES, &got, &err),
+				 cases[i].rc);
+		buf_dispose(&b);
+	}
+}
+
 static void bounds_of_a_submit(void **unused)
 {
 	(void)unused;
@@ -374,6 +398,7 @@ int main(void)
 	    cmocka_unit_test(every_byte_changed),
 	    cmocka_unit_test(heads),
 	    cmocka_unit_test(bounds_of_a_submit),
+	    cmocka_unit_test(bounds_of_a_prefill),
 	    cmocka_unit_test(encoders_refuse_what_decoders_would),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -112,6 +112,33 @@ static void credit_and_max_tokens(void **state)
 	stop(&r);
 }
 
+/* A prompt and nothing more: no token, and none without credit. */
+static void prefill_only(void **state)
+{
+	(void)state;
+	struct running r;
+	start(&r, &(struct eng_echo_config){.n_ctx = 2048, .tokens_per_burst = 1});
+	struct client *c = calloc(1, sizeof *c);
+	client_open(c, path);
+	struct proto_submit req = client_plain("repeat after me", PROTO_PROMPT_TEXT, 10);
+	req.flags |= PROTO_SUBMIT_PREFILL_ONLY;
+	client_submit(c, 1, &req);
+	client_expect(c, PROTO_QUEUED);
+	assert_int_equal(proto_put_ping(&c->out, 99), 0);
+	client_flush(c);
+	client_expect(c, PROTO_PONG);
+	client_credit(c, 1, 5);
+	uint32_t n = 0;
+	struct proto_done done = client_until_done(c, 1, NULL, &n);
+	assert_int_equal(n, 0);
+	assert_int_equal(done.n_completion, 0);
+	assert_int_equal(done.finish, PROTO_FINISH_LENGTH);
+	client_until_idle(c);
+	client_close(c);
+	free(c);
+	stop(&r);
+}
+
 /* Three sequences, two of them a step, in turn: a step's tokens have one time, steps their distance. */
 static void steps_are_common(void **state)
 {
@@ -309,7 +336,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(says_the_words_once),     cmocka_unit_test(credit_and_max_tokens),
-	    cmocka_unit_test(steps_are_common),
+	    cmocka_unit_test(prefill_only), cmocka_unit_test(steps_are_common),
 	    cmocka_unit_test(rate_holds),	       cmocka_unit_test(fails_and_hangs_as_told),
 	    cmocka_unit_test(dies_as_told),	       cmocka_unit_test(refusals),
 	};

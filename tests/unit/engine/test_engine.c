@@ -101,6 +101,41 @@ static void same_together_as_alone(void **state)
 	free(expect);
 }
 
+/* A prompt that is computed and nothing more is found by the next one of its tenant, and of no other. */
+static void prefill_only(void **state)
+{
+	(void)state;
+	struct run r;
+	struct eng_config cfg = config();
+	run_start(&r, &cfg);
+	struct proto_submit req = run_plain("The grey bridge over the river was built by people whose names are lost.", 8);
+	const struct answer alone = *run_one(&r, 1, &(struct proto_submit){PROTO_SUBMIT_OFF,
+		.prompt_kind = PROTO_PROMPT_TEXT, .flags = req.flags, .n_top_logprobs = 1, .top_p = 1, .seed = 7,
+		.max_tokens = 8, .tenant = 9, .prompt = req.prompt});
+	req.tenant = 1;
+	struct proto_submit only = req;
+	only.flags = PROTO_SUBMIT_PREFILL_ONLY;
+	only.n_top_logprobs = 0;
+	run_submit(&r, 2, &only);
+	RUN_UNTIL(&r, r.answers[2].queued);
+	assert_false(r.answers[2].done); /* not before there is credit */
+	run_credit(&r, 2, 1);
+	const struct answer *a = run_until_done(&r, 2);
+	assert_int_equal(a->end.finish, PROTO_FINISH_LENGTH);
+	assert_int_equal(a->end.error, PROTO_ERR_NONE);
+	assert_int_equal(a->end.n_completion, 0);
+	assert_int_equal(a->n_tokens, 0);
+	assert_int_equal(a->queued_as.n_cached, 0);
+	assert_true(a->end.n_prompt > 32);
+	const struct answer *b = run_one(&r, 3, &req);
+	assert_true(b->end.n_cached >= b->end.n_prompt - 16);
+	assert_int_equal(b->n_tokens, alone.n_tokens);
+	assert_memory_equal(b->ids, alone.ids, alone.n_tokens * sizeof *alone.ids);
+	req.tenant = 2;
+	assert_int_equal(run_one(&r, 4, &req)->end.n_cached, 0);
+	run_stop(&r);
+}
+
 static void models_of_one_engine(void **state)
 {
 	(void)state;
@@ -232,7 +267,7 @@ int main(void)
 	models[2] = (struct eng_model_config){.name = "broken", .path = broken_path};
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(same_together_as_alone), cmocka_unit_test(models_of_one_engine),
-	    cmocka_unit_test(predictions_and_timings), cmocka_unit_test(users_write_text),
+	    cmocka_unit_test(prefill_only), cmocka_unit_test(predictions_and_timings), cmocka_unit_test(users_write_text),
 	    cmocka_unit_test(faults),
 	};
 	int rc = cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The budget of escalations. Private to cascade/; struct casc_budget is in cascade.h.
+ */
+#ifndef CASCADE_BUDGET_H
+#define CASCADE_BUDGET_H
+
+#include "cascade/cascade.h"
+
+void casc_budget_request(struct casc_budget *b, uint64_t now_ms);
+/* Books one and returns true when the last minute has room for it: not above the policy's share of the
+ * requests, its floor in any case. When there is none nothing is booked. */
+bool casc_budget_take(struct casc_budget *b, const struct casc_policy *p, uint64_t now_ms);
+
+#endif

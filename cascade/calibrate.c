@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Thresholds from outcomes. The gate's three thresholds move together, so each answer has one number:
+ * the highest threshold with which it would not have been escalated. It exists because a higher
+ * threshold never keeps an answer that a lower one gives up: where the lower one gives up a held
+ * answer, the higher one can't have shown it before (that would have taken more confidence), and where
+ * the lower one gives up a shown answer, the higher one holds it or asks for more. So a bisection over
+ * the gate itself finds the number, and one sort gives the whole curve. Thresholds are ten-thousandths:
+ * what is printed is what was tried, and no two of them are a rounding apart.
+ */
+#include <stdlib.h>
+
+#include "base/alloc.h"
+#include "cascade/learn.h"
+
+int64_t casc_gate_at(const struct casc_gate *g, float low, const float *trace, uint32_t n)
+{
+	float sure = low + g->sure_above, drop = low - g->drop_below;
+	bool shown = false;
+	for (uint32_t i = 0; i < n; i++) {
+		bool final = i + 1 == n || i + 1 >= g->hold_tokens;
+		if (shown) {
+			if (trace[i] < drop)
+				return i;
+		} else if (i + 1 >= g->hold_min || final) {
+			if (trace[i] < low)
+				return i;
+			shown = trace[i] >= sure || final;
+		}
+	}
+	/* An empty answer is one nobody is sure of. */
+	return n == 0 && low > 0 ? 0 : -1;
+}
+
+enum { STEPS = 10000 };
+
+struct kept {
+	uint32_t most; /* the highest threshold that keeps it, in STEPS; 0 always does */
+	uint32_t n;
+	bool small_right, large_right;
+};
+
+static float threshold(uint32_t steps)
+{
+	return (float)steps / STEPS;
+}
+
+static uint32_t most_kept(const struct casc_gate *g, const struct casc_outcome *o)
+{
+	uint32_t lo = 0, hi = STEPS + 1;
+	while (hi - lo > 1) {
+		uint32_t mid = (lo + hi) / 2;
+		if (casc_gate_at(g, threshold(mid), o->trace, o->n) < 0)
+			lo = mid;
+		else
+			hi = mid;
+	}
+	return lo;
+}
+
+static int by_most(const void *a, const void *b)
+{
+	uint32_t x = ((const struct kept *)a)->most, y = ((const struct kept *)b)->most;
+	return x < y ? -1 : x > y;
+}
+
+static int check(const struct casc_outcome *outcomes, size_t n, const struct casc_gate *g, struct sl_err *err)
+{
+	if (n == 0)
+		return sl_errf(err, SL_EINVAL, "there are no outcomes with a trace and a verdict");
+	if (g->hold_tokens < 1 || g->hold_min < 1 || g->hold_min > g->hold_tokens || !(g->sure_above >= 0) || !(g->drop_below >= 0))
+		return sl_errf(err, SL_EINVAL, "the gate: min tokens must be from 1 to tokens, distances not below 0");
+	for (size_t i = 0; i < n; i++)
+		for (uint32_t k = 0; k < outcomes[i].n; k++)
+			if (!(outcomes[i].trace[k] >= 0 && outcomes[i].trace[k] <= 1))
+				return sl_errf(err, SL_EINVAL, "outcome %zu: confidence %u is not from 0 to 1", i + 1, k);
+	return 0;
+}
+
+/* The sums at a threshold above the i lowest: those are escalated. */
+struct totals {
+	double right, tokens_kept;
+	double large_right, tokens;
+	size_t n;
+};
+
+static struct casc_curve_point point_at(const struct totals *t, size_t escalated, float low)
+{
+	return (struct casc_curve_point){
+	    .low = low,
+	    .small_rate = (double)(t->n - escalated) / (double)t->n,
+	    /* Where the large model is never right nothing is worse than it. */
+	    .quality = t->large_right > 0 ? t->right / t->large_right : 1,
+	    .large_tokens_saved = t->tokens > 0 ? t->tokens_kept / t->tokens : 0,
+	};
+}
+
+static bool better(const struct casc_curve_point *p, enum casc_target kind, double target, bool found)
+{
+	if (kind == CASC_FOR_RATE)
+		return p->small_rate + 1e-12 >= target; /* later points are higher thresholds */
+	return !found && p->quality + 1e-12 >= target;
+}
+
+int casc_calibrate(const struct casc_outcome *outcomes, size_t n, const struct casc_gate *g, enum casc_target kind, double target,
+		   struct casc_curve_point *points, size_t n_max, size_t *n_points, struct casc_curve_point *best,
+		   struct sl_err *err)
+{
+	int rc = check(outcomes, n, g, err);
+	*n_points = 0;
+	if (rc != 0)
+		return rc;
+	struct kept *kept = sl_zalloc_n(n, sizeof *kept);
+	if (kept == NULL)
+		return sl_errf(err, SL_ENOMEM, "no memory for %zu outcomes", n);
+	struct totals t = {.n = n};
+	for (size_t i = 0; i < n; i++) {
+		const struct casc_outcome *o = &outcomes[i];
+		kept[i] = (struct kept){most_kept(g, o), o->n, o->small_right, o->large_right};
+		t.right += o->small_right;
+		t.large_right += o->large_right;
+		t.tokens += o->n;
+		t.tokens_kept += o->n;
+	}
+	qsort(kept, n, sizeof *kept, by_most);
+	bool found = false;
+	/* Those that are kept at 1 are always kept; then not all can be escalated. */
+	size_t last = kept[n - 1].most < STEPS ? n : n - 1;
+	size_t n_cuts = 1, cut = 0;
+	for (size_t i = 1; i <= last; i++)
+		n_cuts += i == n || kept[i].most > kept[i - 1].most;
+	/* Every threshold at which something changes, from none escalated on. */
+	for (size_t i = 0; i <= last; i++) {
+		if (i > 0) {
+			t.right += (double)kept[i - 1].large_right - (double)kept[i - 1].small_right;
+			t.tokens_kept -= kept[i - 1].n;
+			if (i < n && kept[i].most == kept[i - 1].most)
+				continue;
+		}
+		/* The highest that keeps the next one. */
+		uint32_t low = i == 0 ? 0 : i < n ? kept[i].most : kept[n - 1].most + 1;
+		struct casc_curve_point p = point_at(&t, i, threshold(low));
+		if (better(&p, kind, target, found)) {
+			*best = p;
+			found = true;
+		}
+		/* Of more cuts than fit an even choice, the first and the last among them. */
+		if (n_cuts <= n_max || n_max < 2 ? cut < n_max : cut * (n_max - 1) / (n_cuts - 1) >= *n_points)
+			points[(*n_points)++] = p;
+		cut++;
+	}
+	sl_free(kept);
+	return found ? 0 : sl_errf(err, SL_ENOTFOUND, "no threshold reaches %g", target);
+}

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the cascade learns from logged outcomes: weights of the score, and thresholds of the confidence.
+ * Pure too; both allocate while they work.
+ */
+#ifndef CASCADE_LEARN_H
+#define CASCADE_LEARN_H
+
+#include "cascade/weights.h"
+
+/* ---- weights: casc_train ---- */
+
+struct casc_example {
+	const float *dense;    /* CASC_N_FEATURES of them (borrowed, as is what follows) */
+	const uint32_t *grams; /* as in struct casc_features */
+	uint32_t n_grams;
+	bool hard; /* the small model's answer would not do */
+};
+
+struct casc_train_settings {
+	uint32_t bits, epochs;
+	double rate;	 /* of the first step of each weight (AdaGrad) */
+	double decay;	 /* L2, per pass over the examples */
+	double held_out; /* share of the examples that are only looked at, 0..0.9 */
+	uint64_t seed;
+};
+
+/* How well a set of examples is told apart. */
+struct casc_fit {
+	uint32_t n, n_hard;
+	double loss;	 /* mean cross entropy; that of always telling the mean: base_loss */
+	double base_loss;
+	double accuracy; /* at 0.5 */
+	double auc;	 /* chance that a hard one scores above an easy one */
+};
+
+/* The same examples, settings and seed give the same weights. 0; SL_EINVAL when there are no examples
+ * of both kinds to learn from; SL_ENOMEM. */
+int casc_train(const struct casc_example *examples, size_t n, const struct casc_train_settings *s, struct casc_weights **out,
+	       struct casc_fit *trained, struct casc_fit *held_out, struct sl_err *err);
+
+/* ---- thresholds: casc_calibrate ---- */
+
+struct casc_outcome {
+	const float *trace; /* the confidence after each token of the small model (borrowed) */
+	uint32_t n;
+	bool small_right, large_right;
+};
+
+/* The policy as a function of one number, its `low`: sure and drop keep their distance to it. */
+struct casc_gate {
+	uint16_t hold_tokens, hold_min;
+	float sure_above, drop_below; /* sure = low + sure_above, drop = low - drop_below */
+};
+
+struct casc_curve_point {
+	float low;	   /* the threshold */
+	double small_rate; /* of the requests answered by the small model alone */
+	double quality;	   /* right answers, over those of always-large */
+	double large_tokens_saved; /* share of the answers' tokens that the large model did not write */
+};
+
+enum casc_target { CASC_FOR_RATE, CASC_FOR_QUALITY };
+
+/* Where would this answer be given to the large model with this threshold? The token's index (from 0),
+ * or -1: nowhere. The same rules as the state machine's, without times. */
+int64_t casc_gate_at(const struct casc_gate *g, float low, const float *trace, uint32_t n);
+
+/* The curve: at most n_max points from never to always escalating (an even choice of the thresholds at
+ * which something changes), *n_points of them; and the best threshold: for CASC_FOR_RATE the highest
+ * that leaves at least `target` to the small model, for CASC_FOR_QUALITY the lowest whose quality is at
+ * least `target`. 0; SL_EINVAL for no outcomes, or traces that are not confidences; SL_ENOTFOUND when
+ * no threshold does it (the curve is there); SL_ENOMEM. */
+int casc_calibrate(const struct casc_outcome *outcomes, size_t n, const struct casc_gate *g, enum casc_target kind, double target,
+		   struct casc_curve_point *points, size_t n_max, size_t *n_points, struct casc_curve_point *best,
+		   struct sl_err *err);
+
+#endif

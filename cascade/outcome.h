@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What is logged of an answered request for `sluice cascade train`, `calibrate` and `report`: one line
+ * of JSON, described in etc/cascade.md. No text of anybody is in it.
+ */
+#ifndef CASCADE_OUTCOME_H
+#define CASCADE_OUTCOME_H
+
+#include "base/buf.h"
+#include "cascade/cascade.h"
+
+struct casc_outcome_log {
+	const char *id, *tier; /* borrowed, as is what follows */
+	int64_t at_unix_s;
+	const struct casc *request;
+	float score;
+	const struct casc_features *features; /* NULL: not logged */
+	const float *trace;		      /* the confidence after each token of the small model */
+	uint32_t n_trace;
+	uint32_t ttft_ms;
+};
+
+/* Appends the line with its newline. 0, SL_ELIMIT, SL_ENOMEM; then nothing has been appended. */
+int casc_outcome_print(struct sl_buf *out, const struct casc_outcome_log *o);
+
+#endif

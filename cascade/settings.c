@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The cascade's part of the configuration: the rows of its lists, what rows can't check, and the
+ * policy of a tier made of it.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cascade/cascade.h"
+
+#define CUE(field) offsetof(struct casc_cue_setting, field)
+#define RULE(field) offsetof(struct casc_rule_setting, field)
+#define TIER(field) offsetof(struct casc_tier_setting, field)
+#define ROW(k, t, o, d, lo, hi, h) {.key = k, .type = t, .offset = o, .fallback = d, .min = lo, .max = hi, .help = h}
+#define ROW_ENUM(k, o, d, c, h) {.key = k, .type = CONF_ENUM, .offset = o, .fallback = d, .choices = c, .help = h}
+
+static const char *const modes[] = {"auto", "small", "large", NULL};
+static const char *const disagreements[] = {"continue", "tell", NULL};
+
+const struct conf_row casc_cue_rows[] = {
+    ROW("name", CONF_STRING, CUE(name), NULL, 1, 32, "A feature (etc/cascade.md), or bias."),
+    ROW("weight", CONF_FLOAT, CUE(weight), NULL, -100, 100, "What it adds to the score's logarithm of odds."),
+    {.key = NULL},
+};
+
+const struct conf_row casc_rule_rows[] = {
+    ROW("name", CONF_STRING, RULE(name), NULL, 1, 64, "For logs and metrics."),
+    ROW("contains", CONF_STRINGS, RULE(contains), "", 0, 64,
+	"The last user message holds one of these; ASCII letters in either case; empty: whatever it holds."),
+    ROW("min_bytes", CONF_INT, RULE(min_bytes), "0", 0, 1e9, "And has at least so many bytes."),
+    ROW("max_bytes", CONF_INT, RULE(max_bytes), "0", 0, 1e9, "And at most so many; 0: any number."),
+    ROW("model", CONF_STRING, RULE(model), "", 0, 128,
+	"Then it goes to this model: small, large or a name; empty: the rule only weighs."),
+    ROW("weight", CONF_FLOAT, RULE(weight), "0", -100, 100, "What it adds to the score's logarithm of odds."),
+    {.key = NULL},
+};
+
+const struct conf_row casc_tier_rows[] = {
+    ROW("name", CONF_STRING, TIER(name), NULL, 1, 64, "One of gateway.tiers."),
+    ROW_ENUM("mode", TIER(mode), "auto", modes, "Let the cascade decide, or always one model."),
+    ROW("easy", CONF_FLOAT, TIER(easy), "0", 0, 1, "Below this score the small model answers alone, unwatched."),
+    ROW("race", CONF_FLOAT, TIER(race), "0.6", 0, 1, "From this score on both models start."),
+    ROW("hard", CONF_FLOAT, TIER(hard), "0.85", 0, 1, "From this score on the large model answers alone."),
+    ROW("sure", CONF_FLOAT, TIER(sure), "0.75", 0, 1, "A confidence of the small model that is shown without further wait."),
+    ROW("low", CONF_FLOAT, TIER(low), "0.5", 0, 1, "Below this confidence nothing is shown: the large model takes over."),
+    ROW("drop", CONF_FLOAT, TIER(drop), "0.4", 0, 1, "Below this one it takes over from an answer that is being shown."),
+    ROW("target_ttft", CONF_DURATION, TIER(target_ttft_ms), "0", 0, 3600000.0,
+	"The large model's predicted time to the first token above which the small one answers; 0: never."),
+    ROW("tell_degraded", CONF_BOOL, TIER(tell_degraded), "true", 0, 0, "Tell those of it who asked to know."),
+    ROW_ENUM("disagree", TIER(disagree), "continue", disagreements,
+	     "Where what was shown is not what the large model would have written: go on, or say so and go on."),
+    ROW("share", CONF_FLOAT, TIER(share), "0.5", 0, 1, "Of the last minute's requests, those that may be escalated."),
+    {.key = NULL},
+};
+
+#define AT(list, type, i) ((const type *)(list).items + (i))
+
+static int fail(char *key, size_t size, const char *list, const char *item, const char *field, struct sl_err *err, const char *what)
+{
+	snprintf(key, size, "%s.%s.%s", list, item, field);
+	return sl_errf(err, SL_EINVAL, "%s", what);
+}
+
+static int check_tier(const struct casc_tier_setting *t, char *key, size_t n, struct sl_err *err)
+{
+	if (t->easy > t->race)
+		return fail(key, n, "tiers", t->name, "easy", err, "must not be above race");
+	if (t->race > t->hard)
+		return fail(key, n, "tiers", t->name, "race", err, "must not be above hard");
+	if (t->low > t->sure)
+		return fail(key, n, "tiers", t->name, "low", err, "must not be above sure");
+	if (t->drop > t->low)
+		return fail(key, n, "tiers", t->name, "drop", err, "must not be above low");
+	return 0;
+}
+
+int casc_settings_check(const struct casc_settings *s, char *key, size_t key_size, struct sl_err *err)
+{
+	int rc = 0;
+	for (size_t i = 0; i < s->cues.n && rc == 0; i++) {
+		const struct casc_cue_setting *c = AT(s->cues, struct casc_cue_setting, i);
+		if (strcmp(c->name, "bias") != 0 && casc_feature_find(c->name) < 0)
+			rc = fail(key, key_size, "cues", c->name, "name", err, "there is no feature of that name");
+	}
+	for (size_t i = 0; i < s->rules.n && rc == 0; i++) {
+		const struct casc_rule_setting *r = AT(s->rules, struct casc_rule_setting, i);
+		if (r->max_bytes > 0 && r->max_bytes < r->min_bytes)
+			rc = fail(key, key_size, "rules", r->name, "max_bytes", err, "must not be below min_bytes");
+		for (size_t k = 0; k < r->contains.n && rc == 0; k++)
+			if (r->contains.items[k][0] == '\0')
+				rc = fail(key, key_size, "rules", r->name, "contains", err, "an empty string is in every text");
+	}
+	for (size_t i = 0; i < s->tiers.n && rc == 0; i++)
+		rc = check_tier(AT(s->tiers, struct casc_tier_setting, i), key, key_size, err);
+	if (rc == 0 && s->hold_min > s->hold_tokens) {
+		snprintf(key, key_size, "hold.min_tokens");
+		rc = sl_errf(err, SL_EINVAL, "must not be above cascade.hold.tokens");
+	}
+	if (rc == 0 && s->w_mean + s->w_min <= 0) {
+		snprintf(key, key_size, "confidence.mean");
+		rc = sl_errf(err, SL_EINVAL, "and cascade.confidence.minimum must not both be 0: a list of the likeliest may be missing");
+	}
+	return rc;
+}
+
+/* A tier that is not listed has what the rows say. */
+static struct casc_tier_setting defaults(void)
+{
+	struct casc_tier_setting t = {0};
+	for (const struct conf_row *r = casc_tier_rows; r->key != NULL; r++) {
+		char *at = (char *)&t + r->offset;
+		if (r->type == CONF_FLOAT)
+			*(double *)(void *)at = strtod(r->fallback, NULL);
+		else if (r->type == CONF_BOOL)
+			*(bool *)(void *)at = strcmp(r->fallback, "true") == 0;
+		else
+			/* Enumerations begin with their default, the one duration is 0. */
+			BUG_IF(r->fallback != NULL && strcmp(r->fallback, "0") != 0 &&
+				   (r->choices == NULL || strcmp(r->fallback, r->choices[0]) != 0),
+			       "default of tiers.%s", r->key);
+	}
+	return t;
+}
+
+void casc_policy_make(const struct casc_settings *s, const char *tier, struct casc_policy *out)
+{
+	struct casc_tier_setting t = defaults();
+	for (size_t i = 0; i < s->tiers.n; i++)
+		if (strcmp(AT(s->tiers, struct casc_tier_setting, i)->name, tier) == 0)
+			t = *AT(s->tiers, struct casc_tier_setting, i);
+	/* Records are compared whole, so what lies between the fields is zero too. */
+	memset(out, 0, sizeof *out);
+	out->mode = (uint8_t)t.mode;
+	out->disagree = (uint8_t)t.disagree;
+	out->fallback = s->fallback;
+	out->tell_degraded = t.tell_degraded;
+	out->easy = (float)t.easy;
+	out->race = (float)t.race;
+	out->hard = (float)t.hard;
+	out->sure = (float)t.sure;
+	out->low = (float)t.low;
+	out->drop = (float)t.drop;
+	out->hold_tokens = (uint16_t)s->hold_tokens;
+	out->hold_min = (uint16_t)s->hold_min;
+	out->hold_ms = (uint32_t)s->hold_ms;
+	out->takeover_ms = (uint32_t)s->takeover_ms;
+	out->share = (float)t.share;
+	out->floor = (uint32_t)s->floor;
+	out->conf = (struct casc_conf_policy){.w_mean = (float)s->w_mean,
+					      .w_min = (float)s->w_min,
+					      .w_entropy = (float)s->w_entropy,
+					      .w_margin = (float)s->w_margin,
+					      .smooth = (float)s->smooth,
+					      .window = (uint8_t)s->window};
+	out->load = (struct casc_load_policy){.target_ms = t.target_ttft_ms,
+					      .leave_ratio = (float)s->leave_ratio,
+					      .enter_ms = (uint32_t)s->enter_ms,
+					      .leave_ms = (uint32_t)s->leave_ms,
+					      .recover_ms = (uint32_t)s->recover_ms};
+}

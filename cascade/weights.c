@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The linear model and its format. A file comes from outside, so a wrong one is one line of error, and
+ * no number in it can make a score other than one from 0 to 1 (weights are finite and bounded).
+ */
+#include "cascade/weights.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/alloc.h"
+
+static const uint8_t magic[4] = {'S', 'L', 'C', 'W'};
+enum {
+	VERSION = 1,
+	HEAD = 16, /* magic, version, bits, number of dense weights */
+	SUM = 8,
+	DENSE_MOST = 256,
+};
+#define WEIGHT_MOST 1e4f
+
+float casc_sigmoid(float x)
+{
+	return 1.0f / (1.0f + expf(-x));
+}
+
+struct casc_weights *casc_weights_create(uint32_t bits)
+{
+	BUG_IF(bits < CASC_BITS_MIN || bits > CASC_BITS_MAX, "%u bits of weights", bits);
+	struct casc_weights *w = sl_zalloc(sizeof *w + sizeof w->grams[0] * ((size_t)1 << bits));
+	if (w != NULL)
+		w->bits = bits;
+	return w;
+}
+
+void casc_weights_destroy(struct casc_weights *w)
+{
+	sl_free(w);
+}
+
+float casc_weights_logit(const struct casc_weights *w, const float dense[CASC_N_FEATURES], const uint32_t *grams, uint32_t n_grams)
+{
+	float sum = w->bias, of_grams = 0;
+	for (int i = 0; i < CASC_N_FEATURES; i++)
+		sum += w->dense[i] * dense[i];
+	for (uint32_t i = 0; i < n_grams; i++)
+		of_grams += w->grams[grams[i] >> (32 - w->bits)];
+	/* So that a long text is not surer of itself than a short one. */
+	return n_grams > 0 ? sum + of_grams / sqrtf((float)n_grams) : sum;
+}
+
+static void put_u32(uint8_t *at, uint32_t v)
+{
+	for (int i = 0; i < 4; i++)
+		at[i] = (uint8_t)(v >> 8 * i);
+}
+
+static uint32_t get_u32(const uint8_t *at)
+{
+	return (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
+}
+
+/* FNV-1a, 64 bits: against damage, not against malice. */
+static uint64_t checksum(const uint8_t *s, size_t n)
+{
+	uint64_t h = 14695981039346656037u;
+	for (size_t i = 0; i < n; i++)
+		h = (h ^ s[i]) * 1099511628211u;
+	return h;
+}
+
+static bool get_weight(const uint8_t *at, float *out)
+{
+	uint32_t v = get_u32(at);
+	memcpy(out, &v, 4);
+	return isfinite(*out) && fabsf(*out) <= WEIGHT_MOST;
+}
+
+static void put_weight(uint8_t *at, float w)
+{
+	uint32_t v;
+	memcpy(&v, &w, 4);
+	put_u32(at, v);
+}
+
+static int check_head(const uint8_t *data, size_t n, const char *name, struct sl_err *err)
+{
+	if (n < HEAD + 4 + SUM || memcmp(data, magic, 4) != 0)
+		return sl_errf(err, SL_EINVAL, "%s: is not a file of the cascade's weights", name);
+	uint32_t version = get_u32(data + 4), bits = get_u32(data + 8), n_dense = get_u32(data + 12);
+	if (version != VERSION)
+		return sl_errf(err, SL_EUNSUPPORTED, "%s: version %u; this program reads version %d", name, version, VERSION);
+	if (bits < CASC_BITS_MIN || bits > CASC_BITS_MAX)
+		return sl_errf(err, SL_EINVAL, "%s: bits %u, which must be from %d to %d", name, bits, CASC_BITS_MIN, CASC_BITS_MAX);
+	if (n_dense == 0 || n_dense > DENSE_MOST)
+		return sl_errf(err, SL_EINVAL, "%s: %u dense weights, which must be from 1 to %d", name, n_dense, DENSE_MOST);
+	if (n_dense > CASC_N_FEATURES)
+		return sl_errf(err, SL_EUNSUPPORTED, "%s: %u dense weights; this program knows %d", name, n_dense, CASC_N_FEATURES);
+	size_t want = HEAD + 4 + 4 * ((size_t)n_dense + ((size_t)1 << bits)) + SUM;
+	if (n != want)
+		return sl_errf(err, SL_EINVAL, "%s: %zu bytes, which must be %zu", name, n, want);
+	uint64_t sum = get_u32(data + n - 8) | (uint64_t)get_u32(data + n - 4) << 32;
+	if (sum != checksum(data, n - SUM))
+		return sl_errf(err, SL_EINVAL, "%s: the checksum is wrong: the file is damaged", name);
+	return 0;
+}
+
+int casc_weights_decode(const uint8_t *data, size_t n, const char *name, struct casc_weights **out, struct sl_err *err)
+{
+	int rc = check_head(data, n, name, err);
+	if (rc != 0)
+		return rc;
+	uint32_t bits = get_u32(data + 8), n_dense = get_u32(data + 12);
+	struct casc_weights *w = casc_weights_create(bits);
+	if (w == NULL)
+		return sl_errf(err, SL_ENOMEM, "%s: no memory for it", name);
+	const uint8_t *at = data + HEAD;
+	bool good = get_weight(at, &w->bias);
+	for (uint32_t i = 0; i < n_dense && good; i++)
+		good = get_weight(at += 4, &w->dense[i]);
+	for (size_t i = 0; i < (size_t)1 << bits && good; i++)
+		good = get_weight(at += 4, &w->grams[i]);
+	if (!good) {
+		casc_weights_destroy(w);
+		return sl_errf(err, SL_EINVAL, "%s: the weight at byte %zu is not a number from %g to %g", name,
+			       (size_t)(at - data), (double)-WEIGHT_MOST, (double)WEIGHT_MOST);
+	}
+	*out = w;
+	return 0;
+}
+
+int casc_weights_encode(const struct casc_weights *w, struct sl_buf *out)
+{
+	size_t n = HEAD + 4 + 4 * (CASC_N_FEATURES + ((size_t)1 << w->bits)) + SUM;
+	uint8_t *begin, *at;
+	int rc = buf_reserve(out, n, &begin);
+	if (rc != 0)
+		return rc;
+	memcpy(begin, magic, 4);
+	put_u32(begin + 4, VERSION);
+	put_u32(begin + 8, w->bits);
+	put_u32(begin + 12, CASC_N_FEATURES);
+	put_weight(at = begin + HEAD, w->bias);
+	for (size_t i = 0; i < CASC_N_FEATURES; i++)
+		put_weight(at += 4, w->dense[i]);
+	for (size_t i = 0; i < (size_t)1 << w->bits; i++)
+		put_weight(at += 4, w->grams[i]);
+	uint64_t sum = checksum(begin, n - SUM);
+	put_u32(begin + n - 8, (uint32_t)sum);
+	put_u32(begin + n - 4, (uint32_t)(sum >> 32));
+	buf_commit(out, n);
+	return 0;
+}

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The linear model: a logistic regression over dense features and hashed n-grams, and its file. The
+ * format is described in etc/cascade.md.
+ */
+#ifndef CASCADE_WEIGHTS_H
+#define CASCADE_WEIGHTS_H
+
+#include <stdio.h>
+
+#include "base/buf.h"
+#include "cascade/cascade.h"
+
+enum { CASC_BITS_MIN = 8, CASC_BITS_MAX = 20, CASC_BITS_USUAL = 14 };
+
+struct casc_weights {
+	uint32_t bits; /* 2^bits weights of n-grams */
+	float bias, dense[CASC_N_FEATURES];
+	float grams[];
+};
+
+/* All zero. NULL when there is no memory. */
+struct casc_weights *casc_weights_create(uint32_t bits);
+void casc_weights_destroy(struct casc_weights *w);
+/* The logarithm of the odds that the small model's answer will not do. */
+float casc_weights_logit(const struct casc_weights *w, const float dense[CASC_N_FEATURES], const uint32_t *grams, uint32_t n_grams);
+
+/* The file's content. Every length, number and the checksum are checked; name: for messages. */
+int casc_weights_decode(const uint8_t *data, size_t n, const char *name, struct casc_weights **out, struct sl_err *err);
+int casc_weights_encode(const struct casc_weights *w, struct sl_buf *out);
+int casc_weights_read(const char *path, struct casc_weights **out, struct sl_err *err);
+/* The file is there whole or, when this fails, as it was before. */
+int casc_weights_write(const struct casc_weights *w, const char *path, struct sl_err *err);
+
+float casc_sigmoid(float x);
+
+#endif

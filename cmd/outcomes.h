@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Logged outcomes of the cascade (etc/cascade.md), read from JSON Lines.
+ */
+#ifndef CMD_OUTCOMES_H
+#define CMD_OUTCOMES_H
+
+#include "cascade/cascade.h"
+
+enum verdict { VERDICT_NONE = -1, VERDICT_WRONG, VERDICT_RIGHT };
+
+struct outcome {
+	float *dense; /* CASC_N_FEATURES of them; NULL: no features */
+	uint32_t *grams;
+	uint32_t n_grams;
+	float *trace;
+	uint32_t n_trace;
+	int8_t plan, why, escalated;		     /* as in cascade.h; -1: not told */
+	int8_t small_right, large_right, right; /* enum verdict */
+	double ttft_ms;				     /* below 0: not told */
+	struct casc_cost cost;
+};
+
+struct outcomes {
+	struct outcome *at;
+	size_t n, cap;
+};
+
+/* All lines of a file ("-": standard input). On failure *err is one line `FILE:LINE: what`. */
+int outcomes_read(const char *path, struct outcomes *out, struct sl_err *err);
+void outcomes_dispose(struct outcomes *o);
+
+#endif

@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Learning: weights are found where there is something to find and nowhere else; thresholds are what
+ * trying every one of them gives, and the gate they are made for is the state machine's.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fault.h"
+#include "cascade/learn.h"
+
+static uint64_t draw(uint64_t *state)
+{
+	uint64_t z = *state += 0x9e3779b97f4a7c15u;
+	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+	return z ^ (z >> 31);
+}
+
+static float unit(uint64_t *state)
+{
+	return (float)(draw(state) >> 40) / (float)(1 << 24);
+}
+
+/* ---- weights ---- */
+
+enum { N = 600, WORDS = 8 };
+
+static float dense[N][CASC_N_FEATURES];
+static uint32_t words[N][WORDS];
+static struct casc_example examples[N];
+
+/* Hard when word 7 is in it, else easy; noise: labels that say nothing. */
+static void make_examples(bool noise)
+{
+	uint64_t random = 11;
+	for (int i = 0; i < N; i++) {
+		bool hard = draw(&random) % 3 == 0;
+		for (int k = 0; k < CASC_N_FEATURES; k++)
+			dense[i][k] = unit(&random);
+		for (int k = 0; k < WORDS; k++)
+			words[i][k] = (uint32_t)(draw(&random) % 200 + 100) * 2654435761u;
+		if (hard)
+			words[i][draw(&random) % WORDS] = 7 * 2654435761u;
+		examples[i] = (struct casc_example){dense[i], words[i], WORDS, noise ? draw(&random) % 2 == 0 : hard};
+	}
+}
+
+static const struct casc_train_settings usual = {.bits = 14, .epochs = 20, .rate = 0.1, .decay = 0.01, .held_out = 0.3, .seed = 5};
+
+static void something_to_learn(void **state)
+{
+	(void)state;
+	struct casc_fit trained, held;
+	struct casc_weights *w, *again;
+	make_examples(false);
+	assert_int_equal(casc_train(examples, N, &usual, &w, &trained, &held, NULL), 0);
+	assert_int_equal(trained.n + held.n, N);
+	assert_int_equal(held.n, 180);
+	assert_true(held.auc > 0.97 && held.accuracy > 0.9 && held.loss < held.base_loss * 0.6);
+	/* The same again, bit by bit; another seed is another model. */
+	assert_int_equal(casc_train(examples, N, &usual, &again, &trained, &held, NULL), 0);
+	assert_memory_equal(w, again, sizeof *w + (sizeof w->grams[0] << 14));
+	casc_weights_destroy(again);
+	struct casc_train_settings other = usual;
+	other.seed = 6;
+	assert_int_equal(casc_train(examples, N, &other, &again, &trained, &held, NULL), 0);
+	assert_memory_not_equal(w, again, sizeof *w + (sizeof w->grams[0] << 14));
+	casc_weights_destroy(again);
+	casc_weights_destroy(w);
+}
+
+static void nothing_to_learn(void **state)
+{
+	(void)state;
+	struct casc_fit trained, held;
+	struct casc_weights *w;
+	struct sl_err err = {0};
+	make_examples(true);
+	assert_int_equal(casc_train(examples, N, &usual, &w, &trained, &held, NULL), 0);
+	assert_true(held.auc > 0.38 && held.auc < 0.62);
+	casc_weights_destroy(w);
+	assert_int_equal(casc_train(examples, 0, &usual, &w, &trained, &held, &err), SL_EINVAL);
+	for (int i = 0; i < N; i++)
+		examples[i].hard = true;
+	assert_int_equal(casc_train(examples, N, &usual, &w, &trained, &held, &err), SL_EINVAL);
+	assert_non_null(strstr(err.text, "600 of them hard"));
+	make_examples(true);
+	struct casc_train_settings bad = usual;
+	bad.bits = 30;
+	assert_int_equal(casc_train(examples, N, &bad, &w, &trained, &held, &err), SL_EINVAL);
+	bad = usual;
+	bad.rate = 0;
+	assert_int_equal(casc_train(examples, N, &bad, &w, &trained, &held, &err), SL_EINVAL);
+	for (long nth = 1; nth <= 4; nth++) {
+		fault_arm(FAULT_ALLOC, nth, 1);
+		assert_int_equal(casc_train(examples, N, &usual, &w, &trained, &held, &err), SL_ENOMEM);
+		fault_disarm_all();
+	}
+}
+
+/* ---- thresholds ---- */
+
+enum { OUTCOMES = 400, LONGEST = 40 };
+
+static float traces[OUTCOMES][LONGEST];
+static struct casc_outcome outcomes[OUTCOMES];
+static const struct casc_gate gate = {8, 3, 0.2f, 0.1f};
+
+static void make_outcomes(void)
+{
+	uint64_t random = 3;
+	for (int i = 0; i < OUTCOMES; i++) {
+		uint32_t n = (uint32_t)(draw(&random) % LONGEST);
+		float level = unit(&random), least = 1;
+		for (uint32_t k = 0; k < n; k++) {
+			float v = level + 0.3f * (unit(&random) - 0.5f);
+			/* Of few values, so that thresholds meet them exactly. */
+			traces[i][k] = roundf(100 * (v < 0 ? 0 : v > 1 ? 1 : v)) / 100;
+			least = traces[i][k] < least ? traces[i][k] : least;
+		}
+		outcomes[i] = (struct casc_outcome){traces[i], n, unit(&random) < least + 0.2f, unit(&random) < 0.95f};
+	}
+}
+
+static struct casc_curve_point tried(float low)
+{
+	double kept = 0, right = 0, large_right = 0, tokens = 0, tokens_kept = 0;
+	for (int i = 0; i < OUTCOMES; i++) {
+		bool up = casc_gate_at(&gate, low, outcomes[i].trace, outcomes[i].n) >= 0;
+		kept += !up;
+		right += up ? outcomes[i].large_right : outcomes[i].small_right;
+		large_right += outcomes[i].large_right;
+		tokens += outcomes[i].n;
+		tokens_kept += up ? 0 : outcomes[i].n;
+	}
+	return (struct casc_curve_point){low, kept / OUTCOMES, right / large_right, tokens_kept / tokens};
+}
+
+static void like_trying_all(void **state)
+{
+	(void)state;
+	static struct casc_curve_point points[1000];
+	struct casc_curve_point best;
+	size_t n;
+	make_outcomes();
+	assert_int_equal(casc_calibrate(outcomes, OUTCOMES, &gate, CASC_FOR_RATE, 0.6, points, 1000, &n, &best, NULL), 0);
+	assert_true(n > 20);
+	for (size_t i = 0; i < n; i++) {
+		struct casc_curve_point p = tried(points[i].low);
+		assert_true(fabs(p.small_rate - points[i].small_rate) < 1e-9);
+		assert_true(fabs(p.quality - points[i].quality) < 1e-9);
+		assert_true(fabs(p.large_tokens_saved - points[i].large_tokens_saved) < 1e-9);
+		assert_true(i == 0 || (points[i].low > points[i - 1].low && points[i].small_rate < points[i - 1].small_rate));
+	}
+	assert_true(points[0].low == 0 && points[0].small_rate == 1 && points[n - 1].small_rate <= 0.02);
+	/* No threshold does better: those a little above and below what was found. */
+	assert_true(best.small_rate >= 0.6);
+	for (float low = best.low; low <= 1; low += 0.001f)
+		assert_true(tried(low).small_rate <= best.small_rate + 1e-9);
+	for (float low = 0; low <= 1; low += 0.001f)
+		if (tried(low).small_rate >= 0.6)
+			assert_true(tried(low).small_rate >= best.small_rate - 1e-9);
+	assert_int_equal(casc_calibrate(outcomes, OUTCOMES, &gate, CASC_FOR_QUALITY, 0.9, points, 10, &n, &best, NULL), 0);
+	assert_int_equal(n, 10);
+	assert_true(points[0].small_rate == 1 && points[9].small_rate <= 0.02);
+	assert_true(best.quality >= 0.9 && fabs(tried(best.low).quality - best.quality) < 1e-9);
+	for (float low = 0; low < best.low - 0.01f; low += 0.005f)
+		assert_true(tried(low).quality < 0.9);
+}
+
+static void what_can_not_be(void **state)
+{
+	(void)state;
+	struct casc_curve_point points[10], best;
+	size_t n;
+	struct sl_err err = {0};
+	make_outcomes();
+	assert_int_equal(casc_calibrate(outcomes, 0, &gate, CASC_FOR_RATE, 0.5, points, 10, &n, &best, &err), SL_EINVAL);
+	assert_int_equal(casc_calibrate(outcomes, OUTCOMES, &gate, CASC_FOR_QUALITY, 1.9, points, 10, &n, &best, &err), SL_ENOTFOUND);
+	assert_int_equal(n, 10);
+	struct casc_gate bad = gate;
+	bad.hold_min = 9;
+	assert_int_equal(casc_calibrate(outcomes, OUTCOMES, &bad, CASC_FOR_RATE, 0.5, points, 10, &n, &best, &err), SL_EINVAL);
+	float wrong = NAN;
+	struct casc_outcome one = {&wrong, 1, true, true};
+	assert_int_equal(casc_calibrate(&one, 1, &gate, CASC_FOR_RATE, 0.5, points, 10, &n, &best, &err), SL_EINVAL);
+	fault_arm(FAULT_ALLOC, 1, 1);
+	assert_int_equal(casc_calibrate(outcomes, OUTCOMES, &gate, CASC_FOR_RATE, 0.5, points, 10, &n, &best, &err), SL_ENOMEM);
+	fault_disarm_all();
+	/* One that is always sure, one that is empty. */
+	float sure = 1;
+	struct casc_outcome two[] = {{&sure, 1, true, true}, {NULL, 0, false, true}};
+	assert_int_equal(casc_calibrate(two, 2, &gate, CASC_FOR_QUALITY, 1, points, 10, &n, &best, &err), 0);
+	assert_true(best.small_rate == 0.5 && best.quality == 1);
+}
+
+/* The machine gives up where the gate says, for any trace and threshold. */
+static void as_the_machine(void **state)
+{
+	(void)state;
+	struct casc_policy p;
+	memset(&p, 0, sizeof p);
+	p.race = p.hard = 1;
+	p.hold_tokens = gate.hold_tokens;
+	p.hold_min = gate.hold_min;
+	p.hold_ms = 1000;
+	p.share = 1;
+	p.floor = 1;
+	p.conf = (struct casc_conf_policy){.w_mean = 1, .smooth = 1, .window = 1};
+	make_outcomes();
+	int given_up = 0, kept = 0;
+	for (int i = 0; i < OUTCOMES; i++) {
+		struct casc c;
+		struct casc_budget b = {0};
+		struct casc_actions out;
+		float low = 0.025f + 0.05f * (float)(i % 19), trace[LONGEST];
+		p.low = low;
+		p.sure = low + gate.sure_above;
+		p.drop = low - gate.drop_below;
+		casc_init(&c, &p);
+		struct casc_event e = {.kind = CASC_START,
+				       .plan = {.score = 0.5f, .can_small = true, .can_large = true, .can_watch = true}};
+		assert_int_equal(casc_step(&c, &b, &e, &out), 0);
+		int64_t at = -1;
+		uint32_t n = outcomes[i].n;
+		for (uint32_t k = 0; k <= n && at < 0; k++) {
+			e = (struct casc_event){.kind = k < n ? CASC_SMALL_TOKEN : CASC_SMALL_DONE};
+			if (k < n)
+				e.token.logprob = logf(traces[i][k] > 0 ? traces[i][k] : 1e-9f);
+			assert_int_equal(casc_step(&c, &b, &e, &out), 0);
+			if (k < n)
+				trace[k] = casc_conf_value(&c.conf, &p.conf);
+			if (c.escalated != CASC_NOT_ESCALATED)
+				at = k < n ? k : (int64_t)n - 1;
+		}
+		/* What comes behind the switch is what the rest of the answer would have been. */
+		for (uint32_t k = at >= 0 ? (uint32_t)at + 1 : n; k < n; k++)
+			trace[k] = expf(logf(traces[i][k] > 0 ? traces[i][k] : 1e-9f));
+		int64_t expected = casc_gate_at(&gate, low, trace, n);
+		assert_int_equal(n == 0 ? 0 : at, expected);
+		given_up += expected >= 0;
+		kept += expected < 0;
+	}
+	assert_true(given_up > 50 && kept > 50);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {cmocka_unit_test(something_to_learn), cmocka_unit_test(nothing_to_learn),
+					   cmocka_unit_test(like_trying_all), cmocka_unit_test(what_can_not_be),
+					   cmocka_unit_test(as_the_machine)};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
