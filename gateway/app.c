@@ -33,6 +33,7 @@
 #include "gateway/idempotent.h"
 #include "gateway/identities.h"
 #include "gateway/random.h"
+#include "gateway/replay_store.h"
 #include "gateway/route.h"
 #include "gateway/snapshot.h"
 #include "gateway/token_secrets.h"
@@ -527,6 +528,8 @@ int app_create(struct gw_thread *t, struct gw_app **out, struct sl_err *err)
 	}
 	if (rc == 0)
 		rc = engine_link_create(t, t->cfg->engine_socket, &app->link, err);
+	if (rc == 0 && (rc = replay_store_create(app, &app->replay_store)) != 0)
+		sl_errf(err, rc, "no memory for the application");
 	/* The engine's gauges are the same on every link; one thread prints them. */
 	if (rc == 0 && t->index == 0) {
 		struct timeval tv = {.tv_usec = GAUGE_TICK_MS * 1000};
@@ -549,6 +552,8 @@ void app_destroy(struct gw_app *app)
 	if (app == NULL)
 		return;
 	answers_stop(app);
+	replay_store_destroy(app->replay_store);
+	app->replay_store = NULL;
 	idempotents_stop(app);
 	conversation_turns_stop(app);
 	warm_destroy(app->warm);
@@ -569,7 +574,12 @@ void app_destroy(struct gw_app *app)
 
 void app_expire(struct gw_app *app) { answers_break_off(app); }
 
-bool app_busy(struct gw_app *app) { return !list_empty(&app->answers) || !list_empty(&app->idempotents) || !list_empty(&app->turns) || quotas_busy(&app->quotas); }
+bool app_busy(struct gw_app *app)
+{
+	return !list_empty(&app->answers) || !list_empty(&app->idempotents) || !list_empty(&app->turns) ||
+	       quotas_busy(&app->quotas) ||
+	       replay_store_busy(app->replay_store);
+}
 
 bool app_ready(struct gw_app *app)
 {
