@@ -14,6 +14,7 @@
 
 #include "base/alloc.h"
 #include "gateway/api_request.h"
+#include "gateway/body_reader.h"
 #include "gateway/compress_run.h"
 #include "gateway/handlers.h"
 #include "gateway/item_page.h"
@@ -383,17 +384,25 @@ static void take_turn(struct call *c)
 		reply_no_memory(x);
 }
 
-void api_response_create(struct exchange *x)
+static int parse(const void *bytes, size_t n, const struct request_limits *l, void *out, struct request_error *e)
 {
-	struct request_limits limits = api_limits(x);
+	return response_request_parse(bytes, n, l, out, e);
+}
+
+static void dispose(void *r) { response_request_dispose(r); }
+
+static void on_read(struct exchange *x, void *read)
+{
 	struct request_error e;
 	struct call *c = call_create(x);
 	if (c == NULL)
 		return;
 	struct response_request *r = &c->request;
-	int rc = response_request_parse(api_body(x), x->body.len, &limits, r, &e);
-	c->has_request = rc == 0;
-	if (rc == 0 && (rc = response_prompt_apply(x->app->t->cfg, r, &e)) == SL_ENOTFOUND) {
+	*r = *(struct response_request *)read;
+	memset(read, 0, sizeof *r);
+	c->has_request = true;
+	int rc = response_prompt_apply(x->app->t->cfg, r, &e);
+	if (rc == SL_ENOTFOUND) {
 		exchange_error(x, &(struct api_error){404, "invalid_request_error", e.code, e.param, 0}, "%s", e.message);
 		return;
 	}
@@ -413,6 +422,12 @@ void api_response_create(struct exchange *x)
 		reply_previous(c, "previous_response_not_ready", "is still being made");
 	else
 		read_record(c, on_previous);
+}
+
+void api_response_create(struct exchange *x)
+{
+	static const struct body_parser parser = {sizeof(struct response_request), parse, dispose};
+	body_read(x, &parser, on_read);
 }
 
 /* ---- retrieve ---- */

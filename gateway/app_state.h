@@ -15,6 +15,7 @@
 #include "gateway/quota.h"
 #include "gateway/thread.h"
 
+struct body_reader;
 struct identities;
 struct replay;
 struct replay_store;
@@ -37,6 +38,7 @@ struct gw_app {
 	struct twins *twins;
 	struct talks *talks;
 	struct waiting_room *waiting; /* so is this */
+	struct body_reader *bodies;   /* and this */
 	struct load_levels levels;
 	struct load_margin margin;
 	struct load_memo memo;
