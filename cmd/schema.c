@@ -379,6 +379,8 @@ static const struct conf_row all_rows[] = {
 	"Events kept of one answer; the oldest go first."),
     ROW("gateway.resume.memory_bytes", CONF_BYTES, ROOT(gateway.resume.memory_bytes), "256MiB", 0, (int64_t)1 << 40,
 	"Events kept of all answers; beyond it the ended ones go, then new ones can't be resumed."),
+    ROW("gateway.resume.store", CONF_BOOL, ROOT(gateway.resume.store), "true", 0, 0,
+	"Events are kept in Redis too, so that answers go on in another gateway when theirs dies."),
     ROW("gateway.cors_origins", CONF_STRINGS, ROOT(gateway.cors_origins), "", 0, 64,
 	"Web origins that may call from a browser; http://localhost:* allows every port."),
     ROW("gateway.flush.hold", CONF_DURATION, ROOT(gateway.flush.hold_ms), "0", 0, SECOND,

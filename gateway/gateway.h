@@ -107,6 +107,7 @@ struct gw_resume {
 	uint64_t keep_ms;      /* a stream stays after its end */
 	uint64_t stream_bytes; /* of one; its oldest events go first */
 	uint64_t memory_bytes; /* of all */
+	bool store;            /* also in the store, if gateways share that */
 };
 
 /* How tokens become events. */
