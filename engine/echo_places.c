@@ -105,7 +105,8 @@ static uint32_t what_is_left(const struct echo_places *p, uint64_t now_ns, doubl
 		double rest = w->each_ns - (double)(now_ns - w->placed_ns);
 		left[n++] = rest > w->each_ns / 16 ? rest : w->each_ns / 16;
 	}
-	qsort(left, n, sizeof *left, ascending);
+	if (n > 1)
+		qsort(left, n, sizeof *left, ascending);
 	return n;
 }
 

@@ -431,9 +431,9 @@ void sched_load(const struct sched *sc, const struct sched_tenants *tenants, con
 	uint32_t places = sc->cfg.max_sequences, position;
 	*out = (struct proto_load){.places_free = places - sc->n_places, .us_per_place = (uint32_t)(answer_ns / 1e3 / places)};
 	struct sched_tenant guest = {.share = sched_tenants_least(tenants), .weight = SCHED_WEIGHT};
-	for (uint8_t i = 0; i < PROTO_PRIORITIES; i++) {
-		struct sched_queue queue = {.tenant = &guest, .tier = tier_of(i), .weight = SCHED_WEIGHT};
-		struct sched_seq seq = {.queue = &queue, .tenant = &guest, .priority = i, .n_left = n_rows, .width = 1,
+	for (int i = 0; i < PROTO_PRIORITIES; i++) {
+		struct sched_queue queue = {.tenant = &guest, .tier = tier_of((uint8_t)i), .weight = SCHED_WEIGHT};
+		struct sched_seq seq = {.queue = &queue, .tenant = &guest, .priority = (uint8_t)i, .n_left = n_rows, .width = 1,
 					.prefilling = true, .credit = true};
 		heap_init(&queue.by_work, less_work);
 		double us = sched_predict_ns(sc, &seq, cost, answer_ns, &position) / 1e3;
