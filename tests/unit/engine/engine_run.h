@@ -38,7 +38,8 @@ struct answer {
 	struct proto_choice choices[PROTO_MAX_CHOICES];
 	char text[8 * RUN_TOKENS];
 	size_t n_text;
-	bool counted;
+	bool counted, verified;
+	struct proto_verified verified_as;
 	struct proto_counted count;
 };
 
@@ -71,6 +72,11 @@ static inline void run_on_event(void *ctx, const struct eng_event *ev)
 		       "QUEUED of something else, or too late");
 		a->queued_as = a->queued ? a->queued_as : ev->u.queued;
 		a->queued = true;
+		break;
+	case ENG_VERIFIED:
+		BUG_IF(!a->queued || a->n_tokens > 0 || a->verified, "VERIFIED twice or too late");
+		a->verified = true;
+		a->verified_as = ev->u.verified;
 		break;
 	case ENG_TOKENS: {
 		const struct proto_tokens *t = &ev->u.tokens;
