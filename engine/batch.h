@@ -36,6 +36,11 @@ static inline int32_t *batch_row(const struct eng_model *m, int place)
 int batch_take_place(const struct step *st, struct eng_seq *s);
 /* Draws a token for s and tells it; s may end, and then is gone. */
 void batch_draw(struct step *st, struct eng_seq *s, float *logits, uint64_t now);
+/* id is the next token of s's answer: puts it behind its own ones, counts it, and leaves in st->text what text
+ * may be told. *stopped: the answer ends with it. 0, SL_ENOMEM, SL_ELIMIT. */
+int batch_take_token(struct step *st, struct eng_seq *s, int32_t id, bool *stopped);
+/* Whole pages behind the next token's place go back. */
+void batch_trim_pages(struct eng_seq *s);
 /* s computes one token next. */
 void batch_go_on(struct step *st, struct eng_seq *s, uint64_t now);
 
