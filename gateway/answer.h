@@ -117,6 +117,7 @@ struct answer_spec {
 	const char *user;                     /* NULL: the key's only */
 	const char *conversation;             /* NULL: not named */
 	const struct talk_messages *messages; /* NULL: unknown */
+	const char *told; /* more members of the answer's "sluice", as JSON; NULL: none. Borrowed for the call */
 };
 
 struct answer {
@@ -169,6 +170,7 @@ struct answer {
 	char *model;                 /* its name; owned */
 	struct api_error error;      /* FAILED */
 	const char *message;         /* never NULL */
+	char *told;                  /* owned; as in its spec */
 	char *message_copy;          /* owned: what message points to, unless that is a literal */
 	char id[ANSWER_ID_BYTES];
 };

@@ -48,6 +48,7 @@ void answer_free(struct answer *a)
 	auth_key_unref(a->key);
 	sl_free(a->model);
 	sl_free(a->message_copy);
+	sl_free(a->told);
 	gw_snapshot_unref(a->snapshot);
 	sl_free(a);
 }
@@ -124,6 +125,7 @@ static struct answer *answer_create(struct exchange *x, const struct answer_spec
 	a->model = sl_strdup(model->name);
 	a->n_ctx = model->n_ctx;
 	a->message = "";
+	a->told = spec->told != NULL ? sl_strdup(spec->told) : NULL;
 	buf_init(&a->carry, ANSWER_MAX_WHOLE);
 	list_push_back(&x->app->all_answers, &a->in_all);
 	gw_defer_init(&a->pump, answer_on_pump);
@@ -132,7 +134,7 @@ static struct answer *answer_create(struct exchange *x, const struct answer_spec
 	answer_load_init(a, spec->model);
 	a->runs = sl_zalloc_n((size_t)a->n_runs, sizeof *a->runs);
 	a->choices = sl_zalloc_n(answer_n_choices(a), sizeof *a->choices);
-	if (!named || a->model == NULL || a->runs == NULL || a->choices == NULL ||
+	if (!named || a->model == NULL || (spec->told != NULL && a->told == NULL) || a->runs == NULL || a->choices == NULL ||
 	    !init_choices(a)) {
 		answer_free(a);
 		return NULL;

@@ -13,6 +13,7 @@
 
 #include "base/alloc.h"
 #include "gateway/api_request.h"
+#include "gateway/compress_run.h"
 #include "gateway/handlers.h"
 #include "gateway/item_page.h"
 #include "gateway/json_mem.h"
@@ -37,6 +38,9 @@ struct call {
 	int model;                       /* create */
 	bool has_request;
 	struct response_request request; /* create */
+	struct response *own;            /* create: until the answer has it */
+	struct sl_buf messages;          /* create: the prompt */
+	struct compress_run *run;        /* create: while it is made shorter */
 	struct conversation_turn *turn;  /* of the conversation it is made in; owned */
 	char made[ANSWER_ID_BYTES];      /* then: the name of what is made */
 };
@@ -52,6 +56,10 @@ static void call_free(struct call *c)
 		replay_unref(c->log);
 	if (c->timer != NULL)
 		event_free(c->timer);
+	compress_free(c->run);
+	if (c->own != NULL)
+		answer_response.dispose(c->own);
+	buf_dispose(&c->messages);
 	conversation_turn_drop(c->turn);
 	if (c->has_request)
 		response_request_dispose(&c->request);
@@ -75,6 +83,7 @@ static struct call *call_create(struct exchange *x)
 		return NULL;
 	}
 	c->x = x;
+	buf_init(&c->messages, REQUEST_MAX_PROMPT);
 	x->state = c;
 	x->on_close = on_close;
 	return c;
@@ -224,43 +233,53 @@ static json_t *conversation(const struct response_request *r, const json_t *hist
 }
 
 /* The call is over; its exchange becomes the answer's. */
+static void start_answer(void *ctx, struct proto_str text, const char *told)
+{
+	struct call *c = ctx;
+	struct exchange *x = c->x;
+	const struct response_request *r = &c->request;
+	const struct answer_prompt prompt = {r->c.submit.prompt_kind, text};
+	struct answer_spec spec = api_spec(x, &r->c, &answer_response, c->model);
+	spec.own = c->own;
+	spec.id = c->made[0] != '\0' ? c->made : NULL;
+	spec.told = told;
+	spec.logged = r->c.stream && r->store;
+	spec.background = r->background;
+	spec.keep_text = true;
+	spec.prompts = &prompt;
+	spec.n_prompts = 1;
+	api_cleansed(x, &r->c.cleansed);
+	if (told != NULL)
+		c->own->digest = 0; /* what is computed is not what the messages say: nothing to warm */
+	c->own = NULL;
+	x->state = NULL;
+	x->on_close = NULL;
+	answer_start(x, &spec);
+	call_free(c);
+}
+
 static void answer_call(struct call *c, const json_t *history)
 {
-	struct exchange *x = c->x;
 	struct response_request *r = &c->request;
 	struct request_error e;
-	struct sl_buf messages;
-	struct response *own = NULL;
-	buf_init(&messages, REQUEST_MAX_PROMPT);
-	int rc = response_messages(r, history, &messages, &e);
+	int rc = response_messages(r, history, &c->messages, &e);
 	if (rc == 0) {
 		json_t *items = conversation(r, history);
-		own = items != NULL ? response_create(r, items) : NULL;
-		rc = own != NULL ? 0 : SL_ENOMEM;
+		c->own = items != NULL ? response_create(r, items) : NULL;
+		rc = c->own != NULL ? 0 : SL_ENOMEM;
 	}
-	if (own != NULL) {
-		own->digest = prefix_digest(buf_data(&messages), messages.len);
-		own->turn = c->turn;
+	if (c->own != NULL) {
+		c->own->digest = prefix_digest(buf_data(&c->messages), c->messages.len);
+		c->own->turn = c->turn;
 		c->turn = NULL;
 	}
-	if (api_parsed(x, rc, &e)) {
-		const struct answer_prompt prompt = {r->c.submit.prompt_kind,
-						     {(const char *)buf_data(&messages), (uint32_t)messages.len}};
-		struct answer_spec spec = api_spec(x, &r->c, &answer_response, c->model);
-		spec.own = own;
-		spec.id = c->made[0] != '\0' ? c->made : NULL;
-		spec.logged = r->c.stream && r->store;
-		spec.background = r->background;
-		spec.keep_text = true;
-		spec.prompts = &prompt;
-		spec.n_prompts = 1;
-		api_cleansed(x, &r->c.cleansed);
-		x->state = NULL;
-		x->on_close = NULL;
-		answer_start(x, &spec);
-		call_free(c);
-	}
-	buf_dispose(&messages);
+	if (!api_parsed(c->x, rc, &e))
+		return;
+	const struct compress_ask ask = {.model = c->model,
+					 .prompt = {(const char *)buf_data(&c->messages), c->messages.len},
+					 .max_tokens = r->c.has_max_tokens ? r->c.max_tokens : 0};
+	if (compress_start(c->x, &ask, start_answer, c, &c->run) > 0)
+		start_answer(c, ask.prompt, NULL);
 }
 
 static void reply_previous(struct call *c, const char *code, const char *why)

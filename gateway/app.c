@@ -24,6 +24,7 @@
 #include "gateway/api_request.h"
 #include "gateway/app_state.h"
 #include "gateway/chat_metrics.h"
+#include "gateway/compress_run.h"
 #include "gateway/conversation_hold.h"
 #include "gateway/cors.h"
 #include "gateway/exchange.h"
@@ -158,6 +159,7 @@ static void register_metrics(void)
 	gen_metrics_register();
 	access_metrics_register();
 	api_cleansed_register();
+	compress_metrics_register();
 }
 
 static void register_tiers(const struct gw_config *cfg)

@@ -488,7 +488,7 @@ static void add_limits(struct quota *q, const struct quota_ask *ask)
 						.limit = per_minute,
 						.burst = per_minute,
 						.period_us = MINUTE_US,
-						.cost = within(ask->requests, 1, CACHE_RATE_MAX)},
+						.cost = within(ask->requests, 0, CACHE_RATE_MAX)},
 			  "requests a minute", ask->key);
 	if (has_subject_limit(ask->key)) {
 		char part[256];
@@ -499,7 +499,7 @@ static void add_limits(struct quota *q, const struct quota_ask *ask)
 						.limit = limit,
 						.burst = limit,
 						.period_us = MINUTE_US,
-						.cost = within(ask->requests, 1, CACHE_RATE_MAX)},
+						.cost = within(ask->requests, 0, CACHE_RATE_MAX)},
 			  part, ask->key);
 	}
 	if (tokens > 0) /* a full minute serves any request */

@@ -73,7 +73,7 @@ void quotas_run(struct quotas *qs, uint64_t now_ns);
 
 struct quota_ask {
 	const struct auth_key *key;
-	int64_t requests; /* how many this one counts for: its prompts times its choices */
+	int64_t requests; /* how many this one counts for: its prompts times its choices; 0: it is part of one */
 	int64_t tokens;   /* of prompt and answer, the most there may be */
 	int64_t least;    /* fewer make no sense: those of the prompt and one more */
 	uint64_t wait_ms; /* for what others hold in reserve of the day */
