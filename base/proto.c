@@ -33,6 +33,7 @@ uint32_t proto_type_max(uint8_t type)
 	case PROTO_PONG:
 	case PROTO_BYE:
 	case PROTO_LOAD:
+	case PROTO_VERIFIED:
 	case PROTO_CHOICE: return 4096;
 	default: return 0;
 	}
@@ -42,10 +43,10 @@ const char *proto_type_name(uint8_t type)
 {
 	static const char *const to_engine[] = {"?", "HELLO", "SUBMIT", "CREDIT", "CANCEL", "COUNT", "PING"};
 	static const char *const to_gateway[] = {"MODEL", "QUEUED", "TOKENS", "DONE", "COUNTED", "STATS",
-						 "PONG", "BYE", "PROMPT_LOGPROBS", "CHOICE", "LOAD"};
+						 "PONG", "BYE", "PROMPT_LOGPROBS", "CHOICE", "LOAD", "VERIFIED"};
 	if (type <= PROTO_PING)
 		return to_engine[type];
-	if (type >= PROTO_MODEL && type <= PROTO_LOAD)
+	if (type >= PROTO_MODEL && type <= PROTO_VERIFIED)
 		return to_gateway[type - PROTO_MODEL];
 	return "?";
 }
@@ -497,6 +498,28 @@ int proto_get_load(const uint8_t *p, size_t n, struct proto_load *out, struct sl
 	if (out->model >= PROTO_MAX_MODELS)
 		return proto_out_of_bounds(err, PROTO_LOAD, "model");
 	return proto_r_end(&r, PROTO_LOAD, err);
+}
+
+int proto_put_verified(struct sl_buf *out, uint64_t id, const struct proto_verified *m)
+{
+	if (m->n_agreed > m->n_used || m->n_used > PROTO_MAX_GIVEN)
+		return SL_EINVAL;
+	struct proto_writer w = proto_w_begin(out, PROTO_VERIFIED, id);
+	proto_w_u32(&w, m->n_agreed);
+	proto_w_u32(&w, m->n_used);
+	return proto_w_end(&w);
+}
+
+int proto_get_verified(const uint8_t *p, size_t n, struct proto_verified *out, struct sl_err *err)
+{
+	struct proto_reader r = {.p = p, .left = n};
+	out->n_agreed = proto_r_u32(&r);
+	out->n_used = proto_r_u32(&r);
+	if (out->n_used > PROTO_MAX_GIVEN)
+		return proto_out_of_bounds(err, PROTO_VERIFIED, "n_used");
+	if (out->n_agreed > out->n_used)
+		return proto_out_of_bounds(err, PROTO_VERIFIED, "n_agreed");
+	return proto_r_end(&r, PROTO_VERIFIED, err);
 }
 
 int proto_put_bye(struct sl_buf *out, const struct proto_bye *m)

@@ -11,6 +11,9 @@
  * burst for each sequence that has credit, at most `step_active` sequences a step and these in turn.
  * A step's tokens all carry the time of its beginning.
  *
+ * Its models say the same, so it agrees with tokens that another one is said to have made (n_given) as far as
+ * they are its own; where the message begins with "differ N", with N of them at most.
+ *
  * With `slots` only so many answers of a model go on at once; the others wait, by priority, and are told their
  * place and a prediction again and again (echo_places.h).
  *
@@ -83,6 +86,9 @@ struct echo_seq {
 	bool wants_logprobs;
 	bool started; /* credit has come */
 	uint32_t n_prompt, n_made, max_tokens, credit;
+	uint32_t n_used; /* of n_made: another one's tokens */
+	bool given;      /* VERIFIED is to be told */
+	struct proto_verified verified;
 	double rate_tps;
 	uint32_t burst;
 	uint8_t length_why;
@@ -237,7 +243,7 @@ static void seq_end(struct echo_seq *s, uint8_t finish, uint8_t error, const cha
 		       .error = error,
 		       .length_why = s->length_why,
 		       .n_prompt = s->n_prompt,
-		       .n_completion = s->n_made,
+		       .n_completion = s->n_made - s->n_used,
 		       .queue_us = us_between(s->arrived_ns, s->started ? s->started_ns : now),
 		       .prefill_us = us_between(s->started_ns, s->first_ns),
 		       .decode_us = us_between(s->first_ns, now),
@@ -304,6 +310,43 @@ static struct proto_str piece_of(const void *ctx, uint32_t id)
 	return (struct proto_str){"", 0};
 }
 
+/* Bytes of the next token of the words; they begin again when they go round. */
+static size_t next_word(struct echo_seq *s)
+{
+	if (s->at >= s->n_words_bytes)
+		s->at = 0;
+	size_t bytes = token_bytes(s->words + s->at, s->n_words_bytes - s->at);
+	s->at += bytes;
+	return bytes;
+}
+
+/* What another one has said: how far it agrees, and what it goes on behind. */
+static void take_given(struct echo_seq *s, const struct proto_submit *req)
+{
+	uint32_t most = req->n_given, n = 0, at;
+	if (sscanf(s->words, "differ %u", &at) == 1)
+		most = most < at ? most : at;
+	while (n < most && proto_given_at(req, (uint16_t)n) == ECHO_FIRST_ID + n)
+		n++;
+	s->given = req->n_given > 0;
+	s->n_used = n > req->n_keep ? n : req->n_keep;
+	s->verified = (struct proto_verified){.n_agreed = n, .n_used = s->n_used};
+	for (; s->n_made < s->n_used && !says_nothing_more(s); s->n_made++) {
+		if (!s->clock)
+			next_word(s);
+	}
+	s->n_made = s->n_used;
+	s->max_tokens = s->max_tokens < UINT32_MAX - s->n_used ? s->max_tokens + s->n_used : UINT32_MAX;
+}
+
+static void tell_verified(struct echo_seq *s)
+{
+	struct eng_event ev = {.kind = ENG_VERIFIED, .id = s->node.key, .u.verified = s->verified};
+	if (s->given)
+		hub_post(s->e->hub, &ev);
+	s->given = false;
+}
+
 static void write_stamp(char *out, uint64_t now)
 {
 	snprintf(out, ECHO_CLOCK_BYTES + 1, "t%020llu ", (unsigned long long)now);
@@ -326,11 +369,8 @@ static void send_tokens(struct echo_seq *s, uint32_t want)
 				write_stamp(text + n_text, clock_now_ns());
 			bytes = ECHO_CLOCK_BYTES;
 		} else {
-			if (s->at >= s->n_words_bytes)
-				s->at = 0;
-			bytes = token_bytes(s->words + s->at, s->n_words_bytes - s->at);
-			memcpy(text + n_text, s->words + s->at, bytes);
-			s->at += bytes;
+			bytes = next_word(s);
+			memcpy(text + n_text, s->words + s->at - bytes, bytes);
 			/* Going round, the last word needs its space. */
 			if (s->round && s->at >= s->n_words_bytes &&
 			    !is_space(s->words[s->n_words_bytes - 1]))
@@ -414,6 +454,7 @@ static uint64_t seq_make(struct echo_seq *s, uint64_t now)
 	}
 	if (s->first_ns == 0)
 		s->first_ns = s->made_ns = now;
+	tell_verified(s);
 	uint32_t most = s->max_tokens - s->n_made;
 	most = most < s->credit ? most : s->credit;
 	most = most < ECHO_FRAME_TOKENS ? most : ECHO_FRAME_TOKENS;
@@ -669,6 +710,7 @@ static int echo_submit(void *be, uint64_t id, const struct proto_submit *req)
 	uint32_t room = (uint32_t)e->cfg.n_ctx - s->n_prompt;
 	s->prefill_only = (req->flags & PROTO_SUBMIT_PREFILL_ONLY) != 0;
 	s->max_tokens = req->max_tokens;
+	take_given(s, req);
 	s->wants_logprobs = (req->flags & PROTO_SUBMIT_WANT_LOGPROBS) != 0;
 	if (s->max_tokens > room) {
 		s->max_tokens = room;

@@ -11,9 +11,11 @@
  * text arrives.
  */
 #include "engine/choices.h"
+#include "engine/given.h"
 #include "engine/line.h"
 #include "engine/spec_step.h"
 #include "engine/step.h"
+#include "engine/trade.h"
 
 #include <string.h>
 
@@ -86,7 +88,7 @@ void step_finish(struct step *st, struct eng_seq *s, uint8_t finish, uint8_t err
 {
 	struct engine *e = st->e;
 	uint64_t now = clock_now_ns();
-	uint32_t n_made = s->n_made;
+	uint32_t n_made = s->given.open ? 0 : s->n_made - s->given.n_used; /* of its own making */
 	if (s->choices != NULL) {
 		s = s->choices->lead; /* whoever it was: the request ends */
 		n_made = s->choices->n_completion;
@@ -199,6 +201,7 @@ static bool grow_logits(struct step *st, size_t n_vocab)
 static void on_model(struct step *st, struct eng_model *m)
 {
 	if (!m->loaded) {
+		trade_leave(m);
 		set_model_state(st->e, m, PROTO_MODEL_FAILED, m->load_err.text);
 		return;
 	}
@@ -207,6 +210,7 @@ static void on_model(struct step *st, struct eng_model *m)
 		return;
 	}
 	m->vtime_ns = st->vclock_ns;
+	trade_join(m);
 	set_model_state(st->e, m, PROTO_MODEL_READY, "");
 	spec_pair(st, m);
 }
@@ -278,12 +282,15 @@ static uint8_t accept_text(struct step *st, struct eng_seq *s, struct sl_err *er
 	s->text.ids = (struct tok_ids){0};
 	sl_free(s->mem); /* the prompt itself is no longer needed */
 	s->mem = NULL;
+	uint8_t refused = given_accept(s, m, err);
+	if (refused != 0)
+		return refused;
 	if (st->e->cfg.share_prefixes)
 		s->salt = 0;
 	struct prefix_match match = {0};
 	if (!st->e->cfg.no_prefix_cache && s->prompt_logprobs == 0)
 		prefix_lookup(m->prefix, s->salt, s->tokens, s->n_prompt, &match);
-	s->sched.n_left = s->n_prompt;
+	s->sched.n_left = eng_seq_n_tokens(s);
 	s->sched.n_cached = match.n_tokens;
 	s->miss = miss_of(match.miss);
 	s->sched.credit = s->credit > 0;
