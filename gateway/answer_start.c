@@ -44,6 +44,8 @@ void answer_free(struct answer *a)
 	sse_dispose(&a->sse);
 	buf_dispose(&a->carry);
 	sl_free(a->choices);
+	for (int i = 0; a->runs != NULL && i < a->n_runs; i++)
+		cascade_run_unref(a->runs[i].cascade);
 	sl_free(a->runs);
 	auth_key_unref(a->key);
 	sl_free(a->model);
@@ -120,16 +122,22 @@ static struct answer *answer_create(struct exchange *x, const struct answer_spec
 	bool named = spec->id != NULL || random_name(a->id + n_prefix);
 	if (spec->id != NULL)
 		snprintf(a->id, sizeof a->id, "%s", spec->id);
-	const struct link_model *model = engine_link_model(x->app->link, spec->model);
-	a->model = sl_strdup(model->name);
-	a->n_ctx = model->n_ctx;
+	int model = spec->model;
+	if (model == ANSWER_AUTO) {
+		answer_auto_init(a, x);
+		answer_auto_model(a, &a->n_ctx, &model);
+		a->model = sl_strdup(answer_auto_name);
+	} else {
+		a->model = sl_strdup(engine_link_model(x->app->link, model)->name);
+		a->n_ctx = engine_link_model(x->app->link, model)->n_ctx;
+	}
 	a->message = "";
 	buf_init(&a->carry, ANSWER_MAX_WHOLE);
 	list_push_back(&x->app->all_answers, &a->in_all);
 	gw_defer_init(&a->pump, answer_on_pump);
 	gw_defer_init(&a->reap, answer_on_reap);
 	gw_timer_init(&a->timer, answer_on_timer);
-	answer_load_init(a, spec->model);
+	answer_load_init(a, model);
 	a->runs = sl_zalloc_n((size_t)a->n_runs, sizeof *a->runs);
 	a->choices = sl_zalloc_n(answer_n_choices(a), sizeof *a->choices);
 	if (!named || a->model == NULL || a->runs == NULL || a->choices == NULL ||
@@ -152,7 +160,7 @@ static void fill_submit(struct answer *a, const struct answer_spec *spec, struct
 	const struct gw_tier_config *tier = a->key->tier;
 	uint32_t most = (uint32_t)tier->max_output;
 	*s = *spec->submit;
-	s->model = (uint16_t)spec->model;
+	s->model = (uint16_t)a->line.model;
 	s->priority = (uint8_t)tier->priority;
 	s->tenant = a->key->tenant;
 	if (tier->weight > 0)
@@ -175,11 +183,12 @@ static void submit(struct answer *a, const struct answer_spec *spec, struct prot
 		s->prompt = spec->prompts[i].text;
 		BUG_IF(!spec->has_seed && !random_u64(&s->seed), "no random bytes");
 		answer_load_keep(a, i, s);
-		int rc = gen_start(a->app->t, s, window, &run->sub, &run->gen);
+		int rc = a->automatic ? answer_auto_submit(a, run, spec, s) : gen_start(a->app->t, s, window, &run->sub, &run->gen);
 		if (rc != 0) {
 			answer_refuse(a, &(struct api_error){503, "server_error", "engine_unavailable", NULL, ANSWER_RETRY_AFTER_S},
-			       rc == SL_ECLOSED ? "The engine is not there at the moment. It is being restarted."
-						: "The server is busy.");
+			       rc == SL_ECLOSED     ? "The engine is not there at the moment. It is being restarted."
+			       : rc == SL_ENOTFOUND ? "None of its models can answer at the moment."
+						    : "The server is busy.");
 			return;
 		}
 		/* The stream's place is kept until the engine has stopped; one of them stands for all. */

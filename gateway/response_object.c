@@ -144,6 +144,12 @@ static json_t *output_of(const struct answer *a)
 	return any ? json_pack("[o]", response_message(a, false)) : json_array();
 }
 
+/* A copy; NULL: nothing, or no memory. */
+static json_t *cascade_of(const struct sse_about *about)
+{
+	return about->cascade != NULL ? json_mem_load(about->cascade, about->n_cascade, 0, NULL) : NULL;
+}
+
 json_t *response_object(const struct answer *a)
 {
 	const struct response *r = a->own;
@@ -152,11 +158,11 @@ json_t *response_object(const struct answer *a)
 			      "incomplete_details", incomplete_details(a), "model", a->model, "output", output_of(a),
 			      "usage", usage_of(a));
 	const struct sse_about about = answer_about(a);
-	bool any = about.ended_by != NULL || about.degraded != NULL;
+	bool any = about.ended_by != NULL || about.degraded != NULL || about.cascade != NULL;
 	if (o != NULL && (json_object_update(o, r->about) != 0 ||
 			  (r->not_added && json_object_set_new(o, "conversation", json_null()) != 0) ||
-			  (any && json_object_set_new(o, "sluice", json_pack("{s:s*, s:s*}", "ended_by", about.ended_by, "degraded",
-									    about.degraded)) != 0) ||
+			  (any && json_object_set_new(o, "sluice", json_pack("{s:s*, s:s*, s:o*}", "ended_by", about.ended_by, "degraded",
+									    about.degraded, "cascade", cascade_of(&about))) != 0) ||
 			  (r->lost && json_object_set_new(o, "store", json_false()) != 0))) {
 		json_decref(o);
 		o = NULL;
