@@ -176,10 +176,9 @@ static void tell_failed(struct cascade_run *r, const struct cascade_side *s)
 
 static void tell_end(struct cascade_run *r, uint32_t how)
 {
-	/* Who has ended it: the large one if it has taken part to the end. */
-	struct cascade_side *last = r->casc.large.state == CASC_RUN_DONE || r->casc.large.state == CASC_RUN_FAILED ? &r->large : &r->small;
-	if (how == CASC_END_FAILED && r->casc.small.state == CASC_RUN_FAILED && r->casc.large.state != CASC_RUN_FAILED)
-		last = &r->small;
+	/* Whose end it is: the large one's if it has come to one; a small one that went on without it has outlived it. */
+	enum casc_run_state want = how == CASC_END_FAILED ? CASC_RUN_FAILED : CASC_RUN_DONE;
+	struct cascade_side *last = r->casc.large.state == want ? &r->large : &r->small;
 	if (how == CASC_END_FAILED) {
 		tell_failed(r, last);
 		return;
