@@ -299,7 +299,7 @@ struct casc_event {
 };
 
 enum casc_action_kind {
-	CASC_DO_START_SMALL,
+	CASC_DO_START_SMALL,  /* where the plan is CHECK or RACE with log-probabilities and CASC_TOP likeliest */
 	CASC_DO_START_LARGE,
 	CASC_DO_HOLD,	      /* tokens of the small model are not shown from here on */
 	CASC_DO_RELEASE,      /* the next n tokens of `model` are shown */

@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
@@ -164,9 +165,18 @@ static int open_engine(struct answering *a, const struct eng_config *cfg)
 	return a->failed ? bench_complain(1, "a model can't be loaded") : 0;
 }
 
-/* The answer, and ns from its first token to its last. */
-static int ask(struct answering *a, const struct proto_submit *req, double *ns)
+/* Of all threads: what else the machine does is not in it. */
+static double cpu_ns(void)
 {
+	struct timespec ts;
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &ts);
+	return (double)ts.tv_sec * 1e9 + (double)ts.tv_nsec;
+}
+
+/* The answer; ns from its first token to its last, and of the processors for all of it. */
+static int ask(struct answering *a, const struct proto_submit *req, double *ns, double *cpu)
+{
+	double begin = cpu_ns();
 	a->n_ids = 0;
 	a->done = false;
 	if (engine_submit(a->e, 1, req) != 0)
@@ -177,6 +187,7 @@ static int ask(struct answering *a, const struct proto_submit *req, double *ns)
 		pthread_cond_wait(&a->news, &a->lock);
 	pthread_mutex_unlock(&a->lock);
 	*ns = (double)(a->done_ns - a->first_ns);
+	*cpu = cpu_ns() - begin;
 	return a->failed ? bench_complain(1, "a request failed") : 0;
 }
 
@@ -186,11 +197,14 @@ static const char *const ways[WAYS] = {"off", "ngram", "draft", "auto"};
 
 struct wording {
 	int32_t ids[PAST];
+	char text[PAST];
 	struct proto_id_f32 biases[NOISE];
 };
 
 static struct proto_submit request(struct wording *w, int text, int round, int n_tokens, int n_vocab)
 {
+	static const char *const phrases[] = {"One two three four five. ", "Tom has a red ball. ",
+					      "The dog runs to the tree and back. ", "apple, pear, plum, "};
 	static const char sentence[] = "The river runs to the sea, and on its way it passes the old town, where";
 	struct proto_submit req = {PROTO_SUBMIT_OFF, .prompt_kind = PROTO_PROMPT_TOKENS, .flags = PROTO_SUBMIT_IGNORE_EOS,
 				   .tenant = 1, .top_p = 1, .max_tokens = (uint32_t)n_tokens, .seed = (uint64_t)round + 1,
@@ -198,8 +212,15 @@ static struct proto_submit request(struct wording *w, int text, int round, int n
 	uint32_t random = (uint32_t)round * 2654435761u + 12345;
 	for (int i = 0; i < PAST; i++) {
 		random = random * 1664525u + 1013904223u;
-		bool again = text == REPEATED && i >= 16;
-		w->ids[i] = again ? w->ids[i - 16] : (int32_t)((random >> 8) % (uint32_t)n_vocab);
+		w->ids[i] = (int32_t)((random >> 8) % (uint32_t)n_vocab);
+	}
+	if (text == REPEATED) {
+		const char *phrase = phrases[(size_t)round % (sizeof phrases / sizeof *phrases)];
+		size_t n = 0;
+		while (n + strlen(phrase) < sizeof w->text)
+			n += (size_t)snprintf(w->text + n, sizeof w->text - n, "%s", phrase);
+		req.prompt_kind = PROTO_PROMPT_TEXT;
+		req.prompt = (struct proto_str){w->text, n};
 	}
 	if (text == PROSE) {
 		req.prompt_kind = PROTO_PROMPT_TEXT;
@@ -220,21 +241,22 @@ static struct proto_submit request(struct wording *w, int text, int round, int n
 
 static int compare(struct answering *a, int n_ways, int text, int rounds, int n_tokens, int n_vocab, bool json, bool *first)
 {
-	static double ratio[WAYS][MAX_ROUNDS];
+	static double ratio[WAYS][MAX_ROUNDS], cpu_ratio[WAYS][MAX_ROUNDS];
 	static struct wording w;
-	struct proto_stats before[WAYS], after[WAYS];
+	struct proto_stats before[WAYS] = {0}, after[WAYS] = {0};
 	for (int k = 0; k < n_ways; k++)
 		engine_stats(a[k].e, &before[k]);
 	for (int round = 0; round < rounds; round++) {
-		double ns[WAYS];
+		double ns[WAYS], cpu[WAYS];
 		struct proto_submit req = request(&w, text, round, n_tokens, n_vocab);
 		for (int i = 0; i < n_ways; i++) {
-			int k = (i + round) % n_ways, rc = ask(&a[k], &req, &ns[k]);
+			int k = (i + round) % n_ways, rc = ask(&a[k], &req, &ns[k], &cpu[k]);
 			if (rc != 0)
 				return rc;
 		}
 		for (int k = 0; k < n_ways; k++) {
 			ratio[k][round] = ns[k] / ns[0];
+			cpu_ratio[k][round] = cpu[k] / cpu[0];
 			if (a[k].n_ids != a[0].n_ids || memcmp(a[k].ids, a[0].ids, (size_t)a[0].n_ids * 4) != 0)
 				return bench_complain(1, "an answer with drafts is another one");
 		}
@@ -250,6 +272,8 @@ static int compare(struct answering *a, int n_ways, int text, int rounds, int n_
 		say(json, first, name, plain / (double)(after[k].steps - before[k].steps), "times");
 		snprintf(name, sizeof name, "%s_%s_time_percent", texts[text], ways[k]);
 		say(json, first, name, 100 * bench_percentile(ratio[k], (size_t)rounds, 50), "% (median of pairs)");
+		snprintf(name, sizeof name, "%s_%s_cpu_percent", texts[text], ways[k]);
+		say(json, first, name, 100 * bench_percentile(cpu_ratio[k], (size_t)rounds, 50), "% (the same)");
 		snprintf(name, sizeof name, "%s_%s_accepted_percent", texts[text], ways[k]);
 		say(json, first, name, drafted > 0 ? 100 * accepted / drafted : 0, "%");
 		snprintf(name, sizeof name, "%s_%s_drafted_per_token", texts[text], ways[k]);

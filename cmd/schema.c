@@ -54,6 +54,7 @@ static const char *const forwarded_kinds[] = {"off", "x-forwarded-for", "forward
 static const char *const coalesce_kinds[] = {"off", "user", "tenant", NULL};
 static const char *const supersede_kinds[] = {"off", "named", "any", NULL};
 static const char *const cleanse_levels[] = {"off", "light", "full", NULL};
+static const char *const compress_modes[] = {"off", "trim", "summary", NULL};
 static const char *const spec_modes[] = {"off", "ngram", "draft", "auto", NULL};
 static const char *const late_kinds[] = {"queue", "degrade", "refuse", NULL};
 static const char *const roles[] = {"none", "small", "large", NULL};
@@ -108,6 +109,9 @@ static const struct conf_row tier_rows[] = {
     ROW_ENUM("cleanse", TIER(cleanse), "light", cleanse_levels,
 	     "What is removed from users' messages: nothing, what nobody sees (light), or also pasted "
 	     "HTML, Markdown's decoration and typography (full)."),
+    ROW_ENUM("compress", TIER(compress), "off", compress_modes,
+	     "A conversation past 75 % of the model's context: stays as it is, loses its oldest turns (trim), or "
+	     "has a summary by the small model instead of them (summary)."),
     ROW("ttft_target", CONF_DURATION, TIER(ttft_target_ms), "0", 0, HOUR,
 	"The longest predicted wait for a first token, beyond it: when_late; 0: limits.first_token only."),
     ROW_ENUM("when_late", TIER(when_late), "queue", late_kinds,
@@ -381,6 +385,8 @@ static const struct conf_row all_rows[] = {
 	"Events kept of one answer; the oldest go first."),
     ROW("gateway.resume.memory_bytes", CONF_BYTES, ROOT(gateway.resume.memory_bytes), "256MiB", 0, (int64_t)1 << 40,
 	"Events kept of all answers; beyond it the ended ones go, then new ones can't be resumed."),
+    ROW("gateway.resume.store", CONF_BOOL, ROOT(gateway.resume.store), "true", 0, 0,
+	"Events are kept in Redis too, so that answers go on in another gateway when theirs dies."),
     ROW("gateway.cors_origins", CONF_STRINGS, ROOT(gateway.cors_origins), "", 0, 64,
 	"Web origins that may call from a browser; http://localhost:* allows every port."),
     ROW("gateway.flush.hold", CONF_DURATION, ROOT(gateway.flush.hold_ms), "0", 0, SECOND,
@@ -404,6 +410,8 @@ static const struct conf_row all_rows[] = {
 	"How long after its end an answer is also that of an identical request of its user."),
     ROW("gateway.coalesce.burst", CONF_DURATION, ROOT(gateway.twins.burst_ms), "3ms", 0, SECOND,
 	"Nearly identical prompts of one user that come so close together end but for the last (supersede: any)."),
+    ROW("gateway.compress.wait", CONF_DURATION, ROOT(gateway.compress.wait_ms), "10s", 100, 10 * MINUTE,
+	"For the summaries of one request; what has none by then is left out of the conversation."),
     ROW("gateway.idempotency.keep", CONF_DURATION, ROOT(gateway.twins.idempotency_ms), "24h", MINUTE, 720 * HOUR,
 	"How long the answer to a request with an Idempotency-Key is kept for its repetitions."),
     ROW("gateway.queue.size", CONF_INT, ROOT(gateway.queue.most), "200", 1, 1000000,

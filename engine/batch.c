@@ -241,7 +241,7 @@ static void measure(struct engine *e, struct eng_model *m, const struct batch *b
 {
 	cost_learn(&m->cost, (uint32_t)b->n_rows, b->attended, (double)took_ns);
 	if (e->cfg.spec_mode != ENG_SPEC_OFF && b->n_prefill == 0 && b->n_want == b->n_rows)
-		cost_learn(&m->verify, (uint32_t)b->n_rows, b->attended, (double)took_ns);
+		spec_cost_learn(&m->verify, (uint32_t)b->n_rows, b->attended, (double)took_ns);
 	if (b->n_prefill == 0)
 		m->ns_per_decode_step = average(m->ns_per_decode_step, (double)took_ns);
 	atomic_fetch_add(&e->steps, 1);

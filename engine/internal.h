@@ -59,6 +59,7 @@ struct eng_model {
 	struct cost cost;
 	struct cost_bias ttft_bias[2]; /* of those who find the model idle, and busy */
 	struct cost verify; /* of steps without prompts, where every row has logits */
+	uint32_t n_drafting; /* steps with drafts since the last one without */
 	struct proto_load load; /* what a newcomer would meet; under the engine's info_lock */
 	double ns_per_decode_step, ns_per_answer; /* moving averages; 0: not known yet */
 };

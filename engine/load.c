@@ -5,7 +5,8 @@
  *
  * The KV memory is one budget for all pools. Each pool gets as many pages as the others, so that
  * every model has room for the same number of tokens whatever its layers cost; a model whose head
- * can't be read takes no share.
+ * can't be read takes no share. One that drafts for another has a second, smaller pool for that: there
+ * are drafts only while few sequences run.
  *
  * Before a model is given away it computes a few rows: this brings its weights into memory and
  * tells how long a token takes, so that the first prediction is one.
@@ -25,6 +26,7 @@ enum {
 	AGE_MS = 2000,     /* without service: a tier is one rank better */
 	STARVE_MS = 10000,
 	PAUSED_MS = 1000,
+	DRAFT_PART = 4, /* of the pages of a pool: so many a pool for drafts has */
 };
 
 static size_t page_bytes(const struct engine *e, const struct model_arch *a)
@@ -42,7 +44,8 @@ static uint64_t pages_each(const struct engine *e)
 					   &one_of_each))
 			return 0;
 		if (spec_may_draft(e, &e->models[i]) &&
-		    __builtin_add_overflow(one_of_each, page_bytes(e, &e->models[i].info.arch), &one_of_each))
+		    __builtin_add_overflow(one_of_each, page_bytes(e, &e->models[i].info.arch) / DRAFT_PART + 1,
+					   &one_of_each))
 			return 0;
 	}
 	return one_of_each > 0 ? e->cfg.kv_bytes / one_of_each : 0;
@@ -77,8 +80,8 @@ static int make_pool(struct eng_model *m)
 	int rc = kv_pool_create(m->ops, m->backend, (int)n_pages, e->cfg.page_tokens, a->n_layers,
 				a->n_kv_heads, a->head_dim, &m->pool, &m->load_err);
 	if (rc == 0 && spec_may_draft(e, m))
-		rc = kv_pool_create(m->ops, m->backend, (int)n_pages, e->cfg.page_tokens, a->n_layers,
-				    a->n_kv_heads, a->head_dim, &m->draft_pool, &m->load_err);
+		rc = kv_pool_create(m->ops, m->backend, (int)(n_pages / DRAFT_PART) + 1, e->cfg.page_tokens,
+				    a->n_layers, a->n_kv_heads, a->head_dim, &m->draft_pool, &m->load_err);
 	if (rc != 0)
 		return rc;
 	struct sched_config sc = {.step_tokens = (uint32_t)e->cfg.step_tokens,
@@ -152,13 +155,18 @@ static int measure_verifying(struct eng_model *m, struct kn_step *step, int most
 	for (int32_t i = 0; i < WARM_ROWS; i++)
 		want[i] = i;
 	for (int n = 1; n <= most; n *= 2) {
+		double ns = 0;
 		step->n_rows = n;
-		uint64_t begin = clock_now_ns();
-		int rc = model_forward(m->model, step, kv_pool_layout(m->pool), want, n, logits);
-		if (rc != 0)
-			return rc;
+		for (int i = 0; i < 2; i++) { /* the better one: somebody may have been in the way */
+			uint64_t begin = clock_now_ns();
+			int rc = model_forward(m->model, step, kv_pool_layout(m->pool), want, n, logits);
+			if (rc != 0)
+				return rc;
+			double took = (double)(clock_now_ns() - begin);
+			ns = i == 0 || took < ns ? took : ns;
+		}
 		const struct cost_past past = {.positions = (double)cost_positions(0, (uint64_t)n), .reads = n};
-		cost_learn(&m->verify, (uint32_t)n, past, (double)(clock_now_ns() - begin));
+		cost_learn(&m->verify, (uint32_t)n, past, ns);
 	}
 	return 0;
 }

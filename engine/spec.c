@@ -44,15 +44,34 @@ static struct cost_past past_with(const struct spec_now *now, uint32_t n_past, u
 	    .reads = now->past.reads + n};
 }
 
+void spec_cost_learn(struct cost *c, uint32_t rows, struct cost_past past, double ns)
+{
+	static const double least = 0.7, most = 1.3;
+	double expected = cost_step_ns(c, rows, past);
+	ns = ns < least * expected ? least * expected : ns > most * expected ? most * expected : ns;
+	cost_learn(c, rows, past, ns);
+}
+
+/* Fewer rows are not dearer than more, whatever was measured. */
+static double rows_ns(const struct spec_now *now, uint32_t n)
+{
+	double ns = cost_rows_ns(now->cost, now->rows + n);
+	for (uint32_t more = n + 1; more <= SPEC_MAX_DRAFT; more++) {
+		double other = cost_rows_ns(now->cost, now->rows + more);
+		ns = other < ns ? other : ns;
+	}
+	return ns;
+}
+
 static double plain_ns(const struct spec_now *now)
 {
-	return cost_rows_ns(now->cost, now->rows) + cost_past_ns(now->cost, now->past);
+	return rows_ns(now, 0) + cost_past_ns(now->cost, now->past);
 }
 
 /* The step with a draft of n, without what drafting costs once. */
 static double draft_ns(const struct spec_now *now, uint32_t n_past, uint32_t n, const struct spec_price *price)
 {
-	return cost_rows_ns(now->cost, now->rows + n) + cost_past_ns(now->cost, past_with(now, n_past, n)) +
+	return rows_ns(now, n) + cost_past_ns(now->cost, past_with(now, n_past, n)) +
 	       n * price->each_ns;
 }
 

@@ -23,6 +23,7 @@ enum {
 	SPEC_TRIAL = 2,           /* tokens of a draft that is not expected to pay */
 	SPEC_FIRST_PATIENCE = 16, /* chances left unused before a trial, doubled by each that fails */
 	SPEC_MOST_PATIENCE = 512,
+	SPEC_PLAIN_EACH = 32, /* steps with drafts, then one without, so that its cost stays known */
 };
 
 enum spec_source { SPEC_NGRAM, SPEC_MODEL, SPEC_SOURCES };
@@ -31,6 +32,11 @@ struct spec_rate {
 	double accept;
 	uint32_t unused, patience;
 };
+
+/* A step without prompts took so long: as cost_learn, but what differs much from what was expected counts
+ * little. Drafts that seem to pay only because a plain step was once disturbed would keep that step's
+ * cost from being seen again. */
+void spec_cost_learn(struct cost *c, uint32_t rows, struct cost_past past, double ns);
 
 /* What drafting costs beside verifying. */
 struct spec_price {

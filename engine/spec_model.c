@@ -4,7 +4,7 @@
  * role large, and the same token, byte for byte and kind for kind, behind every id.
  *
  * A sequence that the small model drafts for has a second text of keys and values, the small model's, in
- * pages of a pool that holds nothing else, with a page table in the row of the sequence's place. It
+ * pages of a smaller pool that holds nothing else, with a page table in the row of the sequence's place. It
  * follows the large model's text: what was rejected is forgotten (small_past), what is missing is
  * computed before the next draft, a chunk at a time. It is worth what it saves and no more: it goes
  * with the place, and when pages are short those of sequences that just do not run go first.
@@ -98,8 +98,10 @@ void spec_unpair(struct eng_model *m)
 bool spec_model_ready(const struct eng_seq *s, uint32_t most)
 {
 	const struct eng_model *small = s->model->drafter;
-	return small != NULL && atomic_load(&small->state) == PROTO_MODEL_READY &&
-	       eng_seq_n_tokens(s) + most <= small->n_ctx;
+	if (small == NULL || atomic_load(&small->state) != PROTO_MODEL_READY)
+		return false;
+	uint64_t n = (uint64_t)eng_seq_n_tokens(s) + most, page_tokens = (uint64_t)kv_page_tokens(small->draft_pool);
+	return n <= small->n_ctx && n <= (uint64_t)kv_pool_n_pages(small->draft_pool) * page_tokens;
 }
 
 /* ---- pages ---- */
@@ -221,7 +223,7 @@ static int forward(struct drafting *d)
 		return rc;
 	double took = (double)(clock_now_ns() - begin);
 	if (d->n_want == d->n_rows)
-		cost_learn(&small->verify, (uint32_t)d->n_rows, d->past, took);
+		spec_cost_learn(&small->verify, (uint32_t)d->n_rows, d->past, took);
 	else
 		cost_learn(&small->cost, (uint32_t)d->n_rows, d->past, took);
 	return 0;

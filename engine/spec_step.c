@@ -94,8 +94,13 @@ void spec_prepare(struct step *st, struct eng_model *m, struct sched_plan *plan,
 	bool busy = plan->n_prefill > 0 || sched_n_queued(m->sched) > 0;
 	if ((busy && !cfg->spec_fixed) || plan->n_decode == n_wide)
 		return;
+	if (m->n_drafting >= SPEC_PLAIN_EACH && !cfg->spec_fixed) {
+		m->n_drafting = 0;
+		return;
+	}
 	/* Rows of logits beside those of draws: prompts that need some have a part left to them. */
 	uint32_t room = plan->n_prefill > 0 ? STEP_EXTRA_ROWS / 2 : STEP_EXTRA_ROWS;
+	const uint32_t all_room = room;
 	int n_by_model = 0;
 	for (uint32_t i = 0; i < plan->n_run; i++) {
 		struct eng_seq *s = seq_of(plan->run[i]);
@@ -113,6 +118,7 @@ void spec_prepare(struct step *st, struct eng_model *m, struct sched_plan *plan,
 		if (s->spec.source == SPEC_MODEL)
 			st->want_seqs[n_by_model++] = s;
 	}
+	m->n_drafting = room < all_room ? m->n_drafting + 1 : 0;
 	if (n_by_model > 0)
 		spec_model_draft(st, m, st->want_seqs, n_by_model);
 }

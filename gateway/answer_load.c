@@ -532,7 +532,7 @@ bool answer_load_is_cut(struct answer *a)
 /* Load has come or gone. */
 static void limit(struct answer *a)
 {
-	if (a->state == ANSWER_ENDED || a->end != ANSWER_UNDECIDED || a->alone || a->capped)
+	if (a->state == ANSWER_ENDED || a->end != ANSWER_UNDECIDED || a->alone || a->capped || a->again != NULL)
 		return;
 	set_limit(a);
 	if (a->state != ANSWER_RUNNING || a->n_told == 0 || !answer_load_is_cut(a))

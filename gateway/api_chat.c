@@ -7,7 +7,9 @@
 #include "base/alloc.h"
 #include "gateway/api_request.h"
 #include "gateway/app_state.h"
+#include "gateway/body_reader.h"
 #include "gateway/chat_request.h"
+#include "gateway/compress_run.h"
 #include "gateway/handlers.h"
 
 /* What a newer prompt of the same conversation is recognised by, where the tier wants that guessed.
@@ -37,15 +39,14 @@ static bool describe(const struct exchange *x, const struct chat_request *r, str
 	return rc == 0 && out->n > 0;
 }
 
-static void start(struct exchange *x, const struct chat_request *r)
+/* told: as in answer_spec. */
+static void start(struct exchange *x, const struct chat_request *r, int model, struct proto_str text, const char *told)
 {
 	struct talk_messages messages;
 	struct talk_digest *digests = NULL;
-	int model = answer_choose_model(x, r->c.model);
-	if (model < 0)
-		return;
-	const struct answer_prompt prompt = {r->c.submit.prompt_kind, r->c.submit.prompt};
+	const struct answer_prompt prompt = {r->c.submit.prompt_kind, text};
 	struct answer_spec spec = api_spec(x, &r->c, &answer_chat, model);
+	spec.told = told;
 	spec.logged = spec.ids = spec.stream && api_wants_ids(x);
 	spec.prompts = &prompt;
 	spec.n_prompts = 1;
@@ -58,14 +59,73 @@ static void start(struct exchange *x, const struct chat_request *r)
 	sl_free(digests);
 }
 
+/* A request while its conversation is made shorter: the exchange's state. */
+struct chat_call {
+	struct exchange *x;
+	struct chat_request request;
+	int model;
+	struct compress_run *run;
+};
+
+static void call_free(struct chat_call *c)
+{
+	compress_free(c->run);
+	chat_request_dispose(&c->request);
+	sl_free(c);
+}
+
+static void on_close(struct exchange *x)
+{
+	call_free(x->state);
+	x->state = NULL;
+}
+
+static void on_compressed(void *ctx, struct proto_str prompt, const char *told)
+{
+	struct chat_call *c = ctx;
+	c->x->state = NULL;
+	c->x->on_close = NULL;
+	start(c->x, &c->request, c->model, prompt, told);
+	call_free(c);
+}
+
+/* True: it has taken r, and goes on later. */
+static bool compress(struct exchange *x, struct chat_request *r, int model)
+{
+	const struct compress_ask ask = {.model = model,
+					 .prompt = r->c.submit.prompt,
+					 .max_tokens = r->c.has_max_tokens ? r->c.max_tokens : 0};
+	struct chat_call *c = compress_may_apply(x, &ask) ? sl_zalloc(sizeof *c) : NULL;
+	if (c == NULL)
+		return false;
+	*c = (struct chat_call){.x = x, .request = *r, .model = model};
+	if (compress_start(x, &ask, on_compressed, c, &c->run) != 0) {
+		sl_free(c);
+		return false;
+	}
+	*r = (struct chat_request){0};
+	x->state = c;
+	x->on_close = on_close;
+	return true;
+}
+
+static int parse(const void *bytes, size_t n, const struct request_limits *l, void *out, struct request_error *e)
+{
+	return chat_request_parse(bytes, n, l, out, e);
+}
+
+static void dispose(void *r) { chat_request_dispose(r); }
+
+static void on_read(struct exchange *x, void *out)
+{
+	struct chat_request *r = out;
+	int model = answer_choose_model(x, r->c.model);
+	if (model >= 0 && !compress(x, r, model))
+		start(x, r, model, r->c.submit.prompt, NULL);
+}
+
 void api_chat(struct exchange *x)
 {
-	struct request_limits limits = api_limits(x);
-	struct chat_request r;
-	struct request_error e;
-	int rc = chat_request_parse(api_body(x), x->body.len, &limits, &r, &e);
-	if (!api_parsed(x, rc, &e))
-		return;
-	start(x, &r);
-	chat_request_dispose(&r);
+	static const struct body_parser parser = {sizeof(struct chat_request), parse, dispose};
+	body_read(x, &parser, on_read);
 }

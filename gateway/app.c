@@ -23,8 +23,10 @@
 #include "gateway/answer.h"
 #include "gateway/api_request.h"
 #include "gateway/app_state.h"
+#include "gateway/body_reader.h"
 #include "gateway/cascade_state.h"
 #include "gateway/chat_metrics.h"
+#include "gateway/compress_run.h"
 #include "gateway/conversation_hold.h"
 #include "gateway/cors.h"
 #include "gateway/exchange.h"
@@ -32,6 +34,7 @@
 #include "gateway/idempotent.h"
 #include "gateway/identities.h"
 #include "gateway/random.h"
+#include "gateway/replay_store.h"
 #include "gateway/route.h"
 #include "gateway/snapshot.h"
 #include "gateway/token_secrets.h"
@@ -48,6 +51,7 @@ static struct replay *shared_replay;
 static struct twins *shared_twins;
 static struct talks *shared_talks;
 static struct waiting_room *shared_waiting;
+static struct body_reader *shared_bodies;
 static int shared_users;
 
 static struct metric engine_up = {.kind = METRIC_GAUGE, .name = "sluice_engine_up",
@@ -159,6 +163,7 @@ static void register_metrics(void)
 	gen_metrics_register();
 	access_metrics_register();
 	api_cleansed_register();
+	compress_metrics_register();
 }
 
 static void register_tiers(const struct gw_config *cfg)
@@ -223,10 +228,12 @@ static void destroy_shared(void)
 	twins_destroy(shared_twins);
 	talks_destroy(shared_talks);
 	waiting_room_destroy(shared_waiting);
+	body_reader_destroy(shared_bodies);
 	shared_replay = NULL;
 	shared_twins = NULL;
 	shared_talks = NULL;
 	shared_waiting = NULL;
+	shared_bodies = NULL;
 }
 
 /* Streams that can be read again, and what is asked for at the moment, outlive every state of the
@@ -240,7 +247,8 @@ static int acquire_shared(struct gw_app *app, struct sl_err *err)
 	pthread_mutex_lock(&shared_lock);
 	if (shared_users == 0 && ((rc = replay_create(&cfg, &shared_replay)) != 0 || (rc = twins_create(&shared_twins)) != 0 ||
 				  (rc = talks_create(&shared_talks)) != 0 ||
-				  (rc = waiting_room_create(&shared_waiting)) != 0))
+				  (rc = waiting_room_create(&shared_waiting)) != 0 ||
+				  (rc = body_reader_create(&shared_bodies)) != 0))
 		destroy_shared();
 	if (rc == 0) {
 		shared_users++;
@@ -248,6 +256,7 @@ static int acquire_shared(struct gw_app *app, struct sl_err *err)
 		app->twins = shared_twins;
 		app->talks = shared_talks;
 		app->waiting = shared_waiting;
+		app->bodies = shared_bodies;
 	}
 	pthread_mutex_unlock(&shared_lock);
 	return rc == 0 ? 0 : sl_errf(err, rc, "no memory for event streams");
@@ -529,6 +538,8 @@ int app_create(struct gw_thread *t, struct gw_app **out, struct sl_err *err)
 	}
 	if (rc == 0)
 		rc = engine_link_create(t, t->cfg->engine_socket, &app->link, err);
+	if (rc == 0 && (rc = replay_store_create(app, &app->replay_store)) != 0)
+		sl_errf(err, rc, "no memory for the application");
 	/* The engine's gauges are the same on every link; one thread prints them. */
 	if (rc == 0 && t->index == 0) {
 		struct timeval tv = {.tv_usec = GAUGE_TICK_MS * 1000};
@@ -551,6 +562,8 @@ void app_destroy(struct gw_app *app)
 	if (app == NULL)
 		return;
 	answers_stop(app);
+	replay_store_destroy(app->replay_store);
+	app->replay_store = NULL;
 	idempotents_stop(app);
 	conversation_turns_stop(app);
 	warm_destroy(app->warm);
@@ -571,7 +584,12 @@ void app_destroy(struct gw_app *app)
 
 void app_expire(struct gw_app *app) { answers_break_off(app); }
 
-bool app_busy(struct gw_app *app) { return !list_empty(&app->answers) || !list_empty(&app->idempotents) || !list_empty(&app->turns) || quotas_busy(&app->quotas); }
+bool app_busy(struct gw_app *app)
+{
+	return !list_empty(&app->answers) || !list_empty(&app->idempotents) || !list_empty(&app->turns) ||
+	       quotas_busy(&app->quotas) ||
+	       replay_store_busy(app->replay_store);
+}
 
 bool app_ready(struct gw_app *app)
 {

@@ -245,6 +245,15 @@ static int put_member(struct writer *w, const json_t *m, const char *key, bool n
 	return rc != 0 ? rc : put_string(w, v, at(w, key));
 }
 
+/* It stays when the conversation is made shorter; no template sees it unless it asks. */
+static int put_pinned(struct writer *w, const json_t *m)
+{
+	const json_t *v = request_get(m, "pinned");
+	if (v != NULL && !json_is_boolean(v))
+		return request_wrong_type(w->e, at(w, "pinned"), "a boolean", v);
+	return json_is_true(v) ? buf_append_str(w->out, ",\"pinned\":true") : 0;
+}
+
 static int refuse_unbuilt(struct writer *w, const json_t *m)
 {
 	static const char *const names[] = {"function_call", "audio"};
@@ -275,7 +284,7 @@ static int put_message(struct writer *w, const json_t *m)
 	    (rc = put_member(w, m, "name", false)) != 0 ||
 	    (role == ROLE_ASSISTANT && (rc = put_member(w, m, "reasoning_content", false)) != 0) ||
 	    (role == ROLE_TOOL && (rc = put_member(w, m, "tool_call_id", true)) != 0) ||
-	    (calls != NULL && (rc = put_calls(w, calls)) != 0))
+	    (calls != NULL && (rc = put_calls(w, calls)) != 0) || (rc = put_pinned(w, m)) != 0)
 		return rc;
 	return buf_append_str(w->out, "}");
 }

@@ -45,6 +45,7 @@ struct sequence {
 	const struct link_listener *listener; /* NULL: abandoned */
 	void (*stopped)(void *ctx);           /* of an abandoned one */
 	void *ctx;
+	void (*counted)(void *ctx, const struct proto_counted *m); /* of a count, which is no more than that */
 };
 
 struct engine_link {
@@ -169,7 +170,9 @@ static void tell_lost(struct engine_link *l)
 		}
 		/* What this moves up to the slot is looked at next. */
 		seq_remove(l, &l->slots[i]);
-		if (s.listener == NULL)
+		if (s.counted != NULL)
+			s.counted(s.ctx, NULL);
+		else if (s.listener == NULL)
 			s.stopped(s.ctx);
 		else
 			s.listener->on_lost(s.ctx);
@@ -277,7 +280,7 @@ static int on_sequence(struct engine_link *l, const struct proto_head *h, const 
 	} else {
 		struct proto_done m;
 		rc = proto_get_done(p, h->length, &m, err);
-		if (rc == 0 && found != NULL) {
+		if (rc == 0 && found != NULL && s.counted == NULL) {
 			seq_remove(l, found);
 			if (s.listener == NULL)
 				s.stopped(s.ctx);
@@ -286,6 +289,19 @@ static int on_sequence(struct engine_link *l, const struct proto_head *h, const 
 		}
 	}
 	return rc;
+}
+
+static int on_counted(struct engine_link *l, const struct proto_head *h, const uint8_t *p, struct sl_err *err)
+{
+	struct sequence *found = seq_find(l, h->id);
+	struct proto_counted m;
+	int rc = proto_get_counted(p, h->length, &m, err);
+	if (rc != 0 || found == NULL || found->counted == NULL)
+		return rc;
+	struct sequence s = *found;
+	seq_remove(l, found);
+	s.counted(s.ctx, &m);
+	return 0;
 }
 
 static int on_load(struct engine_link *l, const uint8_t *p, size_t n, struct sl_err *err)
@@ -315,6 +331,7 @@ static int on_frame(struct engine_link *l, const struct proto_head *h, const uin
 	case PROTO_CHOICE:
 	case PROTO_VERIFIED:
 	case PROTO_DONE: return on_sequence(l, h, p, err);
+	case PROTO_COUNTED: return on_counted(l, h, p, err);
 	case PROTO_PONG: return 0;
 	case PROTO_BYE: {
 		struct proto_bye m;
@@ -601,6 +618,30 @@ int engine_link_submit(struct engine_link *l, const struct proto_submit *req,
 		l->loads[req->model].unseen[line_of(req->priority)]++;
 	flush_soon(l);
 	return 0;
+}
+
+int engine_link_count(struct engine_link *l, const struct proto_count *req,
+		      void (*counted)(void *ctx, const struct proto_counted *m), void *ctx, uint64_t *id)
+{
+	if (l->state != LINK_UP)
+		return SL_ECLOSED;
+	int rc = seq_reserve(l);
+	if (rc == 0)
+		rc = proto_put_count(&l->out, l->next_id, req);
+	if (rc != 0)
+		return rc;
+	*id = l->next_id++;
+	seq_insert(l, (struct sequence){.id = *id, .ctx = ctx, .counted = counted});
+	l->n_seqs++;
+	flush_soon(l);
+	return 0;
+}
+
+void engine_link_uncount(struct engine_link *l, uint64_t id)
+{
+	struct sequence *s = seq_find(l, id);
+	if (s != NULL && s->counted != NULL)
+		seq_remove(l, s);
 }
 
 /* NULL also when it was abandoned: then nobody may know its id. */

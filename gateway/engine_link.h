@@ -61,6 +61,12 @@ void engine_link_on_load(struct engine_link *l, void (*on_load)(void *ctx, const
 int engine_link_submit(struct engine_link *l, const struct proto_submit *req,
 		       const struct link_listener *listener, void *ctx, uint64_t *id);
 void engine_link_credit(struct engine_link *l, uint64_t id, uint32_t n_tokens);
+/* Counts a prompt's tokens, whatever their number. counted is called once, from the loop: m NULL, the engine
+ * has gone. SL_ECLOSED, SL_ELIMIT as above. */
+int engine_link_count(struct engine_link *l, const struct proto_count *req,
+		      void (*counted)(void *ctx, const struct proto_counted *m), void *ctx, uint64_t *id);
+/* counted will not come. Nothing when it has. */
+void engine_link_uncount(struct engine_link *l, uint64_t id);
 /* Cancels and forgets: no further call for it, also not on_done. */
 void engine_link_forget(struct engine_link *l, uint64_t id);
 /* Cancels; stopped is called once, when the engine has confirmed it or has gone. */

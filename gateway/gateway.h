@@ -41,6 +41,7 @@ struct gw_tier_config {
 	int64_t requests_per_minute, tokens_per_minute, tokens_per_day;
 	int64_t subject_requests_per_minute; /* of one subject of browser tokens, within the former; 0: no limit */
 	int cleanse;             /* enum cleanse_level, of users' messages */
+	int compress;            /* enum compress_mode, of conversations that grow too long */
 	uint64_t ttft_target_ms; /* 0: none */
 	uint64_t max_wait_ms;    /* for a first token, once admitted; 0: as limits.first_token_ms */
 	int when_late;           /* enum gw_late */
@@ -109,6 +110,7 @@ struct gw_resume {
 	uint64_t keep_ms;      /* a stream stays after its end */
 	uint64_t stream_bytes; /* of one; its oldest events go first */
 	uint64_t memory_bytes; /* of all */
+	bool store;            /* also in the store, if gateways share that */
 };
 
 /* How tokens become events. */
@@ -126,6 +128,11 @@ struct gw_prompt_config {
 
 struct gw_responses {
 	uint64_t keep_ms; /* a stored response */
+};
+
+/* Conversations that have grown too long. */
+struct gw_compress {
+	uint64_t wait_ms; /* for all summaries of one request; what has none by then is left out */
 };
 
 /* Conversations (/v1/conversations). */
@@ -198,6 +205,7 @@ struct gw_config {
 	struct gw_conversations conversations;
 	int64_t warm;                        /* prefixes computed again after a restart of the engine; 0: none */
 	struct gw_twins twins;
+	struct gw_compress compress;
 	struct gw_queue_config queue;
 	struct conf_list prompts; /* struct gw_prompt_config */
 	const struct casc_settings *cascade; /* NULL: there is no model "auto" */

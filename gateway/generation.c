@@ -90,6 +90,7 @@ struct generation {
 	struct proto_queued queued;
 	uint64_t queued_ns;
 	struct proto_done done;
+	uint64_t seed;
 	char *message; /* owned; NULL: done.message is a literal */
 };
 
@@ -259,6 +260,8 @@ static void on_queued(void *ctx, const struct proto_queued *m)
 		return;
 	g->queued = *m;
 	g->queued_ns = gw_now(g->t);
+	if (g->reader != NULL)
+		g->seed = twin_seed(g->reader);
 	if (g->shared != NULL)
 		twin_log_queued(g->shared, m);
 	gen_set_state(g, GEN_QUEUED);
@@ -445,7 +448,7 @@ static void on_twins_moved(void *ctx)
 void gen_share(struct generation *g, struct twin_log *log)
 {
 	g->shared = twin_log_ref(log);
-	twin_log_own(log, g->t, on_twins_moved, g);
+	twin_log_own(log, g->t, g->seed, on_twins_moved, g);
 }
 
 bool gen_has_twins(const struct generation *g)
@@ -513,6 +516,7 @@ static struct generation *generation_create(struct gw_thread *t, const struct pr
 	buf_init(&g->text, MAX_TEXT);
 	buf_init(&g->pieces, MAX_TEXT);
 	g->n_choices = req->n;
+	g->seed = req->seed;
 	g->n_top = req->n_top_logprobs;
 	g->ends = g->n_choices > 1 ? sl_zalloc_n(g->n_choices, sizeof *g->ends) : &g->only;
 	if (g->ends == NULL || reserve(g, 1) != 0) {
@@ -703,6 +707,7 @@ enum gen_state gen_state(const struct generation *g) { return g->state; }
 uint64_t gen_queued_ns(const struct generation *g) { return g->queued_ns; }
 const struct proto_queued *gen_queued(const struct generation *g) { return &g->queued; }
 uint64_t gen_n_tokens(const struct generation *g) { return g->end; }
+uint64_t gen_seed(const struct generation *g) { return g->seed; }
 
 const struct proto_done *gen_done(const struct generation *g)
 {

@@ -116,6 +116,8 @@ uint64_t gen_queued_ns(const struct generation *g); /* when */
 /* Valid in FINISHED and FAILED. */
 const struct proto_done *gen_done(const struct generation *g);
 uint64_t gen_n_tokens(const struct generation *g); /* produced so far */
+/* What its sequence draws by; of one that joined another once it is QUEUED. */
+uint64_t gen_seed(const struct generation *g);
 
 /* The next run of whole tokens at s->next_token, at most max_tokens, all of one choice. False: nothing
  * there. Does not move the cursor. */

@@ -43,6 +43,7 @@
 #include "base/log.h"
 #include "cache/cache.h"
 #include "gateway/handover.h"
+#include "gateway/loop_lag.h"
 #include "gateway/store.h"
 #include "gateway/tls_context.h"
 #include "gateway/transport.h"
@@ -66,6 +67,7 @@ struct worker {
 	bool store_found;  /* or given up */
 	uint64_t since_ns; /* of serving */
 	struct event *beat, *drain_timer;
+	struct loop_lag lag;
 	/* Posted at most once each. */
 	struct gw_message accept_msg, replace_msg, drain_msg, stop_msg;
 };
@@ -204,6 +206,7 @@ static int start_serving(struct worker *w)
 	if (w->beat == NULL || event_add(w->beat, &every) != 0)
 		return sl_errf(&w->err, SL_EIO, "the event loop refuses a timer");
 	on_beat(-1, 0, w);
+	loop_lag_start(&w->lag, &t->timers);
 	atomic_store(&w->accepts, !t->cfg->takeover);
 	return 0;
 }
@@ -211,6 +214,7 @@ static int start_serving(struct worker *w)
 static void end_serving(struct worker *w)
 {
 	struct gw_thread *t = &w->t;
+	loop_lag_stop(&w->lag);
 	if (t->transport != NULL)
 		transport_destroy(t->transport);
 	t->transport = NULL;

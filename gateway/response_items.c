@@ -212,6 +212,14 @@ static int read_reasoning(struct reader *r, const json_t *v, json_t *to)
 	return rc;
 }
 
+static int read_pinned(struct reader *r, const json_t *v, json_t *to)
+{
+	json_t *pinned = request_get(v, "pinned");
+	if (pinned != NULL && !json_is_boolean(pinned))
+		return request_wrong_type(r->e, at(r, "pinned"), "a boolean", pinned);
+	return json_is_true(pinned) ? set(to, "pinned", json_true()) : 0;
+}
+
 static const struct item_kind {
 	const char *type;
 	int (*read)(struct reader *r, const json_t *v, json_t *to);
@@ -267,7 +275,7 @@ static int read_item(struct reader *r, const json_t *v, json_t *list)
 	int rc;
 	if ((rc = item_kind_of(r, v, &kind)) == 0 && (rc = copy_string(r, v, "id", false, to)) == 0 &&
 	    (rc = set(to, "type", json_string(kind->type))) == 0 && (rc = kind->read(r, v, to)) == 0 &&
-	    kind->has_status)
+	    (rc = read_pinned(r, v, to)) == 0 && kind->has_status)
 		rc = read_status(r, v, to);
 	if (rc != 0) {
 		json_decref(to);

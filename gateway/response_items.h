@@ -23,6 +23,8 @@
  *    "status"}
  *   {"id"?, "type":"reasoning", "summary":[…], "content"?: [{"type":"reasoning_text", "text"} …]}
  *
+ * and "pinned":true in those that have it.
+ *
  * 0, SL_EINVAL with *e filled, SL_ENOMEM; on failure *out is NULL. */
 int response_items_normalise(const json_t *items, const char *param, size_t most, json_t **out,
 			     struct request_error *e);

@@ -15,7 +15,7 @@
 #include "gateway/response_items.h"
 
 struct turn {
-	bool open, has_text;
+	bool open, has_text, pinned;
 	struct sl_buf text, reasoning, calls; /* calls: JSON, without the brackets */
 };
 
@@ -32,6 +32,8 @@ static const char *member(const json_t *o, const char *key)
 	const char *s = json_string_value(json_object_get(o, key));
 	return s != NULL ? s : "";
 }
+
+static bool is_pinned(const json_t *item) { return json_is_true(json_object_get(item, "pinned")); }
 
 static int put_text(struct sl_buf *out, const struct sl_buf *text)
 {
@@ -73,6 +75,11 @@ static int begin_message(struct writer *w, const char *role)
 	return buf_printf(w->out, "%s{\"role\":\"%s\",\"content\":", (*w->n_messages)++ ? "," : "", role);
 }
 
+static int end_message(struct writer *w, bool pinned)
+{
+	return buf_append_str(w->out, pinned ? ",\"pinned\":true}" : "}");
+}
+
 static int end_turn(struct writer *w)
 {
 	struct turn *t = &w->turn;
@@ -88,11 +95,12 @@ static int end_turn(struct writer *w)
 				 (rc = buf_append(w->out, buf_data(&t->calls), t->calls.len)) != 0 ||
 				 (rc = buf_append_str(w->out, "]")) != 0))
 		return rc;
-	t->open = t->has_text = false;
+	bool pinned = t->pinned;
+	t->open = t->has_text = t->pinned = false;
 	buf_clear(&t->text, SIZE_MAX);
 	buf_clear(&t->reasoning, SIZE_MAX);
 	buf_clear(&t->calls, SIZE_MAX);
-	return buf_append_str(w->out, "}");
+	return end_message(w, pinned);
 }
 
 static int put_message(struct writer *w, const json_t *item)
@@ -105,6 +113,7 @@ static int put_message(struct writer *w, const json_t *item)
 		if (t->has_text || t->calls.len > 0)
 			rc = end_turn(w);
 		t->open = t->has_text = true;
+		t->pinned = t->pinned || is_pinned(item);
 		return rc != 0 ? rc : gather(&t->text, content);
 	}
 	if (strcmp(role, "developer") == 0)
@@ -115,7 +124,7 @@ static int put_message(struct writer *w, const json_t *item)
 	if ((rc = user ? put_user_text(w, &t->text) : put_text(w->out, &t->text)) != 0)
 		return rc;
 	buf_clear(&t->text, SIZE_MAX);
-	return buf_append_str(w->out, "}");
+	return end_message(w, is_pinned(item));
 }
 
 static int put_call(struct writer *w, const json_t *item)
@@ -123,6 +132,7 @@ static int put_call(struct writer *w, const json_t *item)
 	struct sl_buf *b = &w->turn.calls;
 	int rc;
 	w->turn.open = true;
+	w->turn.pinned = w->turn.pinned || is_pinned(item);
 	if ((rc = buf_append_str(b, b->len ? ",{\"id\":" : "{\"id\":")) != 0 ||
 	    (rc = put_member(b, item, "call_id")) != 0 ||
 	    (rc = buf_append_str(b, ",\"type\":\"function\",\"function\":{\"name\":")) != 0 ||
@@ -141,7 +151,7 @@ static int put_output(struct writer *w, const json_t *item)
 	    (rc = buf_append_str(w->out, ",\"tool_call_id\":")) != 0 || (rc = put_member(w->out, item, "call_id")) != 0)
 		return rc;
 	buf_clear(&t->text, SIZE_MAX);
-	return buf_append_str(w->out, "}");
+	return end_message(w, is_pinned(item));
 }
 
 /* The summary is for people; what the model thought is for the template. */
@@ -152,6 +162,7 @@ static int put_reasoning(struct writer *w, const json_t *item)
 		return 0;
 	int rc = w->turn.has_text || w->turn.calls.len > 0 ? end_turn(w) : 0;
 	w->turn.open = true;
+	w->turn.pinned = w->turn.pinned || is_pinned(item);
 	return rc != 0 ? rc : gather(&w->turn.reasoning, content);
 }
 

@@ -9,6 +9,8 @@
 #include "gateway/json_mem.h"
 #include "gateway/response.h"
 
+enum { MAX_SLUICE = 4096 };
+
 static const struct {
 	const char *name, *fallback; /* JSON */
 } told_back[] = {
@@ -144,10 +146,24 @@ static json_t *output_of(const struct answer *a)
 	return any ? json_pack("[o]", response_message(a, false)) : json_array();
 }
 
-/* A copy; NULL: nothing, or no memory. */
-static json_t *cascade_of(const struct sse_about *about)
+/* NULL: there is nothing to tell, or no memory (*failed). */
+static json_t *sluice_of(const struct answer *a, bool *failed)
 {
-	return about->cascade != NULL ? json_mem_load(about->cascade, about->n_cascade, 0, NULL) : NULL;
+	const struct sse_about about = answer_about(a);
+	struct sl_buf text;
+	json_t *out = NULL;
+	*failed = false;
+	if (about.ended_by == NULL && about.degraded == NULL && about.told == NULL && about.cascade == NULL)
+		return NULL;
+	buf_init(&text, MAX_SLUICE);
+	if (buf_append_str(&text, "{\"\":0") == 0 && sse_about_print(&text, &about) == 0 && buf_append_str(&text, "}") == 0) {
+		json_t *all = json_mem_load((const char *)buf_data(&text), text.len, 0, NULL);
+		out = json_incref(json_object_get(all, "sluice"));
+		json_decref(all);
+	}
+	buf_dispose(&text);
+	*failed = out == NULL;
+	return out;
 }
 
 json_t *response_object(const struct answer *a)
@@ -157,15 +173,15 @@ json_t *response_object(const struct answer *a)
 			      "created_at", (json_int_t)a->created, "status", status_of(a), "error", error_of(a),
 			      "incomplete_details", incomplete_details(a), "model", a->model, "output", output_of(a),
 			      "usage", usage_of(a));
-	const struct sse_about about = answer_about(a);
-	bool any = about.ended_by != NULL || about.degraded != NULL || about.cascade != NULL;
-	if (o != NULL && (json_object_update(o, r->about) != 0 ||
+	bool failed;
+	json_t *sluice = sluice_of(a, &failed);
+	if (o != NULL && (json_object_update(o, r->about) != 0 || failed ||
 			  (r->not_added && json_object_set_new(o, "conversation", json_null()) != 0) ||
-			  (any && json_object_set_new(o, "sluice", json_pack("{s:s*, s:s*, s:o*}", "ended_by", about.ended_by, "degraded",
-									    about.degraded, "cascade", cascade_of(&about))) != 0) ||
+			  (sluice != NULL && json_object_set(o, "sluice", sluice) != 0) ||
 			  (r->lost && json_object_set_new(o, "store", json_false()) != 0))) {
 		json_decref(o);
 		o = NULL;
 	}
+	json_decref(sluice);
 	return o;
 }

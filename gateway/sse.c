@@ -96,19 +96,20 @@ int sse_pad(struct sl_buf *out, size_t so_far)
 	return rc;
 }
 
-enum { MAX_ABOUT = 160 };
+enum { MAX_ABOUT = 512 };
 
 /* What sse_about_print prints, but for what the cascade did and the last brace; its length. */
 static size_t about_text(char out[MAX_ABOUT], const struct sse_about *about)
 {
-	const char *by = about->ended_by, *how = about->degraded;
+	const char *by = about->ended_by, *how = about->degraded, *told = about->told;
 	bool cascade = about->cascade != NULL;
-	if (by == NULL && how == NULL && !cascade)
+	if (by == NULL && how == NULL && told == NULL && !cascade)
 		return 0;
-	int n = snprintf(out, MAX_ABOUT, ",\"sluice\":{%s%s%s%s%s%s%s%s%s", by != NULL ? "\"ended_by\":\"" : "",
+	int n = snprintf(out, MAX_ABOUT, ",\"sluice\":{%s%s%s%s%s%s%s%s%s%s%s", by != NULL ? "\"ended_by\":\"" : "",
 			 by != NULL ? by : "", by != NULL ? "\"" : "", by != NULL && how != NULL ? "," : "",
 			 how != NULL ? "\"degraded\":\"" : "", how != NULL ? how : "", how != NULL ? "\"" : "",
-			 cascade && (by != NULL || how != NULL) ? "," : "", cascade ? "\"cascade\":" : "");
+			 told != NULL && (by != NULL || how != NULL) ? "," : "", told != NULL ? told : "",
+			 cascade && (by != NULL || how != NULL || told != NULL) ? "," : "", cascade ? "\"cascade\":" : "");
 	BUG_IF(n < 0 || n >= MAX_ABOUT, "an answer has too much to tell of itself");
 	return (size_t)n;
 }

@@ -91,6 +91,12 @@ describe('the private Redis', { skip }, () => {
     const { redis } = await server.pids();
     const { shown, done } = streams(32);
     await shown;
+    /** Samples of the loop's lag: [all, those of at most 10 ms]. */
+    const lag = async () => {
+      const text = await server.metrics();
+      return [metric(text, 'sluice_gateway_loop_lag_seconds_count'), Number(/loop_lag_seconds_bucket\{le="0.01"\} (\d+)/.exec(text)[1])];
+    };
+    const [all, soon] = await lag();
     process.kill(redis, 'SIGSTOP');
     const waits = [];
     try {
@@ -106,6 +112,8 @@ describe('the private Redis', { skip }, () => {
     } finally {
       process.kill(redis, 'SIGCONT');
     }
+    const [allThen, soonThen] = await lag();
+    assert.ok(allThen - all > 10 && soonThen - soon >= 0.95 * (allThen - all), `${soonThen - soon} of ${allThen - all} turns within 10 ms`);
     waits.sort((a, b) => a - b);
     assert.ok(waits[Math.floor(waits.length * 0.9)] < 50, `/live took ${waits.map((x) => x.toFixed(1)).join(' ')} ms`);
     const text = await server.metrics();

@@ -159,9 +159,9 @@ static void answers_are_the_plain_ones(void **state)
 		s = together(&cfg, expect, 1000);
 		atomic_store(&fake.step_us, 0);
 		assert_true(mode != ENG_SPEC_NGRAM || s.spec_drafts > 0);
-		/* Pages for 208 tokens of each model, and of drafts: less than two of the longest. */
+		/* Pages for 208 tokens of each model, less than two of the longest, and for 56 of drafts. */
 		cfg = config(mode);
-		cfg.kv_bytes = kv_page_bytes(4, 1, 1, 8) * 52 * (mode == ENG_SPEC_NGRAM ? 2 : 3);
+		cfg.kv_bytes = kv_page_bytes(4, 1, 1, 8) * 52 * (mode == ENG_SPEC_NGRAM ? 8 : 9) / 4;
 		s = together(&cfg, expect, 3);
 		assert_true(s.preemptions > 0 && s.spec_drafts > 5);
 	}

@@ -26,6 +26,7 @@ enum {
 	LIVES = 48,
 	TENANTS = 5,
 	MAX_TOKENS = 160,
+	MAX_DRAFT = 8,
 	MAX_PAGES = MAX_TOKENS / PAGE,
 	STEP = 24,
 };
@@ -47,6 +48,8 @@ struct life {
 	int32_t tokens[MAX_TOKENS + 1], pages[MAX_PAGES + 2];
 	uint32_t n, n_prompt, want, credit;
 	uint64_t pace_ns, seen_ns; /* when it last got on, or could not */
+	int32_t draft[MAX_DRAFT];
+	uint32_t n_draft; /* rows granted in this step, of tokens that may follow */
 };
 
 struct world {
@@ -63,7 +66,7 @@ struct world {
 	uint32_t n_talk[16];
 	uint64_t now, random, seed;
 	unsigned long step;
-	uint64_t n_done, n_cancelled, n_evicted, n_cached, n_prompt, n_blocked;
+	uint64_t n_done, n_cancelled, n_evicted, n_cached, n_prompt, n_blocked, n_drafted, n_right;
 	int n_pages;
 };
 
@@ -251,6 +254,31 @@ static void check_plan(struct world *w, const struct sched_plan *p, uint32_t n_f
 	}
 }
 
+/* Some that decode draft; what is granted is within the step and the pages. */
+static void draft(struct world *w, struct sched_plan *p)
+{
+	uint32_t n_pages = p->pages_left, n_rows = 0;
+	for (uint32_t i = 0; i < p->n_run; i++) {
+		struct life *l = life_of(p->run[i]);
+		l->n_draft = 0;
+		if (l->s.prefilling || draw(w, 2) == 0)
+			continue;
+		uint32_t most = l->credit < l->want ? l->credit - 1 : l->want - 1, n = 1 + draw(w, MAX_DRAFT);
+		uint32_t before = l->s.n_past / PAGE + 1, rows = p->rows_left, pages = p->pages_left;
+		n = n < most ? n : most;
+		l->n_draft = sched_grant_draft(w->sched, p, &l->s, n);
+		HOLDS(w, l->n_draft <= n && rows - p->rows_left == l->n_draft, "%u rows of a draft of %u\n", l->n_draft, n);
+		uint32_t after = (l->s.n_past + l->n_draft) / PAGE + 1;
+		before = before > l->s.n_pages ? before : l->s.n_pages;
+		HOLDS(w, pages - p->pages_left == (after > before ? after - before : 0), "pages that are not there\n");
+		n_rows += l->n_draft;
+		for (uint32_t k = 0; k < l->n_draft; k++)
+			l->draft[k] = (int32_t)draw(w, 9);
+		w->n_drafted += l->n_draft;
+	}
+	HOLDS(w, n_rows + p->n_prefill <= STEP && p->pages_left <= n_pages, "%u rows of drafts\n", n_rows);
+}
+
 static void start(struct world *w, struct life *l)
 {
 	l->s.n_past = prefix_begin(w->tree, l->salt, l->tokens, l->n, l->n, &l->path, l->pages, &l->s.n_pages);
@@ -266,14 +294,20 @@ static bool run_one(struct world *w, struct life *l)
 	if (!l->s.started)
 		start(w, l);
 	uint32_t n = l->s.n_tokens < l->s.n_left ? l->s.n_tokens : l->s.n_left;
-	while (l->s.n_pages * PAGE < l->s.n_past + n) {
+	while (l->s.n_pages * PAGE < l->s.n_past + n + l->n_draft) {
 		if (prefix_page_alloc(w->tree, &l->pages[l->s.n_pages]) != 0) {
+			l->n_draft = 0;
 			sched_update(w->sched, &l->s, w->now);
 			return false; /* it sits this step out */
 		}
 		l->s.n_pages++;
 	}
 	compute(w, l, l->s.n_past, n);
+	for (uint32_t i = 0; i < l->n_draft; i++) {
+		uint32_t at = l->s.n_past + n + i;
+		HOLDS(w, kv_page_refs(w->pool, l->pages[at / PAGE]) == 1, "a draft in a shared page\n");
+		*slot(w, l->pages[at / PAGE], at % PAGE) = (float)(l->draft[i] + 1);
+	}
 	l->s.n_past += n;
 	l->s.n_left -= n;
 	l->s.served_ns = l->seen_ns = w->now;
@@ -283,11 +317,11 @@ static bool run_one(struct world *w, struct life *l)
 	return true;
 }
 
-static void token(struct world *w, struct life *l)
+static void token(struct world *w, struct life *l, int32_t id)
 {
 	if (l->s.n_left > 0)
 		return;
-	l->tokens[l->n++] = (int32_t)draw(w, 9);
+	l->tokens[l->n++] = id;
 	l->credit--;
 	if (--l->want == 0) {
 		w->n_done++;
@@ -300,6 +334,26 @@ static void token(struct world *w, struct life *l)
 	l->s.credit = l->credit > 0;
 	l->s.due_ns = l->pace_ns > 0 ? w->now + l->pace_ns : 0;
 	sched_update(w->sched, &l->s, w->now);
+}
+
+/* The tokens of one step: as many of the draft as the die says are right, then one that was not drafted. */
+static void tokens(struct world *w, struct life *l)
+{
+	uint32_t n_right = l->n_draft > 0 ? draw(w, l->n_draft + 1) : 0;
+	l->n_draft = 0;
+	for (uint32_t i = 0; i < n_right; i++) {
+		token(w, l, l->draft[i]);
+		if (l->phase != DECODE)
+			return;
+		l->s.n_past++;
+		l->s.n_left = 0;
+		prefix_computed(w->tree, &l->path, l->tokens, l->s.n_past, l->pages);
+		w->n_right++;
+	}
+	token(w, l, (int32_t)draw(w, 9));
+	uint32_t keep = l->s.n_past / PAGE + 1;
+	while (l->phase == DECODE && l->s.n_pages > keep)
+		kv_page_unref(w->pool, l->pages[--l->s.n_pages]);
 }
 
 static void step(struct world *w)
@@ -319,6 +373,7 @@ static void step(struct world *w)
 		w->n_evicted++;
 	}
 	wake(w);
+	draft(w, &p);
 	bool ran[2 * PLACES] = {false};
 	uint32_t rows = 0;
 	struct cost_past past = {0};
@@ -337,7 +392,7 @@ static void step(struct world *w)
 	w->now += (uint64_t)ns;
 	for (uint32_t i = 0; i < p.n_run; i++)
 		if (ran[i])
-			token(w, life_of(p.run[i]));
+			tokens(w, life_of(p.run[i]));
 	wake(w);
 }
 
@@ -453,10 +508,12 @@ static void everything_holds(void **state)
 		world_open(&w, seed + (unsigned long)i, pools[i]);
 		live(&w, steps / 3);
 		print_message("%d pages, %lu steps: %llu done, %llu cancelled, %llu pre-empted, %llu waited for a prefix, "
-			      "%llu of %llu prompt tokens were there\n", pools[i], steps / 3,
+			      "%llu of %llu prompt tokens were there, %llu of %llu drafted ones were right\n", pools[i], steps / 3,
 			      (unsigned long long)w.n_done, (unsigned long long)w.n_cancelled,
 			      (unsigned long long)w.n_evicted, (unsigned long long)w.n_blocked,
-			      (unsigned long long)w.n_cached, (unsigned long long)w.n_prompt);
+			      (unsigned long long)w.n_cached, (unsigned long long)w.n_prompt,
+			      (unsigned long long)w.n_right, (unsigned long long)w.n_drafted);
+		assert_true(w.n_right > steps / 300);
 		assert_true(w.n_done > steps / 300 && w.n_cancelled > steps / 3000 && w.n_cached > 0);
 		assert_true(w.n_blocked > 0);
 		assert_true(i > 0 || w.n_evicted > 0);

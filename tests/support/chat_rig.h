@@ -29,6 +29,8 @@ enum { ANSWER_BYTES = 65536, FAKE_TOKENS = 3 };
 static const char *chat_store_address;
 static const struct casc_settings *chat_cascade;
 static char *chat_cascade_log;
+/* And the context of its model. */
+static uint32_t chat_context = 100;
 
 /* Nothing of the test's own allocates through base/alloc.h while a fault is armed. */
 struct chat_rig {
@@ -42,7 +44,7 @@ struct chat_rig {
 	uint8_t in[65536];
 	size_t n_in;
 	uint64_t credited_id; /* the sequence that was answered last */
-	struct sl_buf hello, queued, tokens, done;
+	struct sl_buf hello, queued, tokens, done, computed, counted;
 	struct sl_buf queued_other; /* what requests for the second model get, if that is there */
 	struct sl_buf tokens_other, done_other; /* the same */
 	struct sl_buf verified; /* what one that is given tokens gets first */
@@ -51,6 +53,14 @@ struct chat_rig {
 	size_t n_answer;
 	const char *bearer; /* what requests show; "": nothing */
 	bool silent;     /* the engine makes no token */
+	/* Of prompts that are only to be computed. */
+	uint64_t prefill_id;   /* the last one */
+	int n_prefills, n_cancelled;
+	uint8_t prefill_priority;
+	uint64_t prefill_tenant;
+	struct sl_buf prefilled; /* its prompt */
+	bool keeps_prefills;     /* they are not answered */
+	int n_frames, drop_at; /* frames that came, HELLO among them; at which one the engine goes, 0: never */
 	uint64_t fake_ns;
 };
 
@@ -66,19 +76,53 @@ static void engine_says(struct chat_rig *c, struct sl_buf *frame, uint64_t id)
 	(void)!send(c->engine, buf_data(frame), frame->len, MSG_NOSIGNAL);
 }
 
+static void engine_on_submit(struct chat_rig *c, const struct proto_head *h, bool other)
+{
+	struct proto_submit s;
+	assert_int_equal(proto_get_submit(c->in + PROTO_HEAD_BYTES, h->length, &s, NULL), 0);
+	c->other_id = other ? h->id : c->other_id;
+	c->given_id = s.n_given > 0 ? h->id : c->given_id;
+	if ((s.flags & PROTO_SUBMIT_PREFILL_ONLY) == 0)
+		return;
+	c->prefill_id = h->id;
+	c->n_prefills++;
+	c->prefill_priority = s.priority;
+	c->prefill_tenant = s.tenant;
+	buf_clear(&c->prefilled, 0);
+	assert_int_equal(buf_append(&c->prefilled, s.prompt.at, s.prompt.n), 0);
+}
+
+/* A token for every two bytes. */
+static void engine_counts(struct chat_rig *c, const struct proto_head *h)
+{
+	const struct proto_counted counted = {.n_tokens = h->length / 2, .message = {"", 0}};
+	buf_clear(&c->counted, SIZE_MAX);
+	assert_int_equal(proto_put_counted(&c->counted, h->id, &counted), 0);
+	engine_says(c, &c->counted, 0);
+}
+
 static void engine_on_frame(struct chat_rig *c, const struct proto_head *h)
 {
-	if (h->type == PROTO_HELLO) {
+	if (++c->n_frames == c->drop_at) {
+		close(c->engine);
+		c->engine = -1;
+	} else if (h->type == PROTO_COUNT) {
+		engine_counts(c, h);
+	} else if (h->type == PROTO_HELLO) {
 		engine_says(c, &c->hello, 0);
 	} else if (h->type == PROTO_SUBMIT) {
-		struct proto_submit s;
 		bool other = c->in[PROTO_HEAD_BYTES] == 1 && c->queued_other.len > 0;
-		assert_int_equal(proto_get_submit(c->in + PROTO_HEAD_BYTES, h->length, &s, NULL), 0);
-		c->other_id = other ? h->id : c->other_id;
-		c->given_id = s.n_given > 0 ? h->id : c->given_id;
+		engine_on_submit(c, h, other);
 		engine_says(c, other ? &c->queued_other : &c->queued, h->id);
+	} else if (h->type == PROTO_CANCEL) {
+		c->n_cancelled++;
 	} else if (h->type == PROTO_CREDIT && c->credited_id != h->id) {
 		c->credited_id = h->id;
+		if (c->prefill_id == h->id) {
+			if (!c->keeps_prefills)
+				engine_says(c, &c->computed, h->id);
+			return;
+		}
 		if (c->silent)
 			return;
 		bool other = h->id == c->other_id && c->tokens_other.len > 0;
@@ -120,7 +164,7 @@ static void engine_turn(struct chat_rig *c)
 static void engine_prepare(struct chat_rig *c)
 {
 	struct proto_hello hello = {.version = PROTO_VERSION, .epoch = 1, .n_models = 1, .name = {"test", 4}};
-	struct proto_model model = {.state = PROTO_MODEL_READY, .role = 2, .n_ctx = 100, .name = {"m", 1}};
+	struct proto_model model = {.state = PROTO_MODEL_READY, .role = 2, .n_ctx = chat_context, .name = {"m", 1}};
 	struct proto_queued queued = {.n_prompt = 3};
 	struct proto_token t[FAKE_TOKENS] = {{.n_bytes = 1}, {.n_bytes = 1}, {.n_bytes = 1}};
 	struct proto_tokens tokens = {.n = FAKE_TOKENS, .tokens = t, .text = {"abc", 3}};
@@ -130,11 +174,18 @@ static void engine_prepare(struct chat_rig *c)
 	buf_init(&c->queued, 4096);
 	buf_init(&c->tokens, 4096);
 	buf_init(&c->done, 4096);
+	buf_init(&c->computed, 4096);
+	buf_init(&c->prefilled, 1 << 20);
+	buf_init(&c->counted, 4096);
+	assert_int_equal(proto_put_counted(&c->counted, 1, &(struct proto_counted){.message = {"", 0}}), 0);
 	assert_int_equal(proto_put_hello(&c->hello, &hello), 0);
 	assert_int_equal(proto_put_model(&c->hello, &model), 0);
 	assert_int_equal(proto_put_queued(&c->queued, 1, &queued), 0);
 	assert_int_equal(proto_put_tokens(&c->tokens, 1, &tokens), 0);
 	assert_int_equal(proto_put_done(&c->done, 1, &done), 0);
+	done.finish = PROTO_FINISH_LENGTH;
+	done.n_completion = 0;
+	assert_int_equal(proto_put_done(&c->computed, 1, &done), 0);
 }
 
 /* ---- the gateway ---- */
@@ -235,6 +286,9 @@ static int chat_tear_down(void **state)
 	buf_dispose(&c->verified);
 	buf_dispose(&c->tokens);
 	buf_dispose(&c->done);
+	buf_dispose(&c->computed);
+	buf_dispose(&c->prefilled);
+	buf_dispose(&c->counted);
 	if (c->engine >= 0)
 		close(c->engine);
 	close(c->listener);

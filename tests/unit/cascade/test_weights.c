@@ -115,7 +115,7 @@ static void bad_heads(void **state)
 static void files(void **state)
 {
 	(void)state;
-	char folder[] = "/tmp/sluice-weights-XXXXXX", path[64], part[80];
+	char folder[] = "/tmp/sluice-test-XXXXXX", path[64], part[80];
 	struct sl_err err = {0};
 	struct casc_weights *w = some(10), *again;
 	assert_non_null(mkdtemp(folder));

@@ -104,7 +104,7 @@ static void what_can_not_be(void **state)
 
 /* ---- outcomes ---- */
 
-static char path[] = "/tmp/sluice-outcomes-XXXXXX";
+static char path[] = "/tmp/sluice-test-XXXXXX";
 
 static int read_text(const char *text, size_t n, struct outcomes *out, struct sl_err *err)
 {

@@ -246,6 +246,33 @@ static void dear_trials_are_rare(void **state)
 	assert_true(spec_length(&r, &now, 10, 8, &dear) > 0);
 }
 
+/* A plain step that was disturbed once does not make bad drafts look good for long, and never looks dearer
+ * than a step with more rows. */
+static void disturbances_pass(void **state)
+{
+	(void)state;
+	struct cost c;
+	struct spec_rate r;
+	learn(&c, 0.3);
+	for (int i = 0; i < 3; i++)
+		spec_cost_learn(&c, 1, (struct cost_past){0}, 5e7); /* fifty times too long */
+	struct spec_now now = alone(&c);
+	spec_rate_init(&r, 0.2);
+	assert_int_equal(spec_length(&r, &now, 10, 8, &(struct spec_price){.each_ns = 2e5}), 0);
+	assert_int_equal(spec_length(&r, &now, 10, 8, &free_draft), 0);
+	/* Learnt as cost_learn does, it would be seen as an average. */
+	for (int i = 0; i < 40; i++)
+		cost_learn(&c, 1, (struct cost_past){0}, 3e6);
+	double three = cost_rows_ns(&c, 1);
+	assert_true(three > 1.5 * cost_rows_ns(&c, 3));
+	r.accept = 0.05; /* one draft in twenty right: nothing gained, though a plain step is said to cost twice */
+	assert_int_equal(spec_length(&r, &now, 10, 8, &(struct spec_price){.each_ns = 1e5}), 0);
+	/* And the truth comes back. */
+	for (int i = 0; i < 80; i++)
+		spec_cost_learn(&c, 1, (struct cost_past){0}, 1e6);
+	assert_true(cost_rows_ns(&c, 1) < 1.1e6);
+}
+
 static void expectations(void **state)
 {
 	(void)state;
@@ -272,7 +299,7 @@ int main(void)
 	    cmocka_unit_test(ngrams_as_defined), cmocka_unit_test(ngrams_of_loops),
 	    cmocka_unit_test(ngrams_without_memory), cmocka_unit_test(lengths_follow_acceptance),
 	    cmocka_unit_test(none_under_load), cmocka_unit_test(losses_are_bounded),
-	    cmocka_unit_test(dear_trials_are_rare), cmocka_unit_test(expectations),
+	    cmocka_unit_test(dear_trials_are_rare), cmocka_unit_test(disturbances_pass), cmocka_unit_test(expectations),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

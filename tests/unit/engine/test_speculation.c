@@ -76,8 +76,8 @@ static void answer(struct run *r, int from)
 static int n_prompts(void)
 {
 	const char *text = getenv("SPEC_PROMPTS");
-	int n = text != NULL ? atoi(text) : 0;
-	return n > 0 ? n : 3 * BATCH;
+	long n = text != NULL ? strtol(text, NULL, 10) : 0;
+	return n > 0 && n < 1000000 ? (int)n : 3 * BATCH;
 }
 
 static void answers_are_the_plain_ones(void **state)

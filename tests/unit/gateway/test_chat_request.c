@@ -43,6 +43,7 @@ static void refuses_by_name(void **state)
 	    {"{\"model\":\"m\",\"messages\":[1]}", "messages[0]", "invalid_type"},
 	    {"{\"model\":\"m\",\"messages\":[{\"content\":\"x\"}]}", "messages[0].role", "missing_required_parameter"},
 	    {"{\"model\":\"m\",\"messages\":[{\"role\":\"function\",\"content\":\"x\"}]}", "messages[0].role", "unsupported_value"},
+	    {"{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"x\",\"pinned\":1}]}", "messages[0].pinned", "invalid_type"},
 	    {"{\"model\":\"m\",\"messages\":[{\"role\":\"king\",\"content\":\"x\"}]}", "messages[0].role", "invalid_value"},
 	    {"{\"model\":\"m\",\"messages\":[{\"role\":\"user\"}]}", "messages[0].content", "missing_required_parameter"},
 	    {"{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":7}]}", "messages[0].content", "invalid_type"},
@@ -186,6 +187,9 @@ static void history_goes_to_the_template(void **state)
 		      "{\"messages\":[{\"role\":\"assistant\",\"content\":\"\",\"reasoning_content\":\"hm\",\"tool_calls\":[" CALL "," CALL "]},"
 		      "{\"role\":\"tool\",\"content\":\"7\",\"tool_call_id\":\"a\"},{\"role\":\"assistant\",\"content\":\"ab\"},"
 		      "{\"role\":\"assistant\",\"content\":\"no\"}]}");
+	assert_prompt("{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"a\",\"pinned\":true},"
+		      "{\"role\":\"user\",\"content\":\"b\",\"pinned\":false}]}",
+		      "{\"messages\":[{\"role\":\"user\",\"content\":\"a\",\"pinned\":true},{\"role\":\"user\",\"content\":\"b\"}]}");
 	assert_prompt("{" MSG ",\"documents\":[{\"a\":\"b\"}],\"chat_template_kwargs\":{\"enable_thinking\":false},"
 		      "\"add_generation_prompt\":false,\"continue_final_message\":true}",
 		      "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}],\"documents\":[{\"a\":\"b\"}],"

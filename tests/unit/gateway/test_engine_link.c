@@ -545,6 +545,88 @@ static void an_abandoned_sequence_ends_with_the_engines_word(void **state)
 	assert_int_equal(s[1].lost, 2);
 }
 
+static int n_counted;
+static uint32_t last_count;
+static bool count_lost;
+
+static void on_counted(void *ctx, const struct proto_counted *m)
+{
+	(void)ctx;
+	n_counted++;
+	count_lost = m == NULL;
+	last_count = m != NULL ? m->n_tokens : 0;
+}
+
+static uint64_t ask_for_count(struct rig *r)
+{
+	const struct proto_count req = {.prompt_kind = PROTO_PROMPT_TEXT, .prompt = {"x", 1}};
+	uint64_t id;
+	assert_int_equal(engine_link_count(r->link, &req, on_counted, NULL, &id), 0);
+	assert_int_equal(expect(r, PROTO_COUNT).id, id);
+	return id;
+}
+
+/* A count is answered once: by the engine, by its end, or not at all when nobody waits any more. */
+static void counts_are_answered_once(void **state)
+{
+	struct rig *r = *state;
+	const struct proto_count req = {.prompt_kind = PROTO_PROMPT_TEXT, .prompt = {"x", 1}};
+	struct proto_counted m = {.n_tokens = 7, .message = {"", 0}};
+	struct proto_choice choice = {.finish = PROTO_FINISH_STOP};
+	struct sl_buf b;
+	uint64_t none;
+	n_counted = 0;
+	assert_int_equal(engine_link_count(r->link, &req, on_counted, NULL, &none), SL_ECLOSED);
+	come_up(r);
+	uint64_t left = ask_for_count(r), id = ask_for_count(r), third = ask_for_count(r);
+	engine_link_uncount(r->link, left);
+	engine_link_uncount(r->link, left);
+	/* What is a sequence's is nothing for a count, and the other way round. */
+	engine_link_forget(r->link, id);
+	engine_link_credit(r->link, id, 1);
+	submitted(r, &r->seqs[0]);
+	engine_link_uncount(r->link, r->seqs[0].id);
+	buf_init(&b, 4096);
+	put_tokens(&b, id, "x");
+	put_done(&b, id);
+	assert_int_equal(proto_put_choice(&b, id, &choice), 0);
+	assert_int_equal(proto_put_counted(&b, left, &m), 0);
+	assert_int_equal(proto_put_counted(&b, r->seqs[0].id, &m), 0);
+	assert_int_equal(proto_put_counted(&b, id, &m), 0);
+	assert_int_equal(proto_put_counted(&b, id, &m), 0);
+	say(r, &b);
+	TURN_UNTIL(r, n_counted == 1);
+	assert_false(count_lost);
+	assert_int_equal(last_count, 7);
+	put_done(&b, r->seqs[0].id);
+	say(r, &b);
+	TURN_UNTIL(r, r->seqs[0].done == 1);
+	close(r->fd);
+	r->fd = -1;
+	TURN_UNTIL(r, n_counted == 2);
+	assert_true(count_lost);
+	engine_link_uncount(r->link, third);
+}
+
+/* An abandoned sequence of several choices: nobody is told of them. */
+static void choices_of_the_abandoned_are_told_to_nobody(void **state)
+{
+	struct rig *r = *state;
+	struct proto_choice choice = {.finish = PROTO_FINISH_STOP};
+	struct seq *s = &r->seqs[0];
+	struct sl_buf b;
+	come_up(r);
+	submitted(r, s);
+	engine_link_abandon(r->link, s->id, on_stopped, s);
+	assert_int_equal(expect(r, PROTO_CANCEL).id, s->id);
+	buf_init(&b, 4096);
+	assert_int_equal(proto_put_choice(&b, s->id, &choice), 0);
+	put_done(&b, s->id);
+	say(r, &b);
+	TURN_UNTIL(r, s->lost == 1);
+	assert_int_equal(s->choices, 0);
+}
+
 /* Each forgets its neighbour: of every two one is told, whatever the order. */
 static void who_is_forgotten_when_it_is_lost_is_not_told(void **state)
 {
@@ -811,6 +893,8 @@ int main(void)
 	    TEST(frames_of_unknown_sequences_are_ignored),
 	    TEST(a_callback_may_forget),
 	    TEST(an_abandoned_sequence_ends_with_the_engines_word),
+	    TEST(counts_are_answered_once),
+	    TEST(choices_of_the_abandoned_are_told_to_nobody),
 	    TEST(who_is_forgotten_when_it_is_lost_is_not_told),
 	    TEST(the_end_of_the_link_tells_everybody),
 	    TEST(many_sequences_are_all_found),

@@ -127,6 +127,28 @@ static void items_become_messages(void **state)
 			"{\"messages\":[{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[" CALLED "]},{\"role\":\"system\",\"content\":\"d\"}]}");
 }
 
+/* What is pinned stays so on its way to the engine's messages, in history too. */
+static void pins_go_along(void **state)
+{
+	(void)state;
+	assert_input(IN "[{\"role\":\"assistant\",\"content\":[],\"pinned\":true},{\"role\":\"assistant\",\"content\":[],\"pinned\":false}]}",
+		     "[{\"type\":\"message\",\"role\":\"assistant\",\"content\":[],\"pinned\":true,\"status\":\"completed\"},"
+		     "{\"type\":\"message\",\"role\":\"assistant\",\"content\":[],\"status\":\"completed\"}]");
+	assert_messages(IN "[{\"role\":\"user\",\"content\":\"c\",\"pinned\":true},"
+			   "{\"type\":\"function_call\",\"call_id\":\"c1\",\"name\":\"f\",\"arguments\":\"{}\",\"pinned\":true},"
+			   "{\"type\":\"function_call_output\",\"call_id\":\"c1\",\"output\":\"7\",\"pinned\":true},"
+			   "{\"role\":\"assistant\",\"content\":\"d\"}],\"previous_response_id\":\"resp_1\"}",
+			"[{\"role\":\"user\",\"content\":\"a\",\"pinned\":true},{\"role\":\"assistant\",\"content\":\"b\"}]",
+			"{\"messages\":[{\"role\":\"user\",\"content\":\"a\",\"pinned\":true},{\"role\":\"assistant\",\"content\":\"b\"},"
+			"{\"role\":\"user\",\"content\":\"c\",\"pinned\":true},{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":["
+			"{\"id\":\"c1\",\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}}],\"pinned\":true},"
+			"{\"role\":\"tool\",\"content\":\"7\",\"tool_call_id\":\"c1\",\"pinned\":true},"
+			"{\"role\":\"assistant\",\"content\":\"d\"}]}");
+	struct request_error e;
+	assert_int_equal(try(IN "[{\"role\":\"user\",\"content\":\"c\",\"pinned\":1}]}", &e), SL_EINVAL);
+	assert_string_equal(e.param, "input[0].pinned");
+}
+
 static void fields(void **state)
 {
 	struct response_request r;
@@ -242,6 +264,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(items_have_a_normal_form),
 	    cmocka_unit_test(items_become_messages),
+	    cmocka_unit_test(pins_go_along),
 	    cmocka_unit_test(fields),
 	    cmocka_unit_test(refuses_by_name),
 	    cmocka_unit_test(history_is_checked_too),
