@@ -17,6 +17,7 @@
 #include "engine/batch.h"
 #include "engine/given.h"
 #include "engine/spec_step.h"
+#include "engine/trade.h"
 
 enum { TOKENS_GROW = 64, RETRY_MS = 1, SOON_MS = 5 };
 
@@ -140,15 +141,32 @@ static uint32_t pages_back(void *ctx, const struct sched_seq *view)
 	return view->n_pages - s->path.n_pages + prefix_n_exclusive(&s->path);
 }
 
-static bool evict_planned(struct step *st, struct eng_model *m, const struct sched_plan *plan, uint64_t now)
+static uint32_t more_pages(void *ctx, const struct sched_seq *by, uint64_t n)
 {
-	for (uint32_t i = 0; i < plan->n_evict; i++) {
-		struct eng_seq *s = seq_of(plan->evict[i]);
-		batch_release(s);
-		eng_seq_set_state(&st->e->counters, s, SEQ_WAITING);
-		sched_update(m->sched, &s->sched, now);
-		atomic_fetch_add(&st->e->preempted, 1);
-	}
+	const struct planning_for *p = ctx;
+	return trade_more(p->m, by, n, p->now_ns);
+}
+
+void batch_preempt(struct eng_seq *s, uint64_t now)
+{
+	struct engine *e = s->model->e;
+	batch_release(s);
+	eng_seq_set_state(&e->counters, s, SEQ_WAITING);
+	sched_update(s->model->sched, &s->sched, now);
+	atomic_fetch_add(&e->preempted, 1);
+}
+
+uint32_t batch_row_pages(const struct eng_seq *s, int place)
+{
+	return is_searching(s) && s->state == SEQ_DECODE ? beam_step_row_pages(s, place)
+	       : place == s->place			 ? s->sched.n_pages
+							 : 0;
+}
+
+static bool evict_planned(struct eng_model *m, const struct sched_plan *plan, uint64_t now)
+{
+	for (uint32_t i = 0; i < plan->n_evict; i++)
+		batch_preempt(seq_of(plan->evict[i]), now);
 	batch_wake(m, now);
 	return plan->n_evict > 0;
 }
@@ -421,14 +439,14 @@ bool batch_step(struct step *st, struct eng_model *m, uint64_t *next_due_ns)
 	struct batch b = {0};
 	uint64_t now = clock_now_ns();
 	struct planning_for whom = {.m = m, .now_ns = now};
-	const struct sched_owner owner = {.ctx = &whom, .look = look, .pages_back = pages_back};
+	const struct sched_owner owner = {.ctx = &whom, .look = look, .pages_back = pages_back, .more_pages = more_pages};
 	if (sched_n_started(m->sched) == 0 && sched_n_queued(m->sched) == 0)
 		return false;
 	uint32_t n_free = (uint32_t)kv_pool_n_free(m->pool) + prefix_n_reclaimable(m->prefix);
 	sched_plan(m->sched, &owner, &m->cost, n_free, now, &plan);
 	if (plan.next_due_ns < *next_due_ns)
 		*next_due_ns = plan.next_due_ns;
-	bool changed = evict_planned(st, m, &plan, now);
+	bool changed = evict_planned(m, &plan, now);
 	spec_prepare(st, m, &plan, now);
 	/* Sequences with places first: a start copies a page at most, and may take one of theirs. */
 	for (uint32_t i = 0; i < plan.n_run; i++)

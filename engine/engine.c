@@ -19,6 +19,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "engine/internal.h"
+#include "engine/trade.h"
 
 /* ---- requests ---- */
 
@@ -294,6 +295,7 @@ void engine_destroy(struct engine *e)
 		sl_free(e->models[i].name);
 		sl_free(e->models[i].path);
 	}
+	trade_free_memory(e);
 	for (int i = 0; i < SEQ_N_STATES; i++)
 		BUG_IF(atomic_load(&e->counters.in_state[i]) != 0,
 		       "engine: sequences are left in state %d", i);

@@ -45,6 +45,8 @@ struct eng_model {
 	uint32_t n_end_ids;
 
 	/* The step thread's. */
+	int memory_index; /* its pool's among those that share the engine's memory */
+	bool trading;     /* slabs may be taken from it, and given to it */
 	struct kv_pool *pool, *draft_pool; /* the latter for what it drafts for another; NULL: nothing */
 	struct prefix_tree *prefix;
 	struct sched *sched;
@@ -79,6 +81,8 @@ struct engine {
 	struct kn_ops const *ops;
 
 	struct eng_model *models;
+	struct kv_memory *memory; /* of the models' pages; NULL: each has its own */
+	struct kn_backend *memory_backend;
 	int n_models;
 	pthread_mutex_t info_lock;
 

@@ -102,6 +102,8 @@ struct sched_owner {
 	void (*look)(void *ctx, struct sched_seq *s, struct sched_look *out);
 	/* How many pages would be free again without s. */
 	uint32_t (*pages_back)(void *ctx, const struct sched_seq *s);
+	/* So many pages would help s: from elsewhere, how many there are more than before. May be NULL. */
+	uint32_t (*more_pages)(void *ctx, const struct sched_seq *s, uint64_t n);
 };
 
 struct sched_plan {

@@ -133,6 +133,8 @@ static void evict(struct planning *p, struct sched_seq *v)
 /* Evicts until `need` pages beside `kept` are free; all or nothing. */
 static bool make_room(struct planning *p, const struct sched_seq *by, uint32_t need, uint64_t kept)
 {
+	if (p->free < need + kept && p->owner->more_pages != NULL)
+		p->free += p->owner->more_pages(p->owner->ctx, by, need + kept - p->free);
 	uint64_t could = p->free;
 	if (could >= need + kept)
 		return true;

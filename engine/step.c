@@ -15,6 +15,7 @@
 #include "engine/line.h"
 #include "engine/spec_step.h"
 #include "engine/step.h"
+#include "engine/trade.h"
 
 #include <string.h>
 
@@ -202,6 +203,7 @@ static bool grow_logits(struct step *st, size_t n_vocab)
 static void on_model(struct step *st, struct eng_model *m)
 {
 	if (!m->loaded) {
+		trade_leave(m);
 		set_model_state(st->e, m, PROTO_MODEL_FAILED, m->load_err.text);
 		return;
 	}
@@ -210,6 +212,7 @@ static void on_model(struct step *st, struct eng_model *m)
 		return;
 	}
 	m->vtime_ns = st->vclock_ns;
+	trade_join(m);
 	set_model_state(st->e, m, PROTO_MODEL_READY, "");
 	spec_pair(st, m);
 }
