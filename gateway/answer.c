@@ -95,6 +95,7 @@ static void tell_usage(struct answer *a)
 		return;
 	a->x->n_prompt = u.n_prompt;
 	a->x->n_completion = u.n_completion;
+	answer_auto_line(a);
 }
 
 /* Its reader has got all: it can be had again. Or not all, and then not. */
