@@ -148,6 +148,7 @@ int proto_put_model(struct sl_buf *out, const struct proto_model *m)
 	proto_w_u32(&w, m->n_ctx);
 	proto_w_u32(&w, m->n_vocab);
 	proto_w_u64(&w, m->n_params);
+	proto_w_u64(&w, m->tokenizer);
 	proto_w_str(&w, m->name, PROTO_MAX_NAME);
 	proto_w_str(&w, m->reason, PROTO_MAX_MESSAGE);
 	return proto_w_end(&w);
@@ -162,6 +163,7 @@ int proto_get_model(const uint8_t *p, size_t n, struct proto_model *out, struct 
 	out->n_ctx = proto_r_u32(&r);
 	out->n_vocab = proto_r_u32(&r);
 	out->n_params = proto_r_u64(&r);
+	out->tokenizer = proto_r_u64(&r);
 	out->name = proto_r_str(&r, PROTO_MAX_NAME);
 	out->reason = proto_r_str(&r, PROTO_MAX_MESSAGE);
 	if (out->index >= PROTO_MAX_MODELS || out->state > PROTO_MODEL_FAILED || out->role > 2)

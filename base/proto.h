@@ -133,6 +133,7 @@ struct proto_model {
 	uint64_t n_params;
 	struct proto_str name;
 	struct proto_str reason; /* why FAILED; else empty */
+	uint64_t tokenizer; /* a digest: equal ones mean the same by a token's id; 0: unknown */
 };
 
 enum proto_prompt_kind {

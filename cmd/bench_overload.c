@@ -148,16 +148,15 @@ static void on_head(struct load_call *call, int status, uint64_t now_ns)
 /* The first line of an answer that waits is its place. */
 static void take_place(struct call *c, const uint8_t *bytes, size_t n)
 {
-	unsigned position;
-	double ms;
+	static const char begin[] = ": queue position=", wait[] = " wait_ms=";
 	size_t room = LINE_BYTES - 1 - c->n_line, take = n < room ? n : room;
 	memcpy(c->line + c->n_line, bytes, take);
 	c->n_line += take;
 	c->line[c->n_line] = '\0';
-	if (c->told_ns == 0 && strchr(c->line, '\n') != NULL &&
-	    sscanf(c->line, ": queue position=%u wait_ms=%lf", &position, &ms) == 2) {
+	const char *at = strstr(c->line, wait);
+	if (c->told_ns == 0 && at != NULL && strchr(at, '\n') != NULL && strncmp(c->line, begin, sizeof begin - 1) == 0) {
 		c->told_ns = c->now_ns;
-		c->told_ms = ms;
+		c->told_ms = strtod(at + sizeof wait - 1, NULL);
 	}
 }
 

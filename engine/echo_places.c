@@ -105,7 +105,8 @@ static uint32_t what_is_left(const struct echo_places *p, uint64_t now_ns, doubl
 		double rest = w->each_ns - (double)(now_ns - w->placed_ns);
 		left[n++] = rest > w->each_ns / 16 ? rest : w->each_ns / 16;
 	}
-	qsort(left, n, sizeof *left, ascending);
+	if (n > 1)
+		qsort(left, n, sizeof *left, ascending);
 	return n;
 }
 
@@ -114,7 +115,8 @@ static double wait_of(const double *left, uint32_t n, uint32_t n_free, uint32_t 
 	if (ahead < n_free || n == 0)
 		return 0;
 	uint32_t k = ahead - n_free;
-	return left[k % n] + (double)(k / n) * each;
+	uint32_t rounds = k / n;
+	return left[k % n] + rounds * each;
 }
 
 uint64_t echo_places_wait_ns(const struct echo_places *p, uint32_t ahead, uint64_t now_ns)
@@ -132,8 +134,8 @@ void echo_places_load(const struct echo_places *p, uint64_t first_ns, uint64_t n
 	uint32_t n = p->most > 0 ? what_is_left(p, now_ns, left) : 0, n_free = p->most - p->n_placed;
 	*out = (struct proto_load){.places_free = p->most > 0 ? n_free : UINT32_MAX,
 				   .us_per_place = p->most > 0 ? (uint32_t)(each / 1e3 / p->most) : 0};
-	for (uint8_t i = 0; i < PROTO_PRIORITIES; i++) {
-		double ns = (double)first_ns + (p->most > 0 ? wait_of(left, n, n_free, echo_places_ahead(p, i), each) : 0);
+	for (int i = 0; i < PROTO_PRIORITIES; i++) {
+		double ns = (double)first_ns + (p->most > 0 ? wait_of(left, n, n_free, echo_places_ahead(p, (uint8_t)i), each) : 0);
 		out->of[i] = (struct proto_line){p->n_waiting[i], (uint32_t)(ns / 1e3 < 4e9 ? ns / 1e3 : 4e9)};
 	}
 }

@@ -163,6 +163,7 @@ void engine_model_info(struct engine *e, int index, struct proto_model *out)
 				    .n_ctx = m->shown.n_ctx,
 				    .n_vocab = m->shown.n_vocab,
 				    .n_params = m->shown.n_params,
+				    .tokenizer = m->shown.tokenizer,
 				    .name = {.at = m->name, .n = strlen(m->name)}};
 	memcpy(reason, m->shown.reason, sizeof reason);
 	pthread_mutex_unlock(&e->info_lock);

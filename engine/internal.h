@@ -27,7 +27,7 @@ struct eng_model {
 	atomic_int state; /* enum proto_model_state; the step thread's to change */
 	struct {
 		uint32_t n_ctx, n_vocab;
-		uint64_t n_params;
+		uint64_t n_params, tokenizer;
 		char reason[PROTO_MAX_MESSAGE + 1];
 	} shown; /* to other threads, under the engine's info_lock */
 

@@ -352,54 +352,72 @@ static bool count_other(void *ctx, struct heap_node *node)
 	return true;
 }
 
+/* What prompts are computed beside. */
+struct beside {
+	double per_step, reads;
+	uint32_t n_decode;
+};
+
+/* Steps until so many rows of prompts are computed. */
+static double prompts_ns(const struct cost *cost, const struct beside *b, double rows, double positions)
+{
+	double whole = floor(rows / b->per_step), rest = rows - whole * b->per_step;
+	/* A prompt of n is read from memory n / per_step times, half of it on the average. */
+	double ns = whole * cost_rows_ns(cost, b->per_step + b->n_decode) +
+		    cost_past_ns(cost, (struct cost_past){.positions = positions, .reads = positions / b->per_step});
+	if (rest >= 1)
+		ns += cost_rows_ns(cost, rest + b->n_decode);
+	return ns + (whole + (rest >= 1)) * cost_past_ns(cost, (struct cost_past){.positions = b->reads, .reads = b->reads});
+}
+
+/* Until s has its first token, with these of its own tenant before it. */
+static double wait_ns(const struct sched *sc, const struct sched_seq *s, const struct cost *cost, const struct beside *b,
+		      double answer_ns, const struct ahead *own)
+{
+	enum { LOOK = 512 };
+	const struct sched_queue *q = s->queue;
+	double rows = rows_left(s);
+	struct others others = {.s = s, .own_rows = rows + (double)own->n_rows};
+	heap_walk(&sc->tiers[q->tier].queues, LOOK, count_other, &others);
+	double before = (double)own->n_rows + others.n_rows, positions = (double)own->n_positions + others.n_positions;
+	uint32_t n_ahead = own->n_waiting + others.n_waiting;
+	for (int i = 0; i < q->tier; i++) {
+		before += (double)sc->tiers[i].n_rows;
+		positions += (double)sc->tiers[i].n_positions;
+		n_ahead += sc->tiers[i].n_waiting;
+	}
+	/* More than there are places for: so many answers have to end first. Prompts of those before it are
+	 * computed meanwhile, and what that takes has made the answers as long as they are. */
+	uint32_t places = sc->cfg.max_sequences, wanted = sc->n_places + n_ahead + s->width;
+	double until_place = wanted > places ? answer_ns * (wanted - places) / places : 0;
+	double until_turn = prompts_ns(cost, b, before, positions);
+	return (until_place > until_turn ? until_place : until_turn) + prompts_ns(cost, b, rows, (double)positions_left(s));
+}
+
 double sched_predict_ns(const struct sched *sc, const struct sched_seq *s, const struct cost *cost,
 			double answer_ns, uint32_t *position)
 {
 	enum { LOOK = 512 };
 	const struct sched_queue *q = s->queue;
-	double rows = rows_left(s), positions = (double)positions_left(s);
-	struct ahead own = {.of = s, .work = positions_left(s) + rows_left(s)};
-	heap_walk(&q->by_work, LOOK, count_ahead, &own);
-	struct others others = {.s = s, .own_rows = rows + (double)own.n_rows};
-	heap_walk(&sc->tiers[q->tier].queues, LOOK, count_other, &others);
-	rows += (double)own.n_rows + others.n_rows;
-	positions += (double)own.n_positions + others.n_positions;
-	uint32_t n_ahead = own.n_waiting + others.n_waiting;
-	for (int i = 0; i < q->tier; i++) {
-		rows += (double)sc->tiers[i].n_rows;
-		positions += (double)sc->tiers[i].n_positions;
-		n_ahead += (uint32_t)sc->tiers[i].queues.n; /* at least one of each tenant */
-	}
-
+	struct ahead shorter = {.of = s, .work = positions_left(s) + rows_left(s)};
+	heap_walk(&q->by_work, LOOK, count_ahead, &shorter);
 	/* Those who decode share the steps. */
-	double reads = 0;
-	uint32_t n_decode = 0;
+	struct beside b = {.per_step = sc->cfg.step_tokens};
 	for (uint32_t i = 0; i < sc->n_started; i++) {
 		const struct sched_seq *o = sc->started[i];
 		if (o->prefilling || !o->credit)
 			continue;
-		n_decode += o->width;
-		reads += (double)o->width * o->n_past;
+		b.n_decode += o->width;
+		b.reads += (double)o->width * o->n_past;
 	}
-	double per_step = sc->cfg.step_tokens;
-	if (n_decode > 0)
-		per_step = sched_chunk_rows(&sc->cfg, cost, n_decode, s->n_past);
-	double whole = floor(rows / per_step), rest = rows - whole * per_step;
-	/* A prompt of n is read from memory n / per_step times, half of it on the average. */
-	double ns = whole * cost_rows_ns(cost, per_step + n_decode) +
-		    cost_past_ns(cost, (struct cost_past){.positions = positions, .reads = positions / per_step});
-	if (rest >= 1)
-		ns += cost_rows_ns(cost, rest + n_decode);
-	ns += (whole + (rest >= 1)) * cost_past_ns(cost, (struct cost_past){.positions = reads, .reads = reads});
+	if (b.n_decode > 0)
+		b.per_step = sched_chunk_rows(&sc->cfg, cost, b.n_decode, s->n_past);
+	double ns = wait_ns(sc, s, cost, &b, answer_ns, &shorter);
 	/* A step is under way, on the average half of it is to come. */
-	if (n_decode > 0)
-		ns += cost_rows_ns(cost, n_decode) / 2;
+	if (b.n_decode > 0)
+		ns += cost_rows_ns(cost, b.n_decode) / 2;
 	else if (sc->n_queued > s->by_work.in)
-		ns += cost_rows_ns(cost, per_step) / 2;
-	/* More than there are places for: so many answers have to end first. */
-	uint32_t places = sc->cfg.max_sequences, wanted = sc->n_places + n_ahead + s->width;
-	if (wanted > places)
-		ns += answer_ns * (wanted - places) / places;
+		ns += cost_rows_ns(cost, b.per_step) / 2;
 	*position = 0;
 	for (int i = 0; i <= q->tier; i++)
 		*position += sc->tiers[i].n_waiting;
@@ -413,9 +431,9 @@ void sched_load(const struct sched *sc, const struct sched_tenants *tenants, con
 	uint32_t places = sc->cfg.max_sequences, position;
 	*out = (struct proto_load){.places_free = places - sc->n_places, .us_per_place = (uint32_t)(answer_ns / 1e3 / places)};
 	struct sched_tenant guest = {.share = sched_tenants_least(tenants), .weight = SCHED_WEIGHT};
-	for (uint8_t i = 0; i < PROTO_PRIORITIES; i++) {
-		struct sched_queue queue = {.tenant = &guest, .tier = tier_of(i), .weight = SCHED_WEIGHT};
-		struct sched_seq seq = {.queue = &queue, .tenant = &guest, .priority = i, .n_left = n_rows, .width = 1,
+	for (int i = 0; i < PROTO_PRIORITIES; i++) {
+		struct sched_queue queue = {.tenant = &guest, .tier = tier_of((uint8_t)i), .weight = SCHED_WEIGHT};
+		struct sched_seq seq = {.queue = &queue, .tenant = &guest, .priority = (uint8_t)i, .n_left = n_rows, .width = 1,
 					.prefilling = true, .credit = true};
 		heap_init(&queue.by_work, less_work);
 		double us = sched_predict_ns(sc, &seq, cost, answer_ns, &position) / 1e3;

@@ -145,8 +145,10 @@ static void announce(struct engine *e, struct eng_model *m)
 static void set_model_state(struct engine *e, struct eng_model *m, enum proto_model_state state,
 			    const char *reason)
 {
+	uint64_t tokenizer = state == PROTO_MODEL_READY ? tokenizer_digest(model_tokenizer(m->model)) : 0;
 	pthread_mutex_lock(&e->info_lock);
 	if (state == PROTO_MODEL_READY) {
+		m->shown.tokenizer = tokenizer;
 		m->shown.n_ctx = m->n_ctx;
 		m->shown.n_vocab = (uint32_t)m->info.arch.n_vocab;
 		m->shown.n_params = m->info.n_params;

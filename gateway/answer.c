@@ -38,7 +38,8 @@ static struct sse_usage usage_of_run(const struct answer_run *run)
 	enum gen_state state = gen_state(g);
 	if (state == GEN_FINISHED || state == GEN_FAILED) {
 		const struct proto_done *d = gen_done(g);
-		return (struct sse_usage){d->n_prompt, d->n_cached, d->n_completion};
+		bool again = run->answer->again != NULL;
+		return (struct sse_usage){d->n_prompt, again ? answer_again_cached(run->answer) : d->n_cached, d->n_completion};
 	}
 	return (struct sse_usage){gen_queued(g)->n_prompt, gen_queued(g)->n_cached, (uint32_t)gen_n_tokens(g)};
 }
@@ -94,6 +95,7 @@ static void tell_usage(struct answer *a)
 		return;
 	a->x->n_prompt = u.n_prompt;
 	a->x->n_completion = u.n_completion;
+	answer_auto_line(a);
 }
 
 /* Its reader has got all: it can be had again. Or not all, and then not. */
@@ -194,8 +196,23 @@ void answer_on_exchange_close(struct exchange *x)
 }
 
 /* Instead of an answer. */
+/* One that others began has readers already: they are told by an event. */
+static void refuse_again(struct answer *a, const struct api_error *e, const char *message)
+{
+	answer_leave_runs(a);
+	answer_set_state(a, ANSWER_RUNNING);
+	if (a->end == ANSWER_UNDECIDED)
+		answer_fail(a, e, message);
+	else
+		answer_tell(a);
+}
+
 void answer_refuse(struct answer *a, const struct api_error *e, const char *message)
 {
+	if (a->again != NULL && a->state == ANSWER_WAITING) {
+		refuse_again(a, e, message);
+		return;
+	}
 	a->end = ANSWER_FAILED;
 	answer_finish_now(a);
 	if (a->x != NULL)
@@ -269,7 +286,7 @@ void answers_break_off(struct gw_app *app)
 	list_each_safe(it, tmp, &app->all_answers)
 	{
 		struct answer *a = list_entry(it, struct answer, in_all);
-		if (a->state != ANSWER_ENDED)
+		if (a->state != ANSWER_ENDED && !answer_can_be_left(a))
 			answer_fail(a, &over, "The server is shutting down, and the answer has not become ready in time.");
 	}
 }
@@ -281,9 +298,9 @@ void answer_restart_timer(struct answer *a, uint64_t ms)
 	gw_timer_start(&a->app->t->timers, &a->timer, ms * NS_PER_MS);
 }
 
-static void admit(struct answer *a)
+void answer_admit(struct answer *a)
 {
-	if (!answer_load_enter(a))
+	if (a->again == NULL && !answer_load_enter(a))
 		return;
 	answer_set_state(a, ANSWER_RUNNING);
 	a->admitted_ns = clock_now_ns();
@@ -344,6 +361,12 @@ static void on_charged(void *ctx, struct quota *q, const struct quota_result *r)
 	struct answer *a = ctx;
 	if (a->x != NULL && r->code == 0)
 		exchange_set_quota(a->x, r);
+	if (!r->admitted && a->again != NULL) {
+		a->quota = NULL;
+		answer_refuse(a, &(struct api_error){429, "rate_limit_error", "rate_limit_exceeded", NULL, 0},
+			      "The limits of this answer's key do not allow that it is gone on with.");
+		return;
+	}
 	if (!r->admitted) {
 		a->quota = NULL;
 		a->end = ANSWER_FAILED;
@@ -361,7 +384,7 @@ static void on_charged(void *ctx, struct quota *q, const struct quota_result *r)
 		a->tokens_left = r->granted - (ask.least - a->n_runs);
 		a->tokens_short = ask.tokens - r->granted;
 	}
-	admit(a);
+	answer_admit(a);
 }
 
 static void on_extended(void *ctx, struct quota *q, const struct quota_result *r)
@@ -399,7 +422,7 @@ void answer_out_of_tokens(struct answer *a)
 }
 
 /* Every prompt is counted: what it may cost is known. Its time to wait is the quota's from here on. */
-static void charge(struct answer *a)
+void answer_charge(struct answer *a)
 {
 	struct quota_ask ask = quota_ask_of(a);
 	gw_timer_stop(&a->app->t->timers, &a->timer);
@@ -407,7 +430,7 @@ static void charge(struct answer *a)
 	if (rc < 0)
 		answer_refuse(a, &answer_no_memory, answer_no_memory_text);
 	else if (rc > 0)
-		admit(a);
+		answer_admit(a);
 }
 
 /* More than its tier may send; then it is refused. */
@@ -428,6 +451,13 @@ void answer_on_queued(struct subscriber *s)
 {
 	struct answer_run *run = list_entry(s, struct answer_run, sub);
 	struct answer *a = run->answer;
+	if (a->again != NULL) { /* it was admitted once */
+		if (a->state == ANSWER_WAITING) {
+			run->queued = true;
+			answer_again_charge(a);
+		}
+		return;
+	}
 	if (a->state == ANSWER_RUNNING && a->line.degraded != NULL) {
 		gen_admit(run->gen); /* it was admitted as what it has been before */
 		return;
@@ -440,7 +470,7 @@ void answer_on_queued(struct subscriber *s)
 		return;
 	run->queued = true;
 	if (++a->n_queued == a->n_runs)
-		charge(a);
+		answer_charge(a);
 }
 
 static void observe_tokens(struct answer *a, const struct answer_run *run)

@@ -26,6 +26,7 @@
 #include <stdint.h>
 
 #include "base/buf.h"
+#include "gateway/answer_cascade.h"
 #include "gateway/answer_load.h"
 #include "gateway/app_state.h"
 #include "gateway/exchange.h"
@@ -38,7 +39,10 @@
 #include "gateway/twins.h"
 
 struct answer;
+struct answer_again;
 struct answer_choice;
+struct json_t;
+struct spool;
 
 /* How answers of one API look. Functions append to out, streams' functions whole events; 0 or a
  * negative code. index: of the choice, over all prompts. */
@@ -65,6 +69,11 @@ struct answer_format {
 	/* A logged answer's log is open. May be NULL. */
 	void (*opened)(struct answer *a);
 	void (*dispose)(void *own); /* may be NULL when there is no own */
+	/* For another gateway that goes on with a logged one: own as JSON, a new reference, and back; NULL: no
+	 * memory. The number of the next event. May all be NULL where there is no own and nothing is numbered. */
+	struct json_t *(*save)(const struct answer *a);
+	void *(*restore)(const struct json_t *saved);
+	void (*renumber)(struct answer *a, uint64_t next);
 };
 
 enum { ANSWER_LISTS = 4, ANSWER_MAX_RUNS = 128, ANSWER_MAX_CHOICES = 128, ANSWER_ID_BYTES = 48 };
@@ -89,6 +98,7 @@ struct answer_run {
 	struct subscriber sub;
 	struct generation *gen; /* NULL: not submitted, or let go */
 	struct answer *answer;
+	struct cascade_run *cascade; /* a reference; NULL: one model answers */
 	bool queued, begun;     /* begun: some of it was told */
 	uint64_t held_ns;       /* since when a token waits for others; 0: none does */
 	struct sse_usage usage; /* as far as it is known */
@@ -99,7 +109,7 @@ struct answer_spec {
 	const struct answer_format *format;
 	void *own;       /* the format's, owned by the answer in any case */
 	const char *id;  /* NULL: it gets one; else shorter than ANSWER_ID_BYTES, with the format's prefix */
-	int model;       /* from answer_choose_model */
+	int model;       /* from answer_choose_model; ANSWER_AUTO: the cascade */
 	bool stream, include_usage, obfuscate;
 	bool logged;     /* a replay log, if there is room for one */
 	bool ids;        /* the first reader gets id lines */
@@ -138,12 +148,17 @@ struct answer {
 	bool released;   /* its run goes on, but not for its reader */
 	bool alone;      /* its reader has got all there will be; its twins go on, and it pays */
 	bool superseded; /* ended by a newer prompt */
+	bool automatic;  /* of the model "auto": a cascade */
+	bool wants_to_know; /* of a degradation */
 	uint8_t n;       /* choices of a run */
 	uint8_t n_made;  /* the same, with those that are not told */
 	int n_runs, n_queued, turn;
 	struct answer_run *runs;
 	struct answer_choice *choices; /* [n_runs · n] */
 	struct replay_log *log; /* while it is written */
+	struct spool *spool;    /* that writes it to the store, too; NULL: nothing does */
+	bool spooled; /* or was to be */
+	struct answer_again *again; /* another gateway began it; NULL: nobody else */
 	int64_t tokens_left; /* it may still tell so many */
 	int64_t tokens_short; /* and would be granted so many more if there were any */
 	uint64_t n_told;     /* tokens, of all choices */
@@ -160,6 +175,7 @@ struct answer {
 	struct gw_snapshot *snapshot; /* the configuration it began with; counted */
 	struct auth_key *key;         /* of snapshot, or counted */
 	struct twin_log *lead;  /* until its run tells it; a reference */
+	struct sl_buf frame;    /* of one that others may go on with: its SUBMIT, until its log is open */
 	struct talk *talk;      /* NULL: nothing newer will end it */
 	struct list in_app; /* logged, or alone */
 	struct list in_all;
@@ -218,6 +234,27 @@ bool answer_has_twins(const struct answer *a);
 /* A newer prompt has come (answer.c). */
 void answer_supersede(struct answer *a);
 
+/* ---- answer_again.c: one whose gateway has died goes on in another ---- */
+
+/* What the store holds of it, decoded; texts are json's, frame is of the bytes that were read. */
+struct answer_head {
+	struct json_t *json; /* owned */
+	const char *owner;
+	const uint8_t *frame;
+	size_t n_frame; /* 0: it can't be gone on with */
+};
+/* SL_ENOMEM, SL_EPROTO. */
+int answer_head_read(struct answer_head *h, const uint8_t *bytes, size_t n);
+void answer_head_dispose(struct answer_head *h);
+
+enum answer_chance { ANSWER_MAY_GO_ON, ANSWER_MAY_LATER, ANSWER_MAY_NEVER };
+enum answer_chance answer_again_chance(const struct gw_app *app, const struct answer_head *h);
+/* Takes the owner's part in log, which holds all events of it that the store has. If it can't go on it ends with
+ * an event that says so. stop: somebody asked for its end. SL_ENOMEM: nothing is taken. */
+int answer_again(struct gw_app *app, const struct answer_head *h, struct replay_log *log, bool stop);
+/* It has yet to come to where the other gateway was. */
+bool answer_is_behind(const struct answer *a);
+
 /* ---- answer_render.c ---- */
 
 /* The next events into out: 1; nothing to tell at the moment: 0 (stage OVER: never again); negative. */
@@ -237,7 +274,7 @@ int answer_put_number(struct sl_buf *out, float logprob);
 
 /* ---- answer_model.c ---- */
 
-/* The model's index, or -1 with x answered. "default": as configured. */
+/* The model's index, or ANSWER_AUTO, or -1 with x answered. "default": as configured. */
 int answer_choose_model(struct exchange *x, const char *name);
 
 /* ---- answer_chunks.c: what chat and completions share, as an answer_format has it ---- */

@@ -140,7 +140,7 @@ static int other_model(const struct answer *a)
 {
 	const struct gw_tier_config *tier = tier_of(a);
 	const struct engine_link *link = a->app->link;
-	if (tier->when_late != GW_LATE_DEGRADE || a->line.degraded != NULL || tier->degrade_model == NULL || tier->degrade_model[0] == '\0')
+	if (tier->when_late != GW_LATE_DEGRADE || a->automatic || a->line.degraded != NULL || tier->degrade_model == NULL || tier->degrade_model[0] == '\0')
 		return -1;
 	int i = engine_link_find_model(link, tier->degrade_model);
 	if (i < 0 || i == a->line.model || engine_link_model(link, i)->state != PROTO_MODEL_READY)
@@ -532,7 +532,7 @@ bool answer_load_is_cut(struct answer *a)
 /* Load has come or gone. */
 static void limit(struct answer *a)
 {
-	if (a->state == ANSWER_ENDED || a->end != ANSWER_UNDECIDED || a->alone || a->capped)
+	if (a->state == ANSWER_ENDED || a->end != ANSWER_UNDECIDED || a->alone || a->capped || a->again != NULL)
 		return;
 	set_limit(a);
 	if (a->state != ANSWER_RUNNING || a->n_told == 0 || !answer_load_is_cut(a))

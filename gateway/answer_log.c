@@ -6,6 +6,7 @@
 #include "gateway/answer_priv.h"
 
 #include "base/log.h"
+#include "gateway/replay_store.h"
 #include "gateway/stream_out.h"
 
 static void part_from_exchange(struct answer *a)
@@ -14,7 +15,7 @@ static void part_from_exchange(struct answer *a)
 	a->x->on_close = NULL;
 }
 
-/* *json, if the caller wants it, is what was put there. */
+/* *json is what was put there. */
 static int put_snapshot(struct answer *a, struct sl_buf *json)
 {
 	int rc = 0;
@@ -24,10 +25,20 @@ static int put_snapshot(struct answer *a, struct sl_buf *json)
 	return rc;
 }
 
+void answer_put_snapshot(struct answer *a)
+{
+	struct sl_buf json;
+	(void)put_snapshot(a, &json);
+	buf_dispose(&json);
+}
+
 static void close_log(struct answer *a)
 {
 	struct sse_usage u = answer_usage(a);
-	replay_end(a->log, &(struct replay_usage){u.n_prompt, u.n_completion});
+	const struct replay_usage usage = {u.n_prompt, u.n_completion};
+	spool_end(a->spool, &usage);
+	a->spool = NULL;
+	replay_end(a->log, &usage);
 	a->log = NULL;
 	list_remove(&a->in_app);
 	if (a->state == ANSWER_ENDED)
@@ -45,18 +56,18 @@ static void pump(struct answer *a)
 	if (a->log == NULL || a->state == ANSWER_ENDED)
 		return;
 	while ((rc = answer_render(a, &a->carry)) > 0)
-		;
+		answer_again_drop(a);
 	/* Who reads the end finds the final state. Without the memory for it the last one stands. */
-	if (a->stage == ANSWER_OVER) {
-		struct sl_buf json;
-		(void)put_snapshot(a, &json);
-		buf_dispose(&json);
-	}
+	if (a->stage == ANSWER_OVER)
+		answer_put_snapshot(a);
 	if (a->stream)
 		idempotent_keep(a->idempotent, buf_data(&a->carry), a->carry.len);
+	if (a->carry.len > 0 && !a->spooled)
+		answer_open_spool(a, 0);
 	if (a->carry.len > 0 && rc == 0)
 		rc = replay_append(a->log, buf_data(&a->carry), a->carry.len);
 	buf_clear(&a->carry, ANSWER_KEEP_CARRY);
+	spool_moved(a->spool);
 	if (rc < 0) {
 		log_warn("the stream %s is broken off: %s", a->id, rc == SL_ENOMEM ? "out of memory" : "too large");
 		a->end = ANSWER_FAILED;
@@ -66,6 +77,8 @@ static void pump(struct answer *a)
 	if (a->stage == ANSWER_OVER) {
 		answer_finish(a);
 		close_log(a);
+	} else if (answer_again_must_stop(a)) {
+		answer_on_stop(a);
 	}
 }
 
@@ -77,6 +90,10 @@ void answer_on_stop(void *ctx)
 	struct answer *a = ctx;
 	if (a->end != ANSWER_UNDECIDED || a->state == ANSWER_ENDED)
 		return;
+	if (answer_is_behind(a)) {
+		answer_again_stop_later(a);
+		return;
+	}
 	pump(a);
 	if (a->state == ANSWER_ENDED)
 		return;
@@ -112,14 +129,31 @@ int answer_open_log(struct answer *a)
 	a->x = NULL;
 	if (a->format->opened != NULL)
 		a->format->opened(a);
+	if (a->line.place == NULL) /* it may become another's model while it waits */
+		answer_open_spool(a, 0);
 	return 0;
+}
+
+/* Its spool has what is needed to go on with it, and nobody is told that it ended. */
+static void leave(struct answer *a)
+{
+	spool_leave(a->spool);
+	a->spool = NULL;
+	quota_leave(a->quota);
+	a->quota = NULL;
+	a->end = ANSWER_STOPPED;
+	answer_finish_now(a);
+	close_log(a);
 }
 
 void answers_stop(struct gw_app *app)
 {
 	while (!list_empty(&app->answers)) {
 		struct answer *a = list_entry(app->answers.next, struct answer, in_app);
-		struct sl_buf json;
+		if (answer_can_be_left(a)) {
+			leave(a);
+			continue;
+		}
 		if (a->end == ANSWER_UNDECIDED)
 			a->end = ANSWER_STOPPED;
 		answer_finish_now(a);
@@ -127,8 +161,7 @@ void answers_stop(struct gw_app *app)
 			answer_let_go(a);
 			continue;
 		}
-		(void)put_snapshot(a, &json);
-		buf_dispose(&json);
+		answer_put_snapshot(a);
 		close_log(a);
 	}
 }

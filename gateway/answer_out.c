@@ -95,7 +95,7 @@ void answer_settled(struct answer *a)
 void answer_open(struct answer *a)
 {
 	const struct gw_config *cfg = a->app->t->cfg;
-	if (a->logged && answer_open_log(a) == 0) {
+	if (a->log != NULL || (a->logged && answer_open_log(a) == 0)) {
 		answer_restart_timer(a, answer_sooner(answer_glance_ms(a), cfg->limits.first_token_ms));
 		answer_tell(a);
 		return;

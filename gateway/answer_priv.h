@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What the parts of an answer's life have of each other: answer.c, answer_start.c, answer_out.c,
- * answer_log.c.
+ * answer_log.c, answer_again.c.
  */
 #ifndef GATEWAY_ANSWER_PRIV_H
 #define GATEWAY_ANSWER_PRIV_H
@@ -44,8 +44,16 @@ void answer_on_queued(struct subscriber *s);
 void answer_on_progress(struct subscriber *s);
 void answer_on_timer(struct gw_timer *timer);
 
+/* Its limits are charged, or were: it may begin. */
+void answer_admit(struct answer *a);
+/* Every prompt is counted: what it may cost is known. */
+void answer_charge(struct answer *a);
+
 /* ---- answer_start.c ---- */
 
+/* x: NULL for one that goes on. snapshot, key: references are taken. Takes spec->own unless it fails. */
+struct answer *answer_create(struct gw_app *app, struct exchange *x, struct gw_snapshot *snapshot, struct auth_key *key,
+			     const struct answer_spec *spec);
 void answer_free(struct answer *a);
 void answer_on_reap(struct gw_deferred *d);
 
@@ -56,7 +64,30 @@ void answer_open(struct answer *a);
 /* Of one that is told as a whole: what there is, and all of it if that is all. */
 void answer_gather(struct answer *a);
 
+/* ---- answer_again.c ---- */
+
+/* What others need to go on with it goes to the store, as do events from number `from` on. */
+void answer_open_spool(struct answer *a, uint64_t from);
+/* Remembers what is submitted, if that can be gone on with. */
+void answer_keep_frame(struct answer *a, const struct answer_spec *spec, const struct proto_submit *s);
+/* Instead of answer_charge: what the other gateway charged is gone on with. */
+void answer_again_charge(struct answer *a);
+/* What was rendered and is there already goes out of a->carry. If it is not the same, the answer fails. */
+void answer_again_drop(struct answer *a);
+/* What follows are new events. */
+void answer_again_catch_up(struct answer *a);
+/* The end that was asked for meanwhile, once. */
+bool answer_again_must_stop(struct answer *a);
+void answer_again_stop_later(struct answer *a);
+uint32_t answer_again_cached(const struct answer *a);
+void answer_again_free(struct answer *a);
+/* It is left for another gateway to go on with, rather than ended. */
+bool answer_can_be_left(const struct answer *a);
+
 /* ---- answer_log.c ---- */
+
+/* What who asks for no stream gets. */
+void answer_put_snapshot(struct answer *a);
 
 /* 0: it goes on by itself, and its exchange reads the log. */
 int answer_open_log(struct answer *a);

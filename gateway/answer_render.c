@@ -2,7 +2,9 @@
  *
  * From what generations have made to events. Tokens that came together become one event, at most so
  * many, which ends at the end of a line or a sentence so that readers may render or speak it. Unless the
- * configuration says so (gateway.flush), no token waits for another.
+ * configuration says so (gateway.flush), no token waits for another. In a logged answer each token with text
+ * is an event by itself, so that the events depend on the tokens alone and not on when they came: whoever goes
+ * on with it (answer_again.c) makes the same.
  *
  * Several prompts take turns. A choice ends when its generation says so and its text is out.
  */
@@ -10,7 +12,7 @@
 
 #include "base/clock.h"
 #include "base/utf8.h"
-#include "gateway/answer.h"
+#include "gateway/answer_priv.h"
 
 enum {
 	GROUP_TOKENS = 5,
@@ -58,7 +60,7 @@ static bool hold_back(struct answer *a, struct answer_run *run, const struct gen
 {
 	const struct gw_flush *flush = &a->app->t->cfg->flush;
 	uint64_t now;
-	if (flush->hold_ms == 0 || !run->begun || chunk->n_tokens >= flush->tokens ||
+	if (a->logged || flush->hold_ms == 0 || !run->begun || chunk->n_tokens >= flush->tokens ||
 	    gen_state(run->gen) >= GEN_FINISHED || is_boundary(chunk->text, chunk->n_bytes))
 		return false;
 	now = clock_now_ns();
@@ -74,7 +76,7 @@ static bool hold_back(struct answer *a, struct answer_run *run, const struct gen
 static bool is_paced(const struct answer *a)
 {
 	const struct gw_tier_config *tier = a->key->tier;
-	return tier->pace_tps > 0 && a->n_told >= (uint64_t)tier->pace_burst;
+	return tier->pace_tps > 0 && !answer_is_behind(a) && a->n_told >= (uint64_t)tier->pace_burst;
 }
 
 /* The next token's time has not come. */
@@ -160,7 +162,8 @@ static uint32_t may_tell(const struct answer *a, uint32_t most)
 static void told(struct answer *a, struct answer_run *run, uint32_t n_tokens)
 {
 	a->n_told += n_tokens;
-	a->tokens_left -= a->tokens_left == INT64_MAX ? 0 : n_tokens;
+	/* Another gateway has counted what it comes to again, and got more than it had at first, perhaps. */
+	a->tokens_left -= a->tokens_left == INT64_MAX || answer_is_behind(a) ? 0 : n_tokens;
 	gen_advance(&run->sub, n_tokens);
 	if (a->tokens_left <= EXTEND_AT && a->tokens_short > 0 && !a->extending)
 		answer_extend(a);
@@ -197,7 +200,7 @@ static int render_run(struct answer *a, struct answer_run *run, struct sl_buf *o
 {
 	unsigned first = (unsigned)(run - a->runs) * a->n;
 	struct gen_chunk chunk;
-	if (may_tell_more(a, run) && gen_peek(run->gen, &run->sub, may_tell(a, is_paced(a) ? 1 : GROUP_TOKENS), &chunk)) {
+	if (may_tell_more(a, run) && gen_peek(run->gen, &run->sub, may_tell(a, a->logged || is_paced(a) ? 1 : GROUP_TOKENS), &chunk)) {
 		unsigned index = first + chunk.choice;
 		cut(run->gen, &chunk);
 		if (is_paced(a) ? wait_for_tick(a) : hold_back(a, run, &chunk))
@@ -238,7 +241,9 @@ const char *answer_ended_by(const struct answer *a)
 
 struct sse_about answer_about(const struct answer *a)
 {
-	return (struct sse_about){.ended_by = answer_ended_by(a), .degraded = a->line.degraded, .told = a->told};
+	struct sse_about about = {.ended_by = answer_ended_by(a), .degraded = a->line.degraded, .told = a->told};
+	answer_auto_about(a, &about);
+	return about;
 }
 
 static bool all_closed(const struct answer *a)
@@ -301,6 +306,8 @@ int answer_render(struct answer *a, struct sl_buf *out)
 		a->stage = ANSWER_END;
 	}
 	if (a->stage == ANSWER_END) {
+		if (a->end == ANSWER_FAILED && a->again != NULL)
+			answer_again_catch_up(a);
 		a->stage = ANSWER_OVER;
 		rc = a->end == ANSWER_FAILED ? a->format->error(a, out, &a->error, a->message) : a->format->end(a, out);
 		return rc == 0 ? 1 : rc;

@@ -199,6 +199,34 @@ static bool settle(struct answer *a)
 	return !response_settle(r);
 }
 
+/* ---- going on with another gateway's ---- */
+
+static json_t *save(const struct answer *a)
+{
+	const struct response *r = a->own;
+	return json_pack("{s:O, s:O, s:b}", "about", r->about, "items", r->items, "store", r->store);
+}
+
+static void *restore(const json_t *saved)
+{
+	struct response *r = sl_zalloc(sizeof *r);
+	if (r == NULL)
+		return NULL;
+	r->about = json_incref(json_object_get(saved, "about"));
+	r->items = json_incref(json_object_get(saved, "items"));
+	r->store = json_is_true(json_object_get(saved, "store"));
+	if (json_is_object(r->about) && json_is_array(r->items))
+		return r;
+	dispose(r);
+	return NULL;
+}
+
+static void renumber(struct answer *a, uint64_t next)
+{
+	struct response *r = a->own;
+	r->n_events = (uint32_t)next;
+}
+
 const struct answer_format answer_response = {
     .id_prefix = "resp_",
     .prompt_param = "input",
@@ -213,4 +241,7 @@ const struct answer_format answer_response = {
     .opened = opened,
     .settle = settle,
     .dispose = dispose,
+    .save = save,
+    .restore = restore,
+    .renumber = renumber,
 };

@@ -23,7 +23,7 @@ static struct sl_buf no_logprobs[ANSWER_LISTS];
 
 void answer_free(struct answer *a)
 {
-	BUG_IF(a->log != NULL || a->lead != NULL || a->talk != NULL || a->idempotent != NULL,
+	BUG_IF(a->log != NULL || a->spool != NULL || a->lead != NULL || a->talk != NULL || a->idempotent != NULL,
 	       "an answer is freed in the middle of something");
 	list_remove(&a->in_all);
 	gw_defer_cancel(&a->pump);
@@ -43,7 +43,11 @@ void answer_free(struct answer *a)
 		a->format->dispose(a->own);
 	sse_dispose(&a->sse);
 	buf_dispose(&a->carry);
+	buf_dispose(&a->frame);
+	answer_again_free(a);
 	sl_free(a->choices);
+	for (int i = 0; a->runs != NULL && i < a->n_runs; i++)
+		cascade_run_unref(a->runs[i].cascade);
 	sl_free(a->runs);
 	auth_key_unref(a->key);
 	sl_free(a->model);
@@ -89,13 +93,13 @@ static bool init_choices(struct answer *a)
 	return true;
 }
 
-/* Takes spec->own unless it fails. */
-static struct answer *answer_create(struct exchange *x, const struct answer_spec *spec)
+struct answer *answer_create(struct gw_app *app, struct exchange *x, struct gw_snapshot *snapshot, struct auth_key *key,
+			     const struct answer_spec *spec)
 {
 	struct answer *a = sl_zalloc(sizeof *a);
 	if (a == NULL)
 		return NULL;
-	a->app = x->app;
+	a->app = app;
 	a->x = x;
 	a->format = spec->format;
 	a->stream = spec->stream;
@@ -111,27 +115,34 @@ static struct answer *answer_create(struct exchange *x, const struct answer_spec
 	a->tokens_left = INT64_MAX;
 	a->n_runs = spec->n_prompts;
 	list_init(&a->in_app);
-	a->snapshot = gw_snapshot_ref(x->snapshot);
-	a->key = auth_key_ref(x->key);
+	a->snapshot = gw_snapshot_ref(snapshot);
+	a->key = auth_key_ref(key);
 	a->created = clock_unix_s();
-	a->started_ns = x->started_ns;
+	a->started_ns = x != NULL ? x->started_ns : clock_now_ns();
 	size_t n_prefix = strlen(spec->format->id_prefix);
 	BUG_IF(n_prefix + RANDOM_NAME_CHARS >= sizeof a->id, "a long prefix: %s", spec->format->id_prefix);
 	memcpy(a->id, spec->format->id_prefix, n_prefix);
 	bool named = spec->id != NULL || random_name(a->id + n_prefix);
 	if (spec->id != NULL)
 		snprintf(a->id, sizeof a->id, "%s", spec->id);
-	const struct link_model *model = engine_link_model(x->app->link, spec->model);
-	a->model = sl_strdup(model->name);
-	a->n_ctx = model->n_ctx;
+	int model = spec->model;
+	if (model == ANSWER_AUTO) {
+		answer_auto_init(a, x);
+		answer_auto_model(a, &a->n_ctx, &model);
+		a->model = sl_strdup(answer_auto_name);
+	} else {
+		a->model = sl_strdup(model >= 0 ? engine_link_model(app->link, model)->name : "");
+		a->n_ctx = model >= 0 ? engine_link_model(app->link, model)->n_ctx : 0;
+	}
 	a->message = "";
 	a->told = spec->told != NULL ? sl_strdup(spec->told) : NULL;
 	buf_init(&a->carry, ANSWER_MAX_WHOLE);
-	list_push_back(&x->app->all_answers, &a->in_all);
+	buf_init(&a->frame, ANSWER_MAX_WHOLE);
+	list_push_back(&app->all_answers, &a->in_all);
 	gw_defer_init(&a->pump, answer_on_pump);
 	gw_defer_init(&a->reap, answer_on_reap);
 	gw_timer_init(&a->timer, answer_on_timer);
-	answer_load_init(a, spec->model);
+	answer_load_init(a, model);
 	a->runs = sl_zalloc_n((size_t)a->n_runs, sizeof *a->runs);
 	a->choices = sl_zalloc_n(answer_n_choices(a), sizeof *a->choices);
 	if (!named || a->model == NULL || (spec->told != NULL && a->told == NULL) || a->runs == NULL || a->choices == NULL ||
@@ -154,7 +165,7 @@ static void fill_submit(struct answer *a, const struct answer_spec *spec, struct
 	const struct gw_tier_config *tier = a->key->tier;
 	uint32_t most = (uint32_t)tier->max_output;
 	*s = *spec->submit;
-	s->model = (uint16_t)spec->model;
+	s->model = (uint16_t)a->line.model;
 	s->priority = (uint8_t)tier->priority;
 	s->tenant = a->key->tenant;
 	if (tier->weight > 0)
@@ -177,11 +188,12 @@ static void submit(struct answer *a, const struct answer_spec *spec, struct prot
 		s->prompt = spec->prompts[i].text;
 		BUG_IF(!spec->has_seed && !random_u64(&s->seed), "no random bytes");
 		answer_load_keep(a, i, s);
-		int rc = gen_start(a->app->t, s, window, &run->sub, &run->gen);
+		int rc = a->automatic ? answer_auto_submit(a, run, spec, s) : gen_start(a->app->t, s, window, &run->sub, &run->gen);
 		if (rc != 0) {
 			answer_refuse(a, &(struct api_error){503, "server_error", "engine_unavailable", NULL, ANSWER_RETRY_AFTER_S},
-			       rc == SL_ECLOSED ? "The engine is not there at the moment. It is being restarted."
-						: "The server is busy.");
+			       rc == SL_ECLOSED     ? "The engine is not there at the moment. It is being restarted."
+			       : rc == SL_ENOTFOUND ? "None of its models can answer at the moment."
+						    : "The server is busy.");
 			return;
 		}
 		/* The stream's place is kept until the engine has stopped; one of them stands for all. */
@@ -198,7 +210,7 @@ static void submit(struct answer *a, const struct answer_spec *spec, struct prot
 void answer_start(struct exchange *x, const struct answer_spec *spec)
 {
 	BUG_IF(spec->n_prompts < 1 || spec->n_prompts > ANSWER_MAX_RUNS, "an answer to %d prompts", spec->n_prompts);
-	struct answer *a = answer_create(x, spec);
+	struct answer *a = answer_create(x->app, x, x->snapshot, x->key, spec);
 	struct proto_submit s;
 	if (a == NULL) {
 		exchange_error(x, &answer_no_memory, answer_no_memory_text);
@@ -215,6 +227,7 @@ void answer_start(struct exchange *x, const struct answer_spec *spec)
 	/* What it becomes under load is what it may share. Who joins takes no place: it makes no work. */
 	uint64_t retry_ms;
 	enum load_verdict v = answer_load_first(a, &s, &retry_ms);
+	answer_keep_frame(a, spec, &s);
 	int rc = answer_share(a, spec, &s);
 	if (rc < 0)
 		answer_refuse(a, &answer_no_memory, "The answer that is asked for again can't be had at the moment.");

@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "gateway/api_request.h"
 #include "gateway/app_state.h"
+#include "gateway/body_reader.h"
 #include "gateway/chat_request.h"
 #include "gateway/compress_run.h"
 #include "gateway/handlers.h"
@@ -108,16 +109,23 @@ static bool compress(struct exchange *x, struct chat_request *r, int model)
 	return true;
 }
 
+static int parse(const void *bytes, size_t n, const struct request_limits *l, void *out, struct request_error *e)
+{
+	return chat_request_parse(bytes, n, l, out, e);
+}
+
+static void dispose(void *r) { chat_request_dispose(r); }
+
+static void on_read(struct exchange *x, void *out)
+{
+	struct chat_request *r = out;
+	int model = answer_choose_model(x, r->c.model);
+	if (model >= 0 && !compress(x, r, model))
+		start(x, r, model, r->c.submit.prompt, NULL);
+}
+
 void api_chat(struct exchange *x)
 {
-	struct request_limits limits = api_limits(x);
-	struct chat_request r;
-	struct request_error e;
-	int rc = chat_request_parse(api_body(x), x->body.len, &limits, &r, &e);
-	if (!api_parsed(x, rc, &e))
-		return;
-	int model = answer_choose_model(x, r.c.model);
-	if (model >= 0 && !compress(x, &r, model))
-		start(x, &r, model, r.c.submit.prompt, NULL);
-	chat_request_dispose(&r);
+	static const struct body_parser parser = {sizeof(struct chat_request), parse, dispose};
+	body_read(x, &parser, on_read);
 }

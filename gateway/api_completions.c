@@ -4,6 +4,7 @@
  */
 #include "base/alloc.h"
 #include "gateway/api_request.h"
+#include "gateway/body_reader.h"
 #include "gateway/completion_request.h"
 #include "gateway/handlers.h"
 
@@ -46,14 +47,16 @@ static void start(struct exchange *x, const struct completion_request *r)
 	answer_start(x, &spec);
 }
 
+static int parse(const void *bytes, size_t n, const struct request_limits *l, void *out, struct request_error *e)
+{
+	return completion_request_parse(bytes, n, l, out, e);
+}
+
+static void dispose(void *r) { completion_request_dispose(r); }
+static void on_read(struct exchange *x, void *r) { start(x, r); }
+
 void api_completions(struct exchange *x)
 {
-	struct request_limits limits = api_limits(x);
-	struct completion_request r;
-	struct request_error e;
-	int rc = completion_request_parse(api_body(x), x->body.len, &limits, &r, &e);
-	if (!api_parsed(x, rc, &e))
-		return;
-	start(x, &r);
-	completion_request_dispose(&r);
+	static const struct body_parser parser = {sizeof(struct completion_request), parse, dispose};
+	body_read(x, &parser, on_read);
 }

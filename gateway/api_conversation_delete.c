@@ -16,6 +16,7 @@
 #include "gateway/conversation.h"
 #include "gateway/handlers.h"
 #include "gateway/prefix_registry.h"
+#include "gateway/replay_store.h"
 #include "gateway/response.h"
 #include "gateway/route.h"
 
@@ -115,11 +116,12 @@ static void on_response(struct cache_op *op, const struct cache_result *result)
 static void forget_log(struct removal *r, const char *name)
 {
 	struct replay_log *log = replay_find(r->x->app->replay, name, r->tenant);
-	if (log == NULL)
-		return;
-	replay_stop(log);
-	replay_forget(log);
-	replay_unref(log);
+	if (log != NULL) {
+		replay_stop(log);
+		replay_delete(log);
+		replay_unref(log);
+	}
+	replay_store_forget(r->x->app, name, r->tenant);
 }
 
 static void go_on(struct removal *r)

@@ -4,7 +4,8 @@
  * it was made from.
  *
  * A response is looked for where it is made (its stream's log, gateway/replay.h, which any thread of
- * this process finds) and then in the store. While a handler waits for one of them it is a `struct
+ * this process finds) and then in the store, which also has the events of those that other gateways make
+ * (replay_store.h). While a handler waits for one of them it is a `struct
  * call`, the exchange's state.
  */
 #include <event2/event.h>
@@ -13,6 +14,7 @@
 
 #include "base/alloc.h"
 #include "gateway/api_request.h"
+#include "gateway/body_reader.h"
 #include "gateway/compress_run.h"
 #include "gateway/handlers.h"
 #include "gateway/item_page.h"
@@ -20,6 +22,7 @@
 #include "gateway/prefix_registry.h"
 #include "gateway/query.h"
 #include "gateway/random.h"
+#include "gateway/replay_store.h"
 #include "gateway/response.h"
 #include "gateway/response_prompt.h"
 #include "gateway/route.h"
@@ -31,6 +34,9 @@ struct call {
 	struct exchange *x;
 	char id[ID_BYTES]; /* of the response that is spoken of */
 	struct cache_op op;
+	struct replay_find find;      /* of a log that is not in this process */
+	void (*found)(struct call *c, int code); /* c->log, unless code is negative */
+	uint64_t from;                /* retrieve, as a stream */
 	struct replay_log *log;       /* a reference, or NULL */
 	struct replay_reader *reader; /* while its end is waited for */
 	struct event *timer;
@@ -50,6 +56,7 @@ struct call {
 static void call_free(struct call *c)
 {
 	cache_cancel(&c->op);
+	replay_find_cancel(&c->find);
 	if (c->reader != NULL)
 		replay_close(c->reader);
 	if (c->log != NULL)
@@ -153,6 +160,34 @@ static bool has_ended(const struct call *c)
 {
 	struct replay_usage usage;
 	return replay_ended(c->log, &usage);
+}
+
+static void on_found(struct replay_find *find, struct replay_log *log, int code)
+{
+	struct call *c = (struct call *)(void *)((char *)find - offsetof(struct call, find));
+	c->log = log;
+	c->found(c, code);
+}
+
+/* Its events, when they are in the store: found is called, now or later. */
+static void find_log(struct call *c, void (*found)(struct call *c, int code))
+{
+	c->found = found;
+	c->find.done = on_found;
+	int rc = replay_store_find(c->x->app, &c->find, c->id, c->x->key->tenant, &c->log);
+	if (rc != 0)
+		found(c, rc > 0 ? 0 : rc);
+}
+
+/* It is told by another gateway, and the copy here has no state of its own. */
+static bool is_copy(const struct call *c)
+{
+	struct sl_buf out;
+	int rc;
+	buf_init(&out, MAX_REPLY);
+	bool is = !replay_snapshot(c->log, &out, &rc);
+	buf_dispose(&out);
+	return is;
 }
 
 /* The log's last word as the answer. */
@@ -349,17 +384,25 @@ static void take_turn(struct call *c)
 		reply_no_memory(x);
 }
 
-void api_response_create(struct exchange *x)
+static int parse(const void *bytes, size_t n, const struct request_limits *l, void *out, struct request_error *e)
 {
-	struct request_limits limits = api_limits(x);
+	return response_request_parse(bytes, n, l, out, e);
+}
+
+static void dispose(void *r) { response_request_dispose(r); }
+
+static void on_read(struct exchange *x, void *read)
+{
 	struct request_error e;
 	struct call *c = call_create(x);
 	if (c == NULL)
 		return;
 	struct response_request *r = &c->request;
-	int rc = response_request_parse(api_body(x), x->body.len, &limits, r, &e);
-	c->has_request = rc == 0;
-	if (rc == 0 && (rc = response_prompt_apply(x->app->t->cfg, r, &e)) == SL_ENOTFOUND) {
+	*r = *(struct response_request *)read;
+	memset(read, 0, sizeof *r);
+	c->has_request = true;
+	int rc = response_prompt_apply(x->app->t->cfg, r, &e);
+	if (rc == SL_ENOTFOUND) {
 		exchange_error(x, &(struct api_error){404, "invalid_request_error", e.code, e.param, 0}, "%s", e.message);
 		return;
 	}
@@ -379,6 +422,12 @@ void api_response_create(struct exchange *x)
 		reply_previous(c, "previous_response_not_ready", "is still being made");
 	else
 		read_record(c, on_previous);
+}
+
+void api_response_create(struct exchange *x)
+{
+	static const struct body_parser parser = {sizeof(struct response_request), parse, dispose};
+	body_read(x, &parser, on_read);
 }
 
 /* ---- retrieve ---- */
@@ -426,28 +475,37 @@ static bool stream_query(struct exchange *x, bool *stream, uint64_t *from)
 	return true;
 }
 
-void api_response(struct exchange *x)
+/* As a stream. */
+static void reply_events(struct call *c, int code)
 {
-	bool stream;
-	uint64_t from;
-	struct call *c = call_on_path(x);
-	if (c == NULL || !stream_query(x, &stream, &from))
-		return;
-	if (c->log == NULL) {
-		read_record(c, stream ? on_retrieved_without_events : on_retrieved);
+	struct exchange *x = c->x;
+	if (code != 0) {
+		read_record(c, on_retrieved_without_events);
 		return;
 	}
-	if (!stream) {
-		reply_snapshot(c);
-		return;
-	}
-	int rc = stream_out_start(x, c->log, from, false);
+	int rc = stream_out_start(x, c->log, c->from, false);
 	if (rc == SL_ERANGE)
 		reply_no_events(c);
 	else if (rc != 0)
 		reply_no_memory(x);
 	else
 		call_free(c);
+}
+
+void api_response(struct exchange *x)
+{
+	bool stream;
+	struct call *c = call_on_path(x);
+	if (c == NULL || !stream_query(x, &stream, &c->from))
+		return;
+	if (stream && c->log != NULL)
+		reply_events(c, 0);
+	else if (stream)
+		find_log(c, reply_events);
+	else if (c->log != NULL && !is_copy(c))
+		reply_snapshot(c);
+	else
+		read_record(c, on_retrieved);
 }
 
 /* ---- cancel ---- */
@@ -463,11 +521,26 @@ static void reply_not_background(struct call *c)
 		       "Only a response that was created with background=true can be cancelled.");
 }
 
+static void reply_record(struct call *c) { read_record(c, on_retrieved); }
+
+/* It runs in another gateway, or none knows of it any more. */
+static void cancel_elsewhere(struct call *c, int code)
+{
+	if (code == 0 && !has_ended(c))
+		stop_and_then(c, reply_record);
+	else if (code == 0 || code == SL_ENOTFOUND)
+		reply_record(c);
+	else
+		reply_store_down(c);
+}
+
 static void on_to_cancel(struct cache_op *op, const struct cache_result *result)
 {
 	struct call *c = of_op(op);
 	json_t *record = record_of(c, result), *response = json_object_get(record, "response");
-	if (record != NULL && in_background(response))
+	if (record != NULL && in_background(response) && is_running(response))
+		find_log(c, cancel_elsewhere);
+	else if (record != NULL && in_background(response))
 		reply_json(c->x, json_incref(response)); /* it has ended: nothing to cancel */
 	else if (record != NULL)
 		reply_not_background(c);
@@ -525,20 +598,29 @@ static void delete_stored(struct call *c)
 {
 	struct cache_key key;
 	if (c->log != NULL)
-		replay_forget(c->log);
+		replay_delete(c->log);
+	replay_store_forget(c->x->app, c->id, c->x->key->tenant);
 	response_key(&key, c->x->key, c->id);
 	cache_delete(c->x->app->t->cache, &c->op, &key, on_deleted);
+}
+
+static void delete_found(struct call *c, int code)
+{
+	if (code == 0 && !has_ended(c))
+		stop_and_then(c, delete_stored);
+	else if (code == 0 || code == SL_ENOTFOUND)
+		delete_stored(c);
+	else
+		reply_store_down(c);
 }
 
 void api_response_delete(struct exchange *x)
 {
 	struct call *c = call_on_path(x);
-	if (c == NULL)
-		return;
-	if (c->log == NULL || has_ended(c))
-		delete_stored(c);
-	else
-		stop_and_then(c, delete_stored);
+	if (c != NULL && c->log != NULL)
+		delete_found(c, 0);
+	else if (c != NULL)
+		find_log(c, delete_found);
 }
 
 /* ---- input items ---- */

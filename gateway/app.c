@@ -23,6 +23,8 @@
 #include "gateway/answer.h"
 #include "gateway/api_request.h"
 #include "gateway/app_state.h"
+#include "gateway/body_reader.h"
+#include "gateway/cascade_state.h"
 #include "gateway/chat_metrics.h"
 #include "gateway/compress_run.h"
 #include "gateway/conversation_hold.h"
@@ -32,6 +34,7 @@
 #include "gateway/idempotent.h"
 #include "gateway/identities.h"
 #include "gateway/random.h"
+#include "gateway/replay_store.h"
 #include "gateway/route.h"
 #include "gateway/snapshot.h"
 #include "gateway/token_secrets.h"
@@ -48,6 +51,7 @@ static struct replay *shared_replay;
 static struct twins *shared_twins;
 static struct talks *shared_talks;
 static struct waiting_room *shared_waiting;
+static struct body_reader *shared_bodies;
 static int shared_users;
 
 static struct metric engine_up = {.kind = METRIC_GAUGE, .name = "sluice_engine_up",
@@ -185,9 +189,17 @@ int app_prepare(struct gw_snapshot *next, const struct gw_snapshot *now, struct 
 	if (shared_started_s == 0)
 		shared_started_s = clock_unix_s();
 	pthread_mutex_unlock(&shared_lock);
+	struct cascade_state *cascade;
 	int rc = auth_create(&next->cfg, now != NULL ? now->shared : NULL, &auth, err);
 	if (rc != 0)
 		return rc;
+	rc = cascade_state_create(&next->cfg, now != NULL ? now->cascade : NULL, &cascade, err);
+	if (rc != 0) {
+		auth_destroy(auth);
+		return rc;
+	}
+	next->cascade = cascade;
+	next->release_cascade = cascade_state_destroy;
 	next->shared = auth;
 	next->release_shared = release_auth;
 	return 0;
@@ -216,10 +228,12 @@ static void destroy_shared(void)
 	twins_destroy(shared_twins);
 	talks_destroy(shared_talks);
 	waiting_room_destroy(shared_waiting);
+	body_reader_destroy(shared_bodies);
 	shared_replay = NULL;
 	shared_twins = NULL;
 	shared_talks = NULL;
 	shared_waiting = NULL;
+	shared_bodies = NULL;
 }
 
 /* Streams that can be read again, and what is asked for at the moment, outlive every state of the
@@ -233,7 +247,8 @@ static int acquire_shared(struct gw_app *app, struct sl_err *err)
 	pthread_mutex_lock(&shared_lock);
 	if (shared_users == 0 && ((rc = replay_create(&cfg, &shared_replay)) != 0 || (rc = twins_create(&shared_twins)) != 0 ||
 				  (rc = talks_create(&shared_talks)) != 0 ||
-				  (rc = waiting_room_create(&shared_waiting)) != 0))
+				  (rc = waiting_room_create(&shared_waiting)) != 0 ||
+				  (rc = body_reader_create(&shared_bodies)) != 0))
 		destroy_shared();
 	if (rc == 0) {
 		shared_users++;
@@ -241,6 +256,7 @@ static int acquire_shared(struct gw_app *app, struct sl_err *err)
 		app->twins = shared_twins;
 		app->talks = shared_talks;
 		app->waiting = shared_waiting;
+		app->bodies = shared_bodies;
 	}
 	pthread_mutex_unlock(&shared_lock);
 	return rc == 0 ? 0 : sl_errf(err, rc, "no memory for event streams");
@@ -307,9 +323,10 @@ static void on_close(void *ctx, struct http_stream *s, enum http_close_reason wh
 	access_cancel(x);
 	count_answer(x);
 	const struct http_request *r = http_request(s);
-	log_info("%.16s %s %d %.1f ms%s, key %s, tier %s, %u in, %u out, from %s%s%s%s, %s", r->method, path_for_log(x),
+	log_info("%.16s %s %d %.1f ms%s, key %s, tier %s, %u in, %u out%s%s, from %s%s%s%s, %s", r->method, path_for_log(x),
 		 x->status, (double)(clock_now_ns() - x->started_ns) / 1e6, ends[why], x->key ? x->key->name : "-",
 		 x->key == NULL ? "-" : x->key->tier ? x->key->tier->name : "admin", x->n_prompt, x->n_completion,
+		 x->cascade[0] != '\0' ? ", cascade " : "", x->cascade,
 		 r->peer[0] != '\0' ? r->peer : "unix", r->subject ? " (" : "", r->subject ? r->subject : "",
 		 r->subject ? ")" : "", x->id);
 	access_release(x);
@@ -521,6 +538,8 @@ int app_create(struct gw_thread *t, struct gw_app **out, struct sl_err *err)
 	}
 	if (rc == 0)
 		rc = engine_link_create(t, t->cfg->engine_socket, &app->link, err);
+	if (rc == 0 && (rc = replay_store_create(app, &app->replay_store)) != 0)
+		sl_errf(err, rc, "no memory for the application");
 	/* The engine's gauges are the same on every link; one thread prints them. */
 	if (rc == 0 && t->index == 0) {
 		struct timeval tv = {.tv_usec = GAUGE_TICK_MS * 1000};
@@ -543,6 +562,8 @@ void app_destroy(struct gw_app *app)
 	if (app == NULL)
 		return;
 	answers_stop(app);
+	replay_store_destroy(app->replay_store);
+	app->replay_store = NULL;
 	idempotents_stop(app);
 	conversation_turns_stop(app);
 	warm_destroy(app->warm);
@@ -563,7 +584,12 @@ void app_destroy(struct gw_app *app)
 
 void app_expire(struct gw_app *app) { answers_break_off(app); }
 
-bool app_busy(struct gw_app *app) { return !list_empty(&app->answers) || !list_empty(&app->idempotents) || !list_empty(&app->turns) || quotas_busy(&app->quotas); }
+bool app_busy(struct gw_app *app)
+{
+	return !list_empty(&app->answers) || !list_empty(&app->idempotents) || !list_empty(&app->turns) ||
+	       quotas_busy(&app->quotas) ||
+	       replay_store_busy(app->replay_store);
+}
 
 bool app_ready(struct gw_app *app)
 {

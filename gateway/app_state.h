@@ -15,8 +15,10 @@
 #include "gateway/quota.h"
 #include "gateway/thread.h"
 
+struct body_reader;
 struct identities;
 struct replay;
+struct replay_store;
 struct talks;
 struct twins;
 struct warm;
@@ -32,9 +34,11 @@ struct gw_app {
 	int64_t started_s; /* seconds since 1970 */
 	size_t n_exchanges;
 	struct replay *replay; /* shared by the threads, as are twins and talks */
+	struct replay_store *replay_store; /* NULL: the store, if any, is this process's own */
 	struct twins *twins;
 	struct talks *talks;
 	struct waiting_room *waiting; /* so is this */
+	struct body_reader *bodies;   /* and this */
 	struct load_levels levels;
 	struct load_margin margin;
 	struct load_memo memo;

@@ -40,6 +40,7 @@ struct exchange {
 	uint64_t cleansed_bytes;
 	const char *degraded;    /* how the answer is less than was asked for; NULL: it is not */
 	uint32_t n_prompt, n_completion; /* for the access log */
+	char cascade[96];                /* the same: plan/why, tokens; "": it was none */
 	struct idempotent *idempotent; /* of its Idempotency-Key, until the answer takes it; NULL: none */
 	/* The handler's own: closed by on_close before the exchange is freed. */
 	void *state;

@@ -6,7 +6,8 @@
 #include "base/clock.h"
 
 enum {
-	MEMO_MS = 100,   /* short beside any wait: the queue is asked again soon */
+	MEMO_PART = 8, /* of the wait: so soon the engine is asked again, */
+	MEMO_LEAST_MS = 100, MEMO_MOST_MS = 2000, /* within these bounds */
 	CERTAIN_MS = 50, /* of shorter waits the half is chance */
 };
 
@@ -81,7 +82,8 @@ static size_t row_of(uint64_t tenant, int model)
 
 void load_memo_put(struct load_memo *m, uint64_t tenant, int model, uint64_t ready_ns, uint64_t now_ns)
 {
-	uint64_t until = now_ns + MEMO_MS * NS_PER_MS;
+	uint64_t part = (ready_ns - now_ns) / MEMO_PART, least = MEMO_LEAST_MS * NS_PER_MS, most = MEMO_MOST_MS * NS_PER_MS;
+	uint64_t until = now_ns + (part < least ? least : part < most ? part : most);
 	m->of[row_of(tenant, model)] = (struct load_refused){
 	    .tenant = tenant, .model = model, .ready_ns = ready_ns, .until_ns = until < ready_ns ? until : ready_ns};
 }

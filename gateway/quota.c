@@ -43,6 +43,7 @@ struct quota {
 	struct cache_limit items[QUOTA_N_LIMITS];
 	enum quota_limit which[QUOTA_N_LIMITS]; /* the items in order */
 	size_t n;
+	int64_t requests, tokens; /* as they were asked for */
 	int64_t want, least; /* of the day */
 	int64_t used;
 	uint64_t tenant;
@@ -534,6 +535,8 @@ static struct quota *quota_create(struct quotas *qs, const struct quota_ask *ask
 	q->state = born;
 	q->done = done;
 	q->ctx = ctx;
+	q->requests = ask->requests;
+	q->tokens = ask->tokens;
 	deadline_init(&q->due, on_due);
 	list_init(&q->contender);
 	q->tenant = ask->key->tenant;
@@ -557,6 +560,64 @@ int quota_take(struct quotas *qs, const struct quota_ask *asked, quota_done *don
 	q->until_ns = clock_now_ns() + asked->wait_ms * NS_PER_MS;
 	ask(q);
 	*out = q;
+	return 0;
+}
+
+/* ---- going on with another's ---- */
+
+void quota_ticket(const struct quota *q, struct quota_ticket *out)
+{
+	_Static_assert(sizeof out->id == CACHE_ID_LEN, "a quota's id");
+	*out = (struct quota_ticket){.requests = q->requests, .tokens = q->tokens, .local = q->local};
+	memcpy(out->id, q->id, sizeof out->id);
+}
+
+void quota_leave(struct quota *q)
+{
+	if (q != NULL && q->state != QUOTA_HELD)
+		quota_settle(q, 0);
+	else if (q != NULL)
+		quota_free(q);
+}
+
+static void on_adopted(struct cache_op *op, const struct cache_result *r)
+{
+	struct quota *q = (struct quota *)(void *)((char *)op - offsetof(struct quota, op));
+	struct cache_settlement s;
+	cache_settlement_read(r, &s);
+	struct quota_result result = {.code = s.code, .granted = INT64_MAX};
+	result.admitted = s.code >= 0 && !s.degraded && s.n > 0 && s.each[0].known;
+	bool abandoned = q->state == QUOTA_ABANDONED;
+	if (!result.admitted) {
+		if (!abandoned)
+			q->done(q->ctx, q, &result);
+		quota_free(q);
+		return;
+	}
+	hold(q);
+	if (abandoned)
+		quota_settle(q, 0);
+	else
+		q->done(q->ctx, q, &result);
+}
+
+int quota_adopt(struct quotas *qs, const struct auth_key *key, const struct quota_ticket *ticket, quota_done *done,
+		void *ctx, struct quota **out)
+{
+	const struct quota_ask ask = {.key = key, .requests = ticket->requests, .tokens = ticket->tokens};
+	*out = NULL;
+	if (qs->client == NULL || !is_limited(key))
+		return 1;
+	struct quota *q = quota_create(qs, &ask, QUOTA_TAKING, done, ctx);
+	if (q == NULL)
+		return SL_ENOMEM;
+	memcpy(q->id, ticket->id, sizeof q->id);
+	*out = q;
+	if (budget_of(q) == NULL) { /* rates alone: charged, and to be put right at the end */
+		hold(q);
+		return 1;
+	}
+	cache_settle(qs->client, &q->op, q->id, budget_of(q), 1, 0, HOLD_US, false, on_adopted);
 	return 0;
 }
 

@@ -117,6 +117,21 @@ void quota_used(struct quota *q, int64_t used);
  * be NULL. used: tokens of prompt and answer. */
 void quota_settle(struct quota *q, int64_t used);
 
+/* What another process needs to go on with a reservation whose holder has died. */
+struct quota_ticket {
+	uint8_t id[16];
+	int64_t requests, tokens; /* as they were asked for */
+	bool local;               /* of a share of that process, which went with it */
+};
+/* Forgets an admitted one without settling it, for whoever adopts it. Takes q, which may be NULL. */
+void quota_leave(struct quota *q);
+void quota_ticket(const struct quota *q, struct quota_ticket *out);
+/* q is held from now on here; done(…, r->admitted) says whether it could be: not when its time was over, the
+ * store did not answer or nothing of it could be kept; then nothing is charged, q goes when done returns, and
+ * the caller may quota_take anew. As quota_take otherwise. */
+int quota_adopt(struct quotas *qs, const struct auth_key *key, const struct quota_ticket *ticket, quota_done *done,
+		void *ctx, struct quota **out);
+
 /* ---- quota_text.c ---- */
 
 enum { QUOTA_MAX_FIELDS = 9, QUOTA_TEXT_BYTES = 32 };

@@ -40,6 +40,9 @@ struct replay_log {
 	pthread_mutex_t lock; /* for all below */
 	int refs;
 	bool ended, in_directory;
+	bool ahead;  /* a copy: there may be more where it comes from */
+	bool deleted; /* by its tenant */
+	bool broken; /* it did not come to where its readers were */
 	uint64_t ended_ns, lonely_ns; /* since when nobody reads; 0: somebody does */
 	struct gw_thread *home;       /* NULL: the owner has let go */
 	void (*stop)(void *ctx);
@@ -81,6 +84,9 @@ __attribute__((constructor)) static void register_metrics(void)
 }
 
 /* ---- the directory ---- */
+
+/* Readers of a copy may be ahead of it by what its writer told and had not stored when it died. */
+enum { MOST_AHEAD = 1 << 16 };
 
 static struct list *bucket_of(struct replay *r, const char *id)
 {
@@ -163,33 +169,42 @@ void replay_destroy(struct replay *r)
 	sl_free(r);
 }
 
-struct replay_log *replay_find(struct replay *r, const char *id, uint64_t tenant)
+struct replay_log *replay_ref(struct replay_log *log)
 {
-	struct replay_log *found = NULL;
-	pthread_mutex_lock(&r->lock);
-	expire(r, 0);
+	pthread_mutex_lock(&log->lock);
+	log->refs++;
+	pthread_mutex_unlock(&log->lock);
+	return log;
+}
+
+/* Under the directory's lock; with a reference. */
+static struct replay_log *find(struct replay *r, const char *id, uint64_t tenant)
+{
 	list_each(it, bucket_of(r, id)) {
 		struct replay_log *log = list_entry(it, struct replay_log, in_bucket);
-		if (strcmp(log->id, id) == 0 && log->tenant == tenant) {
-			found = log;
-			pthread_mutex_lock(&log->lock);
-			log->refs++;
-			pthread_mutex_unlock(&log->lock);
-			break;
-		}
+		if (strcmp(log->id, id) == 0 && log->tenant == tenant)
+			return replay_ref(log);
 	}
+	return NULL;
+}
+
+struct replay_log *replay_find(struct replay *r, const char *id, uint64_t tenant)
+{
+	pthread_mutex_lock(&r->lock);
+	expire(r, 0);
+	struct replay_log *found = find(r, id, tenant);
 	pthread_mutex_unlock(&r->lock);
 	return found;
 }
 
 /* ---- the owner ---- */
 
-int replay_open(struct replay *r, struct gw_thread *t, const char *id, uint64_t tenant, void (*stop)(void *ctx),
-		void *ctx, struct replay_log **out)
+static struct replay_log *log_create(struct replay *r, struct gw_thread *t, const char *id, uint64_t tenant,
+				     void (*stop)(void *ctx), void *ctx)
 {
 	struct replay_log *log = sl_zalloc(sizeof *log);
 	if (log == NULL)
-		return SL_ENOMEM;
+		return NULL;
 	BUG_IF(strlen(id) >= sizeof log->id, "a stream named %s", id);
 	snprintf(log->id, sizeof log->id, "%s", id);
 	log->of = r;
@@ -204,14 +219,29 @@ int replay_open(struct replay *r, struct gw_thread *t, const char *id, uint64_t 
 	buf_init(&log->bytes, r->cfg.log_bytes);
 	buf_init(&log->snapshot, MAX_SNAPSHOT);
 	list_init(&log->readers);
-	pthread_mutex_lock(&r->lock);
+	return log;
+}
+
+/* Under the directory's lock. False: no room. */
+static bool enter(struct replay *r, struct replay_log *log)
+{
 	expire(r, r->cfg.log_bytes / 16);
-	bool room = r->bytes <= r->cfg.all_bytes;
-	if (room) {
-		list_push_back(bucket_of(r, id), &log->in_bucket);
-		list_push_back(&r->by_age, &log->in_age);
-		metric_add(&logs_open, 1);
-	}
+	if (r->bytes > r->cfg.all_bytes)
+		return false;
+	list_push_back(bucket_of(r, log->id), &log->in_bucket);
+	list_push_back(&r->by_age, &log->in_age);
+	metric_add(&logs_open, 1);
+	return true;
+}
+
+int replay_open(struct replay *r, struct gw_thread *t, const char *id, uint64_t tenant, void (*stop)(void *ctx),
+		void *ctx, struct replay_log **out)
+{
+	struct replay_log *log = log_create(r, t, id, tenant, stop, ctx);
+	if (log == NULL)
+		return SL_ENOMEM;
+	pthread_mutex_lock(&r->lock);
+	bool room = enter(r, log);
 	pthread_mutex_unlock(&r->lock);
 	if (!room) {
 		log_free(log);
@@ -219,6 +249,131 @@ int replay_open(struct replay *r, struct gw_thread *t, const char *id, uint64_t 
 	}
 	*out = log;
 	return 0;
+}
+
+int replay_open_copy(struct replay *r, struct gw_thread *t, const char *id, uint64_t tenant, uint64_t first,
+		     void (*stop)(void *ctx), void *ctx, struct replay_log **out)
+{
+	struct replay_log *log = log_create(r, t, id, tenant, stop, ctx);
+	if (log == NULL)
+		return SL_ENOMEM;
+	log->first = first;
+	log->ahead = true;
+	pthread_mutex_lock(&r->lock);
+	struct replay_log *there = find(r, id, tenant);
+	bool room = there == NULL && enter(r, log);
+	pthread_mutex_unlock(&r->lock);
+	*out = room ? log : there;
+	if (!room)
+		log_free(log);
+	return room ? 0 : there != NULL ? 1 : SL_ELIMIT;
+}
+
+void replay_hand_over(struct replay_log *log, void (*stop)(void *ctx), void *ctx)
+{
+	pthread_mutex_lock(&log->lock);
+	log->stop = stop;
+	log->stop_ctx = ctx;
+	pthread_mutex_unlock(&log->lock);
+}
+
+bool replay_drop_unused(struct replay_log *log)
+{
+	struct replay *r = log->of;
+	pthread_mutex_lock(&r->lock);
+	pthread_mutex_lock(&log->lock);
+	/* With both locks held nobody finds it, and who has none of it can't read it. */
+	bool unused = log->refs == (log->in_directory ? 2 : 1);
+	bool listed = log->in_directory;
+	if (unused)
+		log->home = NULL;
+	pthread_mutex_unlock(&log->lock);
+	if (unused && listed)
+		forget(log);
+	pthread_mutex_unlock(&r->lock);
+	if (unused)
+		replay_unref(log);
+	return unused;
+}
+
+void replay_break(struct replay_log *log)
+{
+	pthread_mutex_lock(&log->lock);
+	log->broken = true;
+	list_each(it, &log->readers) {
+		struct replay_reader *rd = list_entry(it, struct replay_reader, node);
+		if (rd->event > log->first + log->n)
+			rd->event = log->first + log->n;
+	}
+	pthread_mutex_unlock(&log->lock);
+}
+
+void replay_touch(struct replay_log *log)
+{
+	pthread_mutex_lock(&log->lock);
+	if (log->lonely_ns != 0)
+		log->lonely_ns = clock_now_ns();
+	pthread_mutex_unlock(&log->lock);
+}
+
+bool replay_is_read(struct replay_log *log)
+{
+	pthread_mutex_lock(&log->lock);
+	bool is = !list_empty(&log->readers);
+	pthread_mutex_unlock(&log->lock);
+	return is;
+}
+
+uint64_t replay_next(struct replay_log *log)
+{
+	pthread_mutex_lock(&log->lock);
+	uint64_t next = log->first + log->n;
+	pthread_mutex_unlock(&log->lock);
+	return next;
+}
+
+/* Under the log's lock: the bytes of event i, which is there. */
+static const uint8_t *event_at(const struct replay_log *log, uint64_t i, size_t *n)
+{
+	size_t k = (size_t)(i - log->first);
+	uint64_t begin = k > 0 ? log->ends[k - 1] : log->base;
+	*n = (size_t)(log->ends[k] - begin);
+	return buf_data(&log->bytes) + (begin - log->base);
+}
+
+int replay_copy(struct replay_log *log, uint64_t from, uint32_t max_events, size_t max_bytes, struct sl_buf *out,
+		uint32_t *n_events)
+{
+	int rc = 0;
+	size_t n;
+	*n_events = 0;
+	pthread_mutex_lock(&log->lock);
+	if (from < log->first || from > log->first + log->n)
+		rc = SL_ERANGE;
+	for (uint64_t i = from; rc == 0 && i < log->first + log->n && *n_events < max_events; i++) {
+		const uint8_t *at = event_at(log, i, &n);
+		if (*n_events > 0 && out->len + n > max_bytes)
+			break;
+		rc = buf_append(out, at, n);
+		*n_events += rc == 0;
+	}
+	pthread_mutex_unlock(&log->lock);
+	return rc;
+}
+
+bool replay_matches(struct replay_log *log, uint64_t i, const void *event, size_t n)
+{
+	bool same = false;
+	size_t have;
+	pthread_mutex_lock(&log->lock);
+	if (i < log->first) {
+		same = true;
+	} else if (i < log->first + log->n) {
+		const uint8_t *at = event_at(log, i, &have);
+		same = have == n && memcmp(at, event, n) == 0;
+	}
+	pthread_mutex_unlock(&log->lock);
+	return same;
 }
 
 /* Under the log's lock. */
@@ -409,6 +564,22 @@ void replay_forget(struct replay_log *log)
 	pthread_mutex_unlock(&r->lock);
 }
 
+void replay_delete(struct replay_log *log)
+{
+	pthread_mutex_lock(&log->lock);
+	log->deleted = true;
+	pthread_mutex_unlock(&log->lock);
+	replay_forget(log);
+}
+
+bool replay_deleted(struct replay_log *log)
+{
+	pthread_mutex_lock(&log->lock);
+	bool is = log->deleted;
+	pthread_mutex_unlock(&log->lock);
+	return is;
+}
+
 const char *replay_id(const struct replay_log *log) { return log->id; }
 
 /* ---- readers ---- */
@@ -440,7 +611,11 @@ int replay_read(struct replay_log *log, struct gw_thread *t, uint64_t from, bool
 	pthread_mutex_lock(&log->lock);
 	if (from == REPLAY_NEXT)
 		rd->event = from = log->first + log->n;
-	bool there = from >= log->first && from <= log->first + log->n;
+	/* Whoever is ahead of the end of a broken one is told that end. */
+	if (log->broken && log->n > 0 && from > log->first + log->n)
+		rd->event = from = log->first + log->n - 1;
+	uint64_t most = log->first + log->n + (log->ahead && !log->ended ? MOST_AHEAD : 0);
+	bool there = from >= log->first && from <= most;
 	if (there) {
 		log->refs++;
 		log->lonely_ns = 0;
@@ -481,15 +656,14 @@ static size_t copy_part(uint8_t *dst, size_t room, const void *from, size_t n, s
 static size_t copy_event(struct replay_reader *rd, uint8_t *dst, size_t room)
 {
 	struct replay_log *log = rd->log;
-	size_t i = (size_t)(rd->event - log->first);
-	if (i >= log->n)
+	if (rd->event >= log->first + log->n)
 		return 0;
-	uint64_t begin = i > 0 ? log->ends[i - 1] : log->base, end = log->ends[i];
 	char prefix[PREFIX_BYTES];
-	size_t n_prefix = prefix_of(rd, prefix), n_event = (size_t)(end - begin), skip = rd->at, n;
+	size_t n_prefix = prefix_of(rd, prefix), n_event, skip = rd->at, n;
+	const uint8_t *event = event_at(log, rd->event, &n_event);
 	n = copy_part(dst, room, prefix, n_prefix, &skip);
 	if (n < room)
-		n += copy_part(dst + n, room - n, buf_data(&log->bytes) + (begin - log->base), n_event, &skip);
+		n += copy_part(dst + n, room - n, event, n_event, &skip);
 	rd->at += n;
 	if (rd->at == n_prefix + n_event) {
 		rd->at = 0;
@@ -539,7 +713,7 @@ ssize_t replay_pull(struct replay_reader *rd, uint8_t *dst, size_t room, bool *e
 	}
 	while (n < room && (more = copy_event(rd, dst + n, room - n)) > 0)
 		n += more;
-	*end = log->ended && rd->event == log->first + log->n;
+	*end = log->ended && rd->event >= log->first + log->n;
 	pthread_mutex_unlock(&log->lock);
 	return (ssize_t)n;
 }

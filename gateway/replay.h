@@ -57,6 +57,31 @@ void replay_end(struct replay_log *log, const struct replay_usage *usage);
 /* Nobody has read for so long. */
 bool replay_abandoned(struct replay_log *log, uint64_t for_ns);
 
+/* ---- the owner of a log that goes on elsewhere, or went on there (replay_follow.c) ---- */
+
+/* As replay_open, unless the tenant has one of that name: 1, and *out is that, with a reference. Its first
+ * event has number `first`; readers may ask for events that are still to come. */
+int replay_open_copy(struct replay *r, struct gw_thread *t, const char *id, uint64_t tenant, uint64_t first,
+		     void (*stop)(void *ctx), void *ctx, struct replay_log **out);
+/* Another owner on the same thread. */
+void replay_hand_over(struct replay_log *log, void (*stop)(void *ctx), void *ctx);
+/* Nobody has it but its owner and the directory: then it goes with the owner's reference, and is true. */
+bool replay_drop_unused(struct replay_log *log);
+/* Somebody reads it elsewhere. */
+void replay_touch(struct replay_log *log);
+bool replay_is_read(struct replay_log *log);
+/* The number that the next event gets. */
+uint64_t replay_next(struct replay_log *log);
+/* Appends whole events from number `from` on, at most max_events and, but for the first, max_bytes. SL_ERANGE:
+ * they were dropped; SL_ELIMIT, SL_ENOMEM. */
+int replay_copy(struct replay_log *log, uint64_t from, uint32_t max_events, size_t max_bytes, struct sl_buf *out,
+		uint32_t *n_events);
+/* Is event number i these bytes? One that was dropped is taken to be. */
+bool replay_matches(struct replay_log *log, uint64_t i, const void *event, size_t n);
+/* What comes is not what readers that are ahead of it have: they get the events that are appended from here on. */
+void replay_break(struct replay_log *log);
+struct replay_log *replay_ref(struct replay_log *log);
+
 /* ---- anybody ---- */
 
 /* The tenant's stream of that name, with a reference; NULL: there is none. */
@@ -73,6 +98,9 @@ const char *replay_id(const struct replay_log *log);
 
 /* Nobody finds it any more. */
 void replay_forget(struct replay_log *log);
+/* And what is kept of it elsewhere goes. */
+void replay_delete(struct replay_log *log);
+bool replay_deleted(struct replay_log *log);
 
 #define REPLAY_NEXT UINT64_MAX /* as `from`: with what comes next */
 /* A reader on thread t that begins with event number `from`; ready(ctx) is called on t, from its loop,

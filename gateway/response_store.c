@@ -169,7 +169,8 @@ static void on_stored(struct cache_op *op, const struct cache_result *result)
 static int64_t ends_s(const struct answer *a)
 {
 	uint64_t deadline_ms = a->key->tier->deadline_ms;
-	return a->created + (deadline_ms > 0 ? (int64_t)(deadline_ms / 1000) + 1 : LONGEST_S);
+	int64_t began = a->again != NULL ? clock_unix_s() : a->created;
+	return began + (deadline_ms > 0 ? (int64_t)(deadline_ms / 1000) + 1 : LONGEST_S);
 }
 
 int response_save(struct response *r, bool last)
@@ -199,6 +200,9 @@ int response_save(struct response *r, bool last)
 
 bool response_settle(struct response *r)
 {
+	/* Its place in the conversation went with the gateway that began it. */
+	if (r->answer->again != NULL && r->turn == NULL && member(r, "conversation") != NULL)
+		r->not_added = true;
 	if ((r->store && response_save(r, true) == 0) || add_turn(r))
 		return true;
 	note_prefix(r);

@@ -42,6 +42,7 @@ struct twin_log {
 	bool posted;
 	bool whole;    /* its beginning is there */
 	bool is_queued, ended;
+	uint64_t seed;
 	struct proto_queued queued;
 	struct proto_done done;
 	char *text_of_done; /* owned; done's message, unless that is empty */
@@ -180,11 +181,12 @@ static void wake_readers(struct twin_log *log)
 
 /* ---- the owner ---- */
 
-void twin_log_own(struct twin_log *log, struct gw_thread *t, void (*moved)(void *ctx), void *ctx)
+void twin_log_own(struct twin_log *log, struct gw_thread *t, uint64_t seed, void (*moved)(void *ctx), void *ctx)
 {
 	pthread_mutex_lock(&log->lock);
 	BUG_IF(log->home != NULL || log->ended, "a shared answer gets a second owner");
 	log->message.run = on_moved;
+	log->seed = seed;
 	log->moved = moved;
 	log->moved_ctx = ctx;
 	log->home = t;
@@ -436,6 +438,14 @@ void twin_next(struct twin_reader *rd, struct twin_event *out)
 		tell_tokens(rd, &p, &out->u.tokens);
 	else if (out->kind == TWIN_CHOICE)
 		out->u.choice = (struct proto_choice){.choice = p.choice, .finish = p.finish, .length_why = p.length_why};
+}
+
+uint64_t twin_seed(struct twin_reader *rd)
+{
+	pthread_mutex_lock(&rd->log->lock);
+	uint64_t seed = rd->log->seed;
+	pthread_mutex_unlock(&rd->log->lock);
+	return seed;
 }
 
 void twin_moved(struct twin_reader *rd, uint64_t n)

@@ -38,8 +38,8 @@ bool twin_log_joinable(struct twin_log *log);
 
 /* ---- the owner, on its thread ---- */
 
-/* moved(ctx) is called on t; not after twin_log_end. */
-void twin_log_own(struct twin_log *log, struct gw_thread *t, void (*moved)(void *ctx), void *ctx);
+/* moved(ctx) is called on t; not after twin_log_end. seed: its sequence's. */
+void twin_log_own(struct twin_log *log, struct gw_thread *t, uint64_t seed, void (*moved)(void *ctx), void *ctx);
 void twin_log_queued(struct twin_log *log, const struct proto_queued *m);
 void twin_log_tokens(struct twin_log *log, const struct proto_tokens *m); /* a decoded one */
 void twin_log_choice(struct twin_log *log, const struct proto_choice *m);
@@ -76,6 +76,8 @@ struct twin_event {
 
 /* Takes the next one. */
 void twin_next(struct twin_reader *rd, struct twin_event *out);
+/* The seed of the sequence; there once something was told. */
+uint64_t twin_seed(struct twin_reader *rd);
 /* It has gone on to token n. */
 void twin_moved(struct twin_reader *rd, uint64_t n);
 void twin_close(struct twin_reader *rd);

@@ -119,7 +119,11 @@ static void a_refusal_is_remembered_for_a_moment(void **unused)
 	assert_int_equal(load_memo_find(&m, 7, 1, t + 50 * NS_PER_MS), 2951);
 	assert_int_equal(load_memo_find(&m, 7, 2, t), 0);
 	assert_int_equal(load_memo_find(&m, 8, 1, t), 0);
-	assert_int_equal(load_memo_find(&m, 7, 1, t + 100 * NS_PER_MS), 0);
+	assert_int_equal(load_memo_find(&m, 7, 1, t + 374 * NS_PER_MS), 2627);
+	assert_int_equal(load_memo_find(&m, 7, 1, t + 375 * NS_PER_MS), 0);
+	load_memo_put(&m, 7, 1, t + 60 * NS_PER_S, t);
+	assert_true(load_memo_find(&m, 7, 1, t + 1999 * NS_PER_MS) > 0);
+	assert_int_equal(load_memo_find(&m, 7, 1, t + 2000 * NS_PER_MS), 0);
 	/* Not beyond what it says. */
 	load_memo_put(&m, 7, 1, t + 10 * NS_PER_MS, t);
 	assert_int_equal(load_memo_find(&m, 7, 1, t + 9 * NS_PER_MS), 2);

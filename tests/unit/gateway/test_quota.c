@@ -357,6 +357,55 @@ static void a_long_answer_keeps_its_reservation(void **state)
 	settle(w, &t, 0);
 }
 
+/* Its holder dies, another goes on with it: it is charged once. */
+static void one_that_is_left_is_gone_on_with(void **state)
+{
+	struct world *w = world_of(state);
+	struct quota_ticket ticket;
+	w->tier.tokens_per_day = 1000;
+	w->tier.tokens_per_minute = 1000;
+	w->g.now_us = 20000 * DAY;
+	struct taking t = take(w, 1, 300, 1);
+	quota_ticket(t.q, &ticket);
+	quota_leave(t.q);
+	memset(&t, 0, sizeof t);
+	assert_int_equal(quota_adopt(&w->qs, &w->key, &ticket, on_done, &t, &t.q), 0);
+	rig_turn_until(&w->g, &t.n_done, 1);
+	assert_true(t.r.admitted);
+	settle(w, &t, 100);
+	t = take(w, 1, 1, 1);
+	assert_int_equal(t.r.each[QUOTA_DAY].remaining, 899);
+	assert_int_equal(t.r.each[QUOTA_TOKENS].remaining, 899);
+	settle(w, &t, 0);
+	/* Its time is over: nothing is charged, and it must be asked for anew. */
+	t = take(w, 1, 300, 1);
+	quota_ticket(t.q, &ticket);
+	quota_leave(t.q);
+	w->g.now_us += 181 * SECOND;
+	memset(&t, 0, sizeof t);
+	assert_int_equal(quota_adopt(&w->qs, &w->key, &ticket, on_done, &t, &t.q), 0);
+	rig_turn_until(&w->g, &t.n_done, 1);
+	assert_false(t.r.admitted);
+	assert_null(t.q);
+	/* It is given up while that is found out. */
+	t = take(w, 1, 300, 1);
+	quota_ticket(t.q, &ticket);
+	quota_leave(t.q);
+	assert_int_equal(quota_adopt(&w->qs, &w->key, &ticket, on_done, &t, &t.q), 0);
+	settle(w, &t, 0);
+	t = take(w, 1, 1000, 1);
+	assert_int_equal(t.r.granted, 900);
+	settle(w, &t, 0);
+	/* Rates alone have nothing to be adopted at the store. */
+	w->tier.tokens_per_day = 0;
+	t = take(w, 1, 300, 1);
+	quota_ticket(t.q, &ticket);
+	quota_leave(t.q);
+	assert_int_equal(quota_adopt(&w->qs, &w->key, &ticket, on_done, &t, &t.q), 1);
+	assert_non_null(t.q);
+	settle(w, &t, 300);
+}
+
 /* More than it takes for what was asked for to be answered. */
 static void turn_a_while(struct world *w)
 {
@@ -776,6 +825,7 @@ int main(void)
 	    ON_BOTH(a_refusal_charges_nothing),
 	    ON_BOTH(one_that_leaves_early_is_charged_no_tokens),
 	    ON_BOTH(a_long_answer_keeps_its_reservation),
+	    ON_BOTH(one_that_is_left_is_gone_on_with),
 	    ON_BOTH(what_others_only_hold_is_waited_for),
 	    ON_BOTH(patience_ends),
 	    ON_BOTH(an_answer_gets_more_as_it_goes),

@@ -156,7 +156,7 @@ static struct twin_log *lead(struct rig *r, const char *what)
 	struct twin_log *log;
 	assert_int_equal(twins_enter(r->ts, &d, NS_PER_S, &log), 0);
 	assert_non_null(log);
-	twin_log_own(log, &r->t, on_moved, r);
+	twin_log_own(log, &r->t, 1, on_moved, r);
 	return log;
 }
 
