@@ -10,6 +10,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/clock.h"
 #include "gateway/answer.h"
 #include "gateway/snapshot.h"
 
@@ -96,6 +97,21 @@ int answer_auto_submit(struct answer *a, struct answer_run *run, const struct an
 	if (cascade_run_tells_degraded(run->cascade) && a->x != NULL)
 		a->x->degraded = "model";
 	return 0;
+}
+
+void answer_auto_load(const struct gw_app *app)
+{
+	const struct engine_link *link = app->link;
+	uint32_t small_ms[PROTO_PRIORITIES], large_ms[PROTO_PRIORITIES];
+	int small = with_role(link, PROTO_ROLE_SMALL), large = with_role(link, PROTO_ROLE_LARGE);
+	if (app->now->cascade == NULL || small < 0 || large < 0)
+		return;
+	for (uint8_t i = 0; i < PROTO_PRIORITIES; i++) {
+		uint64_t s = engine_link_wait_ms(link, small, i), l = engine_link_wait_ms(link, large, i);
+		small_ms[i] = s < UINT32_MAX ? (uint32_t)s : UINT32_MAX;
+		large_ms[i] = l < UINT32_MAX ? (uint32_t)l : UINT32_MAX;
+	}
+	cascade_state_see(app->now->cascade, small_ms, large_ms, clock_now_ns() / NS_PER_MS);
 }
 
 void answer_auto_about(const struct answer *a, struct sse_about *out)

@@ -34,6 +34,8 @@ void answer_auto_init(struct answer *a, const struct exchange *x);
 void answer_auto_model(const struct answer *a, uint32_t *n_ctx, int *model);
 /* gen_start's part for run. SL_ENOTFOUND: none of its models can answer now. */
 int answer_auto_submit(struct answer *a, struct answer_run *run, const struct answer_spec *spec, const struct proto_submit *s);
+/* The engine has told how long newcomers wait. */
+void answer_auto_load(const struct gw_app *app);
 void answer_auto_about(const struct answer *a, struct sse_about *out);
 /* For the access log, at its end. */
 void answer_auto_line(const struct answer *a);
