@@ -28,6 +28,8 @@ enum { ANSWER_AUTO = PROTO_MAX_MODELS };
  * this tier. */
 bool answer_auto_find(const struct gw_app *app, const struct gw_snapshot *now, const struct gw_tier_config *tier,
 		      struct cascade_models *out);
+/* Of ANSWER_AUTO the model with the larger context, of those that x may use; any other is itself. */
+int answer_longest_model(const struct exchange *x, int model);
 /* In answer_create: a is of the model "auto". */
 void answer_auto_init(struct answer *a, const struct exchange *x);
 /* The most tokens of prompt and answer, and the model that is asked first as far as one can say before the plan. */
