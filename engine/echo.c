@@ -31,6 +31,7 @@
 #include <event2/event.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -351,10 +352,9 @@ static float logprob_of(const struct echo_seq *s)
 static uint32_t driven_by(const struct echo_seq *s, const char *word)
 {
 	size_t n = strlen(word);
-	unsigned at;
 	for (const char *p = s->words; (p = strstr(p, word)) != NULL; p += n)
-		if ((p == s->words || is_space(p[-1])) && p[n] == '@' && sscanf(p + n + 1, "%u", &at) == 1)
-			return at;
+		if ((p == s->words || is_space(p[-1])) && p[n] == '@' && p[n + 1] >= '0' && p[n + 1] <= '9')
+			return (uint32_t)strtoul(p + n + 1, NULL, 10);
 	return UINT32_MAX;
 }
 
