@@ -57,7 +57,7 @@ struct eng_model {
 	double draft_accept;       /* of the drafter's tokens, of late, whoever asked */
 	int32_t *draft_tables;     /* [max_sequences][the drafter's max_pages], of its draft_pool */
 	struct eng_seq **places; /* [max_sequences] */
-	uint64_t vtime_ns;     /* of the device, spent on this model */
+	uint64_t vtime_ns;     /* of the device, spent on this model, by its part (engine/turns.h) */
 	struct cost cost;
 	struct cost_bias ttft_bias[2]; /* of those who find the model idle, and busy */
 	struct cost verify; /* of steps without prompts, where every row has logits */

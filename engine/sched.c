@@ -442,6 +442,35 @@ void sched_load(const struct sched *sc, const struct sched_tenants *tenants, con
 	}
 }
 
+/* ---- demand ---- */
+
+static void add_demand(struct sched_demand *d, uint8_t tier, uint32_t n)
+{
+	d->load += n << (SCHED_TIERS - 1 - tier);
+	d->best_tier = tier < d->best_tier ? tier : d->best_tier;
+}
+
+void sched_demand(const struct sched *sc, uint64_t now_ns, struct sched_demand *out)
+{
+	uint32_t n_prompts[SCHED_TIERS] = {0};
+	*out = (struct sched_demand){.best_tier = SCHED_TIERS, .best_prompt = SCHED_TIERS};
+	for (uint32_t i = 0; i < sc->n_started; i++) {
+		const struct sched_seq *s = sc->started[i];
+		if (!s->credit || s->blocked || (!s->prefilling && s->due_ns > now_ns))
+			continue;
+		add_demand(out, s->queue->tier, s->width);
+		n_prompts[s->queue->tier] += s->prefilling;
+	}
+	/* Of what has not begun, one of each tier counts: more can't begin faster. */
+	for (uint8_t i = 0; i < SCHED_TIERS; i++) {
+		if (sc->tiers[i].queues.n == 0)
+			continue;
+		if (n_prompts[i] == 0)
+			add_demand(out, i, 1);
+		out->best_prompt = i < out->best_prompt ? i : out->best_prompt;
+	}
+}
+
 /* ---- checking ---- */
 
 void sched_validate(const struct sched *sc)

@@ -180,6 +180,14 @@ double sched_predict_ns(const struct sched *sc, const struct sched_seq *s, const
 void sched_load(const struct sched *sc, const struct sched_tenants *tenants, const struct cost *cost,
 		double answer_ns, uint32_t n_rows, struct proto_load *out);
 
+/* What there is to do, for whoever shares a device among several (engine/turns.h). */
+struct sched_demand {
+	uint32_t load;    /* of sequences that could get on now: each 2^(SCHED_TIERS - 1 - tier), by width */
+	uint8_t best_tier;   /* of them; SCHED_TIERS: there are none */
+	uint8_t best_prompt; /* of those with a prompt to compute */
+};
+void sched_demand(const struct sched *sc, uint64_t now_ns, struct sched_demand *out);
+
 uint32_t sched_n_started(const struct sched *sc);
 uint32_t sched_n_queued(const struct sched *sc);
 void sched_validate(const struct sched *sc); /* BUG on a broken invariant */

@@ -3,8 +3,8 @@
  * The step thread: owner of sequences, pages, the scheduler and the models' forward passes.
  *
  * A turn: take knocks (new, credit, cancel) and mail (text ready, model loaded), end what has
- * passed its deadline, then one step of one model. Models with work take turns by the device time
- * they have had. When there is nothing to compute the thread sleeps until mail, the next due time
+ * passed its deadline, then one step of one model, whose turn it is by the device time that the models
+ * have had and by what they have to do (engine/turns.h). When there is nothing to compute the thread sleeps until mail, the next due time
  * of a paced sequence or the next deadline, so pace costs no spinning.
  *
  * Knocks are taken before the mail that was there with them, so a sequence is known before its
@@ -16,6 +16,7 @@
 #include "engine/spec_step.h"
 #include "engine/step.h"
 #include "engine/trade.h"
+#include "engine/turns.h"
 
 #include <string.h>
 
@@ -211,7 +212,6 @@ static void on_model(struct step *st, struct eng_model *m)
 		set_model_state(st->e, m, PROTO_MODEL_FAILED, "out of memory for logits");
 		return;
 	}
-	m->vtime_ns = st->vclock_ns;
 	trade_join(m);
 	set_model_state(st->e, m, PROTO_MODEL_READY, "");
 	spec_pair(st, m);
@@ -423,33 +423,33 @@ static void publish_pages(struct engine *e)
 		     total > 0 ? (unsigned)((uint64_t)used * 1000 / total) : 0);
 }
 
-/* One step of the model that has had the least of the device and has something to do. An idle
- * model saves nothing up: it enters at the clock of the others. */
+/* One step of the model whose turn it is and that has something to do (engine/turns.h). */
 static bool step_some_model(struct step *st, uint64_t *next_due)
 {
 	struct engine *e = st->e;
-	bool tried[PROTO_MAX_MODELS] = {0};
-	for (;;) {
-		struct eng_model *best = NULL;
-		for (int i = 0; i < e->n_models; i++) {
-			struct eng_model *m = &e->models[i];
-			if (!tried[i] && atomic_load(&m->state) == PROTO_MODEL_READY &&
-			    (best == NULL || m->vtime_ns < best->vtime_ns))
-				best = m;
-		}
-		if (best == NULL)
-			return false;
-		tried[best->index] = true;
-		uint64_t begin = clock_now_ns();
-		if (!batch_step(st, best, next_due)) {
-			if (best->vtime_ns < st->vclock_ns)
-				best->vtime_ns = st->vclock_ns;
+	bool skip[PROTO_MAX_MODELS] = {0};
+	struct turn turns[PROTO_MAX_MODELS] = {0};
+	uint64_t begin = clock_now_ns();
+	for (int i = 0; i < e->n_models; i++) {
+		struct eng_model *m = &e->models[i];
+		skip[i] = atomic_load(&m->state) != PROTO_MODEL_READY;
+		turns[i].vtime_ns = m->vtime_ns;
+		if (!skip[i])
+			sched_demand(m->sched, begin, &turns[i].demand);
+	}
+	turns_level(turns, e->n_models);
+	for (int i = 0; i < e->n_models; i++)
+		e->models[i].vtime_ns = turns[i].vtime_ns;
+	int next;
+	while ((next = turns_next(turns, e->n_models, skip)) >= 0) {
+		skip[next] = true;
+		begin = clock_now_ns();
+		if (!batch_step(st, &e->models[next], next_due))
 			continue;
-		}
-		st->vclock_ns = best->vtime_ns;
-		best->vtime_ns += clock_now_ns() - begin;
+		e->models[next].vtime_ns += turns_charge(turns, e->n_models, next, clock_now_ns() - begin);
 		return true;
 	}
+	return false;
 }
 
 void *step_main(void *engine)

@@ -93,6 +93,8 @@ static struct api_error overloaded(uint64_t retry_ms)
 static void refuse(struct answer *a, enum reason why, uint64_t retry_ms, const char *message)
 {
 	struct api_error e = overloaded(retry_ms);
+	if (a->x != NULL)
+		a->x->retry_ms = retry_ms < UINT32_MAX ? (unsigned)retry_ms : 0;
 	metric_add(&refused_total[why], 1);
 	a->line.refused = true;
 	if (a->state == ANSWER_WAITING) {

@@ -209,6 +209,12 @@ int tokenizer_n_vocab(const struct tokenizer *t)
 	return FAKE_VOCAB;
 }
 
+uint64_t tokenizer_digest(const struct tokenizer *t)
+{
+	(void)t;
+	return FAKE_VOCAB;
+}
+
 struct proto_str tokenizer_bytes(const struct tokenizer *t, int32_t id)
 {
 	(void)t;
