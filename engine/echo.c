@@ -31,6 +31,7 @@
 #include <event2/event.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -351,10 +352,9 @@ static float logprob_of(const struct echo_seq *s)
 static uint32_t driven_by(const struct echo_seq *s, const char *word)
 {
 	size_t n = strlen(word);
-	unsigned at;
 	for (const char *p = s->words; (p = strstr(p, word)) != NULL; p += n)
-		if ((p == s->words || is_space(p[-1])) && p[n] == '@' && sscanf(p + n + 1, "%u", &at) == 1)
-			return at;
+		if ((p == s->words || is_space(p[-1])) && p[n] == '@' && p[n + 1] >= '0' && p[n + 1] <= '9')
+			return (uint32_t)strtoul(p + n + 1, NULL, 10);
 	return UINT32_MAX;
 }
 
@@ -372,9 +372,12 @@ static void take_drives(struct echo_seq *s)
 /* What another one has said: how far it agrees, and what it goes on behind. */
 static void take_given(struct echo_seq *s, const struct proto_submit *req)
 {
-	uint32_t most = req->n_given, n = 0, at;
-	if (sscanf(s->words, "differ %u", &at) == 1)
-		most = most < at ? most : at;
+	static const char differ[] = "differ ";
+	uint32_t most = req->n_given, n = 0;
+	if (strncmp(s->words, differ, sizeof differ - 1) == 0) {
+		unsigned long at = strtoul(s->words + sizeof differ - 1, NULL, 10);
+		most = most < at ? most : (uint32_t)at;
+	}
 	while (n < most && proto_given_at(req, (uint16_t)n) == id_of(s, n))
 		n++;
 	s->given = req->n_given > 0;

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/clock.h"
 #include "gateway/answer.h"
 #include "gateway/snapshot.h"
 
@@ -42,6 +43,25 @@ bool answer_auto_find(const struct gw_app *app, const struct gw_snapshot *now, c
 	return may(tier, small) || may(tier, large);
 }
 
+/* 0 when an engine that has come anew has not told its models yet: then nothing is submitted. */
+static int longest(const struct engine_link *link, const struct cascade_models *m)
+{
+	if (m->small < 0 || m->large < 0)
+		return 0;
+	if (!m->can_small || !m->can_large)
+		return m->can_small ? m->small : m->large;
+	return engine_link_model(link, m->large)->n_ctx >= engine_link_model(link, m->small)->n_ctx ? m->large : m->small;
+}
+
+int answer_longest_model(const struct exchange *x, int model)
+{
+	struct cascade_models m;
+	if (model != ANSWER_AUTO)
+		return model;
+	(void)answer_auto_find(x->app, x->snapshot, x->key->tier, &m);
+	return longest(x->app->link, &m);
+}
+
 /* x-sluice-notify: degraded */
 static bool wants_to_know(const struct exchange *x)
 {
@@ -69,12 +89,11 @@ void answer_auto_model(const struct answer *a, uint32_t *n_ctx, int *model)
 	struct cascade_models m;
 	(void)answer_auto_find(a->app, a->snapshot, a->key->tier, &m);
 	uint8_t priority = (uint8_t)a->key->tier->priority;
-	uint32_t small = m.can_small ? engine_link_model(link, m.small)->n_ctx : 0;
-	uint32_t large = m.can_large ? engine_link_model(link, m.large)->n_ctx : 0;
-	*n_ctx = small > large ? small : large;
-	*model = m.small;
-	if (!m.can_small ||
-	    (m.can_large && engine_link_wait_ms(link, m.large, priority) < engine_link_wait_ms(link, m.small, priority)))
+	*n_ctx = engine_link_model(link, longest(link, &m))->n_ctx;
+	*model = m.small >= 0 ? m.small : 0;
+	if ((!m.can_small && m.can_large) ||
+	    (m.can_small && m.can_large &&
+	     engine_link_wait_ms(link, m.large, priority) < engine_link_wait_ms(link, m.small, priority)))
 		*model = m.large;
 }
 
@@ -96,6 +115,21 @@ int answer_auto_submit(struct answer *a, struct answer_run *run, const struct an
 	if (cascade_run_tells_degraded(run->cascade) && a->x != NULL)
 		a->x->degraded = "model";
 	return 0;
+}
+
+void answer_auto_load(const struct gw_app *app)
+{
+	const struct engine_link *link = app->link;
+	uint32_t small_ms[PROTO_PRIORITIES], large_ms[PROTO_PRIORITIES];
+	int small = with_role(link, PROTO_ROLE_SMALL), large = with_role(link, PROTO_ROLE_LARGE);
+	if (app->now->cascade == NULL || small < 0 || large < 0)
+		return;
+	for (int i = 0; i < PROTO_PRIORITIES; i++) {
+		uint64_t s = engine_link_wait_ms(link, small, (uint8_t)i), l = engine_link_wait_ms(link, large, (uint8_t)i);
+		small_ms[i] = s < UINT32_MAX ? (uint32_t)s : UINT32_MAX;
+		large_ms[i] = l < UINT32_MAX ? (uint32_t)l : UINT32_MAX;
+	}
+	cascade_state_see(app->now->cascade, small_ms, large_ms, clock_now_ns() / NS_PER_MS);
 }
 
 void answer_auto_about(const struct answer *a, struct sse_about *out)

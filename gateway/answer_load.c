@@ -550,6 +550,7 @@ void answers_load(void *ctx, const struct proto_load *load)
 {
 	struct gw_app *app = ctx;
 	const struct gw_queue_config *q = &app->t->cfg->queue;
+	answer_auto_load(app);
 	if (q->load_high_ms == 0 || !load_levels_see(&app->levels, load, q->load_high_ms, q->load_low_ms))
 		return;
 	list_each_safe(it, tmp, &app->all_answers)

@@ -48,7 +48,7 @@ static int put_auto(struct sl_buf *out, const struct exchange *x, const struct c
 			  "\"role\":\"cascade\",\"context_length\":%u,\"parameters\":%llu}",
 			  answer_auto_name, (long long)x->app->started_s, m->can_small || m->can_large ? "ready" : "loading",
 			  small->n_ctx > large->n_ctx ? small->n_ctx : large->n_ctx,
-			  (unsigned long long)(small->n_params + large->n_params));
+			  (unsigned long long)small->n_params + large->n_params);
 }
 
 static void reply(struct exchange *x, struct sl_buf *body, int rc)

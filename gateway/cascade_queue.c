@@ -83,7 +83,7 @@ int cascade_queue_push(struct cascade_queue *q, struct cascade_frame *f)
 	struct length len = {.text = t.n_bytes, .choice = m->choice, .pieces = (uint32_t)n_pieces};
 	int rc = buf_append(&q->lengths, &len, sizeof len);
 	if (rc == 0)
-		rc = buf_append(&q->records, record, (size_t)(RECORD_BYTES + TOP_BYTES * given));
+		rc = buf_append(&q->records, record, RECORD_BYTES + (size_t)TOP_BYTES * given);
 	for (uint8_t k = given; rc == 0 && k < q->n_top; k++)
 		rc = buf_append(&q->records, none, sizeof none);
 	if (rc == 0 && t.n_bytes > 0)

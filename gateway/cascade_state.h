@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/proto.h"
 #include "cascade/cascade.h"
 #include "gateway/cascade_log.h"
 #include "gateway/gateway.h"
@@ -35,6 +36,10 @@ const struct casc_policy *cascade_tier_policy(const struct cascade_tier *t);
 const char *cascade_tier_name(const struct cascade_tier *t);
 /* casc_load_decide for a request of this tier. */
 bool cascade_tier_degraded(struct cascade_tier *t, uint32_t ttft_small_ms, uint32_t ttft_large_ms, uint64_t now_ms);
+/* The engine's newest word about newcomers' waits on both models, by priority: so that tiers are degraded and recover
+ * though nobody of them asks. */
+void cascade_state_see(struct cascade_state *s, const uint32_t small_ms[PROTO_PRIORITIES], const uint32_t large_ms[PROTO_PRIORITIES],
+		       uint64_t now_ms);
 /* casc_step with the tier's budget. */
 int cascade_tier_step(struct cascade_tier *t, struct casc *c, const struct casc_event *e, struct casc_actions *out);
 

@@ -128,7 +128,7 @@ static void sweep(struct chat_rig *c, const struct way *w)
 		passes = fault_passes(FAULT_ALLOC) - before;
 		fault_disarm_all();
 		if (c->n_answer >= 12) {
-			int status = atoi(c->answer + 9);
+			long status = strtol(c->answer + 9, NULL, 10);
 			if (status != 200 && status != 500 && status != 503)
 				fail_msg("%s: %s", w->name, c->answer);
 			assert_null(strstr(c->answer + 1, "HTTP/1.1 "));
