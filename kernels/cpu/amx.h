@@ -4,7 +4,7 @@
  * activations and multiplies, amx_unpack_avx512.c brings weights into panels.
  *
  * A block is BK weights along K that share a scale: 32, or 16 for Q6_K. A panel block holds one block
- * of AMX_OUT neighbouring outputs: q int8 [AMX_OUT][BK], then scale float [AMX_OUT], then offset the
+ * of AMX_OUT neighbouring outputs: q int8 [BK / 4][AMX_OUT][4], then scale float [AMX_OUT], then offset the
  * same; a weight is scale · q + offset.
  */
 #ifndef KERNELS_CPU_AMX_H
@@ -18,9 +18,9 @@
 
 enum { AMX_OUT = 16, AMX_CHUNK = 256 /* weights along K that are unpacked at a time */ };
 
-/* n weights (a multiple of the type's block, at most AMX_CHUNK) of n_o outputs from `at` on, rows
- * row_bytes apart. Outputs that are missing get scale and offset 0. */
-typedef void kn_amx_unpack(const uint8_t *at, size_t row_bytes, int n_o, int n, uint8_t *out);
+/* n weights (a multiple of the type's block, at most AMX_CHUNK; that many of types with blocks of 256)
+ * of AMX_OUT outputs, whose rows are from rows[0], rows[1], … on. */
+typedef void kn_amx_unpack(const uint8_t *const *rows, int n, uint8_t *out);
 
 struct kn_amx_type {
 	kn_amx_unpack *unpack; /* NULL: not by this way */

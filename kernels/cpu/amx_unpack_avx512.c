@@ -4,6 +4,10 @@
  * outputs and up to 256 weights at a time. kernels/blocks.h has the layouts. Types whose weights are
  * no small integers times a scale are left to the products in float32.
  *
+ * A tile wants four neighbouring weights of an output together and those of the 16 outputs beside each
+ * other: a transposition of words of 32 bits. Nibbles are transposed before they are taken apart, which
+ * halves it.
+ *
  * Scales are collected as bytes or halves first and widened for all outputs afterwards, so that
  * storing single ones never waits for a vector load of the same line.
  */
@@ -12,9 +16,12 @@
 #include "kernels/blocks.h"
 #include "kernels/cpu/amx.h"
 
+#define INLINE static inline __attribute__((always_inline))
+
 enum { SMALL = KN_SMALL_BLOCK, MOST = AMX_CHUNK / SMALL, SUBS = 16 /* the smallest block */ };
 
-/* The widest panel block's floats, scale first. */
+typedef const uint8_t *const *rows_at;
+
 static inline float *scales_of(uint8_t *out, int block, int b)
 {
 	return (float *)(void *)(out + (size_t)b * kn_amx_panel_block(block) + (size_t)(AMX_OUT * block));
@@ -35,49 +42,101 @@ static inline __m512 floats_of_i8(const int8_t *bytes)
 	return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)bytes)));
 }
 
-/* 16 bytes of nibbles, low ones first. */
-static inline __m256i nibbles(const uint8_t *at)
+/* ---- transposing ---- */
+
+/* 16 bytes of each row, as four vectors: word i of all rows. */
+INLINE void turn_16(rows_at rows, size_t at, __m512i *out)
 {
-	__m128i v = _mm_loadu_si128((const void *)at);
-	return _mm256_and_si256(_mm256_set_m128i(_mm_srli_epi16(v, 4), v), _mm256_set1_epi8(15));
+	__m512i v[4];
+	UNROLL for (int i = 0; i < 4; i++) {
+		v[i] = _mm512_castsi128_si512(_mm_loadu_si128((const void *)(rows[i] + at)));
+		v[i] = _mm512_inserti32x4(v[i], _mm_loadu_si128((const void *)(rows[i + 4] + at)), 1);
+		v[i] = _mm512_inserti32x4(v[i], _mm_loadu_si128((const void *)(rows[i + 8] + at)), 2);
+		v[i] = _mm512_inserti32x4(v[i], _mm_loadu_si128((const void *)(rows[i + 12] + at)), 3);
+	}
+	__m512i a = _mm512_unpacklo_epi32(v[0], v[1]), b = _mm512_unpackhi_epi32(v[0], v[1]);
+	__m512i c = _mm512_unpacklo_epi32(v[2], v[3]), d = _mm512_unpackhi_epi32(v[2], v[3]);
+	out[0] = _mm512_unpacklo_epi64(a, c);
+	out[1] = _mm512_unpackhi_epi64(a, c);
+	out[2] = _mm512_unpacklo_epi64(b, d);
+	out[3] = _mm512_unpackhi_epi64(b, d);
 }
 
-static inline __m256i nl_values(__m256i q)
+/* 32 bytes of each row, as eight vectors. */
+INLINE void turn_32(rows_at rows, size_t at, __m512i *out)
 {
-	__m256i values = _mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)kn_nl_values));
-	return _mm256_shuffle_epi8(values, q);
-}
-
-/* One block of a type with blocks of 32; type is a constant where this is inlined. */
-static inline __attribute__((always_inline)) __m256i small_block(int type, const uint8_t *at)
-{
-	switch (type) {
-	case KN_Q8_0: return _mm256_loadu_si256((const void *)(at + 2));
-	case KN_Q4_0: return _mm256_sub_epi8(nibbles(at + 2), _mm256_set1_epi8(8));
-	case KN_Q4_1: return nibbles(at + 4);
-	case KN_Q5_0:
-		return _mm256_sub_epi8(_mm256_or_si256(nibbles(at + 6), _mm256_maskz_set1_epi8(kn_u32_at(at + 2), 16)),
-				       _mm256_set1_epi8(16));
-	case KN_Q5_1: return _mm256_or_si256(nibbles(at + 8), _mm256_maskz_set1_epi8(kn_u32_at(at + 4), 16));
-	default: return nl_values(nibbles(at + 2)); /* IQ4_NL */
+	const __m512i even = _mm512_set_epi64(13, 12, 5, 4, 9, 8, 1, 0), odd = _mm512_set_epi64(15, 14, 7, 6, 11, 10, 3, 2);
+	__m512i v[8], w[8];
+	UNROLL for (int i = 0; i < 8; i++)
+		v[i] = _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_loadu_si256((const void *)(rows[i] + at))),
+					  _mm256_loadu_si256((const void *)(rows[i + 8] + at)), 1);
+	/* Four rows at a time: words 0 to 3 in the even quarters of a vector, 4 to 7 in the odd ones. */
+	UNROLL for (int i = 0; i < 8; i += 4) {
+		__m512i a = _mm512_unpacklo_epi32(v[i], v[i + 1]), b = _mm512_unpackhi_epi32(v[i], v[i + 1]);
+		__m512i c = _mm512_unpacklo_epi32(v[i + 2], v[i + 3]), d = _mm512_unpackhi_epi32(v[i + 2], v[i + 3]);
+		w[i] = _mm512_unpacklo_epi64(a, c);
+		w[i + 1] = _mm512_unpackhi_epi64(a, c);
+		w[i + 2] = _mm512_unpacklo_epi64(b, d);
+		w[i + 3] = _mm512_unpackhi_epi64(b, d);
+	}
+	UNROLL for (int i = 0; i < 4; i++) {
+		out[i] = _mm512_permutex2var_epi64(w[i], even, w[i + 4]);
+		out[i + 4] = _mm512_permutex2var_epi64(w[i], odd, w[i + 4]);
 	}
 }
 
-static inline __attribute__((always_inline)) void unpack_small(int type, const uint8_t *at, size_t row_bytes,
-							       int n_o, int n, uint8_t *out)
+INLINE void put(uint8_t *out, const __m512i *v, int n)
 {
-	uint16_t d[MOST][AMX_OUT] = {0}, m[MOST][AMX_OUT] = {0};
-	bool has_min = type == KN_Q4_1 || type == KN_Q5_1;
-	size_t bytes = type == KN_Q8_0 ? 34 : type == KN_Q4_1 ? 20 : type == KN_Q5_0 ? 22 : type == KN_Q5_1 ? 24 : 18;
-	for (int o = 0; o < n_o; o++) {
-		const uint8_t *from = at + (size_t)o * row_bytes;
-		uint8_t *to = out + o * SMALL;
-		for (int b = 0; b < n / SMALL; b++, from += bytes, to += kn_amx_panel_block(SMALL)) {
-			_mm256_store_si256((void *)to, small_block(type, from));
-			d[b][o] = kn_u16_at(from);
+	UNROLL for (int i = 0; i < n; i++)
+		_mm512_store_si512((void *)(out + 64 * i), v[i]);
+}
+
+/* ---- blocks of 32 ---- */
+
+INLINE __m512i low_nibbles(__m512i v)
+{
+	return _mm512_and_si512(v, _mm512_set1_epi8(15));
+}
+
+INLINE __m512i high_nibbles(__m512i v)
+{
+	return low_nibbles(_mm512_srli_epi16(v, 4));
+}
+
+/* What a nibble of the type stands for; the type is a constant where this is inlined. */
+INLINE __m512i value_of(int type, __m512i q)
+{
+	if (type == KN_Q4_0)
+		return _mm512_sub_epi8(q, _mm512_set1_epi8(8));
+	if (type == KN_IQ4_NL)
+		return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128((const void *)kn_nl_values)), q);
+	return q;
+}
+
+INLINE void unpack_small(int type, rows_at rows, int n, uint8_t *out)
+{
+	uint16_t d[MOST][AMX_OUT], m[MOST][AMX_OUT];
+	bool has_min = type == KN_Q4_1;
+	size_t bytes = type == KN_Q8_0 ? 34 : has_min ? 20 : 18, head = has_min ? 4 : 2;
+	for (int b = 0; b < n / SMALL; b++) {
+		size_t at = (size_t)b * bytes;
+		uint8_t *to = out + (size_t)b * kn_amx_panel_block(SMALL);
+		__m512i v[8];
+		for (int o = 0; o < AMX_OUT; o++) {
+			d[b][o] = kn_u16_at(rows[o] + at);
 			if (has_min)
-				m[b][o] = kn_u16_at(from + 2);
+				m[b][o] = kn_u16_at(rows[o] + at + 2);
 		}
+		if (type == KN_Q8_0) {
+			turn_32(rows, at + head, v);
+		} else {
+			turn_16(rows, at + head, v);
+			UNROLL for (int i = 0; i < 4; i++) {
+				v[i + 4] = value_of(type, high_nibbles(v[i]));
+				v[i] = value_of(type, low_nibbles(v[i]));
+			}
+		}
+		put(to, v, 8);
 	}
 	for (int b = 0; b < n / SMALL; b++) {
 		float *scale = scales_of(out, SMALL, b);
@@ -87,22 +146,29 @@ static inline __attribute__((always_inline)) void unpack_small(int type, const u
 	}
 }
 
-#define UNPACK_SMALL(name, type)                                                                       \
-	static void name(const uint8_t *at, size_t row_bytes, int n_o, int n, uint8_t *out)            \
-	{                                                                                              \
-		unpack_small(type, at, row_bytes, n_o, n, out);                                        \
-	}
+static void unpack_q8_0(rows_at rows, int n, uint8_t *out)
+{
+	unpack_small(KN_Q8_0, rows, n, out);
+}
 
-UNPACK_SMALL(unpack_q8_0, KN_Q8_0)
-UNPACK_SMALL(unpack_q4_0, KN_Q4_0)
-UNPACK_SMALL(unpack_q4_1, KN_Q4_1)
-UNPACK_SMALL(unpack_q5_0, KN_Q5_0)
-UNPACK_SMALL(unpack_q5_1, KN_Q5_1)
-UNPACK_SMALL(unpack_iq4_nl, KN_IQ4_NL)
+static void unpack_q4_0(rows_at rows, int n, uint8_t *out)
+{
+	unpack_small(KN_Q4_0, rows, n, out);
+}
+
+static void unpack_q4_1(rows_at rows, int n, uint8_t *out)
+{
+	unpack_small(KN_Q4_1, rows, n, out);
+}
+
+static void unpack_iq4_nl(rows_at rows, int n, uint8_t *out)
+{
+	unpack_small(KN_IQ4_NL, rows, n, out);
+}
 
 /* ---- blocks of 256; n is AMX_CHUNK ---- */
 
-/* The eight six-bit scales, or minimums, of Q4_K and Q5_K in eight bytes (kn_scale_min). */
+/* The eight six-bit scales, or minimums, of Q4_K in eight bytes (kn_scale_min). */
 static inline void scales_and_mins(const uint8_t *sc, uint64_t *scales, uint64_t *mins)
 {
 	uint32_t a = kn_u32_at(sc), b = kn_u32_at(sc + 4), c = kn_u32_at(sc + 8);
@@ -111,50 +177,35 @@ static inline void scales_and_mins(const uint8_t *sc, uint64_t *scales, uint64_t
 	*mins = (b & six) | (uint64_t)((c >> 4 & four) | (b >> 2 & two)) << 32;
 }
 
-/* [AMX_OUT][8] bytes to [8][AMX_OUT]. */
-static inline void turn(const uint64_t *in, uint8_t (*out)[AMX_OUT])
+/* [AMX_OUT] of eight bytes to [8][AMX_OUT]. */
+static inline void turn_bytes(const uint64_t *in, uint8_t (*out)[AMX_OUT])
 {
-	for (int b = 0; b < 8; b++) {
-		__m512i shift = _mm512_set1_epi64(8 * b);
-		__m128i low = _mm512_cvtepi64_epi8(_mm512_srlv_epi64(_mm512_loadu_si512(in), shift));
-		__m128i high = _mm512_cvtepi64_epi8(_mm512_srlv_epi64(_mm512_loadu_si512(in + 8), shift));
-		_mm_storeu_si128((void *)out[b], _mm_unpacklo_epi64(low, high));
+	__m512i a = _mm512_loadu_si512(in), b = _mm512_loadu_si512(in + 8);
+	for (int i = 0; i < 8; i++, a = _mm512_srli_epi64(a, 8), b = _mm512_srli_epi64(b, 8))
+		_mm_storeu_si128((void *)out[i], _mm_unpacklo_epi64(_mm512_cvtepi64_epi8(a), _mm512_cvtepi64_epi8(b)));
+}
+
+static void unpack_q4_k(rows_at rows, int n, uint8_t *out)
+{
+	uint64_t sc[AMX_OUT], mn[AMX_OUT];
+	uint16_t d[AMX_OUT], m[AMX_OUT];
+	uint8_t sc_of[MOST][AMX_OUT], mn_of[MOST][AMX_OUT], *to = out;
+	(void)n;
+	for (int o = 0; o < AMX_OUT; o++) {
+		d[o] = kn_u16_at(rows[o]);
+		m[o] = kn_u16_at(rows[o] + 2);
+		scales_and_mins(rows[o] + 4, &sc[o], &mn[o]);
 	}
-}
-
-/* Sixteen in lane l of bytes where bit `bit` of h is set. */
-static inline __m256i fifth(__m256i h, int bit)
-{
-	return _mm256_maskz_set1_epi8(_mm256_test_epi8_mask(h, _mm256_set1_epi8((char)(1 << bit))), 16);
-}
-
-static inline __attribute__((always_inline)) void unpack_q45_k(bool five, const uint8_t *at, size_t row_bytes, int n_o,
-							       uint8_t *out)
-{
-	uint64_t sc[AMX_OUT] = {0}, mn[AMX_OUT] = {0};
-	uint16_t d[AMX_OUT] = {0}, m[AMX_OUT] = {0};
-	uint8_t sc_of[MOST][AMX_OUT], mn_of[MOST][AMX_OUT];
-	const __m256i low = _mm256_set1_epi8(15);
-	for (int o = 0; o < n_o; o++, at += row_bytes) {
-		d[o] = kn_u16_at(at);
-		m[o] = kn_u16_at(at + 2);
-		scales_and_mins(at + 4, &sc[o], &mn[o]);
-		__m256i h = five ? _mm256_loadu_si256((const void *)(at + 16)) : low;
-		const uint8_t *qs = at + (five ? 48 : 16);
-		uint8_t *to = out + o * SMALL;
-		for (int g = 0; g < 4; g++, to += 2 * kn_amx_panel_block(SMALL)) {
-			__m256i v = _mm256_loadu_si256((const void *)(qs + 32 * g));
-			__m256i a = _mm256_and_si256(v, low), b = _mm256_and_si256(_mm256_srli_epi16(v, 4), low);
-			if (five) {
-				a = _mm256_or_si256(a, fifth(h, 2 * g));
-				b = _mm256_or_si256(b, fifth(h, 2 * g + 1));
-			}
-			_mm256_store_si256((void *)to, a);
-			_mm256_store_si256((void *)(to + kn_amx_panel_block(SMALL)), b);
+	for (size_t g = 0; g < 4; g++, to += 2 * kn_amx_panel_block(SMALL)) {
+		__m512i v[8];
+		turn_32(rows, 16 + 32 * g, v);
+		UNROLL for (int i = 0; i < 8; i++) {
+			_mm512_store_si512((void *)(to + 64 * i), low_nibbles(v[i]));
+			_mm512_store_si512((void *)(to + kn_amx_panel_block(SMALL) + 64 * i), high_nibbles(v[i]));
 		}
 	}
-	turn(sc, sc_of);
-	turn(mn, mn_of);
+	turn_bytes(sc, sc_of);
+	turn_bytes(mn, mn_of);
 	__m512 df = floats_of(d), mf = _mm512_sub_ps(_mm512_setzero_ps(), floats_of(m));
 	for (int b = 0; b < MOST; b++) {
 		float *scale = scales_of(out, SMALL, b);
@@ -163,65 +214,40 @@ static inline __attribute__((always_inline)) void unpack_q45_k(bool five, const 
 	}
 }
 
-static void unpack_q4_k(const uint8_t *at, size_t row_bytes, int n_o, int n, uint8_t *out)
+static void unpack_q6_k(rows_at rows, int n, uint8_t *out)
 {
+	int8_t sc[SUBS][AMX_OUT];
+	uint16_t d[AMX_OUT];
+	const __m512i middle = _mm512_set1_epi8(32), high = _mm512_set1_epi8(48);
 	(void)n;
-	unpack_q45_k(false, at, row_bytes, n_o, out);
-}
-
-static void unpack_q5_k(const uint8_t *at, size_t row_bytes, int n_o, int n, uint8_t *out)
-{
-	(void)n;
-	unpack_q45_k(true, at, row_bytes, n_o, out);
-}
-
-static void unpack_q6_k(const uint8_t *at, size_t row_bytes, int n_o, int n, uint8_t *out)
-{
-	int8_t sc[SUBS][AMX_OUT] = {{0}};
-	uint16_t d[AMX_OUT] = {0};
-	const __m256i low = _mm256_set1_epi8(15), high = _mm256_set1_epi8(48), middle = _mm256_set1_epi8(32);
-	(void)n;
-	for (int o = 0; o < n_o; o++, at += row_bytes) {
-		uint8_t *to = out + o * SUBS;
-		for (int half = 0; half < 2; half++) {
-			const uint8_t *ql = at + 64 * half;
-			__m256i qh = _mm256_loadu_si256((const void *)(at + 128 + 32 * half));
-			__m256i l0 = _mm256_loadu_si256((const void *)ql), l1 = _mm256_loadu_si256((const void *)(ql + 32));
-			const __m256i lows[4] = {l0, l1, _mm256_srli_epi16(l0, 4), _mm256_srli_epi16(l1, 4)};
-			const __m256i highs[4] = {_mm256_slli_epi16(qh, 4), _mm256_slli_epi16(qh, 2), qh,
-						  _mm256_srli_epi16(qh, 2)};
-			for (int j = 0; j < 4; j++, to += 2 * kn_amx_panel_block(SUBS)) {
-				__m256i q = _mm256_or_si256(_mm256_and_si256(lows[j], low), _mm256_and_si256(highs[j], high));
-				q = _mm256_sub_epi8(q, middle);
-				_mm_store_si128((void *)to, _mm256_castsi256_si128(q));
-				_mm_store_si128((void *)(to + kn_amx_panel_block(SUBS)), _mm256_extracti128_si256(q, 1));
-			}
-		}
+	for (int o = 0; o < AMX_OUT; o++) {
 		for (int i = 0; i < SUBS; i++)
-			sc[i][o] = (int8_t)at[192 + i];
-		d[o] = kn_u16_at(at + 208);
+			sc[i][o] = (int8_t)rows[o][192 + i];
+		d[o] = kn_u16_at(rows[o] + 208);
+	}
+	for (int half = 0; half < 2; half++) {
+		uint8_t *to = out + (size_t)(8 * half) * kn_amx_panel_block(SUBS);
+		__m512i l[16], h[8];
+		turn_32(rows, (size_t)(64 * half), l);
+		turn_32(rows, (size_t)(64 * half + 32), l + 8);
+		turn_32(rows, (size_t)(128 + 32 * half), h);
+		/* Word i of the 32 weights 32j …: half a block of 32 is a block of its own here. */
+		for (int i = 0; i < 8; i++) {
+			uint8_t *word = to + (size_t)(i / 4) * kn_amx_panel_block(SUBS) + 64 * (i % 4);
+			const __m512i q[4] = {
+			    _mm512_or_si512(low_nibbles(l[i]), _mm512_and_si512(_mm512_slli_epi16(h[i], 4), high)),
+			    _mm512_or_si512(low_nibbles(l[8 + i]), _mm512_and_si512(_mm512_slli_epi16(h[i], 2), high)),
+			    _mm512_or_si512(high_nibbles(l[i]), _mm512_and_si512(h[i], high)),
+			    _mm512_or_si512(high_nibbles(l[8 + i]), _mm512_and_si512(_mm512_srli_epi16(h[i], 2), high)),
+			};
+			for (int j = 0; j < 4; j++)
+				_mm512_store_si512((void *)(word + (size_t)(2 * j) * kn_amx_panel_block(SUBS)),
+						   _mm512_sub_epi8(q[j], middle));
+		}
 	}
 	__m512 df = floats_of(d);
 	for (int b = 0; b < SUBS; b++)
 		_mm512_store_ps(scales_of(out, SUBS, b), _mm512_mul_ps(df, floats_of_i8(sc[b])));
-}
-
-static void unpack_iq4_xs(const uint8_t *at, size_t row_bytes, int n_o, int n, uint8_t *out)
-{
-	int8_t sc[MOST][AMX_OUT] = {{0}};
-	uint16_t d[AMX_OUT] = {0};
-	(void)n;
-	for (int o = 0; o < n_o; o++, at += row_bytes) {
-		uint8_t *to = out + o * SMALL;
-		d[o] = kn_u16_at(at);
-		for (int b = 0; b < MOST; b++, to += kn_amx_panel_block(SMALL)) {
-			_mm256_store_si256((void *)to, nl_values(nibbles(at + 8 + 16 * b)));
-			sc[b][o] = (int8_t)kn_scale_iq4(at, b);
-		}
-	}
-	__m512 df = floats_of(d);
-	for (int b = 0; b < MOST; b++)
-		_mm512_store_ps(scales_of(out, SMALL, b), _mm512_mul_ps(df, floats_of_i8(sc[b])));
 }
 
 struct kn_amx_type kn_amx_type_of(int type)
@@ -230,13 +256,9 @@ struct kn_amx_type kn_amx_type_of(int type)
 	case KN_Q8_0: return (struct kn_amx_type){unpack_q8_0, SMALL, false};
 	case KN_Q4_0: return (struct kn_amx_type){unpack_q4_0, SMALL, false};
 	case KN_Q4_1: return (struct kn_amx_type){unpack_q4_1, SMALL, true};
-	case KN_Q5_0: return (struct kn_amx_type){unpack_q5_0, SMALL, false};
-	case KN_Q5_1: return (struct kn_amx_type){unpack_q5_1, SMALL, true};
 	case KN_IQ4_NL: return (struct kn_amx_type){unpack_iq4_nl, SMALL, false};
 	case KN_Q4_K: return (struct kn_amx_type){unpack_q4_k, SMALL, true};
-	case KN_Q5_K: return (struct kn_amx_type){unpack_q5_k, SMALL, true};
 	case KN_Q6_K: return (struct kn_amx_type){unpack_q6_k, SUBS, false};
-	case KN_IQ4_XS: return (struct kn_amx_type){unpack_iq4_xs, SMALL, false};
 	default: return (struct kn_amx_type){0};
 	}
 }
