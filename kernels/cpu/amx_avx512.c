@@ -236,8 +236,8 @@ INLINE void add_block(const uint8_t *w, const uint8_t *x, int block, int n, bool
 	}
 }
 
-/* n_blocks of a panel tile and a group: while the products of one block run, the sums of the one before
- * are stored and added up. All but the pointers and n_blocks are constants where this is inlined. */
+/* n_blocks of a panel tile and a group. Three blocks are under way: the products of one run while the
+ * sums of the one before are stored and those of the one before that, which are in memory, added up. All but the pointers and n_blocks are constants where this is inlined. */
 TILES INLINE void multiply_n(const uint8_t *w, const uint8_t *x, int n_blocks, int block, int n, bool has_offset,
 			     __m512 *acc)
 {
@@ -247,19 +247,24 @@ TILES INLINE void multiply_n(const uint8_t *w, const uint8_t *x, int n_blocks, i
 	UNROLL for (int r = 0; r < n; r++)
 		a[r] = acc[r];
 	begin_even(w, x, block, n);
-	for (int left = n_blocks;; left -= 2, w += 2 * w_step, x += 2 * x_step) {
-		if (left > 1)
+	for (int b = 0; b < n_blocks; b++, w += w_step, x += x_step) {
+		if (b + 1 < n_blocks)
 			begin_odd(w + w_step, x + x_step, block, n);
 		end_even(even, n);
-		add_block(w, x, block, n, has_offset, even, a);
-		if (left == 1)
+		if (b > 0)
+			add_block(w - w_step, x - x_step, block, n, has_offset, odd, a);
+		if (++b == n_blocks) {
+			add_block(w, x, block, n, has_offset, even, a);
 			break;
-		if (left > 2)
-			begin_even(w + 2 * w_step, x + 2 * x_step, block, n);
+		}
+		w += w_step;
+		x += x_step;
+		if (b + 1 < n_blocks)
+			begin_even(w + w_step, x + x_step, block, n);
 		end_odd(odd, n);
-		add_block(w + w_step, x + x_step, block, n, has_offset, odd, a);
-		if (left == 2)
-			break;
+		add_block(w - w_step, x - x_step, block, n, has_offset, even, a);
+		if (b + 1 == n_blocks)
+			add_block(w, x, block, n, has_offset, odd, a);
 	}
 	UNROLL for (int r = 0; r < n; r++)
 		acc[r] = a[r];
