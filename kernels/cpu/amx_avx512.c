@@ -250,9 +250,9 @@ TILES INLINE void multiply_n(const uint8_t *w, const uint8_t *x, int n_blocks, i
 	for (int b = 0; b < n_blocks; b++, w += w_step, x += x_step) {
 		if (b + 1 < n_blocks)
 			begin_odd(w + w_step, x + x_step, block, n);
-		end_even(even, n);
 		if (b > 0)
 			add_block(w - w_step, x - x_step, block, n, has_offset, odd, a);
+		end_even(even, n);
 		if (++b == n_blocks) {
 			add_block(w, x, block, n, has_offset, even, a);
 			break;
@@ -261,8 +261,8 @@ TILES INLINE void multiply_n(const uint8_t *w, const uint8_t *x, int n_blocks, i
 		x += x_step;
 		if (b + 1 < n_blocks)
 			begin_even(w + w_step, x + x_step, block, n);
-		end_odd(odd, n);
 		add_block(w - w_step, x - x_step, block, n, has_offset, even, a);
+		end_odd(odd, n);
 		if (b + 1 == n_blocks)
 			add_block(w, x, block, n, has_offset, odd, a);
 	}
