@@ -52,7 +52,8 @@ enum {
 	HEAD = 2 * LANES * (int)sizeof(float), /* of a packed block: s, and s · Σ x, of every row */
 	MIN_BLOCK = 16,
 	MAX_TILES = 64,
-	FEW_CHUNK = 1024, /* weights of a panel tile that stays in the first-level cache */
+	FEW_CHUNK = 256,  /* weights of a panel tile that stays in the first-level cache */
+	FETCH_CHUNK = 128, /* weights whose successors are fetched at a time: few enough not to wait for */
 	MANY_CHUNK = 512, /* of a group of activations that does */
 };
 
@@ -325,11 +326,11 @@ static void fill(const struct job *j, int o, int n_o, int k, int n, uint8_t *out
 	/* Outputs that are missing from the last tile are the last one again; nobody looks at them. */
 	for (int i = 0; i < AMX_OUT; i++)
 		rows[i] = (const uint8_t *)j->w->data + (size_t)(o + at_most(i, n_o - 1)) * j->row_bytes + at;
-	for (int done = 0; done < n; done += AMX_CHUNK) {
-		int some = at_most(n - done, AMX_CHUNK);
+	for (int done = 0, most = j->type_block < FETCH_CHUNK ? FETCH_CHUNK : AMX_CHUNK; done < n; done += most) {
+		int some = at_most(n - done, most);
 		size_t bytes = (size_t)(some / j->type_block) * j->type_bytes;
 		for (int i = 0; i < AMX_OUT; i++)
-			for (size_t b = 0; b < bytes; b += 64)
+			for (size_t b = 0; b == 0 || b + 64 <= bytes; b += 64)
 				__builtin_prefetch(rows[i] + ahead + b);
 		j->type.unpack(rows, some, out);
 		out += (size_t)(some / j->type.block) * kn_amx_panel_block(j->type.block);
