@@ -226,11 +226,11 @@ static void unpack_q6_k(rows_at rows, int n, uint8_t *out)
 		d[o] = kn_u16_at(rows[o] + 208);
 	}
 	for (int half = 0; half < 2; half++) {
-		uint8_t *to = out + (size_t)(8 * half) * kn_amx_panel_block(SUBS);
+		uint8_t *to = out + 8 * (size_t)half * kn_amx_panel_block(SUBS);
 		__m512i l[16], h[8];
-		turn_32(rows, (size_t)(64 * half), l);
-		turn_32(rows, (size_t)(64 * half + 32), l + 8);
-		turn_32(rows, (size_t)(128 + 32 * half), h);
+		turn_32(rows, 64 * (size_t)half, l);
+		turn_32(rows, 64 * (size_t)half + 32, l + 8);
+		turn_32(rows, 128 + 32 * (size_t)half, h);
 		/* Word i of the 32 weights 32j …: half a block of 32 is a block of its own here. */
 		for (int i = 0; i < 8; i++) {
 			uint8_t *word = to + (size_t)(i / 4) * kn_amx_panel_block(SUBS) + 64 * (i % 4);
@@ -241,7 +241,7 @@ static void unpack_q6_k(rows_at rows, int n, uint8_t *out)
 			    _mm512_or_si512(high_nibbles(l[8 + i]), _mm512_and_si512(_mm512_srli_epi16(h[i], 2), high)),
 			};
 			for (int j = 0; j < 4; j++)
-				_mm512_store_si512((void *)(word + (size_t)(2 * j) * kn_amx_panel_block(SUBS)),
+				_mm512_store_si512((void *)(word + 2 * (size_t)j * kn_amx_panel_block(SUBS)),
 						   _mm512_sub_epi8(q[j], middle));
 		}
 	}
