@@ -5,8 +5,9 @@
  *  - shared memory is as long as the launch said and full of NaNs when a block begins;
  *  - a barrier that some thread of the block never reaches and a shuffle that some lane never reaches
  *    are faults, with the kernel's name, and like a device's they stay;
- *  - the order in which threads go on is the test's choice (emu_order). A thread runs until it meets a
- *    barrier, so what one writes and another reads with none between shows in one order or the other;
+ *  - the order in which warps, and lanes in a warp, go on is the test's choice (emu_order). Each warp runs
+ *    as far as it gets, so what one writes and another reads with no barrier between shows in one order
+ *    or the other;
  *  - device memory is malloc's, exactly as long as asked for: a sanitizer sees every access outside.
  *
  * Threads of a block are fibres: a switch saves six registers, which is what makes whole models
@@ -39,7 +40,7 @@
 #endif
 
 enum { MAX_THREADS = 1024, STACK_BYTES = 64 << 10 };
-enum state { IDLE, READY, AT_BARRIER, AT_SHUFFLE, DONE };
+enum state { READY, AT_BARRIER, AT_SHUFFLE, DONE };
 
 struct emu_thread {
 	struct emu_block *block;
@@ -148,7 +149,7 @@ struct runner {
 	struct fibre fibres[MAX_THREADS];
 	const void *main_bottom;
 	size_t main_size;
-	uint16_t order[MAX_THREADS];
+	uint16_t warps[MAX_THREADS / KN_WARP], lanes[KN_WARP];
 };
 
 /* from goes to sleep, to goes on; in_fibre: to is a fibre and not the runner. */
@@ -258,73 +259,70 @@ static uint32_t next_random(uint32_t *seed)
 	return *seed >> 8;
 }
 
-static void set_order(struct runner *r, int n, uint32_t *seed)
+/* 0…n-1 as the test wants them. */
+static void set_order(uint16_t *order, int n, uint32_t *seed)
 {
 	for (int i = 0; i < n; i++)
-		r->order[i] = (uint16_t)(order_mode == EMU_BACKWARD ? n - 1 - i : i);
+		order[i] = (uint16_t)(order_mode == EMU_BACKWARD ? n - 1 - i : i);
 	if (order_mode != EMU_SHUFFLED)
 		return;
 	for (int i = n - 1; i > 0; i--) {
 		int j = (int)(next_random(seed) % (uint32_t)(i + 1));
-		uint16_t was = r->order[i];
-		r->order[i] = r->order[j];
-		r->order[j] = was;
+		uint16_t was = order[i];
+		order[i] = order[j];
+		order[j] = was;
 	}
 }
 
-/* Whom nobody keeps waiting goes on. NULL, or what can never go on. */
-static const char *release(struct emu_block *b, int *n_ready, int *n_done)
-{
-	int at_barrier = 0;
-	*n_ready = *n_done = 0;
-	for (int w = 0; w < b->n; w += KN_WARP) {
-		int shuffling = 0, elsewhere = 0;
-		for (int i = w; i < w + KN_WARP; i++) {
-			shuffling += b->threads[i].state == AT_SHUFFLE;
-			elsewhere += b->threads[i].state == AT_BARRIER;
-			*n_done += b->threads[i].state == DONE;
-		}
-		at_barrier += elsewhere;
-		if (shuffling > 0 && shuffling < KN_WARP)
-			return "a shuffle that not every lane reached";
-		for (int i = w; i < w + KN_WARP && shuffling > 0; i++)
-			b->threads[i].state = READY;
-		*n_ready += shuffling;
-	}
-	if (at_barrier == b->n) {
-		for (int i = 0; i < b->n; i++)
-			b->threads[i].state = READY;
-		*n_ready = b->n;
-	}
-	if (*n_ready == 0 && *n_done < b->n)
-		return "a barrier that not every thread reached";
-	return NULL;
-}
-
-static const char *run_block(struct emu_block *b, uint32_t *seed)
+/* Lets a warp go on until all its lanes are at a barrier or done. NULL, or what can never go on. */
+static const char *run_warp(struct emu_block *b, struct emu_thread *lanes, uint32_t *seed)
 {
 	struct runner *r = b->runner;
-	int n_ready = b->n, n_done = 0;
-	for (int i = 0; i < b->n; i++)
-		b->threads[i].state = READY;
-	while (n_done < b->n) {
-		set_order(r, b->n, seed);
-		for (int k = 0; k < b->n; k++) {
-			struct emu_thread *t = &b->threads[r->order[k]];
-			if (t->state != READY)
-				continue;
-			self = t;
-			switch_to(r, &r->main, t->fibre, true);
+	for (;;) {
+		int shuffling = 0;
+		set_order(r->lanes, KN_WARP, seed);
+		for (int k = 0; k < KN_WARP; k++) {
+			struct emu_thread *t = &lanes[r->lanes[k]];
+			if (t->state == READY) {
+				self = t;
+				switch_to(r, &r->main, t->fibre, true);
+			}
+			shuffling += t->state == AT_SHUFFLE;
 		}
-		const char *stuck = release(b, &n_ready, &n_done);
-		if (stuck != NULL) {
-			/* What they were doing is lost with their stacks. */
-			for (int i = 0; i < b->n; i++)
-				b->threads[i].fibre->made = false;
-			return stuck;
-		}
+		if (shuffling == 0)
+			return NULL;
+		if (shuffling < KN_WARP)
+			return "a shuffle that not every lane reached";
+		for (int i = 0; i < KN_WARP; i++)
+			lanes[i].state = READY;
 	}
-	return NULL;
+}
+
+/* One warp after the other from barrier to barrier, each as far as it gets: so none waits for the
+ * others by accident, as they would if all took turns. */
+static const char *run_block(struct emu_block *b, uint32_t *seed)
+{
+	const char *stuck = NULL;
+	for (;;) {
+		int at_barrier = 0, n_warps = b->n / KN_WARP;
+		for (int i = 0; i < b->n; i++)
+			b->threads[i].state = READY;
+		set_order(b->runner->warps, n_warps, seed);
+		for (int w = 0; w < n_warps && stuck == NULL; w++)
+			stuck = run_warp(b, b->threads + b->runner->warps[w] * KN_WARP, seed);
+		for (int i = 0; i < b->n; i++)
+			at_barrier += b->threads[i].state == AT_BARRIER;
+		if (stuck == NULL && at_barrier == 0)
+			return NULL;
+		if (stuck == NULL && at_barrier < b->n)
+			stuck = "a barrier that not every thread reached";
+		if (stuck != NULL)
+			break;
+	}
+	/* What they were doing is lost with their stacks. */
+	for (int i = 0; i < b->n; i++)
+		b->threads[i].fibre->made = false;
+	return stuck;
 }
 
 static const char *run_grid(struct emu_block *b)
