@@ -33,6 +33,7 @@ uint32_t proto_type_max(uint8_t type)
 	case PROTO_PONG:
 	case PROTO_BYE:
 	case PROTO_LOAD:
+	case PROTO_VERIFIED:
 	case PROTO_CHOICE: return 4096;
 	default: return 0;
 	}
@@ -42,10 +43,10 @@ const char *proto_type_name(uint8_t type)
 {
 	static const char *const to_engine[] = {"?", "HELLO", "SUBMIT", "CREDIT", "CANCEL", "COUNT", "PING"};
 	static const char *const to_gateway[] = {"MODEL", "QUEUED", "TOKENS", "DONE", "COUNTED", "STATS",
-						 "PONG", "BYE", "PROMPT_LOGPROBS", "CHOICE", "LOAD"};
+						 "PONG", "BYE", "PROMPT_LOGPROBS", "CHOICE", "LOAD", "VERIFIED"};
 	if (type <= PROTO_PING)
 		return to_engine[type];
-	if (type >= PROTO_MODEL && type <= PROTO_LOAD)
+	if (type >= PROTO_MODEL && type <= PROTO_VERIFIED)
 		return to_gateway[type - PROTO_MODEL];
 	return "?";
 }
@@ -147,6 +148,7 @@ int proto_put_model(struct sl_buf *out, const struct proto_model *m)
 	proto_w_u32(&w, m->n_ctx);
 	proto_w_u32(&w, m->n_vocab);
 	proto_w_u64(&w, m->n_params);
+	proto_w_u64(&w, m->tokenizer);
 	proto_w_str(&w, m->name, PROTO_MAX_NAME);
 	proto_w_str(&w, m->reason, PROTO_MAX_MESSAGE);
 	return proto_w_end(&w);
@@ -161,6 +163,7 @@ int proto_get_model(const uint8_t *p, size_t n, struct proto_model *out, struct 
 	out->n_ctx = proto_r_u32(&r);
 	out->n_vocab = proto_r_u32(&r);
 	out->n_params = proto_r_u64(&r);
+	out->tokenizer = proto_r_u64(&r);
 	out->name = proto_r_str(&r, PROTO_MAX_NAME);
 	out->reason = proto_r_str(&r, PROTO_MAX_MESSAGE);
 	if (out->index >= PROTO_MAX_MODELS || out->state > PROTO_MODEL_FAILED || out->role > 2)
@@ -497,6 +500,28 @@ int proto_get_load(const uint8_t *p, size_t n, struct proto_load *out, struct sl
 	if (out->model >= PROTO_MAX_MODELS)
 		return proto_out_of_bounds(err, PROTO_LOAD, "model");
 	return proto_r_end(&r, PROTO_LOAD, err);
+}
+
+int proto_put_verified(struct sl_buf *out, uint64_t id, const struct proto_verified *m)
+{
+	if (m->n_agreed > m->n_used || m->n_used > PROTO_MAX_GIVEN)
+		return SL_EINVAL;
+	struct proto_writer w = proto_w_begin(out, PROTO_VERIFIED, id);
+	proto_w_u32(&w, m->n_agreed);
+	proto_w_u32(&w, m->n_used);
+	return proto_w_end(&w);
+}
+
+int proto_get_verified(const uint8_t *p, size_t n, struct proto_verified *out, struct sl_err *err)
+{
+	struct proto_reader r = {.p = p, .left = n};
+	out->n_agreed = proto_r_u32(&r);
+	out->n_used = proto_r_u32(&r);
+	if (out->n_used > PROTO_MAX_GIVEN)
+		return proto_out_of_bounds(err, PROTO_VERIFIED, "n_used");
+	if (out->n_agreed > out->n_used)
+		return proto_out_of_bounds(err, PROTO_VERIFIED, "n_agreed");
+	return proto_r_end(&r, PROTO_VERIFIED, err);
 }
 
 int proto_put_bye(struct sl_buf *out, const struct proto_bye *m)

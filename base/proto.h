@@ -17,6 +17,7 @@
  *   CANCEL     stop within one step          PROMPT_LOGPROBS  of the prompt's tokens, on request
  *   COUNT      tokens of a prompt            TOKENS  tokens with their text, whole UTF-8
  *   PING                                     CHOICE  the end of one of several choices
+ *                                            VERIFIED  how far the tokens that SUBMIT gave agree
  *                                            LOAD    how long a newcomer would wait, by priority;
  *                                                    with STATS, of each model that is READY
  *                                            DONE    exactly one for every SUBMIT, the last frame
@@ -26,12 +27,23 @@
  *
  * QUEUED may be repeated while a sequence waits with credit: its place and the prediction are newer.
  *
- * The order for one id is SUBMIT → QUEUED → CREDIT … PROMPT_LOGPROBS … TOKENS … → DONE; DONE may
+ * The order for one id is SUBMIT → QUEUED → CREDIT … PROMPT_LOGPROBS … VERIFIED … TOKENS … → DONE; DONE may
  * come at any time after SUBMIT (refused, failed, cancelled). No prefill starts before the first
  * CREDIT; one step never makes more tokens for a sequence than its credit. A link that closes
  * cancels its sequences. A SUBMIT that asks for several choices (n, best_of, beam_width) gets TOKENS
  * of each in its order, one CHOICE when one ends, and DONE for the whole; with one choice there is
  * no CHOICE.
+ *
+ * An answer that another model with the same tokenizer began (n_given > 0). The engine computes the prompt
+ * and the given tokens, and at the place of each makes its own choice, with that place's random number and
+ * the penalties of what stands before it. n_agreed: how many of them, from the first on, are its own choice.
+ * It goes on behind n_used = max(n_agreed, n_keep) of them, which are its output from then on (penalties,
+ * min_tokens, stop strings and characters that begin before the seam); the rest is forgotten. What is used is
+ * not told again and costs no credit: max_tokens, TOKENS and DONE's n_completion are about new tokens only.
+ * Text of the used tokens that may not be told yet (an unfinished character, the beginning of a stop string)
+ * comes with the first new token; whoever made them held back the same, if it was asked with the same stops
+ * and had not ended. VERIFIED comes once, before the first TOKENS; an end token or a stop string among the
+ * used ones ends the answer there.
  *
  * The same structs are the engine's own door (engine/engine.h): one vocabulary on both sides.
  */
@@ -46,7 +58,7 @@
 #include "base/err.h"
 
 enum {
-	PROTO_VERSION = 5,
+	PROTO_VERSION = 6,
 	PROTO_HEAD_BYTES = 16,
 	PROTO_MAX_PAYLOAD = 4 << 20, /* a SUBMIT; every other type is far below */
 	PROTO_MAX_NAME = 128,
@@ -64,6 +76,7 @@ enum {
 	PROTO_MAX_WEIGHT = 10000,
 	PROTO_DEFAULT_WEIGHT = 100,
 	PROTO_PRIORITIES = 8, /* those beyond are the last one */
+	PROTO_MAX_GIVEN = 1024, /* tokens of an answer that another model began */
 };
 
 enum proto_type {
@@ -84,6 +97,7 @@ enum proto_type {
 	PROTO_PROMPT_LOGPROBS = 41,
 	PROTO_CHOICE = 42,
 	PROTO_LOAD = 43,
+	PROTO_VERIFIED = 44,
 };
 
 struct proto_head {
@@ -119,6 +133,7 @@ struct proto_model {
 	uint64_t n_params;
 	struct proto_str name;
 	struct proto_str reason; /* why FAILED; else empty */
+	uint64_t tokenizer; /* a digest: equal ones mean the same by a token's id; 0: unknown */
 };
 
 enum proto_prompt_kind {
@@ -162,7 +177,8 @@ struct proto_submit {
 	float typical_p;          /* (0, 1]; 1: off */
 	float repetition_penalty; /* (0, 2]; 1: off */
 	float length_penalty;     /* -8 … 8: beams are ranked by logprob / length^this */
-	uint32_t min_tokens;      /* nothing but max_tokens and the deadline ends it before; ≤ max_tokens */
+	uint32_t min_tokens;      /* nothing but max_tokens and the deadline ends it before; used ones count; at
+				   * most max_tokens + n_given */
 	uint8_t n_top_logprobs;   /* with WANT_LOGPROBS: so many of the likeliest beside the chosen */
 	uint8_t prompt_logprobs;  /* 0: none; 1 + k: of every prompt token, with its k likeliest rivals */
 	uint8_t n;                /* choices told, 1 … PROTO_MAX_CHOICES */
@@ -171,9 +187,12 @@ struct proto_submit {
 	uint8_t n_stop_ids;
 	uint16_t n_logit_bias;
 	uint32_t weight;          /* the tenant's share beside others, 1 … PROTO_MAX_WEIGHT */
+	uint16_t n_given, n_keep; /* n_keep of n_given are kept, agreed or not; one choice, no beams, no prompt_logprobs */
 	uint32_t stop_ids[PROTO_MAX_STOP_IDS];
 	const struct proto_id_f32 *logit_bias; /* encode; read by proto_bias_at. Each -100 … 100 */
 	const uint8_t *logit_bias_records;     /* decode: n_logit_bias × 8 bytes */
+	const uint32_t *given;        /* encode; read by proto_given_at */
+	const uint8_t *given_records; /* decode: n_given × 4 bytes */
 	struct proto_str stops[PROTO_MAX_STOPS];
 	struct proto_str prompt;
 };
@@ -274,7 +293,7 @@ struct proto_done {
 	uint8_t error;
 	uint8_t length_why;
 	uint32_t n_prompt, n_cached;
-	uint32_t n_completion; /* of several choices: of all that were made */
+	uint32_t n_completion; /* of several choices: of all that were made; without given ones */
 	uint32_t queue_us, prefill_us, decode_us;
 	struct proto_str message; /* for errors: one sentence for the client */
 };
@@ -316,6 +335,10 @@ struct proto_load {
 	} of[PROTO_PRIORITIES];
 };
 
+struct proto_verified {
+	uint32_t n_agreed, n_used; /* n_agreed ≤ n_used ≤ PROTO_MAX_GIVEN */
+};
+
 struct proto_bye {
 	struct proto_str reason;
 };
@@ -347,6 +370,7 @@ int proto_put_counted(struct sl_buf *out, uint64_t id, const struct proto_counte
 int proto_put_stats(struct sl_buf *out, const struct proto_stats *m);
 int proto_put_pong(struct sl_buf *out, uint64_t nonce);
 int proto_put_load(struct sl_buf *out, const struct proto_load *m);
+int proto_put_verified(struct sl_buf *out, uint64_t id, const struct proto_verified *m);
 int proto_put_bye(struct sl_buf *out, const struct proto_bye *m);
 
 /* ---- decoders: read a whole payload; strings borrow from it. 0 or SL_EPROTO: too short, too
@@ -365,6 +389,7 @@ int proto_get_done(const uint8_t *p, size_t n, struct proto_done *out, struct sl
 int proto_get_counted(const uint8_t *p, size_t n, struct proto_counted *out, struct sl_err *err);
 int proto_get_stats(const uint8_t *p, size_t n, struct proto_stats *out, struct sl_err *err);
 int proto_get_load(const uint8_t *p, size_t n, struct proto_load *out, struct sl_err *err);
+int proto_get_verified(const uint8_t *p, size_t n, struct proto_verified *out, struct sl_err *err);
 int proto_get_bye(const uint8_t *p, size_t n, struct proto_bye *out, struct sl_err *err);
 
 /* The i-th record of a decoded TOKENS frame, i < m->n, and the k-th likeliest token beside it,
@@ -379,5 +404,7 @@ struct proto_id_f32 proto_prompt_logprob_at(const struct proto_prompt_logprobs *
 					    uint8_t k);
 /* The i-th bias of a SUBMIT, encoded or decoded. */
 struct proto_id_f32 proto_bias_at(const struct proto_submit *m, uint16_t i);
+/* The i-th given token of a SUBMIT, encoded or decoded. */
+uint32_t proto_given_at(const struct proto_submit *m, uint16_t i);
 
 #endif

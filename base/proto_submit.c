@@ -8,7 +8,7 @@
 int proto_put_submit(struct sl_buf *out, uint64_t id, const struct proto_submit *m)
 {
 	if (m->n_stops > PROTO_MAX_STOPS || m->n_stop_ids > PROTO_MAX_STOP_IDS ||
-	    m->n_logit_bias > PROTO_MAX_LOGIT_BIAS)
+	    m->n_logit_bias > PROTO_MAX_LOGIT_BIAS || m->n_given > PROTO_MAX_GIVEN)
 		return SL_EINVAL;
 	struct proto_writer w = proto_w_begin(out, PROTO_SUBMIT, id);
 	proto_w_u16(&w, m->model);
@@ -40,10 +40,14 @@ int proto_put_submit(struct sl_buf *out, uint64_t id, const struct proto_submit 
 	proto_w_u8(&w, m->n_stop_ids);
 	proto_w_u16(&w, m->n_logit_bias);
 	proto_w_u32(&w, m->weight);
+	proto_w_u16(&w, m->n_given);
+	proto_w_u16(&w, m->n_keep);
 	for (int i = 0; i < m->n_stop_ids; i++)
 		proto_w_u32(&w, m->stop_ids[i]);
 	for (uint16_t i = 0; i < m->n_logit_bias; i++)
 		proto_w_pair(&w, proto_bias_at(m, i));
+	for (uint16_t i = 0; i < m->n_given; i++)
+		proto_w_u32(&w, proto_given_at(m, i));
 	for (int i = 0; i < m->n_stops; i++)
 		proto_w_str(&w, m->stops[i], PROTO_MAX_STOP_BYTES);
 	proto_w_str(&w, m->prompt, PROTO_MAX_PAYLOAD);
@@ -86,8 +90,13 @@ static const char *submit_bad_field(const struct proto_submit *m)
 		return "length_penalty";
 	if (m->max_tokens == 0)
 		return "max_tokens";
-	if (m->min_tokens > m->max_tokens)
+	if (m->min_tokens > (uint64_t)m->max_tokens + m->n_given)
 		return "min_tokens";
+	if (m->n_given > 0 && (m->n != 1 || m->best_of != 1 || m->beam_width != 0 || m->prompt_logprobs != 0 ||
+			       (m->flags & PROTO_SUBMIT_PREFILL_ONLY) != 0))
+		return "n_given";
+	if (m->n_keep > m->n_given)
+		return "n_keep";
 	if (!within(m->rate_tps, 0, 1e6f))
 		return "rate_tps";
 	if (m->n_top_logprobs > PROTO_MAX_TOP_LOGPROBS ||
@@ -144,15 +153,20 @@ int proto_get_submit(const uint8_t *p, size_t n, struct proto_submit *out, struc
 	out->n_stop_ids = proto_r_u8(&r);
 	out->n_logit_bias = proto_r_u16(&r);
 	out->weight = proto_r_u32(&r);
+	out->n_given = proto_r_u16(&r);
+	out->n_keep = proto_r_u16(&r);
 	if (out->n_stops > PROTO_MAX_STOPS)
 		return proto_out_of_bounds(err, PROTO_SUBMIT, "n_stops");
 	if (out->n_stop_ids > PROTO_MAX_STOP_IDS)
 		return proto_out_of_bounds(err, PROTO_SUBMIT, "n_stop_ids");
 	if (out->n_logit_bias > PROTO_MAX_LOGIT_BIAS)
 		return proto_out_of_bounds(err, PROTO_SUBMIT, "n_logit_bias");
+	if (out->n_given > PROTO_MAX_GIVEN)
+		return proto_out_of_bounds(err, PROTO_SUBMIT, "n_given");
 	for (int i = 0; i < out->n_stop_ids; i++)
 		out->stop_ids[i] = proto_r_u32(&r);
 	out->logit_bias_records = proto_r_bytes(&r, out->n_logit_bias * (size_t)PROTO_PAIR_BYTES);
+	out->given_records = proto_r_bytes(&r, out->n_given * sizeof(uint32_t));
 	for (int i = 0; i < out->n_stops; i++) {
 		out->stops[i] = proto_r_str(&r, PROTO_MAX_STOP_BYTES);
 		if (out->stops[i].n == 0)
@@ -171,4 +185,13 @@ struct proto_id_f32 proto_bias_at(const struct proto_submit *m, uint16_t i)
 {
 	return m->logit_bias != NULL ? m->logit_bias[i]
 				     : proto_pair_at(m->logit_bias_records + (size_t)i * PROTO_PAIR_BYTES);
+}
+
+uint32_t proto_given_at(const struct proto_submit *m, uint16_t i)
+{
+	struct proto_reader r = {.p = m->given_records, .left = (size_t)m->n_given * sizeof(uint32_t)};
+	if (m->given != NULL)
+		return m->given[i];
+	proto_r_bytes(&r, (size_t)i * sizeof(uint32_t));
+	return proto_r_u32(&r);
 }

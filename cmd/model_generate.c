@@ -62,6 +62,7 @@ static void on_event(void *ctx, const struct eng_event *ev)
 		s->done = true;
 		break;
 	case ENG_QUEUED:
+	case ENG_VERIFIED:
 	case ENG_COUNTED:
 		break;
 	case ENG_PROMPT_LOGPROBS:

@@ -74,6 +74,8 @@ static const struct conf_row model_rows[] = {
 static const struct conf_row tier_rows[] = {
     ROW("name", CONF_STRING, TIER(name), NULL, 1, 64, "As keys name it."),
     ROW("priority", CONF_INT, TIER(priority), "1", 0, 9, "0 is served first."),
+    ROW("default_model", CONF_STRING, TIER(default_model), "", 0, PROTO_MAX_NAME,
+	"What a request for the model named default gets; empty: gateway.default_model."),
     ROW("pace_tps", CONF_FLOAT, TIER(pace_tps), "0", 0, 100000,
 	"Tokens per second of one stream; 0: unpaced."),
     ROW("burst", CONF_INT, TIER(pace_burst), "8", 1, 100000,
@@ -329,6 +331,10 @@ static const struct conf_row all_rows[] = {
     ROW("cascade.load.leave", CONF_DURATION, ROOT(cascade.leave_ms), "2s", 0, HOUR, "... for that long."),
     ROW("cascade.load.recover", CONF_DURATION, ROOT(cascade.recover_ms), "10s", 0, HOUR,
 	"Over that long more and more of its requests may use the large model again."),
+    ROW("cascade.log", CONF_STRING, ROOT(gateway.cascade_log), "", 0, 4000,
+	"File of outcomes for sluice cascade train, calibrate and report (no text is in it); empty: none."),
+    ROW("cascade.log_size", CONF_BYTES, ROOT(gateway.cascade_log_bytes), "64MiB", 0, TIB,
+	"Beyond it the file becomes FILE.1 and a new one begins; 0: it grows."),
 
     ROW("gateway.https", CONF_ADDRESS, ROOT(gateway.https), "127.0.0.1:8443", 0, 0,
 	"Where TLS is served (HTTP/2 and HTTP/1.1); off: nowhere."),
@@ -364,7 +370,7 @@ static const struct conf_row all_rows[] = {
     ROW("gateway.anonymous", CONF_STRING, ROOT(gateway.anonymous), "", 0, 64,
 	"The tier of who shows no key, with limits by address; empty: a key is needed."),
     ROW("gateway.default_model", CONF_STRING, ROOT(gateway.default_model), "", 0, PROTO_MAX_NAME,
-	"What a request for the model named default gets; empty: the large one."),
+	"What a request for the model named default gets: a name, auto (the cascade); empty: the large one."),
     ROW("gateway.heartbeat", CONF_DURATION, ROOT(gateway.heartbeat_ms), "10s", 10, HOUR,
 	"A stream silent for that long sends an SSE comment, so that proxies keep it open."),
     ROW("gateway.drain", CONF_DURATION, ROOT(gateway.drain_ms), "10s", 0, HOUR,
@@ -585,8 +591,16 @@ static int check_models(const struct sluice_config *cfg, struct sl_err *err)
 		if (strcmp(m->name, "default") == 0)
 			return conf_fail(cfg->conf, key, err,
 					 "default stands for gateway.default_model");
+		if (strcmp(m->name, "auto") == 0)
+			return conf_fail(cfg->conf, key, err, "auto stands for the cascade");
 	}
 	return 0;
+}
+
+/* What a request may name, but for "default". */
+static bool is_model(const struct sluice_config *cfg, const char *name)
+{
+	return strcmp(name, "auto") == 0 || find_model(cfg, name) != NULL;
 }
 
 static int check_tiers(const struct sluice_config *cfg, struct sl_err *err)
@@ -606,10 +620,13 @@ static int check_tiers(const struct sluice_config *cfg, struct sl_err *err)
 			return conf_fail(cfg->conf, key, err, "degrade needs degrade.model or degrade.max_tokens");
 		snprintf(key, sizeof key, "gateway.tiers.%s.models", t->name);
 		for (size_t k = 0; knows_models(cfg) && k < t->models.n; k++) {
-			if (find_model(cfg, t->models.items[k]) == NULL)
+			if (!is_model(cfg, t->models.items[k]))
 				return conf_fail(cfg->conf, key, err, "no model is named '%.60s'",
 						 t->models.items[k]);
 		}
+		snprintf(key, sizeof key, "gateway.tiers.%s.default_model", t->name);
+		if (t->default_model[0] != '\0' && knows_models(cfg) && !is_model(cfg, t->default_model))
+			return conf_fail(cfg->conf, key, err, "no model is named '%.60s'", t->default_model);
 	}
 	for (size_t i = 0; i < g->keys.n; i++) {
 		const struct gw_key_config *k = LIST_AT(g->keys, const struct gw_key_config, i);
@@ -707,8 +724,7 @@ static int check_gateway(const struct sluice_config *cfg, struct sl_err *err)
 					 "http://localhost:*",
 					 g->cors_origins.items[i]);
 	}
-	if (g->default_model[0] != '\0' && knows_models(cfg) &&
-	    find_model(cfg, g->default_model) == NULL)
+	if (g->default_model[0] != '\0' && knows_models(cfg) && !is_model(cfg, g->default_model))
 		return conf_fail(cfg->conf, "gateway.default_model", err,
 				 "no model is named '%.60s'", g->default_model);
 	return 0;
@@ -784,6 +800,7 @@ static int derive(struct sluice_config *cfg, struct sl_err *err)
 	if (cfg->gateway.engine_socket[0] == '\0')
 		cfg->gateway.engine_socket = cfg->engine.socket;
 	cfg->gateway.state_dir = cfg->state;
+	cfg->gateway.cascade = &cfg->cascade;
 	if (cfg->gateway.threads == 0) {
 		long cores = sysconf(_SC_NPROCESSORS_ONLN);
 		cfg->gateway.threads = cores < 1 ? 1 : cores > 64 ? 64 : cores;

@@ -15,7 +15,9 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "engine/batch.h"
+#include "engine/given.h"
 #include "engine/spec_step.h"
+#include "engine/trade.h"
 
 enum { TOKENS_GROW = 64, RETRY_MS = 1, SOON_MS = 5 };
 
@@ -26,6 +28,13 @@ static int32_t *page_row(const struct eng_seq *s)
 	return batch_row(s->model, s->place);
 }
 
+/* Tokens in s's pages that are its own and not only given: what others may share. */
+static uint32_t own_past(const struct eng_seq *s)
+{
+	uint32_t own = eng_seq_n_own(s);
+	return s->sched.n_past < own ? s->sched.n_past : own;
+}
+
 void batch_release(struct eng_seq *s)
 {
 	if (s->place < 0)
@@ -34,13 +43,13 @@ void batch_release(struct eng_seq *s)
 		beam_step_release(s);
 	spec_release(s);
 	int32_t *row = page_row(s);
-	prefix_end(s->model->prefix, &s->path, s->tokens, s->sched.n_past, row);
+	prefix_end(s->model->prefix, &s->path, s->tokens, own_past(s), row);
 	for (uint32_t i = 0; i < s->sched.n_pages; i++)
 		kv_page_unref(s->model->pool, row[i]);
 	s->model->places[s->place] = NULL;
 	s->place = -1;
 	/* Most of it can be had again as long as nobody needs the pages. */
-	s->sched.n_cached = s->sched.n_past;
+	s->sched.n_cached = own_past(s);
 	s->sched.n_left = eng_seq_n_tokens(s);
 	s->sched.n_pages = s->sched.n_past = 0;
 	s->sched.prefilling = true;
@@ -72,6 +81,15 @@ static int take_pages(struct eng_seq *s, uint32_t n_tokens)
 	return 0;
 }
 
+void batch_trim_pages(struct eng_seq *s)
+{
+	uint32_t page_tokens = (uint32_t)kv_page_tokens(s->model->pool);
+	uint32_t keep = s->sched.n_past / page_tokens + 1;
+	const int32_t *row = page_row(s);
+	while (s->sched.n_pages > keep)
+		kv_page_unref(s->model->pool, row[--s->sched.n_pages]);
+}
+
 void batch_wake(struct eng_model *m, uint64_t now_ns)
 {
 	struct prefix_waiter *w;
@@ -100,7 +118,7 @@ static void look(void *ctx, struct sched_seq *view, struct sched_look *out)
 	struct prefix_match match;
 	if (m->e->cfg.no_prefix_cache || s->prompt_logprobs > 0)
 		return;
-	prefix_lookup(m->prefix, s->salt, s->tokens, eng_seq_n_tokens(s), &match);
+	prefix_lookup(m->prefix, s->salt, s->tokens, eng_seq_n_own(s), &match);
 	if (match.pending != NULL) {
 		struct eng_seq *other = (struct eng_seq *)(void *)((char *)prefix_claimant(match.pending) -
 								   offsetof(struct eng_seq, path));
@@ -123,15 +141,32 @@ static uint32_t pages_back(void *ctx, const struct sched_seq *view)
 	return view->n_pages - s->path.n_pages + prefix_n_exclusive(&s->path);
 }
 
-static bool evict_planned(struct step *st, struct eng_model *m, const struct sched_plan *plan, uint64_t now)
+static uint32_t more_pages(void *ctx, const struct sched_seq *by, uint64_t n)
 {
-	for (uint32_t i = 0; i < plan->n_evict; i++) {
-		struct eng_seq *s = seq_of(plan->evict[i]);
-		batch_release(s);
-		eng_seq_set_state(&st->e->counters, s, SEQ_WAITING);
-		sched_update(m->sched, &s->sched, now);
-		atomic_fetch_add(&st->e->preempted, 1);
-	}
+	const struct planning_for *p = ctx;
+	return trade_more(p->m, by, n, p->now_ns);
+}
+
+void batch_preempt(struct eng_seq *s, uint64_t now)
+{
+	struct engine *e = s->model->e;
+	batch_release(s);
+	eng_seq_set_state(&e->counters, s, SEQ_WAITING);
+	sched_update(s->model->sched, &s->sched, now);
+	atomic_fetch_add(&e->preempted, 1);
+}
+
+uint32_t batch_row_pages(const struct eng_seq *s, int place)
+{
+	return is_searching(s) && s->state == SEQ_DECODE ? beam_step_row_pages(s, place)
+	       : place == s->place			 ? s->sched.n_pages
+							 : 0;
+}
+
+static bool evict_planned(struct eng_model *m, const struct sched_plan *plan, uint64_t now)
+{
+	for (uint32_t i = 0; i < plan->n_evict; i++)
+		batch_preempt(seq_of(plan->evict[i]), now);
 	batch_wake(m, now);
 	return plan->n_evict > 0;
 }
@@ -141,7 +176,7 @@ static bool evict_planned(struct step *st, struct eng_model *m, const struct sch
 static void start(struct step *st, struct eng_seq *s, uint64_t now)
 {
 	struct eng_model *m = s->model;
-	uint32_t n = eng_seq_n_tokens(s);
+	uint32_t n = eng_seq_n_tokens(s), own = eng_seq_n_own(s);
 	s->place = batch_take_place(st, s);
 	if (is_searching(s))
 		beam_step_start(st, s);
@@ -149,7 +184,7 @@ static void start(struct step *st, struct eng_seq *s, uint64_t now)
 	s->path = (struct prefix_path){.cut = true};
 	s->sched.n_past = 0;
 	if (!st->e->cfg.no_prefix_cache && s->prompt_logprobs == 0)
-		s->sched.n_past = prefix_begin(m->prefix, s->salt, s->tokens, n, n, &s->path, page_row(s),
+		s->sched.n_past = prefix_begin(m->prefix, s->salt, s->tokens, own, own, &s->path, page_row(s),
 					       &s->sched.n_pages);
 	s->sched.n_left = n - s->sched.n_past;
 	s->sched.started = true;
@@ -174,6 +209,7 @@ static void add_rows(struct step *st, struct batch *b, struct eng_seq *s, uint64
 	n = n < s->sched.n_left ? n : s->sched.n_left;
 	uint32_t past = s->sched.n_past;
 	n = prompt_rows_fit(s, past, n, STEP_EXTRA_ROWS - b->n_extra_rows);
+	n = given_rows_fit(s, past, n, STEP_EXTRA_ROWS - b->n_extra_rows);
 	if (s->spec.n_draft > 0 && take_pages(s, past + n + s->spec.n_draft) != 0)
 		s->spec.n_draft = 0;
 	if (take_pages(s, past + n) == 0) {
@@ -182,7 +218,7 @@ static void add_rows(struct step *st, struct batch *b, struct eng_seq *s, uint64
 			st->row_token[row] = s->tokens[past + i];
 			st->row_pos[row] = (int32_t)(past + i);
 			st->row_seq[row] = s->place;
-			if (prompt_row_tells(s, past + i)) {
+			if (prompt_row_tells(s, past + i) || given_row_tells(s, past + i)) {
 				st->want[b->n_want] = row;
 				st->want_seqs[b->n_want++] = s;
 				b->n_extra_rows++;
@@ -237,7 +273,7 @@ static void measure(struct engine *e, struct eng_model *m, const struct batch *b
 
 static int append_token(struct eng_seq *s, int32_t id)
 {
-	size_t n = eng_seq_n_tokens(s);
+	size_t n = eng_seq_n_own(s);
 	if (n == s->tokens_cap) {
 		int32_t *grown = sl_realloc_n(s->tokens, n + TOKENS_GROW, sizeof *grown);
 		if (grown == NULL)
@@ -300,6 +336,13 @@ static int release_text(struct step *st, struct eng_seq *s, int32_t id, bool *st
 	return rc;
 }
 
+int batch_take_token(struct step *st, struct eng_seq *s, int32_t id, bool *stopped)
+{
+	buf_clear(&st->text, PROTO_MAX_TEXT_PER_FRAME);
+	int rc = append_token(s, id);
+	return rc == 0 ? release_text(st, s, id, stopped) : rc;
+}
+
 static void end_answer(struct step *st, struct eng_seq *s, uint8_t finish)
 {
 	if (s->choices != NULL)
@@ -334,11 +377,7 @@ void batch_draw(struct step *st, struct eng_seq *s, float *logits, uint64_t now)
 		return;
 	}
 	bool stopped = false;
-	buf_clear(&st->text, PROTO_MAX_TEXT_PER_FRAME);
-	int rc = append_token(s, st->choice.id);
-	if (rc == 0)
-		rc = release_text(st, s, st->choice.id, &stopped);
-	if (rc != 0) {
+	if (batch_take_token(st, s, st->choice.id, &stopped) != 0) {
 		step_finish(st, s, PROTO_FINISH_ERROR, PROTO_ERR_OVERLOADED,
 			    "The engine is out of memory.");
 		return;
@@ -376,6 +415,10 @@ static int serve(struct step *st, const struct batch *b, int i, uint64_t now)
 		spec_accept(st, s, st->logits + (size_t)i * n_vocab, now);
 		return end;
 	}
+	if (s->given.open) {
+		given_serve(st, s, st->logits + (size_t)i * n_vocab, end - i, now);
+		return end;
+	}
 	bool usable = true, drawing = s->sched.n_left == 0;
 	for (; usable && i < end - drawing; i++)
 		usable = prompt_row_take(st, s, st->logits + (size_t)i * n_vocab);
@@ -396,14 +439,14 @@ bool batch_step(struct step *st, struct eng_model *m, uint64_t *next_due_ns)
 	struct batch b = {0};
 	uint64_t now = clock_now_ns();
 	struct planning_for whom = {.m = m, .now_ns = now};
-	const struct sched_owner owner = {.ctx = &whom, .look = look, .pages_back = pages_back};
+	const struct sched_owner owner = {.ctx = &whom, .look = look, .pages_back = pages_back, .more_pages = more_pages};
 	if (sched_n_started(m->sched) == 0 && sched_n_queued(m->sched) == 0)
 		return false;
 	uint32_t n_free = (uint32_t)kv_pool_n_free(m->pool) + prefix_n_reclaimable(m->prefix);
 	sched_plan(m->sched, &owner, &m->cost, n_free, now, &plan);
 	if (plan.next_due_ns < *next_due_ns)
 		*next_due_ns = plan.next_due_ns;
-	bool changed = evict_planned(st, m, &plan, now);
+	bool changed = evict_planned(m, &plan, now);
 	spec_prepare(st, m, &plan, now);
 	/* Sequences with places first: a start copies a page at most, and may take one of theirs. */
 	for (uint32_t i = 0; i < plan.n_run; i++)
@@ -434,7 +477,7 @@ bool batch_step(struct step *st, struct eng_model *m, uint64_t *next_due_ns)
 		struct eng_seq *s = seq_of(plan.run[i]);
 		if (is_searching(s) && s->state == SEQ_DECODE)
 			continue; /* its rows are no one text */
-		prefix_computed(m->prefix, &s->path, s->tokens, s->sched.n_past, page_row(s));
+		prefix_computed(m->prefix, &s->path, s->tokens, own_past(s), page_row(s));
 	}
 	for (int i = 0; i < b.n_want;)
 		i = serve(st, &b, i, done);

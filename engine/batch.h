@@ -36,6 +36,15 @@ static inline int32_t *batch_row(const struct eng_model *m, int place)
 int batch_take_place(const struct step *st, struct eng_seq *s);
 /* Draws a token for s and tells it; s may end, and then is gone. */
 void batch_draw(struct step *st, struct eng_seq *s, float *logits, uint64_t now);
+/* id is the next token of s's answer: puts it behind its own ones, counts it, and leaves in st->text what text
+ * may be told. *stopped: the answer ends with it. 0, SL_ENOMEM, SL_ELIMIT. */
+int batch_take_token(struct step *st, struct eng_seq *s, int32_t id, bool *stopped);
+/* Whole pages behind the next token's place go back. */
+void batch_trim_pages(struct eng_seq *s);
+/* s gives up its place and pages and waits. */
+void batch_preempt(struct eng_seq *s, uint64_t now);
+/* How many pages s has in the page table of this place, which is one of its own. */
+uint32_t batch_row_pages(const struct eng_seq *s, int place);
 /* s computes one token next. */
 void batch_go_on(struct step *st, struct eng_seq *s, uint64_t now);
 
@@ -47,6 +56,8 @@ void beam_step_start(const struct step *st, struct eng_seq *s);
  * row the pages of the prompt. */
 void beam_step_release(struct eng_seq *s);
 uint32_t beam_step_pages_back(const struct eng_seq *s);
+/* While it searches: how many pages the hypothesis of this place has. */
+uint32_t beam_step_row_pages(const struct eng_seq *s, int place);
 /* Adds the last token of every hypothesis. */
 void beam_step_rows(struct step *st, struct batch *b, struct eng_seq *s, uint64_t now);
 /* The logits of the prompt's last row, or of every hypothesis. */

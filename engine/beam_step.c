@@ -73,6 +73,16 @@ uint32_t beam_step_pages_back(const struct eng_seq *s)
 	return n;
 }
 
+uint32_t beam_step_row_pages(const struct eng_seq *s, int place)
+{
+	const struct choices *c = s->choices;
+	for (uint32_t i = 0; i < c->beam.width; i++) {
+		if (c->rows[i] == place)
+			return c->n_pages[i];
+	}
+	return 0;
+}
+
 /* A page of its own for the next token of hypothesis i. */
 static int make_room(struct eng_seq *s, uint32_t i)
 {
@@ -85,7 +95,7 @@ static int make_room(struct eng_seq *s, uint32_t i)
 		c->n_pages[i] += rc == 0;
 		return rc;
 	}
-	if (kv_page_refs(m->pool, row[page]) > 1 && kv_pool_n_free(m->pool) == 0 && !prefix_evict(m->prefix))
+	if (kv_page_refs(m->pool, row[page]) > 1 && !prefix_room(m->prefix))
 		return SL_ELIMIT;
 	return kv_page_make_own(m->pool, &row[page]);
 }

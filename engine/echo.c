@@ -11,6 +11,16 @@
  * burst for each sequence that has credit, at most `step_active` sequences a step and these in turn.
  * A step's tokens all carry the time of its beginning.
  *
+ * Its models say the same, so it agrees with tokens that another one is said to have made (n_given) as far as
+ * they are its own; where the message begins with "differ N", with N of them at most.
+ *
+ * Words anywhere in the message drive its two models apart, N being a token's index, the first is 0:
+ *   unsure@N       from N on the small one's tokens have a low probability
+ *   differ@N       from N on the large one's words begin with a tilde and have ids of their own
+ *   fail-small@N, fail-large@N    that model fails after N tokens of its own
+ *   hang-small@N, hang-large@N    that model falls silent after N tokens of its own
+ *   slow-small@MS, slow-large@MS  that model's first token takes so long
+ *
  * With `slots` only so many answers of a model go on at once; the others wait, by priority, and are told their
  * place and a prediction again and again (echo_places.h).
  *
@@ -21,6 +31,7 @@
 #include <event2/event.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -41,6 +52,7 @@ enum {
 	ECHO_FRAME_TOKENS = 64,
 	ECHO_CLOCK_BYTES = 22,
 	ECHO_FIRST_ID = 1000,
+	ECHO_OWN_IDS = 1 << 24, /* of words that only the large one says */
 	ECHO_DIE_MS = 20, /* what was said is sent before the process dies */
 	ECHO_EXIT_DIED = 70,
 	ECHO_TELL_MS = 100, /* their places, those who wait */
@@ -83,6 +95,11 @@ struct echo_seq {
 	bool wants_logprobs;
 	bool started; /* credit has come */
 	uint32_t n_prompt, n_made, max_tokens, credit;
+	uint32_t n_used; /* of n_made: another one's tokens */
+	/* What the message drives; UINT32_MAX: not. */
+	uint32_t unsure_at, differ_at, fail_at, hang_at, slow_ms;
+	bool given;      /* VERIFIED is to be told */
+	struct proto_verified verified;
 	double rate_tps;
 	uint32_t burst;
 	uint8_t length_why;
@@ -237,7 +254,7 @@ static void seq_end(struct echo_seq *s, uint8_t finish, uint8_t error, const cha
 		       .error = error,
 		       .length_why = s->length_why,
 		       .n_prompt = s->n_prompt,
-		       .n_completion = s->n_made,
+		       .n_completion = s->n_made - s->n_used,
 		       .queue_us = us_between(s->arrived_ns, s->started ? s->started_ns : now),
 		       .prefill_us = us_between(s->started_ns, s->first_ns),
 		       .decode_us = us_between(s->first_ns, now),
@@ -277,7 +294,14 @@ static void on_die(evutil_socket_t fd, short what, void *ctx)
 static bool hangs(const struct echo_seq *s)
 {
 	const struct eng_echo_config *cfg = &s->e->cfg;
-	return s->e->dying || (cfg->hang_after > 0 && s->n_made >= (uint32_t)cfg->hang_after);
+	return s->e->dying || (cfg->hang_after > 0 && s->n_made >= (uint32_t)cfg->hang_after) ||
+	       s->n_made - s->n_used >= s->hang_at;
+}
+
+static bool fails(const struct echo_seq *s)
+{
+	const struct eng_echo_config *cfg = &s->e->cfg;
+	return (cfg->fail_after > 0 && s->n_made >= (uint32_t)cfg->fail_after) || s->n_made - s->n_used >= s->fail_at;
 }
 
 static bool says_nothing_more(const struct echo_seq *s)
@@ -304,6 +328,77 @@ static struct proto_str piece_of(const void *ctx, uint32_t id)
 	return (struct proto_str){"", 0};
 }
 
+/* Bytes of the next token of the words; they begin again when they go round. */
+static size_t next_word(struct echo_seq *s)
+{
+	if (s->at >= s->n_words_bytes)
+		s->at = 0;
+	size_t bytes = token_bytes(s->words + s->at, s->n_words_bytes - s->at);
+	s->at += bytes;
+	return bytes;
+}
+
+static uint32_t id_of(const struct echo_seq *s, uint32_t index)
+{
+	return ECHO_FIRST_ID + index + (index >= s->differ_at ? ECHO_OWN_IDS : 0);
+}
+
+static float logprob_of(const struct echo_seq *s)
+{
+	return s->n_made >= s->unsure_at ? -4 : -0.125f * (float)(s->n_made % 8);
+}
+
+/* The number behind word@ in the message; UINT32_MAX: it does not stand there. */
+static uint32_t driven_by(const struct echo_seq *s, const char *word)
+{
+	size_t n = strlen(word);
+	for (const char *p = s->words; (p = strstr(p, word)) != NULL; p += n)
+		if ((p == s->words || is_space(p[-1])) && p[n] == '@' && p[n + 1] >= '0' && p[n + 1] <= '9')
+			return (uint32_t)strtoul(p + n + 1, NULL, 10);
+	return UINT32_MAX;
+}
+
+static void take_drives(struct echo_seq *s)
+{
+	bool large = s->model == 1;
+	s->unsure_at = large ? UINT32_MAX : driven_by(s, "unsure");
+	s->differ_at = large ? driven_by(s, "differ") : UINT32_MAX;
+	s->fail_at = driven_by(s, large ? "fail-large" : "fail-small");
+	s->hang_at = driven_by(s, large ? "hang-large" : "hang-small");
+	uint32_t slow = driven_by(s, large ? "slow-large" : "slow-small");
+	s->slow_ms = slow != UINT32_MAX ? slow : 0;
+}
+
+/* What another one has said: how far it agrees, and what it goes on behind. */
+static void take_given(struct echo_seq *s, const struct proto_submit *req)
+{
+	static const char differ[] = "differ ";
+	uint32_t most = req->n_given, n = 0;
+	if (strncmp(s->words, differ, sizeof differ - 1) == 0) {
+		unsigned long at = strtoul(s->words + sizeof differ - 1, NULL, 10);
+		most = most < at ? most : (uint32_t)at;
+	}
+	while (n < most && proto_given_at(req, (uint16_t)n) == id_of(s, n))
+		n++;
+	s->given = req->n_given > 0;
+	s->n_used = n > req->n_keep ? n : req->n_keep;
+	s->verified = (struct proto_verified){.n_agreed = n, .n_used = s->n_used};
+	for (; s->n_made < s->n_used && !says_nothing_more(s); s->n_made++) {
+		if (!s->clock)
+			next_word(s);
+	}
+	s->n_made = s->n_used;
+	s->max_tokens = s->max_tokens < UINT32_MAX - s->n_used ? s->max_tokens + s->n_used : UINT32_MAX;
+}
+
+static void tell_verified(struct echo_seq *s)
+{
+	struct eng_event ev = {.kind = ENG_VERIFIED, .id = s->node.key, .u.verified = s->verified};
+	if (s->given)
+		hub_post(s->e->hub, &ev);
+	s->given = false;
+}
+
 static void write_stamp(char *out, uint64_t now)
 {
 	snprintf(out, ECHO_CLOCK_BYTES + 1, "t%020llu ", (unsigned long long)now);
@@ -313,11 +408,10 @@ static void send_tokens(struct echo_seq *s, uint32_t want)
 {
 	struct echo *e = s->e;
 	struct proto_token tokens[ECHO_FRAME_TOKENS];
-	char text[ECHO_FRAME_TOKENS * (ECHO_MAX_WORD + 1)];
+	char text[ECHO_FRAME_TOKENS * (ECHO_MAX_WORD + 2)];
 	size_t n_text = 0;
 	uint16_t n = 0;
-	while (n < want && !hangs(s) && !says_nothing_more(s) &&
-	       !(e->cfg.fail_after > 0 && s->n_made >= (uint32_t)e->cfg.fail_after)) {
+	while (n < want && !hangs(s) && !says_nothing_more(s) && !fails(s)) {
 		size_t bytes;
 		if (s->clock) {
 			if (e->stepping)
@@ -326,18 +420,19 @@ static void send_tokens(struct echo_seq *s, uint32_t want)
 				write_stamp(text + n_text, clock_now_ns());
 			bytes = ECHO_CLOCK_BYTES;
 		} else {
-			if (s->at >= s->n_words_bytes)
-				s->at = 0;
-			bytes = token_bytes(s->words + s->at, s->n_words_bytes - s->at);
-			memcpy(text + n_text, s->words + s->at, bytes);
-			s->at += bytes;
+			size_t tilde = s->n_made >= s->differ_at;
+			bytes = next_word(s);
+			if (tilde)
+				text[n_text] = '~';
+			memcpy(text + n_text + tilde, s->words + s->at - bytes, bytes);
+			bytes += tilde;
 			/* Going round, the last word needs its space. */
 			if (s->round && s->at >= s->n_words_bytes &&
 			    !is_space(s->words[s->n_words_bytes - 1]))
 				text[n_text + bytes++] = ' ';
 		}
-		tokens[n] = (struct proto_token){.id = ECHO_FIRST_ID + s->n_made,
-						 .logprob = s->wants_logprobs ? -0.125f * (float)(s->n_made % 8) : NAN,
+		tokens[n] = (struct proto_token){.id = id_of(s, s->n_made),
+						 .logprob = s->wants_logprobs ? logprob_of(s) : NAN,
 						 .n_bytes = (uint16_t)bytes};
 		n_text += bytes;
 		n++;
@@ -401,7 +496,7 @@ static uint32_t allowed_now(struct echo_seq *s, uint64_t now, uint32_t most, uin
 /* Makes what may be made; when to look again (UINT64_MAX: when somebody asks). */
 static uint64_t seq_make(struct echo_seq *s, uint64_t now)
 {
-	uint64_t first = s->started_ns + (unsigned)s->e->cfg.ttft_ms * NS_PER_MS, due;
+	uint64_t first = s->started_ns + ((unsigned)s->e->cfg.ttft_ms + s->slow_ms) * NS_PER_MS, due;
 	if (!s->started || s->credit == 0 || hangs(s))
 		return UINT64_MAX;
 	if (now < first)
@@ -414,6 +509,7 @@ static uint64_t seq_make(struct echo_seq *s, uint64_t now)
 	}
 	if (s->first_ns == 0)
 		s->first_ns = s->made_ns = now;
+	tell_verified(s);
 	uint32_t most = s->max_tokens - s->n_made;
 	most = most < s->credit ? most : s->credit;
 	most = most < ECHO_FRAME_TOKENS ? most : ECHO_FRAME_TOKENS;
@@ -431,11 +527,10 @@ static uint64_t seq_make(struct echo_seq *s, uint64_t now)
  * may free s. */
 static void seq_advance(struct echo_seq *s)
 {
-	const struct eng_echo_config *cfg = &s->e->cfg;
 	uint64_t now = clock_now_ns();
 	uint64_t next = seq_make(s, now);
 
-	if (cfg->fail_after > 0 && s->n_made >= (uint32_t)cfg->fail_after) {
+	if (fails(s)) {
 		seq_end(s, PROTO_FINISH_ERROR, PROTO_ERR_INTERNAL,
 			"The echo engine fails as it was told.");
 		return;
@@ -524,6 +619,7 @@ static void echo_model_info(void *be, int index, struct proto_model *out)
 				    .role = (uint8_t)(index + 1),
 				    .n_ctx = (uint32_t)e->cfg.n_ctx,
 				    .n_vocab = ECHO_FIRST_ID,
+				    .tokenizer = 1,
 				    .name = str_of(model_names[index]),
 				    .reason = str_of("")};
 }
@@ -669,6 +765,8 @@ static int echo_submit(void *be, uint64_t id, const struct proto_submit *req)
 	uint32_t room = (uint32_t)e->cfg.n_ctx - s->n_prompt;
 	s->prefill_only = (req->flags & PROTO_SUBMIT_PREFILL_ONLY) != 0;
 	s->max_tokens = req->max_tokens;
+	take_drives(s);
+	take_given(s, req);
 	s->wants_logprobs = (req->flags & PROTO_SUBMIT_WANT_LOGPROBS) != 0;
 	if (s->max_tokens > room) {
 		s->max_tokens = room;

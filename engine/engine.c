@@ -19,6 +19,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "engine/internal.h"
+#include "engine/trade.h"
 #include "kernels/plugin.h"
 
 /* ---- requests ---- */
@@ -163,6 +164,7 @@ void engine_model_info(struct engine *e, int index, struct proto_model *out)
 				    .n_ctx = m->shown.n_ctx,
 				    .n_vocab = m->shown.n_vocab,
 				    .n_params = m->shown.n_params,
+				    .tokenizer = m->shown.tokenizer,
 				    .name = {.at = m->name, .n = strlen(m->name)}};
 	memcpy(reason, m->shown.reason, sizeof reason);
 	pthread_mutex_unlock(&e->info_lock);
@@ -295,6 +297,7 @@ void engine_destroy(struct engine *e)
 		sl_free(e->models[i].name);
 		sl_free(e->models[i].path);
 	}
+	trade_free_memory(e);
 	for (int i = 0; i < SEQ_N_STATES; i++)
 		BUG_IF(atomic_load(&e->counters.in_state[i]) != 0,
 		       "engine: sequences are left in state %d", i);

@@ -59,6 +59,7 @@ enum eng_event_kind {
 	ENG_MODEL,
 	ENG_QUEUED,
 	ENG_PROMPT_LOGPROBS,
+	ENG_VERIFIED,
 	ENG_TOKENS,
 	ENG_CHOICE,
 	ENG_DONE,
@@ -73,6 +74,7 @@ struct eng_event {
 		struct proto_queued queued;
 		struct proto_prompt_logprobs prompt_logprobs; /* `entries` set, `records` not */
 		struct proto_tokens tokens; /* `tokens` and `tops` set, `records` not */
+		struct proto_verified verified;
 		struct proto_choice choice;
 		struct proto_done done;
 		struct proto_counted counted;

@@ -27,7 +27,7 @@ struct eng_model {
 	atomic_int state; /* enum proto_model_state; the step thread's to change */
 	struct {
 		uint32_t n_ctx, n_vocab;
-		uint64_t n_params;
+		uint64_t n_params, tokenizer;
 		char reason[PROTO_MAX_MESSAGE + 1];
 	} shown; /* to other threads, under the engine's info_lock */
 
@@ -45,6 +45,8 @@ struct eng_model {
 	uint32_t n_end_ids;
 
 	/* The step thread's. */
+	int memory_index; /* its pool's among those that share the engine's memory */
+	bool trading;     /* slabs may be taken from it, and given to it */
 	struct kv_pool *pool, *draft_pool; /* the latter for what it drafts for another; NULL: nothing */
 	struct prefix_tree *prefix;
 	struct sched *sched;
@@ -55,7 +57,7 @@ struct eng_model {
 	double draft_accept;       /* of the drafter's tokens, of late, whoever asked */
 	int32_t *draft_tables;     /* [max_sequences][the drafter's max_pages], of its draft_pool */
 	struct eng_seq **places; /* [max_sequences] */
-	uint64_t vtime_ns;     /* of the device, spent on this model */
+	uint64_t vtime_ns;     /* of the device, spent on this model, by its part (engine/turns.h) */
 	struct cost cost;
 	struct cost_bias ttft_bias[2]; /* of those who find the model idle, and busy */
 	struct cost verify; /* of steps without prompts, where every row has logits */
@@ -79,6 +81,8 @@ struct engine {
 	struct kn_ops const *ops;
 
 	struct eng_model *models;
+	struct kv_memory *memory; /* of the models' pages; NULL: each has its own */
+	struct kn_backend *memory_backend;
 	int n_models;
 	pthread_mutex_t info_lock;
 

@@ -4,6 +4,9 @@
  * a pool of fixed pages of tokens, reference-counted so that sequences can share a prefix, copied
  * on write. The pool knows no sequences; a page table is a list of page numbers held by its owner.
  * One thread (the step thread).
+ *
+ * The pages of a pool lie in slabs, a run of pages each. A pool with memory of its own has one slab; pools
+ * that share memory (kv_memory.h) have whatever slabs of it are theirs just now.
  */
 #ifndef ENGINE_KV_H
 #define ENGINE_KV_H
@@ -17,12 +20,17 @@
 #include "kernels/kernels.h"
 
 struct kv_pool;
+struct kv_memory;
 
 /* Bytes of one page of this layout, k and v together. */
 size_t kv_page_bytes(int page_tokens, int n_layers, int n_kv_heads, int head_dim);
 int kv_pool_create(const struct kn_ops *ops, struct kn_backend *b, int n_pages, int page_tokens,
 		   int n_layers, int n_kv_heads, int head_dim, struct kv_pool **out,
 		   struct sl_err *err);
+/* The i-th pool of memory that is shared; it has its part of the slabs. The memory must outlive it. */
+int kv_pool_create_in(struct kv_memory *memory, int i, const struct kn_ops *ops, struct kn_backend *b,
+		      int page_tokens, int n_layers, int n_kv_heads, int head_dim, struct kv_pool **out,
+		      struct sl_err *err);
 /* Every page must be free; BUG otherwise. */
 void kv_pool_destroy(struct kv_pool *p);
 
@@ -35,6 +43,30 @@ int kv_page_clone(struct kv_pool *p, int32_t page, int32_t *out);
 /* Makes *page writable by its one holder: itself when it has one reference, else a copy (the
  * reference moves to it). SL_ELIMIT, SL_EIO. */
 int kv_page_make_own(struct kv_pool *p, int32_t *page);
+
+/* ---- slabs ---- */
+
+struct kv_slab {
+	int32_t first, n_pages; /* numbers of its pages */
+	int32_t free;           /* the first of its free pages, -1: none */
+	int32_t n_free;
+	int32_t n_idle;         /* not free, but could be at once: nobody needs what they hold */
+	uint64_t used;          /* by the pool's clock: when an idle page was last needed */
+	bool own;
+};
+
+int kv_pool_n_slabs(const struct kv_pool *p);
+const struct kv_slab *kv_pool_slab(const struct kv_pool *p, int slab);
+int kv_pool_slab_of(const struct kv_pool *p, int32_t page);
+/* The slab is p's from now on, and p's no more (all its pages must be free). */
+void kv_pool_give_slab(struct kv_pool *p, int slab);
+void kv_pool_take_slab(struct kv_pool *p, int slab);
+/* The page, which is held, is needed by nobody (used by the clock: since when), or is again. */
+void kv_page_set_idle(struct kv_pool *p, int32_t page, bool idle, uint64_t used);
+/* Counts uses; one for all pools that share memory. */
+uint64_t *kv_pool_clock(struct kv_pool *p);
+/* Page numbers are below it. */
+int kv_pool_page_limit(const struct kv_pool *p);
 
 uint32_t kv_page_refs(const struct kv_pool *p, int32_t page);
 int kv_pool_n_pages(const struct kv_pool *p);

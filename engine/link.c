@@ -115,6 +115,11 @@ void hub_post(void *ctx, const struct eng_event *ev)
 		if (m != NULL)
 			rc = proto_put_choice(&m->frame, ev->id, &ev->u.choice);
 		break;
+	case ENG_VERIFIED:
+		m = mail_new(PROTO_HEAD_BYTES + 8);
+		if (m != NULL)
+			rc = proto_put_verified(&m->frame, ev->id, &ev->u.verified);
+		break;
 	case ENG_TOKENS:
 		m = mail_new((size_t)PROTO_HEAD_BYTES + 8 +
 			     (12u + 8u * ev->u.tokens.n_top) * ev->u.tokens.n + ev->u.tokens.text.n +

@@ -5,7 +5,8 @@
  *
  * The KV memory is one budget for all pools. Each pool gets as many pages as the others, so that
  * every model has room for the same number of tokens whatever its layers cost; a model whose head
- * can't be read takes no share. One that drafts for another has a second, smaller pool for that: there
+ * can't be read takes no share. Where there are several, that is only where they begin: they share the memory
+ * and trade it (engine/trade.h). One that drafts for another has a second, smaller pool for that: there
  * are drafts only while few sequences run.
  *
  * Before a model is given away it computes a few rows: this brings its weights into memory and
@@ -19,6 +20,7 @@
 #include "base/log.h"
 #include "engine/internal.h"
 #include "engine/spec_step.h"
+#include "engine/trade.h"
 
 enum {
 	WARM_ROWS = 16,
@@ -64,7 +66,18 @@ static int make_pool(struct eng_model *m)
 		return sl_errf(&m->load_err, SL_ELIMIT,
 			       "the KV memory of %llu bytes is too small for two pages of %zu bytes",
 			       (unsigned long long)e->cfg.kv_bytes, page_bytes(e, a));
+	int rc = e->memory != NULL
+		? kv_pool_create_in(e->memory, m->memory_index, m->ops, m->backend, e->cfg.page_tokens, a->n_layers,
+				    a->n_kv_heads, a->head_dim, &m->pool, &m->load_err)
+		: kv_pool_create(m->ops, m->backend, (int)n_pages, e->cfg.page_tokens, a->n_layers, a->n_kv_heads,
+				 a->head_dim, &m->pool, &m->load_err);
+	if (rc == 0 && spec_may_draft(e, m))
+		rc = kv_pool_create(m->ops, m->backend, (int)n_pages, e->cfg.page_tokens, a->n_layers,
+				    a->n_kv_heads, a->head_dim, &m->draft_pool, &m->load_err);
+	if (rc != 0)
+		return rc;
 	/* What is announced must be possible for one sequence alone. */
+	n_pages = (uint64_t)kv_pool_n_pages(m->pool);
 	if (n_pages * page_tokens < n_ctx) {
 		n_ctx = (uint32_t)n_pages * page_tokens;
 		log_warn("model %s: the KV memory holds %u of its %d tokens of context", m->name,
@@ -77,13 +90,6 @@ static int make_pool(struct eng_model *m)
 	m->places = sl_zalloc_n((size_t)e->cfg.max_sequences, sizeof(void *));
 	if (m->page_tables == NULL || m->places == NULL)
 		return sl_errf(&m->load_err, SL_ENOMEM, "out of memory for page tables");
-	int rc = kv_pool_create(m->ops, m->backend, (int)n_pages, e->cfg.page_tokens, a->n_layers,
-				a->n_kv_heads, a->head_dim, &m->pool, &m->load_err);
-	if (rc == 0 && spec_may_draft(e, m))
-		rc = kv_pool_create(m->ops, m->backend, (int)(n_pages / DRAFT_PART) + 1, e->cfg.page_tokens,
-				    a->n_layers, a->n_kv_heads, a->head_dim, &m->draft_pool, &m->load_err);
-	if (rc != 0)
-		return rc;
 	struct sched_config sc = {.step_tokens = (uint32_t)e->cfg.step_tokens,
 				  .max_sequences = (uint32_t)e->cfg.max_sequences,
 				  .page_tokens = page_tokens,
@@ -327,6 +333,7 @@ void *loader_main(void *engine)
 	bool taken[PROTO_MAX_MODELS] = {0};
 	for (int i = 0; i < e->n_models; i++)
 		inspect(&e->models[i]);
+	trade_make_memory(e, pages_each(e));
 	struct eng_model *m;
 	while ((m = smallest_of(e, taken)) != NULL && !atomic_load(&e->stopping)) {
 		taken[m->index] = true;

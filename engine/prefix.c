@@ -48,7 +48,10 @@ struct prefix_tree {
 	struct idmap nodes, roots;
 	struct heap unused;
 	struct list woken;
-	uint64_t tick;
+	uint64_t *tick; /* the pool's clock */
+	struct prefix_node **of_page; /* by page number: the node that names it */
+	prefix_more_fn *more;         /* pages for a pool that has none left; may be NULL */
+	void *more_ctx;
 	uint32_t n_pages, n_unpinned; /* filled nodes; those of them that nobody pins */
 	uint64_t *ghosts;             /* [N_GHOSTS] keys of nodes that are gone */
 };
@@ -68,8 +71,10 @@ int prefix_create(struct kv_pool *pool, struct prefix_tree **out)
 		return SL_ENOMEM;
 	t->pool = pool;
 	t->page_tokens = (uint32_t)kv_page_tokens(pool);
+	t->tick = kv_pool_clock(pool);
+	t->of_page = sl_zalloc_n((size_t)kv_pool_page_limit(pool), sizeof(void *));
 	t->ghosts = sl_zalloc_n(N_GHOSTS, sizeof *t->ghosts);
-	if (t->ghosts == NULL || idmap_init(&t->nodes) != 0)
+	if (t->of_page == NULL || t->ghosts == NULL || idmap_init(&t->nodes) != 0)
 		goto fail;
 	if (idmap_init(&t->roots) != 0) {
 		idmap_dispose(&t->nodes);
@@ -80,6 +85,7 @@ int prefix_create(struct kv_pool *pool, struct prefix_tree **out)
 	*out = t;
 	return 0;
 fail:
+	sl_free(t->of_page);
 	sl_free(t->ghosts);
 	sl_free(t);
 	return SL_ENOMEM;
@@ -155,6 +161,15 @@ static bool is_evictable(const struct prefix_node *n)
 	return n->page >= 0 && n->pins == 0 && list_empty(&n->children);
 }
 
+/* A filled node is pinned by nobody any more, or is again. */
+static void set_idle(struct prefix_tree *t, const struct prefix_node *n, bool idle)
+{
+	if (n->page < 0)
+		return;
+	t->n_unpinned += idle ? 1u : -1u;
+	kv_page_set_idle(t->pool, n->page, idle, n->used);
+}
+
 /* After pins or children of n changed. */
 static void set_unused(struct prefix_tree *t, struct prefix_node *n)
 {
@@ -206,7 +221,8 @@ static void free_node(struct prefix_tree *t, struct prefix_node *n)
 	}
 	if (n->page >= 0) {
 		t->n_pages--;
-		t->n_unpinned--;
+		set_idle(t, n, false);
+		t->of_page[n->page] = NULL;
 		kv_page_unref(t->pool, n->page);
 	}
 	struct prefix_node *parent = n->parent;
@@ -222,7 +238,7 @@ static void free_node(struct prefix_tree *t, struct prefix_node *n)
 static void pin(struct prefix_tree *t, struct prefix_node *n)
 {
 	for (; n != NULL && n->pins++ == 0; n = n->parent) {
-		t->n_unpinned -= n->page >= 0;
+		set_idle(t, n, false);
 		set_unused(t, n);
 	}
 }
@@ -234,8 +250,8 @@ static void unpin(struct prefix_tree *t, struct prefix_node *n)
 		if (--n->pins > 0)
 			return;
 		struct prefix_node *parent = n->parent;
-		t->n_unpinned += n->page >= 0;
-		n->used = t->tick;
+		n->used = *t->tick;
+		set_idle(t, n, true);
 		set_unused(t, n);
 		if (n->depth == 0 && list_empty(&n->children))
 			free_node(t, n);
@@ -258,7 +274,9 @@ static void fill(struct prefix_tree *t, struct prefix_node *n, int32_t page)
 	n->claimant = NULL;
 	kv_page_ref(t->pool, page);
 	t->n_pages++;
-	t->n_unpinned += n->pins == 0;
+	t->of_page[page] = n;
+	if (n->pins == 0)
+		set_idle(t, n, true);
 	set_unused(t, n);
 	while (!list_empty(&n->waiters)) {
 		struct list *w = n->waiters.next;
@@ -376,8 +394,7 @@ static uint32_t copy_part(struct prefix_tree *t, struct prefix_node *at, const i
 		return 0;
 	/* Pinned, so that making room for the copy can't take it away. */
 	pin(t, part);
-	bool room = kv_pool_n_free(t->pool) > 0 || prefix_evict(t);
-	int rc = room ? kv_page_clone(t->pool, part->page, page) : SL_ELIMIT;
+	int rc = prefix_room(t) ? kv_page_clone(t->pool, part->page, page) : SL_ELIMIT;
 	unpin(t, part);
 	return rc == 0 ? common : 0;
 }
@@ -414,7 +431,7 @@ uint32_t prefix_begin(struct prefix_tree *t, uint64_t salt, const int32_t *token
 	uint32_t ignored, most = n - 1;
 	*n_pages = 0;
 	*path = (struct prefix_path){0};
-	t->tick++;
+	++*t->tick;
 	struct prefix_node *at = walk(t, salt, tokens, most, &ignored);
 	if (at == NULL)
 		at = make_root(t, salt);
@@ -489,7 +506,7 @@ static void keep_part(struct prefix_tree *t, struct prefix_node *at, const int32
 	struct prefix_node *part = new_node(at, tokens + begin, n_past - begin);
 	if (part == NULL)
 		return;
-	part->used = t->tick;
+	part->used = *t->tick;
 	attach(t, part);
 	fill(t, part, pages[at->depth]);
 }
@@ -500,7 +517,7 @@ void prefix_end(struct prefix_tree *t, struct prefix_path *path, const int32_t *
 	struct prefix_node *at = path->tail;
 	if (at == NULL)
 		return;
-	t->tick++;
+	++*t->tick;
 	/* From the deepest up: what was claimed and is not filled goes. */
 	while (at->claimant == path && at->page < 0) {
 		struct prefix_node *parent = at->parent;
@@ -556,11 +573,36 @@ bool prefix_evict(struct prefix_tree *t)
 	return true;
 }
 
+void prefix_evict_page(struct prefix_tree *t, int32_t page)
+{
+	struct prefix_node *n;
+	while ((n = t->of_page[page]) != NULL) {
+		/* Nobody pins what is below one that nobody pins. */
+		while (!list_empty(&n->children))
+			n = list_entry(n->children.next, struct prefix_node, sibling);
+		free_node(t, n);
+	}
+}
+
+uint64_t prefix_oldest(const struct prefix_tree *t)
+{
+	return t->unused.top != NULL ? heap_entry(t->unused.top, struct prefix_node, unused)->used : UINT64_MAX;
+}
+
+void prefix_set_more(struct prefix_tree *t, prefix_more_fn *more, void *ctx)
+{
+	t->more = more;
+	t->more_ctx = ctx;
+}
+
+bool prefix_room(struct prefix_tree *t)
+{
+	return kv_pool_n_free(t->pool) > 0 || (t->more != NULL && t->more(t->more_ctx)) || prefix_evict(t);
+}
+
 int prefix_page_alloc(struct prefix_tree *t, int32_t *out)
 {
-	if (kv_pool_n_free(t->pool) == 0 && !prefix_evict(t))
-		return SL_ELIMIT;
-	return kv_page_alloc(t->pool, out);
+	return prefix_room(t) ? kv_page_alloc(t->pool, out) : SL_ELIMIT;
 }
 
 void prefix_destroy(struct prefix_tree *t)
@@ -573,6 +615,7 @@ void prefix_destroy(struct prefix_tree *t)
 	       "prefix tree destroyed with %zu nodes in use", t->nodes.n);
 	idmap_dispose(&t->nodes);
 	idmap_dispose(&t->roots);
+	sl_free(t->of_page);
 	sl_free(t->ghosts);
 	sl_free(t);
 }
@@ -599,6 +642,7 @@ static void check_node(struct check *c, const struct prefix_node *n)
 	BUG_IF(n->depth > 0 && n->n_tokens < c->t->page_tokens && !list_empty(&n->children),
 	       "prefix tree: a page that is not full has children");
 	BUG_IF(n->unused.in != is_evictable(n), "prefix tree: a leaf is on the wrong list");
+	BUG_IF(n->page >= 0 && c->t->of_page[n->page] != n, "prefix tree: page %d is another node's", n->page);
 	BUG_IF(n->depth > 0 && n->page < 0 && n->claimant == NULL,
 	       "prefix tree: nobody computes a page that is not filled");
 	c->n_pages += n->page >= 0;

@@ -94,6 +94,15 @@ uint32_t prefix_n_reclaimable(const struct prefix_tree *t);
 uint32_t prefix_n_pages(const struct prefix_tree *t);
 /* Gives the least recently used leaf's page back to the pool; false when every page is pinned. */
 bool prefix_evict(struct prefix_tree *t);
+/* Gives the page back, with all that hangs on it; nobody may pin it. A page the tree does not have: nothing. */
+void prefix_evict_page(struct prefix_tree *t, int32_t page);
+/* When the page that prefix_evict would give back was last used, by the pool's clock; UINT64_MAX: none. */
+uint64_t prefix_oldest(const struct prefix_tree *t);
+/* Asked for pages before one is evicted because the pool has none left; true: it has some. */
+typedef bool prefix_more_fn(void *ctx);
+void prefix_set_more(struct prefix_tree *t, prefix_more_fn *more, void *ctx);
+/* Makes sure that a page is free. */
+bool prefix_room(struct prefix_tree *t);
 /* kv_page_alloc, evicting when the pool is empty. SL_ELIMIT. */
 int prefix_page_alloc(struct prefix_tree *t, int32_t *out);
 

@@ -82,10 +82,11 @@ struct sched_seq {
 
 	/* The scheduler's. */
 	struct sched_queue *queue; /* of its tenant and tier; NULL: not added */
-	struct heap_node by_work;  /* in the queue, while it has a prompt to compute */
+	struct heap_node by_turn;  /* in the queue, while it has a prompt to compute */
 	struct list by_age;
 	struct list aside;         /* while a plan is made */
-	uint64_t work, positions;  /* as counted in its queue */
+	uint64_t came_ns, turn_ns; /* when it was added; as when it is taken to have come */
+	uint64_t positions;        /* as counted in its queue */
 	uint32_t rows;
 	uint32_t slot;             /* among the started, from 1 */
 };
@@ -102,6 +103,8 @@ struct sched_owner {
 	void (*look)(void *ctx, struct sched_seq *s, struct sched_look *out);
 	/* How many pages would be free again without s. */
 	uint32_t (*pages_back)(void *ctx, const struct sched_seq *s);
+	/* So many pages would help s: from elsewhere, how many there are more than before. May be NULL. */
+	uint32_t (*more_pages)(void *ctx, const struct sched_seq *s, uint64_t n);
 };
 
 struct sched_plan {
@@ -177,6 +180,14 @@ double sched_predict_ns(const struct sched *sc, const struct sched_seq *s, const
 /* What one more would meet, of each priority: n_rows of a prompt, of a tenant that has nothing here. */
 void sched_load(const struct sched *sc, const struct sched_tenants *tenants, const struct cost *cost,
 		double answer_ns, uint32_t n_rows, struct proto_load *out);
+
+/* What there is to do, for whoever shares a device among several (engine/turns.h). */
+struct sched_demand {
+	uint32_t load;    /* of sequences that could get on now: each 2^(SCHED_TIERS - 1 - tier), by width */
+	uint8_t best_tier;   /* of them; SCHED_TIERS: there are none */
+	uint8_t best_prompt; /* of those with a prompt to compute */
+};
+void sched_demand(const struct sched *sc, uint64_t now_ns, struct sched_demand *out);
 
 uint32_t sched_n_started(const struct sched *sc);
 uint32_t sched_n_queued(const struct sched *sc);

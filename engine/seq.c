@@ -90,16 +90,30 @@ static int set_sampling(struct eng_seq *s, const struct proto_submit *req)
 	return 0;
 }
 
+static int set_given(struct eng_seq *s, const struct proto_submit *req)
+{
+	s->given = (struct seq_given){.n = req->n_given, .n_keep = req->n_keep};
+	if (req->n_given == 0)
+		return 0;
+	s->given.ids = sl_zalloc_n(req->n_given, sizeof *s->given.ids);
+	if (s->given.ids == NULL)
+		return SL_ENOMEM;
+	for (uint16_t i = 0; i < req->n_given; i++)
+		s->given.ids[i] = (int32_t)proto_given_at(req, i);
+	return 0;
+}
+
 int eng_seq_create(uint64_t id, const struct proto_submit *req, struct eng_seq **out)
 {
 	struct eng_seq *s = sl_zalloc(sizeof *s);
 	if (s == NULL)
 		return SL_ENOMEM;
 	s->mem = sl_strndup(req->prompt.n > 0 ? req->prompt.at : "", req->prompt.n);
-	if (s->mem == NULL || set_sampling(s, req) != 0 ||
+	if (s->mem == NULL || set_sampling(s, req) != 0 || set_given(s, req) != 0 ||
 	    text_stream_init(&s->stream, req->stops, req->n_stops) != 0) {
 		sl_free(s->mem);
 		sl_free(s->bias);
+		sl_free(s->given.ids);
 		sl_free(s);
 		return SL_ENOMEM;
 	}
@@ -193,6 +207,7 @@ void eng_seq_free(struct eng_seq *s)
 	sampler_state_dispose(&s->said);
 	ngram_dispose(&s->spec.said);
 	sl_free(s->bias);
+	sl_free(s->given.ids);
 	sl_free(s->mem);
 	sl_free(s);
 }

@@ -83,6 +83,15 @@ struct seq_spec {
 	uint32_t small_past, small_pages; /* of the drafter's own pages: tokens in them, and how many */
 };
 
+/* Tokens of the answer that another model made (engine/given.c). */
+struct seq_given {
+	int32_t *ids;   /* owned, until the prompt's tokens are known; then they stand behind these */
+	uint32_t n, n_keep, max_new;
+	uint32_t n_left; /* behind its own tokens: not judged */
+	uint32_t n_agreed, n_used;
+	bool open;      /* VERIFIED is to come */
+};
+
 struct eng_seq {
 	struct step_mail mail;  /* to the text workers and from there to the step thread */
 	struct idmap_node node; /* in the index; key: the identifier */
@@ -114,7 +123,7 @@ struct eng_seq {
 
 	/* The work. */
 	struct eng_model *model; /* set when its text is ready */
-	int32_t *tokens; /* prompt and answer; owned */
+	int32_t *tokens; /* prompt, answer and what is given and not judged; owned */
 	size_t tokens_cap;
 	uint32_t n_prompt, n_made;
 	uint32_t n_cached; /* of the prompt, when it started first */
@@ -125,6 +134,7 @@ struct eng_seq {
 	struct sampler_state said; /* for the penalties; empty when there are none */
 	uint8_t length_why;
 	struct seq_spec spec;
+	struct seq_given given;
 
 	/* Several choices. */
 	struct choices *choices; /* the lead's own; borrowed by those who follow; NULL: one choice */
@@ -151,9 +161,16 @@ void eng_seq_free(struct eng_seq *s);
  * machine does not have. */
 void eng_seq_set_state(struct eng_counters *c, struct eng_seq *s, enum eng_seq_state to);
 
-static inline uint32_t eng_seq_n_tokens(const struct eng_seq *s)
+/* Its prompt and its answer so far. */
+static inline uint32_t eng_seq_n_own(const struct eng_seq *s)
 {
 	return s->n_prompt + s->n_made;
+}
+
+/* All that is to be computed. */
+static inline uint32_t eng_seq_n_tokens(const struct eng_seq *s)
+{
+	return eng_seq_n_own(s) + s->given.n_left;
 }
 
 /* A token was made at now: the pace moves on. */

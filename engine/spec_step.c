@@ -139,16 +139,6 @@ void spec_rows(struct step *st, struct batch *b, struct eng_seq *s)
 	b->n_extra_rows += n;
 }
 
-/* Whole pages behind the next token's place. */
-static void give_back_pages(struct eng_seq *s)
-{
-	uint32_t page_tokens = (uint32_t)kv_page_tokens(s->model->pool);
-	uint32_t keep = s->sched.n_past / page_tokens + 1;
-	const int32_t *row = batch_row(s->model, s->place);
-	while (s->sched.n_pages > keep)
-		kv_page_unref(s->model->pool, row[--s->sched.n_pages]);
-}
-
 void spec_accept(struct step *st, struct eng_seq *s, float *logits, uint64_t now)
 {
 	struct engine *e = st->e;
@@ -180,7 +170,7 @@ void spec_accept(struct step *st, struct eng_seq *s, float *logits, uint64_t now
 			m->draft_accept += recent * (rate->accept - m->draft_accept);
 	}
 	if (s->state == SEQ_DECODE)
-		give_back_pages(s);
+		batch_trim_pages(s);
 }
 
 void spec_release(struct eng_seq *s)

@@ -3,17 +3,20 @@
  * The step thread: owner of sequences, pages, the scheduler and the models' forward passes.
  *
  * A turn: take knocks (new, credit, cancel) and mail (text ready, model loaded), end what has
- * passed its deadline, then one step of one model. Models with work take turns by the device time
- * they have had. When there is nothing to compute the thread sleeps until mail, the next due time
+ * passed its deadline, then one step of one model, whose turn it is by the device time that the models
+ * have had and by what they have to do (engine/turns.h). When there is nothing to compute the thread sleeps until mail, the next due time
  * of a paced sequence or the next deadline, so pace costs no spinning.
  *
  * Knocks are taken before the mail that was there with them, so a sequence is known before its
  * text arrives.
  */
 #include "engine/choices.h"
+#include "engine/given.h"
 #include "engine/line.h"
 #include "engine/spec_step.h"
 #include "engine/step.h"
+#include "engine/trade.h"
+#include "engine/turns.h"
 
 #include <string.h>
 
@@ -86,7 +89,7 @@ void step_finish(struct step *st, struct eng_seq *s, uint8_t finish, uint8_t err
 {
 	struct engine *e = st->e;
 	uint64_t now = clock_now_ns();
-	uint32_t n_made = s->n_made;
+	uint32_t n_made = s->given.open ? 0 : s->n_made - s->given.n_used; /* of its own making */
 	if (s->choices != NULL) {
 		s = s->choices->lead; /* whoever it was: the request ends */
 		n_made = s->choices->n_completion;
@@ -142,8 +145,10 @@ static void announce(struct engine *e, struct eng_model *m)
 static void set_model_state(struct engine *e, struct eng_model *m, enum proto_model_state state,
 			    const char *reason)
 {
+	uint64_t tokenizer = state == PROTO_MODEL_READY ? tokenizer_digest(model_tokenizer(m->model)) : 0;
 	pthread_mutex_lock(&e->info_lock);
 	if (state == PROTO_MODEL_READY) {
+		m->shown.tokenizer = tokenizer;
 		m->shown.n_ctx = m->n_ctx;
 		m->shown.n_vocab = (uint32_t)m->info.arch.n_vocab;
 		m->shown.n_params = m->info.n_params;
@@ -199,6 +204,7 @@ static bool grow_logits(struct step *st, size_t n_vocab)
 static void on_model(struct step *st, struct eng_model *m)
 {
 	if (!m->loaded) {
+		trade_leave(m);
 		set_model_state(st->e, m, PROTO_MODEL_FAILED, m->load_err.text);
 		return;
 	}
@@ -206,7 +212,7 @@ static void on_model(struct step *st, struct eng_model *m)
 		set_model_state(st->e, m, PROTO_MODEL_FAILED, "out of memory for logits");
 		return;
 	}
-	m->vtime_ns = st->vclock_ns;
+	trade_join(m);
 	set_model_state(st->e, m, PROTO_MODEL_READY, "");
 	spec_pair(st, m);
 }
@@ -278,12 +284,15 @@ static uint8_t accept_text(struct step *st, struct eng_seq *s, struct sl_err *er
 	s->text.ids = (struct tok_ids){0};
 	sl_free(s->mem); /* the prompt itself is no longer needed */
 	s->mem = NULL;
+	uint8_t refused = given_accept(s, m, err);
+	if (refused != 0)
+		return refused;
 	if (st->e->cfg.share_prefixes)
 		s->salt = 0;
 	struct prefix_match match = {0};
 	if (!st->e->cfg.no_prefix_cache && s->prompt_logprobs == 0)
 		prefix_lookup(m->prefix, s->salt, s->tokens, s->n_prompt, &match);
-	s->sched.n_left = s->n_prompt;
+	s->sched.n_left = eng_seq_n_tokens(s);
 	s->sched.n_cached = match.n_tokens;
 	s->miss = miss_of(match.miss);
 	s->sched.credit = s->credit > 0;
@@ -414,33 +423,33 @@ static void publish_pages(struct engine *e)
 		     total > 0 ? (unsigned)((uint64_t)used * 1000 / total) : 0);
 }
 
-/* One step of the model that has had the least of the device and has something to do. An idle
- * model saves nothing up: it enters at the clock of the others. */
+/* One step of the model whose turn it is and that has something to do (engine/turns.h). */
 static bool step_some_model(struct step *st, uint64_t *next_due)
 {
 	struct engine *e = st->e;
-	bool tried[PROTO_MAX_MODELS] = {0};
-	for (;;) {
-		struct eng_model *best = NULL;
-		for (int i = 0; i < e->n_models; i++) {
-			struct eng_model *m = &e->models[i];
-			if (!tried[i] && atomic_load(&m->state) == PROTO_MODEL_READY &&
-			    (best == NULL || m->vtime_ns < best->vtime_ns))
-				best = m;
-		}
-		if (best == NULL)
-			return false;
-		tried[best->index] = true;
-		uint64_t begin = clock_now_ns();
-		if (!batch_step(st, best, next_due)) {
-			if (best->vtime_ns < st->vclock_ns)
-				best->vtime_ns = st->vclock_ns;
+	bool skip[PROTO_MAX_MODELS] = {0};
+	struct turn turns[PROTO_MAX_MODELS] = {0};
+	uint64_t begin = clock_now_ns();
+	for (int i = 0; i < e->n_models; i++) {
+		struct eng_model *m = &e->models[i];
+		skip[i] = atomic_load(&m->state) != PROTO_MODEL_READY;
+		turns[i].vtime_ns = m->vtime_ns;
+		if (!skip[i])
+			sched_demand(m->sched, begin, &turns[i].demand);
+	}
+	turns_level(turns, e->n_models);
+	for (int i = 0; i < e->n_models; i++)
+		e->models[i].vtime_ns = turns[i].vtime_ns;
+	int next;
+	while ((next = turns_next(turns, e->n_models, skip)) >= 0) {
+		skip[next] = true;
+		begin = clock_now_ns();
+		if (!batch_step(st, &e->models[next], next_due))
 			continue;
-		}
-		st->vclock_ns = best->vtime_ns;
-		best->vtime_ns += clock_now_ns() - begin;
+		e->models[next].vtime_ns += turns_charge(turns, e->n_models, next, clock_now_ns() - begin);
 		return true;
 	}
+	return false;
 }
 
 void *step_main(void *engine)

@@ -18,7 +18,6 @@ struct step {
 	struct list ended; /* to be freed at the end of the turn */
 	struct heap deadlines;
 	struct sched_tenants tenants;
-	uint64_t vclock_ns; /* vtime of the model that ran last */
 	int beat_slot;
 	uint64_t load_ns, told_ns; /* of line.c */
 

@@ -16,6 +16,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 #include "base/alloc.h"
 #include "base/buf.h"
@@ -591,6 +592,17 @@ static const struct token *token_of(const struct tokenizer *t, int32_t id)
 int tokenizer_n_vocab(const struct tokenizer *t)
 {
 	return (int)t->n;
+}
+
+uint64_t tokenizer_digest(const struct tokenizer *t)
+{
+	uint64_t digest = t->n;
+	for (int32_t id = 0; id < (int32_t)t->n; id++) {
+		struct proto_str bytes = tokenizer_bytes(t, id);
+		uint32_t is[] = {(uint32_t)bytes.n, (uint32_t)tokenizer_attr(t, id), tokenizer_is_end(t, id)};
+		digest = XXH64(bytes.at, bytes.n, XXH64(is, sizeof is, digest));
+	}
+	return digest != 0 ? digest : 1;
 }
 
 struct proto_str tokenizer_bytes(const struct tokenizer *t, int32_t id)

@@ -56,6 +56,9 @@ int tokenizer_pad(struct tokenizer *t, size_t n);
  * beyond the vocabulary are ignored. */
 void tokenizer_mark_end(struct tokenizer *t, int32_t id);
 int tokenizer_n_vocab(const struct tokenizer *t);
+/* Of what its ids mean: their bytes, what they are, which of them end an answer. Equal ones read each other's tokens;
+ * never 0. */
+uint64_t tokenizer_digest(const struct tokenizer *t);
 /* The bytes of a token (control tokens: their text). id must be below n_vocab. */
 struct proto_str tokenizer_bytes(const struct tokenizer *t, int32_t id);
 enum tok_attr tokenizer_attr(const struct tokenizer *t, int32_t id);

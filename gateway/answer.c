@@ -95,6 +95,7 @@ static void tell_usage(struct answer *a)
 		return;
 	a->x->n_prompt = u.n_prompt;
 	a->x->n_completion = u.n_completion;
+	answer_auto_line(a);
 }
 
 /* Its reader has got all: it can be had again. Or not all, and then not. */
@@ -381,7 +382,8 @@ static void on_charged(void *ctx, struct quota *q, const struct quota_result *r)
 	/* Of the prompts' tokens none is told. */
 	if (r->granted < ask.tokens) {
 		a->tokens_left = r->granted - (ask.least - a->n_runs);
-		a->tokens_short = ask.tokens - r->granted;
+		/* Who goes on with a logged one after this gateway knows what was granted at first, not what came later. */
+		a->tokens_short = a->logged ? 0 : ask.tokens - r->granted;
 	}
 	answer_admit(a);
 }

@@ -26,6 +26,7 @@
 #include <stdint.h>
 
 #include "base/buf.h"
+#include "gateway/answer_cascade.h"
 #include "gateway/answer_load.h"
 #include "gateway/app_state.h"
 #include "gateway/exchange.h"
@@ -97,6 +98,7 @@ struct answer_run {
 	struct subscriber sub;
 	struct generation *gen; /* NULL: not submitted, or let go */
 	struct answer *answer;
+	struct cascade_run *cascade; /* a reference; NULL: one model answers */
 	bool queued, begun;     /* begun: some of it was told */
 	uint64_t held_ns;       /* since when a token waits for others; 0: none does */
 	struct sse_usage usage; /* as far as it is known */
@@ -107,7 +109,7 @@ struct answer_spec {
 	const struct answer_format *format;
 	void *own;       /* the format's, owned by the answer in any case */
 	const char *id;  /* NULL: it gets one; else shorter than ANSWER_ID_BYTES, with the format's prefix */
-	int model;       /* from answer_choose_model */
+	int model;       /* from answer_choose_model; ANSWER_AUTO: the cascade */
 	bool stream, include_usage, obfuscate;
 	bool logged;     /* a replay log, if there is room for one */
 	bool ids;        /* the first reader gets id lines */
@@ -146,6 +148,8 @@ struct answer {
 	bool released;   /* its run goes on, but not for its reader */
 	bool alone;      /* its reader has got all there will be; its twins go on, and it pays */
 	bool superseded; /* ended by a newer prompt */
+	bool automatic;  /* of the model "auto": a cascade */
+	bool wants_to_know; /* of a degradation */
 	uint8_t n;       /* choices of a run */
 	uint8_t n_made;  /* the same, with those that are not told */
 	int n_runs, n_queued, turn;
@@ -270,7 +274,7 @@ int answer_put_number(struct sl_buf *out, float logprob);
 
 /* ---- answer_model.c ---- */
 
-/* The model's index, or -1 with x answered. "default": as configured. */
+/* The model's index, or ANSWER_AUTO, or -1 with x answered. "default": as configured. */
 int answer_choose_model(struct exchange *x, const char *name);
 
 /* ---- answer_chunks.c: what chat and completions share, as an answer_format has it ---- */

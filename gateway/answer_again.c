@@ -13,7 +13,8 @@
  * that nothing is charged twice.
  *
  * What can't be gone on with: several choices or prompts, whose events come in the order in which the engine
- * makes them; completions that echo; requests too large for one value of the store.
+ * makes them; completions that echo; requests too large for one value of the store; the cascade, which decides by
+ * times as well.
  */
 #include "gateway/answer_priv.h"
 
@@ -48,7 +49,7 @@ static const struct answer_format *const formats[] = {&answer_chat, &answer_comp
 void answer_keep_frame(struct answer *a, const struct answer_spec *spec, const struct proto_submit *s)
 {
 	struct proto_submit whole = *s;
-	if (!a->logged || !replay_store_on(a->app->replay_store) || answer_n_choices(a) != 1 || a->n_made != 1 ||
+	if (!a->logged || a->automatic || !replay_store_on(a->app->replay_store) || answer_n_choices(a) != 1 || a->n_made != 1 ||
 	    (a->own != NULL && a->format->save == NULL))
 		return;
 	whole.prompt_kind = spec->prompts[0].kind;

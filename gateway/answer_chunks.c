@@ -16,8 +16,8 @@ int answer_chunk_text(struct answer *a, struct sl_buf *out, unsigned index, cons
 
 int answer_chunk_close(struct answer *a, struct sl_buf *out, unsigned index, const char *reason)
 {
-	const struct sse_about about = {.ended_by = a->choices[index].ended_by, .degraded = a->line.degraded,
-					.told = a->told};
+	struct sse_about about = answer_about(a);
+	about.ended_by = a->choices[index].ended_by;
 	return sse_finish(&a->sse, out, index, reason, &about);
 }
 

@@ -93,6 +93,8 @@ static struct api_error overloaded(uint64_t retry_ms)
 static void refuse(struct answer *a, enum reason why, uint64_t retry_ms, const char *message)
 {
 	struct api_error e = overloaded(retry_ms);
+	if (a->x != NULL)
+		a->x->retry_ms = retry_ms < UINT32_MAX ? (unsigned)retry_ms : 0;
 	metric_add(&refused_total[why], 1);
 	a->line.refused = true;
 	if (a->state == ANSWER_WAITING) {
@@ -140,7 +142,7 @@ static int other_model(const struct answer *a)
 {
 	const struct gw_tier_config *tier = tier_of(a);
 	const struct engine_link *link = a->app->link;
-	if (tier->when_late != GW_LATE_DEGRADE || a->line.degraded != NULL || tier->degrade_model == NULL || tier->degrade_model[0] == '\0')
+	if (tier->when_late != GW_LATE_DEGRADE || a->automatic || a->line.degraded != NULL || tier->degrade_model == NULL || tier->degrade_model[0] == '\0')
 		return -1;
 	int i = engine_link_find_model(link, tier->degrade_model);
 	if (i < 0 || i == a->line.model || engine_link_model(link, i)->state != PROTO_MODEL_READY)
@@ -548,6 +550,7 @@ void answers_load(void *ctx, const struct proto_load *load)
 {
 	struct gw_app *app = ctx;
 	const struct gw_queue_config *q = &app->t->cfg->queue;
+	answer_auto_load(app);
 	if (q->load_high_ms == 0 || !load_levels_see(&app->levels, load, q->load_high_ms, q->load_low_ms))
 		return;
 	list_each_safe(it, tmp, &app->all_answers)

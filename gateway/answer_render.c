@@ -241,7 +241,9 @@ const char *answer_ended_by(const struct answer *a)
 
 struct sse_about answer_about(const struct answer *a)
 {
-	return (struct sse_about){.ended_by = answer_ended_by(a), .degraded = a->line.degraded, .told = a->told};
+	struct sse_about about = {.ended_by = answer_ended_by(a), .degraded = a->line.degraded, .told = a->told};
+	answer_auto_about(a, &about);
+	return about;
 }
 
 static bool all_closed(const struct answer *a)

@@ -69,6 +69,8 @@ static int put_asked(struct sl_buf *all, const struct answer *a, const struct an
 		rc = put_text(all, user);
 	if (rc == 0)
 		rc = put_text(all, spec->has_seed ? "seed" : "");
+	if (rc == 0)
+		rc = put_text(all, a->automatic ? answer_auto_name : "");
 	if (!spec->has_seed)
 		same.seed = 0;
 	same.prompt_kind = spec->prompts[0].kind;

@@ -46,6 +46,8 @@ void answer_free(struct answer *a)
 	buf_dispose(&a->frame);
 	answer_again_free(a);
 	sl_free(a->choices);
+	for (int i = 0; a->runs != NULL && i < a->n_runs; i++)
+		cascade_run_unref(a->runs[i].cascade);
 	sl_free(a->runs);
 	auth_key_unref(a->key);
 	sl_free(a->model);
@@ -123,9 +125,15 @@ struct answer *answer_create(struct gw_app *app, struct exchange *x, struct gw_s
 	bool named = spec->id != NULL || random_name(a->id + n_prefix);
 	if (spec->id != NULL)
 		snprintf(a->id, sizeof a->id, "%s", spec->id);
-	const struct link_model *model = spec->model >= 0 ? engine_link_model(app->link, spec->model) : NULL;
-	a->model = sl_strdup(model != NULL ? model->name : "");
-	a->n_ctx = model != NULL ? model->n_ctx : 0;
+	int model = spec->model;
+	if (model == ANSWER_AUTO) {
+		answer_auto_init(a, x);
+		answer_auto_model(a, &a->n_ctx, &model);
+		a->model = sl_strdup(answer_auto_name);
+	} else {
+		a->model = sl_strdup(model >= 0 ? engine_link_model(app->link, model)->name : "");
+		a->n_ctx = model >= 0 ? engine_link_model(app->link, model)->n_ctx : 0;
+	}
 	a->message = "";
 	a->told = spec->told != NULL ? sl_strdup(spec->told) : NULL;
 	buf_init(&a->carry, ANSWER_MAX_WHOLE);
@@ -134,7 +142,7 @@ struct answer *answer_create(struct gw_app *app, struct exchange *x, struct gw_s
 	gw_defer_init(&a->pump, answer_on_pump);
 	gw_defer_init(&a->reap, answer_on_reap);
 	gw_timer_init(&a->timer, answer_on_timer);
-	answer_load_init(a, spec->model);
+	answer_load_init(a, model);
 	a->runs = sl_zalloc_n((size_t)a->n_runs, sizeof *a->runs);
 	a->choices = sl_zalloc_n(answer_n_choices(a), sizeof *a->choices);
 	if (!named || a->model == NULL || (spec->told != NULL && a->told == NULL) || a->runs == NULL || a->choices == NULL ||
@@ -157,7 +165,7 @@ static void fill_submit(struct answer *a, const struct answer_spec *spec, struct
 	const struct gw_tier_config *tier = a->key->tier;
 	uint32_t most = (uint32_t)tier->max_output;
 	*s = *spec->submit;
-	s->model = (uint16_t)spec->model;
+	s->model = (uint16_t)a->line.model;
 	s->priority = (uint8_t)tier->priority;
 	s->tenant = a->key->tenant;
 	if (tier->weight > 0)
@@ -180,11 +188,12 @@ static void submit(struct answer *a, const struct answer_spec *spec, struct prot
 		s->prompt = spec->prompts[i].text;
 		BUG_IF(!spec->has_seed && !random_u64(&s->seed), "no random bytes");
 		answer_load_keep(a, i, s);
-		int rc = gen_start(a->app->t, s, window, &run->sub, &run->gen);
+		int rc = a->automatic ? answer_auto_submit(a, run, spec, s) : gen_start(a->app->t, s, window, &run->sub, &run->gen);
 		if (rc != 0) {
 			answer_refuse(a, &(struct api_error){503, "server_error", "engine_unavailable", NULL, ANSWER_RETRY_AFTER_S},
-			       rc == SL_ECLOSED ? "The engine is not there at the moment. It is being restarted."
-						: "The server is busy.");
+			       rc == SL_ECLOSED     ? "The engine is not there at the moment. It is being restarted."
+			       : rc == SL_ENOTFOUND ? "None of its models can answer at the moment."
+						    : "The server is busy.");
 			return;
 		}
 		/* The stream's place is kept until the engine has stopped; one of them stands for all. */

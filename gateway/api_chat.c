@@ -92,7 +92,7 @@ static void on_compressed(void *ctx, struct proto_str prompt, const char *told)
 /* True: it has taken r, and goes on later. */
 static bool compress(struct exchange *x, struct chat_request *r, int model)
 {
-	const struct compress_ask ask = {.model = model,
+	const struct compress_ask ask = {.model = answer_longest_model(x, model),
 					 .prompt = r->c.submit.prompt,
 					 .max_tokens = r->c.has_max_tokens ? r->c.max_tokens : 0};
 	struct chat_call *c = compress_may_apply(x, &ask) ? sl_zalloc(sizeof *c) : NULL;

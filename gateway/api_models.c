@@ -9,6 +9,7 @@
 
 #include "base/buf.h"
 #include "base/json_out.h"
+#include "gateway/answer_cascade.h"
 #include "gateway/app_state.h"
 #include "gateway/exchange.h"
 #include "gateway/handlers.h"
@@ -35,6 +36,19 @@ static int put_model(struct sl_buf *out, const struct link_model *m, int64_t cre
 				(long long)created, states[m->state], roles[m->role], m->n_ctx,
 				(unsigned long long)m->n_params);
 	return rc;
+}
+
+/* The cascade as a model: as large as the larger of the two, and ready when one of them is. */
+static int put_auto(struct sl_buf *out, const struct exchange *x, const struct cascade_models *m)
+{
+	const struct engine_link *link = x->app->link;
+	const struct link_model *small = engine_link_model(link, m->small), *large = engine_link_model(link, m->large);
+	return buf_printf(out,
+			  "{\"id\":\"%s\",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"sluice\",\"state\":\"%s\","
+			  "\"role\":\"cascade\",\"context_length\":%u,\"parameters\":%llu}",
+			  answer_auto_name, (long long)x->app->started_s, m->can_small || m->can_large ? "ready" : "loading",
+			  small->n_ctx > large->n_ctx ? small->n_ctx : large->n_ctx,
+			  (unsigned long long)small->n_params + large->n_params);
 }
 
 static void reply(struct exchange *x, struct sl_buf *body, int rc)
@@ -64,6 +78,13 @@ void api_models(struct exchange *x)
 		if (rc == 0)
 			rc = put_model(&body, m, x->app->started_s);
 	}
+	struct cascade_models m;
+	if (rc == 0 && answer_auto_find(x->app, x->snapshot, x->key->tier, &m)) {
+		if (!first)
+			rc = buf_append_str(&body, ",");
+		if (rc == 0)
+			rc = put_auto(&body, x, &m);
+	}
 	if (rc == 0)
 		rc = buf_append_str(&body, "]}");
 	reply(x, &body, rc);
@@ -78,12 +99,18 @@ void api_model(struct exchange *x)
 		i = engine_link_find_model(link, id);
 	else
 		snprintf(id, sizeof id, "(a longer name)");
+	struct cascade_models m;
+	struct sl_buf body;
+	if (i < 0 && strcmp(id, answer_auto_name) == 0 && answer_auto_find(x->app, x->snapshot, x->key->tier, &m)) {
+		buf_init(&body, MAX_LIST);
+		reply(x, &body, put_auto(&body, x, &m));
+		return;
+	}
 	if (i < 0 || !visible(x, engine_link_model(link, i))) {
 		exchange_error(x, &(struct api_error){404, "invalid_request_error", "model_not_found", "model", 0},
 			       "The model '%s' does not exist or you do not have access to it.", id);
 		return;
 	}
-	struct sl_buf body;
 	buf_init(&body, MAX_LIST);
 	reply(x, &body, put_model(&body, engine_link_model(link, i), x->app->started_s));
 }

@@ -310,7 +310,7 @@ static void answer_call(struct call *c, const json_t *history)
 	}
 	if (!api_parsed(c->x, rc, &e))
 		return;
-	const struct compress_ask ask = {.model = c->model,
+	const struct compress_ask ask = {.model = answer_longest_model(c->x, c->model),
 					 .prompt = {(const char *)buf_data(&c->messages), c->messages.len},
 					 .max_tokens = r->c.has_max_tokens ? r->c.max_tokens : 0};
 	if (compress_start(c->x, &ask, start_answer, c, &c->run) > 0)

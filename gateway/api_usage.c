@@ -6,6 +6,7 @@
 
 #include "base/buf.h"
 #include "base/json_out.h"
+#include "gateway/answer_cascade.h"
 #include "gateway/api_request.h"
 #include "gateway/app_state.h"
 #include "gateway/engine_link.h"
@@ -41,6 +42,9 @@ static int put_models(struct sl_buf *out, const struct exchange *x)
 		if (rc == 0)
 			rc = json_out_string(out, name, strlen(name));
 	}
+	struct cascade_models m;
+	if (rc == 0 && answer_auto_find(x->app, x->snapshot, x->key->tier, &m))
+		rc = buf_printf(out, "%s\"%s\"", first ? "" : ",", answer_auto_name);
 	return rc == 0 ? buf_append_str(out, "],") : rc;
 }
 

@@ -24,6 +24,7 @@
 #include "gateway/api_request.h"
 #include "gateway/app_state.h"
 #include "gateway/body_reader.h"
+#include "gateway/cascade_state.h"
 #include "gateway/chat_metrics.h"
 #include "gateway/compress_run.h"
 #include "gateway/conversation_hold.h"
@@ -188,9 +189,17 @@ int app_prepare(struct gw_snapshot *next, const struct gw_snapshot *now, struct 
 	if (shared_started_s == 0)
 		shared_started_s = clock_unix_s();
 	pthread_mutex_unlock(&shared_lock);
+	struct cascade_state *cascade;
 	int rc = auth_create(&next->cfg, now != NULL ? now->shared : NULL, &auth, err);
 	if (rc != 0)
 		return rc;
+	rc = cascade_state_create(&next->cfg, now != NULL ? now->cascade : NULL, &cascade, err);
+	if (rc != 0) {
+		auth_destroy(auth);
+		return rc;
+	}
+	next->cascade = cascade;
+	next->release_cascade = cascade_state_destroy;
 	next->shared = auth;
 	next->release_shared = release_auth;
 	return 0;
@@ -314,9 +323,10 @@ static void on_close(void *ctx, struct http_stream *s, enum http_close_reason wh
 	access_cancel(x);
 	count_answer(x);
 	const struct http_request *r = http_request(s);
-	log_info("%.16s %s %d %.1f ms%s, key %s, tier %s, %u in, %u out, from %s%s%s%s, %s", r->method, path_for_log(x),
+	log_info("%.16s %s %d %.1f ms%s, key %s, tier %s, %u in, %u out%s%s, from %s%s%s%s, %s", r->method, path_for_log(x),
 		 x->status, (double)(clock_now_ns() - x->started_ns) / 1e6, ends[why], x->key ? x->key->name : "-",
 		 x->key == NULL ? "-" : x->key->tier ? x->key->tier->name : "admin", x->n_prompt, x->n_completion,
+		 x->cascade[0] != '\0' ? ", cascade " : "", x->cascade,
 		 r->peer[0] != '\0' ? r->peer : "unix", r->subject ? " (" : "", r->subject ? r->subject : "",
 		 r->subject ? ")" : "", x->id);
 	access_release(x);

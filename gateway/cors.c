@@ -71,7 +71,7 @@ static bool header_allowed(const char *name)
 	static const char *const known[] = {"authorization", "content-type", "accept", "idempotency-key",
 					    "last-event-id", "openai-organization", "openai-project",
 					    "openai-beta", "user-agent", "x-request-id", "x-sluice-events",
-					    "x-sluice-conversation"};
+					    "x-sluice-conversation", "x-sluice-notify"};
 	for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
 		if (strcasecmp(name, known[i]) == 0)
 			return true;

@@ -220,6 +220,7 @@ static int on_model(struct engine_link *l, const uint8_t *p, size_t n, struct sl
 	to->n_ctx = m.n_ctx;
 	to->n_vocab = m.n_vocab;
 	to->n_params = m.n_params;
+	to->tokenizer = m.tokenizer;
 	if (m.index >= l->n_models)
 		l->n_models = m.index + 1;
 	return 0;
@@ -271,6 +272,11 @@ static int on_sequence(struct engine_link *l, const struct proto_head *h, const 
 		rc = proto_get_choice(p, h->length, &m, err);
 		if (rc == 0 && s.listener != NULL)
 			s.listener->on_choice(s.ctx, &m);
+	} else if (h->type == PROTO_VERIFIED) {
+		struct proto_verified m;
+		rc = proto_get_verified(p, h->length, &m, err);
+		if (rc == 0 && s.listener != NULL && s.listener->on_verified != NULL)
+			s.listener->on_verified(s.ctx, &m);
 	} else {
 		struct proto_done m;
 		rc = proto_get_done(p, h->length, &m, err);
@@ -323,6 +329,7 @@ static int on_frame(struct engine_link *l, const struct proto_head *h, const uin
 	case PROTO_TOKENS:
 	case PROTO_PROMPT_LOGPROBS:
 	case PROTO_CHOICE:
+	case PROTO_VERIFIED:
 	case PROTO_DONE: return on_sequence(l, h, p, err);
 	case PROTO_COUNTED: return on_counted(l, h, p, err);
 	case PROTO_PONG: return 0;

@@ -24,6 +24,7 @@ struct link_listener {
 	void (*on_choice)(void *ctx, const struct proto_choice *m); /* one of several has ended */
 	void (*on_done)(void *ctx, const struct proto_done *m);
 	void (*on_lost)(void *ctx); /* the engine has gone */
+	void (*on_verified)(void *ctx, const struct proto_verified *m); /* NULL: it was given no tokens */
 };
 
 struct link_model {
@@ -32,6 +33,7 @@ struct link_model {
 	uint8_t state, role;
 	uint32_t n_ctx, n_vocab;
 	uint64_t n_params;
+	uint64_t tokenizer; /* models with the same one mean the same by a token's id; 0: unknown */
 };
 
 int engine_link_create(struct gw_thread *t, const char *socket_path, struct engine_link **out,

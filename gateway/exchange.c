@@ -93,8 +93,8 @@ int api_error_print(struct sl_buf *out, const struct api_error *e, const char *m
 
 void exchange_error(struct exchange *x, const struct api_error *e, const char *fmt, ...)
 {
-	char message[1024], retry[16];
-	struct http_field fields[3];
+	char message[1024], retry[16], retry_ms[16];
+	struct http_field fields[4];
 	size_t n = 0;
 	va_list ap;
 	va_start(ap, fmt);
@@ -105,6 +105,10 @@ void exchange_error(struct exchange *x, const struct api_error *e, const char *f
 	if (e->retry_after_s > 0) {
 		snprintf(retry, sizeof retry, "%u", e->retry_after_s);
 		fields[n++] = (struct http_field){"retry-after", retry};
+		if (x->retry_ms > 0) {
+			snprintf(retry_ms, sizeof retry_ms, "%u", x->retry_ms);
+			fields[n++] = (struct http_field){"retry-after-ms", retry_ms};
+		}
 		/* The client libraries don't wait so long: they would come back at once, in vain. */
 		if (e->retry_after_s > LONGEST_RETRY_S)
 			fields[n++] = (struct http_field){"x-should-retry", "false"};

@@ -21,8 +21,11 @@ enum gw_supersede { GW_SUPERSEDE_OFF, GW_SUPERSEDE_NAMED, GW_SUPERSEDE_ANY };
 /* What becomes of a request that is predicted later than its tier's ttft_target. */
 enum gw_late { GW_LATE_QUEUE, GW_LATE_DEGRADE, GW_LATE_REFUSE };
 
+struct casc_settings;
+
 struct gw_tier_config {
 	char *name;
+	char *default_model;     /* for a request that names "default"; "" or NULL: gateway.default_model */
 	int64_t priority;        /* 0 first */
 	double pace_tps;         /* tokens per second of one stream; 0: unpaced */
 	int64_t pace_burst;      /* tokens at once before the pace begins */
@@ -205,6 +208,9 @@ struct gw_config {
 	struct gw_compress compress;
 	struct gw_queue_config queue;
 	struct conf_list prompts; /* struct gw_prompt_config */
+	const struct casc_settings *cascade; /* NULL: there is no model "auto" */
+	char *cascade_log;          /* file of outcomes; "": none */
+	uint64_t cascade_log_bytes; /* of it; 0: no limit */
 	int beat_fd;
 	int handover_fd; /* to the supervisor, which keeps the listening sockets; 0 or less: none */
 	bool takeover;   /* accept only once a request could be served: another gateway does till then */

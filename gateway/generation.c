@@ -79,8 +79,10 @@ struct generation {
 	/* Shared. */
 	struct twin_log *shared;     /* counted, while it is told; NULL: it is not shared */
 	struct twin_reader *reader;  /* of one that joined, until the end */
+	const struct gen_source *source; /* of one that is fed, until the end */
+	void *source_ctx;
 	uint64_t reported;           /* how far it has gone, for the one it joined */
-	bool joined, follows;
+	bool joined, fed, follows;
 	struct gw_deferred feed;
 	/* At the beginning and at the end. */
 	struct http_hold *hold; /* of the stream that began it; owned until the engine is done */
@@ -191,7 +193,13 @@ static void on_stopped(void *hold) { http_release(hold); }
 
 static void forget(struct generation *g)
 {
-	if (g->link_id != 0 && g->hold != NULL) {
+	const struct gen_source *source = g->source;
+	struct http_hold *hold = g->hold;
+	g->source = NULL;
+	if (source != NULL) {
+		g->hold = NULL;
+		source->leave(g->source_ctx, hold);
+	} else if (g->link_id != 0 && g->hold != NULL) {
 		engine_link_abandon(g->t->link, g->link_id, on_stopped, g->hold);
 		g->hold = NULL;
 	} else if (g->link_id != 0) {
@@ -218,7 +226,7 @@ void gen_hold(struct generation *g, struct http_hold *hold)
 {
 	BUG_IF(g->hold != NULL, "a generation holds two places");
 	g->hold = hold;
-	if (g->link_id == 0)
+	if (g->link_id == 0 && g->source == NULL)
 		release(g);
 }
 
@@ -234,7 +242,7 @@ static void on_reap(struct gw_deferred *d)
 	struct generation *g = list_entry(d, struct generation, reap);
 	if (!list_empty(&g->subscribers))
 		return;
-	BUG_IF(g->link_id != 0 || !is_final(g), "a generation in state %d is reaped", g->state);
+	BUG_IF(g->link_id != 0 || g->source != NULL || !is_final(g), "a generation in state %d is reaped", g->state);
 	generation_free(g);
 }
 
@@ -335,7 +343,7 @@ static void on_tokens(void *ctx, const struct proto_tokens *m)
 	struct generation *g = ctx;
 	if (is_final(g))
 		return;
-	if (g->state != GEN_RUNNING || (!g->joined && m->n > g->credited - g->end) || m->choice >= g->n_choices ||
+	if (g->state != GEN_RUNNING || (!g->joined && !g->fed && m->n > g->credited - g->end) || m->choice >= g->n_choices ||
 	    m->n_top > g->n_top) {
 		forget(g);
 		fail(g, PROTO_ERR_INTERNAL, "The engine made tokens that nobody asked for.");
@@ -366,6 +374,7 @@ static void on_done(void *ctx, const struct proto_done *m)
 {
 	struct generation *g = ctx;
 	g->link_id = 0;
+	g->source = NULL;
 	release(g);
 	if (is_final(g))
 		return;
@@ -392,12 +401,14 @@ static void on_lost(void *ctx)
 {
 	struct generation *g = ctx;
 	g->link_id = 0;
+	g->source = NULL;
 	release(g);
 	if (!is_final(g))
 		fail(g, PROTO_ERR_NOT_READY, "The engine stopped unexpectedly. It is being restarted.");
 }
 
-static const struct link_listener listener = {on_queued, on_tokens, on_choice, on_done, on_lost};
+static const struct link_listener listener = {on_queued, on_tokens, on_choice, on_done, on_lost, NULL};
+const struct link_listener gen_told = {on_queued, on_tokens, on_choice, on_done, on_lost, NULL};
 
 /* ---- shared ---- */
 
@@ -406,6 +417,8 @@ static void give_credit(struct generation *g, uint32_t n)
 	g->credited += n;
 	if (g->link_id != 0)
 		engine_link_credit(g->t->link, g->link_id, n);
+	else if (g->source != NULL)
+		g->source->credit(g->source_ctx, n);
 }
 
 /* What the engine may still make, seen from whoever sets the pace: the slowest of its own subscribers,
@@ -542,6 +555,21 @@ int gen_start(struct gw_thread *t, const struct proto_submit *req, uint32_t wind
 		generation_free(g);
 		return rc;
 	}
+	metric_add(&state_gauges[GEN_SUBMITTED], 1);
+	gen_subscribe(g, first, 0);
+	*out = g;
+	return 0;
+}
+
+int gen_start_fed(struct gw_thread *t, const struct proto_submit *req, uint32_t window_tokens,
+		  const struct gen_source *source, void *ctx, struct subscriber *first, struct generation **out)
+{
+	struct generation *g = generation_create(t, req, window_tokens);
+	if (g == NULL)
+		return SL_ENOMEM;
+	g->fed = true;
+	g->source = source;
+	g->source_ctx = ctx;
 	metric_add(&state_gauges[GEN_SUBMITTED], 1);
 	gen_subscribe(g, first, 0);
 	*out = g;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A generation: one run of a model (later: of a cascade of them) with an ordered log of what it
+ * A generation: one run of a model (or of a cascade of them: cascade_run.h) with an ordered log of what it
  * produced. HTTP streams do not own generations; they subscribe to them (subscriber.h), each with
  * its own cursor. A generation whose last subscriber has left is cancelled in the engine.
  *
@@ -15,7 +15,8 @@
  * advances, so a slow reader costs `window_tokens` of memory and no batch slot.
  *
  * One that is shared (gen_share) tells a second log, which any thread reads (twin_log.h); generations
- * that read it (gen_join) are like others to their subscribers.
+ * that read it (gen_join) are like others to their subscribers. So are those that a source feeds
+ * (gen_start_fed).
  */
 #ifndef GATEWAY_GENERATION_H
 #define GATEWAY_GENERATION_H
@@ -33,6 +34,7 @@
 enum gen_state { GEN_SUBMITTED, GEN_QUEUED, GEN_RUNNING, GEN_FINISHED, GEN_FAILED, GEN_CANCELLED };
 
 struct generation;
+struct link_listener;
 
 /* A reader of a generation. Embedded in its owner (a chat response); on_* are called on the
  * generation's home thread and may unsubscribe. */
@@ -76,6 +78,18 @@ void gen_share(struct generation *g, struct twin_log *log);
  * submitted. SL_ERANGE: log can't be joined any more; SL_ENOMEM. */
 int gen_join(struct gw_thread *t, struct twin_log *log, const struct proto_submit *req, uint32_t window_tokens,
 	     struct subscriber *first, struct generation **out);
+/* What feeds a generation that has no sequence of its own, by gen_told. */
+struct gen_source {
+	void (*credit)(void *ctx, uint32_t n_tokens); /* it wants so many more tokens; feed nothing from here */
+	/* Nobody wants anything more; feed nothing from here on. Takes hold (NULL: none): it is released when the engine
+	 * is done. Not called after gen_told.on_done; may be called from within the others. */
+	void (*leave)(void *ctx, struct http_hold *hold);
+};
+/* What the source tells: ctx is the generation. Not on_verified. */
+extern const struct link_listener gen_told;
+/* SL_ENOMEM. */
+int gen_start_fed(struct gw_thread *t, const struct proto_submit *req, uint32_t window_tokens,
+		  const struct gen_source *source, void *ctx, struct subscriber *first, struct generation **out);
 /* Others read what it tells. */
 bool gen_has_twins(const struct generation *g);
 /* From now on its own subscribers don't set the pace. They are told when the last twin has left. */

@@ -10,7 +10,7 @@
  * may not: so the rate goes with the first try only, and what a failing Redis misses of it comes back by
  * itself within the minute.
  */
-#include "gateway/quota.h"
+#include "gateway/quota_priv.h"
 
 #include <event2/event.h>
 #include <openssl/rand.h>
@@ -22,41 +22,9 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/metrics.h"
-#include "cache/limits.h"
-
-#define MINUTE_US (INT64_C(60) * 1000000)
-#define DAY_US (INT64_C(86400) * 1000000)
-#define HOLD_US (3 * MINUTE_US)
 
 /* Beyond them a reservation ends with its time. */
-enum { RENEW_MS = 60000, RETRY_MS = 2000, CONTENTION_MS = 100, CONTENDED_RETRY_US = 1000000, MOST_RETRIES = 80, MOST_UNSETTLED = 4096 };
-
-enum quota_state { QUOTA_TAKING, QUOTA_CONTENDED, QUOTA_ABANDONED, QUOTA_HELD, QUOTA_SETTLING, QUOTA_UNSETTLED, QUOTA_PEEKING, QUOTA_GONE };
-
-struct quota {
-	struct cache_op op;
-	struct list node; /* in quotas.all */
-	struct deadline due;
-	struct quotas *home;
-	enum quota_state state;
-	uint8_t id[CACHE_ID_LEN];
-	struct cache_limit items[QUOTA_N_LIMITS];
-	enum quota_limit which[QUOTA_N_LIMITS]; /* the items in order */
-	size_t n;
-	int64_t requests, tokens; /* as they were asked for */
-	int64_t want, least; /* of the day */
-	int64_t used;
-	uint64_t tenant;
-	int64_t charged;     /* of it, already */
-	int64_t charging;    /* of it, under way */
-	bool extending;      /* HELD: done waits for more */
-	uint64_t until_ns;   /* it waits for what others hold */
-	struct list contender; /* in quotas.contenders */
-	bool local; /* taken from this gateway's share */
-	unsigned retries;
-	quota_done *done;
-	void *ctx;
-};
+enum { RENEW_MS = 60000, RETRY_MS = 2000, CONTENDED_RETRY_US = 1000000, MOST_RETRIES = 80, MOST_UNSETTLED = 4096 };
 
 #define REFUSED(label) \
 	{.kind = METRIC_COUNTER, .name = "sluice_quota_refused_total", .labels = "limit=\"" label "\"", \
@@ -91,7 +59,7 @@ static bool waits(enum quota_state s)
 	return s == QUOTA_TAKING || s == QUOTA_ABANDONED || s == QUOTA_SETTLING || s == QUOTA_PEEKING;
 }
 
-static void quota_set_state(struct quota *q, enum quota_state to)
+void quota_set_state(struct quota *q, enum quota_state to)
 {
 	static const uint8_t allowed[] = {
 	    [QUOTA_TAKING] = 1 << QUOTA_HELD | 1 << QUOTA_CONTENDED | 1 << QUOTA_ABANDONED | 1 << QUOTA_UNSETTLED |
@@ -121,89 +89,6 @@ static void quota_free(struct quota *q)
 	list_remove(&q->contender);
 	list_remove(&q->node);
 	sl_free(q);
-}
-
-/* There is at least one item. */
-static const struct cache_limit *budget_of(const struct quota *q)
-{
-	const struct cache_limit *last = &q->items[q->n - 1];
-	return last->type == CACHE_BUDGET ? last : NULL;
-}
-
-/* ---- what others hold in reserve ---- */
-
-static void ask(struct quota *q);
-static void charge_part(struct quota *q);
-
-/* Of those of its key that wait on this thread only the first asks the store. */
-static struct quota *first_contender(struct quotas *qs, uint64_t tenant)
-{
-	list_each(it, &qs->contenders)
-	{
-		struct quota *q = list_entry(it, struct quota, contender);
-		if (q->tenant == tenant)
-			return q;
-	}
-	return NULL;
-}
-
-static bool contends(const struct quota *q)
-{
-	return q->state == QUOTA_CONTENDED || (q->state == QUOTA_HELD && q->extending && !cache_op_busy(&q->op));
-}
-
-static void contend_again(struct quota *q)
-{
-	deadline_cancel(&q->due);
-	if (q->state == QUOTA_HELD) {
-		charge_part(q);
-		return;
-	}
-	quota_set_state(q, QUOTA_TAKING);
-	ask(q);
-}
-
-/* Some of it may have become free. */
-static void wake_contender(struct quotas *qs, uint64_t tenant)
-{
-	struct quota *q = first_contender(qs, tenant);
-	if (q != NULL && contends(q))
-		contend_again(q);
-}
-
-static void stop_contending(struct quota *q)
-{
-	if (list_empty(&q->contender))
-		return;
-	list_remove(&q->contender);
-	wake_contender(q->home, q->tenant);
-}
-
-static void start_contention_tick(struct quotas *qs)
-{
-	static const struct timeval each = {.tv_usec = CONTENTION_MS * 1000};
-	if (!event_pending(qs->contention_tick, EV_TIMEOUT, NULL))
-		(void)event_add(qs->contention_tick, &each); /* or the slower one does it */
-}
-
-/* An answer that runs comes before those that have not begun. */
-static void contend(struct quota *q)
-{
-	struct quotas *qs = q->home;
-	if (list_empty(&q->contender) && q->state == QUOTA_HELD)
-		list_push_front(&qs->contenders, &q->contender);
-	else if (list_empty(&q->contender))
-		list_push_back(&qs->contenders, &q->contender);
-	deadline_arm(&qs->contention, &q->due, clock_now_ns());
-	start_contention_tick(qs);
-}
-
-static void on_contention_due(struct quota *q)
-{
-	if (first_contender(q->home, q->tenant) == q || q->home->run_ns >= q->until_ns)
-		contend_again(q);
-	else
-		deadline_arm(&q->home->contention, &q->due, q->home->run_ns);
 }
 
 /* ---- settling ---- */
@@ -237,10 +122,8 @@ static void on_settled(struct cache_op *op, const struct cache_result *r)
 		leave_unsettled(q);
 	else
 		quota_free(q);
-	wake_contender(qs, tenant);
+	quota_wake_contender(qs, tenant);
 }
-
-static int64_t within(int64_t v, int64_t least, int64_t most) { return v < least ? least : v > most ? most : v; }
 
 static void settle(struct quota *q)
 {
@@ -270,7 +153,7 @@ void quota_settle(struct quota *q, int64_t used)
 	if (q == NULL)
 		return;
 	q->done = NULL;
-	stop_contending(q);
+	quota_stop_contending(q);
 	if (q->state == QUOTA_PEEKING || q->state == QUOTA_CONTENDED) {
 		quota_free(q);
 		return;
@@ -304,7 +187,7 @@ static void on_due(struct deadline *d)
 		return;
 	}
 	if (q->state == QUOTA_CONTENDED || q->extending) {
-		on_contention_due(q);
+		quota_contention_due(q);
 		return;
 	}
 	BUG_IF(q->state != QUOTA_HELD, "a quota of state %d is due", (int)q->state);
@@ -362,10 +245,10 @@ static void on_taken(struct cache_op *op, const struct cache_result *r)
 	q->local = a.degraded;
 	if (result.contended && !abandoned && !q->local && clock_now_ns() < q->until_ns) {
 		quota_set_state(q, QUOTA_CONTENDED);
-		contend(q);
+		quota_contend(q);
 		return;
 	}
-	stop_contending(q);
+	quota_stop_contending(q);
 	if (result.admitted) {
 		hold(q);
 		if (abandoned)
@@ -383,82 +266,9 @@ static void on_taken(struct cache_op *op, const struct cache_result *r)
 		quota_free(q);
 }
 
-static void ask(struct quota *q)
+void quota_ask_store(struct quota *q)
 {
 	cache_admit(q->home->client, &q->op, q->id, q->items, q->n, q->want, q->least, HOLD_US, on_taken);
-}
-
-/* ---- more of it ---- */
-
-/* From here on it is renewed again. */
-static void end_extension(struct quota *q, const struct quota_result *r)
-{
-	q->extending = false;
-	stop_contending(q);
-	deadline_arm(&q->home->renewals, &q->due, clock_now_ns());
-	q->done(q->ctx, q, r);
-}
-
-static void on_more(struct cache_op *op, const struct cache_result *r)
-{
-	struct quota *q = (struct quota *)(void *)((char *)op - offsetof(struct quota, op));
-	const struct quota_result none = {.admitted = true};
-	struct cache_admission a;
-	cache_admission_read(r, &a);
-	bool fits = a.code >= 0 && a.degraded == q->local && a.n == 1;
-	if (fits && !a.admitted && !q->local && a.each[0].retry_after_us == 0 && clock_now_ns() < q->until_ns)
-		contend(q);
-	else if (fits && a.admitted)
-		end_extension(q, &(struct quota_result){.admitted = true, .granted = a.granted});
-	else
-		end_extension(q, &none);
-}
-
-static void ask_for_more(struct quota *q)
-{
-	cache_admit(q->home->client, &q->op, q->id, budget_of(q), 1, q->want, 1, HOLD_US, on_more);
-}
-
-/* What is used no longer counts as reserved: else two that wait for each other's rest would not know that
- * there is none. */
-static void on_charged_part(struct cache_op *op, const struct cache_result *r)
-{
-	struct quota *q = (struct quota *)(void *)((char *)op - offsetof(struct quota, op));
-	/* Without an answer it may have been charged: never twice. */
-	q->charged += q->charging;
-	q->charging = 0;
-	if (r->code < 0 || r->degraded != q->local)
-		end_extension(q, &(struct quota_result){.admitted = true});
-	else
-		ask_for_more(q);
-}
-
-static void charge_part(struct quota *q)
-{
-	q->charging = within(q->used - q->charged, 0, CACHE_UNITS_MAX);
-	cache_settle(q->home->client, &q->op, q->id, budget_of(q), 1, q->charging, HOLD_US, q->local, on_charged_part);
-}
-
-void quota_extend(struct quota *q, int64_t used, int64_t want, uint64_t wait_ms, quota_done *done, void *ctx)
-{
-	BUG_IF(q->state != QUOTA_HELD || q->extending || budget_of(q) == NULL, "more is asked for in state %d", (int)q->state);
-	cache_cancel(&q->op); /* a renewal: this is one as well */
-	deadline_cancel(&q->due);
-	q->extending = true;
-	q->want = within(want, 1, CACHE_UNITS_MAX);
-	q->until_ns = clock_now_ns() + wait_ms * NS_PER_MS;
-	q->used = within(used, 0, CACHE_UNITS_MAX);
-	q->done = done;
-	q->ctx = ctx;
-	charge_part(q);
-}
-
-void quota_used(struct quota *q, int64_t used)
-{
-	BUG_IF(q->state != QUOTA_HELD, "tokens are used in state %d", (int)q->state);
-	q->used = within(used, 0, CACHE_UNITS_MAX);
-	if (contends(q))
-		contend_again(q);
 }
 
 /* ---- what is asked for ---- */
@@ -558,7 +368,7 @@ int quota_take(struct quotas *qs, const struct quota_ask *asked, quota_done *don
 	q->want = within(asked->tokens, 1, CACHE_UNITS_MAX);
 	q->least = within(asked->least, 1, q->want);
 	q->until_ns = clock_now_ns() + asked->wait_ms * NS_PER_MS;
-	ask(q);
+	quota_ask_store(q);
 	*out = q;
 	return 0;
 }
@@ -667,16 +477,6 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
 	quotas_run(arg, clock_now_ns());
 }
 
-static void on_contention_tick(evutil_socket_t fd, short what, void *arg)
-{
-	struct quotas *qs = arg;
-	(void)fd, (void)what;
-	qs->run_ns = clock_now_ns();
-	deadline_list_run(&qs->contention, qs->run_ns);
-	if (!list_empty(&qs->contenders))
-		start_contention_tick(qs);
-}
-
 int quotas_init(struct quotas *qs, struct event_base *base, struct cache_client *client)
 {
 	static const struct timeval every = {.tv_sec = 1};
@@ -684,13 +484,13 @@ int quotas_init(struct quotas *qs, struct event_base *base, struct cache_client 
 	*qs = (struct quotas){.client = client};
 	list_init(&qs->all);
 	list_init(&qs->contenders);
-	deadline_list_init(&qs->contention, CONTENTION_MS);
+	deadline_list_init(&qs->contention, QUOTA_CONTENTION_MS);
 	deadline_list_init(&qs->renewals, RENEW_MS);
 	deadline_list_init(&qs->retries, RETRY_MS);
 	if (client == NULL)
 		return 0;
 	qs->tick = event_new(base, -1, EV_PERSIST, on_tick, qs);
-	qs->contention_tick = event_new(base, -1, 0, on_contention_tick, qs);
+	qs->contention_tick = event_new(base, -1, 0, quota_on_contention_tick, qs);
 	if (qs->tick == NULL || qs->contention_tick == NULL || event_add(qs->tick, &every) != 0) {
 		quotas_dispose(qs);
 		return SL_ENOMEM;

@@ -153,7 +153,7 @@ static json_t *sluice_of(const struct answer *a, bool *failed)
 	struct sl_buf text;
 	json_t *out = NULL;
 	*failed = false;
-	if (about.ended_by == NULL && about.degraded == NULL && about.told == NULL)
+	if (about.ended_by == NULL && about.degraded == NULL && about.told == NULL && about.cascade == NULL)
 		return NULL;
 	buf_init(&text, MAX_SLUICE);
 	if (buf_append_str(&text, "{\"\":0") == 0 && sse_about_print(&text, &about) == 0 && buf_append_str(&text, "}") == 0) {

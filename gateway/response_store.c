@@ -99,7 +99,9 @@ static void note_prefix(const struct response *r)
 				 .uses = count_turns(r->items),
 				 .n_prompt = answer_usage(a).n_prompt,
 				 .cleanse = r->cleanse};
-	snprintf(e.model, sizeof e.model, "%s", a->model);
+	/* Of the cascade's two the one that was asked first. */
+	const char *model = a->automatic ? engine_link_model(a->app->link, a->line.model)->name : a->model;
+	snprintf(e.model, sizeof e.model, "%s", model);
 	snprintf(e.response, sizeof e.response, "%s", a->id);
 	snprintf(e.name, sizeof e.name, "%s", conversation != NULL ? conversation : a->id);
 	warm_note(a->app->warm, &e, conversation == NULL ? previous : NULL);

@@ -33,6 +33,8 @@ void gw_snapshot_unref(struct gw_snapshot *s)
 		return;
 	if (s->shared != NULL)
 		s->release_shared(s->shared);
+	if (s->cascade != NULL)
+		s->release_cascade(s->cascade);
 	if (s->release != NULL)
 		s->release(s->owner);
 	sl_free(s);

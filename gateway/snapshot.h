@@ -19,6 +19,8 @@ struct gw_snapshot {
 	/* What the application makes of cfg for all threads (app.c): NULL until it has. */
 	void *shared;
 	void (*release_shared)(void *shared);
+	void *cascade; /* struct cascade_state; NULL: there is none */
+	void (*release_cascade)(void *cascade);
 	/* Where cfg's certificate is when the configuration names none. */
 	char cert[SNAPSHOT_PATH_BYTES], key[SNAPSHOT_PATH_BYTES];
 	atomic_int refs;

@@ -98,16 +98,18 @@ int sse_pad(struct sl_buf *out, size_t so_far)
 
 enum { MAX_ABOUT = 512 };
 
-/* What sse_about_print prints; its length. */
+/* What sse_about_print prints, but for what the cascade did and the last brace; its length. */
 static size_t about_text(char out[MAX_ABOUT], const struct sse_about *about)
 {
 	const char *by = about->ended_by, *how = about->degraded, *told = about->told;
-	if (by == NULL && how == NULL && told == NULL)
+	bool cascade = about->cascade != NULL;
+	if (by == NULL && how == NULL && told == NULL && !cascade)
 		return 0;
-	int n = snprintf(out, MAX_ABOUT, ",\"sluice\":{%s%s%s%s%s%s%s%s%s}", by != NULL ? "\"ended_by\":\"" : "",
+	int n = snprintf(out, MAX_ABOUT, ",\"sluice\":{%s%s%s%s%s%s%s%s%s%s%s", by != NULL ? "\"ended_by\":\"" : "",
 			 by != NULL ? by : "", by != NULL ? "\"" : "", by != NULL && how != NULL ? "," : "",
 			 how != NULL ? "\"degraded\":\"" : "", how != NULL ? how : "", how != NULL ? "\"" : "",
-			 told != NULL && (by != NULL || how != NULL) ? "," : "", told != NULL ? told : "");
+			 told != NULL && (by != NULL || how != NULL) ? "," : "", told != NULL ? told : "",
+			 cascade && (by != NULL || how != NULL || told != NULL) ? "," : "", cascade ? "\"cascade\":" : "");
 	BUG_IF(n < 0 || n >= MAX_ABOUT, "an answer has too much to tell of itself");
 	return (size_t)n;
 }
@@ -118,12 +120,14 @@ static int event(const struct sse_stream *s, struct sl_buf *out, unsigned index,
 		 size_t n, const char *after, const struct sl_buf *logprobs, const char *reason, const struct sse_about *about)
 {
 	static const char tail[] = "}]", usage[] = ",\"usage\":null";
-	size_t n_logprobs = logprobs != NULL ? logprobs->len : 4, n_about = 0;
+	size_t n_logprobs = logprobs != NULL ? logprobs->len : 4, n_about = 0, n_cascade = 0;
 	char about_at[MAX_ABOUT];
-	if (about != NULL)
+	if (about != NULL) {
 		n_about = about_text(about_at, about);
+		n_cascade = about->cascade != NULL ? about->n_cascade : 0;
+	}
 	size_t most = s->head.len + INDEX_BYTES + strlen(before) + JSON_ESCAPED_MAX(n) + strlen(after) + n_logprobs +
-		      strlen(reason) + n_about + 160 + PAD_TO;
+		      strlen(reason) + n_about + n_cascade + 160 + PAD_TO;
 	uint8_t *at;
 	int rc = buf_reserve(out, most, &at);
 	if (rc != 0)
@@ -137,8 +141,12 @@ static int event(const struct sse_stream *s, struct sl_buf *out, unsigned index,
 	p = put(p, tail, sizeof tail - 1);
 	if (s->include_usage)
 		p = put(p, usage, sizeof usage - 1);
-	if (n_about > 0)
+	if (n_about > 0) {
 		p = put(p, about_at, n_about);
+		if (n_cascade > 0)
+			p = put(p, about->cascade, n_cascade);
+		*p++ = '}';
+	}
 	if (s->obfuscate)
 		p = put_pad(p, (size_t)(p - (char *)at));
 	p = put(p, "}\n\n", 3);
@@ -168,7 +176,13 @@ int sse_finish(const struct sse_stream *s, struct sl_buf *out, unsigned index, c
 int sse_about_print(struct sl_buf *out, const struct sse_about *about)
 {
 	char text[MAX_ABOUT];
-	return buf_append(out, text, about_text(text, about));
+	size_t n = about_text(text, about);
+	if (n == 0)
+		return 0;
+	int rc = buf_append(out, text, n);
+	if (rc == 0 && about->cascade != NULL)
+		rc = buf_append(out, about->cascade, about->n_cascade);
+	return rc == 0 ? buf_append_str(out, "}") : rc;
 }
 
 int usage_print(struct sl_buf *out, const struct sse_usage *u)

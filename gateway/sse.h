@@ -48,11 +48,13 @@ struct sse_about {
 	const char *ended_by; /* why before its time: "deadline", … */
 	const char *degraded; /* how it is less than was asked for: "model", "length" */
 	const char *told;     /* more members, as JSON */
+	const char *cascade;  /* JSON; what the cascade did; NULL: nothing */
+	size_t n_cascade;
 };
 
 int sse_finish(const struct sse_stream *s, struct sl_buf *out, unsigned index, const char *reason,
 	       const struct sse_about *about);
-/* ,"sluice":{"ended_by":"…","degraded":"…",…} with what there is, or nothing. */
+/* ,"sluice":{"ended_by":"…","degraded":"…",…,"cascade":{…}} with what there is, or nothing. */
 int sse_about_print(struct sl_buf *out, const struct sse_about *about);
 int sse_usage_event(const struct sse_stream *s, struct sl_buf *out, const struct sse_usage *u);
 int sse_done(struct sl_buf *out);

@@ -98,6 +98,7 @@ test('a low tier that would be late is refused at once, and the engine is not as
     assert.deepEqual([r.status, JSON.parse(r.body).error.code], [503, 'overloaded']);
     const after = Number(r.headers['retry-after']);
     assert.ok(after >= 1 && after <= 4, `retry-after ${after}: what is in the way takes 4 s`);
+    assert.equal(Math.max(1, Math.ceil(Number(r.headers['retry-after-ms']) / 1000)), after);
   }
   assert.equal(await value('sluice_engine_submitted_total'), before);
   assert.ok(await value('sluice_load_unsubmitted_total') >= 20);

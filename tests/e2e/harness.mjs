@@ -91,7 +91,8 @@ export async function startServer({ sets = [], ports = 0, echo = false, edit = n
   // Not in stop(): a test may look at what a stopped server left behind.
   process.once('exit', () => rmSync(state, { recursive: true, force: true }));
   const [plain, tls, ...more] = await freePorts(2 + ports);
-  const all = [`gateway.http=127.0.0.1:${plain}`, `gateway.https=127.0.0.1:${tls}`, ...(echo ? ['engine.echo.enabled=true'] : []),
+  // A busy machine is no broken store.
+  const all = [`gateway.http=127.0.0.1:${plain}`, `gateway.https=127.0.0.1:${tls}`, 'cache.timeout=2s', ...(echo ? ['engine.echo.enabled=true'] : []),
     ...(typeof sets === 'function' ? sets(more) : sets)];
   if (edit) {
     const from = config;

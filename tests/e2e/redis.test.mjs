@@ -14,7 +14,8 @@ import { hasRedis, request, SLUICE, startServer } from './harness.mjs';
 import { startSecondGateway } from './second.mjs';
 
 const skip = hasRedis() ? false : 'redis-server is not installed';
-const fast = ['engine.echo.ttft=0ms', 'engine.echo.rate=0'];
+const quick = 'cache.timeout=100ms'; // as it is configured: how long nobody waits longer
+const fast = ['engine.echo.ttft=0ms', 'engine.echo.rate=0', quick];
 const tier = (name, limits) => Object.entries(limits).map(([k, v]) => `gateway.tiers.${name}.${k}=${v}`);
 const small = { model: 'default', messages: user('one two three'), max_tokens: 4 };
 
@@ -28,7 +29,7 @@ const ask = (base, key, body = small) => post(base, key, '/v1/chat/completions',
 describe('the private Redis', { skip }, () => {
   let server;
   before(async () => {
-    server = await startServer({ echo: true, sets: ['engine.echo.ttft=0ms', 'engine.echo.rate=40', 'gateway.threads=2',
+    server = await startServer({ echo: true, sets: ['engine.echo.ttft=0ms', 'engine.echo.rate=40', quick, 'gateway.threads=2',
       'gateway.tiers.paid.concurrency=200', ...tier('paid', { requests_per_minute: 0, tokens_per_minute: 0, tokens_per_day: 1000000 })] });
   });
   after(async () => { if (server) assert.equal(await server.stop(), 0, server.log()); });

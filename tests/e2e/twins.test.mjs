@@ -14,7 +14,7 @@ for (const threads of [1, 4]) {
     let server, n = 0;
     before(async () => {
       server = await startServer({ echo: true, sets: [`gateway.threads=${threads}`, 'engine.echo.ttft=30ms', 'engine.echo.rate=200',
-        'gateway.limits.requests_per_key=400', 'gateway.coalesce.window=300ms', 'gateway.heartbeat=50ms', 'cache.timeout=5s'],
+        'gateway.limits.requests_per_key=400', 'gateway.coalesce.window=300ms', 'gateway.heartbeat=50ms'],
       edit: (yaml) => yaml.replaceAll('supersede: named', 'supersede: any').replace(/\n {4}- name: free\n/, '\n    - name: free\n      coalesce: tenant\n')
         .replace(/(coalesce: tenant\n(?:.*\n)*?) {6}coalesce: user\n/, '$1') });
     });

@@ -32,10 +32,16 @@ static int fz_submit(void *be, uint64_t id, const struct proto_submit *req)
 		sum += (uint8_t)req->prompt.at[i];
 	for (int i = 0; i < req->n_stops; i++)
 		sum += (uint8_t)req->stops[i].at[req->stops[i].n - 1];
+	for (uint16_t i = 0; i < req->n_given; i++)
+		sum += proto_given_at(req, i);
 	if (sum % 5 == 0)
 		return SL_ELIMIT;
 	struct eng_event ev = {.kind = ENG_QUEUED, .id = id};
 	hub_post(&hub, &ev);
+	if (req->n_given > 0) {
+		ev = (struct eng_event){.kind = ENG_VERIFIED, .id = id, .u.verified = {.n_agreed = req->n_keep / 2u, .n_used = req->n_keep}};
+		hub_post(&hub, &ev);
+	}
 	if (sum % 3 == 0 || n_held == sizeof held / sizeof *held)
 		tell_done(id, PROTO_FINISH_STOP);
 	else
@@ -120,6 +126,9 @@ size_t fuzz_seed(size_t i, uint8_t *out, size_t max)
 	buf_init(&b, max);
 	int rc = buf_append(&b, &(uint8_t){(uint8_t)(i * 25)}, 1);
 	for (uint64_t id = 1; id <= i && rc == 0; id++) {
+		req.n_given = (uint16_t)(id % 3);
+		req.n_keep = req.n_given / 2;
+		req.given = (const uint32_t[]){7, 70000};
 		rc = proto_put_submit(&b, id, &req);
 		if (rc == 0 && id % 2 == 0)
 			rc = proto_put_credit(&b, id, &credit);

@@ -80,6 +80,14 @@ size_t fuzz_seed(size_t i, uint8_t *out, size_t max)
 	case 12:
 		return seed_of(PROTO_CHOICE, proto_put_choice(&frame, 1, &(struct proto_choice){
 				.finish = PROTO_FINISH_STOP, .n_completion = 4}), out, max);
+	case 13: {
+		struct proto_submit going_on = submit;
+		going_on.n_given = going_on.n_keep = 2;
+		going_on.given = (const uint32_t[]){9, 70000};
+		return seed_of(PROTO_SUBMIT, proto_put_submit(&frame, 1, &going_on), out, max);
+	}
+	case 14:
+		return seed_of(PROTO_VERIFIED, proto_put_verified(&frame, 1, &(struct proto_verified){1, 2}), out, max);
 	default:
 		return 0;
 	}
@@ -172,6 +180,8 @@ static void check_payload(uint8_t type, const uint8_t *p, size_t n)
 		AGAIN(counted, COUNTED, 1)
 	case PROTO_LOAD:
 		AGAIN(load, LOAD)
+	case PROTO_VERIFIED:
+		AGAIN(verified, VERIFIED, 1)
 	case PROTO_STATS:
 		AGAIN(stats, STATS)
 	case PROTO_BYE:

@@ -25,8 +25,10 @@
 
 enum { ANSWER_BYTES = 65536, FAKE_TOKENS = 3 };
 
-/* Set before chat_set_up: a Redis instead of memory. */
+/* Set before chat_set_up: a Redis instead of memory; a cascade and its log. */
 static const char *chat_store_address;
+static const struct casc_settings *chat_cascade;
+static char *chat_cascade_log;
 /* And the context of its model. */
 static uint32_t chat_context = 100;
 
@@ -44,6 +46,9 @@ struct chat_rig {
 	uint64_t credited_id; /* the sequence that was answered last */
 	struct sl_buf hello, queued, tokens, done, computed, counted;
 	struct sl_buf queued_other; /* what requests for the second model get, if that is there */
+	struct sl_buf tokens_other, done_other; /* the same */
+	struct sl_buf verified; /* what one that is given tokens gets first */
+	uint64_t other_id, given_id; /* of the last ones of those kinds */
 	char answer[ANSWER_BYTES];
 	size_t n_answer;
 	const char *bearer; /* what requests show; "": nothing */
@@ -63,16 +68,20 @@ struct chat_rig {
 
 static void engine_says(struct chat_rig *c, struct sl_buf *frame, uint64_t id)
 {
+	if (frame->len == 0)
+		return;
 	for (int i = 0; i < 8 && id != 0; i++)
 		buf_data(frame)[8 + i] = (uint8_t)(id >> (8 * i));
 	/* A link that has gone down meanwhile is seen by the next read. */
 	(void)!send(c->engine, buf_data(frame), frame->len, MSG_NOSIGNAL);
 }
 
-static void engine_on_submit(struct chat_rig *c, const struct proto_head *h)
+static void engine_on_submit(struct chat_rig *c, const struct proto_head *h, bool other)
 {
 	struct proto_submit s;
 	assert_int_equal(proto_get_submit(c->in + PROTO_HEAD_BYTES, h->length, &s, NULL), 0);
+	c->other_id = other ? h->id : c->other_id;
+	c->given_id = s.n_given > 0 ? h->id : c->given_id;
 	if ((s.flags & PROTO_SUBMIT_PREFILL_ONLY) == 0)
 		return;
 	c->prefill_id = h->id;
@@ -103,7 +112,7 @@ static void engine_on_frame(struct chat_rig *c, const struct proto_head *h)
 		engine_says(c, &c->hello, 0);
 	} else if (h->type == PROTO_SUBMIT) {
 		bool other = c->in[PROTO_HEAD_BYTES] == 1 && c->queued_other.len > 0;
-		engine_on_submit(c, h);
+		engine_on_submit(c, h, other);
 		engine_says(c, other ? &c->queued_other : &c->queued, h->id);
 	} else if (h->type == PROTO_CANCEL) {
 		c->n_cancelled++;
@@ -116,8 +125,11 @@ static void engine_on_frame(struct chat_rig *c, const struct proto_head *h)
 		}
 		if (c->silent)
 			return;
-		engine_says(c, &c->tokens, h->id);
-		engine_says(c, &c->done, h->id);
+		bool other = h->id == c->other_id && c->tokens_other.len > 0;
+		if (h->id == c->given_id)
+			engine_says(c, &c->verified, h->id);
+		engine_says(c, other ? &c->tokens_other : &c->tokens, h->id);
+		engine_says(c, other ? &c->done_other : &c->done, h->id);
 	}
 }
 
@@ -221,6 +233,8 @@ static int chat_set_up(void **state)
 	cfg->tiers = (struct conf_list){.items = &c->tier, .n = 1};
 	cfg->keys = (struct conf_list){.items = &c->key, .n = 1};
 	cfg->engine_socket = c->path;
+	cfg->cascade = chat_cascade;
+	cfg->cascade_log = chat_cascade_log;
 	cfg->state_dir = c->dir;
 	cfg->heartbeat_ms = 10000;
 	cfg->limits.window_tokens = 4;
@@ -267,6 +281,9 @@ static int chat_tear_down(void **state)
 	buf_dispose(&c->hello);
 	buf_dispose(&c->queued);
 	buf_dispose(&c->queued_other);
+	buf_dispose(&c->tokens_other);
+	buf_dispose(&c->done_other);
+	buf_dispose(&c->verified);
 	buf_dispose(&c->tokens);
 	buf_dispose(&c->done);
 	buf_dispose(&c->computed);

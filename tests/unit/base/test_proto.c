@@ -17,7 +17,7 @@
 
 #include "base/proto.h"
 
-enum { N_FRAMES = 15 };
+enum { N_FRAMES = 17 };
 
 #define STR(s) ((struct proto_str){s, sizeof(s) - 1})
 
@@ -55,6 +55,7 @@ static int decode(uint8_t type, uint64_t id, const uint8_t *p, size_t n, struct 
 		struct proto_counted counted;
 		struct proto_stats stats;
 		struct proto_load load;
+		struct proto_verified verified;
 		struct proto_bye bye;
 	} u;
 	static struct proto_token tokens[PROTO_MAX_TOKENS_PER_FRAME];
@@ -76,6 +77,7 @@ static int decode(uint8_t type, uint64_t id, const uint8_t *p, size_t n, struct 
 		TYPE(PROTO_COUNTED, counted, proto_put_counted(out, id, &u.counted));
 		TYPE(PROTO_STATS, stats, proto_put_stats(out, &u.stats));
 		TYPE(PROTO_LOAD, load, proto_put_load(out, &u.load));
+		TYPE(PROTO_VERIFIED, verified, proto_put_verified(out, id, &u.verified));
 		TYPE(PROTO_BYE, bye, proto_put_bye(out, &u.bye));
 	case PROTO_TOKENS:
 		rc = proto_get_tokens(p, n, &u.tokens, &err);
@@ -121,6 +123,12 @@ static const struct proto_submit full_submit = {
     .top_p = 0.5f, .min_p = 0.25f, .presence_penalty = -2.0f, .frequency_penalty = 1.5f,
     .top_k = 40, .max_tokens = 77, .deadline_ms = 1000, .rate_tps = 12.5f, .burst = 4,
     .stops = {STR("END"), STR("\xED\x95\x9C")}, .prompt = STR("{\"messages\":[]}")};
+/* An answer that goes on: nothing that does not go with it. */
+static const uint32_t three_ids[] = {70000, 2, 3};
+static const struct proto_submit given_submit = {PROTO_SUBMIT_OFF, .prompt_kind = PROTO_PROMPT_TEXT, .top_p = 1,
+    .max_tokens = 4, .min_tokens = 6, .n_given = 3, .n_keep = 2, .given = three_ids, .n_stop_ids = 1,
+    .stop_ids = {5}, .n_logit_bias = 1, .logit_bias = six_pairs, .n_stops = 1, .stops = {STR("END")},
+    .prompt = STR("so far")};
 static const struct proto_token two_tokens[] = {{5, -0.5f, 3}, {6, -1.25f, 2}};
 
 static void frames(struct sl_buf frame[N_FRAMES])
@@ -132,7 +140,7 @@ static void frames(struct sl_buf frame[N_FRAMES])
 	assert_int_equal(proto_put_credit(&frame[2], 7, &(struct proto_credit){64}), 0);
 	assert_int_equal(proto_put_count(&frame[3], 8, &(struct proto_count){1, PROTO_PROMPT_TEXT, STR("x y")}), 0);
 	assert_int_equal(proto_put_model(&frame[4], &(struct proto_model){1, PROTO_MODEL_FAILED, 2, 2048, 32000,
-			 1234567890123, STR("large"), STR("no such file")}), 0);
+			 1234567890123, STR("large"), STR("no such file"), 0x1122334455667788}), 0);
 	assert_int_equal(proto_put_queued(&frame[5], 7, &(struct proto_queued){10, 5, PROTO_MISS_SHORT, 1, 20000}), 0);
 	assert_int_equal(proto_put_tokens(&frame[6], 7, &(struct proto_tokens){.n = 2, .choice = 15, .tokens = two_tokens, .text = STR("abcde")}), 0);
 	assert_int_equal(proto_put_done(&frame[7], 7, &(struct proto_done){PROTO_FINISH_ERROR, PROTO_ERR_INTERNAL, 0,
@@ -148,6 +156,8 @@ static void frames(struct sl_buf frame[N_FRAMES])
 	assert_int_equal(proto_put_choice(&frame[13], 7, &(struct proto_choice){3, PROTO_FINISH_LENGTH,
 			 PROTO_LENGTH_CONTEXT, 99, -12.5f}), 0);
 	assert_int_equal(proto_put_load(&frame[14], &(struct proto_load){63, 1, 2, {{3, 4}, {5, 6}, [7] = {7, 8}}}), 0);
+	assert_int_equal(proto_put_submit(&frame[15], 9, &given_submit), 0);
+	assert_int_equal(proto_put_verified(&frame[16], 9, &(struct proto_verified){2, 3}), 0);
 }
 
 static void round_trip_and_every_truncation(void **unused)
@@ -231,7 +241,7 @@ static void heads(void **unused)
 		h[4] = (uint8_t)type;
 		uint32_t max = proto_type_max((uint8_t)type);
 		bool known = (type >= PROTO_HELLO && type <= PROTO_PING) ||
-			     (type >= PROTO_MODEL && type <= PROTO_LOAD);
+			     (type >= PROTO_MODEL && type <= PROTO_VERIFIED);
 		assert_int_equal(proto_head_read(h, &head, &err), known ? 0 : SL_EPROTO);
 		assert_true(max <= PROTO_MAX_PAYLOAD);
 		if (!known)
@@ -323,6 +333,68 @@ static void bounds_of_a_prefill(void **unused)
 	}
 }
 
+/* Given tokens: their number, what is kept of them, and what does not go with them. */
+static void bounds_of_given_tokens(void **unused)
+{
+	(void)unused;
+	static const struct {
+		uint16_t n_given, n_keep;
+		uint32_t min_tokens;
+		uint8_t n, best_of, beam_width, prompt_logprobs, flags;
+		int rc;
+	} cases[] = {
+	    {3, 3, 0, 1, 1, 0, 0, 0, 0}, {3, 0, 0, 1, 1, 0, 0, 0, 0}, {3, 4, 0, 1, 1, 0, 0, 0, SL_EPROTO},
+	    {0, 0, 0, 2, 2, 2, 0, 0, 0}, {0, 1, 0, 1, 1, 0, 0, 0, SL_EPROTO},
+	    {PROTO_MAX_GIVEN, PROTO_MAX_GIVEN, 0, 1, 1, 0, 0, 0, 0},
+	    {3, 0, 4 + 3, 1, 1, 0, 0, 0, 0}, {3, 0, 4 + 3 + 1, 1, 1, 0, 0, 0, SL_EPROTO},
+	    {3, 0, 0, 2, 2, 0, 0, 0, SL_EPROTO}, {3, 0, 0, 1, 2, 0, 0, 0, SL_EPROTO}, {3, 0, 0, 1, 1, 1, 0, 0, SL_EPROTO},
+	    {3, 0, 0, 1, 1, 0, 1, 0, SL_EPROTO}, {3, 0, 0, 1, 1, 0, 0, PROTO_SUBMIT_PREFILL_ONLY, SL_EPROTO},
+	};
+	static uint32_t ids[PROTO_MAX_GIVEN + 1];
+	for (uint32_t i = 0; i <= PROTO_MAX_GIVEN; i++)
+		ids[i] = i * 77777;
+	struct proto_submit got, s;
+	struct sl_buf b;
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		s = given_submit;
+		s.given = ids;
+		s.n_given = cases[i].n_given;
+		s.n_keep = cases[i].n_keep;
+		s.min_tokens = cases[i].min_tokens;
+		s.n = cases[i].n;
+		s.best_of = cases[i].best_of;
+		s.beam_width = cases[i].beam_width;
+		s.prompt_logprobs = cases[i].prompt_logprobs;
+		s.flags = cases[i].flags;
+		buf_init(&b, 1 << 20);
+		assert_int_equal(proto_put_submit(&b, 1, &s), 0);
+		int rc = proto_get_submit(buf_data(&b) + PROTO_HEAD_BYTES, b.len - PROTO_HEAD_BYTES, &got, NULL);
+		if (rc != cases[i].rc)
+			fail_msg("case %zu: %d", i, rc);
+		for (uint16_t k = 0; rc == 0 && k < s.n_given; k++)
+			assert_int_equal(proto_given_at(&got, k), ids[k]);
+		buf_dispose(&b);
+	}
+	buf_init(&b, 1 << 20);
+	s = given_submit;
+	s.given = ids;
+	s.n_given = PROTO_MAX_GIVEN + 1;
+	assert_int_equal(proto_put_submit(&b, 1, &s), SL_EINVAL);
+	assert_int_equal(proto_put_verified(&b, 1, &(struct proto_verified){2, 1}), SL_EINVAL);
+	assert_int_equal(proto_put_verified(&b, 1, &(struct proto_verified){0, PROTO_MAX_GIVEN + 1}), SL_EINVAL);
+	assert_int_equal(b.len, 0);
+	/* A decoder believes none of that either. */
+	assert_int_equal(proto_put_verified(&b, 1, &(struct proto_verified){1, 1}), 0);
+	uint8_t payload[8];
+	struct proto_verified v;
+	memcpy(payload, buf_data(&b) + PROTO_HEAD_BYTES, sizeof payload);
+	payload[0] = 2;
+	assert_int_equal(proto_get_verified(payload, sizeof payload, &v, NULL), SL_EPROTO);
+	payload[5] = 5;
+	assert_int_equal(proto_get_verified(payload, sizeof payload, &v, NULL), SL_EPROTO);
+	buf_dispose(&b);
+}
+
 static void bounds_of_a_submit(void **unused)
 {
 	(void)unused;
@@ -399,6 +471,7 @@ int main(void)
 	    cmocka_unit_test(heads),
 	    cmocka_unit_test(bounds_of_a_submit),
 	    cmocka_unit_test(bounds_of_a_prefill),
+	    cmocka_unit_test(bounds_of_given_tokens),
 	    cmocka_unit_test(encoders_refuse_what_decoders_would),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

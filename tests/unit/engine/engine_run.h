@@ -36,9 +36,11 @@ struct answer {
 	uint8_t choice[RUN_TOKENS];
 	uint32_t n_choices_ended;
 	struct proto_choice choices[PROTO_MAX_CHOICES];
+	uint32_t text_end[RUN_TOKENS]; /* of each token in text */
 	char text[8 * RUN_TOKENS];
 	size_t n_text;
-	bool counted;
+	bool counted, verified;
+	struct proto_verified verified_as;
 	struct proto_counted count;
 };
 
@@ -72,6 +74,11 @@ static inline void run_on_event(void *ctx, const struct eng_event *ev)
 		a->queued_as = a->queued ? a->queued_as : ev->u.queued;
 		a->queued = true;
 		break;
+	case ENG_VERIFIED:
+		BUG_IF(!a->queued || a->n_tokens > 0 || a->verified, "VERIFIED twice or too late");
+		a->verified = true;
+		a->verified_as = ev->u.verified;
+		break;
 	case ENG_TOKENS: {
 		const struct proto_tokens *t = &ev->u.tokens;
 		BUG_IF(!a->queued, "TOKENS before QUEUED");
@@ -82,8 +89,9 @@ static inline void run_on_event(void *ctx, const struct eng_event *ev)
 			a->choice[a->n_tokens] = t->choice;
 			if (t->n_top > 0)
 				a->tops[a->n_tokens] = t->tops[i * t->n_top];
-			a->logprobs[a->n_tokens++] = t->tokens[i].logprob;
 			n += t->tokens[i].n_bytes;
+			a->text_end[a->n_tokens] = (uint32_t)(a->n_text + n);
+			a->logprobs[a->n_tokens++] = t->tokens[i].logprob;
 		}
 		BUG_IF(n != t->text.n, "n_bytes do not add up");
 		if (n > 0)

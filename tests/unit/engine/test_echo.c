@@ -112,6 +112,56 @@ static void credit_and_max_tokens(void **state)
 	stop(&r);
 }
 
+/* Tokens that another one made: how far they are its own, and the words behind what is used. */
+static void goes_on_behind_given_tokens(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *prompt;
+		uint32_t ids[3];
+		uint16_t n, keep;
+		uint32_t agreed, used;
+		const char *text;
+	} cases[] = {
+	    {"one two three four", {1000, 1001, 1002}, 2, 0, 2, 2, "three four"},
+	    {"one two three four", {1000, 1001, 77}, 3, 0, 2, 2, "three four"},
+	    {"one two three four", {1000, 77, 1002}, 3, 2, 1, 2, "three four"},
+	    {"one two three four", {1000, 77, 1002}, 3, 3, 1, 3, "four"},
+	    {"one two", {1000, 1001, 1002}, 2, 2, 2, 2, ""},
+	    {"differ 1 three four", {1000, 1001, 1002}, 3, 0, 1, 1, "1 three four"},
+	};
+	struct running r;
+	start(&r, &(struct eng_echo_config){.n_ctx = 2048, .tokens_per_burst = 1});
+	struct client *c = calloc(1, sizeof *c);
+	client_open(c, path);
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		struct proto_submit req = client_plain(cases[i].prompt, PROTO_PROMPT_TEXT, 10);
+		req.n_given = cases[i].n;
+		req.n_keep = cases[i].keep;
+		req.given = cases[i].ids;
+		client_submit(c, i + 1, &req);
+		client_expect(c, PROTO_QUEUED);
+		client_credit(c, i + 1, 10);
+		client_expect(c, PROTO_VERIFIED);
+		struct proto_verified v;
+		struct sl_err err;
+		assert_int_equal(proto_get_verified(c->payload, c->head.length, &v, &err), 0);
+		assert_int_equal(v.n_agreed, cases[i].agreed);
+		assert_int_equal(v.n_used, cases[i].used);
+		struct sl_buf text;
+		uint32_t n = 0;
+		buf_init(&text, 4096);
+		struct proto_done done = client_until_done(c, i + 1, &text, &n);
+		assert_string_equal(buf_cstr(&text), cases[i].text);
+		assert_int_equal(done.finish, PROTO_FINISH_STOP);
+		assert_int_equal(done.n_completion, n + 1);
+		buf_dispose(&text);
+	}
+	client_close(c);
+	free(c);
+	stop(&r);
+}
+
 /* A prompt and nothing more: no token, and none without credit. */
 static void prefill_only(void **state)
 {
@@ -336,7 +386,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(says_the_words_once),     cmocka_unit_test(credit_and_max_tokens),
-	    cmocka_unit_test(prefill_only), cmocka_unit_test(steps_are_common),
+	    cmocka_unit_test(goes_on_behind_given_tokens), cmocka_unit_test(prefill_only), cmocka_unit_test(steps_are_common),
 	    cmocka_unit_test(rate_holds),	       cmocka_unit_test(fails_and_hangs_as_told),
 	    cmocka_unit_test(dies_as_told),	       cmocka_unit_test(refusals),
 	};

@@ -338,6 +338,39 @@ static void random_lives(void **state)
 	bench_close(&x);
 }
 
+/* A page is wanted: it goes with all that hangs on it, and nothing else does. */
+static void one_page_goes(void **state)
+{
+	(void)state;
+	struct bench x;
+	bench_open(&x, 24);
+	struct life a = text("the quick brown fox jumps", 1), b = text("the quick red", 1), c = text("other", 2);
+	struct life *all[] = {&a, &b, &c};
+	for (int i = 0; i < 3; i++) {
+		begin(&x, all[i]);
+		assert_true(compute(&x, all[i], all[i]->n));
+		end(&x, all[i]);
+	}
+	struct life again = a;
+	uint32_t pages = prefix_n_pages(x.t), n_cached = cached(&x, &a);
+	assert_true(n_cached > 2 * PAGE);
+	/* Its second page: the first one stays, and other texts do. */
+	begin(&x, &again);
+	int32_t page = again.pages[1], first = again.pages[0];
+	end(&x, &again);
+	prefix_evict_page(x.t, page);
+	prefix_validate(x.t);
+	assert_int_equal(kv_page_refs(x.pool, page), 0);
+	assert_int_equal(kv_page_refs(x.pool, first), 1);
+	assert_true(prefix_n_pages(x.t) < pages - 1);
+	assert_true(cached(&x, &a) >= PAGE && cached(&x, &a) < 2 * PAGE);
+	assert_int_equal(cached(&x, &c), c.n - 1);
+	uint32_t left = prefix_n_pages(x.t);
+	prefix_evict_page(x.t, page); /* it is not there any more */
+	assert_int_equal(prefix_n_pages(x.t), left);
+	bench_close(&x);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -346,6 +379,7 @@ int main(void)
 		cmocka_unit_test(the_longest_unused_goes_first),
 		cmocka_unit_test(no_memory_costs_reuse_only),
 		cmocka_unit_test(random_lives),
+		cmocka_unit_test(one_page_goes),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

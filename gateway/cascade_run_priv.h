@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What cascade_run.c and cascade_tell.c have of each other.
+ */
+#ifndef GATEWAY_CASCADE_RUN_PRIV_H
+#define GATEWAY_CASCADE_RUN_PRIV_H
+
+#include "cascade/cascade.h"
+#include "gateway/cascade_queue.h"
+#include "gateway/cascade_run.h"
+#include "gateway/engine_link.h"
+
+enum { CASCADE_MAX_TRACE = 4096, CASCADE_ID_BYTES = 48 };
+
+/* One model's part. */
+struct cascade_side {
+	struct cascade_run *run;
+	uint64_t id;       /* of its sequence on the link; 0: it has none, or it has ended */
+	int model;         /* -1: there is no such model */
+	bool queued;       /* its QUEUED has come: it may be given credit */
+	bool verifying;    /* its VERIFIED is still to come */
+	uint32_t credited; /* tokens it may make, and has made */
+	uint32_t made;
+	uint32_t most;     /* tokens it may tell; UINT32_MAX: as many as the engine lets it */
+	uint32_t n_ready;  /* of the queue: to be told */
+	uint32_t n_told;
+	uint32_t n_prompt, lost_prompt;
+	struct cascade_queue queue;
+	struct proto_done done; /* once it has ended; its message is in run->message */
+	char name[PROTO_MAX_NAME + 1];
+};
+
+struct cascade_run {
+	int refs;
+	struct gw_thread *t;
+	struct generation *gen; /* NULL: nobody wants more, or the end has been told */
+	struct gw_snapshot *snapshot; /* the configuration it began with; counted */
+	struct cascade_tier *tier;
+	struct cascade_log *log; /* NULL: none */
+	struct casc casc;
+	struct cascade_side small, large;
+	struct gw_timer timer;
+	uint64_t due_ms; /* that the timer is set for; 0: it is not */
+	bool busy;       /* in the middle of an event */
+	bool over;       /* END has been told, or nobody is there to be told */
+	bool booked, paused, verifiable;
+	bool small_failed, large_failed; /* to be told to the machine */
+	bool tells_degraded, tells_disagreement;
+	uint32_t disagreed_at;
+	uint32_t room;         /* tokens that the generation wants in all */
+	uint32_t max_tokens;
+	bool is_queued;
+	struct proto_queued queued; /* as the generation was told first */
+	struct sl_buf frame;   /* the request's SUBMIT, while it may be submitted again */
+	struct sl_buf ids;     /* the small model's tokens, u32, while they may be a draft */
+	struct sl_buf kept;    /* their text that was shown, where tokens can't be given */
+	char *message;         /* owned: of the last failure */
+	/* For what is told of it afterwards. */
+	float score;
+	uint64_t started_ns, submitted_ns, first_ns, shown_ns; /* first_ns: the first token of any model */
+	struct casc_features *features; /* owned; NULL: not logged */
+	float *trace; /* owned, [CASCADE_MAX_TRACE]; NULL: not logged */
+	uint32_t n_trace;
+	struct sl_buf about;
+	char id_text[CASCADE_ID_BYTES];
+};
+
+/* It is at its end: counts it and logs its outcome. Once. */
+void cascade_run_book(struct cascade_run *r);
+
+#endif

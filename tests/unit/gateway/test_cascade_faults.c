@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Answers of the cascade with the nth allocation failing, for every n, on every plan: streamed, whole, logged. What
+ * comes back is one answer, a piece of one, or a refusal; afterwards nothing goes on, nothing is counted, and the next
+ * request is served. And readers and engines that go in the middle.
+ */
+#include <string.h>
+
+#include "base/log.h"
+#include "cascade/cascade.h"
+#include "gateway/json_mem.h"
+#include "gateway/waiting.h"
+#include "tests/support/chat_rig.h"
+
+enum { MOST_PASSES = 3000 };
+
+#define CHAT(word) "\"messages\":[{\"role\":\"user\",\"content\":\"" word "\"}]}"
+
+/* The tier's scores make every request one to be watched; words force the other plans. */
+static struct casc_tier_setting tier = {
+    .name = "t", .easy = 0, .race = 1, .hard = 1, .sure = 0.75, .low = 0.5, .drop = 0.4, .share = 1, .disagree = CASC_TELL_IT};
+static struct casc_rule_setting rules[] = {{.name = "s", .model = "small"}, {.name = "l", .model = "large"}};
+static char *small_words[] = {"easy"}, *large_words[] = {"hard"};
+static struct casc_settings settings = {.weights = "",
+					.hold_tokens = 16,
+					.hold_min = 3,
+					.hold_ms = 60000,
+					.window = 6,
+					.smooth = 0.25,
+					.w_mean = 0.5,
+					.w_min = 0.2,
+					.takeover_ms = 60000,
+					.floor = 1000000,
+					.fallback = true};
+
+static void settle(void)
+{
+	rules[0].contains = (struct conf_strings){.items = small_words, .n = 1};
+	rules[1].contains = (struct conf_strings){.items = large_words, .n = 1};
+	settings.tiers = (struct conf_list){.items = &tier, .n = 1};
+	settings.rules = (struct conf_list){.items = rules, .n = 2};
+	chat_cascade = &settings;
+}
+
+/* The small model's confidence: tokens of this probability's logarithm. */
+static const struct way {
+	const char *name, *target, *fields, *body;
+	float logprob;
+	double race; /* the score from which both start */
+	uint32_t agreed;
+	const char *whole; /* in the answer when nothing fails */
+} ways[] = {
+    {"small", "POST /v1/chat/completions", "", "{\"model\":\"auto\"," CHAT("easy"), 0, 1, 0,
+     "{\"plan\":\"small\",\"why\":\"forced\",\"parts\":[{\"model\":\"s\",\"tokens\":3}],\"escalated\":false}"},
+    {"large, streamed", "POST /v1/chat/completions", "", "{\"model\":\"auto\",\"stream\":true," CHAT("hard"), 0, 1, 0,
+     "{\"plan\":\"large\",\"why\":\"forced\",\"parts\":[{\"model\":\"m\",\"tokens\":3}],\"escalated\":false}"},
+    {"sure, streamed", "POST /v1/chat/completions", "", "{\"model\":\"auto\",\"stream\":true," CHAT("hi"), 0, 1, 0,
+     "{\"plan\":\"check\",\"why\":\"middle\",\"parts\":[{\"model\":\"s\",\"tokens\":3}],\"escalated\":false}"},
+    {"unsure, all agreed", "POST /v1/chat/completions", "", "{\"model\":\"auto\",\"stream\":true," CHAT("hi"), -5, 1, 3,
+     "\"parts\":[{\"model\":\"s\",\"tokens\":3},{\"model\":\"m\",\"tokens\":3}],\"escalated\":true,\"reason\":\"held\"}"},
+    {"unsure, logged", "POST /v1/chat/completions", "x-sluice-events: 1\r\n",
+     "{\"model\":\"auto\",\"stream\":true," CHAT("hi"), -5, 1, 1,
+     "\"parts\":[{\"model\":\"s\",\"tokens\":1},{\"model\":\"m\",\"tokens\":3}],\"escalated\":true,\"reason\":\"held\"}"},
+    {"unsure, with log probabilities", "POST /v1/completions", "", "{\"model\":\"auto\",\"prompt\":\"hi\",\"logprobs\":2}", -5, 1, 0,
+     "\"parts\":[{\"model\":\"m\",\"tokens\":3}],\"escalated\":true,\"reason\":\"held\"}"},
+    {"unsure, a response", "POST /v1/responses", "", "{\"model\":\"auto\",\"input\":\"hi\"}", -5, 1, 2,
+     "{\"plan\":\"check\",\"why\":\"middle\",\"parts\":[{\"model\":\"s\",\"tokens\":2},{\"model\":\"m\",\"tokens\":3}],\"escalated\":true,"
+     "\"reason\":\"held\"}"},
+    {"race", "POST /v1/chat/completions", "", "{\"model\":\"auto\",\"stream\":true," CHAT("hi"), 0, 0, 0,
+     "{\"plan\":\"race\",\"why\":\"likely_hard\""},
+    {"several choices", "POST /v1/completions", "", "{\"model\":\"auto\",\"prompt\":[\"a\",\"b\"],\"stop\":\"x\"}", 0, 1, 0,
+     "{\"plan\":\"check\",\"why\":\"middle\",\"parts\":[{\"model\":\"s\",\"tokens\":3}],\"escalated\":false}"},
+};
+
+/* A large model (m) and a small one (s). */
+static void prepare(struct chat_rig *c)
+{
+	struct proto_hello hello = {.version = PROTO_VERSION, .epoch = 1, .n_models = 2, .name = {"test", 4}};
+	struct proto_model large = {.state = PROTO_MODEL_READY, .role = 2, .n_ctx = 100, .name = {"m", 1}, .tokenizer = 7};
+	struct proto_model small = {.index = 1, .state = PROTO_MODEL_READY, .role = 1, .n_ctx = 100, .name = {"s", 1}, .tokenizer = 7};
+	struct proto_queued queued = {.n_prompt = 3};
+	struct proto_done done = {.finish = PROTO_FINISH_STOP, .n_prompt = 3, .n_completion = FAKE_TOKENS, .message = {"", 0}};
+	c->r.cfg.limits.window_tokens = 16;
+	buf_clear(&c->hello, SIZE_MAX);
+	assert_int_equal(proto_put_hello(&c->hello, &hello), 0);
+	assert_int_equal(proto_put_model(&c->hello, &large), 0);
+	assert_int_equal(proto_put_model(&c->hello, &small), 0);
+	buf_init(&c->queued_other, 4096);
+	buf_init(&c->tokens_other, 4096);
+	buf_init(&c->done_other, 4096);
+	buf_init(&c->verified, 4096);
+	assert_int_equal(proto_put_queued(&c->queued_other, 1, &queued), 0);
+	assert_int_equal(proto_put_done(&c->done_other, 1, &done), 0);
+}
+
+static void set_way(struct chat_rig *c, const struct way *w)
+{
+	const struct proto_token t[FAKE_TOKENS] = {
+	    {.id = 11, .n_bytes = 1, .logprob = w->logprob}, {.id = 12, .n_bytes = 1, .logprob = w->logprob}, {.id = 13, .n_bytes = 1, .logprob = w->logprob}};
+	struct proto_tokens tokens = {.n = FAKE_TOKENS, .tokens = t, .text = {"ABC", 3}};
+	struct proto_verified verified = {.n_agreed = w->agreed, .n_used = w->agreed};
+	buf_clear(&c->tokens_other, SIZE_MAX);
+	buf_clear(&c->verified, SIZE_MAX);
+	assert_int_equal(proto_put_tokens(&c->tokens_other, 1, &tokens), 0);
+	assert_int_equal(proto_put_verified(&c->verified, 1, &verified), 0);
+}
+
+static void expect_at_rest(struct chat_rig *c)
+{
+	CHAT_UNTIL(c, at_rest(c));
+	assert_int_equal(n_running(c), 0);
+	assert_int_equal(waiting_count(c->app->waiting), 0);
+	CHAT_UNTIL(c, n_generations() == 0);
+}
+
+static void sweep(struct chat_rig *c, const struct way *w)
+{
+	long n = 0, passes;
+	set_way(c, w);
+	do {
+		n++;
+		assert_true(n < MOST_PASSES);
+		CHAT_UNTIL(c, app_ready(c->app) && engine_link_n_models(c->app->link) == 2);
+		long before = fault_passes(FAULT_ALLOC);
+		fault_arm(FAULT_ALLOC, n, 1);
+		ask(c, w->target, w->fields, w->body);
+		CHAT_UNTIL(c, at_rest(c));
+		passes = fault_passes(FAULT_ALLOC) - before;
+		fault_disarm_all();
+		if (c->n_answer >= 12) {
+			long status = strtol(c->answer + 9, NULL, 10);
+			if (status != 200 && status != 500 && status != 503)
+				fail_msg("%s: %s", w->name, c->answer);
+			assert_null(strstr(c->answer + 1, "HTTP/1.1 "));
+		}
+		expect_at_rest(c);
+	} while (passes >= n);
+	CHAT_UNTIL(c, app_ready(c->app));
+	ask(c, w->target, w->fields, w->body);
+	CHAT_UNTIL(c, at_rest(c));
+	if (strstr(c->answer, w->whole) == NULL)
+		fail_msg("%s without a fault: %s", w->name, c->answer);
+	print_message("%s: %ld\n", w->name, n - 1);
+	assert_true(n > 5);
+}
+
+/* A configuration is a state of the application: a new rig for each kind of race. */
+static void sweep_all(bool racing)
+{
+	void *state;
+	struct chat_rig *c;
+	tier.race = racing ? 0 : 1;
+	assert_int_equal(chat_set_up(&state), 0);
+	c = state;
+	prepare(c);
+	json_mem_install();
+	for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
+		if ((ways[i].race < 1) == racing)
+			sweep(c, &ways[i]);
+	json_set_alloc_funcs(malloc, free);
+	chat_tear_down(&state);
+}
+
+static void every_allocation(void **state)
+{
+	(void)state;
+	sweep_all(false);
+	sweep_all(true);
+}
+
+static void every_allocation_with_a_log(void **state)
+{
+	char path[64];
+	(void)state;
+	snprintf(path, sizeof path, "/tmp/sluice-casc-%d.jsonl", (int)getpid());
+	chat_cascade_log = path;
+	sweep_all(false);
+	chat_cascade_log = NULL;
+	assert_int_equal(unlink(path), 0);
+}
+
+/* The reader leaves, or the engine, while the small model's tokens are held and while the large one is asked. */
+static void they_go(void **state)
+{
+	static const struct way unsure = {.logprob = -5, .agreed = 3};
+	struct chat_rig *c;
+	tier.race = 1;
+	assert_int_equal(chat_set_up(state), 0);
+	c = *state;
+	prepare(c);
+	for (int engine_goes = 0; engine_goes < 2; engine_goes++) {
+		for (int at = 0; at < 2; at++) {
+			set_way(c, &unsure);
+			CHAT_UNTIL(c, app_ready(c->app) && engine_link_n_models(c->app->link) == 2);
+			/* Silent from its QUEUED on, or the large one only. */
+			c->silent = at == 0;
+			c->given_id = 0;
+			buf_clear(&c->verified, SIZE_MAX);
+			struct sl_buf tokens = c->tokens, done = c->done;
+			buf_init(&c->tokens, 4096);
+			buf_init(&c->done, 4096);
+			int fd = send_request(c, "POST /v1/chat/completions", "", "{\"model\":\"auto\",\"stream\":true," CHAT("hi"));
+			if (at == 0)
+				CHAT_UNTIL(c, c->credited_id != 0 && n_generations() == 1);
+			else
+				CHAT_UNTIL(c, c->given_id != 0 && c->credited_id == c->given_id);
+			if (engine_goes) {
+				close(c->engine);
+				c->engine = -1;
+				take_answer(c, fd);
+				/* The small model had come to its end: nothing is lost with the large one. */
+				const char *want = at == 0 ? "engine_unavailable" : "\"content\":\"ABC\"";
+				if (strstr(c->answer, want) == NULL)
+					fail_msg("%d: %s", at, c->answer);
+			} else {
+				close(fd);
+			}
+			expect_at_rest(c);
+			buf_dispose(&c->tokens);
+			buf_dispose(&c->done);
+			c->tokens = tokens;
+			c->done = done;
+			c->silent = false;
+			c->credited_id = 0;
+		}
+	}
+	chat_tear_down(state);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(every_allocation),
+	    cmocka_unit_test(every_allocation_with_a_log),
+	    cmocka_unit_test(they_go),
+	};
+	log_set_level(LOG_ERROR);
+	settle();
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
