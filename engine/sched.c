@@ -16,11 +16,15 @@
 #include "base/alloc.h"
 #include "base/err.h"
 
-static bool less_work(const struct heap_node *a, const struct heap_node *b)
+/* Short prompts go before long ones of their tenant, but not for ever, nor those that are about as long: a
+ * prompt is taken to have come by so much later for each of its tokens. */
+enum { TURN_NS_PER_ROW = 1000000 };
+
+static bool earlier_turn(const struct heap_node *a, const struct heap_node *b)
 {
-	const struct sched_seq *x = heap_entry(a, const struct sched_seq, by_work);
-	const struct sched_seq *y = heap_entry(b, const struct sched_seq, by_work);
-	return x->work != y->work ? x->work < y->work : x->order < y->order;
+	const struct sched_seq *x = heap_entry(a, const struct sched_seq, by_turn);
+	const struct sched_seq *y = heap_entry(b, const struct sched_seq, by_turn);
+	return x->turn_ns != y->turn_ns ? x->turn_ns < y->turn_ns : x->order < y->order;
 }
 
 static bool less_share(const struct heap_node *a, const struct heap_node *b)
@@ -102,7 +106,7 @@ static struct sched_queue *queue_enter(struct sched *sc, const struct sched_seq 
 		q->node.key = queue_key(s->tenant, tier);
 		q->tenant = s->tenant;
 		q->tier = tier;
-		heap_init(&q->by_work, less_work);
+		heap_init(&q->by_turn, earlier_turn);
 		list_init(&q->by_age);
 		idmap_insert(&sc->queues, &q->node);
 	}
@@ -117,7 +121,7 @@ static void queue_leave(struct sched *sc, struct sched_queue *q)
 {
 	if (--q->n_seqs > 0)
 		return;
-	BUG_IF(q->n_places != 0 || q->by_work.n != 0, "scheduler: a queue in use goes");
+	BUG_IF(q->n_places != 0 || q->by_turn.n != 0, "scheduler: a queue in use goes");
 	sc->tiers[q->tier].weight -= q->weight;
 	idmap_remove(&sc->queues, &q->node);
 	sl_free(q);
@@ -136,14 +140,16 @@ static uint64_t positions_left(const struct sched_seq *s)
 	return cost_positions(s->n_past + (s->n_left - n), n);
 }
 
+static uint64_t turn_of(const struct sched_seq *s) { return s->came_ns + (uint64_t)rows_left(s) * TURN_NS_PER_ROW; }
+
 static void enqueue(struct sched *sc, struct sched_seq *s, uint64_t now)
 {
 	struct sched_queue *q = s->queue;
 	struct sched_tier *tier = &sc->tiers[q->tier];
 	s->rows = rows_left(s);
 	s->positions = positions_left(s);
-	s->work = s->positions + s->rows;
-	heap_insert(&q->by_work, &s->by_work);
+	s->turn_ns = turn_of(s);
+	heap_insert(&q->by_turn, &s->by_turn);
 	/* New ones are younger than all; one that comes back has mostly been there before them. */
 	struct list *after = q->by_age.prev;
 	int looked = 0;
@@ -170,26 +176,26 @@ static void dequeue(struct sched *sc, struct sched_seq *s)
 {
 	struct sched_queue *q = s->queue;
 	struct sched_tier *tier = &sc->tiers[q->tier];
-	heap_remove(&q->by_work, &s->by_work);
+	heap_remove(&q->by_turn, &s->by_turn);
 	list_remove(&s->by_age);
 	q->n_rows -= s->rows;
 	q->n_positions -= s->positions;
 	tier->n_rows -= s->rows;
 	tier->n_positions -= s->positions;
-	if (q->by_work.n == 0)
+	if (q->by_turn.n == 0)
 		heap_remove(&tier->queues, &q->by_share);
 	sc->n_queued--;
 }
 
 void sched_set_aside(struct sched *sc, struct sched_seq *s)
 {
-	if (s->by_work.in)
+	if (s->by_turn.in)
 		dequeue(sc, s);
 }
 
 void sched_bring_back(struct sched *sc, struct sched_seq *s, uint64_t now)
 {
-	if (s->prefilling && s->credit && !s->blocked && !s->by_work.in)
+	if (s->prefilling && s->credit && !s->blocked && !s->by_turn.in)
 		enqueue(sc, s, now);
 }
 
@@ -239,6 +245,7 @@ int sched_add(struct sched *sc, struct sched_seq *s, uint64_t now_ns)
 	if (s->queue == NULL)
 		return SL_ENOMEM;
 	s->slot = 0;
+	s->came_ns = now_ns;
 	sc->tiers[s->queue->tier].n_waiting++;
 	list_init(&s->by_age);
 	list_init(&s->aside);
@@ -250,7 +257,7 @@ void sched_update(struct sched *sc, struct sched_seq *s, uint64_t now_ns)
 {
 	if (s->queue == NULL)
 		return;
-	if (s->by_work.in)
+	if (s->by_turn.in)
 		dequeue(sc, s);
 	if (s->started && s->slot == 0)
 		take_slot(sc, s);
@@ -263,7 +270,7 @@ void sched_remove(struct sched *sc, struct sched_seq *s)
 {
 	if (s->queue == NULL)
 		return;
-	if (s->by_work.in)
+	if (s->by_turn.in)
 		dequeue(sc, s);
 	if (s->slot > 0)
 		give_slot(sc, s);
@@ -287,7 +294,7 @@ void sched_boost(struct sched *sc, struct sched_seq *s, uint8_t priority, uint64
 		return;
 	}
 	bool started = s->slot > 0;
-	if (s->by_work.in)
+	if (s->by_turn.in)
 		dequeue(sc, s);
 	if (started)
 		give_slot(sc, s);
@@ -306,7 +313,7 @@ void sched_boost(struct sched *sc, struct sched_seq *s, uint8_t priority, uint64
 
 struct ahead {
 	const struct sched_seq *of;
-	uint64_t work;
+	uint64_t turn_ns;
 	uint64_t n_rows, n_positions;
 	uint32_t n_waiting;
 };
@@ -314,8 +321,8 @@ struct ahead {
 static bool count_ahead(void *ctx, struct heap_node *node)
 {
 	struct ahead *a = ctx;
-	const struct sched_seq *s = heap_entry(node, const struct sched_seq, by_work);
-	if (s->work > a->work)
+	const struct sched_seq *s = heap_entry(node, const struct sched_seq, by_turn);
+	if (s->turn_ns > a->turn_ns)
 		return false;
 	if (s == a->of)
 		return true;
@@ -348,7 +355,7 @@ static bool count_other(void *ctx, struct heap_node *node)
 	double part = gets < (double)q->n_rows ? gets / (double)q->n_rows : 1;
 	o->n_rows += part * (double)q->n_rows;
 	o->n_positions += part * (double)q->n_positions;
-	o->n_waiting += (uint32_t)(part * (double)q->by_work.n);
+	o->n_waiting += (uint32_t)(part * (double)q->by_turn.n);
 	return true;
 }
 
@@ -399,8 +406,8 @@ double sched_predict_ns(const struct sched *sc, const struct sched_seq *s, const
 {
 	enum { LOOK = 512 };
 	const struct sched_queue *q = s->queue;
-	struct ahead shorter = {.of = s, .work = positions_left(s) + rows_left(s)};
-	heap_walk(&q->by_work, LOOK, count_ahead, &shorter);
+	struct ahead shorter = {.of = s, .turn_ns = turn_of(s)};
+	heap_walk(&q->by_turn, LOOK, count_ahead, &shorter);
 	/* Those who decode share the steps. */
 	struct beside b = {.per_step = sc->cfg.step_tokens};
 	for (uint32_t i = 0; i < sc->n_started; i++) {
@@ -416,7 +423,7 @@ double sched_predict_ns(const struct sched *sc, const struct sched_seq *s, const
 	/* A step is under way, on the average half of it is to come. */
 	if (b.n_decode > 0)
 		ns += cost_rows_ns(cost, b.n_decode) / 2;
-	else if (sc->n_queued > s->by_work.in)
+	else if (sc->n_queued > s->by_turn.in)
 		ns += cost_rows_ns(cost, b.per_step) / 2;
 	*position = 0;
 	for (int i = 0; i <= q->tier; i++)
@@ -435,7 +442,7 @@ void sched_load(const struct sched *sc, const struct sched_tenants *tenants, con
 		struct sched_queue queue = {.tenant = &guest, .tier = tier_of((uint8_t)i), .weight = SCHED_WEIGHT};
 		struct sched_seq seq = {.queue = &queue, .tenant = &guest, .priority = (uint8_t)i, .n_left = n_rows, .width = 1,
 					.prefilling = true, .credit = true};
-		heap_init(&queue.by_work, less_work);
+		heap_init(&queue.by_turn, earlier_turn);
 		double us = sched_predict_ns(sc, &seq, cost, answer_ns, &position) / 1e3;
 		out->of[i].waiting = sc->tiers[queue.tier].n_waiting;
 		out->of[i].wait_us = us < (double)UINT32_MAX ? (uint32_t)us : UINT32_MAX;
@@ -485,13 +492,13 @@ void sched_validate(const struct sched *sc)
 			uint32_t n = 0;
 			list_each(at, &q->by_age) {
 				const struct sched_seq *s = list_entry(at, struct sched_seq, by_age);
-				BUG_IF(s->queue != q || !s->by_work.in || !s->prefilling || !s->credit ||
+				BUG_IF(s->queue != q || !s->by_turn.in || !s->prefilling || !s->credit ||
 				       s->blocked, "scheduler: a sequence stands in a wrong queue");
 				q_rows += s->rows;
 				positions += s->positions;
 				n++;
 			}
-			BUG_IF(n != q->by_work.n || q_rows != q->n_rows ||
+			BUG_IF(n != q->by_turn.n || q_rows != q->n_rows ||
 			       q->by_share.in != (n > 0), "scheduler: a queue's books are wrong");
 			rows += q_rows;
 			n_queued += n;

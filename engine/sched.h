@@ -82,10 +82,11 @@ struct sched_seq {
 
 	/* The scheduler's. */
 	struct sched_queue *queue; /* of its tenant and tier; NULL: not added */
-	struct heap_node by_work;  /* in the queue, while it has a prompt to compute */
+	struct heap_node by_turn;  /* in the queue, while it has a prompt to compute */
 	struct list by_age;
 	struct list aside;         /* while a plan is made */
-	uint64_t work, positions;  /* as counted in its queue */
+	uint64_t came_ns, turn_ns; /* when it was added; as when it is taken to have come */
+	uint64_t positions;        /* as counted in its queue */
 	uint32_t rows;
 	uint32_t slot;             /* among the started, from 1 */
 };

@@ -124,7 +124,7 @@ static void evict(struct planning *p, struct sched_seq *v)
 	v->n_tokens = 0;
 	v->evict = true;
 	p->plan->evict[p->plan->n_evict++] = v;
-	if (v->by_work.in) {
+	if (v->by_turn.in) {
 		sched_set_aside(p->sc, v);
 		list_push_back(&p->aside, &v->aside);
 	}
@@ -345,7 +345,7 @@ static struct sched_seq *pick(const struct planning *p, const struct sched_queue
 	struct sched_seq *oldest = list_entry(q->by_age.next, struct sched_seq, by_age);
 	if (has_starved(p, oldest))
 		return oldest;
-	return heap_entry(q->by_work.top, struct sched_seq, by_work);
+	return heap_entry(q->by_turn.top, struct sched_seq, by_turn);
 }
 
 static void stand_aside(struct planning *p, struct sched_seq *s)
@@ -449,7 +449,7 @@ static void go_on(struct planning *p)
 	uint32_t n = 0;
 	for (uint32_t i = 0; i < p->sc->n_started; i++) {
 		struct sched_seq *s = p->sc->started[i];
-		if (s->by_work.in && !s->evict)
+		if (s->by_turn.in && !s->evict)
 			order[n++] = s;
 	}
 	qsort(order, n, sizeof(void *), by_share);

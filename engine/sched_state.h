@@ -22,7 +22,7 @@ struct sched_queue {
 	uint32_t n_places; /* held */
 	struct heap_node by_share; /* among the tier's, while something is queued */
 	uint64_t share_key;        /* the share at which it stands there; the true one is not less */
-	struct heap by_work;
+	struct heap by_turn;
 	struct list by_age;
 	uint64_t n_rows, n_positions; /* to compute and to read, of all that is queued */
 };

@@ -32,6 +32,8 @@ void eng_seq_set_state(struct eng_counters *c, struct eng_seq *s, enum eng_seq_s
 	s->state = to;
 }
 
+enum { GRID_LEAST_NS = 10000000, GRID_MOST_NS = 40000000 };
+
 /* A bucket of `burst` tokens filled at rate_tps, kept as the time at which the next token would be
  * due if none were early (the generic cell rate algorithm of ITU-T I.371). */
 static void set_pace(struct eng_seq *s, double rate_tps, uint32_t burst)
@@ -53,9 +55,21 @@ void eng_seq_pace(struct eng_seq *s, uint64_t now_ns)
 	s->pace_next_ns += s->pace_each_ns;
 }
 
+/* A quarter of the time between two tokens, about, and at most 40 ms; 0: it is paced too fast for one. */
+static uint64_t grid_of(uint64_t each_ns)
+{
+	uint64_t grid = 0;
+	for (uint64_t g = GRID_LEAST_NS; g <= GRID_MOST_NS && g <= each_ns / 4; g *= 2)
+		grid = g;
+	return grid;
+}
+
 uint64_t eng_seq_due(const struct eng_seq *s)
 {
-	return s->pace_next_ns > s->pace_early_ns ? s->pace_next_ns - s->pace_early_ns : 0;
+	uint64_t due = s->pace_next_ns > s->pace_early_ns ? s->pace_next_ns - s->pace_early_ns : 0;
+	/* Who is not early falls behind for each wait. */
+	uint64_t grid = due > 0 && s->pace_early_ns > 0 ? grid_of(s->pace_each_ns) : 0;
+	return grid > 0 ? (due + grid - 1) / grid * grid : due;
 }
 
 static int set_sampling(struct eng_seq *s, const struct proto_submit *req)

@@ -175,7 +175,8 @@ static inline uint32_t eng_seq_n_tokens(const struct eng_seq *s)
 
 /* A token was made at now: the pace moves on. */
 void eng_seq_pace(struct eng_seq *s, uint64_t now_ns);
-/* When the pace allows the next token. */
+/* When the pace allows the next token. Rounded up to a grid of the clock, so that tokens of several that are paced
+ * are computed in the same step: one more row makes a step dearer the fewer there are. */
 uint64_t eng_seq_due(const struct eng_seq *s);
 
 #endif

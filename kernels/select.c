@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <string.h>
 
+#include "kernels/cpu/amx.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/ref.h"
 #include "kernels/kernels.h"
@@ -15,7 +16,7 @@
 #include <cpuid.h>
 #endif
 
-static const struct kn_ops *available[4];
+static const struct kn_ops *available[5];
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void look(void)
@@ -30,9 +31,14 @@ static void look(void)
 	bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && f16c;
 	if (avx2)
 		available[n++] = &kn_avx2_ops;
-	if (avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-	    __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
+	bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+		      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+	if (avx512)
 		available[n++] = &kn_avx512_ops;
+	/* The tiles by hand too, for the same reason: leaf 7, EDX 24 and 25 (int8). */
+	bool amx = __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d & 1u << 24) != 0 && (d & 1u << 25) != 0;
+	if (avx512 && amx && kn_amx_usable())
+		available[n++] = &kn_amx_ops;
 #endif
 }
 

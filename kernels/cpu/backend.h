@@ -32,6 +32,9 @@ struct kn_backend {
 	 * rows there are need it. */
 	float *tiles;
 	size_t tile_floats;
+	/* Packed rows, as many as are packed at a time, where the instruction set has them. */
+	void *packed;
+	size_t packed_bytes;
 	struct kn_turns turns[KN_N_ROPES];
 	char line[64];
 };

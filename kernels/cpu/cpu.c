@@ -20,7 +20,11 @@
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/dequant.h"
 
-enum { OUT_STEP = 16 }; /* outputs of a part are a multiple of it: one cache line of y */
+enum {
+	OUT_STEP = 16,   /* outputs of a part are a multiple of it: one cache line of y */
+	PACK_ROWS = 256, /* that are packed at a time: a second-level cache or two */
+	PACK_COST = 8,   /* multiply-adds that packing an activation is worth */
+};
 
 static int n_cpus(void)
 {
@@ -51,6 +55,7 @@ static void cpu_close(struct kn_backend *b)
 	for (int i = 0; i < KN_N_ROPES; i++)
 		sl_free(b->turns[i].at);
 	free(b->tiles);
+	free(b->packed);
 	sl_free(b);
 }
 
@@ -105,12 +110,29 @@ static int reserve_tiles(struct kn_backend *b, int n_in)
 	return 0;
 }
 
+/* Room for the packed rows of a step, n_in wide. */
+static int reserve_packed(struct kn_backend *b, int n_in)
+{
+	void *packed;
+	if (b->isa->packs == NULL)
+		return 0;
+	size_t bytes = b->isa->packed_bytes(PACK_ROWS, n_in);
+	if (bytes <= b->packed_bytes)
+		return 0;
+	if (cpu_mem_alloc(b, bytes, &packed) != 0)
+		return SL_ENOMEM;
+	free(b->packed);
+	b->packed = packed;
+	b->packed_bytes = bytes;
+	return 0;
+}
+
 static int cpu_weight_load(struct kn_backend *b, const void *host, int type, int n_out, int n_in,
 			   struct kn_weight *out, struct sl_err *err)
 {
 	if (kn_type_block(type) == 0)
 		return sl_errf(err, SL_EUNSUPPORTED, "weights of type %s are not supported", kn_type_name(type));
-	if (reserve_tiles(b, n_in) != 0)
+	if (reserve_tiles(b, n_in) != 0 || reserve_packed(b, n_in) != 0)
 		return sl_errf(err, SL_ENOMEM, "no memory to decode weight rows of %d", n_in);
 	*out = (struct kn_weight){.data = host, .type = type, .n_out = n_out, .n_in = n_in};
 	return 0;
@@ -165,8 +187,38 @@ static void run_product(void *ctx, int part)
 				  p->b->tiles + (size_t)kn_pool_self() * p->b->tile_floats, p->b->tile_floats);
 }
 
+static void run_packing(void *ctx, int part)
+{
+	const struct product *p = ctx;
+	p->b->isa->pack(p->w->type, p->x, p->n_rows, p->w->n_in, part, p->n_parts, p->b->packed);
+}
+
+static void run_packed(void *ctx, int part)
+{
+	const struct product *p = ctx;
+	int o0 = first_output(p, part), o1 = first_output(p, part + 1);
+	if (o0 < o1)
+		p->b->isa->matmul_packed(p->w, o0, o1, p->b->packed, p->n_rows, p->y,
+					 p->b->tiles + (size_t)kn_pool_self() * p->b->tile_floats, p->b->tile_floats);
+}
+
+static int matmul_packed(struct kn_backend *b, const struct kn_weight *w, const float *x, int n_rows, float *y)
+{
+	for (int r = 0; r < n_rows; r += PACK_ROWS) {
+		struct product p = {.b = b, .w = w, .x = x + (size_t)r * (size_t)w->n_in, .y = y + (size_t)r * (size_t)w->n_out};
+		p.n_rows = n_rows - r < PACK_ROWS ? n_rows - r : PACK_ROWS;
+		p.n_parts = kn_parts_of(b, (int64_t)p.n_rows * w->n_in * PACK_COST);
+		kn_run_parts(b, p.n_parts, run_packing, &p);
+		p.n_parts = kn_parts_of(b, (int64_t)w->n_out * w->n_in * p.n_rows);
+		kn_run_parts(b, p.n_parts, run_packed, &p);
+	}
+	return 0;
+}
+
 static int cpu_matmul(struct kn_backend *b, const struct kn_weight *w, const float *x, int n_rows, float *y)
 {
+	if (b->isa->packs != NULL && b->isa->packs(w->type))
+		return matmul_packed(b, w, x, n_rows, y);
 	struct product p = {.b = b, .w = w, .x = x, .n_rows = n_rows, .y = y};
 	p.n_parts = kn_parts_of(b, (int64_t)w->n_out * w->n_in * n_rows);
 	kn_run_parts(b, p.n_parts, run_product, &p);
@@ -225,5 +277,11 @@ static int open_avx512(const struct kn_config *cfg, struct kn_backend **out, str
 	return open_isa(&kn_isa_avx512, cfg, out, err);
 }
 
+static int open_amx(const struct kn_config *cfg, struct kn_backend **out, struct sl_err *err)
+{
+	return open_isa(&kn_isa_amx, cfg, out, err);
+}
+
 const struct kn_ops kn_avx2_ops = {.name = "cpu-avx2", .open = open_avx2, OPERATIONS};
 const struct kn_ops kn_avx512_ops = {.name = "cpu-avx512", .open = open_avx512, OPERATIONS};
+const struct kn_ops kn_amx_ops = {.name = "cpu-amx", .open = open_amx, OPERATIONS};

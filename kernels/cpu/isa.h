@@ -11,6 +11,8 @@
 #ifndef KERNELS_CPU_ISA_H
 #define KERNELS_CPU_ISA_H
 
+#include <stdbool.h>
+
 #include "kernels/kernels.h"
 
 /* Arrays of vectors live in registers only where every index is a constant. */
@@ -20,7 +22,7 @@
  * decodes more at once for all rows. */
 static inline size_t kn_least_tile(int n_in)
 {
-	enum { MAX_LANES = 16, MAX_TILE_OUT = 4 };
+	enum { MAX_LANES = 16, MAX_TILE_OUT = 8 };
 	return ((size_t)n_in / MAX_LANES + 1) * MAX_LANES * MAX_TILE_OUT;
 }
 
@@ -43,6 +45,13 @@ struct kn_isa {
 	 * scratch memory of the calling thread, KN_ALIGN-aligned, of tile_floats. */
 	void (*matmul)(const struct kn_weight *w, int o0, int o1, const float *x, int n_rows, float *y,
 		       float *tile, size_t tile_floats);
+	/* Products of some types with rows that are packed once for all outputs; packs is NULL in a set
+	 * without. Parts of a packing may run side by side; packed is KN_ALIGN-aligned. */
+	bool (*packs)(int type);
+	size_t (*packed_bytes)(int n_rows, int n_in);
+	void (*pack)(int type, const float *x, int n_rows, int n_in, int part, int n_parts, void *packed);
+	void (*matmul_packed)(const struct kn_weight *w, int o0, int o1, const void *packed, int n_rows, float *y,
+			      float *tile, size_t tile_floats);
 	/* s[i][p] = q_i·k_p for n_q queries and every position p of the runs, as raw products: the sum
 	 * over d in order, by fused multiply-add, so a score is the same bits whatever the tile. Positions
 	 * next to those asked for may be written too; s is [n_q][KN_ATTN_BLOCK]. */
@@ -59,6 +68,6 @@ struct kn_isa {
 	float (*sum_squares)(const float *x, int n);
 };
 
-extern const struct kn_isa kn_isa_avx2, kn_isa_avx512;
+extern const struct kn_isa kn_isa_avx2, kn_isa_avx512, kn_isa_amx;
 
 #endif

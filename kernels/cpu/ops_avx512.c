@@ -6,6 +6,7 @@
 #include <immintrin.h>
 
 #include "kernels/blocks.h"
+#include "kernels/cpu/amx.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/quantize.h"
 
@@ -170,6 +171,19 @@ static float sum_squares(const float *x, int n)
 const struct kn_isa kn_isa_avx512 = {
     .name = "cpu-avx512",
     .matmul = matmul,
+    .scores = scores,
+    .softmax = softmax,
+    .weigh = weigh,
+    .sum_squares = sum_squares,
+};
+
+const struct kn_isa kn_isa_amx = {
+    .name = "cpu-amx",
+    .matmul = matmul,
+    .packs = kn_amx_packs,
+    .packed_bytes = kn_amx_packed_bytes,
+    .pack = kn_amx_pack,
+    .matmul_packed = kn_amx_matmul_packed,
     .scores = scores,
     .softmax = softmax,
     .weigh = weigh,

@@ -263,12 +263,12 @@ static void where_others_overtake(void **unused)
 {
 	(void)unused;
 	struct machine m = billion;
-	assert_true(run(&m, "three tenants, 10x", 3000) < 0.55);
+	assert_true(run(&m, "three tenants, 10x", 3000) < 0.4);
 	m.load = 0.9;
-	assert_true(run(&m, "three tenants, 0.9x", 6000) < 0.45);
+	assert_true(run(&m, "three tenants, 0.9x", 6000) < 0.4);
 	m.n_tiers = 2;
 	m.load = 1.5;
-	assert_true(run(&m, "two tiers, 1.5x", 6000) < 0.55);
+	assert_true(run(&m, "two tiers, 1.5x", 6000) < 0.5);
 }
 
 int main(void)

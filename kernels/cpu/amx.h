@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Products with AMX's integer tiles: how the two files that make them share memory. amx_avx512.c packs
+ * activations and multiplies, amx_unpack_avx512.c brings weights into panels.
+ *
+ * A block is BK weights along K that share a scale: 32, or 16 for Q6_K. A panel block holds one block
+ * of AMX_OUT neighbouring outputs: q int8 [BK / 4][AMX_OUT][4], then scale float [AMX_OUT], then offset the
+ * same; a weight is scale · q + offset.
+ */
+#ifndef KERNELS_CPU_AMX_H
+#define KERNELS_CPU_AMX_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/cpu/isa.h"
+
+enum { AMX_OUT = 16, AMX_CHUNK = 256 /* weights along K that are unpacked at a time */ };
+
+/* n weights (a multiple of the type's block, at most AMX_CHUNK; that many of types with blocks of 256)
+ * of AMX_OUT outputs, whose rows are from rows[0], rows[1], … on. */
+typedef void kn_amx_unpack(const uint8_t *const *rows, int n, uint8_t *out);
+
+struct kn_amx_type {
+	kn_amx_unpack *unpack; /* NULL: not by this way */
+	int block;
+	bool has_offset;
+};
+
+static inline size_t kn_amx_panel_block(int block)
+{
+	return (size_t)(AMX_OUT * block) + 2 * AMX_OUT * sizeof(float);
+}
+
+struct kn_amx_type kn_amx_type_of(int type);
+
+/* The members of struct kn_isa. */
+bool kn_amx_packs(int type);
+size_t kn_amx_packed_bytes(int n_rows, int n_in);
+void kn_amx_pack(int type, const float *x, int n_rows, int n_in, int part, int n_parts, void *packed);
+void kn_amx_matmul_packed(const struct kn_weight *w, int o0, int o1, const void *packed, int n_rows, float *y,
+			  float *tile, size_t tile_floats);
+
+/* Whether the processor has the tiles and the system lets this process use them. Asks once. */
+bool kn_amx_usable(void);
+
+#endif

@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Products of block types where a backend may turn activations into integers: rows whose blocks differ
+ * by many orders of magnitude, with values of one size or one that stands out, infinities and numbers
+ * that are none, and more rows than are packed at a time.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include "tests/kernels/weights.h"
+
+enum { N_IN = 512, N_OUT = 37, BLOCK = 32 };
+static const int types[] = {KN_Q8_0, KN_Q4_0, KN_Q4_1, KN_Q4_K, KN_Q6_K, KN_IQ4_NL, KN_Q5_K};
+
+struct product {
+	const struct kn_ops *o;
+	struct kn_backend *b;
+	struct matrix m;
+	struct kn_weight w;
+	float *x, *y;
+	int n_rows;
+};
+
+static void begin(struct product *p, const struct kn_ops *o, int type, int n_rows)
+{
+	struct kn_config cfg = {.n_threads = 2, .max_rows = n_rows, .max_width = 4096};
+	struct sl_err err = {0};
+	*p = (struct product){.o = o, .n_rows = n_rows};
+	assert_int_equal(o->open(&cfg, &p->b, &err), 0);
+	p->m = make_matrix(type, N_OUT, N_IN);
+	assert_int_equal(o->weight_load(p->b, p->m.bytes, type, N_OUT, N_IN, &p->w, &err), 0);
+	p->x = random_floats(o, p->b, (size_t)n_rows * N_IN);
+	p->y = guarded(o, p->b, (size_t)n_rows * N_OUT);
+}
+
+static void end(struct product *p)
+{
+	check_guards(p->x, (size_t)p->n_rows * N_IN);
+	check_guards(p->y, (size_t)p->n_rows * N_OUT);
+	p->o->weight_free(p->b, &p->w);
+	drop(p->o, p->b, p->x);
+	drop(p->o, p->b, p->y);
+	drop_matrix(&p->m);
+	p->o->close(p->b);
+}
+
+static void run(struct product *p, int row, int n_rows)
+{
+	struct kn_step s = {.n_rows = n_rows};
+	assert_int_equal(p->o->step_begin(p->b, &s), 0);
+	assert_int_equal(p->o->matmul(p->b, &p->w, p->x + row * N_IN, n_rows, p->y + row * N_OUT), 0);
+	assert_int_equal(p->o->step_end(p->b), 0);
+}
+
+/* An integer of 20 bits for each activation, by the exponent of its block's largest, is off by 2^-20 of
+ * that power of two at the most, which is 2^-20 of the largest. */
+static void check_row(const struct product *p, int r)
+{
+	for (int i = 0; i < N_OUT; i++) {
+		double sum = 0, bound = 0;
+		for (int k = 0; k < N_IN; k += BLOCK) {
+			double largest = 0, weights = 0;
+			for (int l = k; l < k + BLOCK; l++) {
+				double x = (double)p->x[r * N_IN + l], w = p->m.values[i * N_IN + l];
+				sum += w * x;
+				bound += gamma_of(N_IN) * fabs(w * x);
+				largest = fmax(largest, fabs(x));
+				weights += fabs(w);
+			}
+			bound += largest * 0x1p-20 * weights;
+		}
+		double got = (double)p->y[r * N_OUT + i];
+		if (!(fabs(got - sum) <= bound + (double)FLT_MIN))
+			fail_msg("%s of %s: row %d, output %d is %.9g, not %.9g within %.3g", kn_type_name(p->w.type), p->o->name,
+				 r, i, got, sum, bound);
+	}
+}
+
+static void test_ranges(void **arg)
+{
+	(void)arg;
+	enum { ROWS = 6 };
+	for (const struct kn_ops *const *o = kn_available(); *o != NULL; o++)
+		for (int t = 0; t < N(types); t++) {
+			struct product p;
+			begin(&p, *o, types[t], ROWS);
+			for (int k = 0; k < N_IN; k++) {
+				p.x[k] = ldexpf(p.x[k], -120 + 15 * (k / BLOCK));       /* every block another power */
+				p.x[N_IN + k] = k % BLOCK == 5 ? 3000 : p.x[N_IN + k];  /* one that stands out */
+				p.x[2 * N_IN + k] = 0;
+				p.x[3 * N_IN + k] = k % 2 ? 1 : -1;                     /* powers of two, all the largest */
+				p.x[4 * N_IN + k] = k % 3 ? 0x1.fffffep9f : -0x1.fffffep9f; /* just below one */
+				p.x[5 * N_IN + k] = ldexpf(p.x[5 * N_IN + k], k % BLOCK ? -148 : -140); /* subnormal */
+			}
+			run(&p, 0, ROWS);
+			for (int r = 0; r < ROWS; r++)
+				check_row(&p, r);
+			for (int i = 0; i < N_OUT; i++)
+				assert_true(p.y[2 * N_OUT + i] == 0);
+			end(&p);
+		}
+}
+
+/* What is not finite spoils its own row and no other. */
+static void test_not_finite(void **arg)
+{
+	(void)arg;
+	enum { ROWS = 7 };
+	static const float bad[] = {INFINITY, -INFINITY, NAN};
+	for (const struct kn_ops *const *o = kn_available(); *o != NULL; o++)
+		for (int t = 0; t < N(types); t++)
+			for (int i = 0; i < N(bad); i++) {
+				struct product p;
+				float was[ROWS * N_OUT];
+				begin(&p, *o, types[t], ROWS);
+				run(&p, 0, ROWS);
+				memcpy(was, p.y, sizeof was);
+				p.x[3 * N_IN + 100 * i + 7] = bad[i];
+				run(&p, 0, ROWS);
+				assert_memory_equal(p.y, was, 3 * N_OUT * sizeof *was);
+				assert_memory_equal(p.y + 4 * N_OUT, was + 4 * N_OUT, 3 * N_OUT * sizeof *was);
+				for (int k = 0; k < N_OUT; k++)
+					assert_false(isfinite(p.y[3 * N_OUT + k]) && p.m.values[k * N_IN + 100 * i + 7] != 0);
+				end(&p);
+			}
+}
+
+/* Rows of a step that is packed in parts have the bits that they have alone. */
+static void test_many_rows(void **arg)
+{
+	(void)arg;
+	enum { ROWS = 277 };
+	static const int looked[] = {0, 15, 16, 255, 256, 271, 276};
+	for (const struct kn_ops *const *o = kn_available(); *o != NULL; o++) {
+		if (strcmp((*o)->name, "cpu-ref") == 0)
+			continue;
+		for (int t = 0; t < N(types); t++) {
+			struct product p;
+			float all[ROWS * N_OUT];
+			begin(&p, *o, types[t], ROWS);
+			run(&p, 0, ROWS);
+			memcpy(all, p.y, sizeof all);
+			for (int i = 0; i < N(looked); i++) {
+				run(&p, looked[i], 1);
+				assert_memory_equal(p.y + looked[i] * N_OUT, all + looked[i] * N_OUT, N_OUT * sizeof *all);
+				check_row(&p, looked[i]);
+			}
+			end(&p);
+		}
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_ranges),
+	    cmocka_unit_test(test_not_finite),
+	    cmocka_unit_test(test_many_rows),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
