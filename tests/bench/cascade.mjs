@@ -34,7 +34,7 @@ const right = (q, text) => q.answer.some((a) => new RegExp(`(?<![\\p{L}\\p{N}])$
   .test(text.toLowerCase()));
 
 const TIER = 'easy: 0, race: 1, hard: 1, share: 1';
-const start = (tier, log, sets = []) => startServer({ sets: ['gateway.threads=1', 'gateway.coalesce.window=0', 'engine.prefix_cache=false', 'cascade.least_escalations=1000000',
+const start = (tier, log, sets = []) => startServer({ sets: ['gateway.threads=1', 'supervisor.hang=10m', 'gateway.coalesce.window=0', 'engine.prefix_cache=false', 'cascade.least_escalations=1000000',
   `cascade.hold.tokens=${holding}`, `cascade.hold.min_tokens=${Math.min(3, holding)}`,
   ...(log ? [`cascade.log=${log}`, 'cascade.log_size=0'] : []), ...sets],
 edit: (yaml) => yaml.replace('  tiers: []\n', `  tiers:\n    - {name: paid, ${tier}}\n`) });
