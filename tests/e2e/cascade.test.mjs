@@ -47,7 +47,7 @@ describe('the cascade, echo engine', () => {
   before(async () => {
     folder = mkdtempSync(join(tmpdir(), 'sluice-casc-'));
     server = await startServer({ echo: true, edit, sets: ['gateway.threads=2', 'engine.echo.ttft=2ms', 'engine.echo.rate=2000',
-      `cascade.log=${join(folder, 'out.jsonl')}`, 'cascade.least_escalations=1000000', 'cascade.hold.time=20s', 'cascade.takeover=1s',
+      `cascade.log=${join(folder, 'out.jsonl')}`, 'cascade.least_escalations=1000000', 'cascade.hold.time=20s', 'cascade.takeover=5s',
       'supervisor.backoff_min=20ms'] });
   });
   after(async () => {

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// The cascade over the demo pair's held-out questions: node tests/bench/cascade.mjs [--quality 0.99] [--questions 300] [--hold 4]
+//
+// Questions are mixed 70 % easy and 30 % hard, in two halves of different questions. The first is answered by both models:
+// which small answers are right goes into an outcome log, with the confidences that the server logged, and `sluice cascade
+// train` and `calibrate` fit weights and thresholds. The second is answered by the small model, the large one and "auto",
+// greedy and one by one; what comes of it is printed. Numbers are the same each time, times are not.
+import { execFileSync } from 'node:child_process';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { SLUICE, startServer } from '../e2e/harness.mjs';
+import { chat, user } from '../e2e/client.mjs';
+
+const option = (name, otherwise) => (process.argv.includes(name) ? Number(process.argv[process.argv.indexOf(name) + 1]) : otherwise);
+const quality = option('--quality', 0.99), most = option('--questions', 300), holding = option('--hold', 4);
+const folder = mkdtempSync(join(tmpdir(), 'sluice-bench-'));
+process.on('exit', () => rmSync(folder, { recursive: true, force: true }));
+
+/** A fixed shuffle: the same questions each time. */
+function shuffled(list) {
+  let x = 12345;
+  const next = () => { x = (Math.imul(x, 1103515245) + 12345) >>> 0; return x >>> 8; };
+  return list.map((v) => [next(), v]).sort((a, b) => a[0] - b[0]).map(([, v]) => v);
+}
+const all = readFileSync('etc/models/evaluation.jsonl', 'utf8').trim().split('\n').map((l) => JSON.parse(l));
+const easy = shuffled(all.filter((q) => q.model_class === 'easy')), hard = shuffled(all.filter((q) => q.model_class === 'hard'));
+const each = Math.min(most, Math.floor(easy.length / 2 / 0.7), Math.floor(hard.length / 2 / 0.3));
+const nEasy = Math.round(each * 0.7), nHard = Math.round(each * 0.3);
+const split = (from) => shuffled([...easy.slice(from * nEasy, (from + 1) * nEasy), ...hard.slice(from * nHard, (from + 1) * nHard)]);
+
+/** An accepted text stands in the answer as a whole word (Korean particles may follow). */
+const right = (q, text) => q.answer.some((a) => new RegExp(`(?<![\\p{L}\\p{N}])${a.toLowerCase().replace(/[.*+?^${}()|[\]\\]/g, '\\$&')}(?![a-z0-9])`, 'u')
+  .test(text.toLowerCase()));
+
+const TIER = 'easy: 0, race: 1, hard: 1, share: 1';
+const start = (tier, log, sets = []) => startServer({ sets: ['gateway.threads=1', 'supervisor.hang=10m', 'gateway.coalesce.window=0', 'engine.prefix_cache=false', 'cascade.least_escalations=1000000',
+  `cascade.hold.tokens=${holding}`, `cascade.hold.min_tokens=${Math.min(3, holding)}`,
+  ...(log ? [`cascade.log=${log}`, 'cascade.log_size=0'] : []), ...sets],
+edit: (yaml) => yaml.replace('  tiers: []\n', `  tiers:\n    - {name: paid, ${tier}}\n`) });
+
+async function ask(server, model, question) {
+  const began = performance.now();
+  let first = 0, last = 0;
+  const r = await chat(server.http, server.keys.paid, { model, messages: user(question), temperature: 0, max_tokens: 80, stream_options: { include_usage: true } },
+    { onEvent: (e) => {
+      if (e.choices?.[0]?.delta?.content) last = performance.now() - began;
+      first ||= last;
+    } });
+  if (!r.done || r.errors.length > 0) throw new Error(`${model}: ${r.status} ${r.error ?? ''} ${r.body}\n${server.log()}`);
+  const about = r.events.find((e) => e.sluice?.cascade)?.sluice.cascade;
+  const tokens = r.usage?.completion_tokens ?? 0;
+  return { id: r.events[0]?.id, text: r.text, ttft: first, tokens, step: tokens > 3 ? (last - first) / (tokens - 2) : 0, about };
+}
+
+const at = (list, p) => list.slice().sort((a, b) => a - b)[Math.min(list.length - 1, Math.floor(list.length * p))];
+const ms = (x) => `${x.toFixed(1)} ms`;
+const percent = (x) => `${(100 * x).toFixed(1)} %`;
+
+/* ---- the first half: what is known of the small model ---- */
+const log = join(folder, 'out.jsonl'), judged = join(folder, 'judged.jsonl'), weights = join(folder, 'weights');
+let server = await start(`${TIER}, sure: 0, low: 0, drop: 0`, log);
+const first = [];
+for (const q of split(0)) first.push({ q, small: await ask(server, 'auto', q.question), large: await ask(server, 'demo-large', q.question) });
+await server.stop();
+const lines = new Map(readFileSync(log, 'utf8').trim().split('\n').map((l) => JSON.parse(l)).map((l) => [l.id, l]));
+writeFileSync(judged, first.map(({ q, small, large }) => `${JSON.stringify({ ...lines.get(small.id), small_right: right(q, small.text),
+  large_right: right(q, large.text) })}\n`).join(''));
+execFileSync(SLUICE, ['cascade', 'train', judged, '-o', weights]);
+const curve = execFileSync(SLUICE, ['cascade', 'calibrate', judged, '--quality', String(quality), '--hold', String(holding), '--hold-min',
+  String(Math.min(3, holding))], { encoding: 'utf8' });
+const [, sure, low, drop] = /sure: ([\d.]+)\s+low: ([\d.]+)\s+drop: ([\d.]+)/.exec(curve);
+
+/* ---- the second half: what comes of it ---- */
+const second = join(folder, 'second.jsonl');
+server = await start(`${TIER}, sure: ${sure}, low: ${low}, drop: ${drop}`, second, [`cascade.weights=${weights}`]);
+const n = { small: 0, large: 0, auto: 0, alone: 0, largeTokens: 0, always: 0 };
+const times = { small: [], large: [], auto: [] }, steps = [];
+const questions = split(1);
+for (const q of questions) {
+  const a = await ask(server, 'auto', q.question), s = await ask(server, 'demo-small', q.question), l = await ask(server, 'demo-large', q.question);
+  for (const [name, r] of [['auto', a], ['small', s], ['large', l]]) {
+    n[name] += right(q, r.text);
+    times[name].push(r.ttft);
+  }
+  if (s.step > 0) steps.push(s.step);
+  n.alone += !a.about.escalated && a.about.parts.every((p) => p.model === 'demo-small');
+  n.largeTokens += a.about.parts.filter((p) => p.model === 'demo-large').reduce((sum, p) => sum + p.tokens, 0);
+  n.always += l.tokens;
+}
+const metrics = await server.metrics();
+const value = (name) => Number(new RegExp(`^${name.replace(/[{}"=,]/g, '\\$&')} (.*)$`, 'm').exec(metrics)?.[1] ?? 0);
+const rows = (what) => value(`sluice_cascade_tokens_total{model="large",what="${what}"}`);
+const hold = value('sluice_cascade_hold_seconds_sum') / value('sluice_cascade_hold_seconds_count') * 1000;
+await server.stop();
+const report = execFileSync(SLUICE, ['cascade', 'report', second], { encoding: 'utf8' });
+console.log(`${questions.length} questions, ${nEasy} easy and ${nHard} hard, after as many others; thresholds for a quality of ${quality}: sure ${sure}, low ${low}, drop ${drop}
+right answers      auto ${n.auto}, small alone ${n.small}, large alone ${n.large}: ${percent(n.auto / n.large)} of always-large
+small model alone  ${percent(n.alone / questions.length)} of requests
+large model made   ${rows('shown') + rows('wasted')} tokens, ${n.largeTokens} of them told; always-large ${n.always}: ${percent((rows('shown') + rows('wasted')) / n.always)}
+and checked        ${rows('given')} of the small one's, after ${rows('prompt')} rows of prompts
+first text, p50    auto ${ms(at(times.auto, 0.5))}, small alone ${ms(at(times.small, 0.5))}, large alone ${ms(at(times.large, 0.5))}
+first text, p99    auto ${ms(at(times.auto, 0.99))}, small alone ${ms(at(times.small, 0.99))}, large alone ${ms(at(times.large, 0.99))}
+hold-back, mean    ${ms(hold)}; a step of the small model takes ${at(steps, 0.5).toFixed(2)} ms
+`);
+console.log(report);
