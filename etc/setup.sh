@@ -29,6 +29,7 @@ build p libxxhash libxxhash-dev
 build p libutf8proc libutf8proc-dev
 tests p cmocka libcmocka-dev
 build c curl curl
+tests c g++ g++
 tests c redis-server redis-server
 tests c node nodejs
 tests c npm npm
