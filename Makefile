@@ -32,6 +32,28 @@ CFLAGS_ALL := -std=gnu11 -D_GNU_SOURCE $(OPT) $(WARN) -fno-math-errno -ffp-contr
 	-I. -I$(B) $(PKG_CFLAGS) -pthread $(CFLAGS)
 LIBS_ALL := $(PKG_LIBS) -lm -ldl -pthread $(SANFLAGS) $(LDFLAGS)
 
+# The CUDA backend is a shared object of its own, made when there is a toolkit; `make NVCC=` leaves it out.
+NVCC := $(firstword $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/cuda/bin/nvcc))
+CUDA_ARCHS ?= 80 90a
+CUDA_ALL := 80 86 89 90 90a 100 120
+# Machine code for each, and PTX of the last that later devices can take (90a's can't be).
+cuda_ptx = $(lastword $(filter-out %a,$(CUDA_ARCHS)))
+cuda_gen = $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
+	$(if $(cuda_ptx),-gencode arch=compute_$(cuda_ptx)$(comma)code=compute_$(cuda_ptx))
+# No contraction: the same expression has the same bits in every kernel.
+NVCCFLAGS := -std=c++17 -O3 --fmad=false -Werror all-warnings -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra -I.
+CUDA_SRC := $(wildcard kernels/cuda/*.cu)
+CUDA_OBJ := $(patsubst %.cu,$(B)/%.o,$(filter-out %/emu.cu,$(CUDA_SRC)))
+CUDA_SO := $(if $(NVCC),$(if $(SAN),,$(B)/libsluice-cuda.so))
+# The same sources compiled for the emulation, for tests (kernels/cuda/emu.cu). No C++ library is used.
+CXX := $(if $(filter default,$(origin CXX)),$(if $(findstring clang,$(CC)),clang++,g++),$(CXX))
+EMU_SRC := $(filter-out %/device_cuda.cu,$(CUDA_SRC))
+EMU_OBJ := $(EMU_SRC:kernels/cuda/%.cu=$(B)/emulated/%.o)
+EMU_SO := $(B)/libsluice-cuda-emulated.so
+EMU_FLAGS := -x c++ -std=gnu++17 -DKN_EMULATED $(if $(findstring thread,$(SAN)),-DKN_EMU_THREADS) $(OPT) -fPIC \
+	-fvisibility=hidden -fno-exceptions -fno-rtti -fno-threadsafe-statics -fno-math-errno -ffp-contract=off \
+	-fno-strict-aliasing -Wall -Wextra -Wshadow -Werror -Wno-unknown-pragmas $(SANFLAGS) -pthread
+
 # Files that need an instruction set of their own; everything else runs anywhere.
 ISA_avx2 := -mavx2 -mfma -mf16c
 ISA_avx512 := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c
@@ -46,14 +68,14 @@ TEST_SRC := $(wildcard tests/unit/*/test_*.c tests/kernels/test_*.c tests/sim/te
 TEST_BIN := $(TEST_SRC:%.c=$(B)/%)
 HELPER_BIN := $(patsubst %.c,$(B)/%,$(wildcard tests/support/*.c))
 
-.PHONY: build run check test soak lint unit tests e2e clean install help needs force
+.PHONY: cuda-all build run check test soak lint unit tests e2e clean install help needs force
 .SECONDARY:
 .DELETE_ON_ERROR:
 # No built-in rule may guess how a program is made.
 %: %.c
 %.o: %.c
 
-build: $(B)/sluice
+build: $(B)/sluice $(CUDA_SO)
 
 help:
 	@printf '%s\n' \
@@ -64,7 +86,8 @@ help:
 	  "     ARGS='...'       more arguments for sluice serve" \
 	  'make test             everything CI runs; ends with one line: N passed, N failed' \
 	  'make check            a subset of two minutes' \
-	  'make build            build/sluice' \
+	  'make build            build/sluice, and build/libsluice-cuda.so where there is a CUDA toolkit' \
+  'make cuda-all         build/libsluice-cuda.so for every architecture' \
 	  'make unit             unit tests, kernel tests, simulations' \
 	  'make e2e              end-to-end tests: real server, clients, browser' \
 	  'make lint             clang-tidy, cppcheck, include arrows, scripts' \
@@ -85,9 +108,7 @@ $(B)/flags: force | needs
 	@mkdir -p $(B)
 	@echo '$(CC) $(CFLAGS_ALL) $(LIBS_ALL)' | cmp -s - $@ || { \
 	  echo '$(CC) $(CFLAGS_ALL) $(LIBS_ALL)' >$@; \
-	  command -v nvcc >/dev/null \
-	    && echo 'CUDA toolkit found; this version has no CUDA backend: building for the CPU' \
-	    || echo 'No CUDA toolkit (nvcc) found: building for the CPU'; }
+	  $(if $(NVCC),true,echo 'No CUDA toolkit (nvcc) found: building for the CPU'); }
 
 $(B)/version.h: VERSION force
 	@mkdir -p $(B)
@@ -113,6 +134,49 @@ $(B)/%.o: %.c $(B)/flags
 
 $(B)/cmd/main.o $(B)/cmd/bench.o: $(B)/version.h
 
+# ---- the CUDA backend ----
+
+$(B)/cuda.flags: force | needs
+	@mkdir -p $(B)
+	@line='$(NVCC) $(cuda_gen) $(NVCCFLAGS)'; echo "$$line" | cmp -s - $@ || { \
+	  echo "$$line" >$@; \
+	  echo 'CUDA toolkit found ($(NVCC)): building libsluice-cuda.so for $(addprefix sm_,$(CUDA_ARCHS))'; }
+
+$(CUDA_OBJ): $(B)/%.o: %.cu $(B)/cuda.flags
+	@mkdir -p $(@D)
+	$(call say,NVCC,$<)
+	$(Q)$(NVCC) $(NVCCFLAGS) $(cuda_gen) --threads 2 -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
+
+$(B)/libsluice-cuda.so: $(CUDA_OBJ)
+	$(call say,LINK,$@)
+	$(Q)$(NVCC) -shared -cudart static -Xlinker --exclude-libs,ALL -o $@.new $^ && mv $@.new $@
+
+cuda-all:
+	$(if $(NVCC),,$(error no CUDA toolkit (nvcc) found))
+	$(Q)$(MAKE) $(B)/libsluice-cuda.so CUDA_ARCHS='$(CUDA_ALL)'
+
+$(B)/emulated/flags: force | needs
+	@mkdir -p $(@D)
+	@echo '$(CXX) $(EMU_FLAGS) $(LDFLAGS)' | cmp -s - $@ || echo '$(CXX) $(EMU_FLAGS) $(LDFLAGS)' >$@
+
+$(EMU_OBJ): $(B)/emulated/%.o: kernels/cuda/%.cu $(B)/emulated/flags
+	$(call say,C++,$<)
+	$(Q)$(CXX) $(EMU_FLAGS) -I. -MMD -MP -c -o $@ $<
+
+$(EMU_SO): $(EMU_OBJ)
+	$(Q)$(CXX) -shared -o $@ $^ -lm -pthread $(SANFLAGS) $(LDFLAGS)
+
+# A mutant: one source changed by a sed script (which names it on its second line), which must change it.
+MUTANTS := $(patsubst %.sed,$(B)/%.so,$(wildcard tests/kernels/mutants/*.sed))
+$(MUTANTS): $(B)/%.so: %.sed $(EMU_OBJ)
+	@mkdir -p $(@D)
+	$(Q)src=$$(sed -n '2s/^# //p' $<); of=$*-$$(basename $$src .cu); \
+	  sed -f $< $$src >$(B)/$$of.cu; \
+	  ! cmp -s $$src $(B)/$$of.cu || { echo "$<: changes nothing in $$src"; exit 1; }; \
+	  $(CXX) $(EMU_FLAGS) -I. -c -o $(B)/$$of.o $(B)/$$of.cu && \
+	  others=$$(printf '%s\n' $(EMU_OBJ) | grep -v "/$$(basename $$src .cu)\.o$$"); \
+	  $(CXX) -shared -o $@ $(B)/$$of.o $$others -lm -pthread $(SANFLAGS) $(LDFLAGS)
+
 # gateway/www itself: a file that was removed there.
 $(B)/gateway/www_files.c: etc/embed.sh gateway/www.h gateway/www $(WWW_SRC)
 	@mkdir -p $(@D)
@@ -126,7 +190,11 @@ $(B)/tests/%: tests/%.c $(B)/libcmd.a $(B)/libsluice.a
 	$(call say,CC,$<)
 	$(Q)$(CC) $(CFLAGS_ALL) -MMD -MP -MF $@.d -o $@ $< $(B)/libcmd.a $(B)/libsluice.a -lcmocka $(LIBS_ALL)
 
-tests: $(TEST_BIN) $(HELPER_BIN)
+# What is opened at run time.
+$(filter $(B)/tests/kernels/%,$(TEST_BIN)): | $(EMU_SO)
+$(B)/tests/kernels/test_mutants: | $(MUTANTS)
+
+tests: $(TEST_BIN) $(HELPER_BIN) $(EMU_SO) $(MUTANTS)
 
 clean:
 	rm -rf build
@@ -134,6 +202,8 @@ clean:
 install: build
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/sluice
 	install -m 755 $(B)/sluice $(DESTDIR)$(PREFIX)/bin/sluice
+	$(if $(CUDA_SO),install -d $(DESTDIR)$(PREFIX)/lib/sluice)
+	$(if $(CUDA_SO),install -m 755 $(CUDA_SO) $(DESTDIR)$(PREFIX)/lib/sluice/)
 	install -m 644 etc/sluice.yaml $(DESTDIR)$(PREFIX)/share/sluice/sluice.yaml
 
 # ---- running ----

@@ -40,7 +40,7 @@ int (sl_errf)(struct sl_err *err, int code, const char *fmt, ...)
 	return code;
 }
 
-_Noreturn void sl_bug(const char *file, int line, const char *fmt, ...)
+void sl_bug(const char *file, int line, const char *fmt, ...)
 {
 	va_list ap;
 	fprintf(stderr, "BUG at %s:%d: ", file, line);

@@ -57,7 +57,7 @@ int sl_errf(struct sl_err *err, int code, const char *fmt, ...)
 		if (__builtin_expect(!!(cond), 0)) \
 			BUG(__VA_ARGS__);   \
 	} while (0)
-_Noreturn void sl_bug(const char *file, int line, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
+void sl_bug(const char *file, int line, const char *fmt, ...)
+    __attribute__((noreturn, format(printf, 3, 4)));
 
 #endif

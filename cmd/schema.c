@@ -46,7 +46,7 @@
 #define HOUR 3600000.0
 
 static const char *const log_levels[] = {"debug", "info", "warn", "error", NULL};
-static const char *const backends[] = {"auto", "cpu-ref", "cpu-avx2", "cpu-avx512", "cpu-amx", NULL};
+static const char *const backends[] = {"auto", "cpu-ref", "cpu-avx2", "cpu-avx512", "cpu-amx", "cuda", "cuda-emulated", NULL};
 static const char *const stores[] = {"auto", "memory", "redis", NULL};
 static const char *const client_certs[] = {"none", "optional", "required", NULL};
 static const char *const tls_versions[] = {"1.2", "1.3", NULL};
@@ -191,7 +191,7 @@ static const struct conf_row all_rows[] = {
     ROW("engine.socket", CONF_STRING, ROOT(engine.socket), "", 0, 107,
 	"The engine's unix socket; empty: STATE/run/engine.sock."),
     ROW_ENUM("engine.backend", ROOT(engine.backend), "auto", backends,
-	     "Which kernels compute; auto takes the fastest this processor has."),
+	     "Which kernels compute; auto takes the fastest this processor has. cuda-emulated is for tests."),
     ROW("engine.threads", CONF_INT, ROOT(engine.threads), "0", 0, 1024,
 	"Threads that compute; 0: one for each core."),
     ROW("engine.text_workers", CONF_INT, ROOT(engine.text_workers), "1", 1, 64,

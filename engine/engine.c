@@ -20,6 +20,7 @@
 #include "base/log.h"
 #include "engine/internal.h"
 #include "engine/trade.h"
+#include "kernels/plugin.h"
 
 /* ---- requests ---- */
 
@@ -239,6 +240,7 @@ int engine_create(const struct eng_config *cfg, eng_on_event *on_event, void *ct
 	const struct kn_ops *ops = kn_select(cfg->backend, err);
 	if (ops == NULL)
 		return SL_EINVAL;
+	log_info("kernels: %s; %s", ops->name, kn_plugin_line());
 	struct engine *e = sl_zalloc(sizeof *e);
 	if (e == NULL || idmap_init(&e->index) != 0) {
 		sl_free(e);

@@ -53,9 +53,11 @@ int kv_memory_create(const struct kn_ops *ops, struct kn_backend *b, uint64_t by
 		if (__builtin_add_overflow(all, page_bytes[i], &all))
 			return sl_errf(err, SL_ELIMIT, "KV pages of an impossible size");
 	}
-	BUG_IF(largest == 0, "KV pages of no size");
-	for (int i = 0; i < n; i++)
+	for (int i = 0; i < n; i++) {
+		BUG_IF(page_bytes[i] == 0, "KV pages of no size");
 		even = even && largest % page_bytes[i] == 0;
+	}
+	BUG_IF(largest == 0, "KV pages of no size");
 	uint64_t pages = bytes / largest, each = pages / (KV_MEMORY_SLABS / 2), least = even ? 1 : LEAST_UNEVEN;
 	each = each > least ? each : least;
 	uint64_t n_slabs = pages / each;

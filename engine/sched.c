@@ -469,12 +469,12 @@ void sched_demand(const struct sched *sc, uint64_t now_ns, struct sched_demand *
 		n_prompts[s->queue->tier] += s->prefilling;
 	}
 	/* Of what has not begun, one of each tier counts: more can't begin faster. */
-	for (uint8_t i = 0; i < SCHED_TIERS; i++) {
+	for (int i = 0; i < SCHED_TIERS; i++) {
 		if (sc->tiers[i].queues.n == 0)
 			continue;
 		if (n_prompts[i] == 0)
-			add_demand(out, i, 1);
-		out->best_prompt = i < out->best_prompt ? i : out->best_prompt;
+			add_demand(out, (uint8_t)i, 1);
+		out->best_prompt = i < out->best_prompt ? (uint8_t)i : out->best_prompt;
 	}
 }
 

@@ -114,7 +114,7 @@ struct kn_config {
 };
 
 struct kn_ops {
-	const char *name; /* "cpu-ref", "cpu-avx2", "cpu-avx512", "cpu-amx" */
+	const char *name; /* "cpu-ref", "cpu-avx2", "cpu-avx512", "cpu-amx", "cuda", "cuda-emulated" */
 
 	int (*open)(const struct kn_config *cfg, struct kn_backend **out, struct sl_err *err);
 	void (*close)(struct kn_backend *b);
@@ -176,10 +176,10 @@ struct kn_ops {
 	int (*page_copy)(struct kn_backend *b, const struct kn_kv *kv, int src, int dst);
 };
 
-/* The table by name: "auto" takes the best this processor has; NULL and *err for an unknown name
- * or one this processor can't run. */
+/* The table by name: "auto" takes the best this processor has; "cuda" and "cuda-emulated" are opened
+ * (plugin.h) when they are asked for. NULL and *err for an unknown name or one that can't run here. */
 const struct kn_ops *kn_select(const char *name, struct sl_err *err);
-/* Every table this processor can run, the reference first; NULL-terminated. */
+/* Every table of this program that the processor can run, the reference first; NULL-terminated. */
 const struct kn_ops *const *kn_available(void);
 
 #endif

@@ -11,6 +11,7 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/ref.h"
 #include "kernels/kernels.h"
+#include "kernels/plugin.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -58,6 +59,10 @@ const struct kn_ops *kn_select(const char *name, struct sl_err *err)
 	}
 	if (strcmp(name, "auto") == 0)
 		return best;
+	bool is_plugin;
+	const struct kn_ops *plugin = kn_plugin_select(name, &is_plugin, err);
+	if (is_plugin)
+		return plugin;
 	sl_errf(err, SL_EINVAL, "backend \"%s\" is unknown or not for this processor", name);
 	return NULL;
 }

@@ -102,7 +102,7 @@ static struct life text(const char *s, uint64_t salt)
 {
 	struct life l = {.salt = salt};
 	for (; *s != '\0'; s++)
-		l.tokens[l.n++] = *s;
+		l.tokens[l.n++] = (unsigned char)*s;
 	return l;
 }
 

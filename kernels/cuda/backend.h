@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The CUDA backend's state, and how its files split work: backend.cu (memory, weights, steps, the
+ * table), rows.cu (what is done to each row by itself), matmul.cu, pages.cu (rotary embedding and
+ * pages), attention.cu. decode.h has the weight types.
+ */
+#ifndef KERNELS_CUDA_BACKEND_H
+#define KERNELS_CUDA_BACKEND_H
+
+#include "kernels/cuda/device.h"
+
+enum { KN_TILE = 8 }; /* rows, or rows times heads, that a block works on together */
+
+/* Frequencies of one rotation on the device. */
+struct kn_freqs {
+	const double *host; /* whose they are; NULL: nobody's */
+	double *at;
+};
+
+enum { KN_N_FREQS = 4 }; /* a model has two at most */
+
+/* Memory of the device that grows when more is needed. */
+struct kn_room {
+	void *at;
+	size_t bytes;
+};
+
+/* Rows of a step that stand together and belong to one sequence: they read the same pages. */
+struct kn_item {
+	int32_t row, n_rows;
+};
+
+struct kn_backend {
+	const struct kn_plugin_host *host;
+	struct dev *dev;
+	int max_rows;
+	const struct kn_step *step; /* NULL: outside of steps */
+	int32_t *packed;            /* the step's integers, on the host */
+	size_t n_packed;
+	struct kn_room ints; /* and on the device */
+	/* Into ints. */
+	const int32_t *token, *pos, *seq, *table;
+	const struct kn_item *alone, *together;
+	int n_alone, n_together;
+	int32_t last_pos; /* of all rows */
+	struct kn_room scratch, picks;
+	struct kn_freqs freqs[KN_N_FREQS];
+	int next_freqs;
+	char line[256];
+};
+
+/* At least so many bytes; what was there is lost. Waits for the device when it grows. */
+int kn_cuda_room(struct kn_backend *b, struct kn_room *room, size_t bytes);
+
+/* ---- rows.cu ---- */
+int kn_cuda_rmsnorm(struct kn_backend *b, const float *x, const float *gain, float eps, int n_rows, int width,
+		    float *y);
+int kn_cuda_silu_mul(struct kn_backend *b, float *gate, const float *up, int n_rows, int width);
+int kn_cuda_gelu_mul(struct kn_backend *b, float *gate, const float *up, int n_rows, int width);
+int kn_cuda_add(struct kn_backend *b, float *x, const float *y, int n_rows, int width);
+int kn_cuda_add_row(struct kn_backend *b, float *x, const float *row, int n_rows, int width);
+int kn_cuda_scale(struct kn_backend *b, float *x, float factor, int n_rows, int width);
+int kn_cuda_softcap(struct kn_backend *b, float *x, float cap, int n_rows, int width);
+int kn_cuda_gather(struct kn_backend *b, const float *x, const int32_t *rows, int n, int width, float *y);
+
+/* ---- matmul.cu ---- */
+bool kn_cuda_can_decode(int type);
+int kn_cuda_embed(struct kn_backend *b, const struct kn_weight *w, float *y);
+int kn_cuda_matmul(struct kn_backend *b, const struct kn_weight *w, const float *x, int n_rows, float *y);
+
+/* ---- pages.cu ---- */
+int kn_cuda_rope_kv_write(struct kn_backend *b, const struct kn_rope *rope, float *q, int n_heads, float *k,
+			  const float *v, const struct kn_kv *kv, int layer);
+int kn_cuda_page_copy(struct kn_backend *b, const struct kn_kv *kv, int src, int dst);
+
+/* ---- attention.cu ---- */
+int kn_cuda_attention(struct kn_backend *b, const float *q, int n_heads, const struct kn_kv *kv, int layer,
+		      const struct kn_attn *attn, float *out);
+
+/* Where a layer's part of the pool begins for a page and key head, as kernels.h says. */
+struct kn_pages {
+	const int32_t *table;
+	int max_pages, page_tokens, n_layers, layer, n_kv_heads, head_dim;
+};
+
+static inline struct kn_pages kn_pages_of(const struct kn_backend *b, const struct kn_kv *kv, int layer)
+{
+	struct kn_pages p;
+	p.table = b->table;
+	p.max_pages = b->step->max_pages;
+	p.page_tokens = kv->page_tokens;
+	p.n_layers = kv->n_layers;
+	p.layer = layer;
+	p.n_kv_heads = kv->n_kv_heads;
+	p.head_dim = kv->head_dim;
+	return p;
+}
+
+__device__ static inline int64_t kn_page_at(const struct kn_pages &p, int seq, int pos, int head)
+{
+	int64_t page = p.table[(int64_t)seq * p.max_pages + pos / p.page_tokens];
+	return ((page * p.n_layers + p.layer) * p.n_kv_heads + head) * p.page_tokens * p.head_dim;
+}
+
+#endif

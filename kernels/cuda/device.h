@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The device layer: the little that kernels and their host code need, in two forms. Compiled by nvcc
+ * it is CUDA; compiled by a C++ compiler with KN_EMULATED it is emu.h, which runs the same sources on
+ * the host with the execution model's own rules (blocks, warps, barriers, shared memory).
+ *
+ * Rules for kernels, so that both forms mean the same:
+ *  - launched with KN_LAUNCH, a whole number of warps a block, never waiting for another block;
+ *  - shared memory only from kn_shared(); barriers only kn_barrier(), reached by every thread of the
+ *    block or by none; shuffles only with all 32 lanes;
+ *  - own conversions of types, kn_fma where a fused multiply-add is meant: nvcc gets --fmad=false, so
+ *    that the same expression has the same bits in every kernel.
+ *
+ * Everything goes to one stream and takes effect in call order. The first error stays: from then on
+ * every call returns SL_EIO until the device is closed.
+ */
+#ifndef KERNELS_CUDA_DEVICE_H
+#define KERNELS_CUDA_DEVICE_H
+
+#include <stdint.h>
+
+#include "kernels/plugin.h"
+
+struct dev; /* one stream on one device */
+
+enum { KN_WARP = 32 };
+
+/* Whether there is a device at all; the reason in *err when not. */
+int dev_probe(const struct kn_plugin_host *host, struct sl_err *err);
+int dev_open(const struct kn_plugin_host *host, struct dev **out, struct sl_err *err);
+void dev_close(struct dev *d);
+/* One line: name, architecture, memory, driver. Borrowed from d. */
+const char *dev_describe(const struct dev *d);
+/* What the first error was; "" while there is none. */
+const char *dev_fault(const struct dev *d);
+
+/* Zeroed. SL_ENOMEM leaves the device usable. */
+int dev_alloc(struct dev *d, size_t bytes, void **out);
+void dev_free(struct dev *d, void *p);
+/* The host's memory may be changed once this returns. */
+int dev_copy_in(struct dev *d, void *to, const void *host, size_t bytes);
+/* The host's memory is filled after the next dev_sync. */
+int dev_copy_out(struct dev *d, void *host, const void *from, size_t bytes);
+int dev_copy(struct dev *d, void *to, const void *from, size_t bytes);
+/* Waits for everything so far. */
+int dev_sync(struct dev *d);
+
+#ifdef KN_EMULATED
+#include "kernels/cuda/emu.h"
+#else
+#include "kernels/cuda/device_cuda.h"
+#endif
+
+/* The warp's sum in every lane; the order is a fixed tree. */
+__device__ static inline float kn_warp_sum(float v)
+{
+	for (int step = KN_WARP / 2; step > 0; step /= 2)
+		v += kn_shuffle_xor(v, step);
+	return v;
+}
+
+__device__ static inline float kn_warp_max(float v)
+{
+	for (int step = KN_WARP / 2; step > 0; step /= 2)
+		v = fmaxf(v, kn_shuffle_xor(v, step));
+	return v;
+}
+
+#endif

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef KERNELS_CUDA_DEVICE_CUDA_H
+#define KERNELS_CUDA_DEVICE_CUDA_H
+
+#include <cuda_runtime.h>
+
+/* The stream to launch on, and what a launch left behind. */
+cudaStream_t dev_stream(struct dev *d);
+int dev_launched(struct dev *d, const char *kernel);
+
+/* 0 or SL_EIO. The kernel in parentheses when it is a template with several arguments. */
+#define KN_LAUNCH(d, kernel, grid, threads, shared_bytes, ...)                                             \
+	(dev_fault(d)[0] != '\0' ? (int)SL_EIO : ([&] {                                                    \
+		auto kernel_ = kernel;                                                                     \
+		kernel_<<<grid, threads, shared_bytes, dev_stream(d)>>>(__VA_ARGS__);                      \
+		return dev_launched(d, #kernel);                                                           \
+	})())
+
+extern __shared__ __align__(16) unsigned char kn_shared_bytes[];
+
+__device__ static inline void *kn_shared(void)
+{
+	return kn_shared_bytes;
+}
+
+__device__ static inline void kn_barrier(void)
+{
+	__syncthreads();
+}
+
+__device__ static inline float kn_shuffle_xor(float v, int mask)
+{
+	return __shfl_xor_sync(0xFFFFFFFFu, v, mask);
+}
+
+__device__ static inline float kn_fma(float a, float b, float c)
+{
+	return __fmaf_rn(a, b, c);
+}
+
+__device__ static inline float kn_bits_float(uint32_t bits)
+{
+	return __uint_as_float(bits);
+}
+
+/* Exact, subnormals and all (PTX ISA, cvt). */
+__device__ static inline float kn_f16_float(uint16_t h)
+{
+	float f;
+	asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(h));
+	return f;
+}
+
+#endif

@@ -1,0 +1,587 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The device layer with no device: kernels run on the host by the rules of CUDA's execution model, one
+ * block after the other. It exists to find mistakes, so it is strict where a device is lenient:
+ *  - shared memory is as long as the launch said and full of NaNs when a block begins;
+ *  - a barrier that some thread of the block never reaches and a shuffle that some lane never reaches
+ *    are faults, with the kernel's name, and like a device's they stay;
+ *  - the order in which warps, and lanes in a warp, go on is the test's choice (emu_order). Each warp runs
+ *    as far as it gets, so what one writes and another reads with no barrier between shows in one order
+ *    or the other;
+ *  - device memory is malloc's, exactly as long as asked for: a sanitizer sees every access outside.
+ *
+ * Threads of a block are fibres: a switch saves six registers, which is what makes whole models
+ * bearable (ucontext, used on other processors, makes a system call at each). They are kept between
+ * blocks, since a fibre that ended its body waits for the next one. With KN_EMU_THREADS, which builds
+ * with the thread sanitizer have, they are threads of the system and the sanitizer names both lines
+ * of a race.
+ *
+ * What it can't show: memory that is not coherent between blocks, occupancy, speed, rounding of
+ * the device's own exp, tanh, sin and cos.
+ *
+ * Thread: a device belongs to one thread at a time; several devices may run at once.
+ */
+#include "kernels/cuda/device.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#if defined(__SANITIZE_ADDRESS__)
+#define EMU_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define EMU_ASAN 1
+#endif
+#endif
+#ifdef EMU_ASAN
+#include <sanitizer/asan_interface.h>
+#include <sanitizer/common_interface_defs.h>
+#endif
+
+enum { MAX_THREADS = 1024, STACK_BYTES = 64 << 10 };
+enum state { READY, AT_BARRIER, AT_SHUFFLE, DONE };
+
+struct emu_thread {
+	struct emu_block *block;
+	dim3 idx;
+	int n; /* its number in the block */
+	int state;
+	int phase; /* of the next shuffle: two in turn, so that one wait a shuffle is enough */
+	float given[2];
+	struct fibre *fibre;
+};
+
+struct emu_block {
+	const char *kernel;
+	void (*body)(void *);
+	void *arg;
+	dim3 grid, dim, idx;
+	void *shared;
+	size_t shared_bytes;
+	int n;
+	struct emu_thread *threads;
+	struct runner *runner;
+};
+
+struct dev {
+	const struct kn_plugin_host *host;
+	struct emu_thread *threads; /* [MAX_THREADS] */
+	struct runner *runner;
+	char fault[192];
+};
+
+static thread_local struct emu_thread *self;
+
+static int order_mode = EMU_FORWARD;
+static uint32_t order_seed = 1;
+static int fail_in; /* launches until one fails; 0: none does */
+
+extern "C" __attribute__((visibility("default"))) void sluice_emulation_order(int order, uint32_t seed)
+{
+	order_mode = order;
+	order_seed = seed | 1;
+}
+
+extern "C" __attribute__((visibility("default"))) void sluice_emulation_fail(int n)
+{
+	fail_in = n;
+}
+
+const dim3 &emu_thread_idx(void) { return self->idx; }
+const dim3 &emu_block_idx(void) { return self->block->idx; }
+const dim3 &emu_block_dim(void) { return self->block->dim; }
+const dim3 &emu_grid_dim(void) { return self->block->grid; }
+void *kn_shared(void) { return self->block->shared; }
+
+static int fault(struct dev *d, const char *kernel, const char *what)
+{
+	if (d->fault[0] == '\0')
+		snprintf(d->fault, sizeof d->fault, "%s: %s", kernel, what);
+	return SL_EIO;
+}
+
+#ifndef KN_EMU_THREADS
+/* ---- fibres ---- */
+
+#if defined(__x86_64__)
+extern "C" void sluice_emu_switch(void **from, void *to);
+__asm__(".text\n"
+	".p2align 4\n"
+	".hidden sluice_emu_switch\n"
+	".globl sluice_emu_switch\n"
+	".type sluice_emu_switch,@function\n"
+	"sluice_emu_switch:\n"
+	"	pushq %rbp\n"
+	"	pushq %rbx\n"
+	"	pushq %r12\n"
+	"	pushq %r13\n"
+	"	pushq %r14\n"
+	"	pushq %r15\n"
+	"	movq %rsp, (%rdi)\n"
+	"	movq %rsi, %rsp\n"
+	"	popq %r15\n"
+	"	popq %r14\n"
+	"	popq %r13\n"
+	"	popq %r12\n"
+	"	popq %rbx\n"
+	"	popq %rbp\n"
+	"	ret\n"
+	".size sluice_emu_switch, .-sluice_emu_switch\n");
+#else
+#include <ucontext.h>
+#endif
+
+struct fibre {
+#if defined(__x86_64__)
+	void *sp;
+#else
+	ucontext_t context;
+#endif
+	char *stack;
+	void *fake; /* the address sanitizer's own stack */
+	bool made;
+};
+
+/* Of the thread that runs blocks. */
+struct runner {
+	struct fibre main;
+	struct fibre fibres[MAX_THREADS];
+	const void *main_bottom;
+	size_t main_size;
+	uint16_t warps[MAX_THREADS / KN_WARP], lanes[KN_WARP];
+};
+
+/* from goes to sleep, to goes on; in_fibre: to is a fibre and not the runner. */
+static void switch_to(struct runner *r, struct fibre *from, struct fibre *to, bool in_fibre)
+{
+#ifdef EMU_ASAN
+	__sanitizer_start_switch_fiber(&from->fake, in_fibre ? to->stack : r->main_bottom,
+				       in_fibre ? (size_t)STACK_BYTES : r->main_size);
+#else
+	(void)r;
+	(void)in_fibre;
+#endif
+#if defined(__x86_64__)
+	sluice_emu_switch(&from->sp, to->sp);
+#else
+	swapcontext(&from->context, &to->context);
+#endif
+#ifdef EMU_ASAN
+	/* A fibre is woken by the runner, which may be another thread than the last time. */
+	__sanitizer_finish_switch_fiber(from->fake, in_fibre ? NULL : &r->main_bottom, in_fibre ? NULL : &r->main_size);
+#endif
+}
+
+static void sleep_as(struct emu_thread *t, int state)
+{
+	struct runner *r = t->block->runner;
+	t->state = state;
+	switch_to(r, t->fibre, &r->main, false);
+}
+
+/* Never inlined: a fibre may be woken on another thread, where self is at another address. */
+__attribute__((noinline)) static struct emu_thread *current(void)
+{
+	__asm__ volatile("" ::: "memory");
+	return self;
+}
+
+static void fibre_main(void)
+{
+#ifdef EMU_ASAN
+	struct runner *r = current()->block->runner;
+	__sanitizer_finish_switch_fiber(NULL, &r->main_bottom, &r->main_size);
+#endif
+	for (;;) {
+		struct emu_thread *t = current();
+		t->block->body(t->block->arg);
+		sleep_as(t, DONE);
+	}
+}
+
+static void make_fibre(struct fibre *f)
+{
+	f->made = true;
+	f->fake = NULL;
+#ifdef EMU_ASAN
+	__asan_unpoison_memory_region(f->stack, STACK_BYTES);
+#endif
+#if defined(__x86_64__)
+	/* As if it had called sluice_emu_switch from its entry: six registers, where to go, no caller. */
+	void **top = (void **)(void *)(f->stack + STACK_BYTES);
+	void (*entry)(void) = fibre_main;
+	memset(top - 8, 0, 8 * sizeof *top);
+	memcpy(top - 2, &entry, sizeof entry);
+	f->sp = top - 8;
+#else
+	getcontext(&f->context);
+	f->context.uc_stack.ss_sp = f->stack;
+	f->context.uc_stack.ss_size = STACK_BYTES;
+	f->context.uc_link = NULL;
+	makecontext(&f->context, fibre_main, 0);
+#endif
+}
+
+static void runner_free(struct dev *d)
+{
+	if (d->runner != NULL)
+		for (int i = 0; i < MAX_THREADS; i++)
+			free(d->runner->fibres[i].stack);
+	d->host->free(d->runner);
+}
+
+static int runner_make(struct dev *d)
+{
+	d->runner = (struct runner *)d->host->zalloc(sizeof *d->runner);
+	return d->runner != NULL ? 0 : SL_ENOMEM;
+}
+
+/* Fibres for n threads. */
+static int runner_need(struct dev *d, int n)
+{
+	for (int i = 0; i < n; i++) {
+		struct fibre *f = &d->runner->fibres[i];
+		if (f->stack == NULL && posix_memalign((void **)&f->stack, 64, STACK_BYTES) != 0) {
+			f->stack = NULL;
+			return SL_ENOMEM;
+		}
+		if (!f->made)
+			make_fibre(f);
+		d->threads[i].fibre = f;
+	}
+	return 0;
+}
+
+static uint32_t next_random(uint32_t *seed)
+{
+	*seed = *seed * 1664525u + 1013904223u;
+	return *seed >> 8;
+}
+
+/* 0…n-1 as the test wants them. */
+static void set_order(uint16_t *order, int n, uint32_t *seed)
+{
+	for (int i = 0; i < n; i++)
+		order[i] = (uint16_t)(order_mode == EMU_BACKWARD ? n - 1 - i : i);
+	if (order_mode != EMU_SHUFFLED)
+		return;
+	for (int i = n - 1; i > 0; i--) {
+		int j = (int)(next_random(seed) % (uint32_t)(i + 1));
+		uint16_t was = order[i];
+		order[i] = order[j];
+		order[j] = was;
+	}
+}
+
+/* Lets a warp go on until all its lanes are at a barrier or done. NULL, or what can never go on. */
+static const char *run_warp(struct emu_block *b, struct emu_thread *lanes, uint32_t *seed)
+{
+	struct runner *r = b->runner;
+	for (;;) {
+		int shuffling = 0;
+		set_order(r->lanes, KN_WARP, seed);
+		for (int k = 0; k < KN_WARP; k++) {
+			struct emu_thread *t = &lanes[r->lanes[k]];
+			if (t->state == READY) {
+				self = t;
+				switch_to(r, &r->main, t->fibre, true);
+			}
+			shuffling += t->state == AT_SHUFFLE;
+		}
+		if (shuffling == 0)
+			return NULL;
+		if (shuffling < KN_WARP)
+			return "a shuffle that not every lane reached";
+		for (int i = 0; i < KN_WARP; i++)
+			lanes[i].state = READY;
+	}
+}
+
+/* One warp after the other from barrier to barrier, each as far as it gets: so none waits for the
+ * others by accident, as they would if all took turns. */
+static const char *run_block(struct emu_block *b, uint32_t *seed)
+{
+	const char *stuck = NULL;
+	for (;;) {
+		int at_barrier = 0, n_warps = b->n / KN_WARP;
+		for (int i = 0; i < b->n; i++)
+			b->threads[i].state = READY;
+		set_order(b->runner->warps, n_warps, seed);
+		for (int w = 0; w < n_warps && stuck == NULL; w++)
+			stuck = run_warp(b, b->threads + b->runner->warps[w] * KN_WARP, seed);
+		for (int i = 0; i < b->n; i++)
+			at_barrier += b->threads[i].state == AT_BARRIER;
+		if (stuck == NULL && at_barrier == 0)
+			return NULL;
+		if (stuck == NULL && at_barrier < b->n)
+			stuck = "a barrier that not every thread reached";
+		if (stuck != NULL)
+			break;
+	}
+	/* What they were doing is lost with their stacks. */
+	for (int i = 0; i < b->n; i++)
+		b->threads[i].fibre->made = false;
+	return stuck;
+}
+
+static const char *run_grid(struct emu_block *b)
+{
+	uint32_t seed = order_seed;
+	struct emu_thread *outer = self;
+	const char *stuck = NULL;
+	for (b->idx.z = 0; b->idx.z < b->grid.z; b->idx.z++)
+		for (b->idx.y = 0; b->idx.y < b->grid.y; b->idx.y++)
+			for (b->idx.x = 0; b->idx.x < b->grid.x && stuck == NULL; b->idx.x++) {
+				memset(b->shared, 0xFF, b->shared_bytes);
+				stuck = run_block(b, &seed);
+			}
+	self = outer;
+	return stuck;
+}
+
+void kn_barrier(void)
+{
+	sleep_as(self, AT_BARRIER);
+}
+
+static void all_lanes(void)
+{
+	sleep_as(self, AT_SHUFFLE);
+}
+
+#else
+/* ---- threads of the system ---- */
+
+/* Where n threads meet. Its waiters must all be there for the same reason. */
+struct meeting {
+	int n, arrived, why;
+	unsigned round;
+};
+
+struct runner {
+	pthread_mutex_t lock;
+	pthread_cond_t met;
+	struct meeting block, warp[MAX_THREADS / KN_WARP];
+};
+
+static void meet(struct runner *r, struct meeting *m, int why)
+{
+	pthread_mutex_lock(&r->lock);
+	if (m->arrived > 0 && m->why != why) {
+		/* Nobody could end the others: the run is over. */
+		fprintf(stderr, "emulation: %s: a barrier that not every thread reached\n", self->block->kernel);
+		abort();
+	}
+	m->why = why;
+	unsigned round = m->round;
+	if (++m->arrived == m->n) {
+		m->arrived = 0;
+		m->round++;
+		pthread_cond_broadcast(&r->met);
+	}
+	while (round == m->round)
+		pthread_cond_wait(&r->met, &r->lock);
+	pthread_mutex_unlock(&r->lock);
+}
+
+static void runner_free(struct dev *d)
+{
+	d->host->free(d->runner);
+}
+
+static int runner_make(struct dev *d)
+{
+	d->runner = (struct runner *)d->host->zalloc(sizeof *d->runner);
+	if (d->runner == NULL)
+		return SL_ENOMEM;
+	pthread_mutex_init(&d->runner->lock, NULL);
+	pthread_cond_init(&d->runner->met, NULL);
+	return 0;
+}
+
+static int runner_need(struct dev *d, int n)
+{
+	d->runner->block.n = n;
+	for (int i = 0; i < n / KN_WARP; i++)
+		d->runner->warp[i].n = KN_WARP;
+	return 0;
+}
+
+static void *thread_main(void *arg)
+{
+	self = (struct emu_thread *)arg;
+	struct emu_block *b = self->block;
+	unsigned n_blocks = b->grid.x * b->grid.y * b->grid.z;
+	for (unsigned i = 0; i < n_blocks; i++) {
+		if (self->n == 0) {
+			b->idx = dim3(i % b->grid.x, i / b->grid.x % b->grid.y, i / b->grid.x / b->grid.y);
+			memset(b->shared, 0xFF, b->shared_bytes);
+		}
+		meet(b->runner, &b->runner->block, DONE);
+		b->body(b->arg);
+		meet(b->runner, &b->runner->block, DONE);
+	}
+	return NULL;
+}
+
+static const char *run_grid(struct emu_block *b)
+{
+	static pthread_t threads[MAX_THREADS];
+	int made = 0;
+	while (made < b->n && pthread_create(&threads[made], NULL, thread_main, &b->threads[made]) == 0)
+		made++;
+	if (made < b->n) {
+		fprintf(stderr, "emulation: no more threads\n");
+		abort();
+	}
+	for (int i = 0; i < made; i++)
+		pthread_join(threads[i], NULL);
+	return NULL;
+}
+
+void kn_barrier(void)
+{
+	meet(self->block->runner, &self->block->runner->block, AT_BARRIER);
+}
+
+static void all_lanes(void)
+{
+	struct runner *r = self->block->runner;
+	meet(r, &r->warp[self->n / KN_WARP], AT_SHUFFLE);
+}
+#endif
+
+/* ---- what both have ---- */
+
+float kn_shuffle_xor(float v, int mask)
+{
+	struct emu_thread *t = self;
+	int phase = t->phase;
+	t->phase = 1 - phase;
+	t->given[phase] = v;
+	all_lanes();
+	return (t - t->n)[t->n ^ mask].given[phase];
+}
+
+int emu_run(struct dev *d, const char *kernel, dim3 grid, dim3 block, size_t shared_bytes,
+	    void (*body)(void *), void *arg)
+{
+	int n = (int)(block.x * block.y * block.z);
+	if (d->fault[0] != '\0')
+		return SL_EIO;
+	if (fail_in > 0 && --fail_in == 0)
+		return fault(d, kernel, "an injected fault");
+	/* The limits of every device: 48 KiB without asking for more, 65535 blocks but along x. */
+	if (n < 1 || n > MAX_THREADS || n % KN_WARP != 0 || shared_bytes > 48 << 10 || grid.y > 65535 ||
+	    grid.z > 65535 || grid.x < 1 || grid.y < 1 || grid.z < 1)
+		return fault(d, kernel, "a launch that no device takes");
+	if (runner_need(d, n) != 0)
+		return fault(d, kernel, "no memory for its threads");
+	struct emu_block b = {};
+	b.kernel = kernel;
+	b.body = body;
+	b.arg = arg;
+	b.grid = grid;
+	b.dim = block;
+	b.n = n;
+	b.threads = d->threads;
+	b.runner = d->runner;
+	b.shared_bytes = shared_bytes;
+	if (posix_memalign(&b.shared, 64, shared_bytes > 0 ? shared_bytes : 1) != 0)
+		return fault(d, kernel, "no memory for what its threads share");
+	for (int i = 0; i < n; i++) {
+		struct emu_thread *t = &d->threads[i];
+		unsigned u = (unsigned)i;
+		t->block = &b;
+		t->n = i;
+		t->idx = dim3(u % block.x, u / block.x % block.y, u / block.x / block.y);
+		t->phase = 0;
+	}
+	const char *stuck = run_grid(&b);
+	free(b.shared);
+	return stuck == NULL ? 0 : fault(d, kernel, stuck);
+}
+
+int dev_probe(const struct kn_plugin_host *host, struct sl_err *err)
+{
+	(void)host;
+	(void)err;
+	return 0;
+}
+
+void dev_close(struct dev *d)
+{
+	runner_free(d);
+	d->host->free(d->threads);
+	d->host->free(d);
+}
+
+int dev_open(const struct kn_plugin_host *host, struct dev **out, struct sl_err *err)
+{
+	struct dev *d = (struct dev *)host->zalloc(sizeof *d);
+	if (d == NULL)
+		return host->errf(err, SL_ENOMEM, "no memory for the emulated device");
+	d->host = host;
+	d->threads = (struct emu_thread *)host->zalloc(MAX_THREADS * sizeof *d->threads);
+	if (d->threads == NULL || runner_make(d) != 0) {
+		host->free(d->threads);
+		host->free(d);
+		return host->errf(err, SL_ENOMEM, "no memory for the emulated device");
+	}
+	*out = d;
+	return 0;
+}
+
+const char *dev_describe(const struct dev *d)
+{
+	(void)d;
+	return "CUDA kernels emulated on the host, for tests";
+}
+
+const char *dev_fault(const struct dev *d)
+{
+	return d->fault;
+}
+
+int dev_alloc(struct dev *d, size_t bytes, void **out)
+{
+	void *p = NULL;
+	if (d->fault[0] != '\0')
+		return SL_EIO;
+	if (bytes > PTRDIFF_MAX || posix_memalign(&p, KN_ALIGN, bytes > 0 ? bytes : 1) != 0)
+		return SL_ENOMEM;
+	memset(p, 0, bytes);
+	*out = p;
+	return 0;
+}
+
+void dev_free(struct dev *d, void *p)
+{
+	(void)d;
+	free(p);
+}
+
+int dev_copy(struct dev *d, void *to, const void *from, size_t bytes)
+{
+	if (d->fault[0] != '\0')
+		return SL_EIO;
+	if (bytes > 0)
+		memcpy(to, from, bytes);
+	return 0;
+}
+
+int dev_copy_in(struct dev *d, void *to, const void *host, size_t bytes)
+{
+	return dev_copy(d, to, host, bytes);
+}
+
+int dev_copy_out(struct dev *d, void *host, const void *from, size_t bytes)
+{
+	return dev_copy(d, host, from, bytes);
+}
+
+int dev_sync(struct dev *d)
+{
+	return d->fault[0] != '\0' ? SL_EIO : 0;
+}

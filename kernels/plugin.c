@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Opening backends that are shared objects (plugin.h). Each is opened at most once in a process,
+ * under a lock, and the reason of a failure is kept: the start's line and a configuration that names
+ * the backend say the same.
+ *
+ * Only two places are looked at, both relative to the executable, so that nobody's library path or
+ * working directory decides what code runs.
+ */
+#include "kernels/plugin.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+
+static const struct kn_plugin_host host = {
+    .abi = KN_PLUGIN_ABI,
+    .ops_size = sizeof(struct kn_ops),
+    .kv_size = sizeof(struct kn_kv),
+    .step_size = sizeof(struct kn_step),
+    .zalloc = sl_zalloc,
+    .free = sl_free,
+    .errf = sl_errf,
+    .type_block = kn_type_block,
+    .row_bytes = kn_row_bytes,
+    .type_name = kn_type_name,
+};
+
+static struct found {
+	const char *name;
+	bool looked;
+	const struct kn_ops *ops;
+	struct sl_err err;
+} plugins[] = {{.name = "cuda"}, {.name = "cuda-emulated"}};
+
+enum { N_PLUGINS = sizeof plugins / sizeof plugins[0] };
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+const struct kn_ops *kn_plugin_open(const char *path, struct sl_err *err)
+{
+	void *so = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	if (so == NULL) {
+		sl_errf(err, SL_EIO, "%s", dlerror());
+		return NULL;
+	}
+	kn_plugin_entry *entry;
+	void *symbol = dlsym(so, KN_PLUGIN_ENTRY);
+	if (symbol == NULL) {
+		dlclose(so);
+		sl_errf(err, SL_EINVAL, "%s is no backend: it has no %s", path, KN_PLUGIN_ENTRY);
+		return NULL;
+	}
+	memcpy(&entry, &symbol, sizeof entry); /* ISO C has no cast from an object to a function */
+	return entry(&host, err);
+}
+
+/* The path of a file beside the executable or in ../lib/sluice; false: in neither. */
+static bool find(const char *name, char *path, size_t size)
+{
+	static const char *const places[] = {"", "../lib/sluice/"};
+	char exe[PATH_MAX];
+	ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
+	if (n <= 0)
+		return false;
+	exe[n] = '\0';
+	char *slash = strrchr(exe, '/');
+	if (slash == NULL)
+		return false;
+	slash[1] = '\0';
+	for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+		int len = snprintf(path, size, "%s%slibsluice-%s.so", exe, places[i], name);
+		if (len > 0 && (size_t)len < size && access(path, R_OK) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* With the lock held. */
+static void look(struct found *f)
+{
+	char path[PATH_MAX];
+	if (f->looked)
+		return;
+	f->looked = true;
+	if (find(f->name, path, sizeof path))
+		f->ops = kn_plugin_open(path, &f->err);
+	else
+		sl_errf(&f->err, SL_ENOTFOUND, "libsluice-%s.so was not built or installed", f->name);
+}
+
+const struct kn_ops *kn_plugin_select(const char *name, bool *is_plugin, struct sl_err *err)
+{
+	*is_plugin = false;
+	for (int i = 0; i < N_PLUGINS; i++) {
+		struct found *f = &plugins[i];
+		if (strcmp(name, f->name) != 0)
+			continue;
+		*is_plugin = true;
+		pthread_mutex_lock(&lock);
+		look(f);
+		pthread_mutex_unlock(&lock);
+		if (f->ops == NULL)
+			sl_errf(err, f->err.code, "backend \"%s\": %s", name, f->err.text);
+		return f->ops;
+	}
+	return NULL;
+}
+
+const char *kn_plugin_line(void)
+{
+	static char line[sizeof plugins[0].err.text + 64];
+	pthread_mutex_lock(&lock);
+	struct found *f = &plugins[0];
+	if (line[0] == '\0') {
+		look(f);
+		if (f->ops != NULL)
+			snprintf(line, sizeof line, "CUDA: a device was found; engine.backend: cuda uses it");
+		else
+			snprintf(line, sizeof line, "no CUDA: %s", f->err.text);
+	}
+	pthread_mutex_unlock(&lock);
+	return line;
+}

@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A small run over every operation of a table that computes on the host, beside the reference: returns
+ * NULL, or the first thing that is wrong. What it is for is not precision, which test_ops.c proves, but
+ * rows of every kind in few operations: so that it can be repeated in every order of threads, under
+ * every sanitizer and for every mutant.
+ *
+ * Bounds: inputs are below 1 and weights below 2, so a sum of n products is off by gamma(n)·2n at the
+ * most, below 0.07 for the longest here; a misplaced number is off by more, or not a number.
+ */
+#ifndef TESTS_KERNELS_BATTERY_H
+#define TESTS_KERNELS_BATTERY_H
+
+#include <math.h>
+
+#include "tests/kernels/weights.h"
+
+struct rig {
+	const struct kn_ops *o;
+	struct kn_backend *b;
+	int rc; /* the first operation that failed */
+};
+
+static inline void did(struct rig *r, int rc)
+{
+	if (r->rc == 0)
+		r->rc = rc;
+}
+
+static inline float *room(struct rig *r, size_t n)
+{
+	void *p = NULL;
+	if (r->o->mem_alloc(r->b, n * sizeof(float), &p) != 0)
+		return NULL;
+	for (size_t i = 0; i < n; i++)
+		((float *)p)[i] = NAN;
+	return p;
+}
+
+/* The same numbers in both. */
+static inline void fill(float *x, float *y, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		x[i] = y[i] = next_float();
+}
+
+static inline const char *differ(const char *what, const float *x, const float *y, size_t n, double bound)
+{
+	static char text[160];
+	for (size_t i = 0; i < n; i++)
+		if (!(fabs((double)x[i] - (double)y[i]) <= bound)) {
+			snprintf(text, sizeof text, "%s: number %zu is %.9g, not %.9g within %.3g", what, i, (double)y[i],
+				 (double)x[i], bound);
+			return text;
+		}
+	return NULL;
+}
+
+static inline const char *battery_product(struct rig *rigs, int type, int n_in, int n_rows)
+{
+	enum { OUT = 13 };
+	struct matrix m = make_matrix(type, OUT, n_in);
+	struct kn_step s = {.n_rows = n_rows};
+	float *x[2], *y[2];
+	for (int i = 0; i < 2; i++) {
+		x[i] = room(&rigs[i], (size_t)(n_rows * n_in));
+		y[i] = room(&rigs[i], (size_t)(n_rows * OUT));
+	}
+	fill(x[0], x[1], (size_t)(n_rows * n_in));
+	for (int i = 0; i < 2; i++) {
+		struct rig *r = &rigs[i];
+		struct kn_weight w;
+		struct sl_err err;
+		did(r, r->o->weight_load(r->b, m.bytes, type, OUT, n_in, &w, &err));
+		did(r, r->o->step_begin(r->b, &s));
+		did(r, r->o->matmul(r->b, &w, x[i], n_rows, y[i]));
+		did(r, r->o->step_end(r->b));
+		r->o->weight_free(r->b, &w);
+	}
+	const char *wrong = differ("a product", y[0], y[1], (size_t)(n_rows * OUT), gamma_of(n_in) * 2 * n_in);
+	for (int i = 0; i < 2; i++) {
+		rigs[i].o->mem_free(rigs[i].b, x[i]);
+		rigs[i].o->mem_free(rigs[i].b, y[i]);
+	}
+	drop_matrix(&m);
+	return wrong;
+}
+
+enum { ROW_OPS = 9 };
+
+/* One operation on rows; what is right to U and a few is right to 1e-5 here. */
+static inline void row_op(struct rig *r, int op, float *x, const float *y, const float *row, const int32_t *pick, int n,
+			  int width, float *z)
+{
+	const struct kn_ops *o = r->o;
+	switch (op) {
+	case 0: did(r, o->rmsnorm(r->b, x, row, 1e-5f, n, width, z)); break;
+	case 1: did(r, o->rmsnorm(r->b, x, row, 1e-5f, n, width, x)); break;
+	case 2: did(r, o->silu_mul(r->b, x, y, n, width)); break;
+	case 3: did(r, o->gelu_mul(r->b, x, y, n, width)); break;
+	case 4: did(r, o->add(r->b, x, y, n, width)); break;
+	case 5: did(r, o->add_row(r->b, x, row, n, width)); break;
+	case 6: did(r, o->scale(r->b, x, 0.75f, n, width)); break;
+	case 7: did(r, o->softcap(r->b, x, 0.5f, n, width)); break;
+	default: did(r, o->gather(r->b, x, pick, n, width, z)); break;
+	}
+}
+
+static inline const char *battery_rows(struct rig *rigs, int op)
+{
+	enum { ROWS = 3, WIDTH = 203, ALL = ROWS * WIDTH };
+	static const int32_t pick[ROWS] = {2, 0, 2};
+	float *at[2][4]; /* x, y, one row, z */
+	struct kn_step s = {.n_rows = ROWS};
+	const char *wrong = NULL;
+	for (int i = 0; i < 2; i++)
+		for (int k = 0; k < 4; k++)
+			at[i][k] = room(&rigs[i], ALL);
+	for (int k = 0; k < 4; k++)
+		fill(at[0][k], at[1][k], ALL);
+	for (int i = 0; i < 2; i++) {
+		for (int j = 0; j < ALL; j++)
+			at[i][0][j] *= j % 5 == 0 ? 8.0f : 1.0f;
+		did(&rigs[i], rigs[i].o->step_begin(rigs[i].b, &s));
+		row_op(&rigs[i], op, at[i][0], at[i][1], at[i][2], pick, ROWS, WIDTH, at[i][3]);
+		did(&rigs[i], rigs[i].o->step_end(rigs[i].b));
+	}
+	for (int k = 0; k < 4 && wrong == NULL; k++)
+		wrong = differ("an operation on rows", at[0][k], at[1][k], ALL, 1e-5);
+	for (int i = 0; i < 2; i++)
+		for (int k = 0; k < 4; k++)
+			rigs[i].o->mem_free(rigs[i].b, at[i][k]);
+	return wrong;
+}
+
+/* ---- pages ---- */
+
+enum { PAGES = 90, PAGE = 16, HEAD = 40, KV_HEADS = 2, LAYERS = 2, MAX_PAGES = 40, SEQS = 3 };
+
+struct world {
+	struct kn_kv kv[2];
+	int32_t table[SEQS * MAX_PAGES];
+	size_t n;
+};
+
+/* A pool whose pages are scattered; what nobody has written is no number, and every entry of a table is
+ * some page, so that a wrong one is read and not a crash. */
+static inline void make_world(struct rig *rigs, struct world *w)
+{
+	w->n = (size_t)PAGES * LAYERS * KV_HEADS * PAGE * HEAD;
+	for (int i = 0; i < 2; i++)
+		w->kv[i] = (struct kn_kv){.type = KN_F32, .n_pages = PAGES, .page_tokens = PAGE, .n_layers = LAYERS,
+					  .n_kv_heads = KV_HEADS, .head_dim = HEAD, .k = room(&rigs[i], w->n),
+					  .v = room(&rigs[i], w->n)};
+	/* One table ends where another begins would hide a row of the wrong one. */
+	static const int used[SEQS] = {18, 40, 2};
+	int next = 0;
+	for (int s = 0; s < SEQS; s++)
+		for (int p = 0; p < MAX_PAGES; p++)
+			w->table[s * MAX_PAGES + p] = p < used[s] ? (next++ * 29 + 7) % 83 : 83 + (s + p) % 7;
+}
+
+/* Keys and values of n rows of a sequence from position `from` on, written by the operation under
+ * test: a chunk of a prompt. */
+static inline const char *write_rows(struct rig *rigs, struct world *w, int seq, int from, int n, const struct kn_rope *rope,
+				     int n_heads)
+{
+	enum { MOST = 48 };
+	int32_t pos[MOST], seqs[MOST];
+	float *at[2][3];
+	size_t q = (size_t)(n * n_heads * HEAD), k = (size_t)(n * KV_HEADS * HEAD), sizes[] = {q, k, k};
+	for (int i = 0; i < n; i++) {
+		pos[i] = from + i;
+		seqs[i] = seq;
+	}
+	struct kn_step s = {.n_rows = n, .row_pos = pos, .row_seq = seqs, .n_seqs = SEQS, .page_table = w->table,
+			    .max_pages = MAX_PAGES};
+	for (int j = 0; j < 3; j++) {
+		for (int i = 0; i < 2; i++)
+			at[i][j] = room(&rigs[i], sizes[j]);
+		fill(at[0][j], at[1][j], sizes[j]);
+	}
+	for (int i = 0; i < 2; i++) {
+		did(&rigs[i], rigs[i].o->step_begin(rigs[i].b, &s));
+		did(&rigs[i], rigs[i].o->rope_kv_write(rigs[i].b, rope, at[i][0], n_heads, at[i][1], at[i][2], &w->kv[i], 1));
+		did(&rigs[i], rigs[i].o->step_end(rigs[i].b));
+	}
+	const char *wrong = differ("turned queries", at[0][0], at[1][0], q, 1e-5);
+	for (int i = 0; i < 2; i++)
+		for (int j = 0; j < 3; j++)
+			rigs[i].o->mem_free(rigs[i].b, at[i][j]);
+	return wrong;
+}
+
+static inline const char *same_pool(const struct world *w)
+{
+	for (size_t i = 0; i < w->n; i++)
+		for (int which = 0; which < 2; which++) {
+			const float *x = which ? w->kv[0].v : w->kv[0].k, *y = which ? w->kv[1].v : w->kv[1].k;
+			if (isnan(x[i]) != isnan(y[i]) || (!isnan(x[i]) && fabs((double)x[i] - (double)y[i]) > 1e-5))
+				return "the pages are not the same";
+		}
+	return NULL;
+}
+
+/* Rows of one step: parts of prompts that stand together, decodes that stand alone. */
+static inline const char *attend_rows(struct rig *rigs, struct world *w, int n_heads, const struct kn_attn *how)
+{
+	enum { ROWS = 24 };
+	int32_t pos[ROWS], seq[ROWS];
+	for (int i = 0; i < ROWS; i++) {
+		seq[i] = i < 19 ? 0 : i == 20 ? 2 : 1;
+		pos[i] = i < 19 ? 248 + i : i == 20 ? 17 : 639 - (i == 19);
+	}
+	pos[23] = 255; /* beside another row of its sequence that is far away */
+	struct kn_step s = {.n_rows = ROWS, .row_pos = pos, .row_seq = seq, .n_seqs = SEQS, .page_table = w->table,
+			    .max_pages = MAX_PAGES};
+	size_t row = (size_t)(n_heads * HEAD), n = ROWS * row;
+	float *q[2], *out[2], *alone = room(&rigs[1], row);
+	for (int i = 0; i < 2; i++) {
+		q[i] = room(&rigs[i], n);
+		out[i] = room(&rigs[i], n);
+	}
+	fill(q[0], q[1], n);
+	for (int i = 0; i < 2; i++) {
+		did(&rigs[i], rigs[i].o->step_begin(rigs[i].b, &s));
+		did(&rigs[i], rigs[i].o->attention(rigs[i].b, q[i], n_heads, &w->kv[i], 1, how, out[i]));
+		did(&rigs[i], rigs[i].o->step_end(rigs[i].b));
+	}
+	const char *wrong = differ("attention", out[0], out[1], n, 1e-5);
+	for (int r = 0; r < ROWS && wrong == NULL && rigs[1].rc == 0; r += 5) {
+		struct rig *g = &rigs[1];
+		struct kn_step one = s;
+		one.n_rows = 1;
+		one.row_pos += r;
+		one.row_seq += r;
+		did(g, g->o->step_begin(g->b, &one));
+		did(g, g->o->attention(g->b, q[1] + (size_t)r * row, n_heads, &w->kv[1], 1, how, alone));
+		did(g, g->o->step_end(g->b));
+		if (memcmp(alone, out[1] + (size_t)r * row, row * sizeof *alone) != 0)
+			wrong = "a row's attention has other bits alone";
+	}
+	rigs[1].o->mem_free(rigs[1].b, alone);
+	for (int i = 0; i < 2; i++) {
+		rigs[i].o->mem_free(rigs[i].b, q[i]);
+		rigs[i].o->mem_free(rigs[i].b, out[i]);
+	}
+	return wrong;
+}
+
+static inline const char *battery_pages(struct rig *rigs)
+{
+	static const struct kn_attn plain = {.scale = 1}, windowed = {.scale = 3, .softcap = 2, .window = 37};
+	double freqs[12];
+	for (int i = 0; i < 12; i++)
+		freqs[i] = pow(10000, -2.0 * i / 24);
+	struct kn_rope rope = {.n_rot = 24, .halves = true, .magnitude = 1, .inv_freq = freqs};
+	struct world w;
+	make_world(rigs, &w);
+	static const int lengths[SEQS] = {18 * PAGE - 5, 40 * PAGE, 18};
+	const char *wrong = NULL;
+	for (int s = 0; s < SEQS; s++)
+		for (int p = 0; p < lengths[s] && wrong == NULL; p += 48) {
+			rope.halves = s != 1;
+			wrong = write_rows(rigs, &w, s, p, p + 48 < lengths[s] ? 48 : lengths[s] - p, &rope, 2);
+		}
+	if (wrong == NULL)
+		wrong = same_pool(&w);
+	if (wrong == NULL)
+		wrong = attend_rows(rigs, &w, 2 * KV_HEADS, &plain); /* in parts */
+	if (wrong == NULL)
+		wrong = attend_rows(rigs, &w, 11 * KV_HEADS, &windowed); /* all too many for parts */
+	for (int i = 0; i < 2 && wrong == NULL; i++)
+		did(&rigs[i], rigs[i].o->page_copy(rigs[i].b, &w.kv[i], w.table[3], 89));
+	if (wrong == NULL)
+		wrong = same_pool(&w);
+	for (int i = 0; i < 2; i++) {
+		rigs[i].o->mem_free(rigs[i].b, w.kv[i].k);
+		rigs[i].o->mem_free(rigs[i].b, w.kv[i].v);
+	}
+	return wrong;
+}
+
+/* The whole: NULL when o gives what the reference gives. */
+static inline const char *battery(const struct kn_ops *o)
+{
+	static const struct {
+		int type, n_in, n_rows;
+	} products[] = {{KN_F32, 37, 1}, {KN_F16, 263, 3}, {KN_BF16, 520, 11}, {KN_Q8_0, 96, 8}, {KN_Q4_K, 512, 9},
+			{KN_Q6_K, 256, 2}};
+	struct kn_config cfg = {.n_threads = 1, .max_rows = 64, .max_width = 4096};
+	struct rig rigs[2] = {{.o = kn_available()[0]}, {.o = o}};
+	const char *wrong = NULL;
+	struct sl_err err;
+	state = 1;
+	for (int i = 0; i < 2; i++)
+		if (rigs[i].o->open(&cfg, &rigs[i].b, &err) != 0)
+			return "a table does not open";
+	for (int i = 0; i < N(products) && wrong == NULL; i++)
+		wrong = battery_product(rigs, products[i].type, products[i].n_in, products[i].n_rows);
+	for (int op = 0; op < ROW_OPS && wrong == NULL; op++)
+		wrong = battery_rows(rigs, op);
+	if (wrong == NULL)
+		wrong = battery_pages(rigs);
+	if (rigs[1].rc != 0)
+		wrong = "an operation failed";
+	for (int i = 0; i < 2; i++)
+		rigs[i].o->close(rigs[i].b);
+	return wrong;
+}
+
+#endif

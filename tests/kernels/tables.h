@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The tables that the kernel tests go over: those of the program and, from the shared object beside
+ * the tests' build, the CUDA kernels in their emulation.
+ */
+#ifndef TESTS_KERNELS_TABLES_H
+#define TESTS_KERNELS_TABLES_H
+
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "kernels/plugin.h"
+
+/* A path from the folder that this test's executable is in. */
+static inline const char *beside(const char *name)
+{
+	static char path[PATH_MAX + 64];
+	ssize_t n = readlink("/proc/self/exe", path, PATH_MAX);
+	assert_true(n > 0 && n < PATH_MAX);
+	path[n] = '\0';
+	char *slash = strrchr(path, '/');
+	snprintf(slash + 1, sizeof path - (size_t)(slash + 1 - path), "%s", name);
+	return path;
+}
+
+static inline const struct kn_ops *open_emulated(void)
+{
+	struct sl_err err = {0};
+	const struct kn_ops *o = kn_plugin_open(beside("../../libsluice-cuda-emulated.so"), &err);
+	if (o == NULL)
+		fail_msg("%s", err.text);
+	return o;
+}
+
+/* NULL-terminated, the reference first. */
+static inline const struct kn_ops *const *all_tables(void)
+{
+	static const struct kn_ops *all[8];
+	if (all[0] != NULL)
+		return all;
+	int n = 0;
+	for (const struct kn_ops *const *o = kn_available(); *o != NULL; o++)
+		all[n++] = *o;
+	all[n] = open_emulated();
+	return all;
+}
+
+/* Whether it does the same whatever the number of threads it is given. */
+static inline bool one_thread(const struct kn_ops *o)
+{
+	return strcmp(o->name, "cpu-ref") == 0 || strncmp(o->name, "cuda", 4) == 0;
+}
+
+#endif
