@@ -79,7 +79,7 @@ for (const threads of [1, 4]) {
     test('models', async () => {
       const ids = [];
       for await (const m of openai.models.list()) ids.push(m.id);
-      assert.deepEqual(ids.sort(), ['demo-large', 'demo-small']);
+      assert.deepEqual(ids.sort(), ['auto', 'demo-large', 'demo-small']);
       const m = await openai.models.retrieve('demo-small');
       assert.equal(m.owned_by, 'sluice');
       assert.equal(m.context_length, 4096);
