@@ -34,7 +34,8 @@ LIBS_ALL := $(PKG_LIBS) -lm -ldl -pthread $(SANFLAGS) $(LDFLAGS)
 
 # The CUDA backend is a shared object of its own, made when there is a toolkit; `make NVCC=` leaves it out.
 NVCC := $(firstword $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/cuda/bin/nvcc))
-CUDA_ARCHS ?= 80 90a
+# One by default: later devices take its PTX. `make cuda-all` has machine code for each.
+CUDA_ARCHS ?= 80
 CUDA_ALL := 80 86 89 90 90a 100 120
 # Machine code for each, and PTX of the last that later devices can take (90a's can't be).
 cuda_ptx = $(lastword $(filter-out %a,$(CUDA_ARCHS)))
