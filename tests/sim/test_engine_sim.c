@@ -347,7 +347,7 @@ static void choices_are_cancelled(void **state)
 	for (int round = 0; round < 60; round++) {
 		for (uint64_t i = 1; i <= 4; i++) {
 			struct proto_submit req = fan((int)i % 3);
-			run_submit(&r, i, &req);
+			run_submit_again(&r, i, &req);
 			random = random * 6364136223846793005u + 1442695040888963407u;
 			run_credit(&r, i, (uint32_t)(random >> 33) % 60);
 		}
@@ -366,7 +366,7 @@ static void choices_are_cancelled(void **state)
 	/* And a device that fails takes all of them with it. */
 	for (uint64_t i = 1; i <= 4; i++) {
 		struct proto_submit req = fan((int)i % 3);
-		run_submit(&r, i, &req);
+		run_submit_again(&r, i, &req);
 		run_credit(&r, i, 1000);
 	}
 	atomic_store(&fake.fail_next, 5);
