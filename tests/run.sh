@@ -107,13 +107,14 @@ units() {
 
 sanitized() {
 	shopt -s nullglob
-	build SAN=address,undefined tests
 	# Without the golden passes of every family: more than a minute, over code that others run here too
 	# (`make unit SAN=address,undefined` has them).
 	local all f
 	for f in tests/unit/*/test_*.c tests/regress/test_*.c tests/sim/test_*.c; do
 		[ "$f" = tests/unit/engine/test_families.c ] || all+=("$f")
 	done
+	local bins=("${all[@]%.c}")
+	build SAN=address,undefined "${bins[@]/#/build/san-address-undefined/}"
 	run_binaries "the same with sanitizers" build/san-address-undefined 300 "${all[@]}"
 }
 
@@ -238,6 +239,7 @@ test)
 	units
 	sanitized
 	lint_begin
+	export THREADS=4
 	run_e2e
 	lint_end
 	fuzz_replay 3000

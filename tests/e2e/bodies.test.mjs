@@ -5,12 +5,12 @@ import assert from 'node:assert/strict';
 import http from 'node:http';
 import { after, before, describe, test } from 'node:test';
 import { chat, metric, until, user } from './client.mjs';
-import { request, startServer } from './harness.mjs';
+import { request, startServer, THREADS } from './harness.mjs';
 
 const PIECE = '**Question:** what’s  the capital of *France*…   I think it’s “Paris” — right???\n\n\n\n- one\n- **two**\n\n';
 const text = (bytes) => PIECE.repeat(Math.ceil(bytes / Buffer.byteLength(PIECE))).slice(0, bytes * 0.9);
 
-for (const threads of [1, 4]) {
+for (const threads of THREADS) {
   describe(`large bodies, ${threads} gateway thread(s)`, () => {
     let server;
     before(async () => {

@@ -9,7 +9,7 @@ import http2 from 'node:http2';
 import { after, before, describe, test } from 'node:test';
 import { promisify } from 'node:util';
 import { chat, eventsOf, metric, user } from './client.mjs';
-import { request, startServer } from './harness.mjs';
+import { request, startServer, THREADS } from './harness.mjs';
 import { connect, F, frame, h2, head, T, within, write } from './wire.mjs';
 
 const run = promisify(execFile);
@@ -31,7 +31,7 @@ function unchunk(answer) {
   }
 }
 
-for (const threads of [1, 4]) {
+for (const threads of THREADS) {
   describe(`every door, ${threads} gateway thread(s)`, () => {
     let server, gateway;
     before(async () => {

@@ -11,6 +11,8 @@ import { fileURLToPath } from 'node:url';
 
 export const ROOT = resolve(dirname(fileURLToPath(import.meta.url)), '../..');
 export const SLUICE = process.env.SLUICE ?? join(ROOT, 'build/sluice');
+/** With how many gateway threads the long suites run, one after the other: `make test` has time for 4 only. */
+export const THREADS = (process.env.THREADS ?? '1,4').split(',').map(Number);
 process.chdir(ROOT); // tests also start build/sluice by themselves, with paths relative to it
 const READY_MS = Number(process.env.SLUICE_READY_MS ?? 30000);
 const STOP_MS = 30000;

@@ -9,7 +9,7 @@ import http2 from 'node:http2';
 import { after, before, describe, test } from 'node:test';
 import { Worker } from 'node:worker_threads';
 import { chat, metric, until, user } from './client.mjs';
-import { request, startServer } from './harness.mjs';
+import { request, startServer, THREADS } from './harness.mjs';
 import { block, CALM, connect, F, frame, h2, head, T, u32, within, write } from './wire.mjs';
 
 const MIB = 1 << 20;
@@ -333,4 +333,4 @@ function tests(threads) {
   });
 }
 
-for (const threads of [1, 4]) tests(threads);
+for (const threads of THREADS) tests(threads);

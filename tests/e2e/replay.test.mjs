@@ -10,7 +10,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, afterEach, before, describe, test } from 'node:test';
 import { metric, until, user } from './client.mjs';
-import { SLUICE, freePorts, hasRedis, request, startServer } from './harness.mjs';
+import { freePorts, hasRedis, request, SLUICE, startServer, THREADS } from './harness.mjs';
 
 const PATIENCE = 30000;
 const skip = hasRedis() ? false : 'redis-server is not installed';
@@ -88,7 +88,7 @@ const api = async (server, key, method, path, body) => {
   return { ...r, json };
 };
 
-for (const threads of [1, 4]) {
+for (const threads of THREADS) {
   describe(`a gateway of ${threads} thread(s) that is killed`, { skip }, () => {
     let server, key, uncut;
     before(async () => {

@@ -5,11 +5,11 @@ import assert from 'node:assert/strict';
 import http from 'node:http';
 import { after, before, describe, test } from 'node:test';
 import { metric, until, user } from './client.mjs';
-import { startServer } from './harness.mjs';
+import { startServer, THREADS } from './harness.mjs';
 
 const WORDS = Array.from({ length: 40 }, (_, i) => `w${i}`).join(' ');
 
-for (const threads of [1, 4]) {
+for (const threads of THREADS) {
   describe(`twins, ${threads} gateway thread(s)`, () => {
     let server, n = 0;
     before(async () => {
