@@ -55,7 +55,7 @@ function librarySuite(name, Library, x, { toldOfWhole }) {
     assert.equal(data.choices[0].finish_reason, 'stop');
     assert.equal(data.model, 'demo-small');
     assert.match(response.headers.get('x-request-id'), /^req_/);
-    assert.match((await paid().models.list()).data.map((m) => m.id).sort().join(), /^demo-large,demo-small$/);
+    assert.match((await paid().models.list()).data.map((m) => m.id).sort().join(), /^auto,demo-large,demo-small$/);
   });
 
   test(`${name}: a stream, and usage in its last chunk`, async () => {
