@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "cache/sha256.h"
+#include "cmd/bench_folder.h"
 
 enum { UP_S = 120, LOOK_MS = 20, CONFIG_BYTES = 8192, REPLY_BYTES = 512 };
 
@@ -17,13 +18,10 @@ void bench_box_hash(const char *key, char out[65]) { cache_sha256_hex(key, strle
 
 int bench_box_open(struct bench_box *b, struct sl_err *err)
 {
-	const char *tmp = getenv("TMPDIR");
 	*b = (struct bench_box){0};
-	snprintf(b->dir, sizeof b->dir, "%s/sluice-bench-XXXXXX", tmp != NULL && strlen(tmp) < 60 ? tmp : "/tmp");
-	if (mkdtemp(b->dir) == NULL) {
-		b->dir[0] = '\0';
-		return sl_errf(err, SL_EIO, "no folder for the measurement");
-	}
+	int rc = bench_folder_make(b->dir, sizeof b->dir, err);
+	if (rc != 0)
+		return rc;
 	snprintf(b->config, sizeof b->config, "%s/sluice.yaml", b->dir);
 	snprintf(b->log, sizeof b->log, "%s/log", b->dir);
 	snprintf(b->socket, sizeof b->socket, "%s/engine.sock", b->dir);
@@ -121,13 +119,6 @@ void bench_box_stop(struct bench_box *b)
 
 void bench_box_close(struct bench_box *b)
 {
-	static const char *const files[] = {"sluice.yaml", "log", "engine.sock", "state/tls/cert.pem", "state/tls/key.pem",
-					    "state/tls", "state/run", "state/secrets", "state", "."};
-	char path[BOX_PATH + 64];
 	bench_box_stop(b);
-	for (size_t i = 0; b->dir[0] != '\0' && i < sizeof files / sizeof *files; i++) {
-		snprintf(path, sizeof path, "%s/%s", b->dir, files[i]);
-		if (unlink(path) != 0)
-			rmdir(files[i][0] == '.' ? b->dir : path);
-	}
+	bench_folder_remove(b->dir);
 }

@@ -27,6 +27,7 @@
 #include "cache/sha256.h"
 #include "cmd/bench_child.h"
 #include "cmd/bench_direct.h"
+#include "cmd/bench_folder.h"
 #include "cmd/bench_load.h"
 #include "cmd/bench_mock.h"
 #include "cmd/cmd.h"
@@ -96,28 +97,13 @@ static int write_file(const char *path, const char *text, struct sl_err *err)
 
 static int make_folder(struct bench *b, struct sl_err *err)
 {
-	const char *tmp = getenv("TMPDIR");
-	snprintf(b->dir, sizeof b->dir, "%s/sluice-bench-XXXXXX", tmp != NULL && strlen(tmp) < 60 ? tmp : "/tmp");
-	if (mkdtemp(b->dir) == NULL) {
-		b->dir[0] = '\0';
-		return sl_errf(err, SL_EIO, "no folder for the measurement");
-	}
+	int rc = bench_folder_make(b->dir, sizeof b->dir, err);
+	if (rc != 0)
+		return rc;
 	snprintf(b->config, sizeof b->config, "%s/sluice.yaml", b->dir);
 	snprintf(b->log, sizeof b->log, "%s/log", b->dir);
 	snprintf(b->socket, sizeof b->socket, "%s/engine.sock", b->dir);
 	return 0;
-}
-
-static void remove_folder(const struct bench *b)
-{
-	static const char *const files[] = {"sluice.yaml", "log", "engine.sock", "nginx.conf", "nginx.pid",
-					    "state/tls/cert.pem", "state/tls/key.pem", "state/tls", "state/run", "state", "."};
-	char path[PATH_BYTES + 64];
-	for (size_t i = 0; b->dir[0] != '\0' && i < sizeof files / sizeof *files; i++) {
-		snprintf(path, sizeof path, "%s/%s", b->dir, files[i]);
-		if (unlink(path) != 0)
-			rmdir(files[i][0] == '.' ? b->dir : path);
-	}
 }
 
 static int write_config(const struct bench *b, const struct load_case *c, uint16_t port, struct sl_err *err)
@@ -513,7 +499,7 @@ int bench_gateway(int argc, char **argv)
 	bench_pin(CLIENT_CPU);
 	rc = run_all(&b, only, json, &missed);
 	stop_all(&b);
-	remove_folder(&b);
+	bench_folder_remove(b.dir);
 	if (missed > 0)
 		printf("%d figures miss their targets\n", missed);
 	return rc;

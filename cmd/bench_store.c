@@ -8,7 +8,6 @@
  */
 #include <errno.h>
 #include <event2/event.h>
-#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,6 +22,7 @@
 #include "cache/cache.h"
 #include "cmd/bench.h"
 #include "cmd/bench_child.h"
+#include "cmd/bench_folder.h"
 #include "cmd/cmd.h"
 #include "cmd/private_redis.h"
 #include "gateway/quota.h"
@@ -194,12 +194,6 @@ static void stop(struct bench_store *b)
 	bench_child_stop(&b->server);
 }
 
-static int forget(const char *path, const struct stat *about, int kind, struct FTW *at)
-{
-	(void)about, (void)kind, (void)at;
-	return remove(path);
-}
-
 int bench_store(int argc, char **argv)
 {
 	bool json = false;
@@ -216,9 +210,9 @@ int bench_store(int argc, char **argv)
 		     {"requests a minute, tokens a day", 1 << 20, 0, INT64_C(1) << 36},
 		     {"requests and tokens a minute, tokens a day", 1 << 20, 1 << 26, INT64_C(1) << 36}};
 	struct sl_err err = {0};
-	char state[] = "/tmp/sluice-bench-XXXXXX";
-	if (mkdtemp(state) == NULL)
-		return bench_complain(1, "/tmp: %s", strerror(errno));
+	char state[96];
+	if (bench_folder_make(state, sizeof state, &err) != 0)
+		return bench_complain(1, "%s", err.text);
 	log_set_level(LOG_ERROR);
 	bench_pin(0);
 	b.key.tier = &b.tier;
@@ -242,7 +236,6 @@ int bench_store(int argc, char **argv)
 	if (rc == 0 && json)
 		printf("]}\n");
 	stop(&b);
-	if (nftw(state, forget, 8, FTW_DEPTH | FTW_PHYS) != 0)
-		(void)bench_complain(1, "%s is left", state);
+	bench_folder_remove(state);
 	return rc;
 }

@@ -19,7 +19,7 @@
 #include "gateway/response_items.h"
 #include "gateway/route.h"
 
-enum { MAX_REPLY = 64 << 20, MOST_TRIES = 5 };
+enum { MOST_TRIES = 5 };
 
 struct call {
 	struct exchange *x;
@@ -86,19 +86,6 @@ static struct conversation_ref ref_of(const struct call *c)
 static struct call *of_op(struct cache_op *op)
 {
 	return (struct call *)(void *)((char *)op - offsetof(struct call, op));
-}
-
-/* Takes v. */
-static void reply_json(struct exchange *x, json_t *v)
-{
-	struct sl_buf out;
-	buf_init(&out, MAX_REPLY);
-	if (v != NULL && request_put_json(&out, v) == 0)
-		exchange_reply(x, 200, "application/json", NULL, 0, buf_data(&out), out.len);
-	else
-		reply_no_memory(x);
-	buf_dispose(&out);
-	json_decref(v);
 }
 
 /* ---- reading and changing ---- */
@@ -201,7 +188,7 @@ static bool read_body(struct call *c)
 
 /* ---- one conversation ---- */
 
-static void tell_object(struct call *c) { reply_json(c->x, conversation_object(c->doc)); }
+static void tell_object(struct call *c) { api_reply_json(c->x, conversation_object(c->doc)); }
 
 void api_conversation_create(struct exchange *x)
 {
@@ -258,7 +245,7 @@ void api_conversation_update(struct exchange *x)
 
 static void tell_export(struct call *c)
 {
-	reply_json(c->x, json_pack("{s:s, s:o, s:O}", "object", "conversation.export", "conversation",
+	api_reply_json(c->x, json_pack("{s:s, s:o, s:O}", "object", "conversation.export", "conversation",
 				   conversation_object(c->doc), "items", json_object_get(c->doc, "items")));
 }
 
@@ -281,7 +268,7 @@ static void reply_page(struct call *c, const json_t *items)
 		page_bad_query(c->x, "after", "the id of one of the items");
 		json_decref(list);
 	} else {
-		reply_json(c->x, list);
+		api_reply_json(c->x, list);
 	}
 }
 
@@ -340,7 +327,7 @@ static void tell_item(struct call *c)
 {
 	ssize_t i = find_item(c);
 	if (i >= 0)
-		reply_json(c->x, json_incref(json_array_get(json_object_get(c->doc, "items"), (size_t)i)));
+		api_reply_json(c->x, json_incref(json_array_get(json_object_get(c->doc, "items"), (size_t)i)));
 }
 
 void api_conversation_item(struct exchange *x)

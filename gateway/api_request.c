@@ -91,3 +91,15 @@ struct answer_spec api_spec(const struct exchange *x, const struct request_commo
 	    .conversation = conversation != NULL && conversation[0] != '\0' ? conversation : NULL,
 	};
 }
+
+void api_reply_json(struct exchange *x, json_t *v)
+{
+	struct sl_buf out;
+	buf_init(&out, API_MAX_REPLY);
+	if (v != NULL && request_put_json(&out, v) == 0)
+		exchange_reply(x, 200, "application/json", NULL, 0, buf_data(&out), out.len);
+	else
+		exchange_error(x, &api_no_memory, "%s", api_no_memory_text);
+	buf_dispose(&out);
+	json_decref(v);
+}

@@ -31,4 +31,8 @@ struct answer_spec api_spec(const struct exchange *x, const struct request_commo
 extern const struct api_error api_no_memory;
 extern const char api_no_memory_text[];
 
+enum { API_MAX_REPLY = 64 << 20 };
+/* 200 with v, which it takes; NULL: there was no memory for it. */
+void api_reply_json(struct exchange *x, json_t *v);
+
 #endif

@@ -28,7 +28,7 @@
 #include "gateway/route.h"
 #include "gateway/stream_out.h"
 
-enum { END_WAIT_MS = 5000, MAX_REPLY = 64 << 20, ID_BYTES = REPLAY_MAX_ID };
+enum { END_WAIT_MS = 5000, ID_BYTES = REPLAY_MAX_ID };
 
 struct call {
 	struct exchange *x;
@@ -118,19 +118,6 @@ static void reply_store_down(struct call *c)
 		       "The store of responses is not there at the moment.");
 }
 
-/* Takes v. */
-static void reply_json(struct exchange *x, json_t *v)
-{
-	struct sl_buf out;
-	buf_init(&out, MAX_REPLY);
-	if (v != NULL && request_put_json(&out, v) == 0)
-		exchange_reply(x, 200, "application/json", NULL, 0, buf_data(&out), out.len);
-	else
-		reply_no_memory(x);
-	buf_dispose(&out);
-	json_decref(v);
-}
-
 /* The record that a read found; NULL with the call answered. */
 static json_t *record_of(struct call *c, const struct cache_result *r)
 {
@@ -184,7 +171,7 @@ static bool is_copy(const struct call *c)
 {
 	struct sl_buf out;
 	int rc;
-	buf_init(&out, MAX_REPLY);
+	buf_init(&out, API_MAX_REPLY);
 	bool is = !replay_snapshot(c->log, &out, &rc);
 	buf_dispose(&out);
 	return is;
@@ -195,7 +182,7 @@ static void reply_snapshot(struct call *c)
 {
 	struct sl_buf out;
 	int rc;
-	buf_init(&out, MAX_REPLY);
+	buf_init(&out, API_MAX_REPLY);
 	if (!replay_snapshot(c->log, &out, &rc))
 		reply_not_found(c); /* a stream, but of no response */
 	else if (rc != 0)
@@ -438,7 +425,7 @@ static void on_retrieved(struct cache_op *op, const struct cache_result *result)
 	json_t *record = record_of(c, result);
 	if (record == NULL)
 		return;
-	reply_json(c->x, json_incref(json_object_get(record, "response")));
+	api_reply_json(c->x, json_incref(json_object_get(record, "response")));
 	json_decref(record);
 }
 
@@ -541,7 +528,7 @@ static void on_to_cancel(struct cache_op *op, const struct cache_result *result)
 	if (record != NULL && in_background(response) && is_running(response))
 		find_log(c, cancel_elsewhere);
 	else if (record != NULL && in_background(response))
-		reply_json(c->x, json_incref(response)); /* it has ended: nothing to cancel */
+		api_reply_json(c->x, json_incref(response)); /* it has ended: nothing to cancel */
 	else if (record != NULL)
 		reply_not_background(c);
 	json_decref(record);
@@ -554,7 +541,7 @@ void api_response_cancel(struct exchange *x)
 	int rc;
 	if (c == NULL)
 		return;
-	buf_init(&text, MAX_REPLY);
+	buf_init(&text, API_MAX_REPLY);
 	if (c->log == NULL || !replay_snapshot(c->log, &text, &rc)) {
 		read_record(c, on_to_cancel);
 	} else {
@@ -580,7 +567,7 @@ static void on_forgotten(struct cache_op *op, const struct cache_result *result)
 	if (result->code != 0)
 		reply_store_down(c);
 	else
-		reply_json(c->x, json_pack("{s:s, s:s, s:b}", "id", c->id, "object", "response", "deleted", 1));
+		api_reply_json(c->x, json_pack("{s:s, s:s, s:b}", "id", c->id, "object", "response", "deleted", 1));
 }
 
 static void on_deleted(struct cache_op *op, const struct cache_result *result)
@@ -637,7 +624,7 @@ static void on_items(struct cache_op *op, const struct cache_result *result)
 			page_bad_query(c->x, "after", "the id of one of the items");
 			json_decref(list);
 		} else {
-			reply_json(c->x, list);
+			api_reply_json(c->x, list);
 		}
 	}
 	json_decref(record);
