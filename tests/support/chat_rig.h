@@ -315,7 +315,7 @@ static bool answer_ended(struct chat_rig *c, int fd)
 /* fields: further header lines, each ended. */
 static int send_request(struct chat_rig *c, const char *target, const char *fields, const char *body)
 {
-	char request[2048];
+	static char request[64 << 10];
 	int n = snprintf(request, sizeof request,
 			 "%s HTTP/1.1\r\nhost: x\r\nconnection: close\r\n%s"
 			 "%s%s%scontent-type: application/json\r\n"
