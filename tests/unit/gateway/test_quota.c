@@ -728,6 +728,44 @@ static void what_redis_missed_is_settled_later(void **state)
 	close_world(&w);
 }
 
+/* Redis stops while an answer asks for more: it gets none in its time, and nothing is charged twice. */
+static void an_extension_without_redis_ends(void **state)
+{
+	(void)state;
+	need_redis();
+	static struct world w;
+	open_world(&w, true);
+	close_world(&w);
+	memset(&w, 0, sizeof w);
+	redis_server_number(&server, "FLUSHALL");
+	rig_init(&w.g);
+	w.g.cfg.store = CACHE_REDIS;
+	w.g.cfg.address = server.address;
+	w.g.cfg.op_timeout_ms = 400;
+	w.g.cfg.backoff_least_ms = w.g.cfg.backoff_most_ms = 20;
+	rig_open(&w.g);
+	rig_turn_until_state(&w.g, CACHE_IS_UP);
+	assert_int_equal(quotas_init(&w.qs, w.g.base, w.g.cl), 0);
+	w.tier = (struct gw_tier_config){.tokens_per_day = 1000};
+	w.key.tier = &w.tier;
+	struct taking other = take(&w, 1, 600, 1), t = take(&w, 1, 900, 1);
+	assert_int_equal(t.r.granted, 400);
+	settle(&w, &other, 0);
+	assert_int_equal(kill(server.pid, SIGSTOP), 0);
+	extend(&t, 300, 500);
+	rig_turn_until(&w.g, &t.n_done, 1);
+	assert_int_equal(t.r.granted, 0);
+	assert_int_equal(kill(server.pid, SIGCONT), 0);
+	rig_turn_until_state(&w.g, CACHE_IS_UP);
+	settle(&w, &t, 400);
+	other = take(&w, 1, 1000, 1);
+	assert_false(other.r.degraded);
+	assert_in_range(other.r.granted, 600, 900); /* the 300 came to Redis, or they did not */
+	settle(&w, &other, 0);
+	assert_true(list_empty(&w.qs.all));
+	close_world(&w);
+}
+
 /* ---- words ---- */
 
 static void durations_are_written_as_go_does(void **state)
@@ -835,6 +873,7 @@ int main(void)
 	    cmocka_unit_test(two_gateways_share_limits_to_the_request_and_token),
 	    cmocka_unit_test(two_gateways_share_requests),
 	    cmocka_unit_test(what_redis_missed_is_settled_later),
+	    cmocka_unit_test(an_extension_without_redis_ends),
 	    cmocka_unit_test(durations_are_written_as_go_does),
 	    cmocka_unit_test(fields_say_what_is_left),
 	    cmocka_unit_test(fields_say_when_to_come_again),
