@@ -36,6 +36,9 @@ struct kn_backend {
 	void *packed;
 	size_t packed_bytes;
 	struct kn_turns turns[KN_N_ROPES];
+	/* Of attention: sums of a block for each thread, or of all blocks where a sequence is split. */
+	float *sums;
+	size_t n_sums;
 	char line[64];
 };
 

@@ -54,6 +54,7 @@ static void cpu_close(struct kn_backend *b)
 	kn_pool_destroy(b->pool);
 	for (int i = 0; i < KN_N_ROPES; i++)
 		sl_free(b->turns[i].at);
+	sl_free(b->sums);
 	free(b->tiles);
 	free(b->packed);
 	sl_free(b);
