@@ -111,6 +111,17 @@ __attribute__((always_inline)) static inline void fetch_lines(const int type, st
 		fetch_line(l);
 }
 
+/* The sizes that tiles have: few, for each is code of its own. */
+static int tile_queries(int left)
+{
+	return left >= ATTN_QUERIES ? ATTN_QUERIES : left >= 4 ? 4 : left >= 2 ? 2 : 1;
+}
+
+static int tile_vectors(int left, int most)
+{
+	return left >= most ? most : left >= 2 ? 2 : 1;
+}
+
 /* ---- scores ---- */
 
 /* n_q queries and n_v vectors of keys; both are constants where it is inlined. scale: those of the
@@ -157,8 +168,6 @@ __attribute__((always_inline)) static inline void score_group(const int type, co
 	case n: \
 		if (n_v == SCORE_VECTORS) \
 			score_tile(type, q, k, scale, to, page_tokens, dim, s, lines, n, SCORE_VECTORS); \
-		else if (SCORE_VECTORS > 3 && n_v == 3) \
-			score_tile(type, q, k, scale, to, page_tokens, dim, s, lines, n, 3); \
 		else if (SCORE_VECTORS > 2 && n_v == 2) \
 			score_tile(type, q, k, scale, to, page_tokens, dim, s, lines, n, 2); \
 		else \
@@ -167,10 +176,8 @@ __attribute__((always_inline)) static inline void score_group(const int type, co
 	switch (n_q) {
 	TILE(1)
 	TILE(2)
-	TILE(3)
 	TILE(4)
 #if ATTN_QUERIES_MAX == 6
-	TILE(5)
 	TILE(6)
 #endif
 	default: BUG("a tile of %d queries", n_q);
@@ -212,12 +219,14 @@ __attribute__((always_inline)) static inline void scores_of(const int type, cons
 				s[(size_t)j * KN_ATTN_BLOCK + (size_t)(run->at + i)] =
 				    score_of(type, q[j], run, run->token + i, page_tokens, dim);
 	}
-	for (int v = 0; v < n; v += SCORE_VECTORS)
-		for (int j = 0; j < n_q; j += ATTN_QUERIES)
+	for (int v = 0, n_v; v < n; v += n_v) {
+		n_v = tile_vectors(n - v, SCORE_VECTORS);
+		for (int j = 0, group; j < n_q; j += group) {
+			group = tile_queries(n_q - j);
 			score_group(type, q + j, k + v, scale + v, to + v, page_tokens, dim,
-				    s + (size_t)j * KN_ATTN_BLOCK, j == 0 ? lines : &none,
-				    n_q - j < ATTN_QUERIES ? n_q - j : ATTN_QUERIES,
-				    n - v < SCORE_VECTORS ? n - v : SCORE_VECTORS);
+				    s + (size_t)j * KN_ATTN_BLOCK, j == 0 ? lines : &none, group, n_v);
+		}
+	}
 }
 
 static void scores(int type, const float *const *q, int n_q, const struct kn_run *runs, int n_runs, int page_tokens,
@@ -312,8 +321,6 @@ __attribute__((always_inline)) static inline void weigh_group(const int type, co
 	case n: \
 		if (n_v == WEIGH_VECTORS) \
 			weigh_tile(type, p, runs, n_runs, at, dim, out, lines, n, WEIGH_VECTORS); \
-		else if (WEIGH_VECTORS > 3 && n_v == 3) \
-			weigh_tile(type, p, runs, n_runs, at, dim, out, lines, n, 3); \
 		else if (WEIGH_VECTORS > 2 && n_v == 2) \
 			weigh_tile(type, p, runs, n_runs, at, dim, out, lines, n, 2); \
 		else \
@@ -322,10 +329,8 @@ __attribute__((always_inline)) static inline void weigh_group(const int type, co
 	switch (n_q) {
 	TILE(1)
 	TILE(2)
-	TILE(3)
 	TILE(4)
 #if ATTN_QUERIES_MAX == 6
-	TILE(5)
 	TILE(6)
 #endif
 	default: BUG("a tile of %d queries", n_q);
@@ -376,12 +381,14 @@ __attribute__((always_inline)) static inline void weigh_of(const int type, const
 		int positions = runs[r].n;
 		for (n = 1; r + n < n_runs && positions + runs[r + n].n <= WEIGH_POSITIONS; n++)
 			positions += runs[r + n].n;
-		for (int j = 0; j < n_q; j += ATTN_QUERIES) {
+		for (int j = 0, group; j < n_q; j += group) {
 			const float *p = s + (size_t)j * KN_ATTN_BLOCK;
-			int group = n_q - j < ATTN_QUERIES ? n_q - j : ATTN_QUERIES;
-			for (int k = 0; k < whole; k += WEIGH_VECTORS)
+			group = tile_queries(n_q - j);
+			for (int k = 0, n_v; k < whole; k += n_v) {
+				n_v = tile_vectors(whole - k, WEIGH_VECTORS);
 				weigh_group(type, p, runs + r, n, (size_t)k * LANES, dim, out + j, j == 0 ? lines : &none,
-					    group, whole - k < WEIGH_VECTORS ? whole - k : WEIGH_VECTORS);
+					    group, n_v);
+			}
 			for (int i = 0; i < group && whole * LANES < dim; i++)
 				weigh_rest(type, p + i * KN_ATTN_BLOCK, runs + r, n, dim, out[j + i]);
 		}
