@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What cascade_run.c and cascade_tell.c have of each other.
+ * What the parts of a run have of each other: cascade_start.c, cascade_run.c, cascade_side.c, cascade_feed.c,
+ * cascade_tell.c.
  */
 #ifndef GATEWAY_CASCADE_RUN_PRIV_H
 #define GATEWAY_CASCADE_RUN_PRIV_H
@@ -64,6 +65,46 @@ struct cascade_run {
 	struct sl_buf about;
 	char id_text[CASCADE_ID_BYTES];
 };
+
+extern const char cascade_run_gone[];
+
+/* ---- cascade_run.c ---- */
+
+extern const struct link_listener cascade_side_listener; /* its ctx is the side */
+extern const struct gen_source cascade_run_source;       /* its ctx is the run */
+
+/* Around each event. */
+void cascade_run_begin(struct cascade_run *r);
+void cascade_run_end(struct cascade_run *r);
+/* False: it can't come now. */
+bool cascade_run_step(struct cascade_run *r, struct casc_event *e);
+bool cascade_run_is_watched(const struct cascade_run *r);
+void cascade_run_on_timer(struct gw_timer *timer);
+
+/* ---- cascade_side.c ---- */
+
+/* Its sequence is cancelled; nothing more is heard of it. */
+void cascade_side_forget(struct cascade_side *s);
+/* The same for both. hold: released when the first of them is done; NULL allowed. */
+void cascade_sides_close(struct cascade_run *r, struct http_hold *hold);
+/* It has failed: told to the machine at the end of the event. message: copied. */
+void cascade_side_set_failed(struct cascade_side *s, uint8_t error, const char *message, size_t n);
+void cascade_side_fail(struct cascade_side *s, uint8_t error, const char *message);
+/* A sequence for it. Of the large one: n_given tokens of the small one to check, of which n_keep stay; where none are
+ * given it goes on behind the text of those. What keeps it from starting becomes its failure. */
+void cascade_side_submit(struct cascade_side *side, uint32_t n_given, uint32_t n_keep);
+/* The credit that it should have now. */
+void cascade_side_give(struct cascade_side *s);
+
+/* ---- cascade_feed.c ---- */
+
+/* What has been released goes to the generation. */
+void cascade_feed_flush(struct cascade_run *r);
+/* The end, by how the machine ended (enum casc_end); or the failure of s. */
+void cascade_feed_end(struct cascade_run *r, uint32_t how);
+void cascade_feed_failed(struct cascade_run *r, const struct cascade_side *s);
+
+/* ---- cascade_tell.c ---- */
 
 /* It is at its end: counts it and logs its outcome. Once. */
 void cascade_run_book(struct cascade_run *r);
