@@ -112,6 +112,8 @@ bool cascade_run_step(struct cascade_run *r, struct casc_event *e)
 	if (r->casc.phase == CASC_OVER || cascade_tier_step(r->tier, &r->casc, e, &out) != 0)
 		return false;
 	casc_check(&r->casc);
+	if (r->casc.held_by != CASC_NOT_HELD && r->decided_ns == 0)
+		r->decided_ns = clock_now_ns();
 	for (uint32_t i = 0; i < out.n; i++)
 		act(r, &out.at[i]);
 	return true;

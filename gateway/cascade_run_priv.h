@@ -18,7 +18,7 @@ struct cascade_side {
 	struct cascade_run *run;
 	uint64_t id;       /* of its sequence on the link; 0: it has none, or it has ended */
 	int model;         /* -1: there is no such model */
-	bool queued;       /* its QUEUED has come: it may be given credit */
+	bool queued;       /* its QUEUED has come */
 	bool verifying;    /* its VERIFIED is still to come */
 	uint32_t credited; /* tokens it may make, and has made */
 	uint32_t made;
@@ -59,6 +59,7 @@ struct cascade_run {
 	/* For what is told of it afterwards. */
 	float score;
 	uint64_t started_ns, submitted_ns, first_ns, shown_ns; /* first_ns: the first token of any model */
+	uint64_t decided_ns; /* the end of the small model's hold; 0: not held, or not yet at its end */
 	struct casc_features *features; /* owned; NULL: not logged */
 	float *trace; /* owned, [CASCADE_MAX_TRACE]; NULL: not logged */
 	uint32_t n_trace;

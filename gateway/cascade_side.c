@@ -7,8 +7,11 @@
  *
  * Credit. The generation's credit is a number of tokens that it wants in all (room), of whichever model.
  * While the small model is watched it gets a few tokens ahead only: credit can't be taken back, and what it
- * makes beyond the token that tips the scale is wasted. Paused it gets none. The large one, given a draft,
- * gets what is left when all of it is agreed with, at least one, since without credit nothing is computed.
+ * makes beyond the token that tips the scale is wasted. Before anything is shown it gets hardly more than the
+ * tokens by which that is decided: its steps would stand in the way of the large one's prompt. Paused it gets none.
+ * The large one, given a draft, gets what is left when all of it is agreed with, at least one, since without credit
+ * nothing is computed. Once the answer is admitted a sequence gets its credit with its SUBMIT, so that its prompt
+ * is computed as soon as it is tokens.
  */
 #include <string.h>
 
@@ -19,7 +22,10 @@
 #include "gateway/cascade_run_priv.h"
 #include "gateway/http.h"
 
-enum { WATCH_AHEAD = 8 /* tokens that the small model may be ahead while it is watched: some steps of the engine */ };
+enum {
+	WATCH_AHEAD = 8, /* tokens that the small model may be ahead while it is watched: some steps of the engine */
+	HOLD_AHEAD = 2,	 /* and behind the last one that is held: while more credit is on its way */
+};
 
 static const char busy[] = "The server is busy.";
 
@@ -158,8 +164,12 @@ static uint32_t may_make(const struct cascade_side *s)
 	if (s == &r->small) {
 		if (r->paused)
 			return 0;
+		if (!cascade_run_is_watched(r))
+			return r->room;
 		most = s->made + WATCH_AHEAD;
-		return cascade_run_is_watched(r) && most < r->room ? most : r->room;
+		if (r->casc.phase != CASC_SHOWN && most > (uint32_t)r->casc.policy.hold_tokens + HOLD_AHEAD)
+			most = (uint32_t)r->casc.policy.hold_tokens + HOLD_AHEAD;
+		return most < r->room ? most : r->room;
 	}
 	if (r->casc.phase == CASC_SWITCH)
 		before = r->casc.small.made;
@@ -169,7 +179,7 @@ static uint32_t may_make(const struct cascade_side *s)
 void cascade_side_give(struct cascade_side *s)
 {
 	struct cascade_run *r = s->run;
-	if (s->id == 0 || !s->queued || r->room == 0 || r->gen == NULL)
+	if (s->id == 0 || r->room == 0 || r->gen == NULL)
 		return;
 	uint32_t most = may_make(s);
 	/* Not for every token, and never late. */

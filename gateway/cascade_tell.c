@@ -102,6 +102,11 @@ static void count(const struct cascade_run *r, const struct casc *c)
 		metric_observe(&hold, (int64_t)(r->shown_ns - r->first_ns));
 }
 
+static double ms_after_first(const struct cascade_run *r, uint64_t then_ns)
+{
+	return then_ns > r->first_ns && r->first_ns > 0 ? (double)(then_ns - r->first_ns) / NS_PER_MS : 0;
+}
+
 static void log_outcome(const struct cascade_run *r, const struct casc *c)
 {
 	struct sl_buf line;
@@ -114,6 +119,8 @@ static void log_outcome(const struct cascade_run *r, const struct casc *c)
 				     .features = r->features,
 				     .trace = r->trace,
 				     .n_trace = r->n_trace,
+				     .hold_ms = ms_after_first(r, r->decided_ns),
+				     .shown_ms = ms_after_first(r, r->shown_ns),
 				     .ttft_ms = ttft < UINT32_MAX ? (uint32_t)ttft : UINT32_MAX};
 	buf_init(&line, MAX_LINE);
 	if (casc_outcome_print(&line, &o) == 0)
