@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cascade over the demo pair's held-out questions: node tests/bench/cascade.mjs [--quality 0.99] [--questions 300] [--hold 4]
+// The cascade over the demo pair's held-out questions: node tests/bench/cascade.mjs [--quality 0.99] [--questions 300] [--hold 4] [--hold-min 1]
 // [--fitted FOLDER: weights and thresholds from an earlier run with it, or left there for a later one]
 //
 // Questions are mixed 70 % easy and 30 % hard, in two halves of different questions. The first is answered by both models:
@@ -15,7 +15,7 @@ import { SLUICE, startServer } from '../e2e/harness.mjs';
 import { chat, user } from '../e2e/client.mjs';
 
 const option = (name, otherwise) => (process.argv.includes(name) ? Number(process.argv[process.argv.indexOf(name) + 1]) : otherwise);
-const quality = option('--quality', 0.99), most = option('--questions', 300), holding = option('--hold', 4);
+const quality = option('--quality', 0.99), most = option('--questions', 300), holding = option('--hold', 4), leastHeld = option('--hold-min', 1);
 const fittedAt = process.argv.includes('--fitted') ? process.argv[process.argv.indexOf('--fitted') + 1] : null;
 const HOLD_MS = 250;
 const folder = mkdtempSync(join(tmpdir(), 'sluice-bench-'));
@@ -39,7 +39,7 @@ const right = (q, text) => q.answer.some((a) => new RegExp(`(?<![\\p{L}\\p{N}])$
 
 const TIER = 'easy: 0, race: 1, hard: 1, share: 1';
 const start = (tier, log, sets = []) => startServer({ sets: ['gateway.threads=1', 'supervisor.hang=10m', 'gateway.coalesce.window=0', 'engine.prefix_cache=false', 'cascade.least_escalations=1000000',
-  `cascade.hold.tokens=${holding}`, `cascade.hold.time=${HOLD_MS}ms`, `cascade.hold.min_tokens=${Math.min(3, holding)}`,
+  `cascade.hold.tokens=${holding}`, `cascade.hold.time=${HOLD_MS}ms`, `cascade.hold.min_tokens=${leastHeld}`,
   ...(log ? [`cascade.log=${log}`, 'cascade.log_size=0'] : []), ...sets],
 edit: (yaml) => yaml.replace('  tiers: []\n', `  tiers:\n    - {name: paid, ${tier}}\n`) });
 
@@ -76,7 +76,7 @@ if (!existsSync(weights)) {
   execFileSync(SLUICE, ['cascade', 'train', judged, '-o', weights]);
 }
 const curve = execFileSync(SLUICE, ['cascade', 'calibrate', judged, '--quality', String(quality), '--hold', String(holding), '--hold-min',
-  String(Math.min(3, holding))], { encoding: 'utf8' });
+  String(leastHeld), '--early', '1'], { encoding: 'utf8' });
 const [, sure, low, drop] = /sure: ([\d.]+)\s+low: ([\d.]+)\s+drop: ([\d.]+)/.exec(curve);
 
 /* ---- the second half: what comes of it ---- */
