@@ -32,6 +32,8 @@ static void flush_side(struct cascade_side *s)
 		if (s == &r->small)
 			keep_text(r, &m);
 		s->n_told += m.n;
+		if (s->told_by != NULL && m.choice < r->n_choices)
+			s->told_by[m.choice] += m.n;
 		s->n_ready -= m.n;
 		gen_told.on_tokens(r->gen, &m);
 		cascade_queue_pop(&s->queue, &m);

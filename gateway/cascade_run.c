@@ -45,10 +45,11 @@ static void free_run(struct cascade_run *r)
 	buf_dispose(&r->frame);
 	buf_dispose(&r->ids);
 	buf_dispose(&r->kept);
-	buf_dispose(&r->about);
 	sl_free(r->message);
 	sl_free(r->features);
 	sl_free(r->trace);
+	sl_free(r->small.told_by);
+	sl_free(r->large.told_by);
 	gw_snapshot_unref(r->snapshot);
 	sl_free(r);
 }

@@ -25,6 +25,7 @@ struct cascade_side {
 	uint32_t most;     /* tokens it may tell; UINT32_MAX: as many as the engine lets it */
 	uint32_t n_ready;  /* of the queue: to be told */
 	uint32_t n_told;
+	uint32_t *told_by; /* [run->n_choices] owned: of each choice; NULL where there is one */
 	uint32_t n_prompt, lost_prompt;
 	struct cascade_queue queue;
 	struct proto_done done; /* once it has ended; its message is in run->message */
@@ -46,6 +47,7 @@ struct cascade_run {
 	bool over;       /* END has been told, or nobody is there to be told */
 	bool booked, paused, verifiable;
 	bool small_failed, large_failed; /* to be told to the machine */
+	uint8_t n_choices;
 	bool tells_degraded, tells_disagreement;
 	uint32_t disagreed_at;
 	uint32_t room;         /* tokens that the generation wants in all */
@@ -63,7 +65,6 @@ struct cascade_run {
 	struct casc_features *features; /* owned; NULL: not logged */
 	float *trace; /* owned, [CASCADE_MAX_TRACE]; NULL: not logged */
 	uint32_t n_trace;
-	struct sl_buf about;
 	char id_text[CASCADE_ID_BYTES];
 };
 

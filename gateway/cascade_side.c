@@ -145,6 +145,8 @@ void cascade_side_submit(struct cascade_side *side, uint32_t n_given, uint32_t n
 	side->lost_prompt += side->n_prompt;
 	side->n_prompt = side->made = side->credited = side->n_ready = side->n_told = 0;
 	side->queued = false;
+	if (side->told_by != NULL)
+		memset(side->told_by, 0, r->n_choices * sizeof *side->told_by);
 	side->verifying = n_given > 0;
 	side->most = UINT32_MAX;
 	cascade_queue_clear(&side->queue);

@@ -95,18 +95,23 @@ static struct cascade_run *create(struct gw_thread *t, const struct cascade_ask 
 	r->started_ns = ask->started_ns;
 	r->submitted_ns = clock_now_ns();
 	r->max_tokens = ask->submit->max_tokens;
+	r->n_choices = ask->submit->n;
 	memcpy(r->id_text, ask->id, n_id < sizeof r->id_text ? n_id : sizeof r->id_text - 1);
 	gw_timer_init(&r->timer, cascade_run_on_timer);
 	buf_init(&r->frame, PROTO_HEAD_BYTES + PROTO_MAX_PAYLOAD);
 	buf_init(&r->ids, PROTO_MAX_GIVEN * sizeof(uint32_t));
 	buf_init(&r->kept, MAX_KEPT);
-	buf_init(&r->about, 4096);
 	casc_init(&r->casc, cascade_tier_policy(r->tier));
 	int rc = proto_put_submit(&r->frame, 0, ask->submit);
 	if (rc == 0 && r->log != NULL) {
 		r->features = sl_zalloc(sizeof *r->features);
 		r->trace = sl_zalloc_n(CASCADE_MAX_TRACE, sizeof *r->trace);
 		rc = r->features == NULL || r->trace == NULL ? SL_ENOMEM : 0;
+	}
+	if (rc == 0 && r->n_choices > 1) {
+		r->small.told_by = sl_zalloc_n(r->n_choices, sizeof *r->small.told_by);
+		r->large.told_by = sl_zalloc_n(r->n_choices, sizeof *r->large.told_by);
+		rc = r->small.told_by == NULL || r->large.told_by == NULL ? SL_ENOMEM : 0;
 	}
 	if (rc != 0) {
 		cascade_run_unref(r);
