@@ -93,10 +93,10 @@ int cascade_queue_push(struct cascade_queue *q, struct cascade_frame *f)
 	f->at++;
 	f->text += t.n_bytes;
 	if (rc != 0) {
-		q->lengths.len = before[0];
-		q->records.len = before[1];
-		q->text.len = before[2];
-		q->piece_bytes.len = before[3];
+		buf_cut(&q->lengths, before[0]);
+		buf_cut(&q->records, before[1]);
+		buf_cut(&q->text, before[2]);
+		buf_cut(&q->piece_bytes, before[3]);
 		return rc;
 	}
 	q->n++;

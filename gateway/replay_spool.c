@@ -126,7 +126,7 @@ static void put_head(struct spool *sp)
 	struct cache_key key;
 	/* What is too large others can read, and nobody go on with: its text is told, but not the request. */
 	if (sp->head.len > most_head_bytes(sp))
-		sp->head.len = strnlen((const char *)buf_data(&sp->head), sp->head.len - 1) + 1;
+		buf_cut(&sp->head, strnlen((const char *)buf_data(&sp->head), sp->head.len - 1) + 1);
 	if (sp->head.len > most_head_bytes(sp)) {
 		give_up(sp, "what it was asked for by is too large for the store");
 		return;
