@@ -215,46 +215,57 @@ describe('the cascade, whose gateway is killed', { skip }, () => {
   });
   after(async () => { for (const s of [server, poor]) if (s) assert.equal(await s.stop(), 0, s.log()); });
 
-  /** Killed after so many events, gone on with to the end: what was shown before stands, and parts tell the truth. */
-  const cut = async (on, key, drive, at) => {
-    const t = text(`${drive} k${n++}`), options = { model: 'auto', seed: 3, max_tokens: N };
-    const begun = await ask(on.http, on.keys[key], t, options, { enough: (list) => list.length >= at });
-    assert.equal(begun.status, 200, `${drive}: ${begun.text}`);
-    const got = begun.events.slice(), seen = textOf(got);
-    if (at < Infinity) await killGateway(on);
-    await finish(() => on.http, on.keys[key], begun.headers['x-sluice-stream-id'], got);
-    assert.deepEqual(got.map(idOf), got.map((_, i) => i), drive);
+  /** What was shown before stands, the ids go on, and parts tell the truth. */
+  const check = async (on, key, t, begun, got, seen, name) => {
+    assert.deepEqual(got.map(idOf), got.map((_, i) => i), name);
     const about = aboutOf(got);
-    assert.ok(about, `${drive} at ${at}: ${got.at(-1)}\n${on.log()}`);
-    assert.equal(textOf(got), expected(t, about.parts), `${drive} at ${at}`);
-    assert.ok(textOf(got).startsWith(seen), `${drive} at ${at}`);
+    assert.ok(about, `${name}: ${got.at(-1)}\n${on.log()}`);
+    assert.equal(textOf(got), expected(t, about.parts), name);
+    assert.ok(textOf(got).startsWith(seen), name);
     const again = await read(on.http, on.keys[key], 'GET', `/v1/streams/${begun.headers['x-sluice-stream-id']}`);
-    assert.deepEqual(again.events, got);
+    assert.deepEqual(again.events, got, name);
     return about;
   };
+  /** All of them at once, each cut after so many events (Infinity: not at all), and then one kill for all. */
+  const cutAll = async (on, all, at) => {
+    const running = await Promise.all(all.map(async ([name, key, drive, ...want]) => {
+      const t = text(`${drive} k${n++}`);
+      const begun = await ask(on.http, on.keys[key], t, { model: 'auto', seed: 3, max_tokens: N }, { enough: (list) => list.length >= at });
+      assert.equal(begun.status, 200, `${name}: ${begun.text}`);
+      return { name, key, t, want, begun, got: begun.events.slice(), seen: textOf(begun.events) };
+    }));
+    if (at < Infinity) await killGateway(on);
+    for (const { name, key, t, want: [plan, reason, models], begun, got, seen } of running) {
+      await finish(() => on.http, on.keys[key], begun.headers['x-sluice-stream-id'], got);
+      const about = await check(on, key, t, begun, got, seen, `${name}, ${at}`);
+      assert.deepEqual([about.plan, about.reason, about.parts.map((p) => p.model)], [plan, reason, models], `${name}, ${at}`);
+    }
+  };
 
-  /* What was not decided yet when it was killed is decided anew: by a budget and a patience of its own. */
-  for (const [name, key, drive, plan, reason, models, on = () => server, places = [2, 14, 40]] of [
+  const WAYS = [
     ['a switch in the middle, not agreed', 'paid', 'unsure@20 differ@9', 'check', 'shown', ['demo-small', 'demo-large']],
     ['a hold that was lost', 'paid', 'unsure@0 differ@2', 'check', 'held', ['demo-small', 'demo-large']],
     ['a hold that its time ended', 'paid', 'slow-small@40', 'check', undefined, ['demo-small']],
     ['a small model that failed', 'paid', 'fail-small@12 differ@5', 'check', 'failure', ['demo-small', 'demo-large']],
     ['one that failed at once', 'paid', 'fail-small@0 differ@5', 'check', 'failure', ['demo-large']],
-    ['a large model that was too late', 'paid', 'unsure@20 hang-large@0', 'check', 'shown', ['demo-small'], undefined, [26, 40]],
     ['a large model that failed', 'paid', 'unsure@15 fail-large@0', 'check', 'shown', ['demo-small']],
     ['a race that the large model won', 'free', 'slow-small@100 differ@3', 'race', 'race', ['demo-large']],
     ['a race that the small model won', 'free', 'slow-large@400', 'race', undefined, ['demo-small']],
-    ['a budget that refused', 'paid', 'unsure@20 differ@3', 'check', undefined, ['demo-small'], () => poor, [26, 40]],
-  ]) {
-    test(name, async () => {
-      const first = await cut(on(), key, drive, Infinity);
-      assert.deepEqual([first.plan, first.reason, first.parts.map((p) => p.model)], [plan, reason, models]);
-      for (const at of places) {
-        const about = await cut(on(), key, drive, at);
-        assert.deepEqual([about.plan, about.why, about.reason, about.parts.map((p) => p.model)], [first.plan, first.why, first.reason, models], `${at}`);
-      }
-    });
-  }
+  ];
+  /* What is decided after it is killed is decided by another budget and another patience. */
+  const LATE = ['a large model that was too late', 'paid', 'unsure@20 hang-large@0', 'check', 'shown', ['demo-small']];
+  const REFUSED = ['a budget that refused', 'paid', 'unsure@20 differ@3', 'check', undefined, ['demo-small']];
+
+  test('whoever goes on with it shows the same', async () => {
+    await cutAll(server, [...WAYS, LATE], Infinity);
+    for (const at of [2, 14]) await cutAll(server, WAYS, at);
+    await cutAll(server, [...WAYS, LATE], 40);
+  });
+
+  test('a budget that refused', async () => {
+    await cutAll(poor, [REFUSED], Infinity);
+    await cutAll(poor, Array(4).fill(REFUSED), 26);
+  });
 
   test('killed again while it goes on, and a response in the background', async () => {
     const t = text('unsure@20 differ@9 twice'), body = { model: 'auto', seed: 3, max_tokens: N };
