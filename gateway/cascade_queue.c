@@ -112,6 +112,25 @@ static struct length length_at(const struct cascade_queue *q, uint32_t i)
 
 static const char *text_of(const struct sl_buf *b) { return b->len > 0 ? (const char *)buf_data(b) : ""; }
 
+void cascade_queue_keep(struct cascade_queue *q, uint32_t n)
+{
+	size_t text = 0, pieces = 0;
+	if (n == 0) {
+		cascade_queue_clear(q);
+		return;
+	}
+	for (uint32_t i = 0; i < n; i++) {
+		struct length len = length_at(q, i);
+		text += len.text;
+		pieces += len.pieces;
+	}
+	q->n = n;
+	q->lengths.len = n * sizeof(struct length);
+	q->records.len = n * (size_t)(RECORD_BYTES + TOP_BYTES * q->n_top);
+	q->text.len = text;
+	q->piece_bytes.len = pieces;
+}
+
 void cascade_queue_front(const struct cascade_queue *q, uint32_t n, struct proto_tokens *out)
 {
 	size_t text = 0, pieces = 0;
