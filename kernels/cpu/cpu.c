@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The CPU backend around the inner loops of an instruction set: memory, threads, pages and the table
- * of operations. Weights stay where the file's mapping has them. Operations run at once in the
- * caller's thread and the pool's; step_end has nothing to wait for.
+ * of operations. Weights stay where the file's mapping has them, or are interleaved (weights.c).
+ * Operations run at once in the caller's thread and the pool's; step_end has nothing to wait for.
  *
  * Work is split by outputs or by (row, head), never along a reduction, so threads change no result.
  * Small jobs stay in the caller's thread: a fork and join costs more than they do.
@@ -19,6 +19,7 @@
 #include "base/alloc.h"
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/dequant.h"
+#include "kernels/cpu/int8.h"
 
 enum {
 	OUT_STEP = 16,   /* outputs of a part are a multiple of it: one cache line of y */
@@ -135,12 +136,15 @@ static int cpu_weight_load(struct kn_backend *b, const void *host, int type, int
 	if (reserve_tiles(b, n_in) != 0 || reserve_packed(b, n_in) != 0)
 		return sl_errf(err, SL_ENOMEM, "no memory to decode weight rows of %d", n_in);
 	*out = (struct kn_weight){.data = host, .type = type, .n_out = n_out, .n_in = n_in};
+	if (b->isa->interleaves != NULL && b->isa->interleaves(type))
+		return kn_weight_interleave(b, out, err);
 	return 0;
 }
 
 static void cpu_weight_free(struct kn_backend *b, struct kn_weight *w)
 {
 	(void)b;
+	kn_weight_drop(w);
 	w->data = NULL;
 }
 
@@ -227,8 +231,13 @@ static int cpu_matmul(struct kn_backend *b, const struct kn_weight *w, const flo
 
 static int cpu_embed(struct kn_backend *b, const struct kn_weight *w, float *y)
 {
-	for (int r = 0; r < b->step->n_rows; r++)
-		kn_dequantize_row(w, b->step->row_token[r], y + (size_t)r * (size_t)w->n_in);
+	for (int r = 0; r < b->step->n_rows; r++) {
+		float *to = y + (size_t)r * (size_t)w->n_in;
+		if ((w->type & KN_INTERLEAVED) != 0)
+			kn_interleaved_row(w, b->step->row_token[r], to);
+		else
+			kn_dequantize_row(w, b->step->row_token[r], to);
+	}
 	return 0;
 }
 
@@ -272,9 +281,19 @@ static int open_avx2(const struct kn_config *cfg, struct kn_backend **out, struc
 	return open_isa(&kn_isa_avx2, cfg, out, err);
 }
 
+static int open_avx2_int8(const struct kn_config *cfg, struct kn_backend **out, struct sl_err *err)
+{
+	return open_isa(&kn_isa_avx2_int8, cfg, out, err);
+}
+
 static int open_avx512(const struct kn_config *cfg, struct kn_backend **out, struct sl_err *err)
 {
 	return open_isa(&kn_isa_avx512, cfg, out, err);
+}
+
+static int open_vnni(const struct kn_config *cfg, struct kn_backend **out, struct sl_err *err)
+{
+	return open_isa(&kn_isa_vnni, cfg, out, err);
 }
 
 static int open_amx(const struct kn_config *cfg, struct kn_backend **out, struct sl_err *err)
@@ -283,5 +302,7 @@ static int open_amx(const struct kn_config *cfg, struct kn_backend **out, struct
 }
 
 const struct kn_ops kn_avx2_ops = {.name = "cpu-avx2", .open = open_avx2, OPERATIONS};
+const struct kn_ops kn_avx2_int8_ops = {.name = "cpu-avx2-int8", .open = open_avx2_int8, OPERATIONS};
 const struct kn_ops kn_avx512_ops = {.name = "cpu-avx512", .open = open_avx512, OPERATIONS};
+const struct kn_ops kn_vnni_ops = {.name = "cpu-vnni", .open = open_vnni, OPERATIONS};
 const struct kn_ops kn_amx_ops = {.name = "cpu-amx", .open = open_amx, OPERATIONS};

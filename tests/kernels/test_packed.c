@@ -12,7 +12,7 @@
 #include "tests/kernels/weights.h"
 
 enum { N_IN = 512, N_OUT = 37, BLOCK = 32 };
-static const int types[] = {KN_Q8_0, KN_Q4_0, KN_Q4_1, KN_Q4_K, KN_Q6_K, KN_IQ4_NL, KN_Q5_K};
+static const int types[] = {KN_Q8_0, KN_Q4_0, KN_Q4_1, KN_Q4_K, KN_Q6_K, KN_IQ4_NL, KN_Q5_K, KN_Q2_K, KN_MXFP4};
 
 struct product {
 	const struct kn_ops *o;
@@ -72,6 +72,8 @@ static void check_row(const struct product *p, int r)
 			bound += largest * 0x1p-20 * weights;
 		}
 		double got = (double)p->y[r * N_OUT + i];
+		if (eight_bits(p->o, p->m.type))
+			bound += eight_bits_error(p->m.values + i * N_IN, p->x + r * N_IN, N_IN);
 		if (!(fabs(got - sum) <= bound + (double)FLT_MIN))
 			fail_msg("%s of %s: row %d, output %d is %.9g, not %.9g within %.3g", kn_type_name(p->w.type), p->o->name,
 				 r, i, got, sum, bound);
