@@ -121,6 +121,14 @@ struct sums {
 	__m256i v;
 };
 
+/* The compiler is free to order integer additions, and makes a tree of them whose parts it then has to
+ * keep in memory; with this they stay one after the other, in a register. */
+static inline struct sums settled(__m256i v)
+{
+	__asm__("" : "+x"(v));
+	return (struct sums){v};
+}
+
 static inline struct sums sums_begin(const int32_t *begin)
 {
 	return (struct sums){_mm256_set1_epi32(*begin)};
@@ -128,7 +136,7 @@ static inline struct sums sums_begin(const int32_t *begin)
 
 static inline struct sums sums_dot(struct sums s, vb w, vb x)
 {
-	return (struct sums){_mm256_add_epi16(s.v, _mm256_maddubs_epi16((__m256i)w, (__m256i)x))};
+	return settled(_mm256_add_epi16(s.v, _mm256_maddubs_epi16((__m256i)w, (__m256i)x)));
 }
 
 static inline vi sums_end(struct sums s)
@@ -145,7 +153,7 @@ static inline struct sums wide_begin(const struct int8_block *x)
 static inline struct sums wide_dot(struct sums s, vb w, vb x)
 {
 	__m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8((__m256i)w), _mm256_sign_epi8((__m256i)x, (__m256i)w));
-	return (struct sums){_mm256_add_epi32(s.v, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))};
+	return settled(_mm256_add_epi32(s.v, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1))));
 }
 
 static inline vi wide_end(struct sums s)
