@@ -33,9 +33,12 @@ struct kn_backend {
 	 * rows there are need it. */
 	float *tiles;
 	size_t tile_floats;
-	/* Packed rows, as many as are packed at a time, where the instruction set has them. */
+	/* Packed rows, as many as are packed at a time, where the instruction set has them; and whose they
+	 * are while nothing but products was called since: gate and up, or q, k and v, have the same. */
 	void *packed;
 	size_t packed_bytes;
+	const float *packed_of; /* NULL: nobody's */
+	int packed_rows, packed_width;
 	struct kn_turns turns[KN_N_ROPES];
 	char line[64];
 };

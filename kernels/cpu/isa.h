@@ -52,6 +52,7 @@ struct kn_isa {
 	void (*pack)(int type, const float *x, int n_rows, int n_in, int part, int n_parts, void *packed);
 	void (*matmul_packed)(const struct kn_weight *w, int o0, int o1, const void *packed, int n_rows, float *y,
 			      float *tile, size_t tile_floats);
+	bool packs_alike; /* whatever the type */
 	/* Weights of these types are interleaved when they are loaded (int8.h). NULL: none. */
 	bool (*interleaves)(int type);
 	/* s[i][p] = q_i·k_p for n_q queries and every position p of the runs, as raw products: the sum

@@ -177,6 +177,7 @@ const struct kn_isa kn_isa_avx2_int8 = {
     .packed_bytes = kn_int8_packed_bytes,
     .pack = kn_int8_pack_avx2,
     .matmul_packed = kn_int8_matmul_avx2,
+    .packs_alike = true,
     .interleaves = kn_int8_has,
     .scores = scores,
     .softmax = softmax,

@@ -185,6 +185,7 @@ const struct kn_isa kn_isa_vnni = {
     .packed_bytes = kn_int8_packed_bytes,
     .pack = kn_int8_pack_vnni,
     .matmul_packed = kn_int8_matmul_vnni,
+    .packs_alike = true,
     .interleaves = kn_int8_has,
     .scores = scores,
     .softmax = softmax,
