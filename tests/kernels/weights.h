@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "kernels/kernels.h"
+#include "tests/kernels/eight_bits.h"
 
 #define U 0x1p-24 /* the unit roundoff of float32 */
 #define N(a) ((int)(sizeof(a) / sizeof((a)[0])))
@@ -39,29 +40,6 @@ static inline float next_float(void)
 static inline double gamma_of(int n)
 {
 	return n * U / (1 - n * U);
-}
-
-/* Whether products of weights in blocks are made with activations of eight bits (kernels/cpu/int8.h). */
-static inline bool eight_bits(const struct kn_ops *o, int type)
-{
-	return kn_type_block(type) > 1 && (strcmp(o->name, "cpu-avx2-int8") == 0 || strcmp(o->name, "cpu-vnni") == 0);
-}
-
-/* By how much such a product of one row, n long, may be off for its activations alone: each is off by
- * half a step, which is 1/127 of the largest of its 32, or less by the rounding of x · (127 / largest)
- * and of the step: a few units in the last place of 127 beside a half. Blocks below 2^-119 are zeros. */
-static inline double eight_bits_error(const double *w, const float *x, int n)
-{
-	double error = 0;
-	for (int k = 0; k < n; k += 32) {
-		double largest = 0, weights = 0;
-		for (int l = k; l < k + 32 && l < n; l++) {
-			largest = fmax(largest, fabs((double)x[l]));
-			weights += fabs(w[l]);
-		}
-		error += weights * (largest < 0x1p-119 ? largest : largest / 127 * (0.5 + 4 * 127 * U));
-	}
-	return error;
 }
 
 /* n floats between two guards, NaN; the first is KN_ALIGN-aligned. */
