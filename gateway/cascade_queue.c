@@ -125,10 +125,10 @@ void cascade_queue_keep(struct cascade_queue *q, uint32_t n)
 		pieces += len.pieces;
 	}
 	q->n = n;
-	q->lengths.len = n * sizeof(struct length);
-	q->records.len = n * (size_t)(RECORD_BYTES + TOP_BYTES * q->n_top);
-	q->text.len = text;
-	q->piece_bytes.len = pieces;
+	buf_cut(&q->lengths, n * sizeof(struct length));
+	buf_cut(&q->records, n * (size_t)(RECORD_BYTES + TOP_BYTES * q->n_top));
+	buf_cut(&q->text, text);
+	buf_cut(&q->piece_bytes, pieces);
 }
 
 void cascade_queue_front(const struct cascade_queue *q, uint32_t n, struct proto_tokens *out)

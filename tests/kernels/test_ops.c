@@ -23,6 +23,7 @@
 
 #include "kernels/kernels.h"
 #include "kernels/kv_type.h"
+#include "tests/kernels/eight_bits.h"
 #include "tests/kernels/tables.h"
 
 #define U 0x1p-24
@@ -214,8 +215,11 @@ static void matmul_case(const struct kn_ops *o, struct kn_backend *b, int type, 
 				magnitude += fabs(p);
 			}
 			/* Dequantized weights are exact in float32 (Q8_0: 11 bits times 8), so all the error is
-			 * the summation's. */
-			near("matmul", o, (double)y[r * n_out + i], sum, gamma_of(n_in) * magnitude);
+			 * the summation's, or the activations'. */
+			double bound = gamma_of(n_in) * magnitude;
+			if (eight_bits(o, type))
+				bound += eight_bits_error(m.values + (size_t)i * (size_t)n_in, x + (size_t)r * (size_t)n_in, n_in);
+			near("matmul", o, (double)y[r * n_out + i], sum, bound);
 		}
 	check_guards(y, n);
 	check_guards(x, (size_t)n_rows * (size_t)n_in);
