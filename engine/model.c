@@ -538,7 +538,9 @@ int model_forward(struct model *m, const struct kn_step *s, const struct kn_kv *
 	struct kn_backend *b = m->backend;
 	BUG_IF(s->n_rows < 1 || s->n_rows > m->max_rows || n_want > s->n_rows, "a step of %d rows, %d wanted",
 	       s->n_rows, n_want);
-	int rc = o->step_begin(b, s);
+	struct kn_step step = *s;
+	step.page_tokens = kv->page_tokens;
+	int rc = o->step_begin(b, &step);
 	if (rc != 0)
 		return rc;
 	rc = o->embed(b, &m->embed, m->x);

@@ -76,6 +76,7 @@ struct kn_step {
 	int n_seqs;
 	const int32_t *page_table; /* [n_seqs][max_pages] page numbers in the pool */
 	int max_pages;
+	int page_tokens; /* of every pool in this step, so that a backend knows which pages it reads; 0: all of them */
 };
 
 /* A pool of pages for one layout. A page of a layer holds, for each key head, page_tokens·head_dim
@@ -111,6 +112,19 @@ struct kn_config {
 	int n_threads;  /* 0: as many as the process may use */
 	int max_rows;   /* the widest step */
 	int max_width;  /* the widest activation row */
+	int priority;   /* above 0: on a device, before backends of lower priority */
+	/* Every activation that operations of a step get has room for max_rows rows, and what stands behind the
+	 * step's rows may be overwritten; an operation's rows are those of the step, a multiple of them (heads), or those of
+	 * a gather. So a backend may compute more rows than it was given, in steps of few shapes. */
+	bool pad_rows;
+};
+
+/* Counts since open. A graph is a step that a device launches as one. */
+struct kn_stats {
+	uint64_t steps;
+	uint64_t graph_hits, graph_misses; /* steps that a graph was there for, or could have been */
+	uint64_t graph_captures, graph_refusals;
+	uint64_t graphs; /* there are now */
 };
 
 struct kn_ops {
@@ -174,6 +188,9 @@ struct kn_ops {
 	int (*read_back)(struct kn_backend *b, const float *src, size_t n, float *host);
 	/* Copies page src of every layer to page dst (copy on write). */
 	int (*page_copy)(struct kn_backend *b, const struct kn_kv *kv, int src, int dst);
+
+	/* NULL where there is nothing to count. */
+	void (*stats)(struct kn_backend *b, struct kn_stats *out);
 };
 
 /* The table by name: "auto" takes the best this processor has; "cuda" and "cuda-emulated" are opened

@@ -4,18 +4,6 @@
 
 #include <cuda_runtime.h>
 
-/* The stream to launch on, and what a launch left behind. */
-cudaStream_t dev_stream(struct dev *d);
-int dev_launched(struct dev *d, const char *kernel);
-
-/* 0 or SL_EIO. The kernel in parentheses when it is a template with several arguments. */
-#define KN_LAUNCH(d, kernel, grid, threads, shared_bytes, ...)                                             \
-	(dev_fault(d)[0] != '\0' ? (int)SL_EIO : ([&] {                                                    \
-		auto kernel_ = kernel;                                                                     \
-		kernel_<<<grid, threads, shared_bytes, dev_stream(d)>>>(__VA_ARGS__);                      \
-		return dev_launched(d, #kernel);                                                           \
-	})())
-
 extern __shared__ __align__(16) unsigned char kn_shared_bytes[];
 
 __device__ static inline void *kn_shared(void)

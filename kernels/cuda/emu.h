@@ -40,18 +40,8 @@ enum emu_order { EMU_FORWARD, EMU_BACKWARD, EMU_SHUFFLED };
 extern "C" void sluice_emulation_order(int order, uint32_t seed);
 /* The n-th launch from now on fails as a device fault would; 0: none. */
 extern "C" void sluice_emulation_fail(int n);
-
-int emu_run(struct dev *d, const char *kernel, dim3 grid, dim3 block, size_t shared_bytes,
-	    void (*body)(void *), void *arg);
-
-template <class F> static inline int emu_launch(struct dev *d, const char *kernel, dim3 grid, dim3 block,
-						size_t shared_bytes, F f)
-{
-	return emu_run(d, kernel, grid, block, shared_bytes, [](void *p) { (*static_cast<F *>(p))(); }, &f);
-}
-
-#define KN_LAUNCH(d, kernel, grid, threads, shared_bytes, ...) \
-	emu_launch(d, #kernel, grid, threads, shared_bytes, [&] { (kernel)(__VA_ARGS__); })
+/* While set, no graph can be made. */
+extern "C" void sluice_emulation_no_graphs(bool none);
 
 /* Two roundings where the device has one: within the bound of any sum of products, and much faster
  * than the library's where the processor at hand has no instruction for it. */
