@@ -181,6 +181,8 @@ void step_fail_model(struct step *st, struct eng_model *m, const char *reason)
 	for (struct eng_seq *s; (s = first_of_model(st, m)) != NULL;)
 		step_finish(st, s, PROTO_FINISH_ERROR, PROTO_ERR_INTERNAL, "The model's device failed.");
 	set_model_state(st->e, m, PROTO_MODEL_FAILED, reason);
+	if (st->e->cfg.on_fault != NULL)
+		st->e->cfg.on_fault(st->e->cfg.on_fault_ctx);
 }
 
 static bool grow_logits(struct step *st, size_t n_vocab)

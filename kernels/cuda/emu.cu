@@ -16,6 +16,9 @@
  * with the thread sanitizer have, they are threads of the system and the sanitizer names both lines
  * of a race.
  *
+ * Where the environment names a file in SLUICE_EMULATION_FAIL_FILE, the launch that finds it there removes it and fails:
+ * so a test can break the device of another process when it likes, once.
+ *
  * What it can't show: memory that is not coherent between blocks, occupancy, speed, rounding of
  * the device's own exp, tanh, sin and cos.
  *
@@ -26,6 +29,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #if defined(__SANITIZE_ADDRESS__)
 #define EMU_ASAN 1
@@ -68,6 +72,7 @@ struct dev {
 	struct emu_thread *threads; /* [MAX_THREADS] */
 	struct runner *runner;
 	struct kn_list *recording;
+	const char *fail_file; /* NULL: none */
 	char fault[192];
 };
 
@@ -486,6 +491,8 @@ static int launch(struct dev *d, const struct kn_command *c)
 		return fault(d, kernel, "an injected fault");
 	if (d->host->device_fault())
 		return fault(d, kernel, "a fault point");
+	if (d->fail_file != NULL && unlink(d->fail_file) == 0)
+		return fault(d, kernel, "a fault from outside");
 	/* The limits of every device: 48 KiB without asking for more, 65535 blocks but along x. */
 	if (n < 1 || n > MAX_THREADS || n % KN_WARP != 0 || shared_bytes > 48 << 10 || grid.y > 65535 ||
 	    grid.z > 65535 || grid.x < 1 || grid.y < 1 || grid.z < 1)
@@ -579,6 +586,7 @@ int dev_open(const struct kn_plugin_host *host, int priority, struct dev **out, 
 	if (d == NULL)
 		return host->errf(err, SL_ENOMEM, "no memory for the emulated device");
 	d->host = host;
+	d->fail_file = getenv("SLUICE_EMULATION_FAIL_FILE");
 	d->threads = (struct emu_thread *)host->zalloc(MAX_THREADS * sizeof *d->threads);
 	if (d->threads == NULL || runner_make(d) != 0) {
 		host->free(d->threads);

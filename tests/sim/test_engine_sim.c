@@ -335,6 +335,11 @@ static void several_choices(void **state)
 	}
 }
 
+static void count_fault(void *ctx)
+{
+	atomic_fetch_add((atomic_int *)ctx, 1);
+}
+
 /* Requests with several choices end in every phase, and everything comes back. */
 static void choices_are_cancelled(void **state)
 {
@@ -342,7 +347,10 @@ static void choices_are_cancelled(void **state)
 	struct run r;
 	struct eng_config cfg = config();
 	uint64_t random = 3;
+	atomic_int faults = 0;
 	cfg.max_sequences = 12;
+	cfg.on_fault = count_fault;
+	cfg.on_fault_ctx = &faults;
 	run_start(&r, &cfg);
 	for (int round = 0; round < 60; round++) {
 		for (uint64_t i = 1; i <= 4; i++) {
@@ -363,6 +371,7 @@ static void choices_are_cancelled(void **state)
 			run_until_done(&r, i);
 		run_until_idle(&r);
 	}
+	assert_int_equal(atomic_load(&faults), 0);
 	/* And a device that fails takes all of them with it. */
 	for (uint64_t i = 1; i <= 4; i++) {
 		struct proto_submit req = fan((int)i % 3);
@@ -374,6 +383,7 @@ static void choices_are_cancelled(void **state)
 		run_until_done(&r, i);
 	atomic_store(&fake.fail_next, -1);
 	run_stop(&r);
+	assert_int_equal(atomic_load(&faults), 1); /* told once, when the streams were */
 }
 
 /* QUEUED says what of the prompt is there already, and why not more. */
