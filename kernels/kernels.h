@@ -119,6 +119,40 @@ struct kn_config {
 	bool pad_rows;
 };
 
+enum { KN_MAX_TOP = 20, KN_MAX_SAMPLED_VOCAB = 1 << 20 };
+
+/* What is done to one logit before a token is drawn. */
+struct kn_adjust {
+	int32_t id;
+	float a, b; /* of a bias: l + a; of a penalty: (l > 0 ? l / a : l · a) - b */
+	float was;  /* the backend's */
+};
+
+/* How a token is drawn from a row of logits: the meaning is engine/sampler.h's, where the sources stand. */
+struct kn_draw {
+	int32_t row;
+	float temperature, top_p, min_p; /* 0: the arg max; 1 and 0: off */
+	uint32_t top_k;                  /* 0: all */
+	double u;                        /* in [0, 1): where in the mass, in the order of ids */
+	bool want_logprob;
+	uint8_t n_top; /* with want_logprob: likeliest told, at most KN_MAX_TOP */
+	/* Biases (an id may come twice), then penalties (each id once), then ids that are out. Host memory. */
+	int32_t n_bias, n_penalties, n_out;
+	const struct kn_adjust *adjust;
+};
+
+struct kn_id_logprob {
+	int32_t id;
+	float logprob;
+};
+
+struct kn_drawn {
+	int32_t id;    /* -1: the largest logit is not finite, before or after the adjustments */
+	float logprob; /* of the row as it was; NaN where it was not wanted */
+	int32_t n_top;
+	struct kn_id_logprob top[KN_MAX_TOP]; /* likeliest first */
+};
+
 /* Counts since open. A graph is a step that a device launches as one. */
 struct kn_stats {
 	uint64_t steps;
@@ -189,6 +223,11 @@ struct kn_ops {
 	/* Copies page src of every layer to page dst (copy on write). */
 	int (*page_copy)(struct kn_backend *b, const struct kn_kv *kv, int src, int dst);
 
+	/* NULL where tokens are drawn on the host. Draws n tokens from rows of logits [..][n_vocab], each row
+	 * at most once, which are lost; n_vocab ≤ KN_MAX_SAMPLED_VOCAB. draws may be changed once this returns, out is
+	 * filled after step_end. The same draws from the same logits give the same tokens, whatever runs beside them. */
+	int (*sample)(struct kn_backend *b, float *logits, int n_vocab, const struct kn_draw *draws, int n,
+		      struct kn_drawn *out);
 	/* NULL where there is nothing to count. */
 	void (*stats)(struct kn_backend *b, struct kn_stats *out);
 };

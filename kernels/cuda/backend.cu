@@ -22,7 +22,8 @@ static void backend_close(struct kn_backend *b)
 	kn_list_dispose(&b->list);
 	kn_cuda_host_room_free(b, &b->staged);
 	kn_cuda_host_room_free(b, &b->results);
-	void *owned[] = {b->ints.at, b->scratch.at, b->picks.at};
+	kn_cuda_host_room_free(b, &b->draws_staged);
+	void *owned[] = {b->ints.at, b->scratch.at, b->picks.at, b->draws.at, b->drawn.at};
 	for (size_t i = 0; i < sizeof owned / sizeof owned[0]; i++)
 		if (owned[i] != NULL)
 			dev_free(b->dev, owned[i]);
@@ -191,6 +192,7 @@ static struct kn_ops make_ops(void)
 	o.gather = kn_cuda_gather;
 	o.read_back = kn_cuda_read_back;
 	o.page_copy = kn_cuda_page_copy;
+	o.sample = kn_cuda_sample;
 	o.stats = backend_stats;
 	return o;
 }

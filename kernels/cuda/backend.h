@@ -32,7 +32,7 @@ struct kn_host_room {
 	bool pinned;
 };
 
-enum { KN_MAX_READS = 8 };
+enum { KN_MAX_READS = 64 };
 
 /* Rows of a step that stand together and belong to one sequence: they read the same pages. */
 struct kn_item {
@@ -61,11 +61,15 @@ struct kn_backend {
 	int n_numbers;
 	int32_t last_pos; /* of all rows */
 	struct kn_room scratch, picks;
+	/* What is drawn and how: staged and not sent yet, on the device, and what came out. */
+	struct kn_host_room draws_staged;
+	size_t n_draws; /* bytes; 0: nothing, or sent */
+	struct kn_room draws, drawn;
 	/* Its results on the host, until it has ended. */
 	struct kn_host_room results;
 	size_t n_results;
 	struct {
-		float *to;
+		void *to;
 		size_t bytes;
 	} reads[KN_MAX_READS];
 	int n_reads;
@@ -90,6 +94,11 @@ int kn_cuda_send(void *backend);
 int kn_cuda_step_begin(struct kn_backend *b, const struct kn_step *s);
 int kn_cuda_step_end(struct kn_backend *b);
 int kn_cuda_read_back(struct kn_backend *b, const float *src, size_t n, float *host);
+/* The same for bytes. */
+int kn_cuda_read_bytes(struct kn_backend *b, const void *src, size_t bytes, void *host);
+/* Room for the draws of this step, to be filled before the next operation; *device: where they will be. NULL after a
+ * fault. */
+uint8_t *kn_cuda_stage_draws(struct kn_backend *b, size_t bytes, uint8_t **device);
 
 /* ---- rows.cu ---- */
 int kn_cuda_rmsnorm(struct kn_backend *b, const float *x, const float *gain, float eps, int n_rows, int width,
@@ -115,6 +124,10 @@ int kn_cuda_page_copy(struct kn_backend *b, const struct kn_kv *kv, int src, int
 /* ---- attention.cu ---- */
 int kn_cuda_attention(struct kn_backend *b, const float *q, int n_heads, const struct kn_kv *kv, int layer,
 		      const struct kn_attn *attn, float *out);
+
+/* ---- sample.cu ---- */
+int kn_cuda_sample(struct kn_backend *b, float *logits, int n_vocab, const struct kn_draw *draws, int n,
+		   struct kn_drawn *out);
 
 /* Where a layer's part of the pool begins for a page and key head, as kernels.h says. */
 struct kn_pages {

@@ -57,6 +57,37 @@ static inline float kn_bits_float(uint32_t bits)
 	return f;
 }
 
+static inline uint32_t kn_float_bits(float v)
+{
+	uint32_t bits;
+	memcpy(&bits, &v, sizeof bits);
+	return bits;
+}
+
+static inline uint32_t kn_add_shared(uint32_t *at, uint32_t v)
+{
+	return __atomic_fetch_add(at, v, __ATOMIC_RELAXED);
+}
+
+static inline unsigned long long kn_add_shared(unsigned long long *at, unsigned long long v)
+{
+	return __atomic_fetch_add(at, v, __ATOMIC_RELAXED);
+}
+
+static inline void kn_max_shared(unsigned long long *at, unsigned long long v)
+{
+	unsigned long long was = __atomic_load_n(at, __ATOMIC_RELAXED);
+	while (was < v && !__atomic_compare_exchange_n(at, &was, v, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+		;
+}
+
+static inline void kn_min_shared(uint32_t *at, uint32_t v)
+{
+	uint32_t was = __atomic_load_n(at, __ATOMIC_RELAXED);
+	while (was > v && !__atomic_compare_exchange_n(at, &was, v, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+		;
+}
+
 static inline float kn_f16_float(uint16_t h)
 {
 	uint32_t sign = (uint32_t)(h & 0x8000u) << 16, exp = h >> 10 & 31u, man = h & 0x3FFu;

@@ -75,9 +75,22 @@ int kn_cuda_send(void *backend)
 {
 	struct kn_backend *b = (struct kn_backend *)backend;
 	size_t n = b->n_staged;
+	size_t draws = b->n_draws;
 	b->picks_at = NULL; /* too late for these */
-	b->n_staged = 0;
-	return n == 0 ? 0 : dev_copy_in(b->dev, b->ints.at, b->staged.at, n * sizeof(int32_t));
+	b->n_staged = b->n_draws = 0;
+	int rc = n == 0 ? 0 : dev_copy_in(b->dev, b->ints.at, b->staged.at, n * sizeof(int32_t));
+	return rc != 0 || draws == 0 ? rc : dev_copy_in(b->dev, b->draws.at, b->draws_staged.at, draws);
+}
+
+uint8_t *kn_cuda_stage_draws(struct kn_backend *b, size_t bytes, uint8_t **device)
+{
+	/* Others of this step go first, and are read before they are overwritten. */
+	if ((b->n_draws > 0 && dev_sync(b->dev) != 0) || kn_cuda_room(b, &b->draws, bytes) != 0 ||
+	    host_room(b, &b->draws_staged, bytes) != 0)
+		return NULL;
+	b->n_draws = bytes;
+	*device = (uint8_t *)b->draws.at;
+	return (uint8_t *)b->draws_staged.at;
 }
 
 /* Room for n integers of the step, zero, on the host; *device: where they will be. There is enough. */
@@ -268,7 +281,11 @@ static void deliver(struct kn_backend *b)
 
 int kn_cuda_read_back(struct kn_backend *b, const float *src, size_t n, float *host)
 {
-	size_t bytes = n * sizeof *host;
+	return kn_cuda_read_bytes(b, src, n * sizeof *host, host);
+}
+
+int kn_cuda_read_bytes(struct kn_backend *b, const void *src, size_t bytes, void *host)
+{
 	if (dev_fault(b->dev)[0] != '\0')
 		return SL_EIO;
 	if (b->step == NULL)
@@ -304,6 +321,7 @@ int kn_cuda_step_end(struct kn_backend *b)
 		deliver(b);
 	b->n_reads = 0;
 	b->n_results = 0;
+	b->n_draws = 0;
 	b->step = NULL;
 	b->n_steps++;
 	kn_list_clear(&b->list);
