@@ -41,7 +41,7 @@ const char *dev_fault(const struct dev *d);
 /* Zeroed. SL_ENOMEM leaves the device usable. */
 int dev_alloc(struct dev *d, size_t bytes, void **out);
 void dev_free(struct dev *d, void *p);
-/* The host's memory may be changed once this returns. */
+/* The host's memory may be changed once this returns; dev_host_alloc's after the next dev_sync. */
 int dev_copy_in(struct dev *d, void *to, const void *host, size_t bytes);
 /* The host's memory is filled after the next dev_sync. */
 int dev_copy_out(struct dev *d, void *host, const void *from, size_t bytes);
