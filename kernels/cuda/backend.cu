@@ -160,6 +160,11 @@ static void backend_stats(struct kn_backend *b, struct kn_stats *out)
 	out->graphs = (uint64_t)b->graphs.n;
 }
 
+static bool backend_kv_type(int type)
+{
+	return type == KN_F32;
+}
+
 static struct kn_ops make_ops(void)
 {
 	struct kn_ops o = {};
@@ -181,6 +186,7 @@ static struct kn_ops make_ops(void)
 	o.embed = kn_cuda_embed;
 	o.rmsnorm = op_rmsnorm;
 	o.matmul = op_matmul;
+	o.kv_type = backend_kv_type;
 	o.rope_kv_write = kn_cuda_rope_kv_write;
 	o.attention = kn_cuda_attention;
 	o.silu_mul = op_silu_mul;
