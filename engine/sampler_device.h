@@ -2,6 +2,9 @@
  *
  * A draw as a backend's sample operation takes it (kernels.h). What that can't do is left to sampler_draw:
  * the typical filter, and penalties over texts with very many different tokens.
+ *
+ * Both draw the same token from the same logits but for about one draw in 10^8 (kernels/cuda/sample.cu says why).
+ * Who draws depends on the request alone, except that the rows of a draft are drawn from on the host.
  */
 #ifndef ENGINE_SAMPLER_DEVICE_H
 #define ENGINE_SAMPLER_DEVICE_H

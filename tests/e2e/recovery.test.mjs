@@ -76,7 +76,7 @@ test('a fault of the device', { skip: !existsSync(EMULATED) && `no ${EMULATED}` 
   const breaks = join(mkdtempSync(join(tmpdir(), 'sluice-fault-')), 'break');
   process.env.SLUICE_EMULATION_FAIL_FILE = breaks;
   try {
-    server = await startServer({ sets: ['engine.backend=cuda-emulated', 'engine.models=', 'engine.models.demo-small.path=etc/models/demo-small.gguf'] });
+    server = await startServer({ sets: ['engine.backend=cuda-emulated', 'engine.speculation.mode=off', 'engine.models=', 'engine.models.demo-small.path=etc/models/demo-small.gguf'] });
   } finally {
     delete process.env.SLUICE_EMULATION_FAIL_FILE;
   }

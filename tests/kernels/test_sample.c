@@ -2,9 +2,9 @@
  *
  * Draws on the device, in its emulation, beside the engine's own sampler. How they are compared: each device's
  * token must be one that the filters leave, computed here in double with every bound moved by 1e-5 in favour of it
- * (a weight's rounding), and in at least 99.9 % of random cases it must be the sampler's very token: the two
- * add weights up with different roundings, so that a draw within about 1e-6 of a boundary may fall on
- * either side. Log probabilities: rounding of the difference, and 2^-17 for the mass and its logarithm.
+ * (a weight's rounding), and in at least 99.9 % of random cases it must be the sampler's very token: weights have the
+ * same bits, but the two add them up with different roundings, so that a draw within about 1e-8 of a boundary may
+ * fall on either side. Log probabilities: rounding of the difference, and 2^-17 for the mass and its logarithm.
  */
 #include <setjmp.h>
 #include <stdarg.h>
