@@ -16,6 +16,7 @@
 #include "engine/kv.h"
 #include "engine/model.h"
 #include "kernels/ceiling.h"
+#include "kernels/kv_type.h"
 
 enum { MAX_BATCHES = 16, MAX_REPEAT = 99, PAGE = 16, CHUNK = 256 };
 
@@ -74,10 +75,12 @@ struct bench {
 	int32_t *token, *pos, *seq, *want;
 	float *logits;
 	double weight_bytes; /* read for one step */
+	int kv_type;
+	double kv_bytes;     /* of a position */
 	double step_ops;     /* multiply and add, for one row, without attention */
 };
 
-static int bench_open(struct bench *x, const char *path, int n_threads, int n_seqs, int context)
+static int bench_open(struct bench *x, const char *path, const char *kv, int n_threads, int n_seqs, int context)
 {
 	struct sl_err err = {0};
 	struct model_info info;
@@ -91,9 +94,11 @@ static int bench_open(struct bench *x, const char *path, int n_threads, int n_se
 	if (x->ops == NULL || x->ops->open(&kc, &x->b, &err) != 0 ||
 	    model_load(path, x->ops, x->b, rows, 0, &x->m, &err) != 0)
 		return bench_complain(1, "%s", err.text);
+	x->kv_type = strcmp(kv, "auto") == 0 ? kn_kv_type_auto(x->ops) : kn_kv_type_from_name(kv);
+	x->kv_bytes = (double)kv_page_bytes(x->kv_type, PAGE, a->n_layers, a->n_kv_heads, a->head_dim) / PAGE;
 	x->n_seqs = n_seqs;
 	x->max_pages = (context + PAGE - 1) / PAGE;
-	if (kv_pool_create(x->ops, x->b, KN_F32, n_seqs * x->max_pages, PAGE, a->n_layers, a->n_kv_heads, a->head_dim, &x->pool,
+	if (kv_pool_create(x->ops, x->b, x->kv_type, n_seqs * x->max_pages, PAGE, a->n_layers, a->n_kv_heads, a->head_dim, &x->pool,
 			   &err) != 0)
 		return bench_complain(1, "%s", err.text);
 	x->pages = sl_zalloc_n((size_t)n_seqs * (size_t)x->max_pages, sizeof *x->pages);
@@ -167,19 +172,43 @@ static double answer_s(struct bench *x, int batch, int past, int n_steps)
 	return (double)(clock_now_ns() - begin) / 1e9 / n_steps;
 }
 
+/* What a past of so many positions adds to a step of one row, beside what reading its keys and values
+ * costs; in turns, for the machine's speed wanders. The pages need not have been computed. */
+static void bench_context(struct bench *x, const struct kn_ceilings *c, int context, int n_steps, int repeat, bool json)
+{
+	double empty[MAX_REPEAT], full[MAX_REPEAT];
+	for (int i = 0; i < repeat; i++) {
+		empty[i] = answer_s(x, 1, 0, n_steps);
+		full[i] = answer_s(x, 1, context, n_steps);
+	}
+	double least = bench_percentile(empty, (size_t)repeat, 50), with = bench_percentile(full, (size_t)repeat, 50);
+	double bytes = x->kv_bytes * context, reading = bytes / c->read_bytes;
+	if (json)
+		printf(",\"context\":{\"tokens\":%d,\"kv\":\"%s\",\"kv_bytes\":%.6g,\"empty_ms\":%.5g,\"full_ms\":%.5g,"
+		       "\"reading_ms\":%.5g,\"share_of_read\":%.4g}", context, kn_kv_type_name(x->kv_type), bytes,
+		       1e3 * least, 1e3 * with, 1e3 * reading, reading / (with - least));
+	else
+		printf("\ncontext of %d in %s, %.1f MB: a step of one row %.2f ms, empty %.2f ms; the difference is %.1f %% of "
+		       "reading (%.2f ms)\n", context, kn_kv_type_name(x->kv_type), bytes / 1e6, 1e3 * with, 1e3 * least,
+		       100 * reading / (with - least), 1e3 * reading);
+}
+
 int bench_model(int argc, char **argv)
 {
-	const char *path = NULL, *batches_text = "1,2,4,8";
-	double prompt = 512, tokens = 64, threads = 0, repeat = 3;
+	const char *path = NULL, *batches_text = "1,2,4,8", *kv = "auto";
+	double context = 0, prompt = 512, tokens = 64, threads = 0, repeat = 3;
 	bool json = false;
 	const struct bench_option options[] = {
 	    {"--prompt", &prompt, NULL, NULL, 1, 1 << 20},    {"--tokens", &tokens, NULL, NULL, 1, 1 << 16},
 	    {"--batch", NULL, &batches_text, NULL, 0, 0},     {"--threads", &threads, NULL, NULL, 0, 256},
 	    {"--repeat", &repeat, NULL, NULL, 1, MAX_REPEAT}, {"--json", NULL, NULL, &json, 0, 0},
+	    {"--context", &context, NULL, NULL, 0, 1 << 20},  {"--kv", NULL, &kv, NULL, 0, 0},
 	};
 	int rc = bench_parse(argc, argv, options, sizeof options / sizeof *options, &path);
 	if (rc != 0)
 		return rc;
+	if (strcmp(kv, "auto") != 0 && kn_kv_type_from_name(kv) < 0)
+		return bench_complain(CMD_EXIT_USAGE, "--kv: no type of keys and values is named %s", kv);
 	int batches[MAX_BATCHES], n_batches = bench_list(batches_text, 1024, batches, MAX_BATCHES), widest = 1;
 	if (path == NULL || n_batches == 0)
 		return bench_complain(CMD_EXIT_USAGE, path == NULL ? "model needs a file" : "--batch: not a list of numbers");
@@ -188,7 +217,8 @@ int bench_model(int argc, char **argv)
 	int n_threads = threads > 0 ? (int)threads : n_processors();
 	struct bench x = {0};
 	struct kn_ceilings c;
-	rc = bench_open(&x, path, n_threads, widest, (int)(prompt + tokens) + 1);
+	int most = (int)(context > prompt ? context : prompt);
+	rc = bench_open(&x, path, kv, n_threads, widest, most + (int)tokens + 1);
 	if (rc == 0 && kn_measure_ceilings(n_threads, 0.5, &c) != 0)
 		rc = bench_complain(1, "out of memory");
 	if (rc != 0) {
@@ -227,7 +257,11 @@ int bench_model(int argc, char **argv)
 		fflush(stdout);
 	}
 	if (json)
-		puts("]}");
+		printf("]");
+	if (context > 0)
+		bench_context(&x, &c, (int)context, (int)tokens, n, json);
+	if (json)
+		puts("}");
 	bench_close(&x);
 	return 0;
 }

@@ -10,8 +10,9 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
-#include "gateway/answer.h"
+#include "gateway/answer_priv.h"
 #include "gateway/snapshot.h"
 
 const char answer_auto_name[] = "auto";
@@ -112,6 +113,8 @@ int answer_auto_submit(struct answer *a, struct answer_run *run, const struct an
 	if (rc != 0)
 		return rc;
 	a->line.model = cascade_run_model(run->cascade);
+	if (a->frame.len > 0)
+		answer_auto_watch(a);
 	if (cascade_run_tells_degraded(run->cascade) && a->x != NULL)
 		a->x->degraded = "model";
 	return 0;
@@ -172,14 +175,19 @@ void answer_auto_about(struct answer *a, unsigned index, struct sse_about *out)
 /* Of several prompts each one's, as far as there is room. */
 void answer_auto_line(const struct answer *a)
 {
-	size_t at = 0, room = a->x != NULL ? sizeof a->x->cascade : 0;
+	char line[256];
+	size_t at = 0, room = a->x != NULL ? sizeof line : 0;
 	for (int i = 0; i < a->n_runs && at + 1 < room; i++) {
 		if (a->runs[i].cascade == NULL)
 			continue;
 		if (at > 0)
-			at += (size_t)snprintf(a->x->cascade + at, room - at, " | ");
+			at += (size_t)snprintf(line + at, room - at, " | ");
 		if (at + 1 < room)
-			cascade_run_line(a->runs[i].cascade, a->x->cascade + at, room - at);
-		at += strlen(a->x->cascade + at);
+			cascade_run_line(a->runs[i].cascade, line + at, room - at);
+		at += strlen(line + at);
 	}
+	if (at == 0)
+		return;
+	sl_free(a->x->cascade);
+	a->x->cascade = sl_strdup(line);
 }

@@ -12,8 +12,7 @@
 
 /* Of the 16 registers 12 accumulate 4 queries × 3 vectors: the four heads that often share a key head. */
 #define ATTN_QUERIES_MAX 4
-#define TILE_OF_3(tile)
-enum { LANES = 8, TILE_OUT = 2, TILE_ROWS = 6, ATTN_QUERIES = ATTN_QUERIES_MAX, ATTN_VECTORS = 3 };
+enum { LANES = 8, TILE_OUT = 2, TILE_ROWS = 6, ATTN_QUERIES = ATTN_QUERIES_MAX, SCORE_VECTORS = 3, WEIGH_VECTORS = 2 };
 
 typedef __m256 vf;
 typedef int32_t vi __attribute__((vector_size(32)));

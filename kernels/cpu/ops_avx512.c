@@ -12,8 +12,7 @@
 #include "kernels/quantize.h"
 
 #define ATTN_QUERIES_MAX 6
-#define TILE_OF_3(tile) case 3: tile; break;
-enum { LANES = 16, TILE_OUT = 4, TILE_ROWS = 6, ATTN_QUERIES = ATTN_QUERIES_MAX, ATTN_VECTORS = 4 };
+enum { LANES = 16, TILE_OUT = 4, TILE_ROWS = 6, ATTN_QUERIES = ATTN_QUERIES_MAX, SCORE_VECTORS = 4, WEIGH_VECTORS = 4 };
 
 typedef __m512 vf;
 typedef int32_t vi __attribute__((vector_size(64)));
