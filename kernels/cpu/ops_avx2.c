@@ -6,6 +6,7 @@
 #include <immintrin.h>
 
 #include "kernels/blocks.h"
+#include "kernels/cpu/int8.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/kv_type.h"
 #include "kernels/quantize.h"
@@ -182,5 +183,20 @@ const struct kn_isa kn_isa_avx2 = {
     .weigh = weigh,
     .merge = merge,
     .put_kv = put_kv,
+    .sum_squares = sum_squares,
+};
+
+const struct kn_isa kn_isa_avx2_int8 = {
+    .name = "cpu-avx2-int8",
+    .matmul = matmul,
+    .packs = kn_int8_packs,
+    .packed_bytes = kn_int8_packed_bytes,
+    .pack = kn_int8_pack_avx2,
+    .matmul_packed = kn_int8_matmul_avx2,
+    .packs_alike = true,
+    .interleaves = kn_int8_has,
+    .scores = scores,
+    .softmax = softmax,
+    .weigh = weigh,
     .sum_squares = sum_squares,
 };

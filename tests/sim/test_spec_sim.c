@@ -213,7 +213,7 @@ static void repetition_saves_steps(void **state)
 		struct eng_config cfg = config(ENG_SPEC_NGRAM);
 		cfg.n_models = 1;
 		cfg.spec_fixed = fixed;
-		atomic_store(&fake.step_us, fixed ? 0 : 300); /* however many rows: so drafts pay */
+		atomic_store(&fake.step_us, fixed ? 0 : 3000); /* however many rows: so drafts pay */
 		run_start(&r, &cfg);
 		struct proto_submit req = run_plain("q", 300);
 		req.logit_bias = one;
