@@ -178,11 +178,7 @@ static float sum_squares(const float *x, int n)
 const struct kn_isa kn_isa_avx2 = {
     .name = "cpu-avx2",
     .matmul = matmul,
-    .scores = scores,
-    .softmax = softmax,
-    .weigh = weigh,
-    .merge = merge,
-    .put_kv = put_kv,
+    ATTENTION,
     .sum_squares = sum_squares,
 };
 
@@ -195,8 +191,6 @@ const struct kn_isa kn_isa_avx2_int8 = {
     .matmul_packed = kn_int8_matmul_avx2,
     .packs_alike = true,
     .interleaves = kn_int8_has,
-    .scores = scores,
-    .softmax = softmax,
-    .weigh = weigh,
+    ATTENTION,
     .sum_squares = sum_squares,
 };

@@ -185,11 +185,7 @@ static float sum_squares(const float *x, int n)
 const struct kn_isa kn_isa_avx512 = {
     .name = "cpu-avx512",
     .matmul = matmul,
-    .scores = scores,
-    .softmax = softmax,
-    .weigh = weigh,
-    .merge = merge,
-    .put_kv = put_kv,
+    ATTENTION,
     .sum_squares = sum_squares,
 };
 
@@ -202,9 +198,7 @@ const struct kn_isa kn_isa_vnni = {
     .matmul_packed = kn_int8_matmul_vnni,
     .packs_alike = true,
     .interleaves = kn_int8_has,
-    .scores = scores,
-    .softmax = softmax,
-    .weigh = weigh,
+    ATTENTION,
     .sum_squares = sum_squares,
 };
 
@@ -215,10 +209,6 @@ const struct kn_isa kn_isa_amx = {
     .packed_bytes = kn_amx_packed_bytes,
     .pack = kn_amx_pack,
     .matmul_packed = kn_amx_matmul_packed,
-    .scores = scores,
-    .softmax = softmax,
-    .weigh = weigh,
-    .merge = merge,
-    .put_kv = put_kv,
+    ATTENTION,
     .sum_squares = sum_squares,
 };

@@ -473,3 +473,6 @@ static float put_kv(int type, const float *x, int n, void *out)
 		memcpy(out, x, (size_t)n * sizeof *x);
 	return 1;
 }
+
+/* Of every table of an instruction set: all of them or none. */
+#define ATTENTION .scores = scores, .softmax = softmax, .weigh = weigh, .merge = merge, .put_kv = put_kv
