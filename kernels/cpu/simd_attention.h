@@ -16,7 +16,16 @@
  * VERSIONS, multiply-adds per second of one core (scores and weighing together, head of 64, 16 rows at
  * position 16,000, group of 2), predicted from 2 products a cycle at 2.6 GHz: 83 G.
  *   1  one query at a time, keys as they come, a sum across lanes each, expf a score     20 G
- *   2  this file: transposed keys, tiles of 6 × 4 vectors, exponentials in vectors        see below
+ *   2  transposed keys, tiles of 6 × 4 vectors, exponentials in vectors                  60 to 70 G (AVX-512)
+ * and one row at 4,096 positions, head of 64, group of 4, 16 layers, as a share of reading its pages (AVX2, Zen 3,
+ * two threads, other tenants at work: the share wanders by a third, so only what is far apart counts):
+ *   3  float16 and int8 in registers; a block's sums by themselves; tiles of 4 × 3 and, with 3 accumulators
+ *      spilled, 4 × 3 for values. Expected: bound by reading                              f16 54 % (in cache)
+ *   4  4 × 2 for values, nothing spilled                                                  f16 77 % (in cache)
+ *   5  the lines of the next keys and values fetched meanwhile: 19 ms without, 13 with    f16 48 to 66 %
+ *   6  queries packed [element][query], two steps unrolled: no gain that could be told    dropped
+ * In float16 4 is bound by instructions, not by reading: 40 % of the fp32 rate, also where all of it is in the
+ * second-level cache. That is what stands between it and the 85 % that were asked for.
  */
 #include <float.h>
 #include <math.h>
