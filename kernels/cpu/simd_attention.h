@@ -17,15 +17,18 @@
  * position 16,000, group of 2), predicted from 2 products a cycle at 2.6 GHz: 83 G.
  *   1  one query at a time, keys as they come, a sum across lanes each, expf a score     20 G
  *   2  transposed keys, tiles of 6 × 4 vectors, exponentials in vectors                  60 to 70 G (AVX-512)
- * and one row at 4,096 positions, head of 64, group of 4, 16 layers, as a share of reading its pages (AVX2, Zen 3,
- * two threads, other tenants at work: the share wanders by a third, so only what is far apart counts):
- *   3  float16 and int8 in registers; a block's sums by themselves; tiles of 4 × 3 and, with 3 accumulators
- *      spilled, 4 × 3 for values. Expected: bound by reading                              f16 54 % (in cache)
- *   4  4 × 2 for values, nothing spilled                                                  f16 77 % (in cache)
- *   5  the lines of the next keys and values fetched meanwhile: 19 ms without, 13 with    f16 48 to 66 %
- *   6  queries packed [element][query], two steps unrolled: no gain that could be told    dropped
- * In float16 4 is bound by instructions, not by reading: 40 % of the fp32 rate, also where all of it is in the
- * second-level cache. That is what stands between it and the 85 % that were asked for.
+ * and one row in float16, head of 64, group of 4 (AVX2, Zen 3, two threads, others at work: the same program's
+ * figures wander by a third, so most of these can't be told apart):
+ *   3  float16 and int8 in registers; a block's sums by themselves; tiles of 4 queries × 3 vectors, of which those
+ *      of values spilled 3 accumulators; the next lines fetched. Expected: bound by reading. 4,000 positions, in
+ *      the third-level cache: 669 µs (one run)
+ *   4  4 × 2 for values, nothing spilled: 527 µs (one run)
+ *      16 layers of 4,096 positions from memory, medians of runs: 33 to 56 % of reading; 15 ms, and 20 ms with
+ *      nothing fetched (one run each). In the second-level cache, one thread: 37 to 42 % of the fp32 rate, 59 % in
+ *      one run, and int8 is no faster than float16: so instructions count as much as reading does.
+ *   5  queries packed [element][query], two steps unrolled: 12 to 18 % slower in the cache, one run of 1.5 times
+ *      less from memory between noise; dropped
+ *   6  fewer sizes of tiles (1, 2, 4, 6 queries), for the time of compiling with sanitizers. Not timed against 4.
  */
 #include <float.h>
 #include <math.h>
