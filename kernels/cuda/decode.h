@@ -23,11 +23,6 @@ __device__ static inline float kn_scale_at(const uint8_t *at)
 	return kn_f16_float(kn_load<uint16_t>(at));
 }
 
-__device__ static inline float kn_bf16_float(uint16_t h)
-{
-	return kn_bits_float((uint32_t)h << 16);
-}
-
 /* Element i of the values of IQ4_NL and IQ4_XS, and of twice the four-bit floats of MXFP4. */
 __device__ static inline float kn_nl_value(int i)
 {
