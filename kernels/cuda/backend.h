@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The CUDA backend's state, and how its files split work: backend.cu (memory, weights, steps, the
- * table), rows.cu (what is done to each row by itself), matmul.cu, pages.cu (rotary embedding and
- * pages), attention.cu. decode.h has the weight types.
+ * table), rows.cu (what is done to each row by itself), pages.cu (rotary embedding and pages), attention.cu;
+ * products: pack.cu (weights as packed.h has them), matmul.cu (which kernel does what), matvec.cu, mma.cu.
  */
 #ifndef KERNELS_CUDA_BACKEND_H
 #define KERNELS_CUDA_BACKEND_H
@@ -30,10 +30,19 @@ struct kn_item {
 	int32_t row, n_rows;
 };
 
+/* Activations that are converted for products (matmul.cu). */
+struct kn_converted {
+	const float *x; /* NULL: none */
+	int n_rows, n_in;
+	bool bf16;
+	uint64_t serial; /* the stream's, after the last product of them */
+};
+
 struct kn_backend {
 	const struct kn_plugin_host *host;
 	struct dev *dev;
 	int max_rows;
+	bool fp8_weights;
 	const struct kn_step *step; /* NULL: outside of steps */
 	int32_t *packed;            /* the step's integers, on the host */
 	size_t n_packed;
@@ -44,6 +53,8 @@ struct kn_backend {
 	int n_alone, n_together;
 	int32_t last_pos; /* of all rows */
 	struct kn_room scratch, picks;
+	struct kn_room rows, parts, stage; /* converted activations, parts of products, weights on their way */
+	struct kn_converted converted;
 	struct kn_freqs freqs[KN_N_FREQS];
 	int next_freqs;
 	char line[256];
@@ -63,8 +74,26 @@ int kn_cuda_scale(struct kn_backend *b, float *x, float factor, int n_rows, int 
 int kn_cuda_softcap(struct kn_backend *b, float *x, float cap, int n_rows, int width);
 int kn_cuda_gather(struct kn_backend *b, const float *x, const int32_t *rows, int n, int width, float *y);
 
+/* ---- pack.cu ---- */
+static inline int64_t kn_cuda_tiles(int n_out)
+{
+	return ((int64_t)n_out + 15) / 16;
+}
+
+static inline int64_t kn_cuda_chunks(int n_in)
+{
+	return ((int64_t)n_in + 255) / 256;
+}
+
+/* Bytes of a record of a type (packed.h), 0 for one that isn't packed. */
+int64_t kn_cuda_record_bytes(int type);
+/* Of a matrix in FP8: the scales of its outputs. */
+const float *kn_cuda_fp8_scales(const struct kn_weight *w);
+int kn_cuda_weight_load(struct kn_backend *b, const void *host, int type, int n_out, int n_in, struct kn_weight *out,
+			struct sl_err *err);
+void kn_cuda_weight_free(struct kn_backend *b, struct kn_weight *w);
+
 /* ---- matmul.cu ---- */
-bool kn_cuda_can_decode(int type);
 int kn_cuda_embed(struct kn_backend *b, const struct kn_weight *w, float *y);
 int kn_cuda_matmul(struct kn_backend *b, const struct kn_weight *w, const float *x, int n_rows, float *y);
 

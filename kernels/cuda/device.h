@@ -44,6 +44,8 @@ int dev_copy_out(struct dev *d, void *host, const void *from, size_t bytes);
 int dev_copy(struct dev *d, void *to, const void *from, size_t bytes);
 /* Waits for everything so far. */
 int dev_sync(struct dev *d);
+/* Another number after everything that is put on the stream, from 1 on. */
+uint64_t dev_serial(const struct dev *d);
 
 /* Sixteen bytes, loaded and stored at once where they are aligned. */
 struct alignas(16) kn_u4 {

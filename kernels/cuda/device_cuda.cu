@@ -15,6 +15,7 @@
 struct dev {
 	const struct kn_plugin_host *host;
 	cudaStream_t stream;
+	uint64_t serial;
 	char line[192];
 	char fault[192];
 };
@@ -95,8 +96,14 @@ cudaStream_t dev_stream(struct dev *d)
 	return d->stream;
 }
 
+uint64_t dev_serial(const struct dev *d)
+{
+	return d->serial;
+}
+
 int dev_launched(struct dev *d, const char *kernel)
 {
+	d->serial++;
 	cudaError_t rc = cudaGetLastError();
 	return rc == cudaSuccess ? 0 : fail(d, kernel, rc);
 }
@@ -133,6 +140,7 @@ static int copy(struct dev *d, void *to, const void *from, size_t bytes, enum cu
 {
 	if (d->fault[0] != '\0')
 		return SL_EIO;
+	d->serial++;
 	cudaError_t rc = cudaMemcpyAsync(to, from, bytes, kind, d->stream);
 	return rc == cudaSuccess ? 0 : fail(d, "cudaMemcpy", rc);
 }

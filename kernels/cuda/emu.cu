@@ -100,6 +100,7 @@ struct dev {
 	struct emu_thread *threads; /* [MAX_THREADS] */
 	struct emu_warp *warps;     /* [MAX_THREADS / KN_WARP] */
 	struct runner *runner;
+	uint64_t serial;
 	char fault[192];
 };
 
@@ -679,6 +680,7 @@ int emu_run(struct dev *d, const char *kernel, dim3 grid, dim3 block, size_t sha
 	    void (*body)(void *), void *arg)
 {
 	int n = (int)(block.x * block.y * block.z);
+	d->serial++;
 	if (d->fault[0] != '\0')
 		return SL_EIO;
 	if (fail_in > 0 && --fail_in == 0)
@@ -784,6 +786,7 @@ int dev_copy(struct dev *d, void *to, const void *from, size_t bytes)
 {
 	if (d->fault[0] != '\0')
 		return SL_EIO;
+	d->serial++;
 	if (bytes > 0)
 		memcpy(to, from, bytes);
 	return 0;
@@ -797,6 +800,11 @@ int dev_copy_in(struct dev *d, void *to, const void *host, size_t bytes)
 int dev_copy_out(struct dev *d, void *host, const void *from, size_t bytes)
 {
 	return dev_copy(d, host, from, bytes);
+}
+
+uint64_t dev_serial(const struct dev *d)
+{
+	return d->serial;
 }
 
 int dev_sync(struct dev *d)

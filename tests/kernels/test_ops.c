@@ -206,15 +206,17 @@ static void matmul_case(const struct kn_ops *o, struct kn_backend *b, int type, 
 	assert_int_equal(o->step_end(b), 0);
 	for (int r = 0; r < n_rows; r++)
 		for (int i = 0; i < n_out; i++) {
-			double sum = 0, magnitude = 0;
+			double sum = 0, magnitude = 0, weights = 0, e = activation_error(o, type);
 			for (int k = 0; k < n_in; k++) {
 				double p = m.values[i * n_in + k] * (double)x[r * n_in + k];
 				sum += p;
 				magnitude += fabs(p);
+				weights += fabs(m.values[i * n_in + k]);
 			}
 			/* Dequantized weights are exact in float32 (Q8_0: 11 bits times 8), so all the error is
-			 * the summation's. */
-			near("matmul", o, (double)y[r * n_out + i], sum, gamma_of(n_in) * magnitude);
+			 * the summation's and the activations', which are below one. */
+			near("matmul", o, (double)y[r * n_out + i], sum,
+			     (gamma_of(n_in) * (1 + e) + e) * magnitude + activation_floor(o, type) * weights);
 		}
 	check_guards(y, n);
 	check_guards(x, (size_t)n_rows * (size_t)n_in);
