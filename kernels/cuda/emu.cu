@@ -5,8 +5,9 @@
  *  - shared memory is as long as the launch said and full of NaNs when a block begins;
  *  - a barrier that some thread of the block never reaches, and a shuffle or a matrix operation that some lane never
  *    reaches, are faults, with the kernel's name, and like a device's they stay;
- *  - an asynchronous copy happens when it is waited for and not before, so what is read too early is no number;
- *    one that nobody waited for when its thread ends is a fault;
+ *  - an asynchronous copy happens when it is waited for and not before, so what is read too early is no number (or, in one
+ *    of the orders, at once, so what is written too early is seen); one that nobody waited for when its thread ends is
+ *    a fault;
  *  - the order in which warps, and lanes in a warp, go on is the test's choice (emu_order). Each warp runs
  *    as far as it gets, so what one writes and another reads with no barrier between shows in one order
  *    or the other;
@@ -655,6 +656,8 @@ void kn_cp_async16_or_zero(void *shared, const void *global, bool there)
 	t->copies[t->n_copies].to = shared;
 	t->copies[t->n_copies].from = there ? global : NULL;
 	t->copies[t->n_copies++].group = t->group;
+	if (order_mode == EMU_BACKWARD)
+		copy_now(t, t->n_copies);
 }
 
 void kn_cp_async16(void *shared, const void *global)

@@ -3,7 +3,7 @@
  * Products and embedding rows: which kernel does what, and what has none of its own.
  *
  * Activations are converted once for all products of the same rows (queries, keys and values; gate and up): a conversion
- * is good as long as nothing was put on the stream since but products that write elsewhere.
+ * is good as long as nothing was put on the stream since but products of it.
  *
  * Weights of F32 are multiplied without matrix units: a warp makes an output of up to KN_TILE rows, each lane four
  * weights at a time, in turns; a fixed tree adds the lanes up. The order depends on the width alone.
@@ -101,11 +101,6 @@ __global__ void convert(const float *x, int n_rows, int n_in, int n_slabs, uint8
 	}
 }
 
-static bool overlap(const float *a, int64_t n, const float *b, int64_t m)
-{
-	return (uintptr_t)a < (uintptr_t)(b + m) && (uintptr_t)b < (uintptr_t)(a + n);
-}
-
 /* The rows as a product takes them, in b->rows. */
 static int converted(struct kn_backend *b, const float *x, int n_rows, int n_in, bool bf16, struct kn_rows *out)
 {
@@ -177,7 +172,6 @@ static int f32_product(struct kn_backend *b, const struct kn_weight *w, const fl
 
 int kn_cuda_matmul(struct kn_backend *b, const struct kn_weight *w, const float *x, int n_rows, float *y)
 {
-	struct kn_converted *c = &b->converted;
 	int rc;
 	if (w->type == KN_F32) {
 		rc = f32_product(b, w, x, n_rows, y);
@@ -191,9 +185,7 @@ int kn_cuda_matmul(struct kn_backend *b, const struct kn_weight *w, const float 
 		p.n_chunks = (int)kn_cuda_chunks(w->n_in);
 		p.y = y;
 		rc = n_rows <= 2 * KN_ROWS ? kn_cuda_matvec(b, w->type, &p) : kn_cuda_mma(b, w->type, &p);
-		if (c->x != NULL && overlap(c->x, (int64_t)c->n_rows * c->n_in, y, (int64_t)n_rows * w->n_out))
-			c->x = NULL;
-		c->serial = dev_serial(b->dev);
+		b->converted.serial = dev_serial(b->dev); /* y is not x: those are still as they were */
 	}
 	return rc;
 }

@@ -3,7 +3,7 @@
  * What the products share: the activations as the matrix units take them, and the order of a sum.
  *
  * Activations become float16 (bfloat16 for weights of that type), each row times a power of two that brings its
- * largest to [2^14, 2^15), so that nothing overflows: each is off by 2^-11 (bfloat16: 2^-9) of itself at most, or by
+ * largest to [2^14, 2^15), so that nothing overflows: each is off by 2^-11 (bfloat16: 2^-8) of itself at most, or by
  * 2^-39 of the row's largest. The weights are exact (of quantized types, their integers). Everything is added up in
  * float32.
  *
