@@ -360,6 +360,8 @@ struct casc {
 	struct casc_policy policy;
 	uint8_t phase, plan, why; /* enum casc_phase, casc_plan, casc_why */
 	uint8_t escalated;	  /* enum casc_reason, 0: not */
+	uint8_t held_by;	  /* enum casc_held_by: what has ended the small model's hold, once it has */
+	uint32_t held;		  /* tokens of it by then */
 	bool can_small, can_large, can_verify;
 	bool refused;		  /* the budget did not allow an escalation */
 	bool disagreed;			     /* shown text is not what the large model would have written */
@@ -369,6 +371,18 @@ struct casc {
 	uint64_t due_ms;		 /* 0: none */
 	struct casc_run small, large;
 	struct casc_conf conf;
+};
+/* At least sure; below low; hold_tokens; hold_ms; its answer's end; the large model was there first; it failed. */
+enum casc_held_by {
+	CASC_NOT_HELD,
+	CASC_HELD_SURE,
+	CASC_HELD_LOW,
+	CASC_HELD_TOKENS,
+	CASC_HELD_TIME,
+	CASC_HELD_END,
+	CASC_HELD_LARGE,
+	CASC_HELD_FAILED,
+	CASC_N_HELD_BY,
 };
 enum casc_reason { CASC_NOT_ESCALATED, CASC_FOR_HELD, CASC_FOR_SHOWN, CASC_FOR_RACE, CASC_FOR_FAILURE };
 
@@ -387,6 +401,7 @@ const char *casc_plan_name(int plan);
 const char *casc_why_name(int why);
 const char *casc_action_name(int action);
 const char *casc_reason_name(int reason);
+const char *casc_held_by_name(int held_by);
 
 /* ---- costs ---- */
 

@@ -44,6 +44,7 @@ void answer_free(struct answer *a)
 	sse_dispose(&a->sse);
 	buf_dispose(&a->carry);
 	buf_dispose(&a->frame);
+	buf_dispose(&a->cascade_text);
 	answer_again_free(a);
 	sl_free(a->choices);
 	for (int i = 0; a->runs != NULL && i < a->n_runs; i++)
@@ -138,6 +139,7 @@ struct answer *answer_create(struct gw_app *app, struct exchange *x, struct gw_s
 	a->told = spec->told != NULL ? sl_strdup(spec->told) : NULL;
 	buf_init(&a->carry, ANSWER_MAX_WHOLE);
 	buf_init(&a->frame, ANSWER_MAX_WHOLE);
+	buf_init(&a->cascade_text, ANSWER_MAX_WHOLE);
 	list_push_back(&app->all_answers, &a->in_all);
 	gw_defer_init(&a->pump, answer_on_pump);
 	gw_defer_init(&a->reap, answer_on_reap);

@@ -51,9 +51,9 @@ bool cascade_run_tells_degraded(const struct cascade_run *r);
 
 /* ---- cascade_tell.c ---- */
 
-/* {"plan":…,"why":…,"parts":[{"model":…,"tokens":…}],"escalated":…}, up to now. NULL: no memory. Borrowed until the
- * next call. */
-const char *cascade_run_about(struct cascade_run *r, size_t *n);
+/* Appends {"plan":…,"why":…,"parts":[{"model":…,"tokens":…}],"escalated":…}, up to now; tokens are those of one of its
+ * choices. 0, SL_ELIMIT, SL_ENOMEM. */
+int cascade_run_about(const struct cascade_run *r, uint8_t choice, struct sl_buf *out);
 /* The same for a line of the access log. */
 void cascade_run_line(const struct cascade_run *r, char *out, size_t size);
 

@@ -69,7 +69,8 @@ static const struct way {
     {"race", "POST /v1/chat/completions", "", "{\"model\":\"auto\",\"stream\":true," CHAT("hi"), 0, 0, 0,
      "{\"plan\":\"race\",\"why\":\"likely_hard\""},
     {"several choices", "POST /v1/completions", "", "{\"model\":\"auto\",\"prompt\":[\"a\",\"b\"],\"stop\":\"x\"}", 0, 1, 0,
-     "{\"plan\":\"check\",\"why\":\"middle\",\"parts\":[{\"model\":\"s\",\"tokens\":3}],\"escalated\":false}"},
+     "\"cascades\":[{\"plan\":\"check\",\"why\":\"middle\",\"parts\":[{\"model\":\"s\",\"tokens\":3}],\"escalated\":false},"
+     "{\"plan\":\"check\",\"why\":\"middle\",\"parts\":[{\"model\":\"s\",\"tokens\":3}],\"escalated\":false}]"},
 };
 
 /* A large model (m) and a small one (s). */
