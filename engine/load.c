@@ -263,7 +263,8 @@ static int load(struct eng_model *m)
 	int max_rows = e->cfg.step_tokens + e->cfg.max_sequences;
 	struct kn_config kc = {.n_threads = e->cfg.n_threads,
 			       .max_rows = max_rows,
-			       .max_width = max_width(&m->info.arch)};
+			       .max_width = max_width(&m->info.arch),
+			       .fp8_weights = m->fp8};
 	m->ops = e->ops;
 	/* A backend of its own: a fault ends this model only, and one may load while another runs. */
 	int rc = m->ops->open(&kc, &m->backend, &m->load_err);

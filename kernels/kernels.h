@@ -115,6 +115,7 @@ struct kn_config {
 	int n_threads;  /* 0: as many as the process may use */
 	int max_rows;   /* the widest step */
 	int max_width;  /* the widest activation row */
+	bool fp8_weights; /* matrices of floats become e4m3 with a scale for each output; SL_EUNSUPPORTED where not */
 };
 
 struct kn_ops {

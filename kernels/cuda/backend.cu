@@ -58,6 +58,7 @@ static int backend_open(const struct kn_config *cfg, struct kn_backend **out, st
 		return program->errf(err, SL_ENOMEM, "no memory for the CUDA backend");
 	b->host = program;
 	b->max_rows = cfg->max_rows;
+	b->fp8_weights = cfg->fp8_weights;
 	int rc = dev_open(program, &b->dev, err);
 	if (rc != 0) {
 		program->free(b);
