@@ -10,6 +10,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "gateway/answer.h"
 #include "gateway/snapshot.h"
@@ -172,14 +173,19 @@ void answer_auto_about(struct answer *a, unsigned index, struct sse_about *out)
 /* Of several prompts each one's, as far as there is room. */
 void answer_auto_line(const struct answer *a)
 {
-	size_t at = 0, room = a->x != NULL ? sizeof a->x->cascade : 0;
+	char line[256];
+	size_t at = 0, room = a->x != NULL ? sizeof line : 0;
 	for (int i = 0; i < a->n_runs && at + 1 < room; i++) {
 		if (a->runs[i].cascade == NULL)
 			continue;
 		if (at > 0)
-			at += (size_t)snprintf(a->x->cascade + at, room - at, " | ");
+			at += (size_t)snprintf(line + at, room - at, " | ");
 		if (at + 1 < room)
-			cascade_run_line(a->runs[i].cascade, a->x->cascade + at, room - at);
-		at += strlen(a->x->cascade + at);
+			cascade_run_line(a->runs[i].cascade, line + at, room - at);
+		at += strlen(line + at);
 	}
+	if (at == 0)
+		return;
+	sl_free(a->x->cascade);
+	a->x->cascade = sl_strdup(line);
 }
