@@ -2,18 +2,18 @@
  *
  * Products and embedding rows: which kernel does what, and what has none of its own.
  *
- * Activations are converted once for all products of the same rows (queries, keys and values; gate and up): a conversion
- * is good as long as nothing was put on the stream since but products of it.
+ * Activations are converted once for all products of the same rows (queries, keys and values; gate and up): a
+ * conversion is good as long as nothing was put on the stream since but products of it.
  *
- * Weights of F32 are multiplied without matrix units: a warp makes an output of up to KN_TILE rows, each lane four
- * weights at a time, in turns; a fixed tree adds the lanes up. The order depends on the width alone.
+ * Weights of F32 are multiplied without matrix units: a warp makes an output of up to KN_TILE rows, each lane
+ * four weights at a time, in turns; a fixed tree adds the lanes up. The order depends on the width alone.
  *
  * VERSIONS
  *  1  every type by the kernel that F32 has now, decoding eight weights at a time as the file has them.
- *  2  packed weights (packed.h) on matrix units: matvec.cu, mma.cu. The conversion is one launch of a block a row, twice
- *     through the row (the second time from the cache): 1.5 to 3 µs, for four of a layer's seven products. F32 by
- *     loads of 16 bytes: 4.65 weights a cycle and multiprocessor at 4.3 TB/s, 2 operations each and row: 8 rows are 75 of
- *     128 lanes. Not measured on a device.
+ *  2  packed weights (packed.h) on matrix units: matvec.cu, mma.cu. The conversion is one launch of a block a
+ *     row, twice through the row (the second time from the cache): 1.5 to 3 µs, for four of a layer's seven
+ *     products. F32 by loads of 16 bytes: 4.65 weights a cycle and multiprocessor at 4.3 TB/s, 2 operations each
+ *     and row: 8 rows are 75 of 128 lanes. Not measured on a device.
  */
 #include "kernels/cuda/matmul.h"
 
@@ -90,14 +90,13 @@ __global__ void convert(const float *x, int n_rows, int n_in, int n_slabs, uint8
 		}
 		uint8_t *unit = units + ((int64_t)tile * n_slabs + slab) * KN_PIECE;
 		*reinterpret_cast<struct kn_u4 *>(unit + (in * 4 + t) * 16) = {pair[0], pair[1], pair[2], pair[3]};
-		if (BF16)
-			continue;
-		for (int h = 0; h < 2; h++) {
-			sum[h] += kn_shuffle_xor(sum[h], 1);
-			sum[h] += kn_shuffle_xor(sum[h], 2);
-			if (t == 0)
-				sums[(((int64_t)tile * n_slabs + slab) * 2 + h) * KN_ROWS + in] = sum[h];
-		}
+		if constexpr (!BF16)
+			for (int h = 0; h < 2; h++) {
+				sum[h] += kn_shuffle_xor(sum[h], 1);
+				sum[h] += kn_shuffle_xor(sum[h], 2);
+				if (t == 0)
+					sums[(((int64_t)tile * n_slabs + slab) * 2 + h) * KN_ROWS + in] = sum[h];
+			}
 	}
 }
 

@@ -1,28 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Products of up to 16 rows: bound by memory, so every byte of the weights is read once, for all rows, by loads of 16
- * bytes a lane and 512 a warp.
+ * Products of up to 16 rows: bound by memory, so every byte of the weights is read once, for all rows, by loads
+ * of 16 bytes a lane and 512 a warp.
  *
- * A block makes 16 outputs of all rows. Its eight warps have a part of K each (matmul.h); what they get is
- * added up in order through shared memory. Rows are the narrow side of the matrix unit's tile: of eight, seven are wasted for
- * one row, and still the unit is the last thing to be short (below).
+ * A block makes 16 outputs of all rows. Its eight warps have a part of K each (matmul.h); what they get is added
+ * up in order through shared memory. Rows are the narrow side of the matrix unit's tile: of eight, seven are
+ * wasted for one row, and still the unit is the last thing to be short (below).
  *
  * VERSIONS
- *  1  a lane decodes eight weights at a time to float32, as the file has them, and multiplies them with every row.
- *     Counted for Q4_K on an H200: 4.3 TB/s over 132 multiprocessors at 1.755 GHz are 18.6 bytes or 33 weights a cycle; 9 operations
- *     a weight for one row and 16 for eight are 297 and 528 lanes' work of the 128 there are: 43 % and 24 % of a copy.
- *     Loads of 8 bytes a lane at best.
- *  2  this one. Counted for a slab of a tile (512 weights, 15.5 cycles of memory for Q4_K, so 62 issue slots on the four
- *     schedulers; one warp's instructions): 1 load of weights (of 16 bytes, for two slabs), 1 of activations, 22 to
- *     decode (7 shifts, 8 and-ors, 8 subtractions of pairs less one), 12 for scales and minimums, 2 of the matrix unit, 14 to add
- *     up (8 of them multiply-adds), 4 loads of sums: some 55, 89 % of the slots. Types without minimums: 37. Q8_0
- *     (272 bytes a slab-tile of 16, 29 cycles, 117 slots): 1 + 1 + 16 + 4 + 2 + 4. bf16 (55 cycles, 220 slots): 2 + 1 + 2.
- *     The matrix units: 2 × 2048 multiply-adds in 15.5 cycles are 264 a cycle of about 1300 that mma.sync reaches.
- *     In flight: 2 KiB a warp for four-bit types, 16 warps a multiprocessor or more: 32 KiB, where 4.3 TB/s at 700 ns want 23.
- *     Activations of eight rows are 16 bytes a lane and slab, as many as two slabs of four-bit weights: from the first-level cache, which weights
- *     go past. So expected: 85 to 90 % of a copy, Q4_K and Q5_K 75 to 85 %; at 9 to 16 rows the cache is read twice as much.
- *     dp4a was counted too: int8 activations, 8 rows: 1 dp4a for four weights and row is 64 instructions a slab-tile and 16 more to
- *     scale, against 2 and 4 here. Not measured on a device.
+ *  1  a lane decodes eight weights at a time to float32, as the file has them, and multiplies them with every
+ *     row. Counted for Q4_K on an H200: 4.3 TB/s over 132 multiprocessors at 1.755 GHz are 18.6 bytes or 33
+ *     weights a cycle; 9 operations a weight for one row and 16 for eight are 297 and 528 lanes' work of the 128
+ *     there are: 43 % and 24 % of a copy. Loads of 8 bytes a lane at best.
+ *  2  this one. Counted for a slab of a tile (512 weights, 15.5 cycles of memory for Q4_K, so 62 issue slots on
+ *     the four schedulers; one warp's instructions): 1 load of weights (of 16 bytes, for two slabs), 1 of
+ *     activations, 22 to decode (6 shifts, 8 and-ors, 8 subtractions of pairs), 12 for scales and
+ *     minimums, 2 of the matrix unit, 14 to add up (8 of them multiply-adds), 4 loads of sums: some 55, 89 % of
+ *     the slots. Types without minimums: 37. Q8_0 (272 bytes a slab-tile of 16, 29 cycles, 117 slots): 1 + 1 + 16
+ *     + 4 + 2 + 4. bf16 (55 cycles, 220 slots): 2 + 1 + 2. The matrix units: 2 × 2048 multiply-adds in 15.5
+ *     cycles are 264 a cycle of about 1300 that mma.sync reaches. In flight: 2 KiB a warp for four-bit types, 16
+ *     warps a multiprocessor or more: 32 KiB, where 4.3 TB/s at 700 ns want 23. Activations of eight rows are 16
+ *     bytes a lane and slab, as many as two slabs of four-bit weights: from the first-level cache, which weights
+ *     go past. So expected: 85 to 90 % of a copy, Q4_K and Q5_K 75 to 85 %; at 9 to 16 rows the cache is read
+ *     twice as much. dp4a was counted too: int8 activations, 8 rows: 1 dp4a for four weights and row is 64
+ *     instructions a slab-tile and 16 more to scale, against 2 and 4 here. Not measured on a device.
  */
 #include "kernels/cuda/matmul.h"
 

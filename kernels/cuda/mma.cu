@@ -2,21 +2,21 @@
  *
  * Products of many rows on the matrix units, weights decoded on the way to them.
  *
- * A block makes 128 outputs of 64 rows; each of its eight warps 32 outputs (two tiles) of 32 rows. Activations come
- * to shared memory by asynchronous copies, half a chunk at a time, one half on its way while the other is multiplied.
- * Weights go from memory to registers in the order they lie in (packed.h); two warps read each, the second one from
- * the cache.
+ * A block makes 128 outputs of 64 rows; each of its eight warps 32 outputs (two tiles) of 32 rows. Activations
+ * come to shared memory by asynchronous copies, half a chunk at a time, one half on its way while the other is
+ * multiplied. Weights go from memory to registers in the order they lie in (packed.h); two warps read each, the
+ * second one from the cache.
  *
- * Where that makes too few blocks for the device (a few rows, a small matrix), each block makes one part of K, into a
- * scratch, and another kernel adds the parts up in the same order: the bits are the same.
+ * Where that makes too few blocks for the device (a few rows, a small matrix), each block makes one part of K,
+ * into a scratch, and another kernel adds the parts up in the same order: the bits are the same.
  *
  * VERSIONS
- *  1  this one. Counted for a slab of a warp (32 outputs × 32 rows × 32 weights, 16 instructions of the matrix unit, 32768
- *     multiply-adds, 101 cycles of a scheduler at the 1300 a cycle that mma.sync reaches on a multiprocessor): 4 loads of 16 bytes
- *     from shared memory (2 KiB, 16 cycles of its 128 bytes, of 25), for Q4_K 44 to decode, 24 for scales, 64 multiply-adds and
- *     32 clears: 184 issue slots, so 55 % of mma.sync's rate or a third of wgmma's; Q8_0 32 + 8 + 32 + 32 + 20: 80 %; bf16
- *     and f16 24: the matrix unit's. An inner loop over wgmma would be the next step; it is not emulated. Not measured
- *     on a device.
+ *  1  this one. Counted for a slab of a warp (32 outputs × 32 rows × 32 weights, 16 instructions of the matrix
+ *     unit, 32768 multiply-adds, 101 cycles of a scheduler at the 1300 a cycle that mma.sync reaches on a
+ *     multiprocessor): 4 loads of 16 bytes from shared memory (2 KiB, 16 cycles of its 128 bytes, of 25), for
+ *     Q4_K 44 to decode, 24 for scales, 64 multiply-adds and 32 clears: 184 issue slots, so 55 % of mma.sync's
+ *     rate or a third of wgmma's; Q8_0 32 + 8 + 32 + 32 + 20: 80 %; bf16 and f16 24: the matrix unit's. An inner
+ *     loop over wgmma would be the next step; it is not emulated. Not measured on a device.
  */
 #include "kernels/cuda/matmul.h"
 

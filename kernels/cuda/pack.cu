@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Weights from a file's layout (kernels/blocks.h) to the device's (packed.h), on the device: the file's bytes go
- * there in pieces of whole tiles through a buffer of a fixed size, and a kernel puts each piece in order. So loading
- * costs about what the copy over the bus does, and no second copy of a weight stays.
+ * there in pieces of whole tiles through a buffer of a fixed size, and a kernel puts each piece in order. So
+ * loading costs about what the copy over the bus does, and no second copy of a weight stays.
  *
  * Matrices of F32 stay as they are: they are few (routers, small tests), and no matrix unit multiplies them.
  *
- * Floats that become FP8 (kn_config.fp8_weights): each output's weights are divided by a scale that makes the largest
- * 448, then rounded to the nearest e4m3: off by at most 2^-4 of itself, or 2^-10 of the scale. What is not finite becomes
- * the largest.
+ * Floats that become FP8 (kn_config.fp8_weights): each output's weights are divided by a scale that makes the
+ * largest 448, then rounded to the nearest e4m3: off by at most 2^-4 of itself, or 2^-10 of the scale. What is
+ * not finite becomes the largest.
  *
  * VERSIONS
  *  1  a block a record, each thread makes its 16 bytes weight by weight. Loads are of bytes; counted some 20
- *     instructions a weight: 8 billion weights take 0.4 s on 132 multiprocessors at a quarter of their rate, below the time
- *     of the copy (16 GB at 50 GB/s: 0.3 s) or about it. Not measured on a device.
+ *     instructions a weight: 8 billion weights take 0.4 s on 132 multiprocessors at a quarter of their rate,
+ *     below the time of the copy (16 GB at 50 GB/s: 0.3 s) or about it. Not measured on a device.
  */
 #include "kernels/cuda/backend.h"
 #include "kernels/cuda/packed.h"
@@ -172,15 +172,14 @@ __device__ static inline void put_heads(uint8_t *first, uint8_t *second, const u
 	if (form::scaled == KN_D || form::scaled == KN_D_M || form::scaled == KN_E) {
 		for (int s = 0; s < KN_SLABS && chunk * KN_CHUNK + s * KN_SLAB < n_in; s++) {
 			const uint8_t *d = block_of<TYPE>(row, chunk * KN_CHUNK + s * KN_SLAB);
-			if (form::scaled == KN_E) {
+			if constexpr (form::scaled == KN_E)
 				first[s] = d[0];
-				continue;
-			}
-			for (int i = 0; i < 2; i++) {
-				first[2 * s + i] = d[i];
-				if (form::scaled == KN_D_M)
-					second[2 * s + i] = d[2 + i];
-			}
+			else
+				for (int i = 0; i < 2; i++) {
+					first[2 * s + i] = d[i];
+					if (form::scaled == KN_D_M)
+						second[2 * s + i] = d[2 + i];
+				}
 		}
 		return;
 	}
