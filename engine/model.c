@@ -109,18 +109,32 @@ static int check_all_used(const struct model *m, struct sl_err *err)
 	return 0;
 }
 
-static int load_matrix(struct model *m, const char *name, int n_out, int n_in, struct kn_weight *out,
+/* The matrix of that name, marked as used. */
+static int find_matrix(struct model *m, const char *name, int n_out, int n_in, const struct model_tensor **out,
 		       struct sl_err *err)
 {
 	const struct model_tensor *t = take_tensor(m, name, err);
 	if (t == NULL)
 		return SL_EINVAL;
+	*out = t;
 	if (kn_type_block(t->type) == 0)
 		return unknown_type(m, t, err);
 	if (t->n_dims != 2 || t->dims[0] != (uint64_t)n_in || t->dims[1] != (uint64_t)n_out)
 		return sl_errf(err, SL_EINVAL, "%s: tensor %s is %llu × %llu, not %d × %d", model_file_path(m->file),
 			       name, (unsigned long long)t->dims[0], (unsigned long long)t->dims[1], n_in, n_out);
-	return m->ops->weight_load(m->backend, t->data, t->type, n_out, n_in, out, err);
+	return 0;
+}
+
+static int load_matrix(struct model *m, const char *name, int n_out, int n_in, struct kn_weight *out,
+		       struct sl_err *err)
+{
+	const struct model_tensor *t = NULL;
+	int rc = find_matrix(m, name, n_out, n_in, &t, err);
+	if (rc == 0)
+		rc = m->ops->weight_load(m->backend, t->data, t->type, n_out, n_in, out, err);
+	if (rc == 0 && out->data != t->data)
+		model_file_let_go(m->file, t);
+	return rc;
 }
 
 /* Rows first_row and on of a matrix that the family keeps fused with others: a view of its own. */
@@ -171,16 +185,15 @@ static int load_qkv(struct model *m, int i, struct sl_err *err)
 	int q_width = a->n_heads * a->head_dim, kv_width = a->n_kv_heads * a->head_dim, rc;
 	char name[64];
 	if (model_file_find(m->file, in_layer(i, "attn_qkv.weight", name)) != NULL) {
-		struct kn_weight whole;
-		rc = load_matrix(m, name, q_width + 2 * kv_width, a->n_embd, &whole, err);
-		if (rc != 0)
+		const struct model_tensor *t = NULL;
+		if ((rc = find_matrix(m, name, q_width + 2 * kv_width, a->n_embd, &t, err)) != 0 ||
+		    (rc = load_rows(m, t, 0, q_width, a->n_embd, &l->q, err)) != 0 ||
+		    (rc = load_rows(m, t, q_width, kv_width, a->n_embd, &l->k, err)) != 0 ||
+		    (rc = load_rows(m, t, q_width + kv_width, kv_width, a->n_embd, &l->v, err)) != 0)
 			return rc;
-		m->ops->weight_free(m->backend, &whole);
-		const struct model_tensor *t = model_file_find(m->file, name);
-		if ((rc = load_rows(m, t, 0, q_width, a->n_embd, &l->q, err)) != 0 ||
-		    (rc = load_rows(m, t, q_width, kv_width, a->n_embd, &l->k, err)) != 0)
-			return rc;
-		return load_rows(m, t, q_width + kv_width, kv_width, a->n_embd, &l->v, err);
+		if (l->q.data != t->data)
+			model_file_let_go(m->file, t);
+		return 0;
 	}
 	if ((rc = load_matrix(m, in_layer(i, "attn_q.weight", name), q_width, a->n_embd, &l->q, err)) != 0 ||
 	    (rc = load_matrix(m, in_layer(i, "attn_k.weight", name), kv_width, a->n_embd, &l->k, err)) != 0)
@@ -196,15 +209,14 @@ static int load_gate_up(struct model *m, int i, struct sl_err *err)
 	char name[64];
 	int rc;
 	if (model_file_find(m->file, in_layer(i, "ffn_gate.weight", name)) == NULL) {
-		struct kn_weight whole;
-		rc = load_matrix(m, in_layer(i, "ffn_up.weight", name), 2 * a->n_ff, a->n_embd, &whole, err);
-		if (rc != 0)
+		const struct model_tensor *t = NULL;
+		if ((rc = find_matrix(m, in_layer(i, "ffn_up.weight", name), 2 * a->n_ff, a->n_embd, &t, err)) != 0 ||
+		    (rc = load_rows(m, t, 0, a->n_ff, a->n_embd, &l->gate, err)) != 0 ||
+		    (rc = load_rows(m, t, a->n_ff, a->n_ff, a->n_embd, &l->up, err)) != 0)
 			return rc;
-		m->ops->weight_free(m->backend, &whole);
-		const struct model_tensor *t = model_file_find(m->file, name);
-		if ((rc = load_rows(m, t, 0, a->n_ff, a->n_embd, &l->gate, err)) != 0)
-			return rc;
-		return load_rows(m, t, a->n_ff, a->n_ff, a->n_embd, &l->up, err);
+		if (l->gate.data != t->data)
+			model_file_let_go(m->file, t);
+		return 0;
 	}
 	if ((rc = load_matrix(m, name, a->n_ff, a->n_embd, &l->gate, err)) != 0)
 		return rc;
@@ -530,15 +542,44 @@ static int forward_head(struct model *m, const int32_t *want, int n_want)
 	return a->final_softcap > 0 ? o->softcap(b, m->logits, a->final_softcap, n_want, a->n_vocab) : 0;
 }
 
+bool model_can_draw(const struct model *m)
+{
+	return m->ops->sample != NULL && m->info.arch.n_vocab <= KN_MAX_SAMPLED_VOCAB;
+}
+
+/* To the host: the logits of those rows that are not drawn from on the device. */
+static int read_logits(struct model *m, int n_want, float *logits, const bool *taken)
+{
+	size_t n_vocab = (size_t)m->info.arch.n_vocab;
+	int rc = 0;
+	for (int i = 0, n; i < n_want && rc == 0; i += n) {
+		bool skip = taken != NULL && taken[i];
+		for (n = 1; i + n < n_want && (taken != NULL && taken[i + n]) == skip; n++)
+			;
+		if (!skip)
+			rc = m->ops->read_back(m->backend, m->logits + (size_t)i * n_vocab, (size_t)n * n_vocab,
+					       logits + (size_t)i * n_vocab);
+	}
+	return rc;
+}
+
 int model_forward(struct model *m, const struct kn_step *s, const struct kn_kv *kv,
 		  const int32_t *want, int n_want, float *logits)
+{
+	return model_forward_draw(m, s, kv, want, n_want, logits, NULL);
+}
+
+int model_forward_draw(struct model *m, const struct kn_step *s, const struct kn_kv *kv, const int32_t *want, int n_want,
+		       float *logits, const struct model_draws *draws)
 {
 	const struct model_arch *a = &m->info.arch;
 	const struct kn_ops *o = m->ops;
 	struct kn_backend *b = m->backend;
 	BUG_IF(s->n_rows < 1 || s->n_rows > m->max_rows || n_want > s->n_rows, "a step of %d rows, %d wanted",
 	       s->n_rows, n_want);
-	int rc = o->step_begin(b, s);
+	struct kn_step step = *s;
+	step.page_tokens = kv->page_tokens;
+	int rc = o->step_begin(b, &step);
 	if (rc != 0)
 		return rc;
 	rc = o->embed(b, &m->embed, m->x);
@@ -546,8 +587,12 @@ int model_forward(struct model *m, const struct kn_step *s, const struct kn_kv *
 		rc = o->scale(b, m->x, a->embed_scale, s->n_rows, a->n_embd);
 	for (int i = 0; i < a->n_layers && rc == 0; i++)
 		rc = forward_layer(m, i, s->n_rows, kv);
-	if (rc == 0 && n_want > 0 && (rc = forward_head(m, want, n_want)) == 0)
-		rc = o->read_back(b, m->logits, (size_t)n_want * (size_t)a->n_vocab, logits);
+	if (rc == 0 && n_want > 0)
+		rc = forward_head(m, want, n_want);
+	if (rc == 0 && draws != NULL && draws->n > 0)
+		rc = o->sample(b, m->logits, a->n_vocab, draws->draws, draws->n, draws->drawn);
+	if (rc == 0)
+		rc = read_logits(m, n_want, logits, draws != NULL ? draws->taken : NULL);
 	int end = o->step_end(b);
 	return rc != 0 ? rc : end;
 }

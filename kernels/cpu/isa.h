@@ -54,11 +54,14 @@ struct kn_isa {
 		       float *tile, size_t tile_floats);
 	/* Products of some types with rows that are packed once for all outputs; packs is NULL in a set
 	 * without. Parts of a packing may run side by side; packed is KN_ALIGN-aligned. */
-	bool (*packs)(int type);
+	bool (*packs)(int type); /* of what weight_load made */
 	size_t (*packed_bytes)(int n_rows, int n_in);
 	void (*pack)(int type, const float *x, int n_rows, int n_in, int part, int n_parts, void *packed);
 	void (*matmul_packed)(const struct kn_weight *w, int o0, int o1, const void *packed, int n_rows, float *y,
 			      float *tile, size_t tile_floats);
+	bool packs_alike; /* whatever the type */
+	/* Weights of these types are interleaved when they are loaded (int8.h). NULL: none. */
+	bool (*interleaves)(int type);
 	/* s[i][p] = q_i·k_p for n_q queries and every position p of the runs, as raw products: the sum
 	 * over d in order, by fused multiply-add, so a score is the same bits whatever the tile. Positions
 	 * next to those asked for may be written too; s is [n_q][KN_ATTN_BLOCK]. type: KN_F32, KN_F16,
@@ -80,6 +83,6 @@ struct kn_isa {
 	float (*sum_squares)(const float *x, int n);
 };
 
-extern const struct kn_isa kn_isa_avx2, kn_isa_avx512, kn_isa_amx;
+extern const struct kn_isa kn_isa_avx2, kn_isa_avx2_int8, kn_isa_avx512, kn_isa_vnni, kn_isa_amx;
 
 #endif

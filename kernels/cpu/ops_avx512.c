@@ -7,13 +7,13 @@
 
 #include "kernels/blocks.h"
 #include "kernels/cpu/amx.h"
+#include "kernels/cpu/int8.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/kv_type.h"
 #include "kernels/quantize.h"
 
 #define ATTN_QUERIES_MAX 6
-#define TILE_OF_3(tile) case 3: tile; break;
-enum { LANES = 16, TILE_OUT = 4, TILE_ROWS = 6, ATTN_QUERIES = ATTN_QUERIES_MAX, ATTN_VECTORS = 4 };
+enum { LANES = 16, TILE_OUT = 4, TILE_ROWS = 6, ATTN_QUERIES = ATTN_QUERIES_MAX, SCORE_VECTORS = 4, WEIGH_VECTORS = 4 };
 
 typedef __m512 vf;
 typedef int32_t vi __attribute__((vector_size(64)));
@@ -190,6 +190,21 @@ const struct kn_isa kn_isa_avx512 = {
     .weigh = weigh,
     .merge = merge,
     .put_kv = put_kv,
+    .sum_squares = sum_squares,
+};
+
+const struct kn_isa kn_isa_vnni = {
+    .name = "cpu-vnni",
+    .matmul = matmul,
+    .packs = kn_int8_packs,
+    .packed_bytes = kn_int8_packed_bytes,
+    .pack = kn_int8_pack_vnni,
+    .matmul_packed = kn_int8_matmul_vnni,
+    .packs_alike = true,
+    .interleaves = kn_int8_has,
+    .scores = scores,
+    .softmax = softmax,
+    .weigh = weigh,
     .sum_squares = sum_squares,
 };
 

@@ -30,7 +30,7 @@ __device__ static inline float power(int n)
 /* The numbers of row `row` from k on that are there. */
 __device__ static inline void load4(const float *x, int k, int n_in, bool there, float *v)
 {
-	if (there && n_in % 4 == 0 && k < n_in) {
+	if (there && n_in % 4 == 0 && k < n_in && (uintptr_t)(x + k) % sizeof(struct kn_f4) == 0) {
 		struct kn_f4 f = *reinterpret_cast<const struct kn_f4 *>(x + k);
 		v[0] = f.x;
 		v[1] = f.y;
