@@ -487,7 +487,7 @@ static double lookup_us(int n_others)
 	struct kv_pool *pool;
 	struct prefix_tree *tree;
 	if (ops == NULL || ops->open(&kc, &backend, &err) != 0 ||
-	    kv_pool_create(ops, backend, n_others + TOKENS / PAGE + 8, PAGE, 1, 1, 1, &pool, &err) != 0 ||
+	    kv_pool_create(ops, backend, KN_F32, n_others + TOKENS / PAGE + 8, PAGE, 1, 1, 1, &pool, &err) != 0 ||
 	    prefix_create(pool, &tree) != 0)
 		return 0;
 	for (int round = 0; round <= n_others / (TOKENS / PAGE); round++) {

@@ -92,7 +92,7 @@ static int bench_open(struct bench *x, const char *path, int n_threads, int n_se
 		return bench_complain(1, "%s", err.text);
 	x->n_seqs = n_seqs;
 	x->max_pages = (context + PAGE - 1) / PAGE;
-	if (kv_pool_create(x->ops, x->b, n_seqs * x->max_pages, PAGE, a->n_layers, a->n_kv_heads, a->head_dim, &x->pool,
+	if (kv_pool_create(x->ops, x->b, KN_F32, n_seqs * x->max_pages, PAGE, a->n_layers, a->n_kv_heads, a->head_dim, &x->pool,
 			   &err) != 0)
 		return bench_complain(1, "%s", err.text);
 	x->pages = sl_zalloc_n((size_t)n_seqs * (size_t)x->max_pages, sizeof *x->pages);

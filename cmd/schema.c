@@ -57,6 +57,8 @@ static const char *const cleanse_levels[] = {"off", "light", "full", NULL};
 static const char *const compress_modes[] = {"off", "trim", "summary", NULL};
 static const char *const spec_modes[] = {"off", "ngram", "draft", "auto", NULL};
 static const char *const late_kinds[] = {"queue", "degrade", "refuse", NULL};
+/* The first stands for engine.kv_type. */
+static const char *const kv_types[] = {"default", "auto", "f32", "f16", "bf16", "q8", "fp8", NULL};
 static const char *const roles[] = {"none", "small", "large", NULL};
 
 static const struct conf_row model_rows[] = {
@@ -68,6 +70,8 @@ static const struct conf_row model_rows[] = {
 	     "small and large are the pair that tiers and the default choose from."),
     ROW("quantize", CONF_STRING, MODEL(quantize), "", 0, 16,
 	"A weight type (q8_0, q4_k, ...) that float matrices become on load; empty: as in the file."),
+    ROW_ENUM("kv_type", MODEL(kv_type), "default", kv_types,
+	     "What its keys and values are kept in; default: engine.kv_type."),
     ROW_END,
 };
 
@@ -200,6 +204,8 @@ static const struct conf_row all_rows[] = {
 	"Tokens in one page of the KV cache."),
     ROW("engine.kv_memory", CONF_BYTES, ROOT(engine.kv_memory), "256MiB", MIB, TIB,
 	"Memory for the KV cache of all models together."),
+    ROW_ENUM("engine.kv_type", ROOT(engine.kv_type), "auto", kv_types + 1,
+	     "What keys and values are kept in; auto: f16 where the backend has it, otherwise f32."),
     ROW("engine.max_model_memory", CONF_BYTES, ROOT(engine.max_model_memory), "0", 0, TIB,
 	"A larger model file is refused; 0: what memory allows."),
     ROW("engine.max_sequences", CONF_INT, ROOT(engine.max_sequences), "32", 1, 4096,
@@ -850,7 +856,8 @@ void sluice_engine_config(const struct sluice_config *cfg, struct eng_model_conf
 		const struct model_settings *m =
 		    LIST_AT(e->models, const struct model_settings, i);
 		models[i] = (struct eng_model_config){.name = m->name, .path = m->path, .role = m->role,
-						      .quantize = m->quantize};
+						      .quantize = m->quantize,
+						      .kv_type = m->kv_type > 0 ? kv_types[m->kv_type] : NULL};
 	}
 	*out = (struct eng_config){
 	    .models = models,
@@ -860,6 +867,7 @@ void sluice_engine_config(const struct sluice_config *cfg, struct eng_model_conf
 	    .n_text_workers = (int)e->text_workers,
 	    .page_tokens = (int)e->page_tokens,
 	    .kv_bytes = e->kv_memory,
+	    .kv_type = (kv_types + 1)[e->kv_type],
 	    .max_model_bytes = e->max_model_memory,
 	    .max_sequences = (int)e->max_sequences,
 	    .max_waiting = (int)e->max_waiting,

@@ -26,6 +26,7 @@ struct model_settings {
 	char *path;
 	int role;
 	char *quantize;
+	int kv_type; /* 0: the engine's */
 };
 
 struct engine_settings {
@@ -33,6 +34,7 @@ struct engine_settings {
 	int backend;
 	int64_t threads, text_workers, page_tokens;
 	uint64_t kv_memory, max_model_memory;
+	int kv_type;
 	int64_t max_sequences, max_waiting, step_tokens;
 	uint64_t max_prompt, itl_target_ms;
 	bool prefix_cache, share_prefixes;

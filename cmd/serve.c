@@ -29,6 +29,7 @@
 #include "cmd/reload.h"
 #include "cmd/supervise.h"
 #include "engine/model.h"
+#include "kernels/kv_type.h"
 
 /* A replaced gateway ends by itself; the slack is for that. */
 enum { FIRST_BEAT_MS = 10000, HEALTHY_MS = 10000, RETIRED_SLACK_MS = 5000 };
@@ -174,16 +175,36 @@ static void warn_of_exposure(const struct gw_config *g)
 		log_warn("gateway.http listens beyond this machine without TLS");
 }
 
+/* Whether the processor's own backend has the type of a model's keys and values. Backends that are shared
+ * objects are opened by the engine only, whose model says so then. */
+static int check_kv_type(const struct eng_config *engine, const struct eng_model_config *m, struct sl_err *err)
+{
+	const char *name = m->kv_type != NULL ? m->kv_type : engine->kv_type;
+	struct sl_err none;
+	char can[64];
+	if (strncmp(engine->backend, "cuda", 4) == 0 || strcmp(name, "auto") == 0)
+		return 0;
+	const struct kn_ops *ops = kn_select(engine->backend, &none);
+	if (ops == NULL || ops->kv_type(kn_kv_type_from_name(name)))
+		return 0;
+	return sl_errf(err, SL_EUNSUPPORTED, "engine.models.%s: kv_type %s is not possible with the backend %s, but %s",
+		       m->name, name, ops->name, kn_kv_types_of(ops, can, sizeof can));
+}
+
 /* A model that can't be loaded is FAILED alone while others serve; when none can be, nothing is
  * started and the first one's reason is the answer. */
 static int check_models(const struct sluice_config *cfg, struct sl_err *err)
 {
-	const struct model_settings *models = cfg->engine.models.items;
+	struct eng_model_config models[PROTO_MAX_MODELS];
+	struct eng_config engine;
 	struct sl_err other;
 	int first = 0;
+	sluice_engine_config(cfg, models, &engine);
 	for (size_t i = 0; i < cfg->engine.models.n; i++) {
-		int rc = model_check(models[i].path, cfg->engine.max_model_memory,
-				     first == 0 ? err : &other);
+		struct sl_err *told = first == 0 ? err : &other;
+		int rc = check_kv_type(&engine, &models[i], told);
+		if (rc == 0)
+			rc = model_check(models[i].path, cfg->engine.max_model_memory, told);
 		if (rc == 0 || rc == SL_ENOMEM)
 			return 0;
 		first = first == 0 ? rc : first;

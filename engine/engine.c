@@ -20,6 +20,7 @@
 #include "base/log.h"
 #include "engine/internal.h"
 #include "engine/trade.h"
+#include "kernels/kv_type.h"
 #include "kernels/plugin.h"
 
 /* ---- requests ---- */
@@ -195,6 +196,15 @@ static int check_config(const struct eng_config *cfg, struct sl_err *err)
 	return 0;
 }
 
+/* -1: no type has that name. */
+static int kv_type_of(const struct engine *e, const char *of_model, const char *of_all)
+{
+	const char *name = of_model != NULL && of_model[0] != '\0' ? of_model : of_all;
+	if (name == NULL || name[0] == '\0' || strcmp(name, "auto") == 0)
+		return kn_kv_type_auto(e->ops);
+	return kn_kv_type_from_name(name);
+}
+
 static int make_models(struct engine *e, const struct eng_config *cfg)
 {
 	e->models = sl_zalloc_n((size_t)cfg->n_models, sizeof *e->models);
@@ -208,6 +218,7 @@ static int make_models(struct engine *e, const struct eng_config *cfg)
 		m->role = cfg->models[i].role;
 		const char *quantize = cfg->models[i].quantize;
 		m->quantize = quantize != NULL ? kn_type_from_name(quantize) : -1;
+		m->kv_type = kv_type_of(e, cfg->models[i].kv_type, cfg->kv_type);
 		m->name = sl_strdup(cfg->models[i].name);
 		m->path = sl_strdup(cfg->models[i].path);
 		e->n_models++;
@@ -253,6 +264,7 @@ int engine_create(const struct eng_config *cfg, eng_on_event *on_event, void *ct
 	}
 	e->cfg = *cfg;
 	e->cfg.models = NULL;
+	e->cfg.kv_type = NULL;
 	e->on_event = on_event;
 	e->on_event_ctx = ctx;
 	e->ops = ops;

@@ -24,6 +24,8 @@ struct eng_model_config {
 	int role; /* enum proto_role */
 	/* Matrices of floats are converted to the weight type of that name on load; NULL or "": not. */
 	const char *quantize;
+	/* Type of its keys and values by name (kernels/kv_type.h); NULL or "": eng_config's. */
+	const char *kv_type;
 };
 
 /* Where drafts of tokens come from that a step verifies besides making one. */
@@ -42,6 +44,8 @@ struct eng_config {
 	int n_text_workers;        /* at least 1 */
 	int page_tokens;           /* 16 */
 	uint64_t kv_bytes;         /* for all pools together */
+	const char *kv_type;       /* of the keys and values of models that name none; NULL, "", "auto": float16 where
+				    * the backend has it */
 	uint64_t max_model_bytes;  /* a model file above it fails with a clear line; 0: what memory allows */
 	int max_sequences;         /* in the batch or paused with pages */
 	int max_waiting;           /* queued; one more is PROTO_ERR_OVERLOADED */

@@ -10,6 +10,7 @@
 #include "base/alloc.h"
 #include "base/fault.h"
 #include "engine/kv_memory.h"
+#include "kernels/kv_type.h"
 
 struct kv_pool {
 	const struct kn_ops *ops;
@@ -26,13 +27,11 @@ struct kv_pool {
 	uint64_t own_clock, *clock;
 };
 
-size_t kv_page_bytes(int page_tokens, int n_layers, int n_kv_heads, int head_dim)
+size_t kv_page_bytes(int type, int page_tokens, int n_layers, int n_kv_heads, int head_dim)
 {
-	size_t n = 2 * sizeof(float);
-	if (__builtin_mul_overflow(n, (size_t)page_tokens, &n) ||
-	    __builtin_mul_overflow(n, (size_t)n_layers, &n) ||
-	    __builtin_mul_overflow(n, (size_t)n_kv_heads, &n) ||
-	    __builtin_mul_overflow(n, (size_t)head_dim, &n))
+	size_t n = kn_kv_head_bytes(type, page_tokens, head_dim);
+	if (__builtin_mul_overflow(n, (size_t)2, &n) || __builtin_mul_overflow(n, (size_t)n_layers, &n) ||
+	    __builtin_mul_overflow(n, (size_t)n_kv_heads, &n))
 		return SIZE_MAX;
 	return n;
 }
@@ -78,25 +77,29 @@ static void set_slab(struct kv_pool *p, int slab, int32_t first, int32_t n_pages
 		p->page_slab[i] = (int16_t)slab;
 }
 
-/* Whether the sizes are possible, and how many bytes of keys they come to. */
-static int half_of(const struct kn_kv *l, size_t *half, struct sl_err *err)
+/* Whether type and sizes are possible, and how many bytes of keys they come to. */
+static int half_of(const struct kn_ops *ops, const struct kn_kv *l, size_t *half, struct sl_err *err)
 {
+	char can[64];
+	if (!ops->kv_type(l->type))
+		return sl_errf(err, SL_EUNSUPPORTED, "the backend %s has no KV of type %s, but %s", ops->name,
+			       kn_kv_type_name(l->type), kn_kv_types_of(ops, can, sizeof can));
 	if (l->n_pages <= 0 || l->page_tokens <= 0 || l->n_layers <= 0 || l->n_kv_heads <= 0 || l->head_dim <= 0 ||
-	    __builtin_mul_overflow(kv_page_bytes(l->page_tokens, l->n_layers, l->n_kv_heads, l->head_dim) / 2,
+	    __builtin_mul_overflow(kv_page_bytes(l->type, l->page_tokens, l->n_layers, l->n_kv_heads, l->head_dim) / 2,
 				   (size_t)l->n_pages, half))
 		return sl_errf(err, SL_EINVAL, "a KV pool of %d pages of %d tokens is not possible", l->n_pages,
 			       l->page_tokens);
 	return 0;
 }
 
-int kv_pool_create(const struct kn_ops *ops, struct kn_backend *b, int n_pages, int page_tokens,
+int kv_pool_create(const struct kn_ops *ops, struct kn_backend *b, int type, int n_pages, int page_tokens,
 		   int n_layers, int n_kv_heads, int head_dim, struct kv_pool **out,
 		   struct sl_err *err)
 {
 	size_t half;
-	struct kn_kv layout = {.type = KN_F32, .n_pages = n_pages, .page_tokens = page_tokens,
+	struct kn_kv layout = {.type = type, .n_pages = n_pages, .page_tokens = page_tokens,
 			       .n_layers = n_layers, .n_kv_heads = n_kv_heads, .head_dim = head_dim};
-	int rc = half_of(&layout, &half, err);
+	int rc = half_of(ops, &layout, &half, err);
 	if (rc != 0)
 		return rc;
 	struct kv_pool *p = pool_make(ops, b, &layout, 1);
@@ -115,13 +118,13 @@ int kv_pool_create(const struct kn_ops *ops, struct kn_backend *b, int n_pages, 
 }
 
 int kv_pool_create_in(struct kv_memory *memory, int i, const struct kn_ops *ops, struct kn_backend *b,
-		      int page_tokens, int n_layers, int n_kv_heads, int head_dim, struct kv_pool **out,
+		      int type, int page_tokens, int n_layers, int n_kv_heads, int head_dim, struct kv_pool **out,
 		      struct sl_err *err)
 {
-	struct kn_kv layout = {.type = KN_F32, .n_pages = 1, .page_tokens = page_tokens,
+	struct kn_kv layout = {.type = type, .n_pages = 1, .page_tokens = page_tokens,
 			       .n_layers = n_layers, .n_kv_heads = n_kv_heads, .head_dim = head_dim};
 	size_t page;
-	int rc = half_of(&layout, &page, err);
+	int rc = half_of(ops, &layout, &page, err);
 	if (rc != 0)
 		return rc;
 	size_t slab_bytes = kv_memory_slab_bytes(memory);

@@ -22,14 +22,15 @@
 struct kv_pool;
 struct kv_memory;
 
-/* Bytes of one page of this layout, k and v together. */
-size_t kv_page_bytes(int page_tokens, int n_layers, int n_kv_heads, int head_dim);
-int kv_pool_create(const struct kn_ops *ops, struct kn_backend *b, int n_pages, int page_tokens,
+/* Bytes of one page of this layout, k and v together; SIZE_MAX: too many. type: kn_kv's. */
+size_t kv_page_bytes(int type, int page_tokens, int n_layers, int n_kv_heads, int head_dim);
+/* SL_EUNSUPPORTED: a type that the backend can't compute with. */
+int kv_pool_create(const struct kn_ops *ops, struct kn_backend *b, int type, int n_pages, int page_tokens,
 		   int n_layers, int n_kv_heads, int head_dim, struct kv_pool **out,
 		   struct sl_err *err);
 /* The i-th pool of memory that is shared; it has its part of the slabs. The memory must outlive it. */
 int kv_pool_create_in(struct kv_memory *memory, int i, const struct kn_ops *ops, struct kn_backend *b,
-		      int page_tokens, int n_layers, int n_kv_heads, int head_dim, struct kv_pool **out,
+		      int type, int page_tokens, int n_layers, int n_kv_heads, int head_dim, struct kv_pool **out,
 		      struct sl_err *err);
 /* Every page must be free; BUG otherwise. */
 void kv_pool_destroy(struct kv_pool *p);

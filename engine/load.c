@@ -21,6 +21,7 @@
 #include "engine/internal.h"
 #include "engine/spec_step.h"
 #include "engine/trade.h"
+#include "kernels/kv_type.h"
 
 enum {
 	WARM_ROWS = 16,
@@ -31,9 +32,10 @@ enum {
 	DRAFT_PART = 4, /* of the pages of a pool: so many a pool for drafts has */
 };
 
-static size_t page_bytes(const struct engine *e, const struct model_arch *a)
+static size_t page_bytes(const struct eng_model *m)
 {
-	return kv_page_bytes(e->cfg.page_tokens, a->n_layers, a->n_kv_heads, a->head_dim);
+	const struct model_arch *a = &m->info.arch;
+	return kv_page_bytes(m->kv_type, m->e->cfg.page_tokens, a->n_layers, a->n_kv_heads, a->head_dim);
 }
 
 /* Pages of each pool; 0: the budget is too small for one. */
@@ -42,11 +44,11 @@ static uint64_t pages_each(const struct engine *e)
 	uint64_t one_of_each = 0;
 	for (int i = 0; i < e->n_models; i++) {
 		if (e->models[i].inspected &&
-		    __builtin_add_overflow(one_of_each, page_bytes(e, &e->models[i].info.arch),
+		    __builtin_add_overflow(one_of_each, page_bytes(&e->models[i]),
 					   &one_of_each))
 			return 0;
 		if (spec_may_draft(e, &e->models[i]) &&
-		    __builtin_add_overflow(one_of_each, page_bytes(e, &e->models[i].info.arch) / DRAFT_PART + 1,
+		    __builtin_add_overflow(one_of_each, page_bytes(&e->models[i]) / DRAFT_PART + 1,
 					   &one_of_each))
 			return 0;
 	}
@@ -65,14 +67,14 @@ static int make_pool(struct eng_model *m)
 	if (n_pages < 2)
 		return sl_errf(&m->load_err, SL_ELIMIT,
 			       "the KV memory of %llu bytes is too small for two pages of %zu bytes",
-			       (unsigned long long)e->cfg.kv_bytes, page_bytes(e, a));
+			       (unsigned long long)e->cfg.kv_bytes, page_bytes(m));
 	int rc = e->memory != NULL
-		? kv_pool_create_in(e->memory, m->memory_index, m->ops, m->backend, e->cfg.page_tokens, a->n_layers,
+		? kv_pool_create_in(e->memory, m->memory_index, m->ops, m->backend, m->kv_type, e->cfg.page_tokens, a->n_layers,
 				    a->n_kv_heads, a->head_dim, &m->pool, &m->load_err)
-		: kv_pool_create(m->ops, m->backend, (int)n_pages, e->cfg.page_tokens, a->n_layers, a->n_kv_heads,
+		: kv_pool_create(m->ops, m->backend, m->kv_type, (int)n_pages, e->cfg.page_tokens, a->n_layers, a->n_kv_heads,
 				 a->head_dim, &m->pool, &m->load_err);
 	if (rc == 0 && spec_may_draft(e, m))
-		rc = kv_pool_create(m->ops, m->backend, (int)n_pages, e->cfg.page_tokens, a->n_layers,
+		rc = kv_pool_create(m->ops, m->backend, m->kv_type, (int)n_pages, e->cfg.page_tokens, a->n_layers,
 				    a->n_kv_heads, a->head_dim, &m->draft_pool, &m->load_err);
 	if (rc != 0)
 		return rc;
@@ -303,12 +305,24 @@ void model_unload(struct eng_model *m)
 	m->end_ids = NULL;
 }
 
+static int check_kv_type(struct eng_model *m)
+{
+	const struct kn_ops *ops = m->e->ops;
+	char can[64];
+	if (m->kv_type >= 0 && ops->kv_type(m->kv_type))
+		return 0;
+	return sl_errf(&m->load_err, SL_EUNSUPPORTED, "%s: the backend %s has no KV of type %s, but %s", m->path, ops->name,
+		       kn_kv_type_name(m->kv_type), kn_kv_types_of(ops, can, sizeof can));
+}
+
 static void inspect(struct eng_model *m)
 {
 	struct stat st;
 	if (stat(m->path, &st) == 0 && st.st_size > 0)
 		m->file_bytes = (uint64_t)st.st_size;
-	int rc = model_inspect(m->path, &m->info, &m->load_err);
+	int rc = check_kv_type(m);
+	if (rc == 0)
+		rc = model_inspect(m->path, &m->info, &m->load_err);
 	m->inspected = rc == 0;
 	if (rc == 0)
 		m->file_bytes = m->info.file_bytes; /* of all parts */
@@ -345,9 +359,9 @@ void *loader_main(void *engine)
 				sl_errf(&m->load_err, rc, "%s: %s", m->path, sl_code_name(rc));
 			model_unload(m);
 		} else {
-			log_info("model %s: loaded in %llu ms on %s", m->name,
+			log_info("model %s: loaded in %llu ms on %s; KV in %s, pages of %zu bytes", m->name,
 				 (unsigned long long)((clock_now_ns() - begin) / NS_PER_MS),
-				 m->ops->describe(m->backend));
+				 m->ops->describe(m->backend), kn_kv_type_name(m->kv_type), page_bytes(m));
 		}
 		mailbox_send(&e->box, &m->mail.mail);
 	}

@@ -21,7 +21,7 @@ void trade_make_memory(struct engine *e, uint64_t pages)
 			continue;
 		uint64_t useful = (uint64_t)e->cfg.max_sequences *
 				  (((uint64_t)a->n_ctx + (unsigned)e->cfg.page_tokens - 1) / (unsigned)e->cfg.page_tokens);
-		page_bytes[n] = kv_page_bytes(e->cfg.page_tokens, a->n_layers, a->n_kv_heads, a->head_dim);
+		page_bytes[n] = kv_page_bytes(m->kv_type, e->cfg.page_tokens, a->n_layers, a->n_kv_heads, a->head_dim);
 		bytes += page_bytes[n] * (pages < useful ? pages : useful);
 		m->memory_index = n++;
 	}

@@ -47,6 +47,9 @@ enum kn_type {
 	KN_IQ4_XS = 23,
 	KN_BF16 = 30,
 	KN_MXFP4 = 39,
+	/* Of keys and values only (kv_type.h), with numbers of our own. */
+	KN_KV_Q8 = 1000,
+	KN_FP8 = 1001,
 };
 
 /* Elements per block and bytes per block; 0 for a type this build does not know. */
@@ -78,13 +81,14 @@ struct kn_step {
 	int max_pages;
 };
 
-/* A pool of pages for one layout. A page of a layer holds, for each key head, page_tokens·head_dim
- * floats from ((page·n_layers + layer)·n_kv_heads + head)·page_tokens·head_dim on: in k they are
- * [head_dim][page_tokens], so that the scores of neighbouring positions are one vector, in v
- * [page_tokens][head_dim]. */
+/* A pool of pages for one layout. A page of a layer holds, for each key head, a block of
+ * kn_kv_head_bytes (kv_type.h); it begins ((page·n_layers + layer)·n_kv_heads + head) blocks from k or v.
+ * First in it are page_tokens·head_dim elements: in k they are [head_dim][page_tokens], so that the
+ * scores of neighbouring positions are one vector, in v [page_tokens][head_dim]. KN_KV_Q8 and KN_FP8 have
+ * page_tokens float32 scales after them, from the next multiple of four bytes on. */
 struct kn_kv {
 	void *k, *v;
-	int type; /* KN_F32 for now */
+	int type; /* KN_F32, KN_F16, KN_BF16, KN_KV_Q8 or KN_FP8, if the backend takes it */
 	int n_pages, page_tokens;
 	int n_layers, n_kv_heads, head_dim;
 };
@@ -146,8 +150,10 @@ struct kn_ops {
 	/* y[r][o] = Σ_k w[o][k]·x[r][k], accumulated in float32 in a fixed order. */
 	int (*matmul)(struct kn_backend *b, const struct kn_weight *w, const float *x, int n_rows,
 		      float *y);
+	/* Whether this backend can compute with keys and values of a type (kn_kv.type). */
+	bool (*kv_type)(int type);
 	/* Rotates q [rows][n_heads][head_dim] in place and k likewise, then writes k and v
-	 * [rows][n_kv_heads][head_dim] of every row to its page. */
+	 * [rows][n_kv_heads][head_dim] of every row to its page, in the pool's type. */
 	int (*rope_kv_write)(struct kn_backend *b, const struct kn_rope *rope, float *q, int n_heads,
 			     float *k, const float *v, const struct kn_kv *kv, int layer);
 	/* Causal attention of every row over positions 0…row_pos of its sequence, or the last `window`

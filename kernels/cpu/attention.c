@@ -30,6 +30,11 @@ static size_t page_offset(const struct kn_kv *kv, int layer, int32_t page, int h
 	       (size_t)kv->page_tokens * (size_t)kv->head_dim;
 }
 
+bool kn_cpu_kv_type(int type)
+{
+	return type == KN_F32;
+}
+
 static int32_t page_of(const struct kn_step *s, int32_t seq, int page_index)
 {
 	return s->page_table[(size_t)seq * (size_t)s->max_pages + (size_t)page_index];

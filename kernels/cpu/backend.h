@@ -66,6 +66,7 @@ int kn_cpu_scale(struct kn_backend *b, float *x, float factor, int n_rows, int w
 int kn_cpu_softcap(struct kn_backend *b, float *x, float cap, int n_rows, int width);
 
 /* ---- attention.c ---- */
+bool kn_cpu_kv_type(int type);
 int kn_cpu_rope_kv_write(struct kn_backend *b, const struct kn_rope *rope, float *q, int n_heads,
 			 float *k, const float *v, const struct kn_kv *kv, int layer);
 int kn_cpu_attention(struct kn_backend *b, const float *q, int n_heads, const struct kn_kv *kv, int layer,

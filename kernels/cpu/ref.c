@@ -11,6 +11,7 @@
 
 #include "base/alloc.h"
 #include "kernels/cpu/dequant.h"
+#include "kernels/kv_type.h"
 
 struct kn_backend {
 	const struct kn_step *step;
@@ -147,24 +148,18 @@ static void rotate(const struct kn_rope *rope, float *head, int32_t pos)
 	}
 }
 
-/* Floats from the start of k or v to the page and key head of a position of a sequence in one layer. */
-static size_t kv_offset(const struct kn_step *s, const struct kn_kv *kv, int layer, int32_t seq, int32_t pos, int head)
+static bool ref_kv_type(int type)
+{
+	return kn_kv_element_bytes(type) > 0;
+}
+
+/* The block of a position of a sequence in one layer, in k or v. */
+static void *block_of(const struct kn_step *s, const struct kn_kv *kv, void *side, int layer, int32_t seq, int32_t pos,
+		      int head)
 {
 	int32_t page = s->page_table[(size_t)seq * (size_t)s->max_pages + (size_t)(pos / kv->page_tokens)];
 	BUG_IF(page < 0 || page >= kv->n_pages, "page %d at position %d", page, pos);
-	return (((size_t)page * (size_t)kv->n_layers + (size_t)layer) * (size_t)kv->n_kv_heads + (size_t)head) *
-	       (size_t)kv->page_tokens * (size_t)kv->head_dim;
-}
-
-/* Element d of a position's key or value, in the page's part for its head. */
-static size_t in_k(const struct kn_kv *kv, int32_t pos, int d)
-{
-	return (size_t)d * (size_t)kv->page_tokens + (size_t)(pos % kv->page_tokens);
-}
-
-static size_t in_v(const struct kn_kv *kv, int32_t pos, int d)
-{
-	return (size_t)(pos % kv->page_tokens) * (size_t)kv->head_dim + (size_t)d;
+	return (uint8_t *)side + kn_kv_block_at(kv, page, layer, head);
 }
 
 static int ref_rope_kv_write(struct kn_backend *b, const struct kn_rope *rope, float *q, int n_heads,
@@ -178,12 +173,12 @@ static int ref_rope_kv_write(struct kn_backend *b, const struct kn_rope *rope, f
 		for (int h = 0; h < kv->n_kv_heads; h++)
 			rotate(rope, k + (size_t)r * kv_width + (size_t)h * hd, s->row_pos[r]);
 		for (int h = 0; h < kv->n_kv_heads; h++) {
-			size_t at = kv_offset(s, kv, layer, s->row_seq[r], s->row_pos[r], h);
 			size_t from = (size_t)r * kv_width + (size_t)h * hd;
-			for (int d = 0; d < kv->head_dim; d++) {
-				((float *)kv->k)[at + in_k(kv, s->row_pos[r], d)] = k[from + (size_t)d];
-				((float *)kv->v)[at + in_v(kv, s->row_pos[r], d)] = v[from + (size_t)d];
-			}
+			int32_t pos = s->row_pos[r], token = pos % kv->page_tokens;
+			kn_kv_put(kv->type, block_of(s, kv, kv->k, layer, s->row_seq[r], pos, h), true, kv->page_tokens,
+				  kv->head_dim, token, k + from);
+			kn_kv_put(kv->type, block_of(s, kv, kv->v, layer, s->row_seq[r], pos, h), false, kv->page_tokens,
+				  kv->head_dim, token, v + from);
 		}
 	}
 	return 0;
@@ -197,10 +192,11 @@ static void attend(struct kn_backend *b, const float *q, const struct kn_kv *kv,
 	int32_t from = attn->window > 0 && n > attn->window ? n - attn->window : 0;
 	float max = -INFINITY;
 	for (int32_t p = from; p < n; p++) {
-		const float *k = (float *)kv->k + kv_offset(s, kv, layer, seq, p, kv_head);
+		const void *k = block_of(s, kv, kv->k, layer, seq, p, kv_head);
 		double dot = 0;
 		for (int d = 0; d < kv->head_dim; d++)
-			dot += (double)q[d] * (double)k[in_k(kv, p, d)];
+			dot += (double)q[d] * (double)kn_kv_get(kv->type, k, true, kv->page_tokens, kv->head_dim,
+								p % kv->page_tokens, d);
 		dot *= (double)attn->scale;
 		if (attn->softcap > 0)
 			dot = (double)attn->softcap * tanh(dot / (double)attn->softcap);
@@ -213,8 +209,9 @@ static void attend(struct kn_backend *b, const float *q, const struct kn_kv *kv,
 	for (int d = 0; d < kv->head_dim; d++) {
 		double acc = 0;
 		for (int32_t p = from; p < n; p++) {
-			const float *v = (float *)kv->v + kv_offset(s, kv, layer, seq, p, kv_head);
-			acc += exp((double)(b->scores[p] - max)) / sum * (double)v[in_v(kv, p, d)];
+			const void *v = block_of(s, kv, kv->v, layer, seq, p, kv_head);
+			acc += exp((double)(b->scores[p] - max)) / sum *
+			       (double)kn_kv_get(kv->type, v, false, kv->page_tokens, kv->head_dim, p % kv->page_tokens, d);
 		}
 		out[d] = (float)acc;
 	}
@@ -323,10 +320,9 @@ static int ref_read_back(struct kn_backend *b, const float *src, size_t n, float
 static int ref_page_copy(struct kn_backend *b, const struct kn_kv *kv, int src, int dst)
 {
 	(void)b;
-	size_t page = (size_t)kv->n_layers * (size_t)kv->page_tokens * (size_t)kv->n_kv_heads *
-		      (size_t)kv->head_dim;
-	memcpy((float *)kv->k + (size_t)dst * page, (float *)kv->k + (size_t)src * page, page * sizeof(float));
-	memcpy((float *)kv->v + (size_t)dst * page, (float *)kv->v + (size_t)src * page, page * sizeof(float));
+	size_t page = kn_kv_page_bytes(kv);
+	memcpy((uint8_t *)kv->k + (size_t)dst * page, (uint8_t *)kv->k + (size_t)src * page, page);
+	memcpy((uint8_t *)kv->v + (size_t)dst * page, (uint8_t *)kv->v + (size_t)src * page, page);
 	return 0;
 }
 
@@ -344,6 +340,7 @@ const struct kn_ops kn_ref_ops = {
     .embed = ref_embed,
     .rmsnorm = ref_rmsnorm,
     .matmul = ref_matmul,
+    .kv_type = ref_kv_type,
     .rope_kv_write = ref_rope_kv_write,
     .attention = ref_attention,
     .silu_mul = ref_silu_mul,

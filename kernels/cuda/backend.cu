@@ -191,6 +191,11 @@ static int backend_step_end(struct kn_backend *b)
 	return dev_sync(b->dev);
 }
 
+static bool backend_kv_type(int type)
+{
+	return type == KN_F32;
+}
+
 static struct kn_ops make_ops(void)
 {
 	struct kn_ops o = {};
@@ -212,6 +217,7 @@ static struct kn_ops make_ops(void)
 	o.embed = kn_cuda_embed;
 	o.rmsnorm = kn_cuda_rmsnorm;
 	o.matmul = kn_cuda_matmul;
+	o.kv_type = backend_kv_type;
 	o.rope_kv_write = kn_cuda_rope_kv_write;
 	o.attention = kn_cuda_attention;
 	o.silu_mul = kn_cuda_silu_mul;

@@ -107,7 +107,7 @@ static void together_as_undisturbed(void **state)
 	cfg = config();
 	cfg.step_tokens = 8;
 	cfg.n_models = 1; /* which has nobody to get pages from */
-	cfg.kv_bytes = kv_page_bytes(4, 1, 1, 8) * 56;
+	cfg.kv_bytes = kv_page_bytes(KN_F32, 4, 1, 1, 8) * 56;
 	assert_true(together(&cfg, whole) > 0);
 	free(whole);
 }

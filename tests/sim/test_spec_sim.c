@@ -161,7 +161,7 @@ static void answers_are_the_plain_ones(void **state)
 		assert_true(mode != ENG_SPEC_NGRAM || s.spec_drafts > 0);
 		/* Pages for 208 tokens of each model, less than two of the longest, and for 56 of drafts. */
 		cfg = config(mode);
-		cfg.kv_bytes = kv_page_bytes(4, 1, 1, 8) * 52 * (mode == ENG_SPEC_NGRAM ? 8 : 9) / 4;
+		cfg.kv_bytes = kv_page_bytes(KN_F32, 4, 1, 1, 8) * 52 * (mode == ENG_SPEC_NGRAM ? 8 : 9) / 4;
 		s = together(&cfg, expect, 3);
 		assert_true(s.preemptions > 0 && s.spec_drafts > 5);
 	}

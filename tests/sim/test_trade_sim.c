@@ -24,7 +24,7 @@ static struct eng_config config(int layers_a, int layers_b)
 	return (struct eng_config){.models = models, .n_models = 2, .backend = "cpu-ref", .n_threads = 1,
 				   .n_text_workers = 1, .page_tokens = PAGE, .max_sequences = MANY, .max_waiting = 200,
 				   .step_tokens = 64, .max_prompt_bytes = 1 << 20,
-				   .kv_bytes = (kv_page_bytes(PAGE, layers_a, 1, 8) + kv_page_bytes(PAGE, layers_b, 1, 8)) * PAGES};
+				   .kv_bytes = (kv_page_bytes(KN_F32, PAGE, layers_a, 1, 8) + kv_page_bytes(KN_F32, PAGE, layers_b, 1, 8)) * PAGES};
 }
 
 static char prompts[MANY][LONGEST + 1];

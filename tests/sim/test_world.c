@@ -438,7 +438,7 @@ static void world_open(struct world *w, uint64_t seed, int n_pages)
 	w->now = NS_PER_S;
 	w->ops = kn_select("cpu-ref", &err);
 	assert_int_equal(w->ops->open(&kc, &w->b, &err), 0);
-	assert_int_equal(kv_pool_create(w->ops, w->b, n_pages, PAGE, 1, 1, 2, &w->pool, &err), 0);
+	assert_int_equal(kv_pool_create(w->ops, w->b, KN_F32, n_pages, PAGE, 1, 1, 2, &w->pool, &err), 0);
 	assert_int_equal(prefix_create(w->pool, &w->tree), 0);
 	assert_int_equal(sched_tenants_init(&w->tenants), 0);
 	struct sched_config cfg = {.step_tokens = STEP, .max_sequences = PLACES, .page_tokens = PAGE,

@@ -95,7 +95,7 @@ static void same_together_as_alone(void **state)
 		/* Pages for 40 × 16 tokens: about two of the longest prompts. */
 		cfg = config();
 		cfg.backend = (*ops)->name;
-		cfg.kv_bytes = 40 * kv_page_bytes(16, TINY_LAYERS, TINY_KV_HEADS, TINY_HEAD);
+		cfg.kv_bytes = 40 * kv_page_bytes(KN_F32, 16, TINY_LAYERS, TINY_KV_HEADS, TINY_HEAD);
 		together(&cfg, expect);
 	}
 	free(expect);

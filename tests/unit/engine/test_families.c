@@ -195,7 +195,7 @@ static void bench_open(struct bench *x, const struct kn_ops *ops, int n_threads)
 	if (model_load(path, ops, x->b, N, 0, &x->m, &err) != 0)
 		fail_msg("%s", err.text);
 	const struct model_arch *a = &model_info(x->m)->arch;
-	assert_int_equal(kv_pool_create(ops, x->b, 2 * N_PAGES, PAGE, a->n_layers, a->n_kv_heads, a->head_dim,
+	assert_int_equal(kv_pool_create(ops, x->b, KN_F32, 2 * N_PAGES, PAGE, a->n_layers, a->n_kv_heads, a->head_dim,
 					&x->pool, &err), 0);
 	/* What stands in pages that were not written must not matter. */
 	const struct kn_kv *kv = kv_pool_layout(x->pool);

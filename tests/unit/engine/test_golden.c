@@ -103,7 +103,7 @@ static void start(struct running *r, const struct kn_ops *ops, const char *file)
 		fail_msg("%s", err.text);
 	const struct model_arch *a = &model_info(r->model)->arch;
 	r->n_vocab = a->n_vocab;
-	assert_int_equal(kv_pool_create(ops, r->backend, PAGES, PAGE_TOKENS, a->n_layers, a->n_kv_heads,
+	assert_int_equal(kv_pool_create(ops, r->backend, KN_F32, PAGES, PAGE_TOKENS, a->n_layers, a->n_kv_heads,
 					a->head_dim, &r->pool, &err), 0);
 	for (int i = 0; i < PAGES; i++)
 		assert_int_equal(kv_page_alloc(r->pool, &r->pages[i]), 0);

@@ -125,7 +125,7 @@ static void check(const struct answer *expect)
 	struct model_info info;
 	struct sl_err err;
 	assert_int_equal(model_inspect(model[0].path, &info, &err), 0);
-	cfg.kv_bytes = 40 * kv_page_bytes(16, info.arch.n_layers, info.arch.n_kv_heads, info.arch.head_dim);
+	cfg.kv_bytes = 40 * kv_page_bytes(KN_F32, 16, info.arch.n_layers, info.arch.n_kv_heads, info.arch.head_dim);
 	run_start(&r, &cfg);
 	for (int i = 0; i < N; i++) {
 		struct proto_submit req = request(i);

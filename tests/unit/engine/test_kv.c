@@ -62,7 +62,7 @@ static int make_pool(void **arg)
 	ops.mem_free = mem_free;
 	if (ops.open(&cfg, &backend, &err) != 0)
 		return -1;
-	return kv_pool_create(&ops, backend, PAGES, TOKENS, LAYERS, KV_HEADS, HEAD, &pool, &err);
+	return kv_pool_create(&ops, backend, KN_F32, PAGES, TOKENS, LAYERS, KV_HEADS, HEAD, &pool, &err);
 }
 
 static int drop_pool(void **arg)
@@ -98,8 +98,8 @@ static void holds(int32_t page, float v)
 static void test_sizes(void **arg)
 {
 	(void)arg;
-	assert_int_equal(kv_page_bytes(TOKENS, LAYERS, KV_HEADS, HEAD), 2 * FLOATS * sizeof(float));
-	assert_int_equal(kv_page_bytes(1 << 30, 1 << 30, 1 << 30, 1 << 30), SIZE_MAX);
+	assert_int_equal(kv_page_bytes(KN_F32, TOKENS, LAYERS, KV_HEADS, HEAD), 2 * FLOATS * sizeof(float));
+	assert_int_equal(kv_page_bytes(KN_F32, 1 << 30, 1 << 30, 1 << 30, 1 << 30), SIZE_MAX);
 	assert_int_equal(kv_pool_n_pages(pool), PAGES);
 	assert_int_equal(kv_page_tokens(pool), TOKENS);
 	static const int wrong[][5] = {{0, 1, 1, 1, 1}, {1, 0, 1, 1, 1}, {1, 1, -1, 1, 1}, {1, 1, 1, 0, 1},
@@ -108,7 +108,7 @@ static void test_sizes(void **arg)
 		struct kv_pool *p = NULL;
 		struct sl_err err = {0};
 		const int *w = wrong[i];
-		assert_int_equal(kv_pool_create(&ops, backend, w[0], w[1], w[2], w[3], w[4], &p, &err), SL_EINVAL);
+		assert_int_equal(kv_pool_create(&ops, backend, KN_F32, w[0], w[1], w[2], w[3], w[4], &p, &err), SL_EINVAL);
 		assert_true(p == NULL && err.text[0] != '\0');
 	}
 }
@@ -121,13 +121,13 @@ static void test_no_memory(void **arg)
 	int before = live;
 	for (int i = 0; i < 2; i++) {
 		allocs_left = i;
-		assert_int_equal(kv_pool_create(&ops, backend, 2, 4, 1, 1, 8, &p, &err), SL_ENOMEM);
+		assert_int_equal(kv_pool_create(&ops, backend, KN_F32, 2, 4, 1, 1, 8, &p, &err), SL_ENOMEM);
 		assert_int_equal(live, before);
 	}
 	allocs_left = -1;
 	for (long nth = 1; nth <= 3; nth++) {
 		fault_arm(FAULT_ALLOC, nth, 1);
-		assert_int_equal(kv_pool_create(&ops, backend, 2, 4, 1, 1, 8, &p, &err), SL_ENOMEM);
+		assert_int_equal(kv_pool_create(&ops, backend, KN_F32, 2, 4, 1, 1, 8, &p, &err), SL_ENOMEM);
 		fault_disarm_all();
 		assert_int_equal(live, before);
 	}

@@ -34,12 +34,12 @@ static void begin(struct shared *x, const int *layers, int n, uint64_t bytes)
 	struct sl_err err;
 	*x = (struct shared){.n_pools = n};
 	for (int i = 0; i < n; i++) {
-		page_bytes[i] = kv_page_bytes(TOKENS, layers[i], 1, HEAD);
+		page_bytes[i] = kv_page_bytes(KN_F32, TOKENS, layers[i], 1, HEAD);
 		x->page_floats[i] = page_bytes[i] / 2 / sizeof(float);
 	}
 	assert_int_equal(kv_memory_create(ops, backend, bytes, page_bytes, n, &x->m, &err), 0);
 	for (int i = 0; i < n; i++)
-		assert_int_equal(kv_pool_create_in(x->m, i, ops, backend, TOKENS, layers[i], 1, HEAD, &x->pool[i], &err), 0);
+		assert_int_equal(kv_pool_create_in(x->m, i, ops, backend, KN_F32, TOKENS, layers[i], 1, HEAD, &x->pool[i], &err), 0);
 }
 
 static void finish(struct shared *x)
@@ -78,7 +78,7 @@ static void parts(void **state)
 	static const int layers[][POOLS] = {{1, 1, 1}, {3, 1, 2}, {7, 5, 1}};
 	struct shared x;
 	for (size_t k = 0; k < sizeof layers / sizeof *layers; k++) {
-		uint64_t each = 400, unit = kv_page_bytes(TOKENS, 1, 1, HEAD);
+		uint64_t each = 400, unit = kv_page_bytes(KN_F32, TOKENS, 1, 1, HEAD);
 		begin(&x, layers[k], POOLS, each * unit * (uint64_t)(layers[k][0] + layers[k][1] + layers[k][2]));
 		int owned = 0;
 		for (int i = 0; i < POOLS; i++) {
@@ -93,7 +93,7 @@ static void parts(void **state)
 		finish(&x);
 	}
 	/* As small as can be, and smaller. */
-	size_t bytes[2] = {kv_page_bytes(TOKENS, 1, 1, HEAD), kv_page_bytes(TOKENS, 1, 1, HEAD)};
+	size_t bytes[2] = {kv_page_bytes(KN_F32, TOKENS, 1, 1, HEAD), kv_page_bytes(KN_F32, TOKENS, 1, 1, HEAD)};
 	struct kv_memory *m;
 	struct sl_err err;
 	assert_int_equal(kv_memory_create(ops, backend, 2 * bytes[0], bytes, 2, &m, &err), 0);
@@ -122,7 +122,7 @@ static void slabs_change_hands(void **state)
 	static struct shared x;
 	uint64_t random = 5;
 	for (size_t k = 0; k < sizeof layers / sizeof *layers; k++) {
-		begin(&x, layers[k], POOLS, 100ull * kv_page_bytes(TOKENS, 7, 1, HEAD));
+		begin(&x, layers[k], POOLS, 100ull * kv_page_bytes(KN_F32, TOKENS, 7, 1, HEAD));
 		int n_trades = 0, n_full = 0;
 		for (int step = 0; step < 20000; step++) {
 			random = random * 6364136223846793005u + 1442695040888963407u;

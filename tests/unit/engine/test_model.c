@@ -267,7 +267,7 @@ static void test_batch_invariance(void **arg)
 			fail_msg("%s", err.text);
 		const struct model_arch *a = &model_info(r.m)->arch;
 		r.n_vocab = (size_t)a->n_vocab;
-		assert_int_equal(kv_pool_create(*o, b, N_SEQS * SEQ_PAGES, PAGE_TOKENS, a->n_layers, a->n_kv_heads,
+		assert_int_equal(kv_pool_create(*o, b, KN_F32, N_SEQS * SEQ_PAGES, PAGE_TOKENS, a->n_layers, a->n_kv_heads,
 						a->head_dim, &r.pool, &err), 0);
 		for (int i = 0; i < N_SEQS * SEQ_PAGES; i++) /* sequences take pages in turn */
 			assert_int_equal(kv_page_alloc(r.pool, &r.tables[i % N_SEQS * SEQ_PAGES + i / N_SEQS]), 0);

@@ -29,7 +29,7 @@ static void bench_open(struct bench *x, int n_pages)
 	assert_non_null(x->ops);
 	struct kn_config kc = {.n_threads = 1, .max_rows = 1, .max_width = 8};
 	assert_int_equal(x->ops->open(&kc, &x->b, &err), 0);
-	assert_int_equal(kv_pool_create(x->ops, x->b, n_pages, PAGE, 1, 1, 2, &x->pool, &err), 0);
+	assert_int_equal(kv_pool_create(x->ops, x->b, KN_F32, n_pages, PAGE, 1, 1, 2, &x->pool, &err), 0);
 	assert_int_equal(prefix_create(x->pool, &x->t), 0);
 }
 

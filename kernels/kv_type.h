@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * How keys and values lie in a page (kernels.h) and what a number becomes there. Every backend writes the
+ * same bits; ref.c by the functions of kv_type.c, the others by what comes to the same.
+ *
+ *  type       bytes  what is stored
+ *  KN_F32         4  x
+ *  KN_F16         2  x to the nearest, ties to even; beyond ±65504 those
+ *  KN_BF16        2  x to the nearest, ties to even; beyond the largest finite number that one
+ *  KN_KV_Q8       1  int8 q, x = scale · q, q = x / scale to the nearest, ties to even
+ *  KN_FP8         1  an e4m3 float f (Micikevicius et al., "FP8 Formats for Deep Learning", 2022: four bits of
+ *                    exponent, three of mantissa, no infinities), x = scale · f, f = x / scale likewise
+ *
+ * The last two have a float32 scale for each token of each key head: max |x| / 127, max |x| / 448 of the
+ * head's elements, and 0 with zeros for elements where that is below the smallest normal number. Where an
+ * element is no number its token's scale is NaN, so that the fault shows. All divisions are float32's.
+ *
+ * Errors of an element: F16 2^-11 |x| and 2^-25, BF16 2^-8 |x| / 2, Q8 scale / 2, FP8 2^-4 |x| and scale · 2^-10.
+ */
+#ifndef KERNELS_KV_TYPE_H
+#define KERNELS_KV_TYPE_H
+
+#include "kernels/kernels.h"
+
+/* Bytes of an element, its scale not included; 0: no type of keys and values. */
+static inline size_t kn_kv_element_bytes(int type)
+{
+	switch (type) {
+	case KN_F32: return 4;
+	case KN_F16:
+	case KN_BF16: return 2;
+	case KN_KV_Q8:
+	case KN_FP8: return 1;
+	default: return 0;
+	}
+}
+
+static inline bool kn_kv_has_scales(int type)
+{
+	return type == KN_KV_Q8 || type == KN_FP8;
+}
+
+/* From the beginning of a head's block to its scales; what is between the elements and them is never
+ * read. SIZE_MAX when it does not fit into a size. */
+static inline size_t kn_kv_scales_at(int type, int page_tokens, int head_dim)
+{
+	size_t n = kn_kv_element_bytes(type);
+	if (__builtin_mul_overflow(n, (size_t)page_tokens, &n) || __builtin_mul_overflow(n, (size_t)head_dim, &n) ||
+	    __builtin_add_overflow(n, (size_t)3, &n))
+		return SIZE_MAX;
+	return kn_kv_has_scales(type) ? n / 4 * 4 : n - 3;
+}
+
+/* Bytes of the part of a page that is one key head's, of keys or of values. SIZE_MAX as above. */
+static inline size_t kn_kv_head_bytes(int type, int page_tokens, int head_dim)
+{
+	size_t n = kn_kv_scales_at(type, page_tokens, head_dim), scales = (size_t)page_tokens * sizeof(float);
+	if (n == SIZE_MAX || !kn_kv_has_scales(type))
+		return n;
+	return __builtin_add_overflow(n, scales, &n) ? SIZE_MAX : n;
+}
+
+/* Bytes of a page of all layers, of keys or of values. */
+static inline size_t kn_kv_page_bytes(const struct kn_kv *kv)
+{
+	return kn_kv_head_bytes(kv->type, kv->page_tokens, kv->head_dim) * (size_t)kv->n_layers * (size_t)kv->n_kv_heads;
+}
+
+/* Bytes from the beginning of k or v to a page's block of a layer and key head. */
+static inline size_t kn_kv_block_at(const struct kn_kv *kv, int32_t page, int layer, int head)
+{
+	return (((size_t)page * (size_t)kv->n_layers + (size_t)layer) * (size_t)kv->n_kv_heads + (size_t)head) *
+	       kn_kv_head_bytes(kv->type, kv->page_tokens, kv->head_dim);
+}
+
+/* "f32", "f16", "bf16", "q8", "fp8"; "unknown". */
+const char *kn_kv_type_name(int type);
+/* -1: none. */
+int kn_kv_type_from_name(const char *name);
+/* Type i of all, from 0; -1 past the last. */
+int kn_kv_type_at(int i);
+/* What "auto" stands for: KN_F16 where the backend has it, otherwise KN_F32. */
+int kn_kv_type_auto(const struct kn_ops *ops);
+/* The names of those a backend has, "f32, f16, q8", cut to n bytes. Returns out. */
+const char *kn_kv_types_of(const struct kn_ops *ops, char *out, size_t n);
+
+/* One e4m3 float: to the nearest, ties to even, beyond ±448 those, NaN 0x7F; and back. */
+uint8_t kn_fp8_from_f32(float x);
+float kn_f32_from_fp8(uint8_t code);
+
+/* One token's elements x[head_dim] into a head's block, of keys (transposed) or of values. */
+void kn_kv_put(int type, void *block, bool keys, int page_tokens, int head_dim, int token, const float *x);
+/* Element d of a token of a block, as the float32 that it stands for. */
+float kn_kv_get(int type, const void *block, bool keys, int page_tokens, int head_dim, int token, int d);
+
+#endif
