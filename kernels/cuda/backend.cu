@@ -4,7 +4,7 @@
  * KN_EMULATED, "cuda-emulated".
  *
  * A step's integers (tokens, positions, sequences, page tables) go to the device in one copy. Rows that
- * stand together and belong to one sequence, a prompt's, become items of up to KN_TILE rows that share
+ * stand together and belong to one sequence, a prompt's, become items of up to KN_ITEM_ROWS rows that share
  * what they read; the others are items of their own.
  *
  * Weights lie on the device as in the file. A fault of the device stays in the device layer: every
@@ -131,7 +131,7 @@ static void find_items(struct kn_backend *b, const struct kn_step *s, struct kn_
 {
 	b->n_alone = b->n_together = 0;
 	for (int32_t r = 0, n; r < s->n_rows; r += n) {
-		for (n = 1; n < KN_TILE && r + n < s->n_rows && s->row_seq[r + n] == s->row_seq[r]; n++)
+		for (n = 1; n < KN_ITEM_ROWS && r + n < s->n_rows && s->row_seq[r + n] == s->row_seq[r]; n++)
 			;
 		if (n == 1)
 			alone[b->n_alone++] = {r, n};
@@ -193,7 +193,7 @@ static int backend_step_end(struct kn_backend *b)
 
 static bool backend_kv_type(int type)
 {
-	return type == KN_F32;
+	return kn_kv_element_bytes(type) > 0;
 }
 
 static struct kn_ops make_ops(void)
