@@ -261,7 +261,8 @@ static int cpu_read_back(struct kn_backend *b, const float *src, size_t n, float
 	.close = cpu_close, .describe = cpu_describe, .mem_alloc = cpu_mem_alloc,                      \
 	.mem_free = cpu_mem_free, .upload = cpu_upload, .weight_load = cpu_weight_load,                \
 	.weight_free = cpu_weight_free, .step_begin = cpu_step_begin, .step_end = cpu_step_end,        \
-	.embed = cpu_embed, .rmsnorm = kn_cpu_rmsnorm, .matmul = cpu_matmul,                           \
+	.embed = cpu_embed, .rmsnorm = kn_cpu_rmsnorm, .add_rmsnorm = kn_cpu_add_rmsnorm,              \
+	.matmul = cpu_matmul,                                                                          \
 	.kv_type = kn_cpu_kv_type, .rope_kv_write = kn_cpu_rope_kv_write,                              \
 	.attention = kn_cpu_attention,                                                                 \
 	.silu_mul = kn_cpu_silu_mul, .gelu_mul = kn_cpu_gelu_mul, .add = kn_cpu_add,                   \

@@ -357,7 +357,8 @@ template <bool BASE_2> __global__ void combine(struct kn_attn_call c)
 				value = value * keep + part[i][2] * take;
 			}
 		}
-		c.out[((int64_t)row * c.n_heads + head) * hd + d] = value / sum;
+		/* As each kernel does without parts: a division there would be one for each value. */
+		c.out[((int64_t)row * c.n_heads + head) * hd + d] = BASE_2 ? value * (1.0f / sum) : value / sum;
 	}
 }
 

@@ -55,11 +55,13 @@ enum kind { HALF, BRAIN, EIGHT };
 
 #define LOG2_E 1.44269504f
 
-/* What hardly ever runs shall not cost registers where it is called. */
+/* So many thread blocks on a multiprocessor: what bounds a thread's registers. The call stays where it is. */
 #ifdef KN_EMULATED
-#define OUT_OF_LINE inline
+#define BLOCKS_AT_LEAST(threads, blocks)
+#define IN_PLACE
 #else
-#define OUT_OF_LINE __noinline__
+#define BLOCKS_AT_LEAST(threads, blocks) __launch_bounds__(threads, blocks)
+#define IN_PLACE const __grid_constant__
 #endif
 
 /* Two numbers to the nearest, even, the lower half first. */
@@ -78,7 +80,7 @@ template <int KIND> __device__ static inline uint32_t pair_of(float low, float h
 }
 
 /* How a kernel lays out its shared memory. */
-template <int KIND, int WIDE, int WARPS> struct plan {
+template <int KIND, int WIDE, int WARPS, bool PARTS> struct plan {
 	static constexpr int threads = WARPS * KN_WARP;
 	static constexpr int keys = WARPS == 1 ? 16 : 32; /* positions of a unit */
 	static constexpr int per_tile = TILE / keys;	  /* units of keys, and as many of values */
@@ -89,6 +91,9 @@ template <int KIND, int WIDE, int WARPS> struct plan {
 	static constexpr int flat_bytes = KIND == EIGHT ? numbers * 2 : 0; /* a unit made float16 */
 	static constexpr int all = slots * slot_bytes + flat_bytes;
 	static_assert(all <= 48 << 10, "more than every device has");
+	/* Of 65536 registers: values so far, without parts twice, queries, scores, weights and some 40 others. */
+	static constexpr int blocks = WIDE > 128 ? 8 / WARPS
+						 : (WIDE > 64 ? (PARTS ? 12 : 9) : (PARTS ? 16 : 12)) / WARPS;
 };
 
 /* Chunk `chunk` of 8 numbers of a row of N chunks: rows that ldmatrix reads together in different banks. */
@@ -162,7 +167,7 @@ __device__ static inline void load_wide(const struct kn_attn_call &c, const stru
 
 /* The same one number at a time, for pages that are laid out otherwise. */
 template <int KIND, int WIDE, class P>
-__device__ static OUT_OF_LINE void load_narrow(const struct kn_attn_call &c, const struct span &s, bool keys, int begin,
+__device__ static inline void load_narrow(const struct kn_attn_call &c, const struct span &s, bool keys, int begin,
 					  unsigned char *slot, int t)
 {
 	const struct kn_pages &p = c.pages;
@@ -291,7 +296,7 @@ template <int WIDE> struct queries {
 	int first[2], end[2];
 	int from, to;	     /* positions some query of the warp sees */
 	int all_from, all_to; /* those all of them see */
-	float factor[2];     /* of a product, to the score */
+	float factor[2];     /* of a product, to the score, or to what its cap is taken of */
 	uint32_t q[WIDE / 16][4];
 };
 
@@ -340,8 +345,7 @@ __device__ static inline void find_queries(const struct kn_attn_call &c, const s
 		exp = exp < -100 ? -100 : exp > 100 ? 100 : exp;
 		float down = kn_bits_float((uint32_t)(127 - exp) << 23);
 		w->factor[j] = c.attn.scale * kn_bits_float((uint32_t)(127 + exp) << 23) * (c.type == KN_FP8 ? 256.0f : 1.0f);
-		if (!(c.attn.softcap > 0))
-			w->factor[j] *= LOG2_E;
+		w->factor[j] *= c.attn.softcap > 0 ? 1.0f / c.attn.softcap : LOG2_E;
 #pragma unroll
 		for (int k = 0; k < WIDE / 16; k++) {
 			w->q[k][j] = pair_of<KIND>(value[k][0] * down, value[k][1] * down);
@@ -398,14 +402,14 @@ template <int WIDE>
 __device__ static inline void score(const struct kn_attn_call &c, const struct queries<WIDE> &w, int begin, int lane, float (*s)[4])
 {
 	bool masked = begin < w.all_from || begin + TILE > w.all_to;
-	float cap = c.attn.softcap;
+	float cap = c.attn.softcap * LOG2_E;
 #pragma unroll
 	for (int n = 0; n < COLUMNS; n++)
 #pragma unroll
 		for (int e = 0; e < 4; e++) {
 			float x = s[n][e] * w.factor[e / 2];
 			if (cap > 0)
-				x = cap * tanhf(x / cap) * LOG2_E;
+				x = cap * tanhf(x);
 			if (masked) {
 				int pos = begin + 8 * n + lane % 4 * 2 + e % 2;
 				x = pos >= w.first[e / 2] && pos < w.end[e / 2] ? x : -INFINITY;
@@ -560,13 +564,14 @@ __device__ static inline void put_out(const struct kn_attn_call &c, const struct
 		if (w.row[j] < 0)
 			continue;
 		float *at = c.out + ((int64_t)w.row[j] * c.n_heads + w.head[j]) * c.pages.head_dim;
+		float share = 1.0f / all.sum[j]; /* as in combine() */
 #pragma unroll
 		for (int n = 0; n < WIDE / 8; n++)
 #pragma unroll
 			for (int e = 0; e < 2; e++) {
 				int d = 8 * n + lane % 4 * 2 + e;
 				if (d < c.pages.head_dim)
-					at[d] = all.value[n][2 * j + e] / all.sum[j];
+					at[d] = all.value[n][2 * j + e] * share;
 			}
 	}
 }
@@ -595,9 +600,11 @@ template <bool PARTS> __device__ static inline bool find_span(const struct kn_at
 	return s->from < s->to;
 }
 
-template <int KIND, int WIDE, int WARPS, bool PARTS> __global__ void attend_tiles(struct kn_attn_call c)
+template <int KIND, int WIDE, int WARPS, bool PARTS>
+__global__ void BLOCKS_AT_LEAST(WARPS * KN_WARP, (plan<KIND, WIDE, WARPS, PARTS>::blocks))
+attend_tiles(IN_PLACE struct kn_attn_call c)
 {
-	typedef struct plan<KIND, WIDE, WARPS> P;
+	typedef struct plan<KIND, WIDE, WARPS, PARTS> P;
 	unsigned char *ring = (unsigned char *)kn_shared(), *flat = ring + P::slots * P::slot_bytes;
 	int t = (int)threadIdx.x, lane = t % KN_WARP, hd = c.pages.head_dim;
 	struct kn_item item = c.items[blockIdx.x];
@@ -672,7 +679,7 @@ bool kn_attn_mma_can(int head_dim)
 
 template <int KIND, int WIDE, int WARPS> static int launch(struct kn_backend *b, const struct kn_attn_call *c, int n_items)
 {
-	typedef struct plan<KIND, WIDE, WARPS> P;
+	typedef struct plan<KIND, WIDE, WARPS, true> P; /* the same memory without parts */
 	dim3 grid((unsigned)n_items, (unsigned)(c->pages.n_kv_heads * c->n_tiles), c->n_parts > 0 ? (unsigned)c->n_parts : 1);
 	if (c->n_parts > 0)
 		return KN_LAUNCH(b->dev, (attend_tiles<KIND, WIDE, WARPS, true>), grid, P::threads, P::all, *c);

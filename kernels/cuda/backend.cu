@@ -216,6 +216,7 @@ static struct kn_ops make_ops(void)
 	o.step_end = backend_step_end;
 	o.embed = kn_cuda_embed;
 	o.rmsnorm = kn_cuda_rmsnorm;
+	o.add_rmsnorm = kn_cuda_add_rmsnorm;
 	o.matmul = kn_cuda_matmul;
 	o.kv_type = backend_kv_type;
 	o.rope_kv_write = kn_cuda_rope_kv_write;

@@ -59,6 +59,8 @@ int kn_cuda_room(struct kn_backend *b, struct kn_room *room, size_t bytes);
 /* ---- rows.cu ---- */
 int kn_cuda_rmsnorm(struct kn_backend *b, const float *x, const float *gain, float eps, int n_rows, int width,
 		    float *y);
+int kn_cuda_add_rmsnorm(struct kn_backend *b, float *x, const float *add, const float *gain, float eps, int n_rows, int width,
+			float *y);
 int kn_cuda_silu_mul(struct kn_backend *b, float *gate, const float *up, int n_rows, int width);
 int kn_cuda_gelu_mul(struct kn_backend *b, float *gate, const float *up, int n_rows, int width);
 int kn_cuda_add(struct kn_backend *b, float *x, const float *y, int n_rows, int width);

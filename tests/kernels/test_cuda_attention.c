@@ -177,10 +177,11 @@ static void check_row(const struct world *w, int row, int head, const float *q, 
 	}
 	for (int p = from; p < n; p++)
 		sum += weight[p] = exp(s[p] - max);
-	/* As in test_ops.c, with more merges and the base 2 (a rounding of the score more, U of the range). */
+	/* As in test_ops.c, with more merges, the base 2 (a rounding of the score more, U of the range) and a quotient
+	 * made of an inverse. */
 	double range = max - min + 2 * score_error;
 	double relative = 1.01 * (2 * (score_error + merges * (2 * U * range + 4 * U)) + u + (eight ? 0x1p-11 : 0) +
-				  2 * gamma_of(n) + U);
+				  2 * gamma_of(n) + 2 * U);
 	for (int d = 0; d < hd; d++) {
 		double want = 0, magnitude = 0, values = 0;
 		for (int p = from; p < n; p++) {
