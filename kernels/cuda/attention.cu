@@ -32,7 +32,7 @@ enum {
 	/* Thread blocks from which on parts bring nothing: a large device runs some hundred at a time. */
 	ENOUGH = 1024,
 #ifdef KN_EMULATED
-	SCRATCH = 128 << 10, /* so that small tests meet both ways */
+	SCRATCH = 64 << 10, /* so that small tests meet both ways */
 #else
 	SCRATCH = 64 << 20, /* bytes at the most for parts */
 #endif

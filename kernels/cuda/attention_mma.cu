@@ -292,7 +292,6 @@ template <int KIND> __device__ static inline void multiply(float *d, const uint3
 /* Of each lane: queries lane / 4 and lane / 4 + 8 of the warp's (index 0 and 1), in matrices of 8 columns
  * those 2 (lane % 4) and the next. */
 template <int WIDE> struct queries {
-	int row[2], head[2]; /* row < 0: none */
 	int first[2], end[2];
 	int from, to;	     /* positions some query of the warp sees */
 	int all_from, all_to; /* those all of them see */
@@ -321,13 +320,11 @@ __device__ static inline void find_queries(const struct kn_attn_call &c, const s
 	for (int j = 0; j < 2; j++) {
 		int i = begin + lane / 4 + 8 * j;
 		const float *q = NULL;
-		w->row[j] = -1;
-		w->head[j] = w->first[j] = w->end[j] = 0;
+		w->first[j] = w->end[j] = 0;
 		if (i < n) {
-			w->row[j] = item.row + i / c.group;
-			w->head[j] = kv_head * c.group + i % c.group;
-			kn_seen_by(c, w->row[j], &w->first[j], &w->end[j]);
-			q = c.q + ((int64_t)w->row[j] * c.n_heads + w->head[j]) * hd;
+			int row = item.row + i / c.group;
+			kn_seen_by(c, row, &w->first[j], &w->end[j]);
+			q = c.q + ((int64_t)row * c.n_heads + kv_head * c.group + i % c.group) * hd;
 		}
 		float value[WIDE / 16][4], most = 0;
 #pragma unroll
@@ -516,15 +513,26 @@ template <int WIDE> __device__ static inline void end_block(struct so_far<WIDE> 
 	}
 }
 
+/* Query i of an item; false: there is none. */
+__device__ static inline bool find_query(const struct kn_attn_call &c, const struct kn_item &item, int kv_head, int i, int *row,
+					 int *head)
+{
+	*row = item.row + i / c.group;
+	*head = kv_head * c.group + i % c.group;
+	return i < item.n_rows * c.group;
+}
+
+/* begin: the warp's first query. */
 template <int WIDE>
-__device__ static inline void put_part(const struct kn_attn_call &c, const struct queries<WIDE> &w, int block,
+__device__ static inline void put_part(const struct kn_attn_call &c, const struct kn_item &item, int kv_head, int begin, int block,
 				       const struct so_far<WIDE> &b, int lane)
 {
 #pragma unroll
 	for (int j = 0; j < 2; j++) {
-		if (w.row[j] < 0 || !(b.max[j] > -INFINITY))
+		int row, head;
+		if (!find_query(c, item, kv_head, begin + lane / 4 + 8 * j, &row, &head) || !(b.max[j] > -INFINITY))
 			continue;
-		float *at = kn_attn_part(c, w.row[j], w.head[j], block);
+		float *at = kn_attn_part(c, row, head, block);
 		if (lane % 4 == 0) {
 			at[0] = b.max[j];
 			at[1] = b.sum[j];
@@ -556,14 +564,15 @@ template <int WIDE> __device__ static inline void merge_block(const struct so_fa
 }
 
 template <int WIDE>
-__device__ static inline void put_out(const struct kn_attn_call &c, const struct queries<WIDE> &w, const struct so_far<WIDE> &all,
-				      int lane)
+__device__ static inline void put_out(const struct kn_attn_call &c, const struct kn_item &item, int kv_head, int begin,
+				      const struct so_far<WIDE> &all, int lane)
 {
 #pragma unroll
 	for (int j = 0; j < 2; j++) {
-		if (w.row[j] < 0)
+		int row, head;
+		if (!find_query(c, item, kv_head, begin + lane / 4 + 8 * j, &row, &head))
 			continue;
-		float *at = c.out + ((int64_t)w.row[j] * c.n_heads + w.head[j]) * c.pages.head_dim;
+		float *at = c.out + ((int64_t)row * c.n_heads + head) * c.pages.head_dim;
 		float share = 1.0f / all.sum[j]; /* as in combine() */
 #pragma unroll
 		for (int n = 0; n < WIDE / 8; n++)
@@ -577,6 +586,25 @@ __device__ static inline void put_out(const struct kn_attn_call &c, const struct
 }
 
 /* ---- the kernel ---- */
+
+/* Waits for unit u and sends for the one that takes the place of the unit before. Returns it as 16-bit numbers. */
+template <int KIND, int WIDE, class P>
+__device__ static inline const unsigned char *next_unit(const struct kn_attn_call &c, const struct span &s, int u,
+							unsigned char *ring, unsigned char *flat, int t)
+{
+	const unsigned char *slot = ring + u % P::slots * P::slot_bytes;
+	kn_cp_async_wait<P::slots - 2>();
+	kn_barrier(); /* unit u is there, and nobody uses the one before */
+	load_unit<KIND, WIDE, P>(c, s, u + P::slots - 1, ring, t);
+	if (KIND != EIGHT)
+		return slot;
+	int pos;
+	bool keys = unit_of<P>(s, u, &pos);
+	flatten<WIDE, P>(c, s, keys, pos, slot, flat, t);
+	kn_barrier(); /* its float16 numbers are there */
+	return flat;
+}
+
 
 /* Positions that rows of the tile of queries see, and the tiles of positions of this thread block's; false: none. */
 template <bool PARTS> __device__ static inline bool find_span(const struct kn_attn_call &c, const struct kn_item &item, int begin,
@@ -619,44 +647,43 @@ attend_tiles(IN_PLACE struct kn_attn_call c)
 	for (int u = 0; u < P::slots - 1; u++)
 		load_unit<KIND, WIDE, P>(c, s, u, ring, t);
 	struct queries<WIDE> w;
-	find_queries<KIND, WIDE>(c, item, s.kv_head, begin + t / KN_WARP * QUERIES, lane, &w);
+	begin += t / KN_WARP * QUERIES;
+	find_queries<KIND, WIDE>(c, item, s.kv_head, begin, lane, &w);
 	struct so_far<WIDE> block, all;
-	float scores[COLUMNS][4];
-	uint32_t weights[TILE / 16][4];
 	begin_block(&block);
 	begin_block(&all);
-	/* One unit a turn: unrolled, this would be eight times the code. */
+	int u = 0;
+	/* Units are turns of a loop: unrolled, this would be eight times the code. */
 #pragma unroll 1
-	for (int u = 0; u < 2 * P::per_tile * s.n_tiles; u++) {
-		const unsigned char *slot = ring + u % P::slots * P::slot_bytes, *unit = slot;
-		int pos, tile = s.first_tile + u / (2 * P::per_tile), i = u % P::per_tile;
-		bool keys = unit_of<P>(s, u, &pos), last = i == P::per_tile - 1;
-		kn_cp_async_wait<P::slots - 2>();
-		kn_barrier(); /* unit u is there, and nobody uses the one before */
-		load_unit<KIND, WIDE, P>(c, s, u + P::slots - 1, ring, t);
-		if (KIND == EIGHT) {
-			flatten<WIDE, P>(c, s, keys, pos, slot, flat, t);
-			unit = flat;
-			kn_barrier(); /* its float16 numbers are there */
-		}
+	for (int tile = s.first_tile; tile < s.first_tile + s.n_tiles; tile++) {
 		/* The whole warp. What it leaves out would change nothing. */
 		bool mine = tile * TILE < w.to && (tile + 1) * TILE > w.from;
-		if (mine && keys) {
-			take_keys<KIND, WIDE, P>(w, hd, unit, (const float *)(const void *)(slot + P::numbers), lane, i, scores);
-			if (last) {
-				score(c, w, tile * TILE, lane, scores);
-				weigh(scores, &block);
-				round_weights<KIND>(scores, weights);
-			}
-		} else if (mine) {
-			take_values<KIND, WIDE, P>(weights, hd, unit, lane, i, &block);
+		float scores[COLUMNS][4];
+		uint32_t weights[TILE / 16][4];
+#pragma unroll 1
+		for (int i = 0; i < P::per_tile; i++, u++) {
+			const unsigned char *slot = ring + u % P::slots * P::slot_bytes;
+			const unsigned char *unit = next_unit<KIND, WIDE, P>(c, s, u, ring, flat, t);
+			if (mine)
+				take_keys<KIND, WIDE, P>(w, hd, unit, (const float *)(const void *)(slot + P::numbers), lane, i,
+							 scores);
 		}
-		bool block_ends = (tile + 1) * TILE % KN_ATTN_BLOCK == 0 || tile + 1 == s.first_tile + s.n_tiles;
-		if (keys || !last || !block_ends)
+		if (mine) {
+			score(c, w, tile * TILE, lane, scores);
+			weigh(scores, &block);
+			round_weights<KIND>(scores, weights);
+		}
+#pragma unroll 1
+		for (int i = 0; i < P::per_tile; i++, u++) {
+			const unsigned char *unit = next_unit<KIND, WIDE, P>(c, s, u, ring, flat, t);
+			if (mine)
+				take_values<KIND, WIDE, P>(weights, hd, unit, lane, i, &block);
+		}
+		if ((tile + 1) * TILE % KN_ATTN_BLOCK != 0 && tile + 1 < s.first_tile + s.n_tiles)
 			continue;
 		end_block(&block);
 		if (PARTS) {
-			put_part(c, w, (int)blockIdx.z, block, lane);
+			put_part(c, item, s.kv_head, begin, (int)blockIdx.z, block, lane);
 			continue; /* it was the only one */
 		}
 		merge_block(block, &all);
@@ -664,7 +691,7 @@ attend_tiles(IN_PLACE struct kn_attn_call c)
 	}
 	kn_cp_async_wait<0>();
 	if (!PARTS)
-		put_out(c, w, all, lane);
+		put_out(c, item, s.kv_head, begin, all, lane);
 }
 
 int kn_attn_mma_tile(bool alone)

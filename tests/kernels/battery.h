@@ -238,7 +238,7 @@ static inline const char *attend_rows(struct rig *rigs, struct world *w, int n_h
 		did(&rigs[i], rigs[i].o->step_end(rigs[i].b));
 	}
 	const char *wrong = differ("attention", out[0], out[1], n, bound);
-	for (int r = 0; r < ROWS && wrong == NULL && rigs[1].rc == 0; r += 5) {
+	for (int r = 0; r < ROWS && wrong == NULL && rigs[1].rc == 0; r += 7) {
 		struct rig *g = &rigs[1];
 		struct kn_step one = s;
 		one.n_rows = 1;
@@ -282,6 +282,8 @@ static inline const char *battery_pages(struct rig *rigs, int type)
 		wrong = attend_rows(rigs, &w, 2 * KV_HEADS, &plain); /* in parts */
 	if (wrong == NULL)
 		wrong = attend_rows(rigs, &w, 11 * KV_HEADS, &windowed); /* all too many for parts */
+	if (wrong == NULL && type == KN_F32)
+		wrong = attend_rows(rigs, &w, 11 * KV_HEADS, &plain); /* likewise, and alone in three parts */
 	for (int i = 0; i < 2 && wrong == NULL; i++)
 		did(&rigs[i], rigs[i].o->page_copy(rigs[i].b, &w.kv[i], w.table[3], 89));
 	if (wrong == NULL)
