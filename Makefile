@@ -58,7 +58,8 @@ EMU_FLAGS := -x c++ -std=gnu++17 -DKN_EMULATED $(if $(findstring thread,$(SAN)),
 # Files that need an instruction set of their own; everything else runs anywhere.
 ISA_avx2 := -mavx2 -mfma -mf16c
 ISA_avx512 := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c
-isa = $(if $(findstring _avx512,$(1)),$(ISA_avx512),$(if $(findstring _avx2,$(1)),$(ISA_avx2)))
+ISA_vnni := $(ISA_avx512) -mavx512vnni
+isa = $(or $(foreach i,avx512 vnni avx2,$(if $(findstring _$(i),$(1)),$(ISA_$(i)))))
 
 LIB_SRC := $(wildcard base/*.c kernels/*.c kernels/cpu/*.c engine/*.c cascade/*.c cache/*.c gateway/*.c)
 CMD_SRC := $(wildcard cmd/*.c)

@@ -28,7 +28,8 @@
  * QUEUED may be repeated while a sequence waits with credit: its place and the prediction are newer.
  *
  * The order for one id is SUBMIT → QUEUED → CREDIT … PROMPT_LOGPROBS … VERIFIED … TOKENS … → DONE; DONE may
- * come at any time after SUBMIT (refused, failed, cancelled). No prefill starts before the first
+ * come at any time after SUBMIT (refused, failed, cancelled). Who would admit it in any case may send CREDIT right
+ * behind SUBMIT; it counts from QUEUED on. No prefill starts before the first
  * CREDIT; one step never makes more tokens for a sequence than its credit. A link that closes
  * cancels its sequences. A SUBMIT that asks for several choices (n, best_of, beam_width) gets TOKENS
  * of each in its order, one CHOICE when one ends, and DONE for the whole; with one choice there is

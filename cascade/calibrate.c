@@ -152,3 +152,51 @@ int casc_calibrate(const struct casc_outcome *outcomes, size_t n, const struct c
 	sl_free(kept);
 	return found ? 0 : sl_errf(err, SL_ENOTFOUND, "no threshold reaches %g", target);
 }
+
+/* ---- sure, by itself ---- */
+
+/* Tokens that are held before the answer is shown or given up. */
+static uint32_t held(const struct casc_gate *g, float low, const float *trace, uint32_t n)
+{
+	uint32_t i = 0;
+	for (; i < n; i++) {
+		bool final = i + 1 == n || i + 1 >= g->hold_tokens;
+		if ((i + 1 >= g->hold_min || final) && (final || trace[i] < low || trace[i] >= low + g->sure_above))
+			break;
+	}
+	return i < n ? i + 1 : n;
+}
+
+static size_t count_right(const struct casc_outcome *outcomes, size_t n, const struct casc_gate *g, float low, double *tokens_held)
+{
+	size_t right = 0;
+	*tokens_held = 0;
+	for (size_t i = 0; i < n; i++) {
+		const struct casc_outcome *o = &outcomes[i];
+		right += casc_gate_at(g, low, o->trace, o->n) < 0 ? o->small_right : o->large_right;
+		*tokens_held += held(g, low, o->trace, o->n) / (double)n;
+	}
+	return right;
+}
+
+int casc_calibrate_early(const struct casc_outcome *outcomes, size_t n, const struct casc_gate *g, float low, double share,
+			 struct casc_early *out, struct sl_err *err)
+{
+	struct casc_gate early = *g;
+	int rc = check(outcomes, n, g, err);
+	if (rc != 0)
+		return rc;
+	*out = (struct casc_early){.sure = 1};
+	early.sure_above = 1 - low;
+	double least = share * (double)count_right(outcomes, n, &early, low, &out->held_at_1);
+	out->held = out->held_at_1;
+	for (uint32_t sure = STEPS; sure-- > 0 && threshold(sure) >= low;) {
+		double tokens_held;
+		early.sure_above = threshold(sure) - low;
+		if ((double)count_right(outcomes, n, &early, low, &tokens_held) < least)
+			break;
+		out->sure = threshold(sure);
+		out->held = tokens_held;
+	}
+	return 0;
+}

@@ -360,6 +360,8 @@ struct casc {
 	struct casc_policy policy;
 	uint8_t phase, plan, why; /* enum casc_phase, casc_plan, casc_why */
 	uint8_t escalated;	  /* enum casc_reason, 0: not */
+	uint8_t held_by;	  /* enum casc_held_by: what has ended the small model's hold, once it has */
+	uint32_t held;		  /* tokens of it by then */
 	bool can_small, can_large, can_verify;
 	bool refused;		  /* the budget did not allow an escalation */
 	bool disagreed;			     /* shown text is not what the large model would have written */
@@ -369,6 +371,18 @@ struct casc {
 	uint64_t due_ms;		 /* 0: none */
 	struct casc_run small, large;
 	struct casc_conf conf;
+};
+/* At least sure; below low; hold_tokens; hold_ms; its answer's end; the large model was there first; it failed. */
+enum casc_held_by {
+	CASC_NOT_HELD,
+	CASC_HELD_SURE,
+	CASC_HELD_LOW,
+	CASC_HELD_TOKENS,
+	CASC_HELD_TIME,
+	CASC_HELD_END,
+	CASC_HELD_LARGE,
+	CASC_HELD_FAILED,
+	CASC_N_HELD_BY,
 };
 enum casc_reason { CASC_NOT_ESCALATED, CASC_FOR_HELD, CASC_FOR_SHOWN, CASC_FOR_RACE, CASC_FOR_FAILURE };
 
@@ -387,6 +401,42 @@ const char *casc_plan_name(int plan);
 const char *casc_why_name(int why);
 const char *casc_action_name(int action);
 const char *casc_reason_name(int reason);
+const char *casc_held_by_name(int held_by);
+
+/* ---- the same request again (cascade/again.c) ---- */
+
+/* What casc_step can't find again in the tokens. Facts only grow. */
+enum casc_fact {
+	CASC_PAST_LARGE_WON = 1,    /* a race: the small one need not be started again */
+	CASC_PAST_SMALL_WON = 2,    /* a race: the large one that was started first need not be */
+	CASC_PAST_LARGE_LOST = 4,   /* it failed, or was too late: it is to fail at once (the one that is asked to take over,
+				  after SMALL_WON) */
+	CASC_PAST_REFUSED = 8,      /* by the budget */
+	CASC_PAST_SMALL_FAILED = 16, /* it is to fail again, after `failed` tokens; not after LARGE_WON */
+	CASC_PAST_HOLD_TIMED = 32,  /* a hold was ended by its time, after `held` tokens */
+};
+
+enum { CASC_PAST_VERSION = 1 };
+
+/* Without pointers, so that it can be stored; another build's layout is known by its size and version. */
+struct casc_past {
+	uint32_t version;
+	struct casc_policy policy;
+	uint8_t plan, why;
+	bool can_small, can_large, can_verify;
+	uint8_t facts; /* enum casc_fact */
+	uint32_t held, failed;
+};
+
+/* Of one that has just been planned. */
+void casc_past_begin(struct casc_past *p, const struct casc *c);
+/* After a step: true when it has become more. What is shown from that step on must not be seen before that is stored. */
+bool casc_past_note(struct casc_past *p, const struct casc *c);
+/* One that was read from somewhere. */
+bool casc_past_is_sound(const struct casc_past *p);
+/* Instead of CASC_START. With the same tokens, and models failing and left out as the facts say, casc_step shows the
+ * same ones of the same models; beyond them it decides as it likes, but for times and budgets. SL_EINVAL: unsound. */
+int casc_start_again(struct casc *c, const struct casc_past *p, uint64_t now_ms, struct casc_actions *out);
 
 /* ---- costs ---- */
 

@@ -23,6 +23,7 @@
 
 #include "cascade/cascade.h"
 #include "cascade/budget.h"
+#include "cascade/decide.h"
 
 static const char *const plan_names[] = {"none", "small", "large", "check", "race"};
 static const char *const why_names[CASC_N_WHYS] = {"no_model", "only", "forced", "tier", "load",
@@ -31,6 +32,8 @@ static const char *const action_names[CASC_N_ACTIONS] = {"start_small", "start_l
 							"pause_small", "resume_small", "cancel_small", "cancel_large", "tell",
 							"end"};
 static const char *const reason_names[] = {"none", "held", "shown", "race", "failure"};
+
+static const char *const held_by_names[CASC_N_HELD_BY] = {"none", "sure", "low", "tokens", "time", "end", "large", "failed"};
 
 const char *casc_plan_name(int plan)
 {
@@ -50,6 +53,11 @@ const char *casc_action_name(int action)
 const char *casc_reason_name(int reason)
 {
 	return reason >= 0 && reason <= CASC_FOR_FAILURE ? reason_names[reason] : "?";
+}
+
+const char *casc_held_by_name(int held_by)
+{
+	return held_by >= 0 && held_by < CASC_N_HELD_BY ? held_by_names[held_by] : "?";
 }
 
 void casc_init(struct casc *c, const struct casc_policy *policy)
@@ -97,6 +105,15 @@ static void start_hold_clock(struct step *s)
 {
 	if (s->c->due_ms == 0)
 		s->c->due_ms = deadline(s, s->c->policy.hold_ms);
+}
+
+/* The hold is over. */
+static void note_held(struct casc *c, enum casc_held_by by)
+{
+	if (c->phase != CASC_HELD && c->phase != CASC_RACING)
+		return;
+	c->held_by = (uint8_t)by;
+	c->held = c->small.made;
 }
 
 static void start(struct step *s, enum casc_model model)
@@ -188,23 +205,11 @@ static enum casc_plan plan(const struct casc_policy *p, const struct casc_plan_i
 	return by_score(p, in, why);
 }
 
-static void on_start(struct step *s, const struct casc_plan_in *in)
+/* What a plan makes of a new request. */
+static void begin_plan(struct step *s, enum casc_plan made)
 {
 	struct casc *c = s->c;
-	enum casc_plan made = plan(&c->policy, in, &c->why);
-	c->can_small = in->can_small;
-	c->can_large = in->can_large;
-	c->can_verify = in->can_verify;
-	c->small.prompt = in->prompt_small;
-	c->large.prompt = in->prompt_large;
-	casc_budget_request(s->budget, s->now_ms);
-	if (made == CASC_PLAN_RACE && !casc_budget_take(s->budget, &c->policy, s->now_ms)) {
-		made = CASC_PLAN_CHECK;
-		c->why = CASC_WHY_BUDGET;
-	}
 	c->plan = (uint8_t)made;
-	if (c->why == CASC_WHY_LOAD && c->policy.tell_degraded && in->wants_to_know)
-		act(s, CASC_DO_TELL, CASC_TELL_DEGRADED, 0);
 	switch (made) {
 	case CASC_PLAN_NONE: end(s, CASC_END_NO_MODEL); return;
 	case CASC_PLAN_SMALL:
@@ -222,6 +227,30 @@ static void on_start(struct step *s, const struct casc_plan_in *in)
 	if (made == CASC_PLAN_RACE)
 		start(s, CASC_LARGE);
 	act(s, CASC_DO_HOLD, 0, 0);
+}
+
+void casc_begin_plan(struct casc *c, struct casc_budget *budget, enum casc_plan plan_made, uint64_t now_ms, struct casc_actions *out)
+{
+	begin_plan(&(struct step){.c = c, .budget = budget, .now_ms = now_ms, .out = out}, plan_made);
+}
+
+static void on_start(struct step *s, const struct casc_plan_in *in)
+{
+	struct casc *c = s->c;
+	enum casc_plan made = plan(&c->policy, in, &c->why);
+	c->can_small = in->can_small;
+	c->can_large = in->can_large;
+	c->can_verify = in->can_verify;
+	c->small.prompt = in->prompt_small;
+	c->large.prompt = in->prompt_large;
+	casc_budget_request(s->budget, s->now_ms);
+	if (made == CASC_PLAN_RACE && !casc_budget_take(s->budget, &c->policy, s->now_ms)) {
+		made = CASC_PLAN_CHECK;
+		c->why = CASC_WHY_BUDGET;
+	}
+	if (c->why == CASC_WHY_LOAD && c->policy.tell_degraded && in->wants_to_know)
+		act(s, CASC_DO_TELL, CASC_TELL_DEGRADED, 0);
+	begin_plan(s, made);
 }
 
 /* ---- escalation ---- */
@@ -332,12 +361,26 @@ static void proved(struct step *s)
 		set_phase(s, CASC_SHOWN);
 }
 
-static void judge_held(struct step *s, bool final)
+static enum casc_held_by rule_of(const struct casc *c, enum verdict v, enum casc_held_by last)
 {
-	enum verdict v = judge(s->c, final);
+	const struct casc_policy *p = &c->policy;
+	if (v == FAIL && c->conf.n >= p->hold_min)
+		return CASC_HELD_LOW;
+	if (v == PASS && c->conf.n >= p->hold_min && casc_conf_value(&c->conf, &p->conf) >= p->sure)
+		return CASC_HELD_SURE;
+	return c->conf.n >= p->hold_tokens ? CASC_HELD_TOKENS : last;
+}
+
+/* last: what makes it the last chance to judge; CASC_NOT_HELD: it is not, for all one knows. */
+static void judge_held(struct step *s, enum casc_held_by last)
+{
+	enum verdict v = judge(s->c, last != CASC_NOT_HELD);
+	if (v == WAIT)
+		return;
+	note_held(s->c, rule_of(s->c, v, last));
 	if (v == PASS)
 		proved(s);
-	else if (v == FAIL)
+	else
 		escalate(s, CASC_FOR_HELD);
 }
 
@@ -349,7 +392,7 @@ static void on_small_token(struct step *s)
 	case CASC_HELD:
 	case CASC_RACING:
 		start_hold_clock(s);
-		judge_held(s, s->now_ms >= c->due_ms);
+		judge_held(s, s->now_ms >= c->due_ms ? CASC_HELD_TIME : CASC_NOT_HELD);
 		break;
 	case CASC_SHOWN:
 		/* The token that tipped it is not shown; it is part of the draft. */
@@ -369,7 +412,7 @@ static void on_small_done(struct step *s)
 	case CASC_ONE:
 	case CASC_SHOWN: end(s, CASC_END_DONE); break;
 	case CASC_HELD:
-	case CASC_RACING: judge_held(s, true); break;
+	case CASC_RACING: judge_held(s, CASC_HELD_END); break;
 	default: break;
 	}
 }
@@ -388,7 +431,10 @@ static void on_small_failed(struct step *s)
 		break;
 	case CASC_HELD:
 	case CASC_SHOWN:
-	case CASC_RACING: escalate(s, CASC_FOR_FAILURE); break;
+	case CASC_RACING:
+		note_held(c, CASC_HELD_FAILED);
+		escalate(s, CASC_FOR_FAILURE);
+		break;
 	default: break;
 	}
 }
@@ -398,6 +444,7 @@ static void on_small_failed(struct step *s)
 /* Its first sign after a race's start, or after an escalation without a draft. */
 static void large_is_there(struct step *s)
 {
+	note_held(s->c, CASC_HELD_LARGE);
 	if (s->c->phase == CASC_RACING)
 		escalate(s, CASC_FOR_RACE);
 	else if (s->c->phase == CASC_SWITCH)
@@ -422,6 +469,7 @@ static void on_large_failed(struct step *s)
 	struct casc *c = s->c;
 	c->large.state = CASC_RUN_FAILED;
 	if (c->phase == CASC_SWITCH || c->phase == CASC_RACING) {
+		note_held(c, CASC_HELD_FAILED);
 		small_alone(s);
 	} else if (c->phase == CASC_ONE && c->large.shown == 0 && c->policy.fallback && c->can_small) {
 		start(s, CASC_SMALL);
@@ -440,7 +488,7 @@ static void on_timer(struct step *s)
 		cancel_large(s);
 		small_alone(s);
 	} else {
-		judge_held(s, true);
+		judge_held(s, CASC_HELD_TIME);
 	}
 }
 

@@ -75,4 +75,15 @@ int casc_calibrate(const struct casc_outcome *outcomes, size_t n, const struct c
 		   struct casc_curve_point *points, size_t n_max, size_t *n_points, struct casc_curve_point *best,
 		   struct sl_err *err);
 
+struct casc_early {
+	float sure;
+	double held, held_at_1; /* tokens that an answer is held on average: with sure, and were it 1 */
+};
+
+/* How early an answer may be shown, once low (and with it drop) is known: the lowest sure, not below low, with which,
+ * and with every one above it, at least `share` of the answers that would be right were sure 1 are right. 0; SL_EINVAL
+ * as above. */
+int casc_calibrate_early(const struct casc_outcome *outcomes, size_t n, const struct casc_gate *g, float low, double share,
+			 struct casc_early *out, struct sl_err *err);
+
 #endif

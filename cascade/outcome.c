@@ -60,6 +60,9 @@ static int put(struct sl_buf *out, const struct casc_outcome_log *o)
 				(long long)o->at_unix_s, (double)o->score, casc_plan_name(c->plan), casc_why_name(c->why),
 				casc_reason_name(c->escalated), c->refused ? "true" : "false", c->disagreed ? "true" : "false",
 				o->ttft_ms);
+	if (rc == 0 && c->held_by != CASC_NOT_HELD)
+		rc = buf_printf(out, ",\"hold\":{\"by\":\"%s\",\"tokens\":%u,\"ms\":%.3f,\"shown_ms\":%.3f}",
+				casc_held_by_name(c->held_by), c->held, o->hold_ms, o->shown_ms);
 	if (rc == 0)
 		rc = put_costs(out, c);
 	if (rc == 0 && o->features != NULL)
@@ -74,6 +77,6 @@ int casc_outcome_print(struct sl_buf *out, const struct casc_outcome_log *o)
 	size_t before = out->len;
 	int rc = put(out, o);
 	if (rc != 0)
-		out->len = before;
+		buf_cut(out, before);
 	return rc;
 }

@@ -16,7 +16,7 @@
 #include "version.h"
 
 static const char usage[] =
-    "usage: sluice bench machine [--threads N] [--seconds S] [--json]\n"
+    "usage: sluice bench machine [FILE] [--threads N] [--seconds S] [--repeat N] [--json]\n"
     "       sluice bench model FILE [--prompt N] [--tokens N] [--batch 1,2,4,8] [--threads N]\n"
     "              [--repeat N] [--json]\n"
     "       sluice bench engine FILE [--scenario NAME] [--threads N] [--json]\n"

@@ -2,7 +2,9 @@
  *
  * `sluice bench machine` and `sluice bench model`: what the machine can do, and what a model file
  * makes of it, without the engine around it. Prompts are one sequence's rows in chunks; answers are
- * one row for each of so many sequences. Speed is told beside the ceilings measured just before.
+ * one row for each of so many sequences. Speed is told beside the ceilings measured just before; with a
+ * model's file `machine` tells its shares of them in one go, kinds of steps taking turns, so that what
+ * disturbs the machine disturbs all of them.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +18,7 @@
 #include "engine/kv.h"
 #include "engine/model.h"
 #include "kernels/ceiling.h"
+#include "kernels/kv_type.h"
 
 enum { MAX_BATCHES = 16, MAX_REPEAT = 99, PAGE = 16, CHUNK = 256 };
 
@@ -23,43 +26,6 @@ static int n_processors(void)
 {
 	long n = sysconf(_SC_NPROCESSORS_ONLN);
 	return n > 0 ? (int)n : 1;
-}
-
-int bench_machine(int argc, char **argv)
-{
-	double threads = 0, seconds = 0.5;
-	bool json = false;
-	const struct bench_option options[] = {
-	    {"--threads", &threads, NULL, NULL, 0, 256},
-	    {"--seconds", &seconds, NULL, NULL, 0.05, 60},
-	    {"--json", NULL, NULL, &json, 0, 0},
-	};
-	int rc = bench_parse(argc, argv, options, sizeof options / sizeof *options, NULL);
-	if (rc != 0)
-		return rc;
-	int most = threads > 0 ? (int)threads : n_processors();
-	if (json) {
-		printf("[");
-	} else {
-		bench_header();
-		printf("threads   read GB/s   int8 Tops/s   bf16 Tflop/s   fp32 Tflop/s\n");
-	}
-	for (int n = 1; n <= most; n = n < most && 2 * n > most ? most : 2 * n) {
-		struct kn_ceilings c;
-		if (kn_measure_ceilings(n, seconds, &c) != 0)
-			return bench_complain(1, "out of memory");
-		if (json)
-			printf("%s{\"threads\":%d,\"read_bytes_per_s\":%.6g,\"int8_ops_per_s\":%.6g,"
-			       "\"bf16_ops_per_s\":%.6g,\"fp32_ops_per_s\":%.6g}", n > 1 ? "," : "", n, c.read_bytes,
-			       c.int8_ops, c.bf16_ops, c.fp32_ops);
-		else
-			printf("%7d %11.1f %13.3f %14.3f %14.3f\n", n, c.read_bytes / 1e9, c.int8_ops / 1e12,
-			       c.bf16_ops / 1e12, c.fp32_ops / 1e12);
-		fflush(stdout);
-	}
-	if (json)
-		puts("]");
-	return 0;
 }
 
 /* ---- a model ---- */
@@ -74,10 +40,13 @@ struct bench {
 	int32_t *token, *pos, *seq, *want;
 	float *logits;
 	double weight_bytes; /* read for one step */
+	int kv_type;
+	double kv_bytes;     /* of a position */
 	double step_ops;     /* multiply and add, for one row, without attention */
+	double head_ops;     /* of them the output's, which a prompt needs once */
 };
 
-static int bench_open(struct bench *x, const char *path, int n_threads, int n_seqs, int context)
+static int bench_open(struct bench *x, const char *path, const char *kv, int n_threads, int n_seqs, int context)
 {
 	struct sl_err err = {0};
 	struct model_info info;
@@ -90,9 +59,11 @@ static int bench_open(struct bench *x, const char *path, int n_threads, int n_se
 	if (x->ops == NULL || x->ops->open(&kc, &x->b, &err) != 0 ||
 	    model_load(path, x->ops, x->b, rows, 0, &x->m, &err) != 0)
 		return bench_complain(1, "%s", err.text);
+	x->kv_type = strcmp(kv, "auto") == 0 ? kn_kv_type_auto(x->ops) : kn_kv_type_from_name(kv);
+	x->kv_bytes = (double)kv_page_bytes(x->kv_type, PAGE, a->n_layers, a->n_kv_heads, a->head_dim) / PAGE;
 	x->n_seqs = n_seqs;
 	x->max_pages = (context + PAGE - 1) / PAGE;
-	if (kv_pool_create(x->ops, x->b, KN_F32, n_seqs * x->max_pages, PAGE, a->n_layers, a->n_kv_heads, a->head_dim, &x->pool,
+	if (kv_pool_create(x->ops, x->b, x->kv_type, n_seqs * x->max_pages, PAGE, a->n_layers, a->n_kv_heads, a->head_dim, &x->pool,
 			   &err) != 0)
 		return bench_complain(1, "%s", err.text);
 	x->pages = sl_zalloc_n((size_t)n_seqs * (size_t)x->max_pages, sizeof *x->pages);
@@ -108,6 +79,7 @@ static int bench_open(struct bench *x, const char *path, int n_threads, int n_se
 	/* The embedding is read a row at a time, but a tied one once more as the output. */
 	double embed = (double)a->n_vocab * a->n_embd;
 	x->step_ops = 2 * ((double)info.n_params - (a->tied_embeddings ? 0 : embed));
+	x->head_ops = 2 * embed;
 	x->weight_bytes = (double)info.file_bytes * (x->step_ops / 2 / (double)info.n_params);
 	return 0;
 }
@@ -166,19 +138,154 @@ static double answer_s(struct bench *x, int batch, int past, int n_steps)
 	return (double)(clock_now_ns() - begin) / 1e9 / n_steps;
 }
 
+/* What a past of so many positions adds to a step of one row, beside what reading its keys and values
+ * costs; in turns, for the machine's speed wanders. The pages need not have been computed. */
+static void bench_context(struct bench *x, const struct kn_ceilings *c, int context, int n_steps, int repeat, bool json)
+{
+	double empty[MAX_REPEAT], full[MAX_REPEAT];
+	for (int i = 0; i < repeat; i++) {
+		empty[i] = answer_s(x, 1, 0, n_steps);
+		full[i] = answer_s(x, 1, context, n_steps);
+	}
+	double least = bench_percentile(empty, (size_t)repeat, 50), with = bench_percentile(full, (size_t)repeat, 50);
+	double bytes = x->kv_bytes * context, reading = bytes / c->read_bytes;
+	if (json)
+		printf(",\"context\":{\"tokens\":%d,\"kv\":\"%s\",\"kv_bytes\":%.6g,\"empty_ms\":%.5g,\"full_ms\":%.5g,"
+		       "\"reading_ms\":%.5g,\"share_of_read\":%.4g}", context, kn_kv_type_name(x->kv_type), bytes,
+		       1e3 * least, 1e3 * with, 1e3 * reading, reading / (with - least));
+	else
+		printf("\ncontext of %d in %s, %.1f MB: a step of one row %.2f ms, empty %.2f ms; the difference is %.1f %% of "
+		       "reading (%.2f ms)\n", context, kn_kv_type_name(x->kv_type), bytes / 1e6, 1e3 * with, 1e3 * least,
+		       100 * reading / (with - least), 1e3 * reading);
+}
+
+/* Seconds for verifying n drafts: so many rows of one sequence, all with logits. */
+static double verify_s(struct bench *x, int n, int past)
+{
+	uint64_t begin = clock_now_ns();
+	for (int i = 0; i < n; i++) {
+		x->token[i] = i;
+		x->pos[i] = past + i;
+		x->seq[i] = 0;
+		x->want[i] = i;
+	}
+	return step(x, n, n) == 0 ? (double)(clock_now_ns() - begin) / 1e9 : 0;
+}
+
+/* ---- the machine ---- */
+
+enum { SUM_PROMPT = 512, SUM_PAST = 128, SUM_DRAFTS = 5, SUM_FEW = 8, SUM_MANY = 16, SUM_TIMES = 9 };
+
+/* The shares of the ceilings that a model reaches. */
+static int summary(const char *path, int n_threads, int n_times, bool json)
+{
+	struct bench x = {0};
+	struct kn_ceilings c = {0};
+	double one[SUM_TIMES], few[SUM_TIMES], many[SUM_TIMES], drafts[SUM_TIMES], prompt[SUM_TIMES], read[SUM_TIMES], rate[SUM_TIMES];
+	int rc = bench_open(&x, path, "auto", n_threads, SUM_MANY, SUM_PROMPT + 1);
+	if (rc != 0) {
+		bench_close(&x);
+		return rc;
+	}
+	prompt_s(&x, SUM_PAST); /* brings the weights into memory */
+	size_t n = (size_t)n_times;
+	for (size_t i = 0; i < n && rc == 0; i++) {
+		if (kn_measure_ceilings(n_threads, 0.1, &c) != 0)
+			rc = bench_complain(1, "out of memory");
+		read[i] = c.read_bytes;
+		rate[i] = c.int8_ops;
+		one[i] = answer_s(&x, 1, SUM_PAST, 3);
+		drafts[i] = verify_s(&x, SUM_DRAFTS, SUM_PAST);
+		few[i] = answer_s(&x, SUM_FEW, SUM_PAST, 1);
+		many[i] = answer_s(&x, SUM_MANY, SUM_PAST, 1);
+		prompt[i] = prompt_s(&x, SUM_PROMPT);
+	}
+	double reads = bench_percentile(read, n, 50), int8 = bench_percentile(rate, n, 50), step_1 = bench_percentile(one, n, 50);
+	double decode = (x.weight_bytes + SUM_PAST * x.kv_bytes) / step_1 / reads;
+	double few_over = SUM_FEW * step_1 / bench_percentile(few, n, 50), many_over = SUM_MANY * step_1 / bench_percentile(many, n, 50);
+	double ops = SUM_PROMPT * (x.step_ops - x.head_ops) + x.head_ops;
+	double prefill = bench_percentile(prompt, n, 50), share = int8 > 0 ? ops / prefill / int8 : 0;
+	double verify = bench_percentile(drafts, n, 50) / step_1;
+	if (rc == 0 && json)
+		printf("{\"threads\":%d,\"backend\":\"%s\",\"read_bytes_per_s\":%.6g,\"int8_ops_per_s\":%.6g,\"decode_share_of_read\":%.4g,"
+		       "\"answers_8_over_1\":%.4g,\"answers_16_over_1\":%.4g,\"prefill_512_share_of_int8\":%.4g,"
+		       "\"prefill_512_tokens_per_s\":%.4g,\"verify_5_over_1\":%.4g}", n_threads, x.ops->name, reads, int8, decode,
+		       few_over, many_over, share, SUM_PROMPT / prefill, verify);
+	else if (rc == 0)
+		printf("\n%s on %s, %d threads, reading %.1f GB/s and %.3f Tops/s of int8 between the steps\n"
+		       "  one answer          %7.1f tokens/s, %5.1f %% of reading (weights, keys and values)\n"
+		       "  %2d and %2d answers   %6.2f and %.2f times one in all\n"
+		       "  a prompt of %d     %7.1f tokens/s, %5.1f %% of int8\n"
+		       "  verifying %d drafts  %6.2f steps\n", path, x.ops->name, n_threads, reads / 1e9, int8 / 1e12, 1 / step_1,
+		       100 * decode, SUM_FEW, SUM_MANY, few_over, many_over, SUM_PROMPT, SUM_PROMPT / prefill, 100 * share, SUM_DRAFTS, verify);
+	bench_close(&x);
+	return rc;
+}
+
+int bench_machine(int argc, char **argv)
+{
+	double threads = 0, seconds = 0.5, repeat = SUM_TIMES;
+	const char *path = NULL;
+	bool json = false;
+	const struct bench_option options[] = {
+	    {"--threads", &threads, NULL, NULL, 0, 256},
+	    {"--seconds", &seconds, NULL, NULL, 0.05, 60},
+	    {"--repeat", &repeat, NULL, NULL, 1, SUM_TIMES},
+	    {"--json", NULL, NULL, &json, 0, 0},
+	};
+	int rc = bench_parse(argc, argv, options, sizeof options / sizeof *options, &path);
+	if (rc != 0)
+		return rc;
+	int most = threads > 0 ? (int)threads : n_processors();
+	if (json) {
+		printf("[");
+	} else {
+		bench_header();
+		printf("threads   read GB/s   int8 Tops/s   bf16 Tflop/s   fp32 Tflop/s   fork-join us\n");
+	}
+	for (int n = 1; n <= most; n = n < most && 2 * n > most ? most : 2 * n) {
+		struct kn_ceilings c;
+		double fork_ns;
+		struct sl_err err = {0};
+		if (kn_measure_ceilings(n, seconds, &c) != 0)
+			return bench_complain(1, "out of memory");
+		if (kn_measure_fork_join(n, &fork_ns, &err) != 0)
+			return bench_complain(1, "%s", err.text);
+		if (json)
+			printf("%s{\"threads\":%d,\"read_bytes_per_s\":%.6g,\"int8_ops_per_s\":%.6g,"
+			       "\"bf16_ops_per_s\":%.6g,\"fp32_ops_per_s\":%.6g,\"fork_join_ns\":%.6g}", n > 1 ? "," : "", n, c.read_bytes,
+			       c.int8_ops, c.bf16_ops, c.fp32_ops, fork_ns);
+		else
+			printf("%7d %11.1f %13.3f %14.3f %14.3f %14.2f\n", n, c.read_bytes / 1e9, c.int8_ops / 1e12,
+			       c.bf16_ops / 1e12, c.fp32_ops / 1e12, fork_ns / 1e3);
+		fflush(stdout);
+	}
+	if (path != NULL) {
+		if (json)
+			printf(",");
+		rc = summary(path, most, (int)repeat, json);
+	}
+	if (json)
+		puts("]");
+	return rc;
+}
+
 int bench_model(int argc, char **argv)
 {
-	const char *path = NULL, *batches_text = "1,2,4,8";
-	double prompt = 512, tokens = 64, threads = 0, repeat = 3;
+	const char *path = NULL, *batches_text = "1,2,4,8", *kv = "auto";
+	double context = 0, prompt = 512, tokens = 64, threads = 0, repeat = 3;
 	bool json = false;
 	const struct bench_option options[] = {
 	    {"--prompt", &prompt, NULL, NULL, 1, 1 << 20},    {"--tokens", &tokens, NULL, NULL, 1, 1 << 16},
 	    {"--batch", NULL, &batches_text, NULL, 0, 0},     {"--threads", &threads, NULL, NULL, 0, 256},
 	    {"--repeat", &repeat, NULL, NULL, 1, MAX_REPEAT}, {"--json", NULL, NULL, &json, 0, 0},
+	    {"--context", &context, NULL, NULL, 0, 1 << 20},  {"--kv", NULL, &kv, NULL, 0, 0},
 	};
 	int rc = bench_parse(argc, argv, options, sizeof options / sizeof *options, &path);
 	if (rc != 0)
 		return rc;
+	if (strcmp(kv, "auto") != 0 && kn_kv_type_from_name(kv) < 0)
+		return bench_complain(CMD_EXIT_USAGE, "--kv: no type of keys and values is named %s", kv);
 	int batches[MAX_BATCHES], n_batches = bench_list(batches_text, 1024, batches, MAX_BATCHES), widest = 1;
 	if (path == NULL || n_batches == 0)
 		return bench_complain(CMD_EXIT_USAGE, path == NULL ? "model needs a file" : "--batch: not a list of numbers");
@@ -187,7 +294,8 @@ int bench_model(int argc, char **argv)
 	int n_threads = threads > 0 ? (int)threads : n_processors();
 	struct bench x = {0};
 	struct kn_ceilings c;
-	rc = bench_open(&x, path, n_threads, widest, (int)(prompt + tokens) + 1);
+	int most = (int)(context > prompt ? context : prompt);
+	rc = bench_open(&x, path, kv, n_threads, widest, most + (int)tokens + 1);
 	if (rc == 0 && kn_measure_ceilings(n_threads, 0.5, &c) != 0)
 		rc = bench_complain(1, "out of memory");
 	if (rc != 0) {
@@ -226,7 +334,11 @@ int bench_model(int argc, char **argv)
 		fflush(stdout);
 	}
 	if (json)
-		puts("]}");
+		printf("]");
+	if (context > 0)
+		bench_context(&x, &c, (int)context, (int)tokens, n, json);
+	if (json)
+		puts("}");
 	bench_close(&x);
 	return 0;
 }

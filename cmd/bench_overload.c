@@ -9,7 +9,7 @@
  *   off         the first wait that a stream was told (": queue … wait_ms=") against the truth
  *
  * `sluice bench pacing`: what paced streams of a low tier take from unpaced ones of a high one. Windows with and
- * without them take turns.
+ * without them take turns. Without speculation: what drafts win depends on what a stream says.
  */
 #include <math.h>
 #include <stdio.h>
@@ -26,7 +26,8 @@
 #include "cmd/histogram.h"
 #include "cmd/sse_read.h"
 
-enum { MAX_CALLS = 6400, PER_CONN = 100, BODY_MAX = 1 << 16, LINE_BYTES = 96, MAX_OFF = 100000, DRAIN_S = 30 };
+enum { MAX_CALLS = 6400, PER_CONN = 100, BODY_MAX = 1 << 16, LINE_BYTES = 96, MAX_OFF = 100000, DRAIN_S = 30,
+       BEGIN_S = 120 };
 
 static const char key_free[] = "sluice-bench-free", key_paid[] = "sluice-bench-paid";
 
@@ -294,6 +295,7 @@ static void close_run(struct run *r)
 struct shape {
 	const char *model; /* NULL: the echo */
 	double slots, rate, ttft_ms, target_ms, pace_tps;
+	bool plain; /* without speculation */
 };
 
 static int start_box(struct bench_box *b, const struct shape *s, struct sl_err *err)
@@ -307,8 +309,9 @@ static int start_box(struct bench_box *b, const struct shape *s, struct sl_err *
 			 s->rate, s->ttft_ms, s->slots);
 	else
 		snprintf(engine, sizeof engine,
-			 "  max_sequences: %.0f\n  max_waiting: 1000\n  kv_memory: 2GiB\n  models:\n    - name: bench\n      path: %s\n",
-			 s->slots, s->model);
+			 "  max_sequences: %.0f\n  max_waiting: 1000\n  kv_memory: 2GiB\n  speculation:\n    mode: %s\n"
+			 "  models:\n    - name: bench\n      path: %s\n",
+			 s->slots, s->plain ? "off" : "auto", s->model);
 	snprintf(gateway, sizeof gateway,
 		 "  threads: 1\n"
 		 "  queue:\n    size: 900\n    tell: 10ms\n"
@@ -440,7 +443,11 @@ static int measure_capacity(struct bench_box *box, struct shape *s, int n, doubl
 		rc = open_run(&r, &box->target, n, err);
 	if (rc == 0) {
 		keep_asking(&r, n, key_paid, &t);
-		turn_for(&r, seconds / 2);
+		/* Full before it is measured: prompts are not the question. */
+		uint64_t deadline = clock_now_ns() + BEGIN_S * NS_PER_S;
+		while (t.ttft.n < (uint64_t)n && t.failed == 0 && clock_now_ns() < deadline)
+			load_client_turn(r.client, clock_now_ns() + NS_PER_MS);
+		turn_for(&r, seconds / 4);
 		*out = events_per_s(&r, seconds, &t);
 	}
 	close_run(&r);
@@ -470,7 +477,7 @@ static int measure_windows(struct bench_box *box, struct shape *s, int paced, in
 		rc = open_run(&p, &box->target, paced, err);
 		if (rc == 0)
 			keep_asking(&p, paced, key_free, &slow);
-		uint64_t deadline = clock_now_ns() + 120 * NS_PER_S;
+		uint64_t deadline = clock_now_ns() + BEGIN_S * NS_PER_S;
 		while (rc == 0 && slow.ttft.n < (uint64_t)paced && clock_now_ns() < deadline && slow.failed == 0) {
 			load_client_turn(p.client, clock_now_ns() + NS_PER_MS);
 			load_client_turn(r.client, clock_now_ns() + NS_PER_MS);
@@ -513,7 +520,7 @@ int bench_pacing(int argc, char **argv)
 		return bench_complain(CMD_EXIT_USAGE, "pacing needs a model file: the echo has no capacity to share");
 	struct bench_box box;
 	struct sl_err err = {0};
-	struct shape s = {.model = model, .slots = paced + unpaced, .target_ms = 60000};
+	struct shape s = {.model = model, .slots = paced + unpaced, .target_ms = 60000, .plain = true};
 	double capacity = 0, low = 0, with[WINDOWS], without[WINDOWS];
 	rc = bench_box_open(&box, &err);
 	if (rc == 0)

@@ -19,7 +19,7 @@ static const char usage[] =
     "usage: sluice cascade train FILE.jsonl -o WEIGHTS [--bits N] [--epochs N] [--rate R] [--decay D]\n"
     "              [--held-out SHARE] [--seed N] [--json]\n"
     "       sluice cascade calibrate FILE.jsonl [--rate SHARE | --quality SHARE] [--hold N] [--hold-min N]\n"
-    "              [--sure-above X] [--drop-below X] [--points N] [--json]\n"
+    "              [--sure-above X | --early SHARE] [--drop-below X] [--points N] [--json]\n"
     "       sluice cascade report FILE.jsonl [--small-cost X] [--json]\n"
     "\n"
     "train      fits the weights of the score to which small answers were right, for cascade.weights\n"
@@ -31,6 +31,7 @@ static const char usage[] =
     "  --quality SHARE   or: right as often as the large model, times SHARE\n"
     "  --hold N          cascade.hold.tokens (16)        --hold-min N cascade.hold.min_tokens (3)\n"
     "  --sure-above X    sure = low + X (0.2)            --drop-below X  drop = low - X (0.1)\n"
+    "  --early SHARE     or: the lowest sure that leaves SHARE of the answers right that are right with 1\n"
     "  --points N        of the curve (20)\n"
     "report     who served what, why, how well, and what it saved\n"
     "  --small-cost X    a token of the small model, in tokens of the large one (0.1)\n"
@@ -210,8 +211,10 @@ static void print_point(const struct casc_curve_point *p, bool json, bool first)
 }
 
 static void print_curve(const struct ask *a, const struct casc_gate *g, size_t n, const struct casc_curve_point *points, size_t n_points,
-			const struct casc_curve_point *best)
+			const struct casc_curve_point *best, const struct casc_early *early)
 {
+	float sure = best == NULL ? 1 : early != NULL ? early->sure : at_most_1(best->low + g->sure_above);
+
 	if (a->json) {
 		printf("{\"outcomes\":%zu,\"curve\":[", n);
 	} else {
@@ -223,30 +226,37 @@ static void print_curve(const struct ask *a, const struct casc_gate *g, size_t n
 	if (best != NULL && a->json) {
 		printf(",\"best\":");
 		print_point(best, true, true);
-		printf(",\"sure\":%.4f,\"drop\":%.4f", (double)at_most_1(best->low + g->sure_above),
-		       (double)at_least_0(best->low - g->drop_below));
+		printf(",\"sure\":%.4f,\"drop\":%.4f", (double)sure, (double)at_least_0(best->low - g->drop_below));
+		if (early != NULL)
+			printf(",\"held\":%.3f,\"held_at_1\":%.3f", early->held, early->held_at_1);
 	} else if (best != NULL) {
 		print_point(best, false, true);
-		printf("\nfor cascade.tiers:  sure: %.4f  low: %.4f  drop: %.4f\n", (double)at_most_1(best->low + g->sure_above),
-		       (double)best->low, (double)at_least_0(best->low - g->drop_below));
+		if (early != NULL)
+			printf("\ntokens held, mean:  %.2f (with sure: 1  %.2f)", early->held, early->held_at_1);
+		printf("\nfor cascade.tiers:  sure: %.4f  low: %.4f  drop: %.4f\n", (double)sure, (double)best->low,
+		       (double)at_least_0(best->low - g->drop_below));
 	}
 	if (a->json)
 		printf("}\n");
 }
 
+/* early: below 0: sure keeps its distance. */
 static int find_thresholds(const struct ask *a, const struct outcomes *o, const struct casc_gate *g, enum casc_target kind, double target,
-			   size_t most, struct sl_err *err)
+			   double early_share, size_t most, struct sl_err *err)
 {
 	static struct casc_curve_point points[MOST_POINTS];
 	struct casc_curve_point best;
+	struct casc_early early;
 	size_t n_points;
 	struct casc_outcome *outcomes = sl_zalloc_n(o->n > 0 ? o->n : 1, sizeof *outcomes);
 	if (outcomes == NULL)
 		return sl_errf(err, SL_ENOMEM, "no memory for %zu outcomes", o->n);
 	size_t n = calibration_of(o, outcomes);
 	int rc = casc_calibrate(outcomes, n, g, kind, target, points, most, &n_points, &best, err);
+	if (rc == 0 && early_share >= 0)
+		rc = casc_calibrate_early(outcomes, n, g, best.low, early_share, &early, err);
 	if (rc == 0 || rc == SL_ENOTFOUND)
-		print_curve(a, g, n, points, n_points, rc == 0 ? &best : NULL);
+		print_curve(a, g, n, points, n_points, rc == 0 ? &best : NULL, early_share >= 0 ? &early : NULL);
 	sl_free(outcomes);
 	return rc;
 }
@@ -256,10 +266,11 @@ static int calibrate(int argc, char **argv)
 	struct ask a = {0};
 	struct sl_err err = {0};
 	struct outcomes o;
-	double rate = 0.6, quality = -1, hold = 16, hold_min = 3, sure_above = 0.2, drop_below = 0.1, points = 20;
+	double rate = 0.6, quality = -1, hold = 16, hold_min = 3, sure_above = 0.2, drop_below = 0.1, points = 20, early = -1;
 	const struct number numbers[] = {{"rate", &rate, 0, 1}, {"quality", &quality, 0, 2}, {"hold", &hold, 1, 1024},
 					 {"hold-min", &hold_min, 1, 1024}, {"sure-above", &sure_above, 0, 1},
-					 {"drop-below", &drop_below, 0, 1}, {"points", &points, 2, MOST_POINTS}};
+					 {"drop-below", &drop_below, 0, 1}, {"points", &points, 2, MOST_POINTS},
+					 {"early", &early, 0, 1}};
 	int rc = parse(&a, argc, argv, numbers, sizeof numbers / sizeof *numbers);
 	if (rc != 0)
 		return rc;
@@ -268,7 +279,8 @@ static int calibrate(int argc, char **argv)
 		return complain("calibrate", err.text);
 	struct casc_gate g = {(uint16_t)hold, (uint16_t)(hold_min < hold ? hold_min : hold), (float)sure_above, (float)drop_below};
 	bool for_quality = quality >= 0;
-	rc = find_thresholds(&a, &o, &g, for_quality ? CASC_FOR_QUALITY : CASC_FOR_RATE, for_quality ? quality : rate, (size_t)points, &err);
+	rc = find_thresholds(&a, &o, &g, for_quality ? CASC_FOR_QUALITY : CASC_FOR_RATE, for_quality ? quality : rate, early,
+			     (size_t)points, &err);
 	outcomes_dispose(&o);
 	return rc == 0 ? 0 : complain("calibrate", err.text);
 }

@@ -14,12 +14,7 @@
  * Its models say the same, so it agrees with tokens that another one is said to have made (n_given) as far as
  * they are its own; where the message begins with "differ N", with N of them at most.
  *
- * Words anywhere in the message drive its two models apart, N being a token's index, the first is 0:
- *   unsure@N       from N on the small one's tokens have a low probability
- *   differ@N       from N on the large one's words begin with a tilde and have ids of their own
- *   fail-small@N, fail-large@N    that model fails after N tokens of its own
- *   hang-small@N, hang-large@N    that model falls silent after N tokens of its own
- *   slow-small@MS, slow-large@MS  that model's first token takes so long
+ * Words anywhere in the message drive its two models apart (echo_text.h).
  *
  * With `slots` only so many answers of a model go on at once; the others wait, by priority, and are told their
  * place and a prediction again and again (echo_places.h).
@@ -41,6 +36,7 @@
 #include "base/log.h"
 #include "engine/echo.h"
 #include "engine/echo_places.h"
+#include "engine/echo_text.h"
 #include "engine/link.h"
 #include "engine/prompt.h"
 #include "engine/server.h"
@@ -48,9 +44,7 @@
 enum {
 	ECHO_MODELS = 2,
 	ECHO_MAX_SEQUENCES = 65536,
-	ECHO_MAX_WORD = 64,   /* bytes of one token */
 	ECHO_FRAME_TOKENS = 64,
-	ECHO_CLOCK_BYTES = 22,
 	ECHO_FIRST_ID = 1000,
 	ECHO_OWN_IDS = 1 << 24, /* of words that only the large one says */
 	ECHO_DIE_MS = 20, /* what was said is sent before the process dies */
@@ -96,8 +90,7 @@ struct echo_seq {
 	bool started; /* credit has come */
 	uint32_t n_prompt, n_made, max_tokens, credit;
 	uint32_t n_used; /* of n_made: another one's tokens */
-	/* What the message drives; UINT32_MAX: not. */
-	uint32_t unsure_at, differ_at, fail_at, hang_at, slow_ms;
+	struct echo_drives drives;
 	bool given;      /* VERIFIED is to be told */
 	struct proto_verified verified;
 	double rate_tps;
@@ -107,91 +100,6 @@ struct echo_seq {
 	uint64_t made_ns; /* the engine's rate: when the next group is due */
 	uint64_t pace_ns; /* the request's pace: when the next token is due, none being early */
 };
-
-/* ---- text ---- */
-
-static bool is_space(char c)
-{
-	return c == ' ' || c == '\n' || c == '\t' || c == '\r';
-}
-
-static uint32_t count_words(const char *text, size_t n)
-{
-	uint32_t words = 0;
-	for (size_t i = 0; i < n; i++) {
-		if (!is_space(text[i]) && (i == 0 || is_space(text[i - 1])))
-			words++;
-	}
-	return words;
-}
-
-/* Bytes of the token that begins at text: a word with the space after it, cut at a character when
- * it is long. */
-static size_t token_bytes(const char *text, size_t n)
-{
-	size_t i = 0;
-	while (i < n && is_space(text[i]))
-		i++;
-	while (i < n && !is_space(text[i]))
-		i++;
-	while (i < n && is_space(text[i]))
-		i++;
-	if (i > ECHO_MAX_WORD) {
-		i = ECHO_MAX_WORD;
-		while (i > 1 && ((uint8_t)text[i] & 0xc0) == 0x80)
-			i--;
-	}
-	return i;
-}
-
-struct prompt_view {
-	uint32_t n_tokens;
-	char *last; /* owned: the last user message, else the last one */
-	size_t last_bytes;
-};
-
-static int view_prompt(uint8_t kind, struct proto_str prompt, struct prompt_view *out,
-		       struct sl_err *err)
-{
-	const char *last = prompt.at;
-	size_t n = prompt.n;
-	struct prompt_chat chat = {0};
-	*out = (struct prompt_view){0};
-	if (kind == PROTO_PROMPT_TOKENS) {
-		out->n_tokens = (uint32_t)(prompt.n / 4);
-		last = "tokens";
-		n = strlen(last);
-	} else if (kind == PROTO_PROMPT_TEXT) {
-		out->n_tokens = count_words(prompt.at, prompt.n);
-	} else {
-		int rc = prompt_parse_chat(prompt.at, prompt.n, &chat, err);
-		if (rc != 0)
-			return rc;
-		bool user = false;
-		for (size_t i = 0; i < json_array_size(chat.messages); i++) {
-			const json_t *m = json_array_get(chat.messages, i);
-			const json_t *content = json_object_get(m, "content");
-			/* Of a list of parts the last is echoed. */
-			if (json_is_array(content))
-				content = json_object_get(
-				    json_array_get(content, json_array_size(content) - 1), "text");
-			const char *text = json_is_string(content) ? json_string_value(content) : "";
-			size_t bytes = json_string_length(content);
-			out->n_tokens += count_words(text, bytes);
-			bool by_user =
-			    strcmp(json_string_value(json_object_get(m, "role")), "user") == 0;
-			if (by_user || !user) {
-				last = text;
-				n = bytes;
-				user = by_user;
-			}
-		}
-	}
-	out->last = sl_strndup(last, n);
-	out->last_bytes = out->last != NULL ? n : 0;
-	prompt_chat_dispose(&chat);
-	return out->last != NULL ? 0 : sl_errf(err, SL_ENOMEM, "out of memory");
-}
 
 /* ---- the end of a sequence ---- */
 
@@ -295,13 +203,13 @@ static bool hangs(const struct echo_seq *s)
 {
 	const struct eng_echo_config *cfg = &s->e->cfg;
 	return s->e->dying || (cfg->hang_after > 0 && s->n_made >= (uint32_t)cfg->hang_after) ||
-	       s->n_made - s->n_used >= s->hang_at;
+	       s->n_made - s->n_used >= s->drives.hang_at;
 }
 
 static bool fails(const struct echo_seq *s)
 {
 	const struct eng_echo_config *cfg = &s->e->cfg;
-	return (cfg->fail_after > 0 && s->n_made >= (uint32_t)cfg->fail_after) || s->n_made - s->n_used >= s->fail_at;
+	return (cfg->fail_after > 0 && s->n_made >= (uint32_t)cfg->fail_after) || s->n_made - s->n_used >= s->drives.fail_at;
 }
 
 static bool says_nothing_more(const struct echo_seq *s)
@@ -333,40 +241,19 @@ static size_t next_word(struct echo_seq *s)
 {
 	if (s->at >= s->n_words_bytes)
 		s->at = 0;
-	size_t bytes = token_bytes(s->words + s->at, s->n_words_bytes - s->at);
+	size_t bytes = echo_token_bytes(s->words + s->at, s->n_words_bytes - s->at);
 	s->at += bytes;
 	return bytes;
 }
 
 static uint32_t id_of(const struct echo_seq *s, uint32_t index)
 {
-	return ECHO_FIRST_ID + index + (index >= s->differ_at ? ECHO_OWN_IDS : 0);
+	return ECHO_FIRST_ID + index + (index >= s->drives.differ_at ? ECHO_OWN_IDS : 0);
 }
 
 static float logprob_of(const struct echo_seq *s)
 {
-	return s->n_made >= s->unsure_at ? -4 : -0.125f * (float)(s->n_made % 8);
-}
-
-/* The number behind word@ in the message; UINT32_MAX: it does not stand there. */
-static uint32_t driven_by(const struct echo_seq *s, const char *word)
-{
-	size_t n = strlen(word);
-	for (const char *p = s->words; (p = strstr(p, word)) != NULL; p += n)
-		if ((p == s->words || is_space(p[-1])) && p[n] == '@' && p[n + 1] >= '0' && p[n + 1] <= '9')
-			return (uint32_t)strtoul(p + n + 1, NULL, 10);
-	return UINT32_MAX;
-}
-
-static void take_drives(struct echo_seq *s)
-{
-	bool large = s->model == 1;
-	s->unsure_at = large ? UINT32_MAX : driven_by(s, "unsure");
-	s->differ_at = large ? driven_by(s, "differ") : UINT32_MAX;
-	s->fail_at = driven_by(s, large ? "fail-large" : "fail-small");
-	s->hang_at = driven_by(s, large ? "hang-large" : "hang-small");
-	uint32_t slow = driven_by(s, large ? "slow-large" : "slow-small");
-	s->slow_ms = slow != UINT32_MAX ? slow : 0;
+	return s->n_made >= s->drives.unsure_at ? -4 : -0.125f * (float)(s->n_made % 8);
 }
 
 /* What another one has said: how far it agrees, and what it goes on behind. */
@@ -399,11 +286,6 @@ static void tell_verified(struct echo_seq *s)
 	s->given = false;
 }
 
-static void write_stamp(char *out, uint64_t now)
-{
-	snprintf(out, ECHO_CLOCK_BYTES + 1, "t%020llu ", (unsigned long long)now);
-}
-
 static void send_tokens(struct echo_seq *s, uint32_t want)
 {
 	struct echo *e = s->e;
@@ -417,10 +299,10 @@ static void send_tokens(struct echo_seq *s, uint32_t want)
 			if (e->stepping)
 				memcpy(text + n_text, e->stamp, ECHO_CLOCK_BYTES);
 			else
-				write_stamp(text + n_text, clock_now_ns());
+				echo_write_stamp(text + n_text, clock_now_ns());
 			bytes = ECHO_CLOCK_BYTES;
 		} else {
-			size_t tilde = s->n_made >= s->differ_at;
+			size_t tilde = s->n_made >= s->drives.differ_at;
 			bytes = next_word(s);
 			if (tilde)
 				text[n_text] = '~';
@@ -428,7 +310,7 @@ static void send_tokens(struct echo_seq *s, uint32_t want)
 			bytes += tilde;
 			/* Going round, the last word needs its space. */
 			if (s->round && s->at >= s->n_words_bytes &&
-			    !is_space(s->words[s->n_words_bytes - 1]))
+			    !echo_is_space(s->words[s->n_words_bytes - 1]))
 				text[n_text + bytes++] = ' ';
 		}
 		tokens[n] = (struct proto_token){.id = id_of(s, s->n_made),
@@ -496,7 +378,7 @@ static uint32_t allowed_now(struct echo_seq *s, uint64_t now, uint32_t most, uin
 /* Makes what may be made; when to look again (UINT64_MAX: when somebody asks). */
 static uint64_t seq_make(struct echo_seq *s, uint64_t now)
 {
-	uint64_t first = s->started_ns + ((unsigned)s->e->cfg.ttft_ms + s->slow_ms) * NS_PER_MS, due;
+	uint64_t first = s->started_ns + ((unsigned)s->e->cfg.ttft_ms + s->drives.slow_ms) * NS_PER_MS, due;
 	if (!s->started || s->credit == 0 || hangs(s))
 		return UINT64_MAX;
 	if (now < first)
@@ -590,7 +472,7 @@ static void on_step(evutil_socket_t fd, short what, void *ctx)
 	size_t n = e->n_due, most = (size_t)e->cfg.step_active;
 	if (most > 0 && n > most)
 		n = most;
-	write_stamp(e->stamp, clock_now_ns());
+	echo_write_stamp(e->stamp, clock_now_ns());
 	e->stepping = true;
 	for (size_t i = 0; i < n; i++) {
 		struct echo_seq *s = list_entry(e->due.next, struct echo_seq, in_due);
@@ -644,7 +526,7 @@ static bool echo_load(void *be, int index, struct proto_load *out)
 static double need_ns(const struct echo_seq *s, uint32_t max_tokens)
 {
 	double rate = s->e->cfg.rate_tps, tokens = max_tokens;
-	uint32_t words = count_words(s->words, s->n_words_bytes);
+	uint32_t words = echo_count_words(s->words, s->n_words_bytes);
 	if (!s->round && !s->clock && words < max_tokens)
 		tokens = words;
 	if (s->rate_tps > 0 && (rate == 0 || s->rate_tps < rate))
@@ -695,7 +577,7 @@ static void on_tell(evutil_socket_t fd, short what, void *ctx)
 }
 
 /* What is wrong with the request: an error and its sentence, or PROTO_ERR_NONE. */
-static uint8_t check(const struct echo *e, uint16_t model, const struct prompt_view *view, int rc,
+static uint8_t check(const struct echo *e, uint16_t model, const struct echo_prompt *view, int rc,
 		     struct sl_err *err)
 {
 	if (model >= ECHO_MODELS) {
@@ -732,9 +614,9 @@ static int echo_submit(void *be, uint64_t id, const struct proto_submit *req)
 		sl_free(s);
 		return SL_ENOMEM;
 	}
-	struct prompt_view view;
+	struct echo_prompt view;
 	struct sl_err err = {0};
-	int rc = view_prompt(req->prompt_kind, req->prompt, &view, &err);
+	int rc = echo_read_prompt(req->prompt_kind, req->prompt, &view, &err);
 	s->e = e;
 	list_init(&s->in_due);
 	s->node.key = id;
@@ -765,7 +647,7 @@ static int echo_submit(void *be, uint64_t id, const struct proto_submit *req)
 	uint32_t room = (uint32_t)e->cfg.n_ctx - s->n_prompt;
 	s->prefill_only = (req->flags & PROTO_SUBMIT_PREFILL_ONLY) != 0;
 	s->max_tokens = req->max_tokens;
-	take_drives(s);
+	s->drives = echo_drives_of(s->words, s->model == 1);
 	take_given(s, req);
 	s->wants_logprobs = (req->flags & PROTO_SUBMIT_WANT_LOGPROBS) != 0;
 	if (s->max_tokens > room) {
@@ -787,9 +669,9 @@ static struct echo_seq *find(const struct echo *e, uint64_t id)
 static int echo_count(void *be, uint64_t id, const struct proto_count *req)
 {
 	struct echo *e = be;
-	struct prompt_view view;
+	struct echo_prompt view;
 	struct sl_err err = {0};
-	int rc = view_prompt(req->prompt_kind, req->prompt, &view, &err);
+	int rc = echo_read_prompt(req->prompt_kind, req->prompt, &view, &err);
 	uint8_t error = check(e, req->model, &view, rc, &err);
 	if (error == PROTO_ERR_CONTEXT_LENGTH) { /* a count may be anything */
 		error = PROTO_ERR_NONE;

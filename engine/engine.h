@@ -39,7 +39,7 @@ enum eng_spec_mode {
 struct eng_config {
 	const struct eng_model_config *models;
 	int n_models;
-	const char *backend;       /* kernels: "auto", "cpu-ref", "cpu-avx2", "cpu-avx512", "cpu-amx" */
+	const char *backend;       /* kernels: "auto", or a name of kernels/kernels.h */
 	int n_threads;             /* 0: all */
 	int n_text_workers;        /* at least 1 */
 	int page_tokens;           /* 16 */

@@ -82,6 +82,21 @@ static void on_bus_error(int sig, siginfo_t *info, void *context)
 	signal(sig, SIG_DFL);
 }
 
+void map_file_let_go(const void *at, size_t bytes)
+{
+	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)at;
+	for (struct slot *s = slots; s < slots + N_SLOTS; s++) {
+		uintptr_t first = atomic_load(&s->at), n = atomic_load(&s->bytes);
+		if (first == 0 || from < first || from - first > n || bytes > n - (from - first))
+			continue;
+		uintptr_t to = (from + bytes) / page * page;
+		from = (from + page - 1) / page * page;
+		if (from < to)
+			(void)madvise((void *)from, to - from, MADV_DONTNEED); /* kept, it costs memory only */
+		return;
+	}
+}
+
 void map_file_guard(void)
 {
 	struct sigaction action = {.sa_sigaction = on_bus_error, .sa_flags = SA_SIGINFO};

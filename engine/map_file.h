@@ -20,6 +20,10 @@ struct map_file {
 int map_file_open(const char *path, struct map_file *out, struct sl_err *err);
 void map_file_close(struct map_file *m);
 
+/* The bytes from `at` on will hardly be read again: whole pages of them leave this process's memory. They come
+ * back from the file when they are. Does nothing where `at` is in no mapping of map_file_open's. */
+void map_file_let_go(const void *at, size_t bytes);
+
 /* A file that is cut while it is mapped, or that the disk fails to give, raises SIGBUS where its bytes
  * are read, however late. From now on the process then says which file it was and exits with status
  * MAP_FILE_EXIT, instead of dying by the signal: there is no way to go on without the weights, and

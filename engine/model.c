@@ -109,18 +109,32 @@ static int check_all_used(const struct model *m, struct sl_err *err)
 	return 0;
 }
 
-static int load_matrix(struct model *m, const char *name, int n_out, int n_in, struct kn_weight *out,
+/* The matrix of that name, marked as used. */
+static int find_matrix(struct model *m, const char *name, int n_out, int n_in, const struct model_tensor **out,
 		       struct sl_err *err)
 {
 	const struct model_tensor *t = take_tensor(m, name, err);
 	if (t == NULL)
 		return SL_EINVAL;
+	*out = t;
 	if (kn_type_block(t->type) == 0)
 		return unknown_type(m, t, err);
 	if (t->n_dims != 2 || t->dims[0] != (uint64_t)n_in || t->dims[1] != (uint64_t)n_out)
 		return sl_errf(err, SL_EINVAL, "%s: tensor %s is %llu × %llu, not %d × %d", model_file_path(m->file),
 			       name, (unsigned long long)t->dims[0], (unsigned long long)t->dims[1], n_in, n_out);
-	return m->ops->weight_load(m->backend, t->data, t->type, n_out, n_in, out, err);
+	return 0;
+}
+
+static int load_matrix(struct model *m, const char *name, int n_out, int n_in, struct kn_weight *out,
+		       struct sl_err *err)
+{
+	const struct model_tensor *t = NULL;
+	int rc = find_matrix(m, name, n_out, n_in, &t, err);
+	if (rc == 0)
+		rc = m->ops->weight_load(m->backend, t->data, t->type, n_out, n_in, out, err);
+	if (rc == 0 && out->data != t->data)
+		model_file_let_go(m->file, t);
+	return rc;
 }
 
 /* Rows first_row and on of a matrix that the family keeps fused with others: a view of its own. */
@@ -171,16 +185,15 @@ static int load_qkv(struct model *m, int i, struct sl_err *err)
 	int q_width = a->n_heads * a->head_dim, kv_width = a->n_kv_heads * a->head_dim, rc;
 	char name[64];
 	if (model_file_find(m->file, in_layer(i, "attn_qkv.weight", name)) != NULL) {
-		struct kn_weight whole;
-		rc = load_matrix(m, name, q_width + 2 * kv_width, a->n_embd, &whole, err);
-		if (rc != 0)
+		const struct model_tensor *t = NULL;
+		if ((rc = find_matrix(m, name, q_width + 2 * kv_width, a->n_embd, &t, err)) != 0 ||
+		    (rc = load_rows(m, t, 0, q_width, a->n_embd, &l->q, err)) != 0 ||
+		    (rc = load_rows(m, t, q_width, kv_width, a->n_embd, &l->k, err)) != 0 ||
+		    (rc = load_rows(m, t, q_width + kv_width, kv_width, a->n_embd, &l->v, err)) != 0)
 			return rc;
-		m->ops->weight_free(m->backend, &whole);
-		const struct model_tensor *t = model_file_find(m->file, name);
-		if ((rc = load_rows(m, t, 0, q_width, a->n_embd, &l->q, err)) != 0 ||
-		    (rc = load_rows(m, t, q_width, kv_width, a->n_embd, &l->k, err)) != 0)
-			return rc;
-		return load_rows(m, t, q_width + kv_width, kv_width, a->n_embd, &l->v, err);
+		if (l->q.data != t->data)
+			model_file_let_go(m->file, t);
+		return 0;
 	}
 	if ((rc = load_matrix(m, in_layer(i, "attn_q.weight", name), q_width, a->n_embd, &l->q, err)) != 0 ||
 	    (rc = load_matrix(m, in_layer(i, "attn_k.weight", name), kv_width, a->n_embd, &l->k, err)) != 0)
@@ -196,15 +209,14 @@ static int load_gate_up(struct model *m, int i, struct sl_err *err)
 	char name[64];
 	int rc;
 	if (model_file_find(m->file, in_layer(i, "ffn_gate.weight", name)) == NULL) {
-		struct kn_weight whole;
-		rc = load_matrix(m, in_layer(i, "ffn_up.weight", name), 2 * a->n_ff, a->n_embd, &whole, err);
-		if (rc != 0)
+		const struct model_tensor *t = NULL;
+		if ((rc = find_matrix(m, in_layer(i, "ffn_up.weight", name), 2 * a->n_ff, a->n_embd, &t, err)) != 0 ||
+		    (rc = load_rows(m, t, 0, a->n_ff, a->n_embd, &l->gate, err)) != 0 ||
+		    (rc = load_rows(m, t, a->n_ff, a->n_ff, a->n_embd, &l->up, err)) != 0)
 			return rc;
-		m->ops->weight_free(m->backend, &whole);
-		const struct model_tensor *t = model_file_find(m->file, name);
-		if ((rc = load_rows(m, t, 0, a->n_ff, a->n_embd, &l->gate, err)) != 0)
-			return rc;
-		return load_rows(m, t, a->n_ff, a->n_ff, a->n_embd, &l->up, err);
+		if (l->gate.data != t->data)
+			model_file_let_go(m->file, t);
+		return 0;
 	}
 	if ((rc = load_matrix(m, name, a->n_ff, a->n_embd, &l->gate, err)) != 0)
 		return rc;

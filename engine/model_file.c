@@ -16,6 +16,7 @@
 #include "engine/convert.h"
 #include "engine/gguf_split.h"
 #include "engine/hf_folder.h"
+#include "engine/map_file.h"
 #include "kernels/quantize.h"
 
 struct model_file {
@@ -74,6 +75,18 @@ const struct model_tensor *model_file_find(const struct model_file *f, const cha
 
 size_t model_file_n_tensors(const struct model_file *f) { return f->n_tensors; }
 const struct model_tensor *model_file_tensor_at(const struct model_file *f, size_t i) { return &f->tensors[i]; }
+
+void model_file_let_go(struct model_file *f, const struct model_tensor *t)
+{
+	size_t i = (size_t)(t - f->tensors);
+	if (f->owned != NULL && f->owned[i] != NULL) {
+		sl_free(f->owned[i]);
+		f->owned[i] = NULL;
+		f->tensors[i].data = NULL;
+	} else {
+		map_file_let_go(t->data, (size_t)t->bytes);
+	}
+}
 
 /* ---- opening ---- */
 

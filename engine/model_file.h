@@ -44,6 +44,9 @@ int model_file_arch(const struct model_file *f, struct model_arch *out, struct s
 size_t model_file_n_tensors(const struct model_file *f);
 const struct model_tensor *model_file_tensor_at(const struct model_file *f, size_t i);
 const struct model_tensor *model_file_find(const struct model_file *f, const char *name);
+/* A tensor of f whose bytes nobody will read again, because a backend has made its own of them: what is
+ * mapped leaves memory, what was converted is freed. */
+void model_file_let_go(struct model_file *f, const struct model_tensor *t);
 
 /* Replaces every matrix of F32, F16 or BF16 by one of that type, in memory, where the type's blocks
  * fit its rows. Several threads (0: all); a piece of a few MiB at a time beside what is kept. */

@@ -187,6 +187,7 @@ struct answer {
 	struct api_error error;      /* FAILED */
 	const char *message;         /* never NULL */
 	char *told;                  /* owned; as in its spec */
+	struct sl_buf cascade_text;  /* what answer_auto_about told last */
 	char *message_copy;          /* owned: what message points to, unless that is a literal */
 	char id[ANSWER_ID_BYTES];
 };
@@ -211,8 +212,8 @@ void answer_settled(struct answer *a);
 struct sse_usage answer_usage(const struct answer *a);
 /* Why its first choice that was cut short was: as choices have it. */
 const char *answer_ended_by(const struct answer *a);
-/* What it tells of itself as a whole. */
-struct sse_about answer_about(const struct answer *a);
+/* What it tells of itself, with the end of choice `index` or as a whole (ANSWER_ALL). Borrowed until the next call. */
+struct sse_about answer_about(struct answer *a, unsigned index);
 unsigned answer_n_choices(const struct answer *a);
 
 /* Does run still have something for the reader? */

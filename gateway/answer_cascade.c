@@ -2,16 +2,17 @@
  *
  * To the rest of an answer's life one of "auto" is like any other: its generation comes from cascade_run.h
  * instead of from the link. Load (answer_load.c) does not give it another model: that is the cascade's own
- * business (cascade.tiers: target_ttft). Of several prompts each is a run of its own; what is told is the
- * first one's.
+ * business (cascade.tiers: target_ttft). Of several prompts each is a run of its own, and told by itself.
  */
 #include "gateway/answer_cascade.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
-#include "gateway/answer.h"
+#include "gateway/answer_priv.h"
 #include "gateway/snapshot.h"
 
 const char answer_auto_name[] = "auto";
@@ -112,6 +113,8 @@ int answer_auto_submit(struct answer *a, struct answer_run *run, const struct an
 	if (rc != 0)
 		return rc;
 	a->line.model = cascade_run_model(run->cascade);
+	if (a->frame.len > 0)
+		answer_auto_watch(a);
 	if (cascade_run_tells_degraded(run->cascade) && a->x != NULL)
 		a->x->degraded = "model";
 	return 0;
@@ -132,18 +135,59 @@ void answer_auto_load(const struct gw_app *app)
 	cascade_state_see(app->now->cascade, small_ms, large_ms, clock_now_ns() / NS_PER_MS);
 }
 
-void answer_auto_about(const struct answer *a, struct sse_about *out)
+/* null for one that was never submitted. */
+static int put_about(const struct answer *a, unsigned index, struct sl_buf *out)
 {
-	struct cascade_run *run = a->runs[0].cascade;
-	if (run == NULL)
-		return;
-	out->cascade = cascade_run_about(run, &out->n_cascade);
-	if (out->degraded == NULL && cascade_run_tells_degraded(run))
-		out->degraded = "model";
+	const struct cascade_run *run = a->runs[index / a->n].cascade;
+	return run != NULL ? cascade_run_about(run, (uint8_t)(index % a->n), out) : buf_append_str(out, "null");
 }
 
+/* ,"cascades":[…] */
+static int put_all(const struct answer *a, struct sl_buf *out)
+{
+	unsigned n = answer_n_choices(a);
+	int rc = 0;
+	for (unsigned i = 0; rc == 0 && n > 1 && i < n; i++) {
+		rc = buf_append_str(out, i == 0 ? ",\"cascades\":[" : ",");
+		if (rc == 0)
+			rc = put_about(a, i, out);
+	}
+	return rc == 0 && n > 1 ? buf_append_str(out, "]") : rc;
+}
+
+void answer_auto_about(struct answer *a, unsigned index, struct sse_about *out)
+{
+	unsigned one = index != ANSWER_ALL ? index : 0;
+	if (a->runs[one / a->n].cascade == NULL)
+		return;
+	buf_clear(&a->cascade_text, SIZE_MAX);
+	int rc = put_about(a, one, &a->cascade_text);
+	if (rc == 0 && index == ANSWER_ALL)
+		rc = put_all(a, &a->cascade_text);
+	out->cascade = rc == 0 ? (const char *)buf_data(&a->cascade_text) : NULL;
+	out->n_cascade = a->cascade_text.len;
+	for (int i = 0; i < a->n_runs && out->degraded == NULL; i++)
+		if ((index == ANSWER_ALL || one / a->n == (unsigned)i) && a->runs[i].cascade != NULL &&
+		    cascade_run_tells_degraded(a->runs[i].cascade))
+			out->degraded = "model";
+}
+
+/* Of several prompts each one's, as far as there is room. */
 void answer_auto_line(const struct answer *a)
 {
-	if (a->runs[0].cascade != NULL && a->x != NULL)
-		cascade_run_line(a->runs[0].cascade, a->x->cascade, sizeof a->x->cascade);
+	char line[256];
+	size_t at = 0, room = a->x != NULL ? sizeof line : 0;
+	for (int i = 0; i < a->n_runs && at + 1 < room; i++) {
+		if (a->runs[i].cascade == NULL)
+			continue;
+		if (at > 0)
+			at += (size_t)snprintf(line + at, room - at, " | ");
+		if (at + 1 < room)
+			cascade_run_line(a->runs[i].cascade, line + at, room - at);
+		at += strlen(line + at);
+	}
+	if (at == 0)
+		return;
+	sl_free(a->x->cascade);
+	a->x->cascade = sl_strdup(line);
 }

@@ -6,6 +6,7 @@
 #ifndef GATEWAY_ANSWER_CASCADE_H
 #define GATEWAY_ANSWER_CASCADE_H
 
+#include <limits.h>
 #include <stdbool.h>
 
 #include "gateway/cascade_run.h"
@@ -23,6 +24,8 @@ struct sse_about;
 extern const char answer_auto_name[];
 /* What a spec's model is, instead of an index. */
 enum { ANSWER_AUTO = PROTO_MAX_MODELS };
+/* Instead of a choice's index: all of them. */
+#define ANSWER_ALL UINT_MAX
 
 /* The models of the roles small and large, as the tier may use them now. False: there is no such pair, or not for
  * this tier. */
@@ -38,7 +41,9 @@ void answer_auto_model(const struct answer *a, uint32_t *n_ctx, int *model);
 int answer_auto_submit(struct answer *a, struct answer_run *run, const struct answer_spec *spec, const struct proto_submit *s);
 /* The engine has told how long newcomers wait. */
 void answer_auto_load(const struct gw_app *app);
-void answer_auto_about(const struct answer *a, struct sse_about *out);
+/* What is told with the end of choice `index`, over all prompts; of the whole answer (ANSWER_ALL): the first one's and,
+ * where there are several, a list of each one's. Texts are the answer's, until the next call. */
+void answer_auto_about(struct answer *a, unsigned index, struct sse_about *out);
 /* For the access log, at its end. */
 void answer_auto_line(const struct answer *a);
 

@@ -16,8 +16,7 @@ int answer_chunk_text(struct answer *a, struct sl_buf *out, unsigned index, cons
 
 int answer_chunk_close(struct answer *a, struct sl_buf *out, unsigned index, const char *reason)
 {
-	struct sse_about about = answer_about(a);
-	about.ended_by = a->choices[index].ended_by;
+	const struct sse_about about = answer_about(a, index);
 	return sse_finish(&a->sse, out, index, reason, &about);
 }
 

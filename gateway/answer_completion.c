@@ -85,7 +85,7 @@ static int put_choice(struct answer *a, struct sl_buf *out, unsigned index)
 
 static int whole(struct answer *a, struct sl_buf *out)
 {
-	const struct sse_about about = answer_about(a);
+	const struct sse_about about = answer_about(a, ANSWER_ALL);
 	struct sse_usage u = answer_usage(a);
 	int rc = buf_printf(out, "{\"id\":\"%s\",\"object\":\"text_completion\",\"created\":%lld,\"model\":", a->id,
 			    (long long)a->created);

@@ -239,10 +239,11 @@ const char *answer_ended_by(const struct answer *a)
 	return NULL;
 }
 
-struct sse_about answer_about(const struct answer *a)
+struct sse_about answer_about(struct answer *a, unsigned index)
 {
-	struct sse_about about = {.ended_by = answer_ended_by(a), .degraded = a->line.degraded, .told = a->told};
-	answer_auto_about(a, &about);
+	const char *by = index == ANSWER_ALL ? answer_ended_by(a) : a->choices[index].ended_by;
+	struct sse_about about = {.ended_by = by, .degraded = a->line.degraded, .told = a->told};
+	answer_auto_about(a, index, &about);
 	return about;
 }
 

@@ -44,10 +44,14 @@ void answer_free(struct answer *a)
 	sse_dispose(&a->sse);
 	buf_dispose(&a->carry);
 	buf_dispose(&a->frame);
+	buf_dispose(&a->cascade_text);
 	answer_again_free(a);
 	sl_free(a->choices);
-	for (int i = 0; a->runs != NULL && i < a->n_runs; i++)
+	for (int i = 0; a->runs != NULL && i < a->n_runs; i++) {
+		if (a->runs[i].cascade != NULL)
+			cascade_run_on_past(a->runs[i].cascade, NULL, NULL);
 		cascade_run_unref(a->runs[i].cascade);
+	}
 	sl_free(a->runs);
 	auth_key_unref(a->key);
 	sl_free(a->model);
@@ -138,6 +142,7 @@ struct answer *answer_create(struct gw_app *app, struct exchange *x, struct gw_s
 	a->told = spec->told != NULL ? sl_strdup(spec->told) : NULL;
 	buf_init(&a->carry, ANSWER_MAX_WHOLE);
 	buf_init(&a->frame, ANSWER_MAX_WHOLE);
+	buf_init(&a->cascade_text, ANSWER_MAX_WHOLE);
 	list_push_back(&app->all_answers, &a->in_all);
 	gw_defer_init(&a->pump, answer_on_pump);
 	gw_defer_init(&a->reap, answer_on_reap);

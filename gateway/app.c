@@ -326,12 +326,13 @@ static void on_close(void *ctx, struct http_stream *s, enum http_close_reason wh
 	log_info("%.16s %s %d %.1f ms%s, key %s, tier %s, %u in, %u out%s%s, from %s%s%s%s, %s", r->method, path_for_log(x),
 		 x->status, (double)(clock_now_ns() - x->started_ns) / 1e6, ends[why], x->key ? x->key->name : "-",
 		 x->key == NULL ? "-" : x->key->tier ? x->key->tier->name : "admin", x->n_prompt, x->n_completion,
-		 x->cascade[0] != '\0' ? ", cascade " : "", x->cascade,
+		 x->cascade != NULL ? ", cascade " : "", x->cascade != NULL ? x->cascade : "",
 		 r->peer[0] != '\0' ? r->peer : "unix", r->subject ? " (" : "", r->subject ? r->subject : "",
 		 r->subject ? ")" : "", x->id);
 	access_release(x);
 	buf_dispose(&x->body);
 	sl_free(x->quota);
+	sl_free(x->cascade);
 	gw_snapshot_unref(x->snapshot);
 	sl_free(x);
 	http_set_user(s, NULL);

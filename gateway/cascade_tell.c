@@ -102,6 +102,11 @@ static void count(const struct cascade_run *r, const struct casc *c)
 		metric_observe(&hold, (int64_t)(r->shown_ns - r->first_ns));
 }
 
+static double ms_after_first(const struct cascade_run *r, uint64_t then_ns)
+{
+	return then_ns > r->first_ns && r->first_ns > 0 ? (double)(then_ns - r->first_ns) / NS_PER_MS : 0;
+}
+
 static void log_outcome(const struct cascade_run *r, const struct casc *c)
 {
 	struct sl_buf line;
@@ -114,6 +119,8 @@ static void log_outcome(const struct cascade_run *r, const struct casc *c)
 				     .features = r->features,
 				     .trace = r->trace,
 				     .n_trace = r->n_trace,
+				     .hold_ms = ms_after_first(r, r->decided_ns),
+				     .shown_ms = ms_after_first(r, r->shown_ns),
 				     .ttft_ms = ttft < UINT32_MAX ? (uint32_t)ttft : UINT32_MAX};
 	buf_init(&line, MAX_LINE);
 	if (casc_outcome_print(&line, &o) == 0)
@@ -134,41 +141,36 @@ void cascade_run_book(struct cascade_run *r)
 
 /* ---- to the client ---- */
 
-static int put_part(struct sl_buf *out, const struct cascade_side *s, bool *first)
+static int put_part(struct sl_buf *out, const struct cascade_side *s, uint8_t choice, bool *first)
 {
-	if (s->n_told == 0)
+	uint32_t n = s->told_by == NULL ? s->n_told : choice < s->run->n_choices ? s->told_by[choice] : 0;
+	if (n == 0)
 		return 0;
 	int rc = buf_append_str(out, *first ? "{\"model\":" : ",{\"model\":");
 	*first = false;
 	if (rc == 0)
 		rc = json_out_string(out, s->name, strlen(s->name));
-	return rc == 0 ? buf_printf(out, ",\"tokens\":%u}", s->n_told) : rc;
+	return rc == 0 ? buf_printf(out, ",\"tokens\":%u}", n) : rc;
 }
 
 static bool is_switched(const struct cascade_run *r) { return r->casc.escalated != CASC_NOT_ESCALATED; }
 
-const char *cascade_run_about(struct cascade_run *r, size_t *n)
+int cascade_run_about(const struct cascade_run *r, uint8_t choice, struct sl_buf *out)
 {
 	const struct casc *c = &r->casc;
 	bool first = true;
-	buf_clear(&r->about, SIZE_MAX);
-	int rc = buf_printf(&r->about, "{\"plan\":\"%s\",\"why\":\"%s\",\"parts\":[", casc_plan_name(c->plan), casc_why_name(c->why));
+	int rc = buf_printf(out, "{\"plan\":\"%s\",\"why\":\"%s\",\"parts\":[", casc_plan_name(c->plan), casc_why_name(c->why));
 	if (rc == 0)
-		rc = put_part(&r->about, &r->small, &first);
+		rc = put_part(out, &r->small, choice, &first);
 	if (rc == 0)
-		rc = put_part(&r->about, &r->large, &first);
+		rc = put_part(out, &r->large, choice, &first);
 	if (rc == 0)
-		rc = buf_printf(&r->about, "],\"escalated\":%s", is_switched(r) ? "true" : "false");
+		rc = buf_printf(out, "],\"escalated\":%s", is_switched(r) ? "true" : "false");
 	if (rc == 0 && is_switched(r))
-		rc = buf_printf(&r->about, ",\"reason\":\"%s\"", casc_reason_name(c->escalated));
+		rc = buf_printf(out, ",\"reason\":\"%s\"", casc_reason_name(c->escalated));
 	if (rc == 0 && r->tells_disagreement)
-		rc = buf_printf(&r->about, ",\"disagreed_at\":%u", r->disagreed_at);
-	if (rc == 0)
-		rc = buf_append_str(&r->about, "}");
-	if (rc != 0)
-		return NULL;
-	*n = r->about.len;
-	return (const char *)buf_data(&r->about);
+		rc = buf_printf(out, ",\"disagreed_at\":%u", r->disagreed_at);
+	return rc == 0 ? buf_append_str(out, "}") : rc;
 }
 
 void cascade_run_line(const struct cascade_run *r, char *out, size_t size)

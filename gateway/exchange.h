@@ -40,7 +40,7 @@ struct exchange {
 	uint64_t cleansed_bytes;
 	const char *degraded;    /* how the answer is less than was asked for; NULL: it is not */
 	uint32_t n_prompt, n_completion; /* for the access log */
-	char cascade[96];                /* the same: plan/why, tokens; "": it was none */
+	char *cascade; /* the same: plan/why, tokens, of each prompt; owned; NULL: it was none, or no memory */
 	struct idempotent *idempotent; /* of its Idempotency-Key, until the answer takes it; NULL: none */
 	/* The handler's own: closed by on_close before the exchange is freed. */
 	unsigned retry_ms; /* an error that says when to come back: the same more exactly; 0: no header */

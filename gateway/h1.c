@@ -108,7 +108,7 @@ static int reject(struct h1 *h, int status, enum http_close_reason why)
 	}
 	if (h->s->answered) {
 		stream_retract(h->s);
-		h->out.len = h->answer_off;
+		buf_cut(&h->out, h->answer_off);
 	}
 	return stream_error(h->s, status, http_reason(status));
 }
@@ -118,12 +118,12 @@ static int reject(struct h1 *h, int status, enum http_close_reason why)
 static int collect_head(struct h1 *h, struct http_stream *s, const struct h1_head *head)
 {
 	uint8_t *data = buf_data(&h->in);
-	int rc = http_head_text(s, data + head->method.off, head->method.len, &s->head.method);
-	s->head.has_method = true;
+	int rc = http_head_text(s, data + head->method.off, head->method.len, &s->head->method);
+	s->head->has_method = true;
 	if (rc == 0 && head->authority.len > 0) {
 		rc = http_head_text(s, data + head->authority.off, head->authority.len,
-				    &s->head.authority);
-		s->head.has_authority = true;
+				    &s->head->authority);
+		s->head->has_authority = true;
 	}
 	if (rc == 0 && head->target_is_root) {
 		/* "http://host?q": the byte before the query belongs to the authority, which has

@@ -196,7 +196,7 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
 static int pseudo_field(struct http_stream *s, const uint8_t *name, size_t n_name,
 			const uint8_t *value, size_t n_value)
 {
-	struct http_head *head = &s->head;
+	struct http_head *head = s->head;
 	/* Charged like any field, RFC 9113 6.5.2. */
 	head->charged += n_name + n_value + 32;
 	if (head->charged > s->conn->tr->t->cfg->limits.header_bytes)
@@ -225,8 +225,8 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
 	const struct gw_limits *lim = &h->c->tr->t->cfg->limits;
 	if (frame->headers.cat != NGHTTP2_HCAT_REQUEST) {
 		/* A trailer: checked by the library, counted, dropped. */
-		s->head.charged += n_name + n_value + 32;
-		if (s->head.charged > H2_HEAD_OVER * lim->header_bytes) {
+		s->head->charged += n_name + n_value + 32;
+		if (s->head->charged > H2_HEAD_OVER * lim->header_bytes) {
 			end_with(h, NGHTTP2_ENHANCE_YOUR_CALM, END_HEAD);
 			return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
 		}
@@ -236,7 +236,7 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
 					      : http_head_add(s, name, n_name, value, n_value);
 	if (rc != 0 && s->head_status == 0)
 		s->head_status = rc == SL_ELIMIT ? 431 : rc == SL_EINVAL ? 400 : 503;
-	if (s->head.charged > H2_HEAD_OVER * lim->header_bytes) {
+	if (s->head->charged > H2_HEAD_OVER * lim->header_bytes) {
 		end_with(h, NGHTTP2_ENHANCE_YOUR_CALM, END_HEAD);
 		return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
 	}
@@ -292,8 +292,8 @@ static void request_complete(struct h2 *h, struct http_stream *s, bool end)
 	s->req.has_body = !end;
 	s->recv_done = end;
 	deadline_cancel(&s->recv);
-	if (s->head_status == 0 && !s->head.has_path)
-		s->head_status = s->head.has_method ? 501 : 400; /* CONNECT has no path */
+	if (s->head_status == 0 && !s->head->has_path)
+		s->head_status = s->head->has_method ? 501 : 400; /* CONNECT has no path */
 	if (s->head_status == 0 && http_head_complete(s) != 0)
 		s->head_status = 503;
 	if (s->head_status != 0) {

@@ -70,7 +70,7 @@ __attribute__((constructor)) static void register_metrics(void)
 
 int http_head_text(struct http_stream *s, const void *text, size_t n, uint32_t *off)
 {
-	struct sl_buf *b = &s->head.text;
+	struct sl_buf *b = &s->head->text;
 	uint8_t *at;
 	int rc = buf_reserve(b, n + 1, &at);
 	if (rc != 0)
@@ -87,7 +87,7 @@ int http_head_add(struct http_stream *s, const void *name, size_t n_name, const 
 		  size_t n_value)
 {
 	const struct gw_limits *lim = &s->conn->tr->t->cfg->limits;
-	struct http_head *h = &s->head;
+	struct http_head *h = s->head;
 	h->charged += (uint64_t)n_name + n_value + 32;
 	if (h->charged > lim->header_bytes || h->n_fields >= (size_t)lim->header_fields)
 		return SL_ELIMIT;
@@ -118,17 +118,17 @@ int http_head_target(struct http_stream *s, const void *target, size_t n)
 			return SL_EINVAL;
 	const uint8_t *q = memchr(t, '?', n);
 	size_t n_path = q ? (size_t)(q - t) : n;
-	int rc = http_head_text(s, t, n_path, &s->head.path);
+	int rc = http_head_text(s, t, n_path, &s->head->path);
 	if (rc == 0)
-		rc = http_head_text(s, q ? q + 1 : t + n, q ? n - n_path - 1 : 0, &s->head.query);
+		rc = http_head_text(s, q ? q + 1 : t + n, q ? n - n_path - 1 : 0, &s->head->query);
 	if (rc == 0)
-		s->head.has_path = true;
+		s->head->has_path = true;
 	return rc;
 }
 
 int http_head_complete(struct http_stream *s)
 {
-	struct http_head *h = &s->head;
+	struct http_head *h = s->head;
 	uint32_t empty;
 	int rc = http_head_text(s, "", 0, &empty);
 	if (rc != 0)
@@ -142,7 +142,7 @@ int http_head_complete(struct http_stream *s)
 	for (size_t i = 0; i < h->n_fields; i++)
 		fields[i] =
 		    (struct http_field){text + h->offsets[2 * i], text + h->offsets[2 * i + 1]};
-	s->req.fields = fields;
+	s->req.fields = h->fields = fields;
 	s->req.n_fields = h->n_fields;
 	s->req.method = text + (h->has_method ? h->method : empty);
 	s->req.path = text + (h->has_path ? h->path : empty);
@@ -215,12 +215,38 @@ void stream_drop_holds(struct conn *c)
 
 /* ---- life ---- */
 
+static void free_head(struct http_stream *s)
+{
+	struct http_head *h = s->head;
+	if (h == NULL)
+		return;
+	buf_dispose(&h->text);
+	sl_free(h->offsets);
+	sl_free(h->fields);
+	sl_free(h);
+	s->head = NULL;
+}
+
+/* The strings of a request whose answer has begun: a stream may be open for long, and most of what it came with
+ * is not needed again. */
+static void forget_request(struct http_stream *s)
+{
+	static const char *const methods[] = {"GET", "POST", "DELETE", "HEAD", "PUT", "PATCH", "OPTIONS"};
+	const char *method = "other";
+	for (size_t i = 0; i < sizeof methods / sizeof *methods; i++)
+		if (strcmp(methods[i], s->req.method) == 0)
+			method = methods[i];
+	s->req.method = method;
+	s->req.path = s->req.query = s->req.authority = "";
+	s->req.fields = NULL;
+	s->req.n_fields = 0;
+	free_head(s);
+}
+
 static void free_stream(struct gw_deferred *d)
 {
 	struct http_stream *s = list_entry(d, struct http_stream, free_later);
-	buf_dispose(&s->head.text);
-	sl_free(s->head.offsets);
-	sl_free((void *)s->req.fields);
+	free_head(s);
 	sl_free(s->body);
 	sl_free(s->peer);
 	sl_free(s);
@@ -252,14 +278,19 @@ static void on_response_deadline(struct deadline *d)
 struct http_stream *stream_create(struct conn *c, enum http_version version)
 {
 	struct http_stream *s = sl_zalloc(sizeof *s);
-	if (s == NULL)
+	struct http_head *head = sl_zalloc(sizeof *head);
+	if (s == NULL || head == NULL) {
+		sl_free(s);
+		sl_free(head);
 		return NULL;
+	}
+	s->head = head;
 	s->conn = c;
 	s->req.version = version;
 	s->req.content_length = -1;
 	s->expect_bytes = -1;
 	s->body_max = c->tr->t->cfg->limits.body_bytes;
-	buf_init(&s->head.text, HTTP_HEAD_TEXT_MAX);
+	buf_init(&head->text, HTTP_HEAD_TEXT_MAX);
 	deadline_init(&s->recv, on_recv_deadline);
 	deadline_init(&s->stall, on_stall_deadline);
 	deadline_init(&s->response, on_response_deadline);
@@ -443,7 +474,10 @@ int http_reply_stream(struct http_stream *s, int status, const struct http_field
 {
 	s->src = src;
 	s->dry = false;
-	return answer(s, status, fields, n_fields);
+	int rc = answer(s, status, fields, n_fields);
+	if (rc == 0 && s->recv_done)
+		forget_request(s);
+	return rc;
 }
 
 void stream_retract(struct http_stream *s)

@@ -29,7 +29,8 @@ struct http_field {
 
 enum http_version { HTTP_1_0, HTTP_1_1, HTTP_2 };
 
-/* Valid from on_request to on_close; owned by the stream. */
+/* Valid from on_request to on_close; owned by the stream. Once http_reply_stream has answered it there may be no more of it
+ * than version, tls, method, peer and subject: strings are empty, there are no fields. */
 struct http_request {
 	enum http_version version;
 	bool tls;

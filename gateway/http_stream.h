@@ -15,6 +15,7 @@
  * the head is complete. */
 struct http_head {
 	struct sl_buf text;
+	struct http_field *fields; /* the request's, once it is complete */
 	uint32_t *offsets; /* name and value of each field */
 	uint32_t n_fields, cap_fields;
 	uint64_t charged; /* RFC 9113 6.5.2: name + value + 32 for each field */
@@ -29,7 +30,7 @@ struct http_stream {
 	struct list node; /* the connection's streams */
 	struct conn *conn;
 	struct http_request req;
-	struct http_head head;
+	struct http_head *head; /* owned; NULL once nobody needs the request any more */
 	void *user;
 	struct http_source src; /* of the answer's body */
 	uint8_t *body;          /* http_reply's copy; owned */

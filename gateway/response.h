@@ -43,7 +43,7 @@ extern const struct answer_format answer_response;
 /* ---- response_object.c: each gives a new reference, or NULL without memory ---- */
 
 json_t *response_about(const struct response_request *r);
-json_t *response_object(const struct answer *a);
+json_t *response_object(struct answer *a);
 /* The message that the model writes. open: without its content, as it begins. */
 json_t *response_message(const struct answer *a, bool open);
 /* The one part of its content. */

@@ -147,9 +147,9 @@ static json_t *output_of(const struct answer *a)
 }
 
 /* NULL: there is nothing to tell, or no memory (*failed). */
-static json_t *sluice_of(const struct answer *a, bool *failed)
+static json_t *sluice_of(struct answer *a, bool *failed)
 {
-	const struct sse_about about = answer_about(a);
+	const struct sse_about about = answer_about(a, ANSWER_ALL);
 	struct sl_buf text;
 	json_t *out = NULL;
 	*failed = false;
@@ -166,7 +166,7 @@ static json_t *sluice_of(const struct answer *a, bool *failed)
 	return out;
 }
 
-json_t *response_object(const struct answer *a)
+json_t *response_object(struct answer *a)
 {
 	const struct response *r = a->own;
 	json_t *o = json_pack("{s:s, s:s, s:I, s:s, s:o, s:o, s:s, s:o, s:o}", "id", a->id, "object", "response",

@@ -6,6 +6,8 @@
 #ifndef KERNELS_CEILING_H
 #define KERNELS_CEILING_H
 
+#include "base/err.h"
+
 /* Per second, all threads together; 0: this processor has no such instruction. */
 struct kn_ceilings {
 	double read_bytes; /* from memory */
@@ -13,6 +15,10 @@ struct kn_ceilings {
 	double bf16_ops;
 	double fp32_ops;
 };
+
+/* Nanoseconds of handing two empty parts for each thread to a pool of n_threads and waiting for them, the median of
+ * many in one step. 0 for one thread. SL_ENOMEM, SL_EIO. */
+int kn_measure_fork_join(int n_threads, double *ns, struct sl_err *err);
 
 /* Takes about `seconds` for each of the four. 0, SL_ENOMEM, SL_EIO (no thread). */
 int kn_measure_ceilings(int n_threads, double seconds, struct kn_ceilings *out);

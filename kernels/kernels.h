@@ -118,7 +118,7 @@ struct kn_config {
 };
 
 struct kn_ops {
-	const char *name; /* "cpu-ref", "cpu-avx2", "cpu-avx512", "cpu-amx", "cuda", "cuda-emulated" */
+	const char *name; /* "cpu-ref", "cpu-avx2", "cpu-avx2-int8", "cpu-avx512", "cpu-vnni", "cpu-amx", "cuda", "cuda-emulated" */
 
 	int (*open)(const struct kn_config *cfg, struct kn_backend **out, struct sl_err *err);
 	void (*close)(struct kn_backend *b);

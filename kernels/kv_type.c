@@ -99,7 +99,7 @@ static float scale_of(int type, const float *x, int n)
 {
 	float most = 0;
 	for (int d = 0; d < n; d++) {
-		if (isnan(x[d]))
+		if (!isfinite(x[d]))
 			return NAN;
 		most = fabsf(x[d]) > most ? fabsf(x[d]) : most;
 	}

@@ -17,7 +17,7 @@
 #include <cpuid.h>
 #endif
 
-static const struct kn_ops *available[5];
+static const struct kn_ops *available[7];
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void look(void)
@@ -30,12 +30,16 @@ static void look(void)
 	unsigned a, b, c = 0, d;
 	bool f16c = __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
 	bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && f16c;
-	if (avx2)
+	if (avx2) {
 		available[n++] = &kn_avx2_ops;
+		available[n++] = &kn_avx2_int8_ops;
+	}
 	bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
 		      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 	if (avx512)
 		available[n++] = &kn_avx512_ops;
+	if (avx512 && __builtin_cpu_supports("avx512vnni"))
+		available[n++] = &kn_vnni_ops;
 	/* The tiles by hand too, for the same reason: leaf 7, EDX 24 and 25 (int8). */
 	bool amx = __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d & 1u << 24) != 0 && (d & 1u << 25) != 0;
 	if (avx512 && amx && kn_amx_usable())

@@ -55,15 +55,15 @@ run_binary() {
 	echo "$ok $bad $((SECONDS - t0)) s" >"$log.result"
 }
 
-# run_binaries TITLE FOLDER LIMIT SOURCE…: several at once, reported in order.
+# run_binaries TITLE FOLDER LIMIT AT_ONCE SOURCE…: several at once, reported in order.
 run_binaries() {
-	local title=$1 folder=$2 limit=$3 src log running=0
-	shift 3
+	local title=$1 folder=$2 limit=$3 at_once=$4 src log running=0
+	shift 4
 	[ $# -gt 0 ] || return 0
 	echo "$title"
 	for src in "$@"; do
 		log=$out/$(tr / - <<<"$folder/${src%.c}").log
-		if [ "$running" -ge "$jobs" ]; then
+		if [ "$running" -ge "$at_once" ]; then
 			wait -n
 			running=$((running - 1))
 		fi
@@ -98,24 +98,25 @@ finish() {
 units() {
 	shopt -s nullglob
 	local all=(tests/unit/*/test_*.c tests/regress/test_*.c)
-	run_binaries "unit tests" "$folder" 120 "${all[@]}"
+	# Many of them wait more than they compute.
+	run_binaries "unit tests" "$folder" 120 $((2 * jobs)) "${all[@]}"
 	all=(tests/kernels/test_*.c)
-	run_binaries "kernels" "$folder" 300 "${all[@]}"
+	run_binaries "kernels" "$folder" 300 "$jobs" "${all[@]}"
 	all=(tests/sim/test_*.c)
-	run_binaries "simulations" "$folder" 300 "${all[@]}"
+	run_binaries "simulations" "$folder" 300 "$jobs" "${all[@]}"
 }
 
 sanitized() {
 	shopt -s nullglob
-	# Without the golden passes of every family: more than a minute, over code that others run here too
+	# Without the golden passes of every family and every batch: minutes, over code that others run here too
 	# (`make unit SAN=address,undefined` has them).
 	local all f
 	for f in tests/unit/*/test_*.c tests/regress/test_*.c tests/sim/test_*.c; do
-		[ "$f" = tests/unit/engine/test_families.c ] || all+=("$f")
+		[[ $f == tests/unit/engine/test_@(families|invariance).c ]] || all+=("$f")
 	done
 	local bins=("${all[@]%.c}")
 	build SAN=address,undefined "${bins[@]/#/build/san-address-undefined/}"
-	run_binaries "the same with sanitizers" build/san-address-undefined 300 "${all[@]}"
+	run_binaries "the same with sanitizers" build/san-address-undefined 300 $((2 * jobs)) "${all[@]}"
 }
 
 # The packages of tests/e2e, exactly as locked, when the lock is newer than what is installed.

@@ -9,30 +9,43 @@
  * block is read from memory once for all of them, but each has a state of its own and sees its
  * blocks in the same order as it would alone; what another one of them sees and it does not has the
  * weight zero. A window begins inside of a block: the blocks stay where they are.
+ *
+ * A block's sums are made by themselves, with the block's own largest score, and then join those of the
+ * blocks before it. So it makes no difference where they were made: with few rows and heads the blocks of a
+ * sequence are shared out among the threads, and joined in order afterwards.
+ *
+ * VERSIONS: simd_attention.h.
  */
 #include <math.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "kernels/cpu/backend.h"
+#include "kernels/kv_type.h"
 
 enum {
 	TILE_HEADS = 4,
 	TILE_QUERIES = 64,
+	SPLIT_QUERIES = 256, /* rows · heads at most for which blocks are shared out: each has sums of its own */
 	MAX_LANES = 16,
+	LONG_HEAD = 512, /* elements */
 };
-
-/* Floats from the start of k or v to a page's part for one key head. */
-static size_t page_offset(const struct kn_kv *kv, int layer, int32_t page, int head)
-{
-	BUG_IF(page < 0 || page >= kv->n_pages, "page %d of %d", page, kv->n_pages);
-	return (((size_t)page * (size_t)kv->n_layers + (size_t)layer) * (size_t)kv->n_kv_heads + (size_t)head) *
-	       (size_t)kv->page_tokens * (size_t)kv->head_dim;
-}
 
 bool kn_cpu_kv_type(int type)
 {
-	return type == KN_F32;
+	return type == KN_F32 || type == KN_F16 || type == KN_KV_Q8;
+}
+
+/* A page's block of one key head, in k or v. */
+static void *block_of(const struct kn_kv *kv, void *side, int layer, int32_t page, int head)
+{
+	BUG_IF(page < 0 || page >= kv->n_pages, "page %d of %d", page, kv->n_pages);
+	return (uint8_t *)side + kn_kv_block_at(kv, page, layer, head);
+}
+
+static float *scales_of(const struct kn_kv *kv, void *block)
+{
+	return (float *)((uint8_t *)block + kn_kv_scales_at(kv->type, kv->page_tokens, kv->head_dim));
 }
 
 static int32_t page_of(const struct kn_step *s, int32_t seq, int page_index)
@@ -101,6 +114,34 @@ struct writing {
 	int layer, n_parts;
 };
 
+/* A key's elements lie page_tokens apart. */
+static void put_key(const struct writing *w, const float *k, void *block, int token)
+{
+	const struct kn_kv *kv = w->kv;
+	size_t apart = (size_t)kv->page_tokens, at = (size_t)token, n = (size_t)kv->head_dim;
+	_Alignas(KN_ALIGN) float row[LONG_HEAD];
+	if (kv->head_dim > LONG_HEAD) {
+		kn_kv_put(kv->type, block, true, kv->page_tokens, kv->head_dim, token, k);
+		return;
+	}
+	float scale = w->b->isa->put_kv(kv->type, k, kv->head_dim, row);
+	switch (kn_kv_element_bytes(kv->type)) {
+	case 1:
+		for (size_t d = 0; d < n; d++)
+			((uint8_t *)block)[d * apart + at] = ((const uint8_t *)row)[d];
+		break;
+	case 2:
+		for (size_t d = 0; d < n; d++)
+			((uint16_t *)block)[d * apart + at] = ((const uint16_t *)(const void *)row)[d];
+		break;
+	default:
+		for (size_t d = 0; d < n; d++)
+			((float *)block)[d * apart + at] = row[d];
+	}
+	if (kn_kv_has_scales(kv->type))
+		scales_of(kv, block)[token] = scale;
+}
+
 static void write_row(const struct writing *w, int r)
 {
 	const struct kn_step *s = w->b->step;
@@ -114,14 +155,15 @@ static void write_row(const struct writing *w, int r)
 	for (int h = 0; h < kv->n_kv_heads; h++)
 		rotate(w->rope, k + (size_t)h * hd, cosines, sines);
 	int32_t page = page_of(s, s->row_seq[r], pos / kv->page_tokens);
-	size_t page_tokens = (size_t)kv->page_tokens, token = (size_t)(pos % kv->page_tokens);
+	int token = pos % kv->page_tokens;
 	const float *v = w->v + (size_t)r * width;
 	for (int h = 0; h < kv->n_kv_heads; h++, k += hd, v += hd) {
-		size_t at = page_offset(kv, w->layer, page, h);
-		float *keys = (float *)kv->k + at + token;
-		for (size_t d = 0; d < hd; d++)
-			keys[d * page_tokens] = k[d];
-		memcpy((float *)kv->v + at + token * hd, v, hd * sizeof *v);
+		put_key(w, k, block_of(kv, kv->k, w->layer, page, h), token);
+		void *values = block_of(kv, kv->v, w->layer, page, h);
+		size_t at = (size_t)token * hd * kn_kv_element_bytes(kv->type);
+		float scale = w->b->isa->put_kv(kv->type, v, kv->head_dim, (uint8_t *)values + at);
+		if (kn_kv_has_scales(kv->type))
+			scales_of(kv, values)[token] = scale;
 	}
 }
 
@@ -150,11 +192,9 @@ int kn_cpu_rope_kv_write(struct kn_backend *b, const struct kn_rope *rope, float
 int kn_cpu_page_copy(struct kn_backend *b, const struct kn_kv *kv, int src, int dst)
 {
 	(void)b;
-	size_t from = page_offset(kv, 0, src, 0), to = page_offset(kv, 0, dst, 0);
-	size_t bytes = (size_t)kv->n_layers * (size_t)kv->page_tokens * (size_t)kv->n_kv_heads *
-		       (size_t)kv->head_dim * sizeof(float);
-	memcpy((float *)kv->k + to, (float *)kv->k + from, bytes);
-	memcpy((float *)kv->v + to, (float *)kv->v + from, bytes);
+	size_t bytes = kn_kv_page_bytes(kv);
+	memcpy(block_of(kv, kv->k, 0, dst, 0), block_of(kv, kv->k, 0, src, 0), bytes);
+	memcpy(block_of(kv, kv->v, 0, dst, 0), block_of(kv, kv->v, 0, src, 0), bytes);
 	return 0;
 }
 
@@ -172,22 +212,54 @@ struct attention {
 	int n_chunks;  /* of at most TILE_HEADS heads each, in a group */
 	const int32_t *tiles; /* [n_tiles + 1] first rows */
 	int n_tiles;
+	/* Blocks shared out: so many parts of a tile's, and for each row and head sums[n_blocks][head_dim] and
+	 * seen[n_blocks]. */
+	int n_parts, n_blocks;
+	float *sums;
+	struct kn_seen *seen;
 };
 
-/* Where the positions begin … end-1 of a block lie; what they are of. */
-static int find_runs(const struct attention *a, int seq, int kv_head, int block, int begin, int end,
-		     struct kn_run *runs)
+/* Rows of one sequence, heads of one key head, and what they see. */
+struct tile {
+	int seq, kv_head, n_q;
+	const float *q[TILE_QUERIES];
+	size_t number[TILE_QUERIES]; /* row · n_heads + head */
+	int32_t from[TILE_QUERIES], to[TILE_QUERIES]; /* what each sees */
+	int32_t first, last; /* and all */
+};
+
+/* The positions of a block that a tile sees, in runs that lie next to each other. */
+struct block {
+	int at, begin, end; /* positions */
+	int n_runs;
+	struct kn_run runs[KN_ATTN_BLOCK];
+};
+
+static void find_block(const struct attention *a, const struct tile *t, int at, struct block *b)
 {
-	const struct kn_step *s = a->b->step;
 	const struct kn_kv *kv = a->kv;
-	int n = 0;
-	for (int i = begin; i < end; i += runs[n++].n) {
+	bool scaled = kn_kv_has_scales(kv->type);
+	b->at = at;
+	b->begin = t->first > at ? t->first : at;
+	b->end = t->last < at + KN_ATTN_BLOCK ? t->last : at + KN_ATTN_BLOCK;
+	b->n_runs = 0;
+	for (int i = b->begin; i < b->end; i += b->runs[b->n_runs++].n) {
 		int token = i % kv->page_tokens, left = kv->page_tokens - token;
-		size_t at = page_offset(kv, a->layer, page_of(s, seq, i / kv->page_tokens), kv_head);
-		runs[n] = (struct kn_run){.k = (const float *)kv->k + at, .v = (const float *)kv->v + at, .token = token,
-					  .at = i - block, .n = left < end - i ? left : end - i};
+		int32_t page = page_of(a->b->step, t->seq, i / kv->page_tokens);
+		void *k = block_of(kv, kv->k, a->layer, page, t->kv_head), *v = block_of(kv, kv->v, a->layer, page, t->kv_head);
+		b->runs[b->n_runs] = (struct kn_run){.k = k, .v = v, .k_scale = scaled ? scales_of(kv, k) : NULL,
+						     .v_scale = scaled ? scales_of(kv, v) : NULL, .token = token,
+						     .at = i - at, .n = left < b->end - i ? left : b->end - i};
 	}
-	return n;
+}
+
+/* What of a block is to be fetched: of its keys, or of its values. */
+static int list_next(const struct attention *a, const struct block *b, bool keys, struct kn_next *next)
+{
+	size_t bytes = kn_kv_head_bytes(a->kv->type, a->kv->page_tokens, a->kv->head_dim);
+	for (int i = 0; i < b->n_runs; i++)
+		next[i] = (struct kn_next){.at = keys ? b->runs[i].k : b->runs[i].v, .bytes = bytes};
+	return b->n_runs;
 }
 
 static int first_visible(const struct attention *a, int32_t pos)
@@ -197,57 +269,152 @@ static int first_visible(const struct attention *a, int32_t pos)
 }
 
 /* The rows row0…row1-1 of one sequence, for the heads head0…head1-1 of one key head. */
-static void attend_tile(const struct attention *a, int row0, int row1, int kv_head, int head0, int head1)
+static void make_tile(const struct attention *a, int row0, int row1, int kv_head, int head0, int head1, struct tile *t)
 {
 	const struct kn_step *s = a->b->step;
-	const struct kn_isa *isa = a->b->isa;
-	int dim = a->kv->head_dim, page_tokens = a->kv->page_tokens, n_q = 0;
-	const float *q[TILE_QUERIES];
-	float *out[TILE_QUERIES];
-	int32_t from[TILE_QUERIES], to[TILE_QUERIES]; /* what each sees */
-	struct kn_seen seen[TILE_QUERIES];
-	struct kn_run runs[KN_ATTN_BLOCK];
-	_Alignas(KN_ALIGN) float scores[TILE_QUERIES * KN_ATTN_BLOCK];
-	int32_t first = INT32_MAX, last = 0;
-	memset(seen, 0, sizeof seen);
+	t->seq = s->row_seq[row0];
+	t->kv_head = kv_head;
+	t->n_q = 0;
+	t->first = INT32_MAX;
+	t->last = 0;
 	for (int r = row0; r < row1; r++) {
 		int32_t begin = first_visible(a, s->row_pos[r]), end = s->row_pos[r] + 1;
-		for (int h = head0; h < head1; h++, n_q++) {
-			size_t at = ((size_t)r * (size_t)a->n_heads + (size_t)h) * (size_t)dim;
-			q[n_q] = a->q + at;
-			out[n_q] = a->out + at;
-			to[n_q] = end;
-			from[n_q] = begin;
-			seen[n_q] = (struct kn_seen){.max = -INFINITY};
-			memset(out[n_q], 0, (size_t)dim * sizeof *a->out);
+		for (int h = head0; h < head1; h++, t->n_q++) {
+			t->number[t->n_q] = (size_t)r * (size_t)a->n_heads + (size_t)h;
+			t->q[t->n_q] = a->q + t->number[t->n_q] * (size_t)a->kv->head_dim;
+			t->to[t->n_q] = end;
+			t->from[t->n_q] = begin;
 		}
-		first = begin < first ? begin : first;
-		last = end > last ? end : last;
+		t->first = begin < t->first ? begin : t->first;
+		t->last = end > t->last ? end : t->last;
 	}
-	for (int block = first / KN_ATTN_BLOCK * KN_ATTN_BLOCK; block < last; block += KN_ATTN_BLOCK) {
-		int end = last < block + KN_ATTN_BLOCK ? last : block + KN_ATTN_BLOCK;
-		int begin = first > block ? first : block;
-		int n_runs = find_runs(a, s->row_seq[row0], kv_head, block, begin, end, runs);
-		isa->scores(q, n_q, runs, n_runs, page_tokens, dim, scores);
-		for (int i = 0; i < n_q; i++)
-			isa->softmax(scores + (size_t)i * KN_ATTN_BLOCK, (begin - block) / MAX_LANES * MAX_LANES, end - block,
-				     from[i] - block, to[i] - block, a->attn, &seen[i], out[i], dim);
-		isa->weigh(scores, n_q, runs, n_runs, dim, out);
-	}
-	for (int i = 0; i < n_q; i++)
-		for (int d = 0; d < dim; d++)
-			out[i][d] /= seen[i].sum;
 }
 
-static void run_tile(void *ctx, int i)
+/* The sums of each query over a block: part[i][head_dim], seen[i]. next_block, if there is one, is fetched. */
+static void attend_block(const struct attention *a, const struct tile *t, const struct block *b,
+			 const struct block *next_block, float *const *part, struct kn_seen *seen)
 {
-	const struct attention *a = ctx;
+	const struct kn_isa *isa = a->b->isa;
+	int dim = a->kv->head_dim, type = a->kv->type;
+	struct kn_next next[KN_ATTN_BLOCK];
+	_Alignas(KN_ALIGN) float scores[TILE_QUERIES * KN_ATTN_BLOCK];
+	int n_next = list_next(a, b, false, next);
+	isa->scores(type, t->q, t->n_q, b->runs, b->n_runs, a->kv->page_tokens, dim, scores, next, n_next);
+	for (int i = 0; i < t->n_q; i++) {
+		isa->softmax(scores + (size_t)i * KN_ATTN_BLOCK, (b->begin - b->at) / MAX_LANES * MAX_LANES, b->end - b->at,
+			     t->from[i] - b->at, t->to[i] - b->at, a->attn, &seen[i]);
+		memset(part[i], 0, (size_t)dim * sizeof *part[i]);
+	}
+	n_next = next_block != NULL ? list_next(a, next_block, true, next) : 0;
+	isa->weigh(type, scores, t->n_q, b->runs, b->n_runs, dim, part, next, n_next);
+}
+
+static void divide(float *out, int dim, float sum)
+{
+	for (int d = 0; d < dim; d++)
+		out[d] /= sum;
+}
+
+/* All blocks of a tile, one after the other. */
+static void attend_tile(const struct attention *a, const struct tile *t)
+{
+	int dim = a->kv->head_dim, block = t->first / KN_ATTN_BLOCK * KN_ATTN_BLOCK;
+	float *part[TILE_QUERIES], *sums = a->sums + (size_t)kn_pool_self() * TILE_QUERIES * (size_t)dim;
+	struct kn_seen seen[TILE_QUERIES], all[TILE_QUERIES] = {{0}};
+	struct block two[2];
+	for (int i = 0; i < t->n_q; i++) {
+		part[i] = sums + (size_t)i * (size_t)dim;
+		memset(a->out + t->number[i] * (size_t)dim, 0, (size_t)dim * sizeof *a->out);
+	}
+	find_block(a, t, block, &two[0]);
+	for (int k = 0; block < t->last; k = !k, block += KN_ATTN_BLOCK) {
+		bool more = block + KN_ATTN_BLOCK < t->last;
+		if (more)
+			find_block(a, t, block + KN_ATTN_BLOCK, &two[!k]);
+		attend_block(a, t, &two[k], more ? &two[!k] : NULL, part, seen);
+		for (int i = 0; i < t->n_q; i++)
+			a->b->isa->merge(part[i], &seen[i], &all[i], a->out + t->number[i] * (size_t)dim, dim);
+	}
+	for (int i = 0; i < t->n_q; i++)
+		divide(a->out + t->number[i] * (size_t)dim, dim, all[i].sum);
+}
+
+static int n_blocks_of(int32_t first, int32_t last)
+{
+	return (last + KN_ATTN_BLOCK - 1) / KN_ATTN_BLOCK - first / KN_ATTN_BLOCK;
+}
+
+/* A part of a tile's blocks, whose sums are kept apart. */
+static void attend_part(const struct attention *a, const struct tile *t, int part_of_tile)
+{
+	int n = n_blocks_of(t->first, t->last), dim = a->kv->head_dim;
+	int from = (int)((int64_t)n * part_of_tile / a->n_parts), to = (int)((int64_t)n * (part_of_tile + 1) / a->n_parts);
+	float *part[TILE_QUERIES];
+	struct kn_seen seen[TILE_QUERIES];
+	struct block two[2];
+	int first = t->first / KN_ATTN_BLOCK;
+	if (from == to)
+		return;
+	find_block(a, t, (first + from) * KN_ATTN_BLOCK, &two[0]);
+	for (int k = 0, b = from; b < to; k = !k, b++) {
+		if (b + 1 < to)
+			find_block(a, t, (first + b + 1) * KN_ATTN_BLOCK, &two[!k]);
+		for (int i = 0; i < t->n_q; i++)
+			part[i] = a->sums + (t->number[i] * (size_t)a->n_blocks + (size_t)b) * (size_t)dim;
+		attend_block(a, t, &two[k], b + 1 < to ? &two[!k] : NULL, part, seen);
+		for (int i = 0; i < t->n_q; i++)
+			a->seen[t->number[i] * (size_t)a->n_blocks + (size_t)b] = seen[i];
+	}
+}
+
+static void join_parts(const struct attention *a, const struct tile *t)
+{
+	int n = n_blocks_of(t->first, t->last), dim = a->kv->head_dim;
+	for (int i = 0; i < t->n_q; i++) {
+		float *out = a->out + t->number[i] * (size_t)dim;
+		struct kn_seen all = {0};
+		memset(out, 0, (size_t)dim * sizeof *out);
+		for (int b = 0; b < n; b++) {
+			size_t at = t->number[i] * (size_t)a->n_blocks + (size_t)b;
+			a->b->isa->merge(a->sums + at * (size_t)dim, &a->seen[at], &all, out, dim);
+		}
+		divide(out, dim, all.sum);
+	}
+}
+
+/* Tile i of all: rows of a sequence, a key head, some of its heads. */
+static void tile_at(const struct attention *a, int i, struct tile *t)
+{
 	int chunk = i % a->n_chunks, kv_head = i / a->n_chunks % a->kv->n_kv_heads;
 	int tile = i / a->n_chunks / a->kv->n_kv_heads;
 	int head0 = kv_head * a->group + chunk * TILE_HEADS, head1 = head0 + TILE_HEADS;
 	if (head1 > (kv_head + 1) * a->group)
 		head1 = (kv_head + 1) * a->group;
-	attend_tile(a, a->tiles[tile], a->tiles[tile + 1], kv_head, head0, head1);
+	make_tile(a, a->tiles[tile], a->tiles[tile + 1], kv_head, head0, head1, t);
+}
+
+static void run_tile(void *ctx, int i)
+{
+	const struct attention *a = ctx;
+	struct tile t;
+	tile_at(a, i, &t);
+	attend_tile(a, &t);
+}
+
+static void run_part(void *ctx, int i)
+{
+	const struct attention *a = ctx;
+	struct tile t;
+	tile_at(a, i / a->n_parts, &t);
+	attend_part(a, &t, i % a->n_parts);
+}
+
+static void run_joining(void *ctx, int i)
+{
+	const struct attention *a = ctx;
+	struct tile t;
+	tile_at(a, i, &t);
+	join_parts(a, &t);
 }
 
 /* Neighbouring rows of one sequence, so many at most. */
@@ -262,6 +429,53 @@ static int cut_tiles(const struct kn_step *s, int most, int32_t *first)
 	return n;
 }
 
+/* Into how many parts the blocks of each of n tiles are cut, so that every thread has something to do;
+ * 1: they are not. */
+static int parts_of_tiles(const struct attention *a, int n)
+{
+	int wanted = kn_pool_n_threads(a->b->pool) * 4, parts = (wanted + n - 1) / n;
+	if ((int64_t)a->b->step->n_rows * a->n_heads > SPLIT_QUERIES || kn_pool_n_threads(a->b->pool) == 1)
+		return 1;
+	return parts < a->n_blocks ? parts : a->n_blocks;
+}
+
+/* Room for sums, and for what was seen behind them. */
+static int reserve_sums(struct kn_backend *b, struct attention *a)
+{
+	size_t n = a->n_parts > 1 ? (size_t)a->b->step->n_rows * (size_t)a->n_heads * (size_t)a->n_blocks
+				  : (size_t)kn_pool_n_threads(b->pool) * TILE_QUERIES;
+	size_t dim = (size_t)a->kv->head_dim, need = n * dim + 2 * n;
+	if (need > b->n_sums) {
+		float *grown = sl_realloc_n(b->sums, need, sizeof *grown);
+		if (grown == NULL)
+			return SL_EIO;
+		b->sums = grown;
+		b->n_sums = need;
+	}
+	a->sums = b->sums;
+	a->seen = (struct kn_seen *)(void *)(b->sums + n * dim);
+	return 0;
+}
+
+/* Positions that the rows see, and the most blocks of a tile. */
+static int64_t count_positions(struct attention *a)
+{
+	const struct kn_step *s = a->b->step;
+	int64_t positions = 0;
+	for (int i = 0; i < a->n_tiles; i++) {
+		int32_t first = INT32_MAX, last = 0;
+		for (int r = a->tiles[i]; r < a->tiles[i + 1]; r++) {
+			int32_t begin = first_visible(a, s->row_pos[r]), end = s->row_pos[r] + 1;
+			positions += end - begin;
+			first = begin < first ? begin : first;
+			last = end > last ? end : last;
+		}
+		int n = n_blocks_of(first, last);
+		a->n_blocks = n > a->n_blocks ? n : a->n_blocks;
+	}
+	return positions;
+}
+
 int kn_cpu_attention(struct kn_backend *b, const float *q, int n_heads, const struct kn_kv *kv, int layer,
 		     const struct kn_attn *attn, float *out)
 {
@@ -274,18 +488,22 @@ int kn_cpu_attention(struct kn_backend *b, const float *q, int n_heads, const st
 	a.tiles = tiles;
 	a.n_chunks = (a.group + TILE_HEADS - 1) / TILE_HEADS;
 	a.n_tiles = cut_tiles(s, TILE_QUERIES / (a.group < TILE_HEADS ? a.group : TILE_HEADS), tiles);
-	int64_t positions = 0;
-	for (int r = 0; r < s->n_rows; r++)
-		positions += s->row_pos[r] + 1;
+	int64_t positions = count_positions(&a);
 	int n_items = a.n_tiles * kv->n_kv_heads * a.n_chunks;
 	/* A score costs a product and a weighing, and an exponential worth some thirty multiply-adds. */
-	if (kn_parts_of(b, positions * n_heads * (2 * kv->head_dim + 32)) > 1) {
+	bool alone = kn_parts_of(b, positions * n_heads * (2 * kv->head_dim + 32)) == 1;
+	a.n_parts = alone ? 1 : parts_of_tiles(&a, n_items);
+	int rc = reserve_sums(b, &a);
+	if (rc == 0 && a.n_parts > 1) {
+		kn_run_parts(b, n_items * a.n_parts, run_part, &a);
+		kn_run_parts(b, n_items, run_joining, &a);
+	} else if (rc == 0 && !alone) {
 		kn_run_parts(b, n_items, run_tile, &a);
-	} else {
+	} else if (rc == 0) {
 		for (int i = 0; i < n_items; i++)
 			run_tile(&a, i);
 	}
 	if (tiles != few)
 		sl_free(tiles);
-	return 0;
+	return rc;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The CPU backend's state, and how its files split work: cpu.c (memory, products, the table), rows.c
+ * The CPU backend's state, and how its files split work: cpu.c (memory, products, the table), weights.c
+ * (weights that are interleaved), rows.c
  * (what is done to each row by itself), attention.c (rotary embedding, pages, attention).
  */
 #ifndef KERNELS_CPU_BACKEND_H
@@ -32,10 +33,16 @@ struct kn_backend {
 	 * rows there are need it. */
 	float *tiles;
 	size_t tile_floats;
-	/* Packed rows, as many as are packed at a time, where the instruction set has them. */
+	/* Packed rows, as many as are packed at a time, where the instruction set has them; and whose they
+	 * are while nothing but products was called since: gate and up, or q, k and v, have the same. */
 	void *packed;
 	size_t packed_bytes;
+	const float *packed_of; /* NULL: nobody's */
+	int packed_rows, packed_width;
 	struct kn_turns turns[KN_N_ROPES];
+	/* Of attention: sums of a block for each thread, or of all blocks where a sequence is split. */
+	float *sums;
+	size_t n_sums;
 	char line[64];
 };
 
@@ -54,6 +61,12 @@ static inline void kn_run_parts(struct kn_backend *b, int n_parts, void (*run)(v
 	else
 		kn_pool_run(b->pool, n_parts, run, ctx);
 }
+
+/* ---- weights.c ---- */
+/* Interleaves what w, which lies as in the file, points at; w then owns memory. SL_ENOMEM. */
+int kn_weight_interleave(struct kn_backend *b, struct kn_weight *w, struct sl_err *err);
+/* Frees what the former has made; does nothing to weights of the file. */
+void kn_weight_drop(struct kn_weight *w);
 
 /* ---- rows.c ---- */
 int kn_cpu_rmsnorm(struct kn_backend *b, const float *x, const float *gain, float eps, int n_rows,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The CPU backend around the inner loops of an instruction set: memory, threads, pages and the table
- * of operations. Weights stay where the file's mapping has them. Operations run at once in the
- * caller's thread and the pool's; step_end has nothing to wait for.
+ * of operations. Weights stay where the file's mapping has them, or are interleaved (weights.c).
+ * Operations run at once in the caller's thread and the pool's; step_end has nothing to wait for.
  *
  * Work is split by outputs or by (row, head), never along a reduction, so threads change no result.
  * Small jobs stay in the caller's thread: a fork and join costs more than they do.
@@ -19,6 +19,7 @@
 #include "base/alloc.h"
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/dequant.h"
+#include "kernels/cpu/int8.h"
 
 enum {
 	OUT_STEP = 16,   /* outputs of a part are a multiple of it: one cache line of y */
@@ -54,6 +55,7 @@ static void cpu_close(struct kn_backend *b)
 	kn_pool_destroy(b->pool);
 	for (int i = 0; i < KN_N_ROPES; i++)
 		sl_free(b->turns[i].at);
+	sl_free(b->sums);
 	free(b->tiles);
 	free(b->packed);
 	sl_free(b);
@@ -135,12 +137,15 @@ static int cpu_weight_load(struct kn_backend *b, const void *host, int type, int
 	if (reserve_tiles(b, n_in) != 0 || reserve_packed(b, n_in) != 0)
 		return sl_errf(err, SL_ENOMEM, "no memory to decode weight rows of %d", n_in);
 	*out = (struct kn_weight){.data = host, .type = type, .n_out = n_out, .n_in = n_in};
+	if (b->isa->interleaves != NULL && b->isa->interleaves(type))
+		return kn_weight_interleave(b, out, err);
 	return 0;
 }
 
 static void cpu_weight_free(struct kn_backend *b, struct kn_weight *w)
 {
 	(void)b;
+	kn_weight_drop(w);
 	w->data = NULL;
 }
 
@@ -149,6 +154,7 @@ static int cpu_step_begin(struct kn_backend *b, const struct kn_step *s)
 	b->step = s;
 	for (int i = 0; i < KN_N_ROPES; i++)
 		b->turns[i].inv_freq = NULL;
+	b->packed_of = NULL;
 	kn_pool_wake(b->pool);
 	return 0;
 }
@@ -156,6 +162,8 @@ static int cpu_step_begin(struct kn_backend *b, const struct kn_step *s)
 static int cpu_step_end(struct kn_backend *b)
 {
 	b->step = NULL;
+	b->packed_of = NULL;
+	kn_pool_rest(b->pool);
 	return 0;
 }
 
@@ -207,34 +215,126 @@ static int matmul_packed(struct kn_backend *b, const struct kn_weight *w, const 
 	for (int r = 0; r < n_rows; r += PACK_ROWS) {
 		struct product p = {.b = b, .w = w, .x = x + (size_t)r * (size_t)w->n_in, .y = y + (size_t)r * (size_t)w->n_out};
 		p.n_rows = n_rows - r < PACK_ROWS ? n_rows - r : PACK_ROWS;
-		p.n_parts = kn_parts_of(b, (int64_t)p.n_rows * w->n_in * PACK_COST);
-		kn_run_parts(b, p.n_parts, run_packing, &p);
+		if (b->packed_of != p.x || b->packed_rows != p.n_rows || b->packed_width != w->n_in || !b->isa->packs_alike) {
+			p.n_parts = kn_parts_of(b, (int64_t)p.n_rows * w->n_in * PACK_COST);
+			kn_run_parts(b, p.n_parts, run_packing, &p);
+			b->packed_of = p.x;
+			b->packed_rows = p.n_rows;
+			b->packed_width = w->n_in;
+		}
 		p.n_parts = kn_parts_of(b, (int64_t)w->n_out * w->n_in * p.n_rows);
 		kn_run_parts(b, p.n_parts, run_packed, &p);
 	}
 	return 0;
 }
 
+/* Whether y, n floats, may have changed what is packed. */
+static bool touches_packed(const struct kn_backend *b, const float *y, size_t n)
+{
+	uintptr_t x0 = (uintptr_t)b->packed_of, y0 = (uintptr_t)y;
+	size_t all = (size_t)b->packed_rows * (size_t)b->packed_width;
+	return b->packed_of != NULL && y0 < x0 + all * sizeof *y && x0 < y0 + n * sizeof *y;
+}
+
 static int cpu_matmul(struct kn_backend *b, const struct kn_weight *w, const float *x, int n_rows, float *y)
 {
-	if (b->isa->packs != NULL && b->isa->packs(w->type))
-		return matmul_packed(b, w, x, n_rows, y);
+	if (b->isa->packs != NULL && b->isa->packs(w->type)) {
+		int rc = matmul_packed(b, w, x, n_rows, y);
+		if (touches_packed(b, y, (size_t)n_rows * (size_t)w->n_out))
+			b->packed_of = NULL;
+		return rc;
+	}
+	b->packed_of = NULL;
 	struct product p = {.b = b, .w = w, .x = x, .n_rows = n_rows, .y = y};
 	p.n_parts = kn_parts_of(b, (int64_t)w->n_out * w->n_in * n_rows);
 	kn_run_parts(b, p.n_parts, run_product, &p);
 	return 0;
 }
 
+/* ---- what else is done to rows ----
+ * Whatever writes activations makes packed rows stale: told here once for the files that do it. */
+
+#define STALE(b) ((b)->packed_of = NULL)
+
+static int cpu_rmsnorm(struct kn_backend *b, const float *x, const float *gain, float eps, int n_rows, int width, float *y)
+{
+	STALE(b);
+	return kn_cpu_rmsnorm(b, x, gain, eps, n_rows, width, y);
+}
+
+static int cpu_add_rmsnorm(struct kn_backend *b, float *x, const float *add, const float *gain, float eps, int n_rows, int width,
+			   float *y)
+{
+	STALE(b);
+	return kn_cpu_add_rmsnorm(b, x, add, gain, eps, n_rows, width, y);
+}
+
+static int cpu_rope_kv_write(struct kn_backend *b, const struct kn_rope *rope, float *q, int n_heads, float *k,
+			     const float *v, const struct kn_kv *kv, int layer)
+{
+	STALE(b);
+	return kn_cpu_rope_kv_write(b, rope, q, n_heads, k, v, kv, layer);
+}
+
+static int cpu_attention(struct kn_backend *b, const float *q, int n_heads, const struct kn_kv *kv, int layer,
+			 const struct kn_attn *attn, float *out)
+{
+	STALE(b);
+	return kn_cpu_attention(b, q, n_heads, kv, layer, attn, out);
+}
+
+static int cpu_silu_mul(struct kn_backend *b, float *gate, const float *up, int n_rows, int width)
+{
+	STALE(b);
+	return kn_cpu_silu_mul(b, gate, up, n_rows, width);
+}
+
+static int cpu_gelu_mul(struct kn_backend *b, float *gate, const float *up, int n_rows, int width)
+{
+	STALE(b);
+	return kn_cpu_gelu_mul(b, gate, up, n_rows, width);
+}
+
+static int cpu_add(struct kn_backend *b, float *x, const float *y, int n_rows, int width)
+{
+	STALE(b);
+	return kn_cpu_add(b, x, y, n_rows, width);
+}
+
+static int cpu_add_row(struct kn_backend *b, float *x, const float *row, int n_rows, int width)
+{
+	STALE(b);
+	return kn_cpu_add_row(b, x, row, n_rows, width);
+}
+
+static int cpu_scale(struct kn_backend *b, float *x, float factor, int n_rows, int width)
+{
+	STALE(b);
+	return kn_cpu_scale(b, x, factor, n_rows, width);
+}
+
+static int cpu_softcap(struct kn_backend *b, float *x, float cap, int n_rows, int width)
+{
+	STALE(b);
+	return kn_cpu_softcap(b, x, cap, n_rows, width);
+}
+
 static int cpu_embed(struct kn_backend *b, const struct kn_weight *w, float *y)
 {
-	for (int r = 0; r < b->step->n_rows; r++)
-		kn_dequantize_row(w, b->step->row_token[r], y + (size_t)r * (size_t)w->n_in);
+	STALE(b);
+	for (int r = 0; r < b->step->n_rows; r++) {
+		float *to = y + (size_t)r * (size_t)w->n_in;
+		if ((w->type & KN_INTERLEAVED) != 0)
+			kn_interleaved_row(w, b->step->row_token[r], to);
+		else
+			kn_dequantize_row(w, b->step->row_token[r], to);
+	}
 	return 0;
 }
 
 static int cpu_gather(struct kn_backend *b, const float *x, const int32_t *rows, int n, int width, float *y)
 {
-	(void)b;
+	STALE(b);
 	for (int i = 0; i < n; i++)
 		memcpy(y + (size_t)i * (size_t)width, x + (size_t)rows[i] * (size_t)width,
 		       (size_t)width * sizeof *y);
@@ -261,12 +361,11 @@ static int cpu_read_back(struct kn_backend *b, const float *src, size_t n, float
 	.close = cpu_close, .describe = cpu_describe, .mem_alloc = cpu_mem_alloc,                      \
 	.mem_free = cpu_mem_free, .upload = cpu_upload, .weight_load = cpu_weight_load,                \
 	.weight_free = cpu_weight_free, .step_begin = cpu_step_begin, .step_end = cpu_step_end,        \
-	.embed = cpu_embed, .rmsnorm = kn_cpu_rmsnorm, .add_rmsnorm = kn_cpu_add_rmsnorm,              \
-	.matmul = cpu_matmul,                                                                          \
-	.kv_type = kn_cpu_kv_type, .rope_kv_write = kn_cpu_rope_kv_write,                              \
-	.attention = kn_cpu_attention,                                                                 \
-	.silu_mul = kn_cpu_silu_mul, .gelu_mul = kn_cpu_gelu_mul, .add = kn_cpu_add,                   \
-	.add_row = kn_cpu_add_row, .scale = kn_cpu_scale, .softcap = kn_cpu_softcap,                   \
+	.embed = cpu_embed, .rmsnorm = cpu_rmsnorm, .add_rmsnorm = cpu_add_rmsnorm,                    \
+	.matmul = cpu_matmul, .kv_type = kn_cpu_kv_type, .rope_kv_write = cpu_rope_kv_write,           \
+	.attention = cpu_attention,                                                                    \
+	.silu_mul = cpu_silu_mul, .gelu_mul = cpu_gelu_mul, .add = cpu_add,                            \
+	.add_row = cpu_add_row, .scale = cpu_scale, .softcap = cpu_softcap,                            \
 	.gather = cpu_gather, .read_back = cpu_read_back, .page_copy = kn_cpu_page_copy
 
 static int open_avx2(const struct kn_config *cfg, struct kn_backend **out, struct sl_err *err)
@@ -274,9 +373,19 @@ static int open_avx2(const struct kn_config *cfg, struct kn_backend **out, struc
 	return open_isa(&kn_isa_avx2, cfg, out, err);
 }
 
+static int open_avx2_int8(const struct kn_config *cfg, struct kn_backend **out, struct sl_err *err)
+{
+	return open_isa(&kn_isa_avx2_int8, cfg, out, err);
+}
+
 static int open_avx512(const struct kn_config *cfg, struct kn_backend **out, struct sl_err *err)
 {
 	return open_isa(&kn_isa_avx512, cfg, out, err);
+}
+
+static int open_vnni(const struct kn_config *cfg, struct kn_backend **out, struct sl_err *err)
+{
+	return open_isa(&kn_isa_vnni, cfg, out, err);
 }
 
 static int open_amx(const struct kn_config *cfg, struct kn_backend **out, struct sl_err *err)
@@ -285,5 +394,7 @@ static int open_amx(const struct kn_config *cfg, struct kn_backend **out, struct
 }
 
 const struct kn_ops kn_avx2_ops = {.name = "cpu-avx2", .open = open_avx2, OPERATIONS};
+const struct kn_ops kn_avx2_int8_ops = {.name = "cpu-avx2-int8", .open = open_avx2_int8, OPERATIONS};
 const struct kn_ops kn_avx512_ops = {.name = "cpu-avx512", .open = open_avx512, OPERATIONS};
+const struct kn_ops kn_vnni_ops = {.name = "cpu-vnni", .open = open_vnni, OPERATIONS};
 const struct kn_ops kn_amx_ops = {.name = "cpu-amx", .open = open_amx, OPERATIONS};

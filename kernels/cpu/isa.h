@@ -28,13 +28,20 @@ static inline size_t kn_least_tile(int n_in)
 
 /* Positions of an attention block that lie next to each other in a page. */
 struct kn_run {
-	const float *k; /* of the page and key head: [dim][page_tokens] */
-	const float *v; /* the same: [page_tokens][dim] */
-	int token;      /* the first one's place in its page */
-	int at, n;      /* the first one's place in the block, and how many */
+	const void *k; /* of the page and key head: [dim][page_tokens] elements of the pool's type */
+	const void *v; /* the same: [page_tokens][dim] */
+	const float *k_scale, *v_scale; /* [page_tokens], where the type has them */
+	int token;     /* the first one's place in its page */
+	int at, n;     /* the first one's place in the block, and how many */
 };
 
-/* What a query has seen of its past: the largest score, and Σ exp(score - max). */
+/* What is read after a block: it is brought nearer meanwhile. */
+struct kn_next {
+	const uint8_t *at;
+	size_t bytes;
+};
+
+/* What a query has seen of its past, or of a block of it: the largest score, and Σ exp(score - max). */
 struct kn_seen {
 	float max, sum;
 };
@@ -47,27 +54,35 @@ struct kn_isa {
 		       float *tile, size_t tile_floats);
 	/* Products of some types with rows that are packed once for all outputs; packs is NULL in a set
 	 * without. Parts of a packing may run side by side; packed is KN_ALIGN-aligned. */
-	bool (*packs)(int type);
+	bool (*packs)(int type); /* of what weight_load made */
 	size_t (*packed_bytes)(int n_rows, int n_in);
 	void (*pack)(int type, const float *x, int n_rows, int n_in, int part, int n_parts, void *packed);
 	void (*matmul_packed)(const struct kn_weight *w, int o0, int o1, const void *packed, int n_rows, float *y,
 			      float *tile, size_t tile_floats);
+	bool packs_alike; /* whatever the type */
+	/* Weights of these types are interleaved when they are loaded (int8.h). NULL: none. */
+	bool (*interleaves)(int type);
 	/* s[i][p] = q_i·k_p for n_q queries and every position p of the runs, as raw products: the sum
 	 * over d in order, by fused multiply-add, so a score is the same bits whatever the tile. Positions
-	 * next to those asked for may be written too; s is [n_q][KN_ATTN_BLOCK]. */
-	void (*scores)(const float *const *q, int n_q, const struct kn_run *runs, int n_runs, int page_tokens,
-		       int dim, float *s);
-	/* The block's scores of one query become weights, those outside of from…to-1 zero, and what the
-	 * query has seen goes into *seen; out is shrunk when the largest score grew. begin is a multiple of
-	 * the lanes; writes begin…end-1, rounded up to the lanes. */
-	void (*softmax)(float *s, int begin, int end, int from, int to, const struct kn_attn *attn,
-			struct kn_seen *seen, float *out, int dim);
-	/* out_i[d] += Σ_p s[i][p]·v_p[d], p in order, for n_q queries. */
-	void (*weigh)(const float *s, int n_q, const struct kn_run *runs, int n_runs, int dim, float *const *out);
+	 * next to those asked for may be written too; s is [n_q][KN_ATTN_BLOCK]. type: KN_F32, KN_F16,
+	 * KN_KV_Q8. */
+	void (*scores)(int type, const float *const *q, int n_q, const struct kn_run *runs, int n_runs, int page_tokens,
+		       int dim, float *s, const struct kn_next *next, int n_next);
+	/* The block's scores of one query become weights, those outside of from…to-1 zero; *seen is of this
+	 * block, its sum 0 where nothing is seen. begin is a multiple of the lanes; writes begin…end-1,
+	 * rounded up to the lanes. */
+	void (*softmax)(float *s, int begin, int end, int from, int to, const struct kn_attn *attn, struct kn_seen *seen);
+	/* out_i[d] += Σ_p s[i][p]·v_p[d], p in order, for n_q queries. Changes s. */
+	void (*weigh)(int type, float *s, int n_q, const struct kn_run *runs, int n_runs, int dim, float *const *out,
+		      const struct kn_next *next, int n_next);
+	/* A block's sums part[dim] join those of the blocks before it; *seen begins as zeros. */
+	void (*merge)(const float *part, const struct kn_seen *of_part, struct kn_seen *seen, float *out, int dim);
+	/* x[n], one token of a key head, as elements of a type, one after the other. Returns their scale. */
+	float (*put_kv)(int type, const float *x, int n, void *out);
 	/* Σ x[i]² in the order above. */
 	float (*sum_squares)(const float *x, int n);
 };
 
-extern const struct kn_isa kn_isa_avx2, kn_isa_avx512, kn_isa_amx;
+extern const struct kn_isa kn_isa_avx2, kn_isa_avx2_int8, kn_isa_avx512, kn_isa_vnni, kn_isa_amx;
 
 #endif

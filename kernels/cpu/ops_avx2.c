@@ -6,11 +6,14 @@
 #include <immintrin.h>
 
 #include "kernels/blocks.h"
+#include "kernels/cpu/int8.h"
 #include "kernels/cpu/isa.h"
+#include "kernels/kv_type.h"
 #include "kernels/quantize.h"
 
-#define ATTN_QUERIES_MAX 3
-enum { LANES = 8, TILE_OUT = 2, TILE_ROWS = 6, ATTN_QUERIES = ATTN_QUERIES_MAX };
+/* Of the 16 registers 12 accumulate 4 queries × 3 vectors: the four heads that often share a key head. */
+#define ATTN_QUERIES_MAX 4
+enum { LANES = 8, TILE_OUT = 2, TILE_ROWS = 6, ATTN_QUERIES = ATTN_QUERIES_MAX, SCORE_VECTORS = 3, WEIGH_VECTORS = 2 };
 
 typedef __m256 vf;
 typedef int32_t vi __attribute__((vector_size(32)));
@@ -38,6 +41,12 @@ static inline vf v_fma(vf a, vf b, vf c)
 static inline vf v_max(vf a, vf b)
 {
 	return _mm256_max_ps(a, b);
+}
+
+/* b where one of them is no number; v_max likewise. */
+static inline vf v_min(vf a, vf b)
+{
+	return _mm256_min_ps(a, b);
 }
 
 static inline float v_largest(vf v)
@@ -93,6 +102,12 @@ static inline vi v_u16(const uint8_t *at)
 static inline vf v_f16(const uint8_t *at)
 {
 	return _mm256_cvtph_ps(_mm_loadu_si128((const void *)at));
+}
+
+/* To the nearest, ties to even. */
+static inline void v_put_f16(uint16_t *at, vf v)
+{
+	_mm_storeu_si128((void *)at, _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
 }
 
 static inline vf v_float(vi v)
@@ -163,6 +178,23 @@ static float sum_squares(const float *x, int n)
 const struct kn_isa kn_isa_avx2 = {
     .name = "cpu-avx2",
     .matmul = matmul,
+    .scores = scores,
+    .softmax = softmax,
+    .weigh = weigh,
+    .merge = merge,
+    .put_kv = put_kv,
+    .sum_squares = sum_squares,
+};
+
+const struct kn_isa kn_isa_avx2_int8 = {
+    .name = "cpu-avx2-int8",
+    .matmul = matmul,
+    .packs = kn_int8_packs,
+    .packed_bytes = kn_int8_packed_bytes,
+    .pack = kn_int8_pack_avx2,
+    .matmul_packed = kn_int8_matmul_avx2,
+    .packs_alike = true,
+    .interleaves = kn_int8_has,
     .scores = scores,
     .softmax = softmax,
     .weigh = weigh,

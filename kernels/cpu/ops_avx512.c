@@ -7,11 +7,13 @@
 
 #include "kernels/blocks.h"
 #include "kernels/cpu/amx.h"
+#include "kernels/cpu/int8.h"
 #include "kernels/cpu/isa.h"
+#include "kernels/kv_type.h"
 #include "kernels/quantize.h"
 
 #define ATTN_QUERIES_MAX 6
-enum { LANES = 16, TILE_OUT = 4, TILE_ROWS = 6, ATTN_QUERIES = ATTN_QUERIES_MAX };
+enum { LANES = 16, TILE_OUT = 4, TILE_ROWS = 6, ATTN_QUERIES = ATTN_QUERIES_MAX, SCORE_VECTORS = 4, WEIGH_VECTORS = 4 };
 
 typedef __m512 vf;
 typedef int32_t vi __attribute__((vector_size(64)));
@@ -39,6 +41,12 @@ static inline vf v_fma(vf a, vf b, vf c)
 static inline vf v_max(vf a, vf b)
 {
 	return _mm512_max_ps(a, b);
+}
+
+/* b where one of them is no number; v_max likewise. */
+static inline vf v_min(vf a, vf b)
+{
+	return _mm512_min_ps(a, b);
 }
 
 static inline float v_largest(vf v)
@@ -103,6 +111,12 @@ static inline vi v_u16(const uint8_t *at)
 static inline vf v_f16(const uint8_t *at)
 {
 	return _mm512_cvtph_ps(_mm256_loadu_si256((const void *)at));
+}
+
+/* To the nearest, ties to even. */
+static inline void v_put_f16(uint16_t *at, vf v)
+{
+	_mm256_storeu_si256((void *)at, _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
 }
 
 static inline vf v_float(vi v)
@@ -174,6 +188,23 @@ const struct kn_isa kn_isa_avx512 = {
     .scores = scores,
     .softmax = softmax,
     .weigh = weigh,
+    .merge = merge,
+    .put_kv = put_kv,
+    .sum_squares = sum_squares,
+};
+
+const struct kn_isa kn_isa_vnni = {
+    .name = "cpu-vnni",
+    .matmul = matmul,
+    .packs = kn_int8_packs,
+    .packed_bytes = kn_int8_packed_bytes,
+    .pack = kn_int8_pack_vnni,
+    .matmul_packed = kn_int8_matmul_vnni,
+    .packs_alike = true,
+    .interleaves = kn_int8_has,
+    .scores = scores,
+    .softmax = softmax,
+    .weigh = weigh,
     .sum_squares = sum_squares,
 };
 
@@ -187,5 +218,7 @@ const struct kn_isa kn_isa_amx = {
     .scores = scores,
     .softmax = softmax,
     .weigh = weigh,
+    .merge = merge,
+    .put_kv = put_kv,
     .sum_squares = sum_squares,
 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A fork-join pool: the caller and n - 1 workers take parts of one job. Inside a step workers spin
- * for the next job, because waking a sleeping thread costs more than most jobs; a worker that finds
+ * for the next job, because waking a sleeping thread costs more than most jobs; between steps one that finds
  * nothing for some ten microseconds sleeps, so an idle machine stays cool.
  */
 #ifndef KERNELS_CPU_POOL_H
@@ -17,9 +17,11 @@ void kn_pool_destroy(struct kn_pool *p);
 int kn_pool_n_threads(const struct kn_pool *p);
 /* The calling thread's number in its pool: 0 for the caller of kn_pool_run, the workers from 1. */
 int kn_pool_self(void);
-/* A step begins: sleeping workers are woken, so that the first job finds them spinning. A worker
- * that finds no job for a while goes to sleep by itself. */
+/* A step begins: sleeping workers are woken and spin for its jobs until kn_pool_rest, or for some
+ * milliseconds at the most. Neither waits. */
 void kn_pool_wake(struct kn_pool *p);
+/* It has ended: workers that find no other one soon go to sleep. */
+void kn_pool_rest(struct kn_pool *p);
 /* Calls run(ctx, i) for every i < n once, spread over the threads, and returns when all are done.
  * Which thread takes which i varies: results must not depend on it. Caller's thread only. */
 void kn_pool_run(struct kn_pool *p, int n, void (*run)(void *ctx, int i), void *ctx);

@@ -2,7 +2,11 @@
  *
  * Attention within one block of positions, written once for all instruction sets: products of tiles of
  * queries with vectors of keys, the softmax of what came out, products of the weights with the values.
- * Included by the file of an instruction set after its vectors (vf, v_load, …) and ATTN_QUERIES.
+ * Included by the file of an instruction set after its vectors (vf, v_load, …), ATTN_QUERIES,
+ * SCORE_VECTORS and WEIGH_VECTORS.
+ *
+ * Elements become float32 in registers, each time they are read: float16 by one instruction, int8 by two. The
+ * scale of an int8 token multiplies its score and its weight, so that no element is multiplied by it.
  *
  * Keys lie transposed in their pages, so a vector is one element of LANES neighbouring positions and a
  * score needs no sum across lanes: it adds over the head's elements in order, as the scalar remainder
@@ -14,9 +18,9 @@
  *   1  one query at a time, keys as they come, a sum across lanes each, expf a score     20 G
  *   2  this file: transposed keys, tiles of 6 × 4 vectors, exponentials in vectors        see below
  */
+#include <float.h>
 #include <math.h>
-
-enum { ATTN_VECTORS = 4 };
+#include <string.h>
 
 /* e^x for x <= 0: 2^n · e^r with |r| <= ln2 / 2, e^r by its series, whose first term left out is below
  * 2^-27. 0 where the result would not be a normal number. */
@@ -48,49 +52,132 @@ static inline vf v_tanh(vf x)
 	return (vf)((vi)t | sign);
 }
 
-/* n_q queries and n_v vectors of keys; both are constants where it is inlined. */
-__attribute__((always_inline)) static inline void score_tile(const float *const *q, const float *const *k,
-							     const int *to, int page_tokens, int dim, float *s,
-							     const int n_q, const int n_v)
+/* The vector of elements from i on, as they are stored: without their scales. type is a constant where it
+ * is inlined, here and below. */
+__attribute__((always_inline)) static inline vf v_elements(const int type, const void *at, size_t i)
 {
-	vf acc[ATTN_QUERIES][ATTN_VECTORS];
+	if (type == KN_F16)
+		return v_f16((const uint8_t *)at + 2 * i);
+	if (type == KN_KV_Q8)
+		return v_float(v_i8((const uint8_t *)at + i));
+	return v_load((const float *)at + i);
+}
+
+__attribute__((always_inline)) static inline float element(const int type, const void *at, size_t i)
+{
+	if (type == KN_F16)
+		return kn_f32_from_f16(((const uint16_t *)at)[i]);
+	if (type == KN_KV_Q8)
+		return (float)((const int8_t *)at)[i];
+	return ((const float *)at)[i];
+}
+
+/* ---- what comes next ---- */
+
+/* The lines of some runs, which are asked for one by one while something else is computed: the pages of a
+ * sequence lie far apart, and only a few kilobytes of each belong to one head, too little for the processor
+ * to see by itself where it goes on. */
+struct lines {
+	const uint8_t *at, *end; /* of the run */
+	const struct kn_next *next;
+	int n_next;
+};
+
+enum { LINE = 64 };
+
+static struct lines lines_of(const struct kn_next *next, int n)
+{
+	return (struct lines){.next = next, .n_next = n};
+}
+
+__attribute__((always_inline)) static inline void fetch_line(struct lines *l)
+{
+	if (l->at < l->end) {
+		__builtin_prefetch(l->at, 0, 2);
+		l->at += LINE;
+	} else if (l->n_next > 0) {
+		l->at = l->next->at;
+		l->end = l->at + l->next->bytes;
+		l->next++;
+		l->n_next--;
+	}
+}
+
+/* As many as keep up with a step over elements of a type. */
+__attribute__((always_inline)) static inline void fetch_lines(const int type, struct lines *l)
+{
+	fetch_line(l);
+	if (type == KN_F32)
+		fetch_line(l);
+}
+
+/* The sizes that tiles have: few, for each is code of its own. */
+static int tile_queries(int left)
+{
+	return left >= ATTN_QUERIES ? ATTN_QUERIES : left >= 4 ? 4 : left >= 2 ? 2 : 1;
+}
+
+static int tile_vectors(int left, int most)
+{
+	return left >= most ? most : left >= 2 ? 2 : 1;
+}
+
+/* ---- scores ---- */
+
+/* n_q queries and n_v vectors of keys; both are constants where it is inlined. scale: those of the
+ * vectors' tokens, where the type has scales. */
+__attribute__((always_inline)) static inline void score_tile(const int type, const float *const *q, const void *const *k,
+							     const float *const *scale, const int *to, int page_tokens,
+							     int dim, float *s, struct lines *lines, const int n_q,
+							     const int n_v)
+{
+	vf acc[ATTN_QUERIES][SCORE_VECTORS];
+	struct lines ahead = *lines; /* in registers */
 	UNROLL for (int i = 0; i < n_q; i++)
 		UNROLL for (int v = 0; v < n_v; v++)
 			acc[i][v] = v_set(0);
 	for (int d = 0; d < dim; d++) {
-		vf key[ATTN_VECTORS];
+		vf key[SCORE_VECTORS];
 		UNROLL for (int v = 0; v < n_v; v++)
-			key[v] = v_load(k[v] + (size_t)d * (size_t)page_tokens);
+			key[v] = v_elements(type, k[v], (size_t)d * (size_t)page_tokens);
 		UNROLL for (int i = 0; i < n_q; i++) {
 			vf x = v_set(q[i][d]);
 			UNROLL for (int v = 0; v < n_v; v++)
 				acc[i][v] = v_fma(x, key[v], acc[i][v]);
 		}
+		fetch_lines(type, &ahead);
 	}
-	UNROLL for (int i = 0; i < n_q; i++)
-		UNROLL for (int v = 0; v < n_v; v++)
+	*lines = ahead;
+	UNROLL for (int v = 0; v < n_v; v++) {
+		vf factor = v_set(1);
+		if (type == KN_KV_Q8)
+			factor = v_load(scale[v]);
+		UNROLL for (int i = 0; i < n_q; i++) {
+			if (type == KN_KV_Q8)
+				acc[i][v] *= factor;
 			v_store(s + (size_t)i * KN_ATTN_BLOCK + to[v], acc[i][v]);
+		}
+	}
 }
 
-static void score_group(const float *const *q, const float *const *k, const int *to, int page_tokens, int dim,
-			float *s, int n_q, int n_v)
+__attribute__((always_inline)) static inline void score_group(const int type, const float *const *q, const void *const *k,
+							      const float *const *scale, const int *to, int page_tokens,
+							      int dim, float *s, struct lines *lines, int n_q, int n_v)
 {
 #define TILE(n) \
 	case n: \
-		switch (n_v) { \
-		case 1: score_tile(q, k, to, page_tokens, dim, s, n, 1); break; \
-		case 2: score_tile(q, k, to, page_tokens, dim, s, n, 2); break; \
-		case 3: score_tile(q, k, to, page_tokens, dim, s, n, 3); break; \
-		default: score_tile(q, k, to, page_tokens, dim, s, n, 4); break; \
-		} \
+		if (n_v == SCORE_VECTORS) \
+			score_tile(type, q, k, scale, to, page_tokens, dim, s, lines, n, SCORE_VECTORS); \
+		else if (SCORE_VECTORS > 2 && n_v == 2) \
+			score_tile(type, q, k, scale, to, page_tokens, dim, s, lines, n, 2); \
+		else \
+			score_tile(type, q, k, scale, to, page_tokens, dim, s, lines, n, 1); \
 		break;
 	switch (n_q) {
 	TILE(1)
 	TILE(2)
-	TILE(3)
-#if ATTN_QUERIES_MAX == 6
 	TILE(4)
-	TILE(5)
+#if ATTN_QUERIES_MAX == 6
 	TILE(6)
 #endif
 	default: BUG("a tile of %d queries", n_q);
@@ -98,11 +185,24 @@ static void score_group(const float *const *q, const float *const *k, const int 
 #undef TILE
 }
 
-static void scores(const float *const *q, int n_q, const struct kn_run *runs, int n_runs, int page_tokens, int dim,
-		   float *s)
+/* One position by itself, as a lane of a vector would have it. */
+__attribute__((always_inline)) static inline float score_of(const int type, const float *q, const struct kn_run *run,
+							    int token, int page_tokens, int dim)
 {
-	const float *k[KN_ATTN_BLOCK / LANES];
+	float sum = 0;
+	for (int d = 0; d < dim; d++)
+		sum = __builtin_fmaf(q[d], element(type, run->k, (size_t)d * (size_t)page_tokens + (size_t)token), sum);
+	return type == KN_KV_Q8 ? sum * run->k_scale[token] : sum;
+}
+
+__attribute__((always_inline)) static inline void scores_of(const int type, const float *const *q, int n_q,
+							    const struct kn_run *runs, int n_runs, int page_tokens,
+							    int dim, float *s, struct lines *lines)
+{
+	const void *k[KN_ATTN_BLOCK / LANES];
+	const float *scale[KN_ATTN_BLOCK / LANES];
 	int to[KN_ATTN_BLOCK / LANES], n = 0;
+	struct lines none = {0};
 	for (int r = 0; r < n_runs; r++) {
 		const struct kn_run *run = &runs[r];
 		int i = 0;
@@ -110,27 +210,39 @@ static void scores(const float *const *q, int n_q, const struct kn_run *runs, in
 		for (; i < run->n && run->token + i + LANES <= page_tokens &&
 		       run->at + i + LANES <= KN_ATTN_BLOCK && n < KN_ATTN_BLOCK / LANES;
 		     i += LANES) {
-			k[n] = run->k + run->token + i;
+			k[n] = (const uint8_t *)run->k + (size_t)(run->token + i) * kn_kv_element_bytes(type);
+			scale[n] = type == KN_KV_Q8 ? run->k_scale + run->token + i : NULL;
 			to[n++] = run->at + i;
 		}
-		for (; i < run->n; i++) {
-			for (int j = 0; j < n_q; j++) {
-				float sum = 0;
-				for (int d = 0; d < dim; d++)
-					sum = __builtin_fmaf(q[j][d], run->k[(size_t)d * (size_t)page_tokens + (size_t)(run->token + i)], sum);
-				s[(size_t)j * KN_ATTN_BLOCK + (size_t)(run->at + i)] = sum;
-			}
+		for (; i < run->n; i++)
+			for (int j = 0; j < n_q; j++)
+				s[(size_t)j * KN_ATTN_BLOCK + (size_t)(run->at + i)] =
+				    score_of(type, q[j], run, run->token + i, page_tokens, dim);
+	}
+	for (int v = 0, n_v; v < n; v += n_v) {
+		n_v = tile_vectors(n - v, SCORE_VECTORS);
+		for (int j = 0, group; j < n_q; j += group) {
+			group = tile_queries(n_q - j);
+			score_group(type, q + j, k + v, scale + v, to + v, page_tokens, dim,
+				    s + (size_t)j * KN_ATTN_BLOCK, j == 0 ? lines : &none, group, n_v);
 		}
 	}
-	for (int v = 0; v < n; v += ATTN_VECTORS)
-		for (int j = 0; j < n_q; j += ATTN_QUERIES)
-			score_group(q + j, k + v, to + v, page_tokens, dim, s + (size_t)j * KN_ATTN_BLOCK,
-				    n_q - j < ATTN_QUERIES ? n_q - j : ATTN_QUERIES,
-				    n - v < ATTN_VECTORS ? n - v : ATTN_VECTORS);
 }
 
-static void softmax(float *s, int begin, int end, int from, int to, const struct kn_attn *attn, struct kn_seen *seen,
-		    float *out, int dim)
+static void scores(int type, const float *const *q, int n_q, const struct kn_run *runs, int n_runs, int page_tokens,
+		   int dim, float *s, const struct kn_next *next, int n_next)
+{
+	struct lines lines = lines_of(next, n_next);
+	switch (type) {
+	case KN_F16: scores_of(KN_F16, q, n_q, runs, n_runs, page_tokens, dim, s, &lines); break;
+	case KN_KV_Q8: scores_of(KN_KV_Q8, q, n_q, runs, n_runs, page_tokens, dim, s, &lines); break;
+	default: scores_of(KN_F32, q, n_q, runs, n_runs, page_tokens, dim, s, &lines); break;
+	}
+}
+
+/* ---- weights ---- */
+
+static void softmax(float *s, int begin, int end, int from, int to, const struct kn_attn *attn, struct kn_seen *seen)
 {
 	vf most = v_set(-INFINITY);
 	int i;
@@ -144,71 +256,81 @@ static void softmax(float *s, int begin, int end, int from, int to, const struct
 		most = v_max(most, x);
 	}
 	float max = v_largest(most);
-	if (max > seen->max) {
-		if (seen->sum > 0) {
-			float shrink = expf(seen->max - max);
-			seen->sum *= shrink;
-			for (int d = 0; d < dim; d++)
-				out[d] *= shrink;
-		}
-		seen->max = max;
-	}
 	vf sum = v_set(0);
 	for (i = begin; i < end; i += LANES) {
-		vf p = v_exp(v_load(s + i) - v_set(seen->max));
+		vf p = v_exp(v_load(s + i) - v_set(max)); /* 0 where nothing is seen, and max no number to subtract */
 		v_store(s + i, p);
 		sum += p;
 	}
-	seen->sum += v_sum(sum);
+	*seen = (struct kn_seen){.max = max, .sum = v_sum(sum)};
 }
+
+static void merge(const float *part, const struct kn_seen *of_part, struct kn_seen *seen, float *out, int dim)
+{
+	if (of_part->sum == 0)
+		return;
+	float max = of_part->max > seen->max ? of_part->max : seen->max;
+	float before = seen->sum > 0 ? expf(seen->max - max) : 0, now = expf(of_part->max - max);
+	int d = 0;
+	for (; d + LANES <= dim; d += LANES)
+		v_store(out + d, v_fma(v_load(part + d), v_set(now), v_load(out + d) * v_set(before)));
+	for (; d < dim; d++)
+		out[d] = __builtin_fmaf(part[d], now, out[d] * before);
+	*seen = (struct kn_seen){.max = max, .sum = __builtin_fmaf(of_part->sum, now, seen->sum * before)};
+}
+
+/* ---- values ---- */
 
 /* n_v vectors of out for n_q queries, over the positions of the runs; p is of the block, at is the
  * offset of these vectors in a value. */
-__attribute__((always_inline)) static inline void weigh_tile(const float *p, const struct kn_run *runs, int n_runs,
-							     size_t at, int dim, float *const *out, const int n_q,
-							     const int n_v)
+__attribute__((always_inline)) static inline void weigh_tile(const int type, const float *p, const struct kn_run *runs,
+							     int n_runs, size_t at, int dim, float *const *out,
+							     struct lines *lines, const int n_q, const int n_v)
 {
-	vf acc[ATTN_QUERIES][ATTN_VECTORS];
+	vf acc[ATTN_QUERIES][WEIGH_VECTORS];
+	struct lines ahead = *lines;
 	UNROLL for (int i = 0; i < n_q; i++)
 		UNROLL for (int k = 0; k < n_v; k++)
 			acc[i][k] = v_load(out[i] + at + k * LANES);
 	for (int r = 0; r < n_runs; r++) {
-		const float *v = runs[r].v + (size_t)runs[r].token * (size_t)dim + at, *weight = p + runs[r].at;
-		for (int t = 0; t < runs[r].n; t++, v += dim, weight++) {
-			vf value[ATTN_VECTORS];
+		const float *weight = p + runs[r].at;
+		size_t from = (size_t)runs[r].token * (size_t)dim + at;
+		for (int t = 0; t < runs[r].n; t++, from += (size_t)dim, weight++) {
+			vf value[WEIGH_VECTORS];
 			UNROLL for (int k = 0; k < n_v; k++)
-				value[k] = v_load(v + k * LANES);
+				value[k] = v_elements(type, runs[r].v, from + (size_t)(k * LANES));
 			UNROLL for (int i = 0; i < n_q; i++) {
 				vf x = v_set(weight[i * KN_ATTN_BLOCK]);
 				UNROLL for (int k = 0; k < n_v; k++)
 					acc[i][k] = v_fma(x, value[k], acc[i][k]);
 			}
+			fetch_lines(type, &ahead);
 		}
 	}
+	*lines = ahead;
 	UNROLL for (int i = 0; i < n_q; i++)
 		UNROLL for (int k = 0; k < n_v; k++)
 			v_store(out[i] + at + k * LANES, acc[i][k]);
 }
 
-static void weigh_group(const float *p, const struct kn_run *runs, int n_runs, size_t at, int dim,
-			float *const *out, int n_q, int n_v)
+__attribute__((always_inline)) static inline void weigh_group(const int type, const float *p, const struct kn_run *runs,
+							      int n_runs, size_t at, int dim, float *const *out,
+							      struct lines *lines, int n_q, int n_v)
 {
-#define TILE(q) \
-	case q: \
-		switch (n_v) { \
-		case 1: weigh_tile(p, runs, n_runs, at, dim, out, q, 1); break; \
-		case 2: weigh_tile(p, runs, n_runs, at, dim, out, q, 2); break; \
-		case 3: weigh_tile(p, runs, n_runs, at, dim, out, q, 3); break; \
-		default: weigh_tile(p, runs, n_runs, at, dim, out, q, 4); break; \
-		} \
+#define TILE(n) \
+	case n: \
+		if (n_v == WEIGH_VECTORS) \
+			weigh_tile(type, p, runs, n_runs, at, dim, out, lines, n, WEIGH_VECTORS); \
+		else if (WEIGH_VECTORS > 2 && n_v == 2) \
+			weigh_tile(type, p, runs, n_runs, at, dim, out, lines, n, 2); \
+		else \
+			weigh_tile(type, p, runs, n_runs, at, dim, out, lines, n, 1); \
 		break;
 	switch (n_q) {
 	TILE(1)
 	TILE(2)
-	TILE(3)
-#if ATTN_QUERIES_MAX == 6
 	TILE(4)
-	TILE(5)
+#if ATTN_QUERIES_MAX == 6
 	TILE(6)
 #endif
 	default: BUG("a tile of %d queries", n_q);
@@ -217,35 +339,137 @@ static void weigh_group(const float *p, const struct kn_run *runs, int n_runs, s
 }
 
 /* What is left of a head after its whole vectors. */
-static void weigh_rest(const float *p, const struct kn_run *runs, int n_runs, int dim, float *out)
+__attribute__((always_inline)) static inline void weigh_rest(const int type, const float *p, const struct kn_run *runs,
+							     int n_runs, int dim, float *out)
 {
 	for (int d = dim / LANES * LANES; d < dim; d++)
 		for (int r = 0; r < n_runs; r++)
 			for (int t = 0; t < runs[r].n; t++)
 				out[d] = __builtin_fmaf(p[runs[r].at + t],
-							runs[r].v[(size_t)(runs[r].token + t) * (size_t)dim + (size_t)d],
+							element(type, runs[r].v,
+								(size_t)(runs[r].token + t) * (size_t)dim + (size_t)d),
 							out[d]);
+}
+
+/* The weights of n_q queries times the scales of the tokens that they are of. */
+static void scale_weights(float *s, int n_q, const struct kn_run *runs, int n_runs)
+{
+	for (int r = 0; r < n_runs; r++) {
+		const float *scale = runs[r].v_scale + runs[r].token;
+		for (int i = 0; i < n_q; i++) {
+			float *p = s + (size_t)i * KN_ATTN_BLOCK + (size_t)runs[r].at;
+			int t = 0;
+			for (; t + LANES <= runs[r].n; t += LANES)
+				v_store(p + t, v_load(p + t) * v_load(scale + t));
+			for (; t < runs[r].n; t++)
+				p[t] *= scale[t];
+		}
+	}
 }
 
 /* So many positions' values go through all queries before the next ones: they stay in the first-level
  * cache. */
 enum { WEIGH_POSITIONS = 64 };
 
-static void weigh(const float *s, int n_q, const struct kn_run *runs, int n_runs, int dim, float *const *out)
+__attribute__((always_inline)) static inline void weigh_of(const int type, const float *s, int n_q,
+							   const struct kn_run *runs, int n_runs, int dim,
+							   float *const *out, struct lines *lines)
 {
 	int whole = dim / LANES, n;
+	struct lines none = {0};
 	for (int r = 0; r < n_runs; r += n) {
 		int positions = runs[r].n;
 		for (n = 1; r + n < n_runs && positions + runs[r + n].n <= WEIGH_POSITIONS; n++)
 			positions += runs[r + n].n;
-		for (int j = 0; j < n_q; j += ATTN_QUERIES) {
+		for (int j = 0, group; j < n_q; j += group) {
 			const float *p = s + (size_t)j * KN_ATTN_BLOCK;
-			int group = n_q - j < ATTN_QUERIES ? n_q - j : ATTN_QUERIES;
-			for (int k = 0; k < whole; k += ATTN_VECTORS)
-				weigh_group(p, runs + r, n, (size_t)k * LANES, dim, out + j, group,
-					    whole - k < ATTN_VECTORS ? whole - k : ATTN_VECTORS);
+			group = tile_queries(n_q - j);
+			for (int k = 0, n_v; k < whole; k += n_v) {
+				n_v = tile_vectors(whole - k, WEIGH_VECTORS);
+				weigh_group(type, p, runs + r, n, (size_t)k * LANES, dim, out + j, j == 0 ? lines : &none,
+					    group, n_v);
+			}
 			for (int i = 0; i < group && whole * LANES < dim; i++)
-				weigh_rest(p + i * KN_ATTN_BLOCK, runs + r, n, dim, out[j + i]);
+				weigh_rest(type, p + i * KN_ATTN_BLOCK, runs + r, n, dim, out[j + i]);
 		}
 	}
+}
+
+static void weigh(int type, float *s, int n_q, const struct kn_run *runs, int n_runs, int dim, float *const *out,
+		  const struct kn_next *next, int n_next)
+{
+	struct lines lines = lines_of(next, n_next);
+	switch (type) {
+	case KN_F16: weigh_of(KN_F16, s, n_q, runs, n_runs, dim, out, &lines); break;
+	case KN_KV_Q8:
+		scale_weights(s, n_q, runs, n_runs);
+		weigh_of(KN_KV_Q8, s, n_q, runs, n_runs, dim, out, &lines);
+		break;
+	default: weigh_of(KN_F32, s, n_q, runs, n_runs, dim, out, &lines); break;
+	}
+}
+
+/* ---- elements ---- */
+
+/* x[n] as float16. What is no number stays that: v_min and v_max return their second operand then. */
+static void put_f16(const float *x, int n, uint16_t *out)
+{
+	enum { MOST = 65504 };
+	float rest[LANES] = {0};
+	uint16_t halves[LANES];
+	int i = 0;
+	for (; i + LANES <= n; i += LANES)
+		v_put_f16(out + i, v_max(v_set(-MOST), v_min(v_set(MOST), v_load(x + i))));
+	if (i == n)
+		return;
+	memcpy(rest, x + i, (size_t)(n - i) * sizeof *x);
+	v_put_f16(halves, v_max(v_set(-MOST), v_min(v_set(MOST), v_load(rest))));
+	memcpy(out + i, halves, (size_t)(n - i) * sizeof *out);
+}
+
+/* x[n] as int8; the scale. */
+static float put_q8(const float *x, int n, int8_t *out)
+{
+	float most = 0, strange = 0; /* which gets to be no number where an element is not finite */
+	int i;
+	vf high = v_set(0), odd = v_set(0);
+	for (i = 0; i + LANES <= n; i += LANES) {
+		vf v = v_load(x + i);
+		high = v_max(high, (vf)((vi)v & 0x7fffffff));
+		odd += v * v_set(0);
+	}
+	most = v_largest(high);
+	strange = v_sum(odd);
+	for (; i < n; i++) {
+		most = fabsf(x[i]) > most ? fabsf(x[i]) : most;
+		strange += x[i] * 0;
+	}
+	float scale = most / 127.0f;
+	if (strange != 0 || !(scale >= FLT_MIN)) {
+		memset(out, 0, (size_t)n);
+		return strange != 0 ? NAN : 0;
+	}
+	for (i = 0; i + LANES <= n; i += LANES) {
+		int32_t q[LANES];
+		vi rounded = v_round(v_load(x + i) / v_set(scale));
+		memcpy(q, &rounded, sizeof q);
+		for (int k = 0; k < LANES; k++)
+			out[i + k] = (int8_t)(q[k] > 127 ? 127 : q[k] < -127 ? -127 : q[k]);
+	}
+	for (; i < n; i++) {
+		float q = rintf(x[i] / scale);
+		out[i] = (int8_t)(q > 127 ? 127 : q < -127 ? -127 : q);
+	}
+	return scale;
+}
+
+static float put_kv(int type, const float *x, int n, void *out)
+{
+	if (type == KN_KV_Q8)
+		return put_q8(x, n, out);
+	if (type == KN_F16)
+		put_f16(x, n, out);
+	else
+		memcpy(out, x, (size_t)n * sizeof *x);
+	return 1;
 }

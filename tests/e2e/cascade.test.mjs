@@ -172,6 +172,32 @@ describe('the cascade, echo engine', () => {
     assert.equal(both[0].json.choices[0].message.content, both[1].json.choices[0].message.content);
   });
 
+  test('several prompts and choices: each one\'s cascade', async () => {
+    const prompts = ['zz-easy', 'unsure@0 differ@0', 'zz-hard differ@4', 'unsure@5 differ@7', ''].map((drive) => message(`${drive} p${n++}`));
+    const told = (p, about) => assert.deepEqual([about.plan, about.parts.map((x) => x.model)],
+      [['small', ['demo-small']], ['check', ['demo-large']], ['large', ['demo-large']], ['check', ['demo-small', 'demo-large']], ['check', ['demo-small']]][p], prompts[p]);
+    const whole = (await post('/v1/completions', { prompt: prompts, max_tokens: 100 })).json;
+    assert.deepEqual(whole.sluice.cascades[0], whole.sluice.cascade);
+    assert.equal(whole.sluice.cascades.length, prompts.length);
+    for (const [i, about] of whole.sluice.cascades.entries()) {
+      told(i, about);
+      assert.equal(whole.choices[i].text, expected(prompts[i], about.parts));
+    }
+    assert.equal(server.log().match(/cascade small\/easy, [^|]* \| check\/middle, escalated: held[^|]* \| large\/hard/g)?.length, 1);
+    const again = prompts.map((p) => `${p} again`);
+    const stream = await request(server.http, '/v1/completions', { method: 'POST', body: JSON.stringify({ model: 'auto', prompt: again, max_tokens: 100, stream: true }),
+      headers: { authorization: `Bearer ${server.keys.paid}`, 'content-type': 'application/json' } });
+    const events = stream.body.split('\n\n').filter((e) => e.startsWith('data: {')).map((e) => JSON.parse(e.slice(6)));
+    for (const [i, p] of again.entries()) {
+      const mine = events.filter((e) => e.choices[0]?.index === i), last = mine.find((e) => e.choices[0].finish_reason);
+      told(i, last.sluice.cascade);
+      assert.equal(last.sluice.cascades, undefined);
+      assert.equal(mine.map((e) => e.choices[0].text).join(''), expected(p, last.sluice.cascade.parts));
+    }
+    const one = (await post('/v1/completions', { prompt: [prompts[0]], max_tokens: 5 })).json;
+    assert.equal(one.sluice.cascades, undefined);
+  });
+
   test('the openai package', async () => {
     const client = new OpenAI({ apiKey: server.keys.paid, baseURL: `${server.http}/v1` });
     const text = message('unsure@9 differ@11');
@@ -238,6 +264,9 @@ describe('the cascade, echo engine', () => {
       assert.ok(says(text, false).join('').startsWith(r.text.replace(/~/g, '')), drive);
       await atRest();
     }
+    /* Each thread has a link of its own. */
+    assert.ok(await until(async () => (await post('/v1/chat/completions', { messages: user(`again ${n++}`) })).status === 200, 10000));
+    await until(async () => (await post('/v1/chat/completions', { messages: user(`and again ${n++}`) })).status === 200, 10000);
     await ask('unsure@3 differ@4');
   });
 
@@ -304,6 +333,22 @@ describe('the demo pair', { skip: !existsSync('etc/models/demo-large.gguf') }, (
   let server;
   before(async () => { server = await startServer({ sets: ['gateway.threads=1', 'cascade.least_escalations=1000', 'cascade.hold.time=20s'] }); });
   after(async () => assert.equal(await server?.stop(), 0, server?.log()));
+
+  test('of several choices each tells its own tokens', async () => {
+    const body = { model: 'auto', prompt: ['The sea', 'A mountain'], n: 3, temperature: 1, seed: 5, max_tokens: 30 };
+    const headers = { authorization: `Bearer ${server.keys.paid}`, 'content-type': 'application/json' };
+    const whole = JSON.parse((await request(server.http, '/v1/completions', { method: 'POST', headers, body: JSON.stringify(body) })).body);
+    assert.deepEqual([whole.choices.length, whole.sluice.cascades.length], [6, 6]);
+    const made = whole.sluice.cascades.map((c) => c.parts.reduce((sum, p) => sum + p.tokens, 0));
+    const ends = whole.choices.filter((c) => c.finish_reason === 'stop').length;
+    const all = made.reduce((a, b) => a + b), { completion_tokens: completion } = whole.usage; /* with or without end tokens */
+    assert.ok(all <= completion && all >= completion - ends, `${all} of ${completion}, ${ends} ends`);
+    whole.choices.forEach((c, i) => assert.ok(c.finish_reason === 'stop' ? made[i] < 30 : made[i] === 30, `${i}: ${made[i]}`));
+    const stream = await request(server.http, '/v1/completions', { method: 'POST', headers, body: JSON.stringify({ ...body, stream: true }) });
+    const last = stream.body.split('\n\n').filter((e) => e.startsWith('data: {')).map((e) => JSON.parse(e.slice(6))).filter((e) => e.choices[0]?.finish_reason);
+    for (const e of last) assert.deepEqual(e.sluice.cascade, whole.sluice.cascades[e.choices[0].index]);
+    assert.equal(last.length, 6);
+  });
 
   test('what the large one writes after a switch is what it would have written from there', async () => {
     const questions = readFileSync('etc/models/evaluation.jsonl', 'utf8').trim().split('\n').map((l) => JSON.parse(l).question);

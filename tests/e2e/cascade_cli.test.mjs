@@ -82,6 +82,11 @@ test('calibrate finds thresholds for a share and for a quality', () => {
   assert.ok(quality.best.quality >= 0.98 && quality.best.low <= rate.best.low);
   assert.ok(quality.sure >= quality.best.low && quality.drop <= quality.best.low);
   assert.match(good(['cascade', 'calibrate', log]), /for cascade\.tiers: {2}sure: 0\.\d{4} {2}low: 0\.\d{4} {2}drop: 0\.\d{4}\n$/);
+  const early = JSON.parse(good(['cascade', 'calibrate', log, '--quality', '0.98', '--early', '1', '--json']));
+  assert.deepEqual([early.best, early.drop], [quality.best, quality.drop]);
+  assert.ok(early.sure >= early.best.low && early.sure <= 1 && early.held <= early.held_at_1, JSON.stringify(early));
+  assert.match(good(['cascade', 'calibrate', log, '--early', '0.9']), /tokens held, mean: {2}[\d.]+ \(with sure: 1 {2}[\d.]+\)\nfor cascade/);
+  assert.notEqual(sluice(['cascade', 'calibrate', log, '--early', '2']).status, 0);
   const none = sluice(['cascade', 'calibrate', log, '--quality', '1.5']);
   assert.equal(none.status, 1);
   assert.match(none.err, /no threshold reaches 1\.5/);

@@ -128,7 +128,10 @@ export async function startMock({ port = 0, trustedTypes = false, keys = Object.
           cuts.splice(cuts.indexOf(n), 1);
           mock.cuts++;
           const event = Buffer.from(this.events[n]);
-          res.write(event.subarray(0, event.length - 1 - (n % event.length)), () => res.destroy());
+          res.write(event.subarray(0, event.length - 1 - (n % event.length)));
+          // A browser that learns of the break drops what it has not handed to the page yet.
+          await sleep(100);
+          res.destroy();
           return;
         }
         await write(this.events[n]);

@@ -9,10 +9,11 @@
 #include <stddef.h>
 #include <cmocka.h>
 
+#include "kernels/quantize.h"
 #include "tests/kernels/weights.h"
 
 enum { N_IN = 512, N_OUT = 37, BLOCK = 32 };
-static const int types[] = {KN_Q8_0, KN_Q4_0, KN_Q4_1, KN_Q4_K, KN_Q6_K, KN_IQ4_NL, KN_Q5_K};
+static const int types[] = {KN_Q8_0, KN_Q4_0, KN_Q4_1, KN_Q4_K, KN_Q6_K, KN_IQ4_NL, KN_Q5_K, KN_Q2_K, KN_MXFP4};
 
 struct product {
 	const struct kn_ops *o;
@@ -72,6 +73,8 @@ static void check_row(const struct product *p, int r)
 			bound += largest * 0x1p-20 * weights;
 		}
 		double got = (double)p->y[r * N_OUT + i];
+		if (eight_bits(p->o, p->m.type))
+			bound += eight_bits_error(p->m.values + i * N_IN, p->x + r * N_IN, N_IN);
 		if (!(fabs(got - sum) <= bound + (double)FLT_MIN))
 			fail_msg("%s of %s: row %d, output %d is %.9g, not %.9g within %.3g", kn_type_name(p->w.type), p->o->name,
 				 r, i, got, sum, bound);
@@ -101,6 +104,44 @@ static void test_ranges(void **arg)
 				assert_true(p.y[2 * N_OUT + i] == 0);
 			end(&p);
 		}
+}
+
+/* Weights and activations that are as large as they can be: nothing saturates. */
+static void test_extremes(void **arg)
+{
+	(void)arg;
+	enum { ROWS = 3 };
+	static const uint8_t fills[] = {0x80, 0x7f, 0xff, 0x00};
+	for (const struct kn_ops *const *o = kn_available(); *o != NULL; o++)
+		for (int t = 0; t < N(types); t++)
+			for (int f = 0; f < N(fills); f++) {
+				struct product p;
+				begin(&p, *o, types[t], ROWS);
+				int head = types[t] == KN_MXFP4 ? 1 : types[t] == KN_Q4_1 ? 4 : 2;
+				size_t block = kn_type_block_bytes(types[t]), bytes = N_OUT * kn_row_bytes(types[t], N_IN);
+				float values[N_IN];
+				/* Of the larger blocks scales would be filled too. */
+				for (size_t i = 0; i < bytes && kn_type_block(types[t]) == BLOCK; i++)
+					if (i % block >= (size_t)head)
+						p.m.bytes[i] = fills[f];
+				for (int i = 0; i < N_OUT; i++) {
+					kn_dequantize(types[t], p.m.bytes + (size_t)i * bytes / N_OUT, N_IN, values);
+					for (int k = 0; k < N_IN; k++)
+						p.m.values[i * N_IN + k] = (double)values[k];
+				}
+				struct sl_err err = {0};
+				p.o->weight_free(p.b, &p.w);
+				assert_int_equal((*o)->weight_load(p.b, p.m.bytes, types[t], N_OUT, N_IN, &p.w, &err), 0);
+				for (int k = 0; k < N_IN; k++) {
+					p.x[k] = 1;
+					p.x[N_IN + k] = -1;
+					p.x[2 * N_IN + k] = k % 4 < 2 ? 1 : -1;
+				}
+				run(&p, 0, ROWS);
+				for (int r = 0; r < ROWS; r++)
+					check_row(&p, r);
+				end(&p);
+			}
 }
 
 /* What is not finite spoils its own row and no other. */
@@ -156,6 +197,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_ranges),
+	    cmocka_unit_test(test_extremes),
 	    cmocka_unit_test(test_not_finite),
 	    cmocka_unit_test(test_many_rows),
 	};

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "kernels/kernels.h"
+#include "tests/kernels/eight_bits.h"
 
 #define U 0x1p-24 /* the unit roundoff of float32 */
 #define N(a) ((int)(sizeof(a) / sizeof((a)[0])))

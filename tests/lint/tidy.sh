@@ -23,6 +23,7 @@ one() {
 	[ -e "$cache/$key" ] && return 0
 	case $src in
 	*_avx512*) isa=(-mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c) ;;
+	*_vnni*) isa=(-mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mfma -mf16c) ;;
 	*_avx2*) isa=(-mavx2 -mfma -mf16c) ;;
 	esac
 	clang-tidy --quiet "$src" -- -std=gnu11 -D_GNU_SOURCE -I. -Ibuild "$@" "${isa[@]}" \

@@ -17,6 +17,7 @@
 #include <time.h>
 
 #include "engine/model.h"
+#include "kernels/kv_type.h"
 
 enum { FAKE_EOS = 256, FAKE_BOS = 257, FAKE_VOCAB = 258, FAKE_CTX = 512 };
 
@@ -124,10 +125,10 @@ static uint64_t fake_mix(uint64_t h, uint64_t v)
 int model_forward(struct model *m, const struct kn_step *s, const struct kn_kv *kv,
 		  const int32_t *want, int n_want, float *logits)
 {
-	float *k = kv->k;
-	size_t page_stride = (size_t)kv->n_layers * (size_t)kv->page_tokens *
-			     (size_t)kv->n_kv_heads * (size_t)kv->head_dim;
-	size_t token_stride = (size_t)kv->n_kv_heads * (size_t)kv->head_dim;
+	/* A token's number lies at the beginning of its elements, whatever their type is. */
+	uint8_t *k = kv->k;
+	size_t page_stride = kn_kv_page_bytes(kv);
+	size_t token_stride = (size_t)kv->n_kv_heads * (size_t)kv->head_dim * kn_kv_element_bytes(kv->type);
 	pthread_mutex_lock(&fake.gate);
 	pthread_mutex_unlock(&fake.gate);
 	int us = atomic_load(&fake.step_us);
@@ -150,9 +151,8 @@ int model_forward(struct model *m, const struct kn_step *s, const struct kn_kv *
 	for (int r = 0; r < s->n_rows; r++) {
 		const int32_t *table = s->page_table + (size_t)s->row_seq[r] * (size_t)s->max_pages;
 		size_t page = (size_t)table[s->row_pos[r] / kv->page_tokens];
-		k[page * page_stride +
-		  (size_t)(s->row_pos[r] % kv->page_tokens) * token_stride] =
-		    (float)(s->row_token[r] + 1);
+		uint16_t v = (uint16_t)(s->row_token[r] + 1);
+		memcpy(k + page * page_stride + (size_t)(s->row_pos[r] % kv->page_tokens) * token_stride, &v, sizeof v);
 	}
 	for (int w = 0; w < n_want; w++) {
 		int r = want[w];
@@ -160,9 +160,9 @@ int model_forward(struct model *m, const struct kn_step *s, const struct kn_kv *
 		uint64_t h = 1;
 		for (int pos = 0; pos <= s->row_pos[r]; pos++) {
 			size_t page = (size_t)table[pos / kv->page_tokens];
-			float v = k[page * page_stride +
-				    (size_t)(pos % kv->page_tokens) * token_stride];
-			h = fake_mix(h, (uint64_t)(int64_t)v);
+			uint16_t v;
+			memcpy(&v, k + page * page_stride + (size_t)(pos % kv->page_tokens) * token_stride, sizeof v);
+			h = fake_mix(h, v);
 		}
 		if (m->near && fake_mix(h, 77) % 4 == 0)
 			h = fake_mix(h, 78);

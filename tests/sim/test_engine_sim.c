@@ -106,7 +106,7 @@ static void same_together_as_alone(void **state)
 	together(&cfg, expect);
 	/* Pages for 208 tokens: less than two of the longest at once, so many are pre-empted. */
 	cfg = config();
-	cfg.kv_bytes = kv_page_bytes(KN_F32, 4, 1, 1, 8) * 52;
+	cfg.kv_bytes = kv_page_bytes(KN_F16, 4, 1, 1, 8) * 52;
 	assert_true(together(&cfg, expect) > 0);
 	free(expect);
 }
@@ -313,7 +313,7 @@ static void several_choices(void **state)
 		cfg.max_sequences = how == 1 ? 8 : 24;
 		cfg.step_tokens = how == 2 ? 3 : 16;
 		if (how == 3)
-			cfg.kv_bytes = kv_page_bytes(KN_F32, 4, 1, 1, 8) * 52;
+			cfg.kv_bytes = kv_page_bytes(KN_F16, 4, 1, 1, 8) * 52;
 		cfg.no_prefix_cache = how == 2;
 		run_start(&r, &cfg);
 		for (int i = 0; i < 12; i++) {
@@ -535,7 +535,7 @@ static void prompt_logprobs(void **state)
 		struct run r;
 		cfg.step_tokens = round == 0 ? 200 : round == 1 ? 7 : 64;
 		if (round == 3) /* pre-empted on the way */
-			cfg.kv_bytes = (uint64_t)(240 / cfg.page_tokens + 1) * kv_page_bytes(KN_F32, cfg.page_tokens, 1, 1, 8);
+			cfg.kv_bytes = (uint64_t)(240 / cfg.page_tokens + 1) * kv_page_bytes(KN_F16, cfg.page_tokens, 1, 1, 8);
 		run_start(&r, &cfg);
 		struct proto_submit req = run_plain("a", 150);
 		req.n_top_logprobs = 2;

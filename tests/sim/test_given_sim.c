@@ -16,7 +16,7 @@ static const struct eng_model_config models[] = {{.name = "large", .path = "a.gg
 
 static struct eng_config config(void)
 {
-	return (struct eng_config){.models = models, .n_models = 2, .backend = "cpu-ref", .n_threads = 1,
+	return (struct eng_config){.models = models, .n_models = 2, .backend = "cpu-ref", .kv_type = "q8", .n_threads = 1,
 				   .n_text_workers = 1, .page_tokens = 4, .kv_bytes = 16 << 20, .max_sequences = 8,
 				   .max_waiting = 64, .step_tokens = 16, .max_prompt_bytes = 1 << 20,
 				   .spec_max_draft = 8, .spec_fixed = true};
@@ -107,7 +107,7 @@ static void together_as_undisturbed(void **state)
 	cfg = config();
 	cfg.step_tokens = 8;
 	cfg.n_models = 1; /* which has nobody to get pages from */
-	cfg.kv_bytes = kv_page_bytes(KN_F32, 4, 1, 1, 8) * 56;
+	cfg.kv_bytes = kv_page_bytes(KN_KV_Q8, 4, 1, 1, 8) * 56;
 	assert_true(together(&cfg, whole) > 0);
 	free(whole);
 }

@@ -161,7 +161,7 @@ static void answers_are_the_plain_ones(void **state)
 		assert_true(mode != ENG_SPEC_NGRAM || s.spec_drafts > 0);
 		/* Pages for 208 tokens of each model, less than two of the longest, and for 56 of drafts. */
 		cfg = config(mode);
-		cfg.kv_bytes = kv_page_bytes(KN_F32, 4, 1, 1, 8) * 52 * (mode == ENG_SPEC_NGRAM ? 8 : 9) / 4;
+		cfg.kv_bytes = kv_page_bytes(KN_F16, 4, 1, 1, 8) * 52 * (mode == ENG_SPEC_NGRAM ? 8 : 9) / 4;
 		s = together(&cfg, expect, 3);
 		assert_true(s.preemptions > 0 && s.spec_drafts > 5);
 	}
@@ -213,7 +213,7 @@ static void repetition_saves_steps(void **state)
 		struct eng_config cfg = config(ENG_SPEC_NGRAM);
 		cfg.n_models = 1;
 		cfg.spec_fixed = fixed;
-		atomic_store(&fake.step_us, fixed ? 0 : 300); /* however many rows: so drafts pay */
+		atomic_store(&fake.step_us, fixed ? 0 : 3000); /* however many rows: so drafts pay */
 		run_start(&r, &cfg);
 		struct proto_submit req = run_plain("q", 300);
 		req.logit_bias = one;

@@ -16,15 +16,28 @@ enum { MANY = 24, PAGE = 4, PAGES = 160, LONGEST = 120 };
 
 static struct eng_model_config models[2];
 
-static struct eng_config config(int layers_a, int layers_b)
+/* Of the two models: layers, and the type of keys and values, so that pages are as long, a multiple, or not. */
+static const struct {
+	int layers[2], types[2];
+} layouts[] = {{{1, 1}, {KN_F32, KN_F32}}, {{3, 1}, {KN_F16, KN_F16}}, {{1, 3}, {KN_KV_Q8, KN_KV_Q8}},
+	       {{3, 2}, {KN_F32, KN_F32}}, {{1, 1}, {KN_F16, KN_F32}}, {{2, 1}, {KN_KV_Q8, KN_F16}}};
+enum { LAYOUTS = sizeof layouts / sizeof *layouts };
+
+static uint64_t page_of(int k, int model)
 {
-	static const char *const names[] = {"", "one.gguf", "two.gguf", "three.gguf"};
-	models[0] = (struct eng_model_config){.name = "a", .path = names[layers_a]};
-	models[1] = (struct eng_model_config){.name = "b", .path = names[layers_b]};
+	return kv_page_bytes(layouts[k].types[model], PAGE, layouts[k].layers[model], 1, 8);
+}
+
+static struct eng_config config(int k)
+{
+	static const char *const paths[] = {"", "one.gguf", "two.gguf", "three.gguf"}, *const names[] = {"a", "b"};
+	for (int i = 0; i < 2; i++)
+		models[i] = (struct eng_model_config){.name = names[i], .path = paths[layouts[k].layers[i]],
+						      .kv_type = kn_kv_type_name(layouts[k].types[i])};
 	return (struct eng_config){.models = models, .n_models = 2, .backend = "cpu-ref", .n_threads = 1,
 				   .n_text_workers = 1, .page_tokens = PAGE, .max_sequences = MANY, .max_waiting = 200,
 				   .step_tokens = 64, .max_prompt_bytes = 1 << 20,
-				   .kv_bytes = (kv_page_bytes(KN_F32, PAGE, layers_a, 1, 8) + kv_page_bytes(KN_F32, PAGE, layers_b, 1, 8)) * PAGES};
+				   .kv_bytes = (page_of(k, 0) + page_of(k, 1)) * PAGES};
 }
 
 static char prompts[MANY][LONGEST + 1];
@@ -46,7 +59,7 @@ static struct proto_submit nth_request(int i, int model)
 static struct answer *alone(void)
 {
 	struct answer *out = calloc(MANY, sizeof *out);
-	struct eng_config cfg = config(1, 1);
+	struct eng_config cfg = config(0);
 	struct run r;
 	run_start(&r, &cfg);
 	for (int i = 0; i < MANY; i++) {
@@ -102,16 +115,13 @@ static int n_begun(const struct run *r, int id, int n)
 	return begun;
 }
 
-static const int layouts[][2] = {{1, 1}, {3, 1}, {1, 3}, {3, 2}};
-enum { LAYOUTS = sizeof layouts / sizeof *layouts };
-
 /* More than its part, and not as much as all: nobody has to give way. */
 static void one_that_is_alone_has_all(void **state)
 {
 	(void)state;
 	struct answer *whole = alone();
 	for (int k = 0; k < LAYOUTS; k++) {
-		struct eng_config cfg = config(layouts[k][0], layouts[k][1]);
+		struct eng_config cfg = config(k);
 		struct run r;
 		run_start(&r, &cfg);
 		uint32_t need = 0;
@@ -121,7 +131,7 @@ static void one_that_is_alone_has_all(void **state)
 			for (need = 0; n < MANY && need < PAGES * 3 / 2; n++)
 				need += (1 + (uint32_t)n * 37 % LONGEST + 30 + (uint32_t)n + PAGE - 1) / PAGE;
 			/* The wider of two has less than that to gain. */
-			bool wider = layouts[k][model] > 2 * layouts[k][1 - model];
+			bool wider = page_of(k, model) > 2 * page_of(k, 1 - model);
 			if (wider)
 				continue;
 			uint64_t before = preempted(&r);
@@ -129,7 +139,7 @@ static void one_that_is_alone_has_all(void **state)
 			expect(&r, 1, 0, n, whole);
 			run_until_idle(&r);
 			if (preempted(&r) != before)
-				fail_msg("layouts %d and %d, model %d: %llu pre-empted", layouts[k][0], layouts[k][1], model,
+				fail_msg("layout %d, model %d: %llu pre-empted", k, model,
 					 (unsigned long long)(preempted(&r) - before));
 		}
 		run_stop(&r);
@@ -144,7 +154,7 @@ static void both_at_once(void **state)
 	struct answer *whole = alone();
 	uint64_t n_preempted = 0;
 	for (int k = 0; k < LAYOUTS; k++) {
-		struct eng_config cfg = config(layouts[k][0], layouts[k][1]);
+		struct eng_config cfg = config(k);
 		struct run r;
 		cfg.kv_bytes = cfg.kv_bytes * 45 / PAGES; /* each one's part holds the longest, hardly more */
 		cfg.no_prefix_cache = k == 3;
@@ -174,7 +184,7 @@ static void a_part_comes_back(void **state)
 	struct answer *whole = alone();
 	memset(text, 'x', sizeof text - 1);
 	for (int k = 0; k < LAYOUTS; k++) {
-		struct eng_config cfg = config(layouts[k][0], layouts[k][1]);
+		struct eng_config cfg = config(k);
 		struct run r;
 		cfg.kv_bytes = cfg.kv_bytes * 100 / PAGES;
 		run_start(&r, &cfg);
@@ -208,7 +218,7 @@ static void a_part_comes_back(void **state)
 static void better_tiers_come_first(void **state)
 {
 	(void)state;
-	struct eng_config cfg = config(1, 1);
+	struct eng_config cfg = config(0);
 	struct run r;
 	static char text[256];
 	atomic_store(&fake.end_never, 1);
@@ -246,7 +256,7 @@ static void of_one_that_fails(void **state)
 	(void)state;
 	struct answer *whole = alone();
 	for (int way = 0; way < 2; way++) {
-		struct eng_config cfg = config(1, 1);
+		struct eng_config cfg = config(0);
 		struct run r;
 		if (way == 0)
 			models[0].path = "bad.gguf";
@@ -271,7 +281,7 @@ static void faults(void **state)
 {
 	(void)state;
 	struct answer *whole = alone();
-	struct eng_config cfg = config(3, 2);
+	struct eng_config cfg = config(5);
 	struct run r;
 	cfg.kv_bytes = cfg.kv_bytes * 50 / PAGES;
 	run_start(&r, &cfg);

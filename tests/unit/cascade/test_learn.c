@@ -200,6 +200,44 @@ static void what_can_not_be(void **state)
 	assert_true(best.small_rate == 0.5 && best.quality == 1);
 }
 
+/* sure, as trying all has it; and answers that are right anyhow are shown at once. */
+static void shown_early(void **state)
+{
+	(void)state;
+	struct sl_err err;
+	struct casc_early early;
+	const float low = 0.5f;
+	make_outcomes();
+	for (int k = 0; k <= 10; k++) {
+		double share = k / 10.0;
+		size_t right_at_1 = 0, last = 10000;
+		assert_int_equal(casc_calibrate_early(outcomes, OUTCOMES, &gate, low, share, &early, &err), 0);
+		assert_true(early.sure >= low && early.sure <= 1 && early.held <= early.held_at_1);
+		for (size_t sure = 10000; sure >= 5000; sure--) {
+			struct casc_gate g = gate;
+			size_t right = 0;
+			g.sure_above = (float)sure / 10000 - low;
+			for (int i = 0; i < OUTCOMES; i++)
+				right += casc_gate_at(&g, low, outcomes[i].trace, outcomes[i].n) < 0 ? outcomes[i].small_right
+												     : outcomes[i].large_right;
+			if (sure == 10000)
+				right_at_1 = right;
+			if ((double)right < share * (double)right_at_1)
+				break;
+			last = sure;
+		}
+		assert_true(early.sure == (float)last / 10000);
+	}
+	float sure = 0.9f;
+	struct casc_outcome right = {&sure, 1, true, true};
+	assert_int_equal(casc_calibrate_early(&right, 1, &gate, low, 1, &early, &err), 0);
+	assert_true(early.sure == low && early.held == 1);
+	assert_int_equal(casc_calibrate_early(NULL, 0, &gate, low, 1, &early, &err), SL_EINVAL);
+	float wrong = NAN;
+	struct casc_outcome none = {&wrong, 1, true, true};
+	assert_int_equal(casc_calibrate_early(&none, 1, &gate, low, 1, &early, &err), SL_EINVAL);
+}
+
 /* The machine gives up where the gate says, for any trace and threshold. */
 static void as_the_machine(void **state)
 {
@@ -254,6 +292,6 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(something_to_learn), cmocka_unit_test(nothing_to_learn),
 					   cmocka_unit_test(like_trying_all), cmocka_unit_test(what_can_not_be),
-					   cmocka_unit_test(as_the_machine)};
+					   cmocka_unit_test(shown_early), cmocka_unit_test(as_the_machine)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,6 +10,7 @@
 #include "../../support/tiny_gguf.h"
 #include "base/fault.h"
 #include "engine/kv.h"
+#include "kernels/kv_type.h"
 
 static char small_path[64], large_path[64], broken_path[64];
 static struct eng_model_config models[3];
@@ -95,7 +96,7 @@ static void same_together_as_alone(void **state)
 		/* Pages for 40 × 16 tokens: about two of the longest prompts. */
 		cfg = config();
 		cfg.backend = (*ops)->name;
-		cfg.kv_bytes = 40 * kv_page_bytes(KN_F32, 16, TINY_LAYERS, TINY_KV_HEADS, TINY_HEAD);
+		cfg.kv_bytes = 40 * kv_page_bytes(kn_kv_type_auto(*ops), 16, TINY_LAYERS, TINY_KV_HEADS, TINY_HEAD);
 		together(&cfg, expect);
 	}
 	free(expect);

@@ -104,11 +104,56 @@ static void test_cut(void **arg)
 	assert_null(strstr(said, "weights"));
 }
 
+/* Pages of this process that belong to files. */
+static long file_pages(void)
+{
+	long all, resident, shared;
+	FILE *f = fopen("/proc/self/statm", "r");
+	assert_non_null(f);
+	assert_int_equal(fscanf(f, "%ld %ld %ld", &all, &resident, &shared), 3);
+	fclose(f);
+	return shared;
+}
+
+/* What is let go leaves memory and comes back as it was; memory that is no mapping stays. */
+static void test_let_go(void **arg)
+{
+	(void)arg;
+	enum { PAGE = 4096, BYTES = 2048 * PAGE };
+	struct map_file m;
+	struct sl_err err;
+	char path[256];
+	uint8_t *bytes = malloc(BYTES);
+	assert_non_null(bytes);
+	for (int i = 0; i < BYTES; i++)
+		bytes[i] = (uint8_t)(i * 31 + i / PAGE);
+	md_write(dir, "weights", bytes, BYTES);
+	md_path(path, dir, "weights");
+	assert_int_equal(map_file_open(path, &m, &err), 0);
+	assert_memory_equal(m.at, bytes, BYTES);
+	long before = file_pages();
+	map_file_let_go(m.at + 100, BYTES - 200);
+	assert_true(before - file_pages() > 1800);
+	assert_memory_equal(m.at, bytes, BYTES);
+	before = file_pages();
+	map_file_let_go(m.at + 1, 10);
+	map_file_let_go(m.at, (size_t)BYTES + 1);
+	map_file_let_go(m.at + BYTES, SIZE_MAX);
+	assert_true(before - file_pages() < 200);
+	map_file_let_go(bytes, BYTES);
+	assert_memory_equal(m.at, bytes, BYTES);
+	map_file_close(&m);
+	map_file_let_go(bytes, BYTES);
+	assert_int_equal(bytes[PAGE], (uint8_t)(PAGE * 31 + 1));
+	free(bytes);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test_setup_teardown(test_open, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_cut, setup, teardown),
+	    cmocka_unit_test_setup_teardown(test_let_go, setup, teardown),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Products of quantized weights with activations of eight bits: how the files that make them share
+ * memory. int8_layout.c interleaves weights, simd_int8.h (int8_avx2.c, int8_vnni.c) turns
+ * activations into integers and multiplies.
+ *
+ * Weights are interleaved when they are loaded: INT8_OUT neighbouring outputs are a group, and what a
+ * block of the file holds for one output (blocks.h) lies there for all of them, word beside word: a
+ * field of n words of 1, 2 or 4 bytes becomes [n][INT8_OUT]. So one vector has the same four weights
+ * along K of several outputs, nothing is added across lanes, and a group is read as one stream. It
+ * takes the bytes that the file's rows took; the last group is filled up with zeros.
+ *
+ * Activations become, for each 32 of a row, integers q of eight bits and a scale d = max |x| / 127
+ * (struct int8_block). The error of a product is at most half a step d for each activation:
+ * Σ_k |w_k| d_k / 2, and nothing else but the rounding of float32: sums within 32 are exact.
+ */
+#ifndef KERNELS_CPU_INT8_H
+#define KERNELS_CPU_INT8_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/cpu/isa.h"
+
+enum { INT8_OUT = 16, INT8_BLOCK = 32 };
+
+/* Added to the number of a type whose weights are interleaved (kn_weight.type). */
+enum { KN_INTERLEAVED = 1 << 8 };
+
+/* 32 activations of a row. An activation is d·q; d is no number where one of them was not finite.
+ * Blocks whose largest value is below 2^-119 count as zeros. */
+struct int8_block {
+	int8_t q[INT8_BLOCK];
+	float d;
+	float sum;      /* d · Σ q */
+	float halves[2]; /* the same of 16 each */
+	/* What sums of products with unsigned weights begin at: [0] of all 32, [2] and [3] of 16 each; the
+	 * instruction set says what is in them. */
+	int32_t begin[4];
+};
+
+/* ---- int8_layout.c ---- */
+
+bool kn_int8_has(int type);
+/* Bytes of a matrix, interleaved. n_in is a multiple of the type's block. */
+size_t kn_interleaved_bytes(int type, int n_out, int n_in);
+/* Groups g0 to g1 - 1 of the matrix at `host`, which lies as in the file, to `out`. */
+void kn_interleave(const uint8_t *host, int type, int n_out, int n_in, int g0, int g1, uint8_t *out);
+/* A row of an interleaved matrix in float32. */
+void kn_interleaved_row(const struct kn_weight *w, int row, float *y);
+
+/* ---- the instruction sets: members of struct kn_isa ---- */
+
+bool kn_int8_packs(int type);
+size_t kn_int8_packed_bytes(int n_rows, int n_in);
+void kn_int8_pack_avx2(int type, const float *x, int n_rows, int n_in, int part, int n_parts, void *packed);
+void kn_int8_matmul_avx2(const struct kn_weight *w, int o0, int o1, const void *packed, int n_rows, float *y,
+			 float *tile, size_t tile_floats);
+void kn_int8_pack_vnni(int type, const float *x, int n_rows, int n_in, int part, int n_parts, void *packed);
+void kn_int8_matmul_vnni(const struct kn_weight *w, int o0, int o1, const void *packed, int n_rows, float *y,
+			 float *tile, size_t tile_floats);
+
+#endif

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * AVX2: products of eight bits by vpmaddubsw, unsigned by signed, which adds two neighbours in sixteen
+ * bits and saturates, and vpmaddwd with ones.
+ *
+ *   narrow, fine  every sum over 32, or 16, stays in sixteen bits: |w| ≤ 16 over 16 products of a lane
+ *                 is at most 16 · 16 · 127 = 32512, as is 32 · 8 · 127. On the way sums wrap, no single
+ *                 product saturates (2 · 63 · 127), and one vpmaddwd is enough for all
+ *   wide          |w| by activations with the sign of w: 2 · 128 · 127 = 32512 does not saturate, but
+ *                 nothing can be added to it, so vpmaddwd follows every product
+ *
+ * VERSIONS (one thread of an AVX2 machine at 3.2 GHz; panel and activations in the first-level cache)
+ *   1  this. Counted: vpmaddubsw and vpmaddwd go twice a cycle, additions four times, so narrow could reach
+ *      207 GMAC/s by the former alone, and measured by themselves with vpaddw 168; wide 104, with vpsignb
+ *      and vpaddd 83. What `bench machine` calls the int8 rate is vpmaddubsw, vpmaddwd and vpaddd: 100.
+ *      Measured, 2 × 8 outputs by 1 / 2 / 3 / 4 rows: narrow 55 / 74 / 116 / 119, fine 60 / 65 / 75 / 101,
+ *      wide 50 / 60 / 64 / 66. Before sums were kept in registers (settled): narrow 77, wide 62 for 4 rows.
+ *      8 outputs by 6 rows: 77, 88 and 63. 16 by 6: 95, 68 and 56, the accumulators being in memory.
+ */
+#include <immintrin.h>
+#include <string.h>
+
+#include "kernels/cpu/int8.h"
+
+enum { LANES = 8, TILE_ROWS = 4, BIAS_WIDE = 0 };
+
+typedef __m256 vf;
+typedef int32_t vi __attribute__((vector_size(32)));
+typedef uint8_t vb __attribute__((vector_size(32)));
+
+static inline vf v_load(const float *at)
+{
+	return _mm256_loadu_ps(at);
+}
+
+static inline void v_store(float *at, vf v)
+{
+	_mm256_storeu_ps(at, v);
+}
+
+static inline vf v_set(float f)
+{
+	return _mm256_set1_ps(f);
+}
+
+static inline vf v_fma(vf a, vf b, vf c)
+{
+	return _mm256_fmadd_ps(a, b, c);
+}
+
+static inline vf v_max(vf a, vf b)
+{
+	return _mm256_max_ps(a, b);
+}
+
+static inline vf v_float(vi v)
+{
+	return _mm256_cvtepi32_ps((__m256i)v);
+}
+
+static inline vi v_round(vf v)
+{
+	return (vi)_mm256_cvtps_epi32(v);
+}
+
+static inline vf v_f16(const uint8_t *at)
+{
+	return _mm256_cvtph_ps(_mm_loadu_si128((const void *)at));
+}
+
+static inline vi v_i8(const uint8_t *at)
+{
+	return (vi)_mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)at));
+}
+
+static inline float v_largest(vf v)
+{
+	__m128 a = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+	a = _mm_max_ps(a, _mm_movehl_ps(a, a));
+	return _mm_cvtss_f32(_mm_max_ss(a, _mm_shuffle_ps(a, a, 1)));
+}
+
+static inline float v_sum(vf a)
+{
+	__m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+	b = _mm_add_ps(b, _mm_movehl_ps(b, b));
+	return _mm_cvtss_f32(_mm_add_ss(b, _mm_shuffle_ps(b, b, 1)));
+}
+
+static inline vb b_lookup(vb table, vb q)
+{
+	return (vb)_mm256_shuffle_epi8((__m256i)table, (__m256i)q);
+}
+
+static inline vb b_word(const int8_t *at)
+{
+	int32_t word;
+	memcpy(&word, at, sizeof word);
+	return (vb)_mm256_set1_epi32(word);
+}
+
+/* LANES values of eight bits. */
+static inline void b_put(int8_t *at, vi q)
+{
+	__m256i words = _mm256_packs_epi32((__m256i)q, (__m256i)q);
+	__m128i both = _mm_unpacklo_epi64(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+	_mm_storel_epi64((void *)at, _mm_packs_epi16(both, both));
+}
+
+/* -16 times the sums of all 32, -32 times those of each half, in the two lanes of vpmaddubsw: products
+ * of activations 0 and 1 of every four, and of 2 and 3. half: the sums of the halves. */
+static inline void begin_of(const vi *total, int32_t *half, int32_t *begin)
+{
+	int32_t lane[2][2];
+	for (int h = 0; h < 2; h++) {
+		__m128i four = _mm_add_epi32(_mm256_castsi256_si128((__m256i)total[h]), _mm256_extracti128_si256((__m256i)total[h], 1));
+		four = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0xB1));
+		lane[h][0] = _mm_cvtsi128_si32(four);
+		lane[h][1] = _mm_extract_epi32(four, 2);
+		half[h] = lane[h][0] + lane[h][1];
+		begin[2 + h] = (int32_t)((uint32_t)(-32 * lane[h][0]) & 0xffff) | (int32_t)((uint32_t)(-32 * lane[h][1]) << 16);
+	}
+	uint32_t low = (uint32_t)(-16 * (lane[0][0] + lane[1][0])), high = (uint32_t)(-16 * (lane[0][1] + lane[1][1]));
+	begin[0] = (int32_t)((low & 0xffff) | high << 16);
+	begin[1] = 0;
+}
+
+struct sums {
+	__m256i v;
+};
+
+/* The compiler is free to order integer additions, and makes a tree of them whose parts it then has to
+ * keep in memory; with this they stay one after the other, in a register. */
+static inline struct sums settled(__m256i v)
+{
+	__asm__("" : "+x"(v));
+	return (struct sums){v};
+}
+
+static inline struct sums sums_begin(const int32_t *begin)
+{
+	return (struct sums){_mm256_set1_epi32(*begin)};
+}
+
+static inline struct sums sums_dot(struct sums s, vb w, vb x)
+{
+	return settled(_mm256_add_epi16(s.v, _mm256_maddubs_epi16((__m256i)w, (__m256i)x)));
+}
+
+static inline vi sums_end(struct sums s)
+{
+	return (vi)_mm256_madd_epi16(s.v, _mm256_set1_epi16(1));
+}
+
+static inline struct sums wide_begin(const struct int8_block *x)
+{
+	(void)x;
+	return (struct sums){_mm256_setzero_si256()};
+}
+
+static inline struct sums wide_dot(struct sums s, vb w, vb x)
+{
+	__m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8((__m256i)w), _mm256_sign_epi8((__m256i)x, (__m256i)w));
+	return settled(_mm256_add_epi32(s.v, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1))));
+}
+
+static inline vi wide_end(struct sums s)
+{
+	return (vi)s.v;
+}
+
+#include "kernels/cpu/simd_int8.h"
+
+void kn_int8_pack_avx2(int type, const float *x, int n_rows, int n_in, int part, int n_parts, void *packed)
+{
+	pack(type, x, n_rows, n_in, part, n_parts, packed);
+}
+
+void kn_int8_matmul_avx2(const struct kn_weight *w, int o0, int o1, const void *packed, int n_rows, float *y,
+			 float *tile, size_t tile_floats)
+{
+	matmul(w, o0, o1, packed, n_rows, y, tile, tile_floats);
+}

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Weights that are interleaved when they are loaded (int8.h), all threads at it. What they were made of
+ * is not needed afterwards. Their memory is asked for in large pages: they are read from one end to the
+ * other in every step, and a translation for each 4 KB costs as much as a cache miss.
+ */
+#include <stdint.h>
+#include <sys/mman.h>
+
+#include "kernels/cpu/backend.h"
+#include "kernels/cpu/int8.h"
+
+enum { GROUPS_EACH = 16 /* of a part */ };
+
+struct interleaving {
+	const struct kn_weight *w;
+	const uint8_t *host;
+	uint8_t *to;
+	int n_groups;
+};
+
+static void run_interleaving(void *ctx, int part)
+{
+	const struct interleaving *j = ctx;
+	int from = part * GROUPS_EACH, to = from + GROUPS_EACH;
+	kn_interleave(j->host, j->w->type, j->w->n_out, j->w->n_in, from, to < j->n_groups ? to : j->n_groups, j->to);
+}
+
+int kn_weight_interleave(struct kn_backend *b, struct kn_weight *w, struct sl_err *err)
+{
+	size_t bytes = kn_interleaved_bytes(w->type, w->n_out, w->n_in);
+	void *to = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct interleaving j = {.w = w, .host = w->data, .to = to, .n_groups = (w->n_out + INT8_OUT - 1) / INT8_OUT};
+	if (to == MAP_FAILED)
+		return sl_errf(err, SL_ENOMEM, "no memory for %zu bytes of weights", bytes);
+	(void)madvise(to, bytes, MADV_HUGEPAGE); /* without them it is slower and nothing else */
+	kn_run_parts(b, (j.n_groups + GROUPS_EACH - 1) / GROUPS_EACH, run_interleaving, &j);
+	w->data = to;
+	w->type |= KN_INTERLEAVED;
+	return 0;
+}
+
+void kn_weight_drop(struct kn_weight *w)
+{
+	if (w->data != NULL && (w->type & KN_INTERLEAVED) != 0)
+		munmap((void *)(uintptr_t)w->data, kn_interleaved_bytes(w->type & ~KN_INTERLEAVED, w->n_out, w->n_in));
+}
