@@ -54,7 +54,8 @@ static int bench_open(struct bench *x, const char *path, const char *kv, int n_t
 		return bench_complain(1, "%s", err.text);
 	const struct model_arch *a = &info.arch;
 	int rows = n_seqs > CHUNK ? n_seqs : CHUNK;
-	struct kn_config kc = {.n_threads = n_threads, .max_rows = rows, .max_width = a->n_vocab > a->n_ff ? a->n_vocab : a->n_ff};
+	struct kn_config kc = {.n_threads = n_threads, .max_rows = rows, .max_width = a->n_vocab > a->n_ff ? a->n_vocab : a->n_ff,
+			       .pad_rows = true};
 	x->ops = kn_select("auto", &err);
 	if (x->ops == NULL || x->ops->open(&kc, &x->b, &err) != 0 ||
 	    model_load(path, x->ops, x->b, rows, 0, &x->m, &err) != 0)

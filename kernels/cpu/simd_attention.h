@@ -119,7 +119,7 @@ static int tile_queries(int left)
 
 static int tile_vectors(int left, int most)
 {
-	return left >= most ? most : left >= 2 ? 2 : 1;
+	return left >= most ? most : most == 3 && left == 2 ? 2 : 1;
 }
 
 /* ---- scores ---- */
@@ -168,7 +168,7 @@ __attribute__((always_inline)) static inline void score_group(const int type, co
 	case n: \
 		if (n_v == SCORE_VECTORS) \
 			score_tile(type, q, k, scale, to, page_tokens, dim, s, lines, n, SCORE_VECTORS); \
-		else if (SCORE_VECTORS > 2 && n_v == 2) \
+		else if (SCORE_VECTORS == 3 && n_v == 2) \
 			score_tile(type, q, k, scale, to, page_tokens, dim, s, lines, n, 2); \
 		else \
 			score_tile(type, q, k, scale, to, page_tokens, dim, s, lines, n, 1); \
@@ -321,7 +321,7 @@ __attribute__((always_inline)) static inline void weigh_group(const int type, co
 	case n: \
 		if (n_v == WEIGH_VECTORS) \
 			weigh_tile(type, p, runs, n_runs, at, dim, out, lines, n, WEIGH_VECTORS); \
-		else if (WEIGH_VECTORS > 2 && n_v == 2) \
+		else if (WEIGH_VECTORS == 3 && n_v == 2) \
 			weigh_tile(type, p, runs, n_runs, at, dim, out, lines, n, 2); \
 		else \
 			weigh_tile(type, p, runs, n_runs, at, dim, out, lines, n, 1); \

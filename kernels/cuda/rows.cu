@@ -152,7 +152,14 @@ __global__ void norm_narrow(struct norm c)
 
 static int launch_norm(struct kn_backend *b, float *x, const float *add, const float *gain, float eps, int n_rows, int width, float *y)
 {
-	struct norm c = {x, add, gain, y, eps, n_rows, width, false};
+	struct norm c = {}; /* a command's unused bytes are zero */
+	c.x = x;
+	c.add = add;
+	c.gain = gain;
+	c.y = y;
+	c.eps = eps;
+	c.n_rows = n_rows;
+	c.width = width;
 	c.wide = width % 4 == 0 && aligned(x) && (add == NULL || aligned(add)) && aligned(gain) && aligned(y);
 	if (width <= NARROW)
 		return KN_LAUNCH(b->dev, norm_narrow, (unsigned)((n_rows + WARPS - 1) / WARPS), THREADS, 0, c);
@@ -251,7 +258,11 @@ static unsigned blocks_of(int64_t n)
 template <class OP>
 static int launch(struct kn_backend *b, OP op, float *x, const float *y, int n_rows, int width, int period)
 {
-	struct numbers c = {x, y, (int64_t)n_rows * width, period, false};
+	struct numbers c = {};
+	c.x = x;
+	c.y = y;
+	c.n = (int64_t)n_rows * width;
+	c.period = period;
 	c.wide = (period > 0 ? period : c.n) % 4 == 0 && aligned(x) && aligned(y);
 	return KN_LAUNCH(b->dev, each<OP>, blocks_of(c.n), THREADS, 0, op, c);
 }
@@ -297,13 +308,10 @@ __global__ void gather(const float *x, const int32_t *rows, int width, float *y,
 
 int kn_cuda_gather(struct kn_backend *b, const float *x, const int32_t *rows, int n, int width, float *y)
 {
-	size_t bytes = (size_t)n * sizeof *rows;
-	int rc = kn_cuda_room(b, &b->picks, bytes);
-	if (rc == 0)
-		rc = dev_copy_in(b->dev, b->picks.at, rows, bytes);
-	if (rc != 0)
+	const int32_t *picks;
+	if (kn_cuda_stage_picks(b, rows, n, &picks) != 0)
 		return SL_EIO;
+	unsigned n_rows = (unsigned)kn_cuda_rows(b, n);
 	bool wide = width % 4 == 0 && aligned(x) && aligned(y);
-	return KN_LAUNCH(b->dev, gather, dim3((unsigned)n, blocks_of(width)), THREADS, 0, x, (const int32_t *)b->picks.at, width, y,
-			 wide);
+	return KN_LAUNCH(b->dev, gather, dim3(n_rows, blocks_of(width)), THREADS, 0, x, picks, width, y, wide);
 }

@@ -101,6 +101,14 @@ static float *random_floats(const struct kn_ops *o, struct kn_backend *b, size_t
 	return f;
 }
 
+/* Results are the host's only after a step's end. */
+static void end_step(const struct kn_ops *o, struct kn_backend *b, const struct kn_step *next)
+{
+	assert_int_equal(o->step_end(b), 0);
+	if (next != NULL)
+		assert_int_equal(o->step_begin(b, next), 0);
+}
+
 /* |got - want| ≤ bound; a NaN fails. */
 static void near(const char *what, const struct kn_ops *o, double got, double want, double bound)
 {
@@ -269,9 +277,11 @@ static void matmul_identity(const struct kn_ops *o, int type, int n_out, int n_i
 				assert_int_equal(o->matmul(b, &w, x + r * n_in, 1, first + (size_t)r * width), 0);
 		for (int n = 1; n <= ROWS; n += row_step) {
 			assert_int_equal(o->matmul(b, &w, x, n, y), 0);
+			end_step(o, b, &s);
 			assert_memory_equal(y, first, (size_t)n * bytes);
 			/* The same rows at another place in the batch. */
 			assert_int_equal(o->matmul(b, &w, x + (ROWS - n) * n_in, n, y), 0);
+			end_step(o, b, &s);
 			assert_memory_equal(y, first + (size_t)(ROWS - n) * width, (size_t)n * bytes);
 		}
 		assert_int_equal(o->step_end(b), 0);
@@ -366,6 +376,7 @@ static void test_rmsnorm(void **arg)
 				struct kn_step s = {.n_rows = n_rows};
 				assert_int_equal((*o)->step_begin(b, &s), 0);
 				assert_int_equal((*o)->rmsnorm(b, x, gain, eps, n_rows, width, y), 0);
+				end_step(*o, b, &s);
 				for (int r = 0; r < n_rows; r++) {
 					const float *xr = x + r * width;
 					double sum = 0;
@@ -380,6 +391,7 @@ static void test_rmsnorm(void **arg)
 						     (gamma_of(width + 2) / 2 + 4.01 * U) * fabs(want));
 					}
 					assert_int_equal((*o)->rmsnorm(b, xr, gain, eps, 1, width, one), 0);
+					end_step(*o, b, &s);
 					assert_memory_equal(one, y + r * width, (size_t)width * sizeof *y);
 				}
 				/* After a sum: the bits of both operations; with what is added, or elsewhere. */
@@ -402,8 +414,8 @@ static void test_rmsnorm(void **arg)
 				assert_int_equal((*o)->rmsnorm(b, x, gain, eps, n_rows, width, y), 0);
 				/* In place. */
 				assert_int_equal((*o)->rmsnorm(b, x, gain, eps, n_rows, width, x), 0);
+				end_step(*o, b, NULL);
 				assert_memory_equal(x, y, n * sizeof *x);
-				assert_int_equal((*o)->step_end(b), 0);
 				check_guards(x, n);
 				check_guards(y, n);
 				check_guards(one, (size_t)width);
@@ -433,6 +445,7 @@ static void test_elementwise(void **arg)
 			memcpy(was, x, n * sizeof *was);
 			assert_int_equal((*o)->step_begin(b, &s), 0);
 			assert_int_equal((*o)->silu_mul(b, x, y, n_rows, width), 0);
+			end_step(*o, b, &s);
 			for (size_t j = 0; j < n; j++) {
 				double g = (double)was[j], want = g / (1 + exp(-g)) * (double)y[j];
 				/* The exponential is good to 1 ulp (2U); the sum, the quotient and the product
@@ -443,6 +456,7 @@ static void test_elementwise(void **arg)
 			}
 			memcpy(x, was, n * sizeof *was);
 			assert_int_equal((*o)->add(b, x, y, n_rows, width), 0);
+			end_step(*o, b, &s);
 			for (size_t j = 0; j < n; j++)
 				assert_true(x[j] == was[j] + y[j]);
 			/* Rows in any order, repeated. */
@@ -450,6 +464,7 @@ static void test_elementwise(void **arg)
 			for (int r = 0; r < n_rows; r++)
 				pick[r] = (int32_t)(next_bits() % (uint32_t)n_rows);
 			assert_int_equal((*o)->gather(b, x, pick, n_rows, width, z), 0);
+			end_step(*o, b, &s);
 			for (int r = 0; r < n_rows; r++)
 				assert_memory_equal(z + r * width, x + pick[r] * width, (size_t)width * sizeof *z);
 			memset(was, 0, n * sizeof *was);
