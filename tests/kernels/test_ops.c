@@ -398,12 +398,14 @@ static void test_rmsnorm(void **arg)
 				float *more = random_floats(*o, b, n), *sum = guarded(*o, b, n);
 				memcpy(sum, x, n * sizeof *sum);
 				assert_int_equal((*o)->add(b, sum, more, n_rows, width), 0);
-				memcpy(one, sum, (size_t)width * sizeof *sum);
 				assert_int_equal((*o)->rmsnorm(b, sum, gain, eps, n_rows, width, y), 0);
+				end_step(*o, b, &s);
+				memcpy(one, sum, (size_t)width * sizeof *sum);
 				for (int same = 0; same < 2; same++) {
 					float *z = same ? more : guarded(*o, b, n);
 					memcpy(sum, x, n * sizeof *sum);
 					assert_int_equal((*o)->add_rmsnorm(b, sum, more, gain, eps, n_rows, width, z), 0);
+					end_step(*o, b, &s);
 					assert_memory_equal(z, y, n * sizeof *z);
 					assert_memory_equal(sum, one, (size_t)width * sizeof *sum);
 					check_guards(z, n);
