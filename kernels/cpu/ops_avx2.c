@@ -175,15 +175,14 @@ static float sum_squares(const float *x, int n)
 	return sum;
 }
 
+/* What products by other means leave as it is. */
+#define ON_FLOATS                                                                                                        \
+	.scores = scores, .softmax = softmax, .weigh = weigh, .merge = merge, .put_kv = put_kv, .sum_squares = sum_squares
+
 const struct kn_isa kn_isa_avx2 = {
     .name = "cpu-avx2",
     .matmul = matmul,
-    .scores = scores,
-    .softmax = softmax,
-    .weigh = weigh,
-    .merge = merge,
-    .put_kv = put_kv,
-    .sum_squares = sum_squares,
+    ON_FLOATS,
 };
 
 const struct kn_isa kn_isa_avx2_int8 = {
@@ -195,8 +194,5 @@ const struct kn_isa kn_isa_avx2_int8 = {
     .matmul_packed = kn_int8_matmul_avx2,
     .packs_alike = true,
     .interleaves = kn_int8_has,
-    .scores = scores,
-    .softmax = softmax,
-    .weigh = weigh,
-    .sum_squares = sum_squares,
+    ON_FLOATS,
 };

@@ -182,15 +182,14 @@ static float sum_squares(const float *x, int n)
 	return sum;
 }
 
+/* What products by other means leave as it is. */
+#define ON_FLOATS                                                                                                        \
+	.scores = scores, .softmax = softmax, .weigh = weigh, .merge = merge, .put_kv = put_kv, .sum_squares = sum_squares
+
 const struct kn_isa kn_isa_avx512 = {
     .name = "cpu-avx512",
     .matmul = matmul,
-    .scores = scores,
-    .softmax = softmax,
-    .weigh = weigh,
-    .merge = merge,
-    .put_kv = put_kv,
-    .sum_squares = sum_squares,
+    ON_FLOATS,
 };
 
 const struct kn_isa kn_isa_vnni = {
@@ -202,10 +201,7 @@ const struct kn_isa kn_isa_vnni = {
     .matmul_packed = kn_int8_matmul_vnni,
     .packs_alike = true,
     .interleaves = kn_int8_has,
-    .scores = scores,
-    .softmax = softmax,
-    .weigh = weigh,
-    .sum_squares = sum_squares,
+    ON_FLOATS,
 };
 
 const struct kn_isa kn_isa_amx = {
@@ -215,10 +211,5 @@ const struct kn_isa kn_isa_amx = {
     .packed_bytes = kn_amx_packed_bytes,
     .pack = kn_amx_pack,
     .matmul_packed = kn_amx_matmul_packed,
-    .scores = scores,
-    .softmax = softmax,
-    .weigh = weigh,
-    .merge = merge,
-    .put_kv = put_kv,
-    .sum_squares = sum_squares,
+    ON_FLOATS,
 };
