@@ -81,6 +81,14 @@ __device__ static inline float within(float x, float most)
 	return x > most ? most : x < -most ? -most : x;
 }
 
+/* What is no number has the same bits on every backend. */
+__device__ static inline uint16_t f16_of(float x)
+{
+	if (x != x)
+		return (uint16_t)((kn_float_bits(x) >> 16 & 0x8000u) | 0x7E00u);
+	return kn_float_f16(within(x, 65504.0f));
+}
+
 __device__ static inline uint8_t q8_of(float x)
 {
 	float q = rintf(x);
@@ -100,7 +108,7 @@ __device__ static inline void put(int type, uint8_t *block, int scale_at, const 
 		int64_t i = at + (int64_t)d * apart;
 		switch (type) {
 		case KN_F32: ((float *)(void *)block)[i] = x[d]; break;
-		case KN_F16: ((uint16_t *)(void *)block)[i] = kn_float_f16(within(x[d], 65504.0f)); break;
+		case KN_F16: ((uint16_t *)(void *)block)[i] = f16_of(x[d]); break;
 		case KN_BF16: ((uint16_t *)(void *)block)[i] = kn_float_bf16(within(x[d], 0x1.FEp127f)); break;
 		case KN_KV_Q8: block[i] = scale > 0 ? q8_of(x[d] / scale) : 0; break;
 		default: block[i] = scale > 0 ? (uint8_t)kn_float_e4m3(x[d] / scale) : 0; break;

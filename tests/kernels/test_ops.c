@@ -655,6 +655,9 @@ static void test_attention(void **arg)
 		for (int i = 0, type; (type = kn_kv_type_at(i)) >= 0; i++) {
 			if (!(*o)->kv_type(type))
 				continue;
+			/* On matrix units, with other errors: test_cuda_attention.c. */
+			if (strncmp((*o)->name, "cuda", 4) == 0 && type != KN_F32)
+				continue;
 			for (int d = 0; d < N(dims); d++)
 				attention_case(*o, type, dims[d], groups[d % 4], 16, 1, 0, 0);
 			attention_case(*o, type, 42, 2, 16, 1, 1, 0);
