@@ -471,14 +471,19 @@ const struct chat_template *model_template(const struct model *m) { return m->te
 
 /* ---- the forward pass ---- */
 
-/* x += what a half of a layer has made in m->normed, normed itself where the family does so. */
-static int add_back(struct model *m, const float *post_norm, int n)
+/* x += what a half of a layer has made in m->normed, normed itself where the family does so; then m->normed is x
+ * normed for what comes next, with that one's gain (NULL: nothing comes). */
+static int add_back(struct model *m, const float *post_norm, const float *next_norm, int n)
 {
 	const struct model_arch *a = &m->info.arch;
 	int rc = 0;
 	if (post_norm != NULL)
 		rc = m->ops->rmsnorm(m->backend, m->normed, post_norm, a->rms_eps, n, a->n_embd, m->normed);
-	return rc != 0 ? rc : m->ops->add(m->backend, m->x, m->normed, n, a->n_embd);
+	if (rc != 0)
+		return rc;
+	if (next_norm == NULL)
+		return m->ops->add(m->backend, m->x, m->normed, n, a->n_embd);
+	return m->ops->add_rmsnorm(m->backend, m->x, m->normed, next_norm, a->rms_eps, n, a->n_embd, m->normed);
 }
 
 /* Queries, keys and values of the rows in m->normed. */
@@ -504,6 +509,7 @@ static int project(struct model *m, const struct layer *l, int n)
 	return 0;
 }
 
+/* Takes x normed in m->normed, and leaves it there for the next layer. */
 static int forward_layer(struct model *m, int i, int n, const struct kn_kv *kv)
 {
 	const struct model_arch *a = &m->info.arch;
@@ -511,13 +517,11 @@ static int forward_layer(struct model *m, int i, int n, const struct kn_kv *kv)
 	struct kn_backend *b = m->backend;
 	struct layer *l = &m->layers[i];
 	int rc;
-	if ((rc = o->rmsnorm(b, m->x, l->attn_norm, a->rms_eps, n, a->n_embd, m->normed)) != 0 ||
-	    (rc = project(m, l, n)) != 0 ||
+	if ((rc = project(m, l, n)) != 0 ||
 	    (rc = o->rope_kv_write(b, l->rope, m->q, a->n_heads, m->k, m->v, kv, i)) != 0 ||
 	    (rc = o->attention(b, m->q, a->n_heads, kv, i, &l->attn, m->attn)) != 0 ||
 	    (rc = o->matmul(b, &l->o, m->attn, n, m->normed)) != 0 ||
-	    (rc = add_back(m, l->post_attn_norm, n)) != 0 ||
-	    (rc = o->rmsnorm(b, m->x, l->ffn_norm, a->rms_eps, n, a->n_embd, m->normed)) != 0 ||
+	    (rc = add_back(m, l->post_attn_norm, l->ffn_norm, n)) != 0 ||
 	    (rc = o->matmul(b, &l->gate, m->normed, n, m->gate)) != 0 ||
 	    (rc = o->matmul(b, &l->up, m->normed, n, m->up)) != 0)
 		return rc;
@@ -525,7 +529,7 @@ static int forward_layer(struct model *m, int i, int n, const struct kn_kv *kv)
 				      : o->silu_mul(b, m->gate, m->up, n, a->n_ff);
 	if (rc != 0 || (rc = o->matmul(b, &l->down, m->gate, n, m->normed)) != 0)
 		return rc;
-	return add_back(m, l->post_ffn_norm, n);
+	return add_back(m, l->post_ffn_norm, i + 1 < a->n_layers ? l[1].attn_norm : NULL, n);
 }
 
 /* Logits of the rows that are wanted. */
@@ -585,6 +589,8 @@ int model_forward_draw(struct model *m, const struct kn_step *s, const struct kn
 	rc = o->embed(b, &m->embed, m->x);
 	if (rc == 0 && a->embed_scale != 1)
 		rc = o->scale(b, m->x, a->embed_scale, s->n_rows, a->n_embd);
+	if (rc == 0)
+		rc = o->rmsnorm(b, m->x, m->layers[0].attn_norm, a->rms_eps, s->n_rows, a->n_embd, m->normed);
 	for (int i = 0; i < a->n_layers && rc == 0; i++)
 		rc = forward_layer(m, i, s->n_rows, kv);
 	if (rc == 0 && n_want > 0)

@@ -196,6 +196,10 @@ struct kn_ops {
 	/* y[r][i] = x[r][i] / sqrt(mean(x[r]²) + eps) · gain[i]. y may be x. */
 	int (*rmsnorm)(struct kn_backend *b, const float *x, const float *gain, float eps, int n_rows,
 		       int width, float *y);
+	/* x += add, then y as rmsnorm makes it of x: what add and rmsnorm give one after the other, bit for bit. y may
+	 * be add, not x. */
+	int (*add_rmsnorm)(struct kn_backend *b, float *x, const float *add, const float *gain, float eps, int n_rows,
+			   int width, float *y);
 	/* y[r][o] = Σ_k w[o][k]·x[r][k], accumulated in float32 in a fixed order. */
 	int (*matmul)(struct kn_backend *b, const struct kn_weight *w, const float *x, int n_rows,
 		      float *y);

@@ -71,6 +71,8 @@ void kn_weight_drop(struct kn_weight *w);
 /* ---- rows.c ---- */
 int kn_cpu_rmsnorm(struct kn_backend *b, const float *x, const float *gain, float eps, int n_rows,
 		   int width, float *y);
+int kn_cpu_add_rmsnorm(struct kn_backend *b, float *x, const float *add, const float *gain, float eps, int n_rows,
+		       int width, float *y);
 int kn_cpu_silu_mul(struct kn_backend *b, float *gate, const float *up, int n_rows, int width);
 int kn_cpu_gelu_mul(struct kn_backend *b, float *gate, const float *up, int n_rows, int width);
 int kn_cpu_add(struct kn_backend *b, float *x, const float *y, int n_rows, int width);

@@ -264,6 +264,13 @@ static int cpu_rmsnorm(struct kn_backend *b, const float *x, const float *gain, 
 	return kn_cpu_rmsnorm(b, x, gain, eps, n_rows, width, y);
 }
 
+static int cpu_add_rmsnorm(struct kn_backend *b, float *x, const float *add, const float *gain, float eps, int n_rows, int width,
+			   float *y)
+{
+	STALE(b);
+	return kn_cpu_add_rmsnorm(b, x, add, gain, eps, n_rows, width, y);
+}
+
 static int cpu_rope_kv_write(struct kn_backend *b, const struct kn_rope *rope, float *q, int n_heads, float *k,
 			     const float *v, const struct kn_kv *kv, int layer)
 {
@@ -356,8 +363,9 @@ static int cpu_read_back(struct kn_backend *b, const float *src, size_t n, float
 	.close = cpu_close, .describe = cpu_describe, .mem_alloc = cpu_mem_alloc,                      \
 	.mem_free = cpu_mem_free, .upload = cpu_upload, .weight_load = cpu_weight_load,                \
 	.weight_free = cpu_weight_free, .step_begin = cpu_step_begin, .step_end = cpu_step_end,        \
-	.embed = cpu_embed, .rmsnorm = cpu_rmsnorm, .matmul = cpu_matmul,                              \
-	.kv_type = kn_cpu_kv_type, .rope_kv_write = cpu_rope_kv_write, .attention = cpu_attention,     \
+	.embed = cpu_embed, .rmsnorm = cpu_rmsnorm, .add_rmsnorm = cpu_add_rmsnorm,                    \
+	.matmul = cpu_matmul, .kv_type = kn_cpu_kv_type, .rope_kv_write = cpu_rope_kv_write,           \
+	.attention = cpu_attention,                                                                    \
 	.silu_mul = cpu_silu_mul, .gelu_mul = cpu_gelu_mul, .add = cpu_add,                            \
 	.add_row = cpu_add_row, .scale = cpu_scale, .softcap = cpu_softcap,                            \
 	.gather = cpu_gather, .read_back = cpu_read_back, .page_copy = kn_cpu_page_copy

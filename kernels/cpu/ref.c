@@ -123,6 +123,14 @@ static int ref_rmsnorm(struct kn_backend *b, const float *x, const float *gain, 
 	return 0;
 }
 
+static int ref_add_rmsnorm(struct kn_backend *b, float *x, const float *add, const float *gain, float eps, int n_rows,
+			   int width, float *y)
+{
+	for (size_t i = 0; i < (size_t)n_rows * (size_t)width; i++)
+		x[i] += add[i];
+	return ref_rmsnorm(b, x, gain, eps, n_rows, width, y);
+}
+
 static int ref_matmul(struct kn_backend *b, const struct kn_weight *w, const float *x, int n_rows,
 		      float *y)
 {
@@ -341,6 +349,7 @@ const struct kn_ops kn_ref_ops = {
     .step_end = ref_step_end,
     .embed = ref_embed,
     .rmsnorm = ref_rmsnorm,
+    .add_rmsnorm = ref_add_rmsnorm,
     .matmul = ref_matmul,
     .kv_type = ref_kv_type,
     .rope_kv_write = ref_rope_kv_write,

@@ -64,6 +64,25 @@ int kn_cpu_rmsnorm(struct kn_backend *b, const float *x, const float *gain, floa
 	return for_rows(b, &r, 2);
 }
 
+static void add_norm_row(const struct rows *r, int row)
+{
+	float *x = row_of(r, r->x, row), *y = row_of(r, r->out, row);
+	const float *more = other_row(r, row);
+	for (int i = 0; i < r->width; i++)
+		x[i] += more[i];
+	float scale = 1.0f / sqrtf(r->b->isa->sum_squares(x, r->width) / (float)r->width + r->number);
+	for (int i = 0; i < r->width; i++)
+		y[i] = x[i] * scale * r->gain[i];
+}
+
+int kn_cpu_add_rmsnorm(struct kn_backend *b, float *x, const float *add, const float *gain, float eps, int n_rows,
+		       int width, float *y)
+{
+	struct rows r = {.each = add_norm_row, .x = x, .y = add, .gain = gain, .out = y, .number = eps,
+			 .n_rows = n_rows, .width = width};
+	return for_rows(b, &r, 3);
+}
+
 static void silu_row(const struct rows *r, int row)
 {
 	float *gate = row_of(r, r->x, row);

@@ -1,73 +1,43 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Attention over pages, for decodes and prompts by one kernel.
+ * Attention over pages: which kernel goes over which rows, in parts or not, the merging of parts, and the kernel
+ * for float32 pages (and for heads too wide for the tensor cores' one). attention.h says what all have in common.
  *
- * A block has up to KN_TILE queries that read the same key head of the same sequence: of a row that
- * stands alone the heads of a group, of rows that stand together one head each. It goes over absolute
- * blocks of KN_ATTN_BLOCK positions: scores by position, their maximum, their exponentials' sum by a
- * fixed tree, the weighted values by element, position after position. What a block of positions gives (maximum, sum,
- * values) is merged into what the ones before gave, left to right (Milakov, Gimelshein, "Online
- * normalizer calculation for softmax", 2018).
- *
- * With few queries there are too few blocks for a device. Then each takes one block of positions, puts
- * what it got into scratch memory, and a second kernel merges in the same order with the same function. The
- * bits are the same either way, so which one runs may depend on the step.
+ * The kernel here computes in float32 what attention_mma.cu computes with 16-bit factors. A thread block has up
+ * to KN_TILE queries: scores by position, their maximum, their exponentials' sum by a fixed tree, the weighted values by
+ * element, position after position.
  *
  * A position that a query must not see is left out, not weighted with zero: what is there may be a page
  * nobody has written.
  *
  * VERSIONS
- *  1  as above; keys and values straight from the pool. Not measured on a device yet; expected: near
- *     half of a copy's rate for long decodes (a page of 16 tokens is 64 bytes of each key row), prompts
- *     far from any limit, since they want tensor cores.
+ *  1  one kernel, one position of keys a thread, prompts in items of 8 rows and one head.
+ *  2  four positions a thread, keys by 16 bytes; prompts by rows and heads of a group, as decodes. Counted for
+ *     head_dim 128 and a group of 4: of keys 1 load, 4 broadcast loads and 16 multiply-adds for 16 bytes, of values
+ *     4 + 16 + 16; one SM of an H200 has 110 instructions of a thread for them (18.6 bytes a cycle): decodes should
+ *     reach three quarters of a copy's rate. Prompts are bound by multiply-adds, 64 TFLOP/s at the best. Not measured
+ *     on a device yet. Combining reads parts eight at a time: a sequence of 4096 is two waits for memory.
  */
-#include "kernels/cuda/backend.h"
+#include "kernels/cuda/attention.h"
+
+#include "kernels/cuda/decode.h"
 
 enum {
-	THREADS = 128,
+	THREADS = 64,
 	WARPS = THREADS / KN_WARP,
+	EACH = KN_ATTN_BLOCK / THREADS, /* positions of a thread, one after the other */
+	COMBINE_THREADS = 128,
+	AHEAD = 8,	/* parts on their way to a thread */
 	MAX_HEAD = 512, /* what the shared memory of every device has room for */
+	/* Thread blocks from which on parts bring nothing: a large device runs some hundred at a time. */
+	ENOUGH = 1024,
 #ifdef KN_EMULATED
-	SCRATCH = 128 << 10, /* so that small tests meet both ways */
+	SCRATCH = 64 << 10, /* so that small tests meet both ways */
 #else
-	SCRATCH = 64 << 20, /* bytes at the most for splits */
+	SCRATCH = 64 << 20, /* bytes at the most for parts */
 #endif
 };
-
-struct call {
-	struct kn_pages pages;
-	const float *q, *k, *v;
-	float *out, *parts;
-	const int32_t *row_pos, *row_seq;
-	const struct kn_item *items;
-	struct kn_attn attn;
-	int n_heads, group;  /* query heads, and how many of them share a key head */
-	int heads_each;	     /* heads of a row in one block */
-	int chunks;	     /* blocks for a key head: the group in parts of heads_each */
-	int n_splits;	     /* blocks of positions in parts; 0: none */
-};
-
-/* [first, end) of the positions that a row sees. */
-__device__ static inline void seen_by(const struct call &c, int row, int *first, int *end)
-{
-	*end = c.row_pos[row] + 1;
-	*first = c.attn.window > 0 && *end > c.attn.window ? *end - c.attn.window : 0;
-}
-
-/* Factors of what there is and what comes, and the new maximum and sum. */
-__device__ static inline void merge(float *max, float *sum, float block_max, float block_sum, float *keep, float *take)
-{
-	float m = fmaxf(*max, block_max);
-	*keep = expf(*max - m);
-	*take = expf(block_max - m);
-	*sum = *sum * *keep + block_sum * *take;
-	*max = m;
-}
-
-__device__ static inline float *part_of(const struct call &c, int row, int head, int block)
-{
-	return c.parts + (((int64_t)row * c.n_heads + head) * c.n_splits + block) * (c.pages.head_dim + 2);
-}
+static_assert(EACH == 4, "a load of 16 bytes");
 
 /* A block's queries: number j is of row row[j] and head head[j], and sees [first[j], end[j]). */
 struct queries {
@@ -76,23 +46,22 @@ struct queries {
 	int from, to; /* of all */
 };
 
-__device__ static inline void find_queries(const struct call &c, struct queries *all)
+__device__ static inline void find_queries(const struct kn_attn_call &c, struct queries *all)
 {
 	struct kn_item item = c.items[blockIdx.x];
-	int chunk = (int)blockIdx.y % c.chunks, head = chunk * c.heads_each;
-	int n_heads = c.group - head < c.heads_each ? c.group - head : c.heads_each;
-	all->kv_head = (int)blockIdx.y / c.chunks;
+	int begin = (int)blockIdx.y % c.n_tiles * KN_TILE, n = item.n_rows * c.group - begin;
+	all->kv_head = (int)blockIdx.y / c.n_tiles;
 	all->seq = c.row_seq[item.row];
-	all->n = item.n_rows * n_heads;
+	all->n = n < KN_TILE ? n : KN_TILE;
 	all->from = INT32_MAX;
 	all->to = 0;
 #pragma unroll
 	for (int j = 0; j < KN_TILE; j++) {
 		if (j >= all->n)
 			continue;
-		all->row[j] = item.row + j / n_heads;
-		all->head[j] = all->kv_head * c.group + head + j % n_heads;
-		seen_by(c, all->row[j], &all->first[j], &all->end[j]);
+		all->row[j] = item.row + (begin + j) / c.group;
+		all->head[j] = all->kv_head * c.group + (begin + j) % c.group;
+		kn_seen_by(c, all->row[j], &all->first[j], &all->end[j]);
 		all->from = all->first[j] < all->from ? all->first[j] : all->from;
 		all->to = all->end[j] > all->to ? all->end[j] : all->to;
 	}
@@ -103,7 +72,8 @@ struct shared {
 	float *sum;	 /* [KN_TILE][head_dim]: values so far */
 	float *weight;	 /* [KN_TILE][KN_ATTN_BLOCK] */
 	float *max, *total; /* [KN_TILE][WARPS] */
-	int64_t *value;	 /* [KN_ATTN_BLOCK]: where a position's values are */
+	int64_t *value;	 /* [KN_ATTN_BLOCK]: where a position's values are, in bytes */
+	float *scale;	 /* [KN_ATTN_BLOCK]: theirs */
 };
 
 __device__ static inline struct shared share(int head_dim)
@@ -111,7 +81,8 @@ __device__ static inline struct shared share(int head_dim)
 	struct shared s;
 	s.value = (int64_t *)kn_shared();
 	s.weight = (float *)(s.value + KN_ATTN_BLOCK);
-	s.max = s.weight + KN_TILE * KN_ATTN_BLOCK;
+	s.scale = s.weight + KN_TILE * KN_ATTN_BLOCK;
+	s.max = s.scale + KN_ATTN_BLOCK;
 	s.total = s.max + KN_TILE * WARPS;
 	s.q = s.total + KN_TILE * WARPS;
 	s.sum = s.q + KN_TILE * head_dim;
@@ -121,57 +92,122 @@ __device__ static inline struct shared share(int head_dim)
 static size_t shared_bytes(int head_dim)
 {
 	return KN_ATTN_BLOCK * sizeof(int64_t) +
-	       sizeof(float) * (size_t)(KN_TILE * KN_ATTN_BLOCK + 2 * KN_TILE * WARPS + 2 * KN_TILE * head_dim);
+	       sizeof(float) * (size_t)((KN_TILE + 1) * KN_ATTN_BLOCK + 2 * KN_TILE * WARPS + 2 * KN_TILE * head_dim);
+}
+
+/* Number i from an address in a pool on, without its scale. */
+template <bool F32> __device__ static inline float number_at(int type, const uint8_t *at, int64_t i)
+{
+	if (F32)
+		return ((const float *)(const void *)at)[i];
+	switch (type) {
+	case KN_F16: return kn_f16_float(kn_load<uint16_t>(at + 2 * i));
+	case KN_BF16: return kn_bf16_float(kn_load<uint16_t>(at + 2 * i));
+	case KN_KV_Q8: return (float)(int8_t)at[i];
+	default: return kn_e4m3_float(at[i]);
+	}
+}
+
+__device__ static inline int number_bytes(int type)
+{
+	return type == KN_F16 || type == KN_BF16 ? 2 : 1;
+}
+
+/* Products of the queries with the keys of `EACH` positions from p on: dot[query][position]. */
+template <bool F32>
+__device__ static void multiply(const struct kn_attn_call &c, const struct queries &all, const struct shared &s, int p, int i,
+				float (*dot)[EACH])
+{
+	const struct kn_pages &pages = c.pages;
+	int hd = pages.head_dim, bytes = F32 ? 4 : number_bytes(c.type);
+	const uint8_t *key[EACH];
+	float scale[EACH];
+#pragma unroll
+	for (int e = 0; e < EACH; e++) {
+		bool seen = p + e >= all.from && p + e < all.to;
+		key[e] = NULL;
+		scale[e] = 1;
+		if (!seen)
+			continue;
+		int64_t at = kn_block_at(pages, all.seq, p + e, all.kv_head);
+		int in = kn_pos_in_page(pages, p + e);
+		key[e] = c.k + at + (int64_t)in * bytes;
+		s.value[i + e] = at + (int64_t)in * hd * bytes;
+		if (!F32 && kn_kv_has_scales(c.type)) {
+			scale[e] = kn_load<float>(c.k + at + pages.scales_at + in * 4);
+			s.scale[i + e] = kn_load<float>(c.v + at + pages.scales_at + in * 4);
+		} else {
+			s.scale[i + e] = 1;
+		}
+	}
+	/* All four are in one page, and the first of them is written: then so may the others be read. */
+	bool wide = F32 && c.wide && p + EACH > all.from && p < all.to;
+	const uint8_t *four = NULL;
+	if (wide)
+		four = c.k + kn_block_at(pages, all.seq, p, all.kv_head) + kn_pos_in_page(pages, p) * 4;
+#pragma unroll 4
+	for (int d = 0; d < hd; d++) {
+		int64_t at = (int64_t)d * pages.page_tokens;
+		float x[EACH];
+		if (wide) {
+			struct kn_f4 f = *(const struct kn_f4 *)(const void *)(four + 4 * at);
+			x[0] = f.x;
+			x[1] = f.y;
+			x[2] = f.z;
+			x[3] = f.w;
+		} else {
+#pragma unroll
+			for (int e = 0; e < EACH; e++)
+				x[e] = key[e] != NULL ? number_at<F32>(c.type, key[e], at) : 0.0f;
+		}
+#pragma unroll
+		for (int j = 0; j < KN_TILE; j++)
+			if (j < all.n)
+#pragma unroll
+				for (int e = 0; e < EACH; e++)
+					dot[j][e] = kn_fma(s.q[j * hd + d], x[e], dot[j][e]);
+	}
+	if (!F32)
+#pragma unroll
+		for (int j = 0; j < KN_TILE; j++)
+#pragma unroll
+			for (int e = 0; e < EACH; e++)
+				dot[j][e] *= scale[e];
 }
 
 /* Scores of the positions of one block into s.weight, -INFINITY where a query sees nothing, and each
  * warp's maxima. */
-__device__ static void score(const struct call &c, const struct queries &all, const struct shared &s, int begin, int t)
+template <bool F32>
+__device__ static void score(const struct kn_attn_call &c, const struct queries &all, const struct shared &s, int begin, int t)
 {
-	const struct kn_pages &pages = c.pages;
-	int hd = pages.head_dim;
-	float best[KN_TILE];
+	int i = EACH * t, p = begin + i;
+	float dot[KN_TILE][EACH];
 #pragma unroll
 	for (int j = 0; j < KN_TILE; j++)
-		best[j] = -INFINITY;
-	for (int i = t; i < KN_ATTN_BLOCK; i += THREADS) {
-		int p = begin + i;
-		float dot[KN_TILE];
 #pragma unroll
-		for (int j = 0; j < KN_TILE; j++)
-			dot[j] = 0;
-		if (p >= all.from && p < all.to) {
-			int64_t at = kn_page_at(pages, all.seq, p, all.kv_head);
-			const float *k = c.k + at + p % pages.page_tokens;
-			s.value[i] = at + (int64_t)(p % pages.page_tokens) * hd;
-			for (int d = 0; d < hd; d++) {
-				float key = k[(int64_t)d * pages.page_tokens];
+		for (int e = 0; e < EACH; e++)
+			dot[j][e] = 0;
+	if (p + EACH > all.from && p < all.to)
+		multiply<F32>(c, all, s, p, i, dot);
 #pragma unroll
-				for (int j = 0; j < KN_TILE; j++)
-					if (j < all.n)
-						dot[j] = kn_fma(s.q[j * hd + d], key, dot[j]);
-			}
-		}
+	for (int j = 0; j < KN_TILE; j++) {
+		if (j >= all.n)
+			continue;
+		float best = -INFINITY;
 #pragma unroll
-		for (int j = 0; j < KN_TILE; j++) {
-			if (j >= all.n)
-				continue;
-			float x = dot[j] * c.attn.scale;
+		for (int e = 0; e < EACH; e++) {
+			float x = dot[j][e] * c.attn.scale;
 			if (c.attn.softcap > 0)
 				x = c.attn.softcap * tanhf(x / c.attn.softcap);
-			if (p < all.first[j] || p >= all.end[j])
+			if (p + e < all.first[j] || p + e >= all.end[j])
 				x = -INFINITY;
-			s.weight[j * KN_ATTN_BLOCK + i] = x;
-			best[j] = fmaxf(best[j], x);
+			s.weight[j * KN_ATTN_BLOCK + i + e] = x;
+			best = fmaxf(best, x);
 		}
+		best = kn_warp_max(best);
+		if (t % KN_WARP == 0)
+			s.max[j * WARPS + t / KN_WARP] = best;
 	}
-#pragma unroll
-	for (int j = 0; j < KN_TILE; j++)
-		if (j < all.n) {
-			float max = kn_warp_max(best[j]);
-			if (t % KN_WARP == 0)
-				s.max[j * WARPS + t / KN_WARP] = max;
-		}
 }
 
 /* Scores to weights, relative to the block's maximum of each query, and each warp's sums. */
@@ -182,7 +218,7 @@ __device__ static void weigh(const struct queries &all, const struct shared &s, 
 		if (j >= all.n)
 			continue;
 		const float *m = s.max + j * WARPS;
-		max[j] = fmaxf(fmaxf(m[0], m[1]), fmaxf(m[2], m[3]));
+		max[j] = fmaxf(m[0], m[1]);
 		float total = 0;
 		for (int i = t; i < KN_ATTN_BLOCK; i += THREADS) {
 			float x = s.weight[j * KN_ATTN_BLOCK + i], e = x > -INFINITY ? expf(x - max[j]) : 0.0f;
@@ -196,16 +232,20 @@ __device__ static void weigh(const struct queries &all, const struct shared &s, 
 }
 
 /* Element d of the block's weighted values, for each query. */
-__device__ static inline void collect(const struct call &c, const struct queries &all, const struct shared &s, int begin, int d,
-				      float *part)
+template <bool F32>
+__device__ static inline void collect(const struct kn_attn_call &c, const struct queries &all, const struct shared &s, int begin,
+				      int d, float *part)
 {
 	int from = all.from > begin ? all.from - begin : 0;
 	int to = all.to - begin < KN_ATTN_BLOCK ? all.to - begin : KN_ATTN_BLOCK;
 #pragma unroll
 	for (int j = 0; j < KN_TILE; j++)
 		part[j] = 0;
+#pragma unroll 8
 	for (int i = from; i < to; i++) {
-		float value = c.v[s.value[i] + d];
+		float value = number_at<F32>(c.type, c.v + s.value[i], d);
+		if (!F32)
+			value *= s.scale[i];
 #pragma unroll
 		for (int j = 0; j < KN_TILE; j++)
 			if (j < all.n && begin + i >= all.first[j] && begin + i < all.end[j])
@@ -213,7 +253,7 @@ __device__ static inline void collect(const struct call &c, const struct queries
 	}
 }
 
-template <bool SPLIT> __global__ void attend(struct call c)
+template <bool F32, bool PARTS> __global__ void attend(struct kn_attn_call c)
 {
 	int t = (int)threadIdx.x, hd = c.pages.head_dim;
 	struct shared s = share(hd);
@@ -222,7 +262,9 @@ template <bool SPLIT> __global__ void attend(struct call c)
 	float max[KN_TILE], sum[KN_TILE], block_max[KN_TILE], block_sum[KN_TILE], part[KN_TILE];
 	float keep[KN_TILE], take[KN_TILE];
 	int first = all.from / KN_ATTN_BLOCK, last = (all.to - 1) / KN_ATTN_BLOCK;
-	if (SPLIT) {
+	if (all.n <= 0)
+		return; /* every thread of the block */
+	if (PARTS) {
 		int mine = (int)blockIdx.z;
 		if (mine < first || mine > last)
 			return; /* every thread of the block */
@@ -242,7 +284,7 @@ template <bool SPLIT> __global__ void attend(struct call c)
 	for (int block = first; block <= last; block++) {
 		int begin = block * KN_ATTN_BLOCK;
 		kn_barrier(); /* the queries are there; the last block's weights are done with */
-		score(c, all, s, begin, t);
+		score<F32>(c, all, s, begin, t);
 		kn_barrier();
 		weigh(all, s, block_max, t);
 		kn_barrier();
@@ -253,101 +295,149 @@ template <bool SPLIT> __global__ void attend(struct call c)
 			if (j >= all.n)
 				continue;
 			const float *part_sum = s.total + j * WARPS;
-			block_sum[j] = (part_sum[0] + part_sum[1]) + (part_sum[2] + part_sum[3]);
-			if (!SPLIT && block_max[j] > -INFINITY)
-				merge(&max[j], &sum[j], block_max[j], block_sum[j], &keep[j], &take[j]);
+			block_sum[j] = part_sum[0] + part_sum[1];
+			if (!PARTS && block_max[j] > -INFINITY)
+				kn_attn_merge<false>(&max[j], &sum[j], block_max[j], block_sum[j], &keep[j], &take[j]);
 		}
 		for (int d = t; d < hd; d += THREADS) {
-			collect(c, all, s, begin, d, part);
+			collect<F32>(c, all, s, begin, d, part);
 #pragma unroll
 			for (int j = 0; j < KN_TILE; j++) {
 				if (j >= all.n || !(block_max[j] > -INFINITY))
 					continue;
-				if (SPLIT)
-					part_of(c, all.row[j], all.head[j], block)[2 + d] = part[j];
+				if (PARTS)
+					kn_attn_part(c, all.row[j], all.head[j], block)[2 + d] = part[j];
 				else
 					s.sum[j * hd + d] = s.sum[j * hd + d] * keep[j] + part[j] * take[j];
 			}
 		}
-		if (SPLIT && t == 0)
+		if (PARTS && t == 0)
 #pragma unroll
 			for (int j = 0; j < KN_TILE; j++) {
 				if (j >= all.n || !(block_max[j] > -INFINITY))
 					continue;
-				float *at = part_of(c, all.row[j], all.head[j], block);
+				float *at = kn_attn_part(c, all.row[j], all.head[j], block);
 				at[0] = block_max[j];
 				at[1] = block_sum[j];
 			}
 	}
 #pragma unroll
 	for (int j = 0; j < KN_TILE; j++)
-		if (!SPLIT && j < all.n)
+		if (!PARTS && j < all.n)
 			for (int d = t; d < hd; d += THREADS)
 				c.out[((int64_t)all.row[j] * c.n_heads + all.head[j]) * hd + d] = s.sum[j * hd + d] / sum[j];
 }
 
 /* A block has a row and a head; its parts are those of the blocks of positions that the row sees. */
-__global__ void combine(struct call c)
+template <bool BASE_2> __global__ void combine(struct kn_attn_call c)
 {
-	int row = (int)blockIdx.x, head = (int)blockIdx.y, hd = c.pages.head_dim, first, end;
-	seen_by(c, row, &first, &end);
-	for (int d = (int)threadIdx.x; d < hd; d += THREADS) {
+	struct kn_item item = c.items[blockIdx.x];
+	int row = item.row + (int)blockIdx.z, head = (int)blockIdx.y, hd = c.pages.head_dim, first, end;
+	if ((int)blockIdx.z >= item.n_rows)
+		return; /* every thread of the block */
+	kn_seen_by(c, row, &first, &end);
+	int last = (end - 1) / KN_ATTN_BLOCK;
+	first /= KN_ATTN_BLOCK;
+	for (int d = (int)threadIdx.x; d < hd; d += COMBINE_THREADS) {
 		float max = -INFINITY, sum = 0, value = 0, keep, take;
-		for (int block = first / KN_ATTN_BLOCK; block <= (end - 1) / KN_ATTN_BLOCK; block++) {
-			const float *part = part_of(c, row, head, block);
-			merge(&max, &sum, part[0], part[1], &keep, &take);
-			value = value * keep + part[2 + d] * take;
+		for (int block = first; block <= last; block += AHEAD) {
+			float part[AHEAD][3];
+#pragma unroll
+			for (int i = 0; i < AHEAD; i++) {
+				const float *at = kn_attn_part(c, row, head, block + i < last ? block + i : last);
+				part[i][0] = at[0];
+				part[i][1] = at[1];
+				part[i][2] = at[2 + d];
+			}
+#pragma unroll
+			for (int i = 0; i < AHEAD; i++) {
+				if (block + i > last)
+					continue;
+				kn_attn_merge<BASE_2>(&max, &sum, part[i][0], part[i][1], &keep, &take);
+				value = value * keep + part[i][2] * take;
+			}
 		}
-		c.out[((int64_t)row * c.n_heads + head) * hd + d] = value / sum;
+		/* As each kernel does without parts: a division there would be one for each value. */
+		c.out[((int64_t)row * c.n_heads + head) * hd + d] = BASE_2 ? value * (1.0f / sum) : value / sum;
 	}
 }
 
-static int launch(struct kn_backend *b, const struct call *c, int n_items)
+/* The 2^n blocks of positions that hold the longest sequence: the same for many steps. */
+static int blocks_of(const struct kn_backend *b)
 {
-	unsigned x = (unsigned)n_items, y = (unsigned)(c->pages.n_kv_heads * c->chunks);
-	size_t bytes = shared_bytes(c->pages.head_dim);
+	int n = 1, need = b->last_pos / KN_ATTN_BLOCK + 1;
+	while (n < need)
+		n *= 2;
+	return n;
+}
+
+/* All items of one kind: rows that stand alone, or together. */
+static int attend_items(struct kn_backend *b, struct kn_attn_call *c, const struct kn_item *items, int n_items, bool alone)
+{
+	int rows = alone ? 1 : KN_ITEM_ROWS, n_blocks = blocks_of(b), rc = 0;
+	bool mma = c->type != KN_F32 && kn_attn_mma_can(c->pages.head_dim);
+	int tile = mma ? kn_attn_mma_tile(alone) : KN_TILE;
 	if (n_items == 0)
 		return 0;
-	if (c->n_splits > 0)
-		return KN_LAUNCH(b->dev, attend<true>, dim3(x, y, (unsigned)c->n_splits), THREADS, bytes, *c);
-	return KN_LAUNCH(b->dev, attend<false>, dim3(x, y), THREADS, bytes, *c);
+	c->items = items;
+	c->alone = alone;
+	c->n_tiles = (rows * c->group + tile - 1) / tile;
+	c->n_parts = 0;
+	/* Rows that stand together are enough thread blocks when they are many. */
+	int64_t n_rows = alone ? n_items : b->step->n_rows, blocks = n_rows * c->group / tile * c->pages.n_kv_heads;
+	int64_t bytes = n_rows * c->n_heads * n_blocks * (c->pages.head_dim + 2) * (int64_t)sizeof(float);
+	if (n_blocks > 1 && n_blocks <= UINT16_MAX && bytes <= SCRATCH && (alone || blocks < ENOUGH)) {
+		if (kn_cuda_room(b, &b->scratch, (size_t)bytes) != 0)
+			return SL_EIO;
+		c->n_parts = n_blocks;
+		c->parts = (float *)b->scratch.at;
+	}
+	unsigned x = (unsigned)n_items, y = (unsigned)(c->pages.n_kv_heads * c->n_tiles);
+	size_t shared = shared_bytes(c->pages.head_dim);
+	dim3 grid(x, y, c->n_parts > 0 ? (unsigned)c->n_parts : 1);
+	if (mma)
+		rc = kn_attn_mma(b, c, n_items);
+	else if (c->type == KN_F32 && c->n_parts > 0)
+		rc = KN_LAUNCH(b->dev, (attend<true, true>), grid, THREADS, shared, *c);
+	else if (c->type == KN_F32)
+		rc = KN_LAUNCH(b->dev, (attend<true, false>), grid, THREADS, shared, *c);
+	else if (c->n_parts > 0)
+		rc = KN_LAUNCH(b->dev, (attend<false, true>), grid, THREADS, shared, *c);
+	else
+		rc = KN_LAUNCH(b->dev, (attend<false, false>), grid, THREADS, shared, *c);
+	if (rc != 0 || c->n_parts == 0)
+		return rc;
+	dim3 heads(x, (unsigned)c->n_heads, (unsigned)rows);
+	return mma ? KN_LAUNCH(b->dev, combine<true>, heads, COMBINE_THREADS, 0, *c)
+		   : KN_LAUNCH(b->dev, combine<false>, heads, COMBINE_THREADS, 0, *c);
+}
+
+/* Whether what a kernel loads as 16 bytes is aligned and in one page. */
+static bool is_wide(const struct kn_kv *kv, const struct kn_pages *p)
+{
+	int chunk = 16 / (int)kn_kv_element_bytes(kv->type);
+	return p->page_shift >= 0 && kv->page_tokens % chunk == 0 && kv->head_dim % chunk == 0 && p->head_bytes % 16 == 0 &&
+	       ((uintptr_t)kv->k | (uintptr_t)kv->v) % 16 == 0;
 }
 
 int kn_cuda_attention(struct kn_backend *b, const float *q, int n_heads, const struct kn_kv *kv, int layer,
 		      const struct kn_attn *attn, float *out)
 {
-	const struct kn_step *step = b->step;
 	if (kv->head_dim > MAX_HEAD)
 		return SL_EUNSUPPORTED;
-	struct call c = {};
+	struct kn_attn_call c = {};
 	c.pages = kn_pages_of(b, kv, layer);
+	c.type = kv->type;
+	c.wide = is_wide(kv, &c.pages);
 	c.q = q;
-	c.k = (const float *)kv->k;
-	c.v = (const float *)kv->v;
+	c.k = (const uint8_t *)kv->k;
+	c.v = (const uint8_t *)kv->v;
 	c.out = out;
 	c.row_pos = b->pos;
 	c.row_seq = b->seq;
 	c.attn = *attn;
 	c.n_heads = n_heads;
 	c.group = n_heads / kv->n_kv_heads;
-	int n_blocks = b->last_pos / KN_ATTN_BLOCK + 1;
-	size_t bytes = (size_t)step->n_rows * (size_t)n_heads * (size_t)n_blocks * (size_t)(kv->head_dim + 2) * sizeof(float);
-	if (n_blocks > 1 && n_blocks <= UINT16_MAX && bytes <= SCRATCH) {
-		if (kn_cuda_room(b, &b->scratch, bytes) != 0)
-			return SL_EIO;
-		c.n_splits = n_blocks;
-		c.parts = (float *)b->scratch.at;
-	}
-	c.items = b->alone;
-	c.heads_each = c.group < KN_TILE ? c.group : KN_TILE;
-	c.chunks = (c.group + c.heads_each - 1) / c.heads_each;
-	int rc = launch(b, &c, b->n_alone);
-	c.items = b->together;
-	c.heads_each = 1;
-	c.chunks = c.group;
-	if (rc == 0)
-		rc = launch(b, &c, b->n_together);
-	if (rc != 0 || c.n_splits == 0)
-		return rc;
-	return KN_LAUNCH(b->dev, combine, dim3((unsigned)step->n_rows, (unsigned)n_heads), THREADS, 0, c);
+	int rc = attend_items(b, &c, b->alone, b->n_alone, true);
+	return rc != 0 ? rc : attend_items(b, &c, b->together, b->n_together, false);
 }

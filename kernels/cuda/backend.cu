@@ -86,6 +86,12 @@ static int op_rmsnorm(struct kn_backend *b, const float *x, const float *gain, f
 	return kn_cuda_rmsnorm(b, x, gain, eps, kn_cuda_rows(b, n_rows), width, y);
 }
 
+static int op_add_rmsnorm(struct kn_backend *b, float *x, const float *add, const float *gain, float eps, int n_rows, int width,
+			  float *y)
+{
+	return kn_cuda_add_rmsnorm(b, x, add, gain, eps, kn_cuda_rows(b, n_rows), width, y);
+}
+
 static int op_matmul(struct kn_backend *b, const struct kn_weight *w, const float *x, int n_rows, float *y)
 {
 	return kn_cuda_matmul(b, w, x, kn_cuda_rows(b, n_rows), y);
@@ -133,7 +139,7 @@ static void backend_stats(struct kn_backend *b, struct kn_stats *out)
 
 static bool backend_kv_type(int type)
 {
-	return type == KN_F32;
+	return kn_kv_element_bytes(type) > 0;
 }
 
 static struct kn_ops make_ops(void)
@@ -156,6 +162,7 @@ static struct kn_ops make_ops(void)
 	o.step_end = kn_cuda_step_end;
 	o.embed = kn_cuda_embed;
 	o.rmsnorm = op_rmsnorm;
+	o.add_rmsnorm = op_add_rmsnorm;
 	o.matmul = op_matmul;
 	o.kv_type = backend_kv_type;
 	o.rope_kv_write = kn_cuda_rope_kv_write;

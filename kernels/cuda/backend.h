@@ -2,15 +2,19 @@
  *
  * The CUDA backend's state, and how its files split work: backend.cu (memory, the table), step.cu (what a step reads
  * and gives), list.cu (commands and graphs), rows.cu (what is done to each row by itself), pages.cu (rotary embedding
- * and pages), attention.cu; products: pack.cu (weights as packed.h has them), matmul.cu (which kernel does what),
+ * and pages), attention.cu and attention_mma.cu; products: pack.cu (weights as packed.h has them), matmul.cu (which kernel does what),
  * matvec.cu, mma.cu.
  */
 #ifndef KERNELS_CUDA_BACKEND_H
 #define KERNELS_CUDA_BACKEND_H
 
 #include "kernels/cuda/list.h"
+#include "kernels/kv_type.h"
 
-enum { KN_TILE = 8 }; /* rows, or rows times heads, that a block works on together */
+enum {
+	KN_TILE = 8,	   /* rows, or rows times heads, that a block works on together */
+	KN_ITEM_ROWS = 64, /* of an item, at the most */
+};
 
 /* Frequencies of one rotation on the device. */
 struct kn_freqs {
@@ -115,6 +119,8 @@ uint8_t *kn_cuda_stage_draws(struct kn_backend *b, size_t bytes, uint8_t **devic
 /* ---- rows.cu ---- */
 int kn_cuda_rmsnorm(struct kn_backend *b, const float *x, const float *gain, float eps, int n_rows, int width,
 		    float *y);
+int kn_cuda_add_rmsnorm(struct kn_backend *b, float *x, const float *add, const float *gain, float eps, int n_rows, int width,
+			float *y);
 int kn_cuda_silu_mul(struct kn_backend *b, float *gate, const float *up, int n_rows, int width);
 int kn_cuda_gelu_mul(struct kn_backend *b, float *gate, const float *up, int n_rows, int width);
 int kn_cuda_add(struct kn_backend *b, float *x, const float *y, int n_rows, int width);
@@ -159,10 +165,14 @@ int kn_cuda_attention(struct kn_backend *b, const float *q, int n_heads, const s
 int kn_cuda_sample(struct kn_backend *b, float *logits, int n_vocab, const struct kn_draw *draws, int n,
 		   struct kn_drawn *out);
 
-/* Where a layer's part of the pool begins for a page and key head, as kernels.h says. */
+/* A layer's part of the pool, as kernels.h says. */
 struct kn_pages {
 	const int32_t *table;
-	int max_pages, page_tokens, n_layers, layer, n_kv_heads, head_dim;
+	int max_pages, page_tokens;
+	int page_shift; /* page_tokens is 2 to its power; -1: it is no power of 2 */
+	int n_layers, layer, n_kv_heads, head_dim;
+	int scales_at;	    /* in a block, of types that have them */
+	int64_t head_bytes; /* of a block */
 };
 
 static inline struct kn_pages kn_pages_of(const struct kn_backend *b, const struct kn_kv *kv, int layer)
@@ -171,17 +181,30 @@ static inline struct kn_pages kn_pages_of(const struct kn_backend *b, const stru
 	p.table = b->table;
 	p.max_pages = b->step->max_pages;
 	p.page_tokens = kv->page_tokens;
+	p.page_shift = -1;
+	for (int i = 0; i < 30; i++)
+		if (kv->page_tokens == 1 << i)
+			p.page_shift = i;
 	p.n_layers = kv->n_layers;
 	p.layer = layer;
 	p.n_kv_heads = kv->n_kv_heads;
 	p.head_dim = kv->head_dim;
+	p.scales_at = (int)kn_kv_scales_at(kv->type, kv->page_tokens, kv->head_dim);
+	p.head_bytes = (int64_t)kn_kv_head_bytes(kv->type, kv->page_tokens, kv->head_dim);
 	return p;
 }
 
-__device__ static inline int64_t kn_page_at(const struct kn_pages &p, int seq, int pos, int head)
+/* Bytes from the start of k or v to the block of a position of a sequence and a key head. */
+__device__ static inline int64_t kn_block_at(const struct kn_pages &p, int seq, int pos, int head)
 {
-	int64_t page = p.table[(int64_t)seq * p.max_pages + pos / p.page_tokens];
-	return ((page * p.n_layers + p.layer) * p.n_kv_heads + head) * p.page_tokens * p.head_dim;
+	int index = p.page_shift >= 0 ? pos >> p.page_shift : pos / p.page_tokens;
+	int64_t page = p.table[(int64_t)seq * p.max_pages + index];
+	return ((page * p.n_layers + p.layer) * p.n_kv_heads + head) * p.head_bytes;
+}
+
+__device__ static inline int kn_pos_in_page(const struct kn_pages &p, int pos)
+{
+	return p.page_shift >= 0 ? pos & (p.page_tokens - 1) : pos % p.page_tokens;
 }
 
 #endif

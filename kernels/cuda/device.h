@@ -52,6 +52,30 @@ int dev_sync(struct dev *d);
 uint64_t dev_serial(const struct dev *d);
 void dev_count(struct dev *d);
 
+/* Memory of the host that the device reads and writes by itself (pinned). NULL: none to be had. */
+void *dev_host_alloc(struct dev *d, size_t bytes);
+void dev_host_free(struct dev *d, void *p);
+
+/* ---- commands (launch.h) and lists of them (list.h) ---- */
+
+struct kn_command;
+struct kn_list;
+struct dev_graph; /* commands that are launched as one */
+
+const struct kn_plugin_host *dev_host(const struct dev *d);
+/* The fault that ends it all, from the host's side; SL_EIO. The first one stays. */
+int dev_fail(struct dev *d, const char *what, const char *why);
+/* From now on commands go to the end of l; NULL: they are run at once. */
+void dev_record(struct dev *d, struct kn_list *l);
+struct kn_list *dev_recording(struct dev *d);
+/* Runs a command now. 0 or SL_EIO. */
+int dev_run(struct dev *d, const struct kn_command *c);
+/* A graph of the first n bytes of a list, none of which copies to the host. SL_ENOMEM, or another code when the device
+ * makes none, leaves the device as it was. */
+int dev_graph_make(struct dev *d, const struct kn_list *l, size_t n, struct dev_graph **out);
+int dev_graph_run(struct dev *d, struct dev_graph *g);
+void dev_graph_free(struct dev *d, struct dev_graph *g);
+
 /* Sixteen bytes, loaded and stored at once where they are aligned. */
 struct alignas(16) kn_u4 {
 	uint32_t x, y, z, w;
@@ -78,30 +102,6 @@ struct alignas(16) kn_f4 {
  *    read again.
  *  kn_byte_perm(a, b, s): byte i is the one of the eight in a and b that bits 4i…4i+2 of s name.
  *  kn_f16_float, kn_float_f16 (to the nearest, even; infinity from 65520 on), kn_f16x2_sub. */
-
-/* Memory of the host that the device reads and writes by itself (pinned). NULL: none to be had. */
-void *dev_host_alloc(struct dev *d, size_t bytes);
-void dev_host_free(struct dev *d, void *p);
-
-/* ---- commands (launch.h) and lists of them (list.h) ---- */
-
-struct kn_command;
-struct kn_list;
-struct dev_graph; /* commands that are launched as one */
-
-const struct kn_plugin_host *dev_host(const struct dev *d);
-/* The fault that ends it all, from the host's side; SL_EIO. The first one stays. */
-int dev_fail(struct dev *d, const char *what, const char *why);
-/* From now on commands go to the end of l; NULL: they are run at once. */
-void dev_record(struct dev *d, struct kn_list *l);
-struct kn_list *dev_recording(struct dev *d);
-/* Runs a command now. 0 or SL_EIO. */
-int dev_run(struct dev *d, const struct kn_command *c);
-/* A graph of the first n bytes of a list, none of which copies to the host. SL_ENOMEM, or another code when the device
- * makes none, leaves the device as it was. */
-int dev_graph_make(struct dev *d, const struct kn_list *l, size_t n, struct dev_graph **out);
-int dev_graph_run(struct dev *d, struct dev_graph *g);
-void dev_graph_free(struct dev *d, struct dev_graph *g);
 
 #ifdef KN_EMULATED
 #include "kernels/cuda/emu.h"

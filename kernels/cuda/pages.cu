@@ -1,61 +1,149 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rotary embedding, and keys and values into their pages, in one kernel: a block has a row. Its angles
- * are made once, in double as the reference makes them (at position 100,000 float would be off by
- * 2^-8), for all heads.
+ * Rotary embedding, and keys and values into their pages in the pool's type, in one kernel: a block has a row, all
+ * of it or one key head with the heads that read it. The row's angles are made once in a block, in double as the
+ * reference makes them (at position 100,000 float would be off by 2^-8).
  *
  * VERSIONS
- *  1  one block a row. Not measured on a device yet; expected: bound by the launch for decodes, by double
- *     sines for long prompts on devices with few double units.
+ *  1  one block a row, one number a thread at a time.
+ *  2  16 bytes a thread at a time where pairs allow; a warp has a key head, so that the scale of an 8-bit one is five
+ *     shuffles; few rows get a block a key head. Counted for 32 heads of 128 with 8 key heads: 5120 numbers in and
+ *     out a row, 20 kB + 20 kB, and 2048 into pages. A key goes to a place of its own in head_dim runs of a page: 32
+ *     bytes touched for 1, 2 or 4, which the second level cache puts together when a prompt fills the page: 0.26 MB
+ *     of it a row and layer at most. Not measured on a device yet; expected: decodes bound by the launch (the
+ *     double sines of 64 pairs are made by 64 threads at once), prompts within 2 times a copy.
  */
 #include "kernels/cuda/backend.h"
 
-enum { THREADS = 128 };
+enum {
+	THREADS = 128,
+	MANY_ROWS = 256, /* from which on a block has a whole row: angles cost much where doubles are slow */
+};
 
 struct turn {
 	int n_rot;
-	bool halves;
+	bool halves, wide; /* wide: four numbers at a time */
 	float magnitude;
 	const double *inv_freq;
 };
+
+/* One pair turned by cosine and sine. */
+__device__ static inline void turn_pair(float *a, float *b, float c, float s)
+{
+	float u = *a, v = *b;
+	*a = u * c - v * s;
+	*b = u * s + v * c;
+}
 
 /* Turns the pairs of n_heads heads that lie one after the other. */
 __device__ static void rotate(const struct turn &turn, const float *turns, float *x, int n_heads, int head_dim, int t)
 {
 	int half = turn.n_rot / 2;
-	for (int i = t; i < n_heads * half; i += THREADS) {
+	for (int i = t; !turn.wide && i < n_heads * half; i += THREADS) {
 		int pair = i % half, a = turn.halves ? pair : 2 * pair, b = turn.halves ? pair + half : a + 1;
-		float *head = x + (int64_t)(i / half) * head_dim, c = turns[2 * pair], s = turns[2 * pair + 1];
-		float u = head[a], v = head[b];
-		head[a] = u * c - v * s;
-		head[b] = u * s + v * c;
+		float *head = x + (int64_t)(i / half) * head_dim;
+		turn_pair(head + a, head + b, turns[2 * pair], turns[2 * pair + 1]);
+	}
+	for (int i = t; turn.wide && i < n_heads * half / 4; i += THREADS) {
+		int pair = i * 4 % half, a = turn.halves ? pair : 2 * pair, b = turn.halves ? pair + half : a + 4;
+		float *head = x + (int64_t)(i * 4 / half) * head_dim;
+		const float *by = turns + 2 * pair;
+		struct kn_f4 *first = (struct kn_f4 *)(void *)(head + a), *second = (struct kn_f4 *)(void *)(head + b);
+		struct kn_f4 u = *first, v = *second;
+		turn_pair(&u.x, turn.halves ? &v.x : &u.y, by[0], by[1]);
+		turn_pair(turn.halves ? &u.y : &u.z, turn.halves ? &v.y : &u.w, by[2], by[3]);
+		turn_pair(turn.halves ? &u.z : &v.x, turn.halves ? &v.z : &v.y, by[4], by[5]);
+		turn_pair(turn.halves ? &u.w : &v.z, &v.w, by[6], by[7]);
+		*first = u;
+		*second = v;
 	}
 }
 
-__global__ void rope_kv_write(struct turn turn, struct kn_pages pages, const int32_t *row_pos, const int32_t *row_seq,
-			      float *q, int n_heads, float *k, const float *v, float *k_pool, float *v_pool)
+/* The scale of a head's elements for 8 bits, the same in all lanes (kv_type.h). */
+__device__ static inline float scale_of(int type, const float *x, int n, int lane)
+{
+	float most = 0, none = 0;
+	for (int d = lane; d < n; d += KN_WARP) {
+		most = fmaxf(most, fabsf(x[d]));
+		none = x[d] != x[d] ? 1.0f : none;
+	}
+	most = kn_warp_max(most);
+	none = kn_warp_max(none);
+	float scale = most / (type == KN_KV_Q8 ? 127.0f : 448.0f);
+	if (none > 0)
+		return kn_bits_float(0x7FC00000u);
+	return scale >= 0x1p-126f ? scale : 0.0f;
+}
+
+/* x, or the largest number of a type with its sign; no number stays none. */
+__device__ static inline float within(float x, float most)
+{
+	return x > most ? most : x < -most ? -most : x;
+}
+
+/* What is no number has the same bits on every backend. */
+__device__ static inline uint16_t f16_of(float x)
+{
+	if (x != x)
+		return (uint16_t)((kn_float_bits(x) >> 16 & 0x8000u) | 0x7E00u);
+	return kn_float_f16(within(x, 65504.0f));
+}
+
+__device__ static inline uint8_t q8_of(float x)
+{
+	float q = rintf(x);
+	return (uint8_t)(int8_t)(q >= 127.0f ? 127 : q > -127.0f ? (int)q : -127);
+}
+
+/* A warp puts one token's elements into its block: element d at index at + d · apart. */
+__device__ static inline void put(int type, uint8_t *block, int scale_at, const float *x, int n, int at, int apart, int lane)
+{
+	float scale = 1;
+	if (kn_kv_has_scales(type)) {
+		scale = scale_of(type, x, n, lane);
+		if (lane == 0)
+			*(float *)(void *)(block + scale_at) = scale;
+	}
+	for (int d = lane; d < n; d += KN_WARP) {
+		int64_t i = at + (int64_t)d * apart;
+		switch (type) {
+		case KN_F32: ((float *)(void *)block)[i] = x[d]; break;
+		case KN_F16: ((uint16_t *)(void *)block)[i] = f16_of(x[d]); break;
+		case KN_BF16: ((uint16_t *)(void *)block)[i] = kn_float_bf16(within(x[d], 0x1.FEp127f)); break;
+		case KN_KV_Q8: block[i] = scale > 0 ? q8_of(x[d] / scale) : 0; break;
+		default: block[i] = scale > 0 ? (uint8_t)kn_float_e4m3(x[d] / scale) : 0; break;
+		}
+	}
+}
+
+/* Block (row, y) has key heads y · heads_each and up. */
+__global__ void rope_kv_write(struct turn turn, struct kn_pages pages, int type, const int32_t *row_pos, const int32_t *row_seq,
+			      float *q, int n_heads, float *k, const float *v, uint8_t *k_pool, uint8_t *v_pool, int heads_each)
 {
 	float *turns = (float *)kn_shared(); /* [n_rot / 2][cosine, sine] */
 	int t = (int)threadIdx.x, row = (int)blockIdx.x, hd = pages.head_dim, pos = row_pos[row];
-	int width = pages.n_kv_heads * hd;
+	int first = (int)blockIdx.y * heads_each, group = n_heads / pages.n_kv_heads;
+	int n = pages.n_kv_heads - first < heads_each ? pages.n_kv_heads - first : heads_each;
 	for (int i = t; i < turn.n_rot / 2; i += THREADS) {
 		double angle = (double)pos * turn.inv_freq[i];
 		turns[2 * i] = (float)((double)turn.magnitude * cos(angle));
 		turns[2 * i + 1] = (float)((double)turn.magnitude * sin(angle));
 	}
 	kn_barrier();
-	q += (int64_t)row * n_heads * hd;
-	k += (int64_t)row * width;
-	v += (int64_t)row * width;
-	rotate(turn, turns, q, n_heads, hd, t);
-	rotate(turn, turns, k, pages.n_kv_heads, hd, t);
+	q += ((int64_t)row * n_heads + (int64_t)first * group) * hd;
+	k += ((int64_t)row * pages.n_kv_heads + first) * hd;
+	v += ((int64_t)row * pages.n_kv_heads + first) * hd;
+	rotate(turn, turns, q, n * group, hd, t);
+	rotate(turn, turns, k, n, hd, t);
 	kn_barrier(); /* other threads turned what is written now */
-	int in_page = pos % pages.page_tokens;
-	for (int i = t; i < width; i += THREADS) {
-		int64_t at = kn_page_at(pages, row_seq[row], pos, i / hd);
-		int d = i % hd;
-		k_pool[at + (int64_t)d * pages.page_tokens + in_page] = k[i];
-		v_pool[at + (int64_t)in_page * hd + d] = v[i];
+	int in_page = kn_pos_in_page(pages, pos), lane = t % KN_WARP;
+	for (int h = t / KN_WARP; h < 2 * n; h += THREADS / KN_WARP) {
+		int64_t at = kn_block_at(pages, row_seq[row], pos, first + h / 2);
+		int scale_at = pages.scales_at + 4 * in_page;
+		if (h % 2 == 0)
+			put(type, k_pool + at, scale_at, k + h / 2 * hd, hd, in_page, pages.page_tokens, lane);
+		else
+			put(type, v_pool + at, scale_at, v + h / 2 * hd, hd, in_page * hd, 1, lane);
 	}
 }
 
@@ -97,17 +185,21 @@ int kn_cuda_rope_kv_write(struct kn_backend *b, const struct kn_rope *rope, floa
 	turn.n_rot = rope->n_rot;
 	turn.halves = rope->halves;
 	turn.magnitude = rope->magnitude;
+	/* Four pairs lie in 16 bytes twice, and every head begins at a multiple of 16. */
+	turn.wide = rope->n_rot % 8 == 0 && kv->head_dim % 4 == 0 && ((uintptr_t)q | (uintptr_t)k) % 16 == 0;
 	if (rope->n_rot > 0 && freqs_of(b, rope, &turn.inv_freq) != 0)
 		return SL_EIO;
-	return KN_LAUNCH(b->dev, rope_kv_write, (unsigned)b->step->n_rows, THREADS, (size_t)rope->n_rot * sizeof(float),
-			 turn, kn_pages_of(b, kv, layer), b->pos, b->seq, q, n_heads, k, v, (float *)kv->k,
-			 (float *)kv->v);
+	int n_rows = b->step->n_rows, heads_each = n_rows < MANY_ROWS ? 1 : kv->n_kv_heads;
+	dim3 grid((unsigned)n_rows, (unsigned)((kv->n_kv_heads + heads_each - 1) / heads_each));
+	return KN_LAUNCH(b->dev, rope_kv_write, grid, THREADS, (size_t)rope->n_rot * sizeof(float), turn,
+			 kn_pages_of(b, kv, layer), kv->type, b->pos, b->seq, q, n_heads, k, v, (uint8_t *)kv->k,
+			 (uint8_t *)kv->v, heads_each);
 }
 
 int kn_cuda_page_copy(struct kn_backend *b, const struct kn_kv *kv, int src, int dst)
 {
-	size_t page = (size_t)kv->n_layers * (size_t)kv->page_tokens * (size_t)kv->n_kv_heads * (size_t)kv->head_dim;
-	float *k = (float *)kv->k, *v = (float *)kv->v;
-	int rc = dev_copy(b->dev, k + (size_t)dst * page, k + (size_t)src * page, page * sizeof *k);
-	return rc != 0 ? rc : dev_copy(b->dev, v + (size_t)dst * page, v + (size_t)src * page, page * sizeof *v);
+	size_t page = kn_kv_page_bytes(kv);
+	uint8_t *k = (uint8_t *)kv->k, *v = (uint8_t *)kv->v;
+	int rc = dev_copy(b->dev, k + (size_t)dst * page, k + (size_t)src * page, page);
+	return rc != 0 ? rc : dev_copy(b->dev, v + (size_t)dst * page, v + (size_t)src * page, page);
 }

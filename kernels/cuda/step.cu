@@ -131,7 +131,7 @@ static void find_items(struct kn_backend *b, const struct kn_step *s, struct kn_
 {
 	b->n_alone = b->n_together = 0;
 	for (int32_t r = 0, n; r < s->n_rows; r += n) {
-		for (n = 1; n < KN_TILE && r + n < s->n_rows && s->row_seq[r + n] == s->row_seq[r]; n++)
+		for (n = 1; n < KN_ITEM_ROWS && r + n < s->n_rows && s->row_seq[r + n] == s->row_seq[r]; n++)
 			;
 		if (n == 1)
 			alone[b->n_alone++] = {r, n};

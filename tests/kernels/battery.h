@@ -12,6 +12,7 @@
 
 #include <math.h>
 
+#include "kernels/kv_type.h"
 #include "tests/kernels/weights.h"
 
 struct rig {
@@ -127,7 +128,7 @@ static inline const char *battery_changed(struct rig *rigs)
 	return wrong;
 }
 
-enum { ROW_OPS = 9 };
+enum { ROW_OPS = 10 };
 
 /* One operation on rows; what is right to U and a few is right to 1e-5 here. */
 static inline void row_op(struct rig *r, int op, float *x, const float *y, const float *row, const int32_t *pick, int n,
@@ -143,13 +144,14 @@ static inline void row_op(struct rig *r, int op, float *x, const float *y, const
 	case 5: did(r, o->add_row(r->b, x, row, n, width)); break;
 	case 6: did(r, o->scale(r->b, x, 0.75f, n, width)); break;
 	case 7: did(r, o->softcap(r->b, x, 0.5f, n, width)); break;
+	case 8: did(r, o->add_rmsnorm(r->b, x, y, row, 1e-5f, n, width, z)); break;
 	default: did(r, o->gather(r->b, x, pick, n, width, z)); break;
 	}
 }
 
 static inline const char *battery_rows(struct rig *rigs, int op)
 {
-	enum { ROWS = 3, WIDTH = 203, ALL = ROWS * WIDTH };
+	enum { ROWS = 3, WIDTH = 1031, ALL = ROWS * WIDTH };
 	static const int32_t pick[ROWS] = {2, 0, 2};
 	float *at[2][4]; /* x, y, one row, z */
 	struct kn_step s = {.n_rows = ROWS};
@@ -176,21 +178,21 @@ static inline const char *battery_rows(struct rig *rigs, int op)
 
 /* ---- pages ---- */
 
-enum { PAGES = 90, PAGE = 16, HEAD = 40, KV_HEADS = 2, LAYERS = 2, MAX_PAGES = 40, SEQS = 3 };
+enum { PAGES = 90, PAGE = 16, HEAD = 48, KV_HEADS = 2, LAYERS = 2, MAX_PAGES = 40, SEQS = 3 };
 
 struct world {
 	struct kn_kv kv[2];
 	int32_t table[SEQS * MAX_PAGES];
-	size_t n;
+	size_t n; /* bytes of k, over those of a float */
 };
 
 /* A pool whose pages are scattered; what nobody has written is no number, and every entry of a table is
  * some page, so that a wrong one is read and not a crash. */
-static inline void make_world(struct rig *rigs, struct world *w)
+static inline void make_world(struct rig *rigs, struct world *w, int type)
 {
-	w->n = (size_t)PAGES * LAYERS * KV_HEADS * PAGE * HEAD;
+	w->n = (size_t)PAGES * LAYERS * KV_HEADS * kn_kv_head_bytes(type, PAGE, HEAD) / sizeof(float);
 	for (int i = 0; i < 2; i++)
-		w->kv[i] = (struct kn_kv){.type = KN_F32, .n_pages = PAGES, .page_tokens = PAGE, .n_layers = LAYERS,
+		w->kv[i] = (struct kn_kv){.type = type, .n_pages = PAGES, .page_tokens = PAGE, .n_layers = LAYERS,
 					  .n_kv_heads = KV_HEADS, .head_dim = HEAD, .k = room(&rigs[i], w->n),
 					  .v = room(&rigs[i], w->n)};
 	/* One table ends where another begins would hide a row of the wrong one. */
@@ -235,6 +237,10 @@ static inline const char *write_rows(struct rig *rigs, struct world *w, int seq,
 
 static inline const char *same_pool(const struct world *w)
 {
+	size_t bytes = w->n * sizeof(float);
+	bool same = memcmp(w->kv[0].k, w->kv[1].k, bytes) == 0 && memcmp(w->kv[0].v, w->kv[1].v, bytes) == 0;
+	if (w->kv[0].type != KN_F32)
+		return same ? NULL : "the pages have other bits";
 	for (size_t i = 0; i < w->n; i++)
 		for (int which = 0; which < 2; which++) {
 			const float *x = which ? w->kv[0].v : w->kv[0].k, *y = which ? w->kv[1].v : w->kv[1].k;
@@ -247,6 +253,8 @@ static inline const char *same_pool(const struct world *w)
 /* Rows of one step: parts of prompts that stand together, decodes that stand alone. */
 static inline const char *attend_rows(struct rig *rigs, struct world *w, int n_heads, const struct kn_attn *how)
 {
+	/* Queries are short enough to be exact in 16 bits: what is off is weights, and 8-bit values, by 2^-11. */
+	double bound = 1e-5 + (w->kv[0].type == KN_F32 ? 0 : w->kv[0].type == KN_F16 ? 0x1p-11 : 0x1p-10);
 	enum { ROWS = 24 };
 	int32_t pos[ROWS], seq[ROWS];
 	for (int i = 0; i < ROWS; i++) {
@@ -263,13 +271,15 @@ static inline const char *attend_rows(struct rig *rigs, struct world *w, int n_h
 		out[i] = room(&rigs[i], n);
 	}
 	fill(q[0], q[1], n);
+	for (size_t i = 0; i < n; i++)
+		q[0][i] = q[1][i] = rintf(q[0][i] * 64) / 64;
 	for (int i = 0; i < 2; i++) {
 		did(&rigs[i], rigs[i].o->step_begin(rigs[i].b, &s));
 		did(&rigs[i], rigs[i].o->attention(rigs[i].b, q[i], n_heads, &w->kv[i], 1, how, out[i]));
 		did(&rigs[i], rigs[i].o->step_end(rigs[i].b));
 	}
-	const char *wrong = differ("attention", out[0], out[1], n, 1e-5);
-	for (int r = 0; r < ROWS && wrong == NULL && rigs[1].rc == 0; r += 5) {
+	const char *wrong = differ("attention", out[0], out[1], n, bound);
+	for (int r = 0; r < ROWS && wrong == NULL && rigs[1].rc == 0; r += 7) {
 		struct rig *g = &rigs[1];
 		struct kn_step one = s;
 		one.n_rows = 1;
@@ -289,15 +299,17 @@ static inline const char *attend_rows(struct rig *rigs, struct world *w, int n_h
 	return wrong;
 }
 
-static inline const char *battery_pages(struct rig *rigs)
+static inline const char *battery_pages(struct rig *rigs, int type)
 {
 	static const struct kn_attn plain = {.scale = 1}, windowed = {.scale = 3, .softcap = 2, .window = 37};
-	double freqs[12];
+	/* Not turned, the others have the same bits. A backend knows frequencies by their address. */
+	static const double still[12];
+	static double turning[12];
 	for (int i = 0; i < 12; i++)
-		freqs[i] = pow(10000, -2.0 * i / 24);
-	struct kn_rope rope = {.n_rot = 24, .halves = true, .magnitude = 1, .inv_freq = freqs};
+		turning[i] = pow(10000, -2.0 * i / 24);
+	struct kn_rope rope = {.n_rot = 24, .halves = true, .magnitude = 1, .inv_freq = type == KN_F32 ? turning : still};
 	struct world w;
-	make_world(rigs, &w);
+	make_world(rigs, &w, type);
 	static const int lengths[SEQS] = {18 * PAGE - 5, 40 * PAGE, 18};
 	const char *wrong = NULL;
 	for (int s = 0; s < SEQS; s++)
@@ -311,6 +323,8 @@ static inline const char *battery_pages(struct rig *rigs)
 		wrong = attend_rows(rigs, &w, 2 * KV_HEADS, &plain); /* in parts */
 	if (wrong == NULL)
 		wrong = attend_rows(rigs, &w, 11 * KV_HEADS, &windowed); /* all too many for parts */
+	if (wrong == NULL && type == KN_F32)
+		wrong = attend_rows(rigs, &w, 11 * KV_HEADS, &plain); /* likewise, and alone in three parts */
 	for (int i = 0; i < 2 && wrong == NULL; i++)
 		did(&rigs[i], rigs[i].o->page_copy(rigs[i].b, &w.kv[i], w.table[3], 89));
 	if (wrong == NULL)
@@ -343,8 +357,9 @@ static inline const char *battery(const struct kn_ops *o)
 		wrong = battery_changed(rigs);
 	for (int op = 0; op < ROW_OPS && wrong == NULL; op++)
 		wrong = battery_rows(rigs, op);
-	if (wrong == NULL)
-		wrong = battery_pages(rigs);
+	static const int kv_types[] = {KN_F32, KN_F16, KN_KV_Q8};
+	for (int i = 0; i < N(kv_types) && wrong == NULL; i++)
+		wrong = battery_pages(rigs, kv_types[i]);
 	if (rigs[1].rc != 0)
 		wrong = "an operation failed";
 	for (int i = 0; i < 2; i++)

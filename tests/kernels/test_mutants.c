@@ -72,7 +72,7 @@ static void test_mutants(void **arg)
 		print_message("%s: %s\n", e->d_name, wrong != NULL ? wrong : "NOT SEEN");
 	}
 	closedir(dir);
-	assert_true(n >= 20);
+	assert_true(n >= 30);
 	assert_int_equal(missed, 0);
 }
 

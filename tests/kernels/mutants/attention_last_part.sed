@@ -1,4 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
 # kernels/cuda/attention.cu
 # The last part is left out when parts are combined.
-s/block <= (end - 1) \/ KN_ATTN_BLOCK;/block < (end - 1) \/ KN_ATTN_BLOCK;/
+s/int last = (end - 1) \/ KN_ATTN_BLOCK;/int last = (end - 1) \/ KN_ATTN_BLOCK - (end > KN_ATTN_BLOCK);/

@@ -1,4 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
 # kernels/cuda/attention.cu
 # What there is is not made smaller when a larger maximum comes.
-s/\*keep = expf(\*max - m);/*keep = 1.0f;/
+s/s.sum\[j \* hd + d\] \* keep\[j\]/s.sum[j * hd + d]/

@@ -1,4 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
 # kernels/cuda/attention.cu
-# The page of the position after.
-s/kn_page_at(pages, all.seq, p, /kn_page_at(pages, all.seq, p + 1, /
+# The page of a position after.
+s/four = c.k + kn_block_at(pages, all.seq, p, /four = c.k + kn_block_at(pages, all.seq, p + 4, /

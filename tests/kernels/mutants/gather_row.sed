@@ -1,4 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
 # kernels/cuda/rows.cu
 # The next row.
-s/rows\[i \/ width\]/rows[(i + 1) \/ width]/
+s/rows\[blockIdx.x\]/rows[(blockIdx.x + 1) % gridDim.x]/

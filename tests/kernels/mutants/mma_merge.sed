@@ -1,0 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
+# kernels/cuda/attention_mma.cu
+# Values so far are not made smaller when a larger maximum comes.
+s/all->value\[n\]\[e\] \* keep + /all->value[n][e] + /
