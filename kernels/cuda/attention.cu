@@ -133,7 +133,7 @@ __device__ static void multiply(const struct kn_attn_call &c, const struct queri
 		int in = kn_pos_in_page(pages, p + e);
 		key[e] = c.k + at + (int64_t)in * bytes;
 		s.value[i + e] = at + (int64_t)in * hd * bytes;
-		if (!F32 && kn_kv_has_scales(c.type)) {
+		if (!F32 && kn_has_scales(c.type)) {
 			scale[e] = kn_load<float>(c.k + at + pages.scales_at + in * 4);
 			s.scale[i + e] = kn_load<float>(c.v + at + pages.scales_at + in * 4);
 		} else {

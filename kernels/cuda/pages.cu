@@ -99,7 +99,7 @@ __device__ static inline uint8_t q8_of(float x)
 __device__ static inline void put(int type, uint8_t *block, int scale_at, const float *x, int n, int at, int apart, int lane)
 {
 	float scale = 1;
-	if (kn_kv_has_scales(type)) {
+	if (kn_has_scales(type)) {
 		scale = scale_of(type, x, n, lane);
 		if (lane == 0)
 			*(float *)(void *)(block + scale_at) = scale;
