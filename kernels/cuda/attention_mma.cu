@@ -92,8 +92,7 @@ template <int KIND, int WIDE, int WARPS, bool PARTS> struct plan {
 	static constexpr int all = slots * slot_bytes + flat_bytes;
 	static_assert(all <= 48 << 10, "more than every device has");
 	/* Of 65536 registers: values so far, without parts twice, queries, scores, weights and some 40 others. */
-	static constexpr int blocks = WIDE > 128 ? 8 / WARPS
-						 : (WIDE > 64 ? (PARTS ? 12 : 9) : (PARTS ? 16 : 12)) / WARPS;
+	static constexpr int blocks = (WIDE > 128 ? 8 : WIDE > 64 ? (PARTS ? 12 : 8) : PARTS ? 16 : 12) / WARPS;
 };
 
 /* Chunk `chunk` of 8 numbers of a row of N chunks: rows that ldmatrix reads together in different banks. */
@@ -682,16 +681,18 @@ attend_tiles(IN_PLACE struct kn_attn_call c)
 		if ((tile + 1) * TILE % KN_ATTN_BLOCK != 0 && tile + 1 < s.first_tile + s.n_tiles)
 			continue;
 		end_block(&block);
-		if (PARTS) {
-			put_part(c, item, s.kv_head, begin, (int)blockIdx.z, block, lane);
+		if (PARTS)
 			continue; /* it was the only one */
-		}
 		merge_block(block, &all);
 		begin_block(&block);
 	}
 	kn_cp_async_wait<0>();
 	if (!PARTS)
 		put_out(c, item, s.kv_head, begin, all, lane);
+	else if (c.n_parts > 1)
+		put_part(c, item, s.kv_head, begin, (int)blockIdx.z, block, lane);
+	else /* what merging would make of it */
+		put_out(c, item, s.kv_head, begin, block, lane);
 }
 
 int kn_attn_mma_tile(bool alone)
@@ -708,9 +709,9 @@ template <int KIND, int WIDE, int WARPS> static int launch(struct kn_backend *b,
 {
 	typedef struct plan<KIND, WIDE, WARPS, true> P; /* the same memory without parts */
 	dim3 grid((unsigned)n_items, (unsigned)(c->pages.n_kv_heads * c->n_tiles), c->n_parts > 0 ? (unsigned)c->n_parts : 1);
-	if (c->n_parts > 0)
+	if (WARPS == 1 || c->n_parts > 0)
 		return KN_LAUNCH(b->dev, (attend_tiles<KIND, WIDE, WARPS, true>), grid, P::threads, P::all, *c);
-	return KN_LAUNCH(b->dev, (attend_tiles<KIND, WIDE, WARPS, false>), grid, P::threads, P::all, *c);
+	return KN_LAUNCH(b->dev, (attend_tiles<KIND, WIDE, WARPS, WARPS == 1>), grid, P::threads, P::all, *c);
 }
 
 template <int KIND, int WIDE> static int launch_wide(struct kn_backend *b, const struct kn_attn_call *c, int n_items)
