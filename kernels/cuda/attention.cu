@@ -132,7 +132,7 @@ __device__ static void multiply(const struct kn_attn_call &c, const struct queri
 		int in = kn_pos_in_page(pages, p + e);
 		key[e] = c.k + at + (int64_t)in * bytes;
 		s.value[i + e] = at + (int64_t)in * hd * bytes;
-		if (!F32 && kn_kv_has_scales(c.type)) {
+		if (!F32 && kn_has_scales(c.type)) {
 			scale[e] = kn_load<float>(c.k + at + pages.scales_at + in * 4);
 			s.scale[i + e] = kn_load<float>(c.v + at + pages.scales_at + in * 4);
 		} else {
@@ -370,45 +370,71 @@ static int blocks_of(const struct kn_backend *b)
 	return n;
 }
 
+static int combine_parts(struct kn_backend *b, const struct kn_attn_call *c, int n_items, bool base_2)
+{
+	dim3 grid((unsigned)n_items, (unsigned)c->n_heads, c->alone ? 1 : (unsigned)KN_ITEM_ROWS);
+	return base_2 ? KN_LAUNCH(b->dev, combine<true>, grid, COMBINE_THREADS, 0, *c)
+		      : KN_LAUNCH(b->dev, combine<false>, grid, COMBINE_THREADS, 0, *c);
+}
+
+/* Rows that stand alone on matrix units: as many at a time as there is room for their parts. */
+static int attend_alone(struct kn_backend *b, struct kn_attn_call *c, const struct kn_item *items, int n_items, int64_t row_bytes)
+{
+	int64_t most = c->n_parts > 1 ? SCRATCH / row_bytes : n_items;
+	int rc = 0;
+	most = most < 1 ? 1 : most < n_items ? most : n_items;
+	if (c->n_parts > 1 && kn_cuda_room(b, &b->scratch, (size_t)(most * row_bytes)) != 0)
+		return SL_EIO;
+	c->parts = (float *)b->scratch.at;
+	for (int64_t i = 0, n; i < n_items && rc == 0; i += n) {
+		n = most < n_items - i ? most : n_items - i;
+		c->items = items + i;
+		rc = kn_attn_mma(b, c, (int)n);
+		if (rc == 0 && c->n_parts > 1)
+			rc = combine_parts(b, c, (int)n, true);
+	}
+	return rc;
+}
+
+static int launch_exact(struct kn_backend *b, const struct kn_attn_call *c, int n_items)
+{
+	size_t shared = shared_bytes(c->pages.head_dim);
+	dim3 grid((unsigned)n_items, (unsigned)(c->pages.n_kv_heads * c->n_tiles), c->n_parts > 0 ? (unsigned)c->n_parts : 1);
+	if (c->type == KN_F32 && c->n_parts > 0)
+		return KN_LAUNCH(b->dev, (attend<true, true>), grid, THREADS, shared, *c);
+	if (c->type == KN_F32)
+		return KN_LAUNCH(b->dev, (attend<true, false>), grid, THREADS, shared, *c);
+	if (c->n_parts > 0)
+		return KN_LAUNCH(b->dev, (attend<false, true>), grid, THREADS, shared, *c);
+	return KN_LAUNCH(b->dev, (attend<false, false>), grid, THREADS, shared, *c);
+}
+
 /* All items of one kind: rows that stand alone, or together. */
 static int attend_items(struct kn_backend *b, struct kn_attn_call *c, const struct kn_item *items, int n_items, bool alone)
 {
-	int rows = alone ? 1 : KN_ITEM_ROWS, n_blocks = blocks_of(b), rc = 0;
+	int rows = alone ? 1 : KN_ITEM_ROWS, n_blocks = blocks_of(b);
 	bool mma = c->type != KN_F32 && kn_attn_mma_can(c->pages.head_dim);
 	int tile = mma ? kn_attn_mma_tile(alone) : KN_TILE;
 	if (n_items == 0)
 		return 0;
+	if (n_blocks > UINT16_MAX)
+		return SL_EUNSUPPORTED; /* 16 million positions */
 	c->items = items;
 	c->alone = alone;
 	c->n_tiles = (rows * c->group + tile - 1) / tile;
-	c->n_parts = 0;
+	c->n_parts = n_blocks;
+	int64_t row_bytes = (int64_t)c->n_heads * n_blocks * (c->pages.head_dim + 2) * (int64_t)sizeof(float);
+	if (mma && alone)
+		return attend_alone(b, c, items, n_items, row_bytes);
 	/* Rows that stand together are enough thread blocks when they are many. */
 	int64_t n_rows = alone ? n_items : b->step->n_rows, blocks = n_rows * c->group / tile * c->pages.n_kv_heads;
-	int64_t bytes = n_rows * c->n_heads * n_blocks * (c->pages.head_dim + 2) * (int64_t)sizeof(float);
-	if (n_blocks > 1 && n_blocks <= UINT16_MAX && bytes <= SCRATCH && (alone || blocks < ENOUGH)) {
-		if (kn_cuda_room(b, &b->scratch, (size_t)bytes) != 0)
-			return SL_EIO;
-		c->n_parts = n_blocks;
-		c->parts = (float *)b->scratch.at;
-	}
-	unsigned x = (unsigned)n_items, y = (unsigned)(c->pages.n_kv_heads * c->n_tiles);
-	size_t shared = shared_bytes(c->pages.head_dim);
-	dim3 grid(x, y, c->n_parts > 0 ? (unsigned)c->n_parts : 1);
-	if (mma)
-		rc = kn_attn_mma(b, c, n_items);
-	else if (c->type == KN_F32 && c->n_parts > 0)
-		rc = KN_LAUNCH(b->dev, (attend<true, true>), grid, THREADS, shared, *c);
-	else if (c->type == KN_F32)
-		rc = KN_LAUNCH(b->dev, (attend<true, false>), grid, THREADS, shared, *c);
-	else if (c->n_parts > 0)
-		rc = KN_LAUNCH(b->dev, (attend<false, true>), grid, THREADS, shared, *c);
-	else
-		rc = KN_LAUNCH(b->dev, (attend<false, false>), grid, THREADS, shared, *c);
-	if (rc != 0 || c->n_parts == 0)
-		return rc;
-	dim3 heads(x, (unsigned)c->n_heads, (unsigned)rows);
-	return mma ? KN_LAUNCH(b->dev, combine<true>, heads, COMBINE_THREADS, 0, *c)
-		   : KN_LAUNCH(b->dev, combine<false>, heads, COMBINE_THREADS, 0, *c);
+	if (n_blocks == 1 || n_rows * row_bytes > SCRATCH || (!alone && blocks >= ENOUGH))
+		c->n_parts = 0;
+	else if (kn_cuda_room(b, &b->scratch, (size_t)(n_rows * row_bytes)) != 0)
+		return SL_EIO;
+	c->parts = (float *)b->scratch.at;
+	int rc = mma ? kn_attn_mma(b, c, n_items) : launch_exact(b, c, n_items);
+	return rc != 0 || c->n_parts == 0 ? rc : combine_parts(b, c, n_items, mma);
 }
 
 /* Whether what a kernel loads as 16 bytes is aligned and in one page. */

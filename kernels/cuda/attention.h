@@ -37,7 +37,7 @@ struct kn_attn_call {
 	struct kn_attn attn;
 	int n_heads, group; /* query heads, and how many of them share a key head */
 	int n_tiles;	    /* of an item and a key head, at the most */
-	int n_parts;	    /* blocks of positions that there is room for; 0: not in parts */
+	int n_parts;	    /* blocks of positions that there is room for; 0: not in parts, 1: nothing to merge */
 	bool alone;	    /* items have one row, and parts are by item; otherwise by row */
 	bool wide;	    /* pages are laid out so that 16 bytes may be loaded at once */
 };
@@ -78,7 +78,7 @@ __device__ static inline float *kn_attn_part(const struct kn_attn_call &c, int r
 int kn_attn_mma_tile(bool alone);
 /* Whether the tensor cores' kernels take heads so wide. */
 bool kn_attn_mma_can(int head_dim);
-/* Launches it for c->items; grid.z is c->n_parts or 1. */
+/* Launches it for c->items. Rows that stand alone are always in parts. */
 int kn_attn_mma(struct kn_backend *b, const struct kn_attn_call *c, int n_items);
 
 #endif

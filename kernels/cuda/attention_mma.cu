@@ -30,12 +30,14 @@
  *     each lane at about 12 instructions, 256 products of values so far: about 7,000 instructions. One SM of an
  *     H200 has 7,000 cycles for the bytes (4.3 TB/s, 132 SMs, 1.755 GHz) and issues 4 an instruction cycle: a
  *     quarter of its rate. 8 bits: the same work for half the bytes, and 8 instructions for 16 bytes twice: a
- *     little over half. On its way are three units of 4 KiB a warp; 9 to 13 warps fit an SM by registers: 108 to
- *     156 KiB, where 33 KiB cover a microsecond. Parts cost 4 + 4 bytes a value and query head: 3 % of the
+ *     little over half. On its way are three units of 4 KiB a warp; 8 warps fit an SM by registers (232 for sm_90,
+ *     no spills): 96 KiB, where 33 KiB cover a microsecond. Parts cost 4 + 4 bytes a value and query head: 3 % of the
  *     traffic for groups of 4, and stay in the second level cache up to about 50 MB.
  *     Prompts: one ldmatrix (512 bytes, 4 cycles) feeds two mma (4096 multiply-adds): no more than 1,024 a
- *     cycle, half of what a Hopper SM does with wgmma and four fifths of what mma.sync does there; 48 cycles of
- *     each tile's 819 per warp go to merging the tile. Expected: 75 to 85 % of copy bandwidth for 64 sequences of 4096;
+ *     cycle, half of what a Hopper SM does with wgmma and four fifths of what mma.sync does there. Not in parts the
+ *     merged values (64 registers) lie in local memory between blocks of positions: 512 bytes a thread for 512 mma.
+ *     head_dim 256 does not fit into registers at all (2 KB of spills): expect half the rate there. Tried: loops of
+ *     units unrolled (4 minutes of compiling, the same registers), 12 warps an SM (80 spilled words in the loop). Expected: 75 to 85 % of copy bandwidth for 64 sequences of 4096;
  *     0.7 to 0.85 of FlashAttention-2 for prompts. Not measured on a device yet.
  *     Keys transposed within a page cost nothing here: with pages of 16 tokens or more every load is 16 bytes of a
  *     contiguous block, and ldmatrix.trans reads keys as it reads values. Pages whose tokens are no power of two
@@ -91,9 +93,8 @@ template <int KIND, int WIDE, int WARPS, bool PARTS> struct plan {
 	static constexpr int flat_bytes = KIND == EIGHT ? numbers * 2 : 0; /* a unit made float16 */
 	static constexpr int all = slots * slot_bytes + flat_bytes;
 	static_assert(all <= 48 << 10, "more than every device has");
-	/* Of 65536 registers: values so far, without parts twice, queries, scores, weights and some 40 others. */
-	static constexpr int blocks = WIDE > 128 ? 8 / WARPS
-						 : (WIDE > 64 ? (PARTS ? 12 : 9) : (PARTS ? 16 : 12)) / WARPS;
+	/* Of 65536 registers, in quarters: values so far, without parts twice, queries, scores and some 60 others. */
+	static constexpr int blocks = (WIDE > 64 || !PARTS ? 8 : 12) / WARPS;
 };
 
 /* Chunk `chunk` of 8 numbers of a row of N chunks: rows that ldmatrix reads together in different banks. */
@@ -682,16 +683,18 @@ attend_tiles(IN_PLACE struct kn_attn_call c)
 		if ((tile + 1) * TILE % KN_ATTN_BLOCK != 0 && tile + 1 < s.first_tile + s.n_tiles)
 			continue;
 		end_block(&block);
-		if (PARTS) {
-			put_part(c, item, s.kv_head, begin, (int)blockIdx.z, block, lane);
+		if (PARTS)
 			continue; /* it was the only one */
-		}
 		merge_block(block, &all);
 		begin_block(&block);
 	}
 	kn_cp_async_wait<0>();
 	if (!PARTS)
 		put_out(c, item, s.kv_head, begin, all, lane);
+	else if (c.n_parts > 1)
+		put_part(c, item, s.kv_head, begin, (int)blockIdx.z, block, lane);
+	else /* what merging would make of it */
+		put_out(c, item, s.kv_head, begin, block, lane);
 }
 
 int kn_attn_mma_tile(bool alone)
@@ -708,9 +711,9 @@ template <int KIND, int WIDE, int WARPS> static int launch(struct kn_backend *b,
 {
 	typedef struct plan<KIND, WIDE, WARPS, true> P; /* the same memory without parts */
 	dim3 grid((unsigned)n_items, (unsigned)(c->pages.n_kv_heads * c->n_tiles), c->n_parts > 0 ? (unsigned)c->n_parts : 1);
-	if (c->n_parts > 0)
+	if (WARPS == 1 || c->n_parts > 0)
 		return KN_LAUNCH(b->dev, (attend_tiles<KIND, WIDE, WARPS, true>), grid, P::threads, P::all, *c);
-	return KN_LAUNCH(b->dev, (attend_tiles<KIND, WIDE, WARPS, false>), grid, P::threads, P::all, *c);
+	return KN_LAUNCH(b->dev, (attend_tiles<KIND, WIDE, WARPS, WARPS == 1>), grid, P::threads, P::all, *c);
 }
 
 template <int KIND, int WIDE> static int launch_wide(struct kn_backend *b, const struct kn_attn_call *c, int n_items)

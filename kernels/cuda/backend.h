@@ -194,6 +194,12 @@ static inline struct kn_pages kn_pages_of(const struct kn_backend *b, const stru
 	return p;
 }
 
+/* kn_kv_has_scales on the device. */
+__device__ static inline bool kn_has_scales(int type)
+{
+	return type == KN_KV_Q8 || type == KN_FP8;
+}
+
 /* Bytes from the start of k or v to the block of a position of a sequence and a key head. */
 __device__ static inline int64_t kn_block_at(const struct kn_pages &p, int seq, int pos, int head)
 {

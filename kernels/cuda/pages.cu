@@ -62,10 +62,10 @@ __device__ static void rotate(const struct turn &turn, const float *turns, float
 /* The scale of a head's elements for 8 bits, the same in all lanes (kv_type.h). */
 __device__ static inline float scale_of(int type, const float *x, int n, int lane)
 {
-	float most = 0, none = 0;
+	float most = 0, none = 0; /* none: not 0 if some element is not finite */
 	for (int d = lane; d < n; d += KN_WARP) {
 		most = fmaxf(most, fabsf(x[d]));
-		none = x[d] != x[d] ? 1.0f : none;
+		none = fabsf(x[d]) < INFINITY ? none : 1.0f;
 	}
 	most = kn_warp_max(most);
 	none = kn_warp_max(none);
@@ -99,7 +99,7 @@ __device__ static inline uint8_t q8_of(float x)
 __device__ static inline void put(int type, uint8_t *block, int scale_at, const float *x, int n, int at, int apart, int lane)
 {
 	float scale = 1;
-	if (kn_kv_has_scales(type)) {
+	if (kn_has_scales(type)) {
 		scale = scale_of(type, x, n, lane);
 		if (lane == 0)
 			*(float *)(void *)(block + scale_at) = scale;
