@@ -12,7 +12,7 @@ enum { BUF_FIRST = 64 };
 
 void buf_init(struct sl_buf *b, size_t max)
 {
-	*b = (struct sl_buf){.max = max};
+	*b = (struct sl_buf){.max = (uint32_t)(max < BUF_MOST ? max : BUF_MOST)};
 }
 
 void buf_dispose(struct sl_buf *b)
@@ -52,7 +52,7 @@ int buf_reserve(struct sl_buf *b, size_t n, uint8_t **out)
 		if (b->mem != NULL && b->off > 0 && b->cap >= need && b->off >= b->len) {
 			memmove(b->mem, b->mem + b->off, b->len);
 		} else {
-			size_t cap = b->cap ? b->cap : BUF_FIRST;
+			uint32_t cap = b->cap ? b->cap : BUF_FIRST; /* need is at most BUF_MOST and one */
 			while (cap < need)
 				cap *= 2;
 			uint8_t *mem = sl_alloc(cap);
@@ -73,7 +73,7 @@ int buf_reserve(struct sl_buf *b, size_t n, uint8_t **out)
 void buf_commit(struct sl_buf *b, size_t n)
 {
 	BUG_IF(n > b->cap - b->off - b->len, "buf_commit: %zu bytes were never reserved", n);
-	b->len += n;
+	b->len += (uint32_t)n;
 }
 
 int buf_append(struct sl_buf *b, const void *data, size_t n)
@@ -89,7 +89,7 @@ int buf_append(struct sl_buf *b, const void *data, size_t n)
 	}
 	if (n > 0)
 		memcpy(at, data, n);
-	b->len += n;
+	b->len += (uint32_t)n;
 	return 0;
 }
 
@@ -122,25 +122,31 @@ int buf_printf(struct sl_buf *b, const char *fmt, ...)
 	if (rc == 0 && (size_t)n >= room)
 		vsnprintf((char *)at, (size_t)n + 1, fmt, again);
 	if (rc == 0)
-		b->len += (size_t)n;
+		b->len += (uint32_t)n;
 	va_end(again);
 	return rc;
 }
 
 void buf_consume(struct sl_buf *b, size_t n)
 {
-	BUG_IF(n > b->len, "buf_consume: %zu of %zu bytes", n, b->len);
-	b->off += n;
-	b->len -= n;
+	BUG_IF(n > b->len, "buf_consume: %zu of %u bytes", n, b->len);
+	b->off += (uint32_t)n;
+	b->len -= (uint32_t)n;
 	if (b->len == 0)
 		b->off = 0;
+}
+
+void buf_cut(struct sl_buf *b, size_t n)
+{
+	BUG_IF(n > b->len, "buf_cut: %zu of %u bytes", n, b->len);
+	b->len = (uint32_t)n;
 }
 
 const char *buf_cstr(struct sl_buf *b)
 {
 	uint8_t *at;
-	size_t max = b->max;
-	b->max = max == SIZE_MAX ? max : max + 1;
+	uint32_t max = b->max;
+	b->max = max + 1;
 	int rc = buf_reserve(b, 1, &at);
 	b->max = max;
 	if (rc != 0)

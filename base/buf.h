@@ -12,12 +12,16 @@
 
 struct sl_buf {
 	uint8_t *mem; /* owned */
-	size_t off;   /* first byte not consumed */
-	size_t len;   /* bytes from off */
-	size_t cap;   /* bytes at mem */
-	size_t max;   /* bound on len */
+	uint32_t off; /* first byte not consumed */
+	uint32_t len; /* bytes from off */
+	uint32_t cap; /* bytes at mem */
+	uint32_t max; /* bound on len */
 };
 
+/* Every open stream has several of them, so they are small: none holds more than this. */
+#define BUF_MOST ((size_t)1 << 30)
+
+/* max: BUF_MOST where it is more. */
 void buf_init(struct sl_buf *b, size_t max);
 void buf_dispose(struct sl_buf *b);
 /* Gives back the memory that the content does not need; moves it. */
@@ -39,6 +43,8 @@ int buf_append_str(struct sl_buf *b, const char *s);
 int buf_append_uint(struct sl_buf *b, uint64_t v); /* in decimal digits */
 int buf_printf(struct sl_buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void buf_consume(struct sl_buf *b, size_t n);
+/* Keeps the first n bytes, of as many or more. */
+void buf_cut(struct sl_buf *b, size_t n);
 /* A terminating NUL after the content (not counted in len); NULL on exhaustion. */
 const char *buf_cstr(struct sl_buf *b);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Fault points: tests make the Nth allocation, read, write, accept or KV page fail and check that
+ * Fault points: tests make the Nth allocation, read, write, accept, KV page or launch on a device fail and check that
  * nothing crashes and nothing leaks. A point costs one relaxed load when nothing is armed.
  */
 #ifndef BASE_FAULT_H
@@ -15,6 +15,7 @@ enum fault_point {
 	FAULT_WRITE,
 	FAULT_ACCEPT,
 	FAULT_KV_PAGE,
+	FAULT_DEVICE,
 	FAULT_N_POINTS,
 };
 

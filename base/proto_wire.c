@@ -72,7 +72,7 @@ int proto_w_end(struct proto_writer *w)
 			return 0;
 		}
 	}
-	w->out->len = w->start;
+	buf_cut(w->out, w->start);
 	return w->rc;
 }
 

@@ -403,6 +403,41 @@ const char *casc_action_name(int action);
 const char *casc_reason_name(int reason);
 const char *casc_held_by_name(int held_by);
 
+/* ---- the same request again (cascade/again.c) ---- */
+
+/* What casc_step can't find again in the tokens. Facts only grow. */
+enum casc_fact {
+	CASC_PAST_LARGE_WON = 1,    /* a race: the small one need not be started again */
+	CASC_PAST_SMALL_WON = 2,    /* a race: the large one that was started first need not be */
+	CASC_PAST_LARGE_LOST = 4,   /* it failed, or was too late: it is to fail at once (the one that is asked to take over,
+				  after SMALL_WON) */
+	CASC_PAST_REFUSED = 8,      /* by the budget */
+	CASC_PAST_SMALL_FAILED = 16, /* it is to fail again, after `failed` tokens; not after LARGE_WON */
+	CASC_PAST_HOLD_TIMED = 32,  /* a hold was ended by its time, after `held` tokens */
+};
+
+enum { CASC_PAST_VERSION = 1 };
+
+/* Without pointers, so that it can be stored; another build's layout is known by its size and version. */
+struct casc_past {
+	uint32_t version;
+	struct casc_policy policy;
+	uint8_t plan, why;
+	bool can_small, can_large, can_verify;
+	uint8_t facts; /* enum casc_fact */
+	uint32_t held, failed;
+};
+
+/* Of one that has just been planned. */
+void casc_past_begin(struct casc_past *p, const struct casc *c);
+/* After a step: true when it has become more. What is shown from that step on must not be seen before that is stored. */
+bool casc_past_note(struct casc_past *p, const struct casc *c);
+/* One that was read from somewhere. */
+bool casc_past_is_sound(const struct casc_past *p);
+/* Instead of CASC_START. With the same tokens, and models failing and left out as the facts say, casc_step shows the
+ * same ones of the same models; beyond them it decides as it likes, but for times and budgets. SL_EINVAL: unsound. */
+int casc_start_again(struct casc *c, const struct casc_past *p, uint64_t now_ms, struct casc_actions *out);
+
 /* ---- costs ---- */
 
 /* Rows that a model computed. made = shown + wasted, for each model. */

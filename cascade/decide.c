@@ -23,6 +23,7 @@
 
 #include "cascade/cascade.h"
 #include "cascade/budget.h"
+#include "cascade/decide.h"
 
 static const char *const plan_names[] = {"none", "small", "large", "check", "race"};
 static const char *const why_names[CASC_N_WHYS] = {"no_model", "only", "forced", "tier", "load",
@@ -204,23 +205,11 @@ static enum casc_plan plan(const struct casc_policy *p, const struct casc_plan_i
 	return by_score(p, in, why);
 }
 
-static void on_start(struct step *s, const struct casc_plan_in *in)
+/* What a plan makes of a new request. */
+static void begin_plan(struct step *s, enum casc_plan made)
 {
 	struct casc *c = s->c;
-	enum casc_plan made = plan(&c->policy, in, &c->why);
-	c->can_small = in->can_small;
-	c->can_large = in->can_large;
-	c->can_verify = in->can_verify;
-	c->small.prompt = in->prompt_small;
-	c->large.prompt = in->prompt_large;
-	casc_budget_request(s->budget, s->now_ms);
-	if (made == CASC_PLAN_RACE && !casc_budget_take(s->budget, &c->policy, s->now_ms)) {
-		made = CASC_PLAN_CHECK;
-		c->why = CASC_WHY_BUDGET;
-	}
 	c->plan = (uint8_t)made;
-	if (c->why == CASC_WHY_LOAD && c->policy.tell_degraded && in->wants_to_know)
-		act(s, CASC_DO_TELL, CASC_TELL_DEGRADED, 0);
 	switch (made) {
 	case CASC_PLAN_NONE: end(s, CASC_END_NO_MODEL); return;
 	case CASC_PLAN_SMALL:
@@ -238,6 +227,30 @@ static void on_start(struct step *s, const struct casc_plan_in *in)
 	if (made == CASC_PLAN_RACE)
 		start(s, CASC_LARGE);
 	act(s, CASC_DO_HOLD, 0, 0);
+}
+
+void casc_begin_plan(struct casc *c, struct casc_budget *budget, enum casc_plan plan_made, uint64_t now_ms, struct casc_actions *out)
+{
+	begin_plan(&(struct step){.c = c, .budget = budget, .now_ms = now_ms, .out = out}, plan_made);
+}
+
+static void on_start(struct step *s, const struct casc_plan_in *in)
+{
+	struct casc *c = s->c;
+	enum casc_plan made = plan(&c->policy, in, &c->why);
+	c->can_small = in->can_small;
+	c->can_large = in->can_large;
+	c->can_verify = in->can_verify;
+	c->small.prompt = in->prompt_small;
+	c->large.prompt = in->prompt_large;
+	casc_budget_request(s->budget, s->now_ms);
+	if (made == CASC_PLAN_RACE && !casc_budget_take(s->budget, &c->policy, s->now_ms)) {
+		made = CASC_PLAN_CHECK;
+		c->why = CASC_WHY_BUDGET;
+	}
+	if (c->why == CASC_WHY_LOAD && c->policy.tell_degraded && in->wants_to_know)
+		act(s, CASC_DO_TELL, CASC_TELL_DEGRADED, 0);
+	begin_plan(s, made);
 }
 
 /* ---- escalation ---- */

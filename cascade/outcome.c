@@ -77,6 +77,6 @@ int casc_outcome_print(struct sl_buf *out, const struct casc_outcome_log *o)
 	size_t before = out->len;
 	int rc = put(out, o);
 	if (rc != 0)
-		out->len = before;
+		buf_cut(out, before);
 	return rc;
 }

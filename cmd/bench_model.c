@@ -18,6 +18,7 @@
 #include "engine/kv.h"
 #include "engine/model.h"
 #include "kernels/ceiling.h"
+#include "kernels/kv_type.h"
 
 enum { MAX_BATCHES = 16, MAX_REPEAT = 99, PAGE = 16, CHUNK = 256 };
 
@@ -39,12 +40,13 @@ struct bench {
 	int32_t *token, *pos, *seq, *want;
 	float *logits;
 	double weight_bytes; /* read for one step */
+	int kv_type;
+	double kv_bytes;     /* of a position */
 	double step_ops;     /* multiply and add, for one row, without attention */
 	double head_ops;     /* of them the output's, which a prompt needs once */
-	double position_bytes; /* keys and values of one position */
 };
 
-static int bench_open(struct bench *x, const char *path, int n_threads, int n_seqs, int context)
+static int bench_open(struct bench *x, const char *path, const char *kv, int n_threads, int n_seqs, int context)
 {
 	struct sl_err err = {0};
 	struct model_info info;
@@ -52,14 +54,17 @@ static int bench_open(struct bench *x, const char *path, int n_threads, int n_se
 		return bench_complain(1, "%s", err.text);
 	const struct model_arch *a = &info.arch;
 	int rows = n_seqs > CHUNK ? n_seqs : CHUNK;
-	struct kn_config kc = {.n_threads = n_threads, .max_rows = rows, .max_width = a->n_vocab > a->n_ff ? a->n_vocab : a->n_ff};
+	struct kn_config kc = {.n_threads = n_threads, .max_rows = rows, .max_width = a->n_vocab > a->n_ff ? a->n_vocab : a->n_ff,
+			       .pad_rows = true};
 	x->ops = kn_select("auto", &err);
 	if (x->ops == NULL || x->ops->open(&kc, &x->b, &err) != 0 ||
 	    model_load(path, x->ops, x->b, rows, 0, &x->m, &err) != 0)
 		return bench_complain(1, "%s", err.text);
+	x->kv_type = strcmp(kv, "auto") == 0 ? kn_kv_type_auto(x->ops) : kn_kv_type_from_name(kv);
+	x->kv_bytes = (double)kv_page_bytes(x->kv_type, PAGE, a->n_layers, a->n_kv_heads, a->head_dim) / PAGE;
 	x->n_seqs = n_seqs;
 	x->max_pages = (context + PAGE - 1) / PAGE;
-	if (kv_pool_create(x->ops, x->b, KN_F32, n_seqs * x->max_pages, PAGE, a->n_layers, a->n_kv_heads, a->head_dim, &x->pool,
+	if (kv_pool_create(x->ops, x->b, x->kv_type, n_seqs * x->max_pages, PAGE, a->n_layers, a->n_kv_heads, a->head_dim, &x->pool,
 			   &err) != 0)
 		return bench_complain(1, "%s", err.text);
 	x->pages = sl_zalloc_n((size_t)n_seqs * (size_t)x->max_pages, sizeof *x->pages);
@@ -76,7 +81,6 @@ static int bench_open(struct bench *x, const char *path, int n_threads, int n_se
 	double embed = (double)a->n_vocab * a->n_embd;
 	x->step_ops = 2 * ((double)info.n_params - (a->tied_embeddings ? 0 : embed));
 	x->head_ops = 2 * embed;
-	x->position_bytes = (double)kv_page_bytes(KN_F32, PAGE, a->n_layers, a->n_kv_heads, a->head_dim) / PAGE;
 	x->weight_bytes = (double)info.file_bytes * (x->step_ops / 2 / (double)info.n_params);
 	return 0;
 }
@@ -135,6 +139,27 @@ static double answer_s(struct bench *x, int batch, int past, int n_steps)
 	return (double)(clock_now_ns() - begin) / 1e9 / n_steps;
 }
 
+/* What a past of so many positions adds to a step of one row, beside what reading its keys and values
+ * costs; in turns, for the machine's speed wanders. The pages need not have been computed. */
+static void bench_context(struct bench *x, const struct kn_ceilings *c, int context, int n_steps, int repeat, bool json)
+{
+	double empty[MAX_REPEAT], full[MAX_REPEAT];
+	for (int i = 0; i < repeat; i++) {
+		empty[i] = answer_s(x, 1, 0, n_steps);
+		full[i] = answer_s(x, 1, context, n_steps);
+	}
+	double least = bench_percentile(empty, (size_t)repeat, 50), with = bench_percentile(full, (size_t)repeat, 50);
+	double bytes = x->kv_bytes * context, reading = bytes / c->read_bytes;
+	if (json)
+		printf(",\"context\":{\"tokens\":%d,\"kv\":\"%s\",\"kv_bytes\":%.6g,\"empty_ms\":%.5g,\"full_ms\":%.5g,"
+		       "\"reading_ms\":%.5g,\"share_of_read\":%.4g}", context, kn_kv_type_name(x->kv_type), bytes,
+		       1e3 * least, 1e3 * with, 1e3 * reading, reading / (with - least));
+	else
+		printf("\ncontext of %d in %s, %.1f MB: a step of one row %.2f ms, empty %.2f ms; the difference is %.1f %% of "
+		       "reading (%.2f ms)\n", context, kn_kv_type_name(x->kv_type), bytes / 1e6, 1e3 * with, 1e3 * least,
+		       100 * reading / (with - least), 1e3 * reading);
+}
+
 /* Seconds for verifying n drafts: so many rows of one sequence, all with logits. */
 static double verify_s(struct bench *x, int n, int past)
 {
@@ -158,7 +183,7 @@ static int summary(const char *path, int n_threads, int n_times, bool json)
 	struct bench x = {0};
 	struct kn_ceilings c = {0};
 	double one[SUM_TIMES], few[SUM_TIMES], many[SUM_TIMES], drafts[SUM_TIMES], prompt[SUM_TIMES], read[SUM_TIMES], rate[SUM_TIMES];
-	int rc = bench_open(&x, path, n_threads, SUM_MANY, SUM_PROMPT + 1);
+	int rc = bench_open(&x, path, "auto", n_threads, SUM_MANY, SUM_PROMPT + 1);
 	if (rc != 0) {
 		bench_close(&x);
 		return rc;
@@ -177,7 +202,7 @@ static int summary(const char *path, int n_threads, int n_times, bool json)
 		prompt[i] = prompt_s(&x, SUM_PROMPT);
 	}
 	double reads = bench_percentile(read, n, 50), int8 = bench_percentile(rate, n, 50), step_1 = bench_percentile(one, n, 50);
-	double decode = (x.weight_bytes + SUM_PAST * x.position_bytes) / step_1 / reads;
+	double decode = (x.weight_bytes + SUM_PAST * x.kv_bytes) / step_1 / reads;
 	double few_over = SUM_FEW * step_1 / bench_percentile(few, n, 50), many_over = SUM_MANY * step_1 / bench_percentile(many, n, 50);
 	double ops = SUM_PROMPT * (x.step_ops - x.head_ops) + x.head_ops;
 	double prefill = bench_percentile(prompt, n, 50), share = int8 > 0 ? ops / prefill / int8 : 0;
@@ -248,17 +273,20 @@ int bench_machine(int argc, char **argv)
 
 int bench_model(int argc, char **argv)
 {
-	const char *path = NULL, *batches_text = "1,2,4,8";
-	double prompt = 512, tokens = 64, threads = 0, repeat = 3;
+	const char *path = NULL, *batches_text = "1,2,4,8", *kv = "auto";
+	double context = 0, prompt = 512, tokens = 64, threads = 0, repeat = 3;
 	bool json = false;
 	const struct bench_option options[] = {
 	    {"--prompt", &prompt, NULL, NULL, 1, 1 << 20},    {"--tokens", &tokens, NULL, NULL, 1, 1 << 16},
 	    {"--batch", NULL, &batches_text, NULL, 0, 0},     {"--threads", &threads, NULL, NULL, 0, 256},
 	    {"--repeat", &repeat, NULL, NULL, 1, MAX_REPEAT}, {"--json", NULL, NULL, &json, 0, 0},
+	    {"--context", &context, NULL, NULL, 0, 1 << 20},  {"--kv", NULL, &kv, NULL, 0, 0},
 	};
 	int rc = bench_parse(argc, argv, options, sizeof options / sizeof *options, &path);
 	if (rc != 0)
 		return rc;
+	if (strcmp(kv, "auto") != 0 && kn_kv_type_from_name(kv) < 0)
+		return bench_complain(CMD_EXIT_USAGE, "--kv: no type of keys and values is named %s", kv);
 	int batches[MAX_BATCHES], n_batches = bench_list(batches_text, 1024, batches, MAX_BATCHES), widest = 1;
 	if (path == NULL || n_batches == 0)
 		return bench_complain(CMD_EXIT_USAGE, path == NULL ? "model needs a file" : "--batch: not a list of numbers");
@@ -267,7 +295,8 @@ int bench_model(int argc, char **argv)
 	int n_threads = threads > 0 ? (int)threads : n_processors();
 	struct bench x = {0};
 	struct kn_ceilings c;
-	rc = bench_open(&x, path, n_threads, widest, (int)(prompt + tokens) + 1);
+	int most = (int)(context > prompt ? context : prompt);
+	rc = bench_open(&x, path, kv, n_threads, widest, most + (int)tokens + 1);
 	if (rc == 0 && kn_measure_ceilings(n_threads, 0.5, &c) != 0)
 		rc = bench_complain(1, "out of memory");
 	if (rc != 0) {
@@ -306,7 +335,11 @@ int bench_model(int argc, char **argv)
 		fflush(stdout);
 	}
 	if (json)
-		puts("]}");
+		printf("]");
+	if (context > 0)
+		bench_context(&x, &c, (int)context, (int)tokens, n, json);
+	if (json)
+		puts("}");
 	bench_close(&x);
 	return 0;
 }

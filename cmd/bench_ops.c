@@ -17,6 +17,7 @@
 #include "cmd/cmd.h"
 #include "kernels/ceiling.h"
 #include "kernels/kernels.h"
+#include "kernels/kv_type.h"
 #include "kernels/quantize.h"
 
 enum { GUARD = 64, TIMES = 7, CHECKED_ROWS = 3, MAX_ROWS = 512, MAX_WIDTH = 8192, PAGE = 16, OWN_ROWS = 37 };
@@ -188,25 +189,41 @@ static void product(struct ops_bench *x, int type, int n_out, int n_in)
 
 /* ---- attention ---- */
 
-static void attention(struct ops_bench *x, int n_heads, int n_kv_heads, int dim, int past, int n)
+/* Random numbers as keys and values of their type. */
+static void fill_pages(struct ops_bench *x, const struct kn_kv *kv)
+{
+	float *one = sl_zalloc_n((size_t)kv->head_dim, sizeof *one);
+	BUG_IF(one == NULL, "bench ops: out of memory");
+	for (int i = 0; i < 2 * kv->n_pages * kv->n_kv_heads * kv->page_tokens; i++) {
+		int token = i / 2 % kv->page_tokens, head = i / 2 / kv->page_tokens % kv->n_kv_heads;
+		int page = i / 2 / kv->page_tokens / kv->n_kv_heads;
+		for (int d = 0; d < kv->head_dim; d++)
+			one[d] = draw(x);
+		kn_kv_put(kv->type, (uint8_t *)(i % 2 ? kv->v : kv->k) + kn_kv_block_at(kv, page, 0, head), i % 2 == 0,
+			  kv->page_tokens, kv->head_dim, token, one);
+	}
+	sl_free(one);
+}
+
+static void attention(struct ops_bench *x, int type, int n_heads, int n_kv_heads, int dim, int past, int n)
 {
 	int n_pages = (past + n + PAGE - 1) / PAGE, rows[CHECKED_ROWS], n_checked = checked_rows(n, rows);
-	size_t row = (size_t)n_heads * (size_t)dim, floats = (size_t)n_pages * PAGE * (size_t)(n_kv_heads * dim);
+	size_t row = (size_t)n_heads * (size_t)dim, head_bytes = kn_kv_head_bytes(type, PAGE, dim);
+	size_t floats = (size_t)n_pages * (size_t)n_kv_heads * head_bytes / sizeof(float);
 	struct guarded k = make(x->ops, x->b, floats), v = make(x->ops, x->b, floats);
 	struct guarded q = make(x->ops, x->b, (size_t)n * row), out = make(x->ops, x->b, (size_t)n * row);
 	struct guarded want = make(x->ref, x->rb, row);
 	int32_t *pages = sl_zalloc_n((size_t)n_pages, sizeof *pages), *pos = sl_zalloc_n((size_t)n, sizeof *pos);
 	int32_t *seq = sl_zalloc_n((size_t)n, sizeof *seq);
 	BUG_IF(pages == NULL || pos == NULL || seq == NULL, "bench ops: out of memory");
-	fill(x, k);
-	fill(x, v);
 	fill(x, q);
 	for (int i = 0; i < n_pages; i++)
 		pages[i] = n_pages - 1 - i;
 	for (int i = 0; i < n; i++)
 		pos[i] = past + i;
-	struct kn_kv kv = {.k = k.at, .v = v.at, .type = KN_F32, .n_pages = n_pages, .page_tokens = PAGE, .n_layers = 1,
+	struct kn_kv kv = {.k = k.at, .v = v.at, .type = type, .n_pages = n_pages, .page_tokens = PAGE, .n_layers = 1,
 			   .n_kv_heads = n_kv_heads, .head_dim = dim};
+	fill_pages(x, &kv);
 	const struct kn_attn how = {.scale = 1 / sqrtf((float)dim)};
 	struct kn_step s = {.n_rows = n, .row_pos = pos, .row_seq = seq, .n_seqs = 1, .page_table = pages,
 			    .max_pages = n_pages};
@@ -230,8 +247,8 @@ static void attention(struct ops_bench *x, int n_heads, int n_kv_heads, int dim,
 	char shape[32];
 	snprintf(shape, sizeof shape, "%d/%dx%d@%d", n_heads, n_kv_heads, dim, past);
 	double positions = (double)n * past + (double)n * (n + 1) / 2;
-	tell(x, "attention", shape, "f32", n, bench_percentile(took, TIMES, 50),
-	     8.0 * (past + n) * n_kv_heads * dim + 8.0 * (double)n * (double)row, 2 * positions * n_heads * dim, off,
+	tell(x, "attention", shape, kn_kv_type_name(type), n, bench_percentile(took, TIMES, 50),
+	     2.0 * (past + n) * n_kv_heads * (double)head_bytes / PAGE + 8.0 * (double)n * (double)row, 2 * positions * n_heads * dim, off,
 	     guards_hold(out) && guards_hold(q) && guards_hold(k) && guards_hold(v), 1e-4);
 	struct guarded all[] = {k, v, q, out};
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++)
@@ -299,9 +316,14 @@ static void run_all(struct ops_bench *x, const char *only, bool quick)
 			product(x, kn_type_at(i), quick ? 256 : shapes[k][0], quick ? 512 : shapes[k][1]);
 	static const int pasts[] = {0, 500, 4000, 16000};
 	for (size_t i = 0; i < (quick ? 1 : 4) && (only == NULL || strcmp(only, "attention") == 0); i++) {
-		attention(x, 32, 8, 64, pasts[i], 1);
-		attention(x, 32, 8, 64, pasts[i], 64);
-		attention(x, 16, 16, 128, pasts[i], 64);
+		for (int t = 0; kn_kv_type_at(t) >= 0; t++) {
+			int type = kn_kv_type_at(t);
+			if (!x->ops->kv_type(type))
+				continue;
+			attention(x, type, 32, 8, 64, pasts[i], 1);
+			attention(x, type, 32, 8, 64, pasts[i], 64);
+			attention(x, type, 16, 16, 128, pasts[i], 64);
+		}
 	}
 	if (only != NULL && strcmp(only, "rows") != 0)
 		return;

@@ -82,7 +82,7 @@ static int verifying(const struct eng_config *cfg, int rounds, bool json, bool *
 	const struct model_arch *a = &info.arch;
 	long n_cores = sysconf(_SC_NPROCESSORS_ONLN);
 	struct kn_config kc = {.n_threads = cfg->n_threads > 0 ? cfg->n_threads : (int)n_cores, .max_rows = MOST_ROWS,
-			       .max_width = a->n_vocab > a->n_ff ? a->n_vocab : a->n_ff};
+			       .max_width = a->n_vocab > a->n_ff ? a->n_vocab : a->n_ff, .pad_rows = true};
 	p.ops = rc == 0 ? kn_select("auto", &err) : NULL;
 	if (p.ops == NULL || p.ops->open(&kc, &p.b, &err) != 0 ||
 	    model_load(cfg->models[0].path, p.ops, p.b, MOST_ROWS, 0, &p.m, &err) != 0 ||

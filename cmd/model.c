@@ -19,6 +19,7 @@
 #include "engine/prompt.h"
 #include "engine/tokenizer.h"
 #include "kernels/kernels.h"
+#include "kernels/kv_type.h"
 
 static const char usage[] =
     "usage: sluice model inspect FILE [--json] [--keys] [--tensors]\n"
@@ -29,9 +30,9 @@ static const char usage[] =
     "              [--temperature T] [--seed S] [--raw] [--json] [--ids] [--logprobs [K]]\n"
     "              [--prompt-logprobs K] [SAMPLING] [--n N] [--best-of N]\n"
     "              [--beam WIDTH] [--length-penalty X] [--backend NAME] [--threads N]\n"
-    "              [--quantize TYPE]\n"
+    "              [--quantize TYPE] [--kv-type TYPE]\n"
     "       sluice model generate FILE --batch [SAMPLING] [--backend NAME] [--threads N]\n"
-    "              [--quantize TYPE]\n"
+    "              [--quantize TYPE] [--kv-type TYPE]\n"
     "       sluice model tokenize FILE [--decode] [--lines] [--trusted] [--cleanse LEVEL]\n"
     "       sluice model render FILE [CHAT] [--no-generation-prompt]\n"
     "\n"
@@ -112,6 +113,8 @@ static int generate(int argc, char **argv)
 			o.system = value;
 		} else if (strcmp(name, "--quantize") == 0) {
 			o.quantize = value;
+		} else if (strcmp(name, "--kv-type") == 0) {
+			o.kv_type = value;
 		} else if (strcmp(name, "--backend") == 0) {
 			o.backend = value;
 		} else if (strcmp(name, "--tokens") == 0) {
@@ -156,6 +159,8 @@ static int generate(int argc, char **argv)
 		return model_complain(CMD_EXIT_USAGE, "generate needs --prompt or --batch");
 	if (o.quantize != NULL && kn_type_from_name(o.quantize) < 0)
 		return model_complain(CMD_EXIT_USAGE, "--quantize: no type is named %s", o.quantize);
+	if (o.kv_type != NULL && strcmp(o.kv_type, "auto") != 0 && kn_kv_type_from_name(o.kv_type) < 0)
+		return model_complain(CMD_EXIT_USAGE, "--kv-type: no type of keys and values is named %s", o.kv_type);
 	const char *why = model_sampling_finish(&o.sampling, o.n_tokens);
 	if (why != NULL)
 		return model_complain(CMD_EXIT_USAGE, "%s", why);

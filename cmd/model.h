@@ -32,7 +32,7 @@ bool model_number(const char *text, double lo, double hi, double *out);
 bool model_whole(const char *text, uint64_t lo, uint64_t hi, uint64_t *out);
 
 struct generate_options {
-	const char *path, *prompt, *system, *backend, *quantize;
+	const char *path, *prompt, *system, *backend, *quantize, *kv_type;
 	uint32_t n_tokens;
 	float temperature;
 	uint64_t seed;

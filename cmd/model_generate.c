@@ -333,7 +333,8 @@ static int run_batch(struct runner *r, const struct generate_options *o)
 
 static int run(struct runner *r, const struct generate_options *o)
 {
-	struct eng_model_config model = {.name = "model", .path = o->path, .quantize = o->quantize};
+	struct eng_model_config model = {.name = "model", .path = o->path, .quantize = o->quantize,
+					 .kv_type = o->kv_type};
 	struct eng_config cfg = {.models = &model,
 				 .n_models = 1,
 				 .backend = o->backend,

@@ -12,11 +12,13 @@
 #include "cmd/cmd.h"
 #include "cmd/model.h"
 #include "engine/gguf.h"
+#include "engine/kv.h"
 #include "engine/model.h"
 #include "engine/model_file.h"
 #include "kernels/kernels.h"
+#include "kernels/kv_type.h"
 
-enum { N_TYPES = 64, STEP_ROWS = 128 };
+enum { N_TYPES = 64, STEP_ROWS = 128, KV_PAGE = 16 };
 
 struct facts {
 	const struct model_file *file;
@@ -24,7 +26,8 @@ struct facts {
 	bool has_arch, can_run;
 	struct sl_err why_not; /* of arch, or of running */
 	uint64_t n_params, weight_bytes, counts[N_TYPES], n_other;
-	uint64_t kv_per_token; /* float32, as the engine keeps it */
+	int kv_type;           /* what `auto` takes here */
+	uint64_t kv_per_token; /* in that type */
 	uint64_t activations;  /* of a step of STEP_ROWS rows */
 	char tokenizer[160];
 	bool has_template;
@@ -77,7 +80,8 @@ static void gather(struct facts *f)
 		return;
 	f->can_run = model_check(model_file_path(f->file), 0, &f->why_not) == 0;
 	uint64_t kv = (uint64_t)a->n_kv_heads * (uint64_t)a->head_dim, q = (uint64_t)a->n_heads * (uint64_t)a->head_dim;
-	f->kv_per_token = 2 * (uint64_t)a->n_layers * kv * sizeof(float);
+	f->kv_type = kn_kv_type_auto(kn_select("auto", &ignored));
+	f->kv_per_token = kv_page_bytes(f->kv_type, KV_PAGE, a->n_layers, a->n_kv_heads, a->head_dim) / KV_PAGE;
 	f->activations = STEP_ROWS * sizeof(float) *
 			 (2 * (uint64_t)a->n_embd + 2 * q + 2 * kv + 2 * (uint64_t)a->n_ff + (uint64_t)a->n_vocab);
 }
@@ -133,7 +137,8 @@ static void print_arch(const struct facts *f)
 		printf(" by %g", a->rope.factor);
 	printf(a->rope.n_factors > 0 ? ", with %d factors\n" : "\n", a->rope.n_factors);
 	printf("needs        %s for weights\n", size_text(f->weight_bytes, text));
-	printf("             %s of KV cache for each token,", size_text(f->kv_per_token, text));
+	printf("             %s of KV cache for each token in %s,", size_text(f->kv_per_token, text),
+	       kn_kv_type_name(f->kv_type));
 	printf(" %s for the full context\n", size_text(f->kv_per_token * (uint64_t)a->n_ctx, text));
 	printf("             %s for steps of %d rows\n", size_text(f->activations, text), STEP_ROWS);
 }
@@ -239,6 +244,7 @@ static int print_json(const struct facts *f, bool keys, bool tensors)
 	json_object_set_new(o, "chat_template", json_boolean(f->has_template));
 	set_number(o, "weight_bytes", f->weight_bytes);
 	if (f->has_arch) {
+		json_object_set_new(o, "kv_type", json_string(kn_kv_type_name(f->kv_type)));
 		set_number(o, "kv_bytes_per_token", f->kv_per_token);
 		set_number(o, "kv_bytes_full_context", f->kv_per_token * (uint64_t)f->arch.n_ctx);
 		set_number(o, "activation_bytes", f->activations);

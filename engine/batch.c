@@ -363,14 +363,9 @@ void batch_go_on(struct step *st, struct eng_seq *s, uint64_t now)
 	sched_update(s->model->sched, &s->sched, now);
 }
 
-void batch_draw(struct step *st, struct eng_seq *s, float *logits, uint64_t now)
+/* st->choice is the next token of s. */
+static void take_choice(struct step *st, struct eng_seq *s, uint64_t now)
 {
-	if (s->prefill_only) { /* its pages are in the tree: that was all */
-		step_finish(st, s, PROTO_FINISH_LENGTH, 0, "");
-		return;
-	}
-	sampler_draw(&s->sampling, &s->said, logits, s->model->info.arch.n_vocab, s->n_made,
-		     &st->scratch, &st->choice);
 	if (st->choice.id < 0) {
 		step_finish(st, s, PROTO_FINISH_ERROR, PROTO_ERR_INTERNAL,
 			    "The model produced no usable result.");
@@ -394,6 +389,28 @@ void batch_draw(struct step *st, struct eng_seq *s, float *logits, uint64_t now)
 		end_answer(st, s, PROTO_FINISH_LENGTH);
 	else
 		batch_go_on(st, s, now);
+}
+
+void batch_draw(struct step *st, struct eng_seq *s, float *logits, uint64_t now)
+{
+	if (s->prefill_only) { /* its pages are in the tree: that was all */
+		step_finish(st, s, PROTO_FINISH_LENGTH, 0, "");
+		return;
+	}
+	sampler_draw(&s->sampling, &s->said, logits, s->model->info.arch.n_vocab, s->n_made,
+		     &st->scratch, &st->choice);
+	take_choice(st, s, now);
+}
+
+/* The token of wanted row i: drawn already, or from its logits. */
+static void draw_row(struct step *st, struct eng_seq *s, int i, uint64_t now)
+{
+	if (st->drawn_at[i] < 0) {
+		batch_draw(st, s, st->logits + (size_t)i * (size_t)s->model->info.arch.n_vocab, now);
+		return;
+	}
+	sampler_device_choice(&st->drawn[st->drawn_at[i]], &st->choice);
+	take_choice(st, s, now);
 }
 
 /* The rows of one sequence from the i-th wanted on: first those of its prompt, then the one that a
@@ -429,7 +446,7 @@ static int serve(struct step *st, const struct batch *b, int i, uint64_t now)
 	else if (drawing && is_searching(s))
 		beam_step_serve(st, s, st->logits + (size_t)(end - 1) * n_vocab, now);
 	else if (drawing)
-		batch_draw(st, s, st->logits + (size_t)(end - 1) * n_vocab, now);
+		draw_row(st, s, end - 1, now);
 	return end;
 }
 
@@ -464,9 +481,10 @@ bool batch_step(struct step *st, struct eng_model *m, uint64_t *next_due_ns)
 			       .n_seqs = st->e->cfg.max_sequences,
 			       .page_table = m->page_tables,
 			       .max_pages = (int)m->max_pages};
+	struct model_draws draws;
+	device_draw_plan(st, &b, m, &draws);
 	uint64_t begin = clock_now_ns();
-	int rc = model_forward(m->model, &step, kv_pool_layout(m->pool), st->want, b.n_want,
-			       st->logits);
+	int rc = model_forward_draw(m->model, &step, kv_pool_layout(m->pool), st->want, b.n_want, st->logits, &draws);
 	if (rc != 0) {
 		step_fail_model(st, m, "the device failed in a step");
 		return true;

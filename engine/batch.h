@@ -48,6 +48,11 @@ uint32_t batch_row_pages(const struct eng_seq *s, int place);
 /* s computes one token next. */
 void batch_go_on(struct step *st, struct eng_seq *s, uint64_t now);
 
+/* ---- device_draw.c ---- */
+
+/* Which of the batch's rows a token is drawn from on the device; out is for model_forward_draw. */
+void device_draw_plan(struct step *st, const struct batch *b, const struct eng_model *m, struct model_draws *out);
+
 /* ---- beam_step.c ---- */
 
 /* s has a place: takes the others. */

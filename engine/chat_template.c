@@ -180,8 +180,8 @@ static int cut_at_last(struct jrun *r, const struct chat_vars *vars, size_t begi
 	size_t left = (size_t)(from + n - hit);
 	bool kept = left >= tail.n && memcmp(hit, tail.at, tail.n) == 0;
 	n = (size_t)(hit - from) + (kept ? tail.n : core.n);
-	r->text->len = begin + n;
-	r->trust->len = trust_begin + n;
+	buf_cut(r->text, begin + n);
+	buf_cut(r->trust, trust_begin + n);
 	return 0;
 }
 
@@ -204,8 +204,8 @@ int chat_template_render(const struct chat_template *t, const struct chat_vars *
 		rc = cut_at_last(&r, vars, text_before, trust_before);
 	jarena_dispose(&r.arena);
 	if (rc != 0) {
-		text->len = text_before;
-		trust->len = trust_before;
+		buf_cut(text, text_before);
+		buf_cut(trust, trust_before);
 	}
 	/* To the caller a construct met only now is a request that can't be rendered. */
 	if (rc == SL_EUNSUPPORTED)

@@ -57,6 +57,10 @@ struct eng_config {
 	int spec_mode;             /* enum eng_spec_mode */
 	int spec_max_draft;        /* tokens; at most SPEC_MAX_DRAFT count */
 	bool spec_fixed;           /* drafts are always as long as can be, paying or not */
+	/* After a model's device has failed in a step, when its streams have been told: on the step thread. A device
+	 * does not come back within a process. NULL: nobody is told. */
+	void (*on_fault)(void *ctx);
+	void *on_fault_ctx;
 };
 
 enum eng_event_kind {

@@ -59,8 +59,8 @@ int jrun_capture(struct jrun *r, size_t mark, struct jstr *out)
 		out->mask = mask;
 		out->trust = JTRUST_MASK;
 	}
-	r->text->len = mark;
-	r->trust->len = from;
+	buf_cut(r->text, mark);
+	buf_cut(r->trust, from);
 	return 0;
 }
 

@@ -52,7 +52,7 @@ static struct event_mail *mail_new(size_t frame_bytes)
 	if (m == NULL)
 		return NULL;
 	*m = (struct event_mail){0};
-	m->frame = (struct sl_buf){.mem = m->bytes, .cap = frame_bytes, .max = frame_bytes};
+	m->frame = (struct sl_buf){.mem = m->bytes, .cap = (uint32_t)frame_bytes, .max = (uint32_t)frame_bytes};
 	return m;
 }
 
@@ -156,7 +156,7 @@ static void out_result(struct eng_link *l, int rc)
 	BUG_IF(rc == SL_EINVAL, "a frame with a field out of bounds");
 	if (rc != 0 && !l->overflow) {
 		if (rc == SL_ELIMIT)
-			log_warn("a gateway does not read: its link is closed with %zu bytes "
+			log_warn("a gateway does not read: its link is closed with %u bytes "
 				 "unread", l->out.len);
 		else
 			log_warn("a gateway's link is closed: out of memory");

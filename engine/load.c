@@ -263,7 +263,9 @@ static int load(struct eng_model *m)
 	int max_rows = e->cfg.step_tokens + e->cfg.max_sequences;
 	struct kn_config kc = {.n_threads = e->cfg.n_threads,
 			       .max_rows = max_rows,
-			       .max_width = max_width(&m->info.arch)};
+			       .max_width = max_width(&m->info.arch),
+			       .priority = m->role == PROTO_ROLE_SMALL,
+			       .pad_rows = true}; /* as model.c's activations are */
 	m->ops = e->ops;
 	/* A backend of its own: a fault ends this model only, and one may load while another runs. */
 	int rc = m->ops->open(&kc, &m->backend, &m->load_err);
@@ -276,6 +278,18 @@ static int load(struct eng_model *m)
 	if (rc == 0)
 		rc = warm_up(m);
 	return rc;
+}
+
+/* How the device's steps were launched: what is not a hit costs launches. */
+static void log_steps(const struct eng_model *m)
+{
+	struct kn_stats s;
+	if (m->ops->stats == NULL)
+		return;
+	m->ops->stats(m->backend, &s);
+	log_info("model %s: %llu steps, %llu by a graph, %llu without one, %llu graphs made, %llu refused", m->name,
+		 (unsigned long long)s.steps, (unsigned long long)s.graph_hits, (unsigned long long)s.graph_misses,
+		 (unsigned long long)s.graph_captures, (unsigned long long)s.graph_refusals);
 }
 
 void model_unload(struct eng_model *m)
@@ -291,8 +305,10 @@ void model_unload(struct eng_model *m)
 	if (m->model != NULL)
 		model_free(m->model);
 	m->model = NULL;
-	if (m->backend != NULL)
+	if (m->backend != NULL) {
+		log_steps(m);
 		m->ops->close(m->backend);
+	}
 	m->backend = NULL;
 	sl_free(m->page_tables);
 	sl_free(m->places);

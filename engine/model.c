@@ -542,15 +542,44 @@ static int forward_head(struct model *m, const int32_t *want, int n_want)
 	return a->final_softcap > 0 ? o->softcap(b, m->logits, a->final_softcap, n_want, a->n_vocab) : 0;
 }
 
+bool model_can_draw(const struct model *m)
+{
+	return m->ops->sample != NULL && m->info.arch.n_vocab <= KN_MAX_SAMPLED_VOCAB;
+}
+
+/* To the host: the logits of those rows that are not drawn from on the device. */
+static int read_logits(struct model *m, int n_want, float *logits, const bool *taken)
+{
+	size_t n_vocab = (size_t)m->info.arch.n_vocab;
+	int rc = 0;
+	for (int i = 0, n; i < n_want && rc == 0; i += n) {
+		bool skip = taken != NULL && taken[i];
+		for (n = 1; i + n < n_want && (taken != NULL && taken[i + n]) == skip; n++)
+			;
+		if (!skip)
+			rc = m->ops->read_back(m->backend, m->logits + (size_t)i * n_vocab, (size_t)n * n_vocab,
+					       logits + (size_t)i * n_vocab);
+	}
+	return rc;
+}
+
 int model_forward(struct model *m, const struct kn_step *s, const struct kn_kv *kv,
 		  const int32_t *want, int n_want, float *logits)
+{
+	return model_forward_draw(m, s, kv, want, n_want, logits, NULL);
+}
+
+int model_forward_draw(struct model *m, const struct kn_step *s, const struct kn_kv *kv, const int32_t *want, int n_want,
+		       float *logits, const struct model_draws *draws)
 {
 	const struct model_arch *a = &m->info.arch;
 	const struct kn_ops *o = m->ops;
 	struct kn_backend *b = m->backend;
 	BUG_IF(s->n_rows < 1 || s->n_rows > m->max_rows || n_want > s->n_rows, "a step of %d rows, %d wanted",
 	       s->n_rows, n_want);
-	int rc = o->step_begin(b, s);
+	struct kn_step step = *s;
+	step.page_tokens = kv->page_tokens;
+	int rc = o->step_begin(b, &step);
 	if (rc != 0)
 		return rc;
 	rc = o->embed(b, &m->embed, m->x);
@@ -558,8 +587,12 @@ int model_forward(struct model *m, const struct kn_step *s, const struct kn_kv *
 		rc = o->scale(b, m->x, a->embed_scale, s->n_rows, a->n_embd);
 	for (int i = 0; i < a->n_layers && rc == 0; i++)
 		rc = forward_layer(m, i, s->n_rows, kv);
-	if (rc == 0 && n_want > 0 && (rc = forward_head(m, want, n_want)) == 0)
-		rc = o->read_back(b, m->logits, (size_t)n_want * (size_t)a->n_vocab, logits);
+	if (rc == 0 && n_want > 0)
+		rc = forward_head(m, want, n_want);
+	if (rc == 0 && draws != NULL && draws->n > 0)
+		rc = o->sample(b, m->logits, a->n_vocab, draws->draws, draws->n, draws->drawn);
+	if (rc == 0)
+		rc = read_logits(m, n_want, logits, draws != NULL ? draws->taken : NULL);
 	int end = o->step_end(b);
 	return rc != 0 ? rc : end;
 }

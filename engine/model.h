@@ -58,4 +58,18 @@ const struct chat_template *model_template(const struct model *m);
 int model_forward(struct model *m, const struct kn_step *s, const struct kn_kv *kv,
 		  const int32_t *want, int n_want, float *logits);
 
+/* Tokens drawn where the logits are (kn_ops.sample): draws[n], each from the row draw.row of want, none from a row
+ * twice; drawn[n] gets what came out. Logits of rows where taken[n_want] is set are not brought to the host. */
+struct model_draws {
+	const struct kn_draw *draws;
+	int n;
+	struct kn_drawn *drawn;
+	const bool *taken;
+};
+/* Whether the model's backend can. */
+bool model_can_draw(const struct model *m);
+/* As model_forward; draws may be NULL. */
+int model_forward_draw(struct model *m, const struct kn_step *s, const struct kn_kv *kv, const int32_t *want, int n_want,
+		       float *logits, const struct model_draws *draws);
+
 #endif

@@ -60,21 +60,31 @@ const struct eng_backend engine_backend = {
     .model_info = be_model_info,
 };
 
+/* The device is gone for this process: a new one may find it again. */
+static void on_fault(void *server)
+{
+	log_error("a device failed: the engine ends, to be started again");
+	server_fail(server);
+}
+
 int engine_serve(const struct eng_config *cfg, const struct eng_server_config *srv)
 {
 	struct sl_err err = {0};
 	struct server *s;
 	struct engine *e = NULL;
+	struct eng_config told = *cfg;
 	int rc = server_create(srv, &s, &err);
 	if (rc != 0) {
 		log_error("%s", err.text);
 		return rc == SL_ENOMEM || rc == SL_EIO ? 1 : SERVER_EXIT_CONFIG;
 	}
+	told.on_fault = on_fault;
+	told.on_fault_ctx = s;
 	rc = server_catch_signals(s);
 	if (rc == 0)
 		rc = beat_start(srv->beat_fd, srv->beat_ms, srv->stale_ms);
 	if (rc == 0)
-		rc = engine_create(cfg, hub_post, server_hub(s), &e, &err);
+		rc = engine_create(&told, hub_post, server_hub(s), &e, &err);
 	if (rc != 0) {
 		log_error("%s", err.text[0] != '\0' ? err.text : sl_code_name(rc));
 		beat_stop();
@@ -86,6 +96,7 @@ int engine_serve(const struct eng_config *cfg, const struct eng_server_config *s
 	server_run(s);
 	engine_destroy(e);
 	beat_stop();
+	bool failed = server_failed(s);
 	server_destroy(s);
-	return 0;
+	return failed ? 1 : 0;
 }

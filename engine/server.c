@@ -70,7 +70,7 @@ struct server {
 	int n_conns;
 	uint64_t stats_at_ns; /* of the last STATS */
 	uint64_t stop_at_ns;  /* stopping: the deadline; 0: serving */
-	atomic_bool stop_asked;
+	atomic_bool stop_asked, failed;
 	bool ready;
 	bool settled;         /* every model has been READY or FAILED */
 	int beat_slot;
@@ -401,6 +401,17 @@ void server_stop(struct server *s)
 {
 	atomic_store(&s->stop_asked, true);
 	mailbox_nudge(&s->hub.box);
+}
+
+void server_fail(struct server *s)
+{
+	atomic_store(&s->failed, true);
+	server_stop(s);
+}
+
+bool server_failed(struct server *s)
+{
+	return atomic_load(&s->failed);
 }
 
 /* ---- life ---- */

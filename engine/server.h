@@ -25,6 +25,9 @@ int server_catch_signals(struct server *s);
 void server_run(struct server *s);
 /* Any thread. */
 void server_stop(struct server *s);
+/* Any thread: as stop, and what it served with has failed: server_failed is true from then on. */
+void server_fail(struct server *s);
+bool server_failed(struct server *s);
 /* The backend must be gone. */
 void server_destroy(struct server *s);
 

@@ -181,6 +181,8 @@ void step_fail_model(struct step *st, struct eng_model *m, const char *reason)
 	for (struct eng_seq *s; (s = first_of_model(st, m)) != NULL;)
 		step_finish(st, s, PROTO_FINISH_ERROR, PROTO_ERR_INTERNAL, "The model's device failed.");
 	set_model_state(st->e, m, PROTO_MODEL_FAILED, reason);
+	if (st->e->cfg.on_fault != NULL)
+		st->e->cfg.on_fault(st->e->cfg.on_fault_ctx);
 }
 
 static bool grow_logits(struct step *st, size_t n_vocab)
@@ -507,9 +509,13 @@ int step_create(struct engine *e, struct step **out)
 	st->row_seq = sl_zalloc_n(max_rows, sizeof(int32_t));
 	st->want = sl_zalloc_n(max_rows, sizeof(int32_t));
 	st->want_seqs = sl_zalloc_n(max_rows, sizeof(void *));
+	st->draws = sl_zalloc_n(max_rows, sizeof *st->draws);
+	st->drawn = sl_zalloc_n(max_rows, sizeof *st->drawn);
+	st->drawn_at = sl_zalloc_n(max_rows, sizeof *st->drawn_at);
+	st->taken = sl_zalloc_n(max_rows, sizeof *st->taken);
 	*out = st;
-	if (st->row_token == NULL || st->row_pos == NULL || st->row_seq == NULL ||
-	    st->want == NULL || st->want_seqs == NULL)
+	if (st->row_token == NULL || st->row_pos == NULL || st->row_seq == NULL || st->want == NULL ||
+	    st->want_seqs == NULL || st->draws == NULL || st->drawn == NULL || st->drawn_at == NULL || st->taken == NULL)
 		return SL_ENOMEM; /* engine_destroy frees it */
 	return 0;
 }
@@ -531,6 +537,11 @@ void step_destroy(struct step *st)
 	sl_free(st->row_seq);
 	sl_free(st->want);
 	sl_free(st->want_seqs);
+	sl_free(st->draws);
+	sl_free(st->drawn);
+	sl_free(st->drawn_at);
+	sl_free(st->taken);
+	sampler_adjusts_dispose(&st->adjusts);
 	sl_free(st->logits);
 	sampler_scratch_dispose(&st->scratch);
 	sl_free(st);

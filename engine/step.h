@@ -8,6 +8,7 @@
 
 #include "base/buf.h"
 #include "engine/internal.h"
+#include "engine/sampler_device.h"
 
 /* Rows of prompts and of drafts whose logits one step may have beside those of the draws. */
 enum { STEP_EXTRA_ROWS = 32 };
@@ -24,6 +25,12 @@ struct step {
 	/* The batch's arrays. */
 	int32_t *row_token, *row_pos, *row_seq, *want;
 	struct eng_seq **want_seqs;
+	/* Draws on the device (device_draw.c): of row i of want, or -1. */
+	struct kn_draw *draws;
+	struct kn_drawn *drawn;
+	int32_t *drawn_at;
+	bool *taken;
+	struct sampler_adjusts adjusts;
 	float *logits; /* [max_sequences + STEP_EXTRA_ROWS][widest vocabulary] */
 	struct sampler_scratch scratch;
 	struct sampler_choice choice; /* of the sequence that is being served */

@@ -13,8 +13,8 @@
  * that nothing is charged twice.
  *
  * What can't be gone on with: several choices or prompts, whose events come in the order in which the engine
- * makes them; completions that echo; requests too large for one value of the store; the cascade, which decides by
- * times as well.
+ * makes them; completions that echo; requests too large for one value of the store; answers of the cascade that joined
+ * another's, and those of two models with different tokenizers (the others: answer_cascade_again.c).
  */
 #include "gateway/answer_priv.h"
 
@@ -49,7 +49,7 @@ static const struct answer_format *const formats[] = {&answer_chat, &answer_comp
 void answer_keep_frame(struct answer *a, const struct answer_spec *spec, const struct proto_submit *s)
 {
 	struct proto_submit whole = *s;
-	if (!a->logged || a->automatic || !replay_store_on(a->app->replay_store) || answer_n_choices(a) != 1 || a->n_made != 1 ||
+	if (!a->logged || !replay_store_on(a->app->replay_store) || answer_n_choices(a) != 1 || a->n_made != 1 ||
 	    (a->own != NULL && a->format->save == NULL))
 		return;
 	whole.prompt_kind = spec->prompts[0].kind;
@@ -105,22 +105,25 @@ static json_t *ticket_of(const struct answer *a)
 
 static uint32_t cached_of(const struct answer *a)
 {
-	return a->again != NULL ? a->again->n_cached : gen_queued(a->runs[0].gen)->n_cached;
+	if (a->again != NULL)
+		return a->again->n_cached;
+	return a->runs[0].cascade != NULL ? cascade_run_cached(a->runs[0].cascade) : gen_queued(a->runs[0].gen)->n_cached;
 }
 
 /* A new reference; NULL: no memory. */
 static json_t *describe(const struct answer *a)
 {
 	json_t *own = a->format->save != NULL ? a->format->save(a) : json_null();
-	return json_pack("{s:s, s:s, s:I, s:s, s:s, s:b, s:b, s:b, s:b, s:b, s:b, s:I, s:I, s:I, s:I, s:s?, s:b, s:s?, s:o, s:o, s:o}",
+	/* Of what was granted; what was told of it since will be told again. */
+	int64_t left = a->tokens_left == INT64_MAX ? -1 : a->tokens_left + (answer_is_behind(a) ? 0 : (int64_t)a->n_told);
+	return json_pack("{s:s, s:s, s:I, s:s, s:s, s:b, s:b, s:b, s:b, s:b, s:b, s:I, s:I, s:I, s:I, s:s?, s:b, s:s?, s:o, s:o, s:o, s:o}",
 			 "owner", replay_store_owner(a->app->replay_store), "id", a->id, "created", (json_int_t)a->created,
 			 "model", a->model, "format", a->format->id_prefix, "stream", a->stream, "usage", a->include_usage,
 			 "obfuscate", a->obfuscate, "background", a->background, "keep_text", a->keep_text, "ids", a->ids,
 			 "max_tokens", (json_int_t)a->max_tokens, "cached", (json_int_t)cached_of(a), "tokens_left",
-			 a->tokens_left == INT64_MAX ? (json_int_t)-1 : (json_int_t)a->tokens_left, "tokens_short",
-			 (json_int_t)a->tokens_short, "degraded", a->line.degraded, "shortened",
+			 (json_int_t)left, "tokens_short", (json_int_t)a->tokens_short, "degraded", a->line.degraded, "shortened",
 			 a->line.shortened || a->line.short_at != UINT64_MAX, "told", a->told, "key", key_of(a), "quota",
-			 ticket_of(a), "own", own);
+			 ticket_of(a), "own", own, "cascade", answer_auto_save(a));
 }
 
 /* With the seed that was drawn. */
@@ -150,27 +153,47 @@ static int put_frame(const struct answer *a, struct sl_buf *out)
 	return rc;
 }
 
+static int put_head(const struct answer *a, struct sl_buf *out)
+{
+	json_t *o = describe(a);
+	int rc = o != NULL ? request_put_json(out, o) : SL_ENOMEM;
+	json_decref(o);
+	if (rc == 0)
+		rc = buf_append(out, "", 1);
+	return rc == 0 ? put_frame(a, out) : rc;
+}
+
 void answer_open_spool(struct answer *a, uint64_t from)
 {
 	struct sl_buf head;
 	a->spooled = true;
 	if (!replay_store_on(a->app->replay_store))
 		return;
+	if (!answer_auto_repeats(a))
+		buf_dispose(&a->frame);
 	buf_init(&head, ANSWER_MAX_WHOLE);
-	json_t *o = describe(a);
-	int rc = o != NULL ? request_put_json(&head, o) : SL_ENOMEM;
-	json_decref(o);
-	if (rc == 0)
-		rc = buf_append(&head, "", 1);
-	if (rc == 0)
-		rc = put_frame(a, &head);
-	if (rc == 0)
+	if (put_head(a, &head) == 0)
 		a->spool = spool_open(a->app->replay_store, a->log, a->key->tenant, from, buf_data(&head), head.len,
 				      a->background);
 	if (a->spool == NULL)
 		log_warn("a stream is kept in this process only: no memory");
 	buf_dispose(&head);
-	buf_dispose(&a->frame);
+	/* That of the cascade will be written again. */
+	if (!a->automatic || a->spool == NULL)
+		buf_dispose(&a->frame);
+}
+
+bool answer_rewrite_head(struct answer *a, void (*saved)(void *ctx))
+{
+	struct sl_buf head;
+	bool is_on_its_way = false;
+	if (a->spool == NULL || a->frame.len == 0 || a->runs[0].gen == NULL)
+		return false;
+	buf_init(&head, ANSWER_MAX_WHOLE);
+	if (put_head(a, &head) == 0)
+		is_on_its_way = spool_rewrite(a->spool, buf_data(&head), head.len, saved, a);
+	buf_dispose(&head);
+	return is_on_its_way;
 }
 
 /* ---- reading it ---- */
@@ -224,11 +247,14 @@ static const struct answer_format *format_of(const json_t *o)
 
 enum answer_chance answer_again_chance(const struct gw_app *app, const struct answer_head *h)
 {
-	int model = engine_link_find_model(app->link, text_of(h->json, "model"));
+	const json_t *cascade = json_object_get(h->json, "cascade");
 	if (h->n_frame == 0)
 		return ANSWER_MAY_NEVER;
 	if (!engine_link_up(app->link) || app->t->draining)
 		return ANSWER_MAY_LATER;
+	if (json_is_object(cascade))
+		return answer_auto_chance(app, cascade);
+	int model = engine_link_find_model(app->link, text_of(h->json, "model"));
 	if (model < 0)
 		return engine_link_n_models(app->link) > 0 ? ANSWER_MAY_NEVER : ANSWER_MAY_LATER;
 	switch ((enum proto_model_state)engine_link_model(app->link, model)->state) {
@@ -328,14 +354,25 @@ static void take_over(struct answer *a, const struct answer_head *h, bool stop)
 	t->tokens = number_of(quota, "tokens");
 }
 
-static void submit(struct answer *a, struct proto_submit *s)
+/* cascade: as it was saved; NULL: one model answers. */
+static int start_again(struct answer *a, struct proto_submit *s, const json_t *cascade)
 {
-	struct gw_thread *t = a->app->t;
-	int model = engine_link_find_model(a->app->link, a->model);
 	struct answer_run *run = &a->runs[0];
+	int model = cascade == NULL ? engine_link_find_model(a->app->link, a->model) : 0;
+	if (cascade != NULL) {
+		a->automatic = true;
+		answer_auto_model(a, &a->n_ctx, &model);
+		return answer_auto_again(a, cascade, s);
+	}
 	s->model = (uint16_t)model;
 	a->line.model = model;
 	a->n_ctx = engine_link_model(a->app->link, model)->n_ctx;
+	return gen_start(a->app->t, s, (uint32_t)a->app->t->cfg->limits.window_tokens, &run->sub, &run->gen);
+}
+
+static void submit(struct answer *a, struct proto_submit *s, const json_t *cascade)
+{
+	struct gw_thread *t = a->app->t;
 	/* Up to where it was it need not be paced. */
 	if (s->burst < a->again->n_there)
 		s->burst = (uint32_t)a->again->n_there;
@@ -348,7 +385,7 @@ static void submit(struct answer *a, struct proto_submit *s)
 		bias[i] = proto_bias_at(s, i);
 	s->logit_bias = bias;
 	if (rc == 0)
-		rc = gen_start(t, s, (uint32_t)t->cfg->limits.window_tokens, &run->sub, &run->gen);
+		rc = start_again(a, s, cascade);
 	sl_free(bias);
 	if (rc != 0)
 		answer_refuse(a, &cant_go_on, "The gateway of this answer stopped, and the engine does not take it again.");
@@ -388,12 +425,16 @@ int answer_again(struct gw_app *app, const struct answer_head *h, struct replay_
 	if (format->opened != NULL)
 		format->opened(a);
 	enum answer_chance chance = whole ? answer_again_chance(app, h) : ANSWER_MAY_NEVER;
-	answer_open_spool(a, a->again->n_there);
+	const json_t *cascade = json_object_get(h->json, "cascade");
+	if (!json_is_object(cascade))
+		cascade = NULL;
 	if (chance == ANSWER_MAY_GO_ON)
-		submit(a, &s);
+		submit(a, &s, cascade);
 	else
 		refuse(a, whole ? "The gateway of this answer stopped, and its model is not there any more."
 				: "The gateway of this answer stopped, and it is not one that can be gone on with.");
+	/* Of the cascade the head is made of the run. */
+	answer_open_spool(a, a->again->n_there);
 	return 0;
 }
 

@@ -12,7 +12,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "gateway/answer.h"
+#include "gateway/answer_priv.h"
 #include "gateway/snapshot.h"
 
 const char answer_auto_name[] = "auto";
@@ -113,6 +113,8 @@ int answer_auto_submit(struct answer *a, struct answer_run *run, const struct an
 	if (rc != 0)
 		return rc;
 	a->line.model = cascade_run_model(run->cascade);
+	if (a->frame.len > 0)
+		answer_auto_watch(a);
 	if (cascade_run_tells_degraded(run->cascade) && a->x != NULL)
 		a->x->degraded = "model";
 	return 0;

@@ -70,6 +70,9 @@ void answer_gather(struct answer *a);
 void answer_open_spool(struct answer *a, uint64_t from);
 /* Remembers what is submitted, if that can be gone on with. */
 void answer_keep_frame(struct answer *a, const struct answer_spec *spec, const struct proto_submit *s);
+/* What is known of it has become more: the head is written again, and saved(a) is called when it is stored or can't be.
+ * False: nobody else has it. */
+bool answer_rewrite_head(struct answer *a, void (*saved)(void *ctx));
 /* Instead of answer_charge: what the other gateway charged is gone on with. */
 void answer_again_charge(struct answer *a);
 /* What was rendered and is there already goes out of a->carry. If it is not the same, the answer fails. */
@@ -83,6 +86,18 @@ uint32_t answer_again_cached(const struct answer *a);
 void answer_again_free(struct answer *a);
 /* It is left for another gateway to go on with, rather than ended. */
 bool answer_can_be_left(const struct answer *a);
+
+/* ---- answer_cascade_again.c ---- */
+
+/* For the head, a new reference; null where it is not of the cascade. NULL: no memory. */
+struct json_t *answer_auto_save(const struct answer *a);
+enum answer_chance answer_auto_chance(const struct gw_app *app, const struct json_t *saved);
+/* gen_start's part. */
+int answer_auto_again(struct answer *a, const struct json_t *saved, const struct proto_submit *s);
+/* From here on its head is kept up to date. */
+void answer_auto_watch(struct answer *a);
+/* May others go on with it? Also of one that is not of the cascade. */
+bool answer_auto_repeats(const struct answer *a);
 
 /* ---- answer_log.c ---- */
 

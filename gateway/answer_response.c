@@ -59,7 +59,7 @@ static int put_event(struct answer *a, struct sl_buf *out, const char *type, jso
 	if (rc == 0)
 		r->n_events++;
 	else
-		out->len = start;
+		buf_cut(out, start);
 	return rc;
 }
 
@@ -128,7 +128,7 @@ static int text(struct answer *a, struct sl_buf *out, unsigned index, const char
 	if (rc == 0)
 		r->n_events++;
 	else
-		out->len = start;
+		buf_cut(out, start);
 	return rc;
 }
 

@@ -47,8 +47,11 @@ void answer_free(struct answer *a)
 	buf_dispose(&a->cascade_text);
 	answer_again_free(a);
 	sl_free(a->choices);
-	for (int i = 0; a->runs != NULL && i < a->n_runs; i++)
+	for (int i = 0; a->runs != NULL && i < a->n_runs; i++) {
+		if (a->runs[i].cascade != NULL)
+			cascade_run_on_past(a->runs[i].cascade, NULL, NULL);
 		cascade_run_unref(a->runs[i].cascade);
+	}
 	sl_free(a->runs);
 	auth_key_unref(a->key);
 	sl_free(a->model);

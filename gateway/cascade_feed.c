@@ -2,6 +2,8 @@
  *
  * What the generation is told of a run of the cascade: the tokens that are released, as they were, and the end.
  *
+ * While a decision is on its way to the store, for others that may have to go on with the answer, nothing is told.
+ *
  * Telling may make the last subscriber leave in the middle of it; then the generation is gone, and the rest is
  * dropped.
  *
@@ -26,7 +28,7 @@ static void keep_text(struct cascade_run *r, const struct proto_tokens *m)
 static void flush_side(struct cascade_side *s)
 {
 	struct cascade_run *r = s->run;
-	while (s->n_ready > 0 && r->gen != NULL) {
+	while (s->n_ready > 0 && r->gen != NULL && !r->saving) {
 		struct proto_tokens m;
 		cascade_queue_front(&s->queue, s->n_ready, &m);
 		if (s == &r->small)
@@ -72,6 +74,10 @@ void cascade_feed_failed(struct cascade_run *r, const struct cascade_side *s)
 
 void cascade_feed_end(struct cascade_run *r, uint32_t how)
 {
+	r->ends_later = r->saving && how != CASC_END_GONE;
+	r->end_how = how;
+	if (r->ends_later)
+		return;
 	/* Whose end it is: the large one's if it has come to one; a small one that went on without it has outlived it. */
 	enum casc_run_state want = how == CASC_END_FAILED ? CASC_RUN_FAILED : CASC_RUN_DONE;
 	struct cascade_side *last = r->casc.large.state == want ? &r->large : &r->small;

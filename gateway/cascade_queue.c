@@ -93,10 +93,10 @@ int cascade_queue_push(struct cascade_queue *q, struct cascade_frame *f)
 	f->at++;
 	f->text += t.n_bytes;
 	if (rc != 0) {
-		q->lengths.len = before[0];
-		q->records.len = before[1];
-		q->text.len = before[2];
-		q->piece_bytes.len = before[3];
+		buf_cut(&q->lengths, before[0]);
+		buf_cut(&q->records, before[1]);
+		buf_cut(&q->text, before[2]);
+		buf_cut(&q->piece_bytes, before[3]);
 		return rc;
 	}
 	q->n++;
@@ -111,6 +111,25 @@ static struct length length_at(const struct cascade_queue *q, uint32_t i)
 }
 
 static const char *text_of(const struct sl_buf *b) { return b->len > 0 ? (const char *)buf_data(b) : ""; }
+
+void cascade_queue_keep(struct cascade_queue *q, uint32_t n)
+{
+	size_t text = 0, pieces = 0;
+	if (n == 0) {
+		cascade_queue_clear(q);
+		return;
+	}
+	for (uint32_t i = 0; i < n; i++) {
+		struct length len = length_at(q, i);
+		text += len.text;
+		pieces += len.pieces;
+	}
+	q->n = n;
+	buf_cut(&q->lengths, n * sizeof(struct length));
+	buf_cut(&q->records, n * (size_t)(RECORD_BYTES + TOP_BYTES * q->n_top));
+	buf_cut(&q->text, text);
+	buf_cut(&q->piece_bytes, pieces);
+}
 
 void cascade_queue_front(const struct cascade_queue *q, uint32_t n, struct proto_tokens *out)
 {

@@ -37,5 +37,7 @@ void cascade_queue_front(const struct cascade_queue *q, uint32_t n, struct proto
 /* Drops the frame that was at the front. */
 void cascade_queue_pop(struct cascade_queue *q, const struct proto_tokens *front);
 void cascade_queue_clear(struct cascade_queue *q);
+/* Keeps the first n tokens, of at least so many. */
+void cascade_queue_keep(struct cascade_queue *q, uint32_t n);
 
 #endif

@@ -24,7 +24,8 @@
 #include "gateway/http.h"
 #include "gateway/snapshot.h"
 
-static const char strange[] = "The engine told what can't be.", stopping[] = "The engine is being stopped.";
+static const char strange[] = "The engine told what can't be.", stopping[] = "The engine is being stopped.",
+		  failed_before[] = "The model failed when it was asked before.";
 const char cascade_run_gone[] = "The engine stopped unexpectedly. It is being restarted.";
 
 bool cascade_run_is_watched(const struct cascade_run *r)
@@ -66,8 +67,7 @@ static void cancel(struct cascade_side *s)
 {
 	cascade_feed_flush(s->run); /* what was released before is shown */
 	cascade_side_forget(s);
-	s->n_ready = 0;
-	cascade_queue_clear(&s->queue);
+	cascade_queue_keep(&s->queue, s->n_ready); /* none, unless it is not to be told yet */
 }
 
 static void act(struct cascade_run *r, const struct casc_action *a)
@@ -105,6 +105,17 @@ static void act(struct cascade_run *r, const struct casc_action *a)
 	}
 }
 
+void cascade_run_carry_out(struct cascade_run *r, const struct casc_actions *out)
+{
+	casc_check(&r->casc);
+	if (r->casc.held_by != CASC_NOT_HELD && r->decided_ns == 0)
+		r->decided_ns = clock_now_ns();
+	if (casc_past_note(&r->past, &r->casc) && r->note != NULL && r->gen != NULL && r->note(r->note_ctx))
+		r->saving = true;
+	for (uint32_t i = 0; i < out->n; i++)
+		act(r, &out->at[i]);
+}
+
 /* False: it can't come now. */
 bool cascade_run_step(struct cascade_run *r, struct casc_event *e)
 {
@@ -112,11 +123,7 @@ bool cascade_run_step(struct cascade_run *r, struct casc_event *e)
 	e->now_ms = clock_now_ns() / NS_PER_MS;
 	if (r->casc.phase == CASC_OVER || cascade_tier_step(r->tier, &r->casc, e, &out) != 0)
 		return false;
-	casc_check(&r->casc);
-	if (r->casc.held_by != CASC_NOT_HELD && r->decided_ns == 0)
-		r->decided_ns = clock_now_ns();
-	for (uint32_t i = 0; i < out.n; i++)
-		act(r, &out.at[i]);
+	cascade_run_carry_out(r, &out);
 	return true;
 }
 
@@ -163,6 +170,8 @@ void cascade_run_end(struct cascade_run *r)
 		tell_kind(r, kind);
 	}
 	cascade_feed_flush(r);
+	if (r->ends_later && !r->saving)
+		cascade_feed_end(r, r->end_how);
 	if (r->gen == NULL && r->is_queued)
 		tell_kind(r, CASC_CLIENT_GONE);
 	cascade_side_give(&r->small);
@@ -249,6 +258,13 @@ static void end_by_length(struct cascade_side *s)
 	tell_kind(s->run, CASC_LARGE_DONE);
 }
 
+/* It failed at this token when it was run before. */
+static bool fails_again(const struct cascade_run *r)
+{
+	bool may = cascade_run_is_watched(r) || r->casc.phase == CASC_ONE;
+	return may && r->small.id != 0 && (r->known & CASC_PAST_SMALL_FAILED) && r->small.made >= r->past.failed;
+}
+
 static void take_token(struct cascade_side *s, struct cascade_frame *f)
 {
 	struct cascade_run *r = s->run;
@@ -270,6 +286,8 @@ static void take_token(struct cascade_side *s, struct cascade_frame *f)
 		cascade_side_fail(s, PROTO_ERR_INTERNAL, strange);
 	if (is_small)
 		note_confidence(r);
+	if (is_small && fails_again(r))
+		cascade_side_fail(s, PROTO_ERR_INTERNAL, failed_before);
 	else if (s->made >= s->most && s->id != 0)
 		end_by_length(s);
 }
@@ -306,7 +324,7 @@ static void on_verified(void *ctx, const struct proto_verified *m)
 	struct cascade_run *r = s->run;
 	cascade_run_begin(r);
 	bool expected = s->verifying && m->n_used <= r->max_tokens &&
-			m->n_used == (m->n_agreed > r->small.n_told ? m->n_agreed : r->small.n_told);
+			m->n_used == (m->n_agreed > r->casc.small.shown ? m->n_agreed : r->casc.small.shown);
 	s->verifying = false;
 	s->most = expected ? r->max_tokens - m->n_used : 0;
 	struct casc_event e = {.kind = CASC_VERIFIED, .n = m->n_agreed};
@@ -375,3 +393,33 @@ static void on_leave(void *ctx, struct http_hold *hold)
 }
 
 const struct gen_source cascade_run_source = {on_credit, on_leave};
+
+/* ---- what others need ---- */
+
+bool cascade_run_repeats(const struct cascade_run *r)
+{
+	bool may_switch = r->casc.plan == CASC_PLAN_CHECK || r->casc.plan == CASC_PLAN_RACE;
+	return r->n_choices == 1 && (r->verifiable || !may_switch) && casc_past_is_sound(&r->past);
+}
+
+const struct casc_past *cascade_run_past(const struct cascade_run *r) { return &r->past; }
+const char *cascade_run_small(const struct cascade_run *r) { return r->small.name; }
+const char *cascade_run_large(const struct cascade_run *r) { return r->large.name; }
+uint32_t cascade_run_cached(const struct cascade_run *r) { return r->queued.n_cached; }
+
+void cascade_run_on_past(struct cascade_run *r, bool (*note)(void *ctx), void *ctx)
+{
+	r->note = note;
+	r->note_ctx = ctx;
+	if (note == NULL && r->saving)
+		cascade_run_saved(r);
+}
+
+void cascade_run_saved(struct cascade_run *r)
+{
+	r->saving = false;
+	if (r->busy)
+		return; /* told at the end of it */
+	cascade_run_begin(r);
+	cascade_run_end(r);
+}

@@ -35,6 +35,9 @@ struct cascade_ask {
 	uint32_t asked_tokens;        /* 0: not said */
 	bool wants_to_know;           /* of a degradation */
 	uint64_t started_ns;          /* the request's */
+	/* Not NULL: it is the run again of which past is told; models are that one's. */
+	const struct casc_past *again;
+	bool told_degraded;           /* and was told so */
 };
 
 /* Plans and submits; *gen is the generation, as gen_start has it, *out the caller's reference. SL_ECLOSED: no
@@ -48,6 +51,20 @@ void cascade_run_unref(struct cascade_run *r);
 int cascade_run_model(const struct cascade_run *r);
 /* It goes to the small model for load, and whoever asked wants to be told. */
 bool cascade_run_tells_degraded(const struct cascade_run *r);
+
+/* ---- so that others can go on with it ---- */
+
+/* False: nobody can, for what it shows depends on more than is known of it. */
+bool cascade_run_repeats(const struct cascade_run *r);
+/* What they need, and the names of its models ("": it has none of that kind). */
+const struct casc_past *cascade_run_past(const struct cascade_run *r);
+const char *cascade_run_small(const struct cascade_run *r);
+const char *cascade_run_large(const struct cascade_run *r);
+uint32_t cascade_run_cached(const struct cascade_run *r);
+/* note(ctx) is called when cascade_run_past has become more; true: nothing is told until cascade_run_saved. NULL: nobody
+ * wants to know any more. */
+void cascade_run_on_past(struct cascade_run *r, bool (*note)(void *ctx), void *ctx);
+void cascade_run_saved(struct cascade_run *r);
 
 /* ---- cascade_tell.c ---- */
 

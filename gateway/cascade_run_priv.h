@@ -48,6 +48,15 @@ struct cascade_run {
 	bool booked, paused, verifiable;
 	bool small_failed, large_failed; /* to be told to the machine */
 	uint8_t n_choices;
+	/* What others need to decide the same (cascade/again.c): stored by whoever asked to be told (note). */
+	struct casc_past past;
+	uint8_t known;   /* facts that it began with: it is another one's run again */
+	bool left_out;   /* the large one of a race that it is known to lose */
+	bool saving;     /* nothing is told until what was decided is stored */
+	bool ends_later; /* with end_how, then */
+	uint32_t end_how;
+	bool (*note)(void *ctx);
+	void *note_ctx;
 	bool tells_degraded, tells_disagreement;
 	uint32_t disagreed_at;
 	uint32_t room;         /* tokens that the generation wants in all */
@@ -78,6 +87,8 @@ extern const struct gen_source cascade_run_source;       /* its ctx is the run *
 /* Around each event. */
 void cascade_run_begin(struct cascade_run *r);
 void cascade_run_end(struct cascade_run *r);
+/* What the machine has decided. */
+void cascade_run_carry_out(struct cascade_run *r, const struct casc_actions *out);
 /* False: it can't come now. */
 bool cascade_run_step(struct cascade_run *r, struct casc_event *e);
 bool cascade_run_is_watched(const struct cascade_run *r);

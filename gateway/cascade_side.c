@@ -130,10 +130,34 @@ static int submit_frame(struct cascade_side *side, struct proto_submit *s, uint3
 	return rc;
 }
 
+/* Of a run that is made again: what is known to come to nothing is not asked for. True: that was all. */
+static bool submit_again(struct cascade_side *side)
+{
+	static const char before[] = "The model failed when it was asked before.";
+	struct cascade_run *r = side->run;
+	bool fails;
+	if (side == &r->small) {
+		if (r->known & CASC_PAST_LARGE_WON)
+			return true;
+		fails = (r->known & CASC_PAST_SMALL_FAILED) != 0 && r->past.failed == 0;
+	} else {
+		if ((r->known & CASC_PAST_SMALL_WON) && !r->left_out) {
+			r->left_out = true;
+			return true;
+		}
+		fails = (r->known & CASC_PAST_LARGE_LOST) != 0;
+	}
+	if (fails)
+		cascade_side_set_failed(side, PROTO_ERR_OVERLOADED, before, strlen(before));
+	return fails;
+}
+
 void cascade_side_submit(struct cascade_side *side, uint32_t n_given, uint32_t n_keep)
 {
 	struct cascade_run *r = side->run;
 	struct proto_submit s;
+	if (submit_again(side))
+		return;
 	if (r->gen == NULL && r->is_queued)
 		return; /* nobody is there any more */
 	if (r->frame.len == 0 || side->model < 0) {
@@ -162,7 +186,7 @@ void cascade_side_submit(struct cascade_side *side, uint32_t n_given, uint32_t n
 static uint32_t may_make(const struct cascade_side *s)
 {
 	const struct cascade_run *r = s->run;
-	uint32_t before = r->small.n_told, most;
+	uint32_t before = r->casc.small.shown, most;
 	if (s == &r->small) {
 		if (r->paused)
 			return 0;

@@ -81,6 +81,21 @@ static void plan(struct cascade_run *r, const struct cascade_ask *ask, struct ca
 	side_init(&r->large, r, m.can_large ? m.large : -1, s);
 }
 
+/* The same as before. */
+static int plan_again(struct cascade_run *r, const struct cascade_ask *ask, struct casc_actions *out)
+{
+	const struct cascade_models *m = &ask->models;
+	r->past = *ask->again;
+	r->known = r->past.facts;
+	r->tells_degraded = ask->told_degraded;
+	r->verifiable = r->past.can_verify;
+	if (r->past.can_verify != one_tokenizer(r->t->link, m) && r->past.can_small && r->past.can_large)
+		return SL_ENOTFOUND;
+	side_init(&r->small, r, r->past.can_small ? m->small : -1, ask->submit);
+	side_init(&r->large, r, r->past.can_large ? m->large : -1, ask->submit);
+	return casc_start_again(&r->casc, ask->again, clock_now_ns() / NS_PER_MS, out);
+}
+
 static struct cascade_run *create(struct gw_thread *t, const struct cascade_ask *ask)
 {
 	struct cascade_run *r = sl_zalloc(sizeof *r);
@@ -91,7 +106,7 @@ static struct cascade_run *create(struct gw_thread *t, const struct cascade_ask 
 	r->t = t;
 	r->snapshot = gw_snapshot_ref(ask->snapshot);
 	r->tier = cascade_state_tier(ask->snapshot->cascade, ask->tier);
-	r->log = cascade_state_log(ask->snapshot->cascade);
+	r->log = ask->again == NULL ? cascade_state_log(ask->snapshot->cascade) : NULL;
 	r->started_ns = ask->started_ns;
 	r->submitted_ns = clock_now_ns();
 	r->max_tokens = ask->submit->max_tokens;
@@ -133,13 +148,27 @@ int cascade_run_start(struct gw_thread *t, const struct cascade_ask *ask, uint32
 {
 	struct cascade_run *r = create(t, ask);
 	struct casc_event e;
+	struct casc_actions first_ones;
+	int rc = 0;
 	if (r == NULL)
 		return SL_ENOMEM;
-	plan(r, ask, &e);
+	if (ask->again != NULL)
+		rc = plan_again(r, ask, &first_ones);
+	else
+		plan(r, ask, &e);
+	if (rc != 0) {
+		cascade_run_unref(r);
+		return rc;
+	}
 	cascade_run_begin(r);
-	cascade_run_step(r, &e);
+	if (ask->again != NULL)
+		cascade_run_carry_out(r, &first_ones);
+	else
+		cascade_run_step(r, &e);
 	cascade_run_end(r);
-	int rc = r->casc.phase == CASC_OVER ? start_code(r) : 0;
+	if (ask->again == NULL)
+		casc_past_begin(&r->past, &r->casc);
+	rc = r->casc.phase == CASC_OVER ? start_code(r) : 0;
 	/* No frame of the engine is read before this returns. */
 	if (rc == 0)
 		rc = gen_start_fed(t, ask->submit, window_tokens, &cascade_run_source, r, first, &r->gen);

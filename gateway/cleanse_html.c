@@ -240,6 +240,6 @@ int cleanse_html(const char *text, size_t n, struct sl_buf *out)
 	/* More tags than any page has, or a text that would get longer: left alone. */
 	if (rc == 0 && found && out->len - before <= n)
 		return 0;
-	out->len = before;
+	buf_cut(out, before);
 	return buf_append(out, text, n);
 }

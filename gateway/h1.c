@@ -108,7 +108,7 @@ static int reject(struct h1 *h, int status, enum http_close_reason why)
 	}
 	if (h->s->answered) {
 		stream_retract(h->s);
-		h->out.len = h->answer_off;
+		buf_cut(&h->out, h->answer_off);
 	}
 	return stream_error(h->s, status, http_reason(status));
 }

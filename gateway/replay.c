@@ -437,7 +437,7 @@ int replay_append(struct replay_log *log, const void *events, size_t n)
 	}
 	if (rc != 0) { /* all or nothing */
 		log->n = n_before;
-		log->bytes.len = (size_t)((log->n > 0 ? log->ends[log->n - 1] : log->base) - log->base);
+		buf_cut(&log->bytes, (size_t)((log->n > 0 ? log->ends[log->n - 1] : log->base) - log->base));
 	}
 	int64_t grown = (int64_t)log->bytes.len - (int64_t)before;
 	bool listed = log->in_directory;

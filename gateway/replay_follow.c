@@ -66,6 +66,7 @@ struct follow {
 	bool orphan;     /* begun by the sweep */
 	bool alive;      /* its owner, when last looked at */
 	bool claimed;
+	bool head_read;  /* since it was claimed: its owner may have written it again before it died */
 	bool headless;   /* there was neither events nor head once */
 	bool stop;       /* its end was asked for */
 	bool stop_noted;
@@ -302,8 +303,10 @@ static uint64_t look_ms(const struct follow *f)
 static void on_caught_up(struct follow *f)
 {
 	tell(f, f->log, 0);
-	if (f->claimed)
+	if (f->claimed && f->head_read)
 		go_on(f);
+	else if (f->claimed)
+		step(f, FOLLOW_HEAD);
 	else if (f->owner[0] == '\0' || since_ms(f->looked_ns) >= look_ms(f))
 		step(f, FOLLOW_HEAD);
 	else
@@ -348,6 +351,23 @@ static void on_read(struct cache_op *op, const struct cache_result *r)
 		step(f, FOLLOW_READ); /* until there is no more */
 }
 
+/* What is there to go on with is of one that is dead: nobody writes it any more. */
+static void take_head_again(struct follow *f, const struct cache_result *r)
+{
+	struct sl_buf old = f->head;
+	if (r->code == 0) {
+		buf_init(&f->head, MAX_RECORD);
+		if (buf_append(&f->head, r->bytes, r->n) != 0) {
+			f->head = old;
+			later(f, RETRY_MS);
+			return;
+		}
+		buf_dispose(&old);
+	}
+	f->head_read = true;
+	step(f, FOLLOW_READ);
+}
+
 static void on_head(struct cache_op *op, const struct cache_result *r)
 {
 	struct follow *f = of_op(op);
@@ -355,6 +375,10 @@ static void on_head(struct cache_op *op, const struct cache_result *r)
 	f->looked_ns = clock_now_ns();
 	if (!well(r)) {
 		retry(f);
+		return;
+	}
+	if (f->claimed) {
+		take_head_again(f, r);
 		return;
 	}
 	if (r->code == SL_ENOTFOUND && f->log == NULL && f->headless) {

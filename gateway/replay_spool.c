@@ -13,6 +13,8 @@
  * An append may be repeated, and may find that somebody else (who took this gateway for dead) has already
  * appended the same: then it goes on behind that.
  *
+ * Its head may be written again in between (spool_rewrite), before more events.
+ *
  * The spool holds a reference to its log. Owned by the answer until spool_end, then by its store.
  */
 #include "gateway/replay_store_priv.h"
@@ -48,6 +50,11 @@ struct spool {
 	uint64_t next;  /* the first event that the store does not have */
 	uint32_t n_sent; /* events of the append on its way; 0: the end */
 	bool background, ended, given_up, unwritten;
+	bool rewrite;    /* head is to take the place of what is there */
+	bool rewriting;  /* and is on its way */
+	bool outdated;   /* and a newer one has come meanwhile */
+	void (*rewritten)(void *ctx); /* NULL: nobody waits for that */
+	void *rewritten_ctx;
 	unsigned retries; /* since the end */
 	struct replay_usage usage;
 	struct cache_key stop_note, read_note;
@@ -69,6 +76,14 @@ static void spool_free(struct spool *sp)
 	sl_free(sp);
 }
 
+static void tell_rewritten(struct spool *sp)
+{
+	void (*done)(void *ctx) = sp->rewritten;
+	sp->rewritten = NULL;
+	if (done != NULL)
+		done(sp->rewritten_ctx);
+}
+
 static void give_up(struct spool *sp, const char *why)
 {
 	log_warn("a stream is kept in this process only: %s", why);
@@ -76,6 +91,8 @@ static void give_up(struct spool *sp, const char *why)
 	sp->given_up = true;
 	if (sp->ended)
 		spool_free(sp);
+	else
+		tell_rewritten(sp);
 }
 
 static void later(struct spool *sp, uint64_t ms)
@@ -86,10 +103,12 @@ static void later(struct spool *sp, uint64_t ms)
 static void failed(struct spool *sp)
 {
 	metric_add(&replay_m_failures, 1);
-	if (sp->ended && ++sp->retries > MOST_RETRIES_AT_END)
+	if (sp->ended && ++sp->retries > MOST_RETRIES_AT_END) {
 		give_up(sp, "the store does not answer");
-	else
-		later(sp, RETRY_MS);
+		return;
+	}
+	later(sp, RETRY_MS);
+	tell_rewritten(sp); /* it is not waited for any longer */
 }
 
 static bool well(const struct cache_result *r) { return r->code == 0 && !r->degraded; }
@@ -100,11 +119,21 @@ static void on_put(struct cache_op *op, const struct cache_result *r)
 {
 	struct spool *sp = of_op(op);
 	if (!well(r)) {
+		sp->rewriting = sp->outdated = false;
 		failed(sp);
 		return;
 	}
-	sp->stage = sp->stage == SPOOL_HEAD ? SPOOL_RUN : SPOOL_EVENTS;
-	buf_dispose(&sp->head);
+	if (sp->rewriting && sp->outdated) {
+		sp->rewriting = sp->outdated = false;
+	} else if (sp->rewriting) {
+		sp->rewriting = sp->rewrite = false;
+		buf_dispose(&sp->head);
+		tell_rewritten(sp);
+	} else {
+		sp->stage = sp->stage == SPOOL_HEAD ? SPOOL_RUN : SPOOL_EVENTS;
+		if (!sp->rewrite)
+			buf_dispose(&sp->head);
+	}
 	run(sp);
 }
 
@@ -126,7 +155,7 @@ static void put_head(struct spool *sp)
 	struct cache_key key;
 	/* What is too large others can read, and nobody go on with: its text is told, but not the request. */
 	if (sp->head.len > most_head_bytes(sp))
-		sp->head.len = strnlen((const char *)buf_data(&sp->head), sp->head.len - 1) + 1;
+		buf_cut(&sp->head, strnlen((const char *)buf_data(&sp->head), sp->head.len - 1) + 1);
 	if (sp->head.len > most_head_bytes(sp)) {
 		give_up(sp, "what it was asked for by is too large for the store");
 		return;
@@ -234,7 +263,7 @@ static void append(struct spool *sp)
 static bool is_due(const struct spool *sp)
 {
 	uint64_t n = replay_next(sp->log) - sp->next;
-	return sp->stage != SPOOL_EVENTS || sp->ended || n >= BATCH_EVENTS || (n > 0 && sp->next == 0);
+	return sp->stage != SPOOL_EVENTS || sp->ended || sp->rewrite || n >= BATCH_EVENTS || (n > 0 && sp->next == 0);
 }
 
 /* The next thing to write, now or when it is due. */
@@ -261,7 +290,13 @@ static void run(struct spool *sp)
 	switch (sp->stage) {
 	case SPOOL_HEAD: put_head(sp); break;
 	case SPOOL_RUN: put_run(sp); break;
-	case SPOOL_EVENTS: append(sp); break;
+	case SPOOL_EVENTS:
+		sp->rewriting = sp->rewrite && !sp->ended;
+		if (sp->rewriting)
+			put_head(sp);
+		else
+			append(sp);
+		break;
 	case SPOOL_UNEVENTS:
 	case SPOOL_UNRUN:
 	case SPOOL_UNHEAD: delete_key(sp); break;
@@ -273,7 +308,7 @@ static void on_timer(struct gw_timer *timer)
 	struct spool *sp = list_entry(timer, struct spool, timer);
 	if (cache_op_busy(&sp->op) || sp->given_up)
 		return;
-	if (sp->stage == SPOOL_EVENTS && !sp->ended && replay_next(sp->log) > sp->next && replay_store_up(sp->store))
+	if (sp->stage == SPOOL_EVENTS && !sp->ended && !sp->rewrite && replay_next(sp->log) > sp->next && replay_store_up(sp->store))
 		append(sp);
 	else
 		run(sp);
@@ -308,6 +343,24 @@ struct spool *spool_open(struct replay_store *s, struct replay_log *log, uint64_
 	return sp;
 }
 
+bool spool_rewrite(struct spool *sp, const void *head, size_t n, void (*done)(void *ctx), void *ctx)
+{
+	if (sp->given_up || sp->ended || !replay_store_up(sp->store))
+		return false;
+	struct sl_buf newer;
+	buf_init(&newer, n);
+	if (buf_append(&newer, head, n) != 0)
+		return false;
+	buf_dispose(&sp->head); /* one that is on its way was copied by the store's client */
+	sp->head = newer;
+	sp->rewritten = done;
+	sp->rewritten_ctx = ctx;
+	sp->rewrite = true;
+	sp->outdated = sp->rewriting;
+	run(sp);
+	return true;
+}
+
 void spool_moved(struct spool *sp)
 {
 	if (sp != NULL)
@@ -319,6 +372,7 @@ void spool_end(struct spool *sp, const struct replay_usage *usage)
 	if (sp == NULL)
 		return;
 	sp->ended = true;
+	sp->rewritten = NULL;
 	sp->usage = *usage;
 	if (sp->given_up)
 		spool_free(sp);
@@ -336,7 +390,7 @@ void spool_stop(struct spool *sp) { spool_free(sp); }
 
 bool spool_works(const struct spool *sp)
 {
-	return sp != NULL && !sp->given_up && sp->stage == SPOOL_EVENTS && replay_store_up(sp->store);
+	return sp != NULL && !sp->given_up && sp->stage == SPOOL_EVENTS && !sp->rewrite && replay_store_up(sp->store);
 }
 
 bool spool_is_noted(struct spool *sp, const void *digest)

@@ -73,6 +73,10 @@ struct spool;
  * unasked however late. NULL: no memory, or not on. */
 struct spool *spool_open(struct replay_store *s, struct replay_log *log, uint64_t tenant, uint64_t from, const void *head,
 			 size_t n_head, bool background);
+/* What is needed to go on with it has become more: head (copied) takes the place of what was written. done(ctx) is
+ * called once, from the loop, when the store has it or has not taken it (then it is tried again), but not after
+ * spool_end or spool_leave. False: it is not written. */
+bool spool_rewrite(struct spool *sp, const void *head, size_t n, void (*done)(void *ctx), void *ctx);
 /* Events were appended. */
 void spool_moved(struct spool *sp);
 /* The log has ended; sp is the store's from here on. */

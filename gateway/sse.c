@@ -206,7 +206,7 @@ int sse_usage_event(const struct sse_stream *s, struct sl_buf *out, const struct
 	    (rc = buf_append_str(out, "],\"usage\":")) == 0 && (rc = usage_print(out, u)) == 0 &&
 	    (rc = buf_append_str(out, "}\n\n")) == 0)
 		return 0;
-	out->len = start;
+	buf_cut(out, start);
 	return rc;
 }
 
@@ -222,7 +222,7 @@ int sse_error(struct sl_buf *out, const struct api_error *e, const char *message
 	if ((rc = buf_append_str(out, "data: ")) == 0 && (rc = api_error_print(out, e, message)) == 0 &&
 	    (rc = buf_append_str(out, "\n\n")) == 0)
 		return 0;
-	out->len = start;
+	buf_cut(out, start);
 	return rc;
 }
 

@@ -79,6 +79,7 @@ struct kn_step {
 	int n_seqs;
 	const int32_t *page_table; /* [n_seqs][max_pages] page numbers in the pool */
 	int max_pages;
+	int page_tokens; /* of every pool in this step, so that a backend knows which pages it reads; 0: all of them */
 };
 
 /* A pool of pages for one layout. A page of a layer holds, for each key head, a block of
@@ -115,6 +116,53 @@ struct kn_config {
 	int n_threads;  /* 0: as many as the process may use */
 	int max_rows;   /* the widest step */
 	int max_width;  /* the widest activation row */
+	int priority;   /* above 0: on a device, before backends of lower priority */
+	/* Every activation that operations of a step get has room for max_rows rows, and what stands behind the
+	 * step's rows may be overwritten; an operation's rows are those of the step, a multiple of them (heads), or those of
+	 * a gather. So a backend may compute more rows than it was given, in steps of few shapes. */
+	bool pad_rows;
+};
+
+enum { KN_MAX_TOP = 20, KN_MAX_SAMPLED_VOCAB = 1 << 20 };
+
+/* What is done to one logit before a token is drawn. */
+struct kn_adjust {
+	int32_t id;
+	float a, b; /* of a bias: l + a; of a penalty: (l > 0 ? l / a : l · a) - b */
+	float was;  /* the backend's */
+};
+
+/* How a token is drawn from a row of logits: the meaning is engine/sampler.h's, where the sources stand. */
+struct kn_draw {
+	int32_t row;
+	float temperature, top_p, min_p; /* 0: the arg max; 1 and 0: off */
+	uint32_t top_k;                  /* 0: all */
+	double u;                        /* in [0, 1): where in the mass, in the order of ids */
+	bool want_logprob;
+	uint8_t n_top; /* with want_logprob: likeliest told, at most KN_MAX_TOP */
+	/* Biases (an id may come twice), then penalties (each id once), then ids that are out. Host memory. */
+	int32_t n_bias, n_penalties, n_out;
+	const struct kn_adjust *adjust;
+};
+
+struct kn_id_logprob {
+	int32_t id;
+	float logprob;
+};
+
+struct kn_drawn {
+	int32_t id;    /* -1: the largest logit is not finite, before or after the adjustments */
+	float logprob; /* of the row as it was; NaN where it was not wanted */
+	int32_t n_top;
+	struct kn_id_logprob top[KN_MAX_TOP]; /* likeliest first */
+};
+
+/* Counts since open. A graph is a step that a device launches as one. */
+struct kn_stats {
+	uint64_t steps;
+	uint64_t graph_hits, graph_misses; /* steps that a graph was there for, or could have been */
+	uint64_t graph_captures, graph_refusals;
+	uint64_t graphs; /* there are now */
 };
 
 struct kn_ops {
@@ -180,6 +228,14 @@ struct kn_ops {
 	int (*read_back)(struct kn_backend *b, const float *src, size_t n, float *host);
 	/* Copies page src of every layer to page dst (copy on write). */
 	int (*page_copy)(struct kn_backend *b, const struct kn_kv *kv, int src, int dst);
+
+	/* NULL where tokens are drawn on the host. Draws n tokens from rows of logits [..][n_vocab], each row
+	 * at most once, which are lost; n_vocab ≤ KN_MAX_SAMPLED_VOCAB. draws may be changed once this returns, out is
+	 * filled after step_end. The same draws from the same logits give the same tokens, whatever runs beside them. */
+	int (*sample)(struct kn_backend *b, float *logits, int n_vocab, const struct kn_draw *draws, int n,
+		      struct kn_drawn *out);
+	/* NULL where there is nothing to count. */
+	void (*stats)(struct kn_backend *b, struct kn_stats *out);
 };
 
 /* The table by name: "auto" takes the best this processor has; "cuda" and "cuda-emulated" are opened

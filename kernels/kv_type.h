@@ -15,7 +15,7 @@
  * head's elements, and 0 with zeros for elements where that is below the smallest normal number. Where an
  * element is not finite the scale is NaN, so that the fault shows. All divisions are float32's.
  *
- * Errors of an element: F16 2^-11 |x| and 2^-25, BF16 2^-8 |x| / 2, Q8 scale / 2, FP8 2^-4 |x| and scale · 2^-10.
+ * Errors of an element: F16 2^-11 |x| and 2^-25, BF16 2^-8 |x|, Q8 scale / 2, FP8 2^-4 |x| and scale · 2^-10.
  */
 #ifndef KERNELS_KV_TYPE_H
 #define KERNELS_KV_TYPE_H

@@ -17,6 +17,12 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/fault.h"
+
+static bool device_fault(void)
+{
+	return fault_hit(FAULT_DEVICE);
+}
 
 static const struct kn_plugin_host host = {
     .abi = KN_PLUGIN_ABI,
@@ -29,6 +35,7 @@ static const struct kn_plugin_host host = {
     .type_block = kn_type_block,
     .row_bytes = kn_row_bytes,
     .type_name = kn_type_name,
+    .device_fault = device_fault,
 };
 
 static struct found {

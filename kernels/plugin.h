@@ -23,6 +23,7 @@ struct kn_plugin_host {
 	int (*type_block)(int type);
 	size_t (*row_bytes)(int type, size_t n);
 	const char *(*type_name)(int type);
+	bool (*device_fault)(void); /* the emulation's: whether this launch fails (base/fault.h) */
 };
 
 /* host lives as long as the process. NULL and *err: no device, or no driver, or another version. */

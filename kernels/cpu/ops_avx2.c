@@ -13,8 +13,7 @@
 
 /* Of the 16 registers 12 accumulate 4 queries × 3 vectors: the four heads that often share a key head. */
 #define ATTN_QUERIES_MAX 4
-#define TILE_OF_3(tile)
-enum { LANES = 8, TILE_OUT = 2, TILE_ROWS = 6, ATTN_QUERIES = ATTN_QUERIES_MAX, ATTN_VECTORS = 3 };
+enum { LANES = 8, TILE_OUT = 2, TILE_ROWS = 6, ATTN_QUERIES = ATTN_QUERIES_MAX, SCORE_VECTORS = 3, WEIGH_VECTORS = 2 };
 
 typedef __m256 vf;
 typedef int32_t vi __attribute__((vector_size(32)));
@@ -176,15 +175,14 @@ static float sum_squares(const float *x, int n)
 	return sum;
 }
 
+/* What products by other means leave as it is. */
+#define ON_FLOATS                                                                                                        \
+	.scores = scores, .softmax = softmax, .weigh = weigh, .merge = merge, .put_kv = put_kv, .sum_squares = sum_squares
+
 const struct kn_isa kn_isa_avx2 = {
     .name = "cpu-avx2",
     .matmul = matmul,
-    .scores = scores,
-    .softmax = softmax,
-    .weigh = weigh,
-    .merge = merge,
-    .put_kv = put_kv,
-    .sum_squares = sum_squares,
+    ON_FLOATS,
 };
 
 const struct kn_isa kn_isa_avx2_int8 = {
@@ -196,8 +194,5 @@ const struct kn_isa kn_isa_avx2_int8 = {
     .matmul_packed = kn_int8_matmul_avx2,
     .packs_alike = true,
     .interleaves = kn_int8_has,
-    .scores = scores,
-    .softmax = softmax,
-    .weigh = weigh,
-    .sum_squares = sum_squares,
+    ON_FLOATS,
 };

@@ -13,8 +13,7 @@
 #include "kernels/quantize.h"
 
 #define ATTN_QUERIES_MAX 6
-#define TILE_OF_3(tile) case 3: tile; break;
-enum { LANES = 16, TILE_OUT = 4, TILE_ROWS = 6, ATTN_QUERIES = ATTN_QUERIES_MAX, ATTN_VECTORS = 4 };
+enum { LANES = 16, TILE_OUT = 4, TILE_ROWS = 6, ATTN_QUERIES = ATTN_QUERIES_MAX, SCORE_VECTORS = 4, WEIGH_VECTORS = 4 };
 
 typedef __m512 vf;
 typedef int32_t vi __attribute__((vector_size(64)));
@@ -183,15 +182,14 @@ static float sum_squares(const float *x, int n)
 	return sum;
 }
 
+/* What products by other means leave as it is. */
+#define ON_FLOATS                                                                                                        \
+	.scores = scores, .softmax = softmax, .weigh = weigh, .merge = merge, .put_kv = put_kv, .sum_squares = sum_squares
+
 const struct kn_isa kn_isa_avx512 = {
     .name = "cpu-avx512",
     .matmul = matmul,
-    .scores = scores,
-    .softmax = softmax,
-    .weigh = weigh,
-    .merge = merge,
-    .put_kv = put_kv,
-    .sum_squares = sum_squares,
+    ON_FLOATS,
 };
 
 const struct kn_isa kn_isa_vnni = {
@@ -203,10 +201,7 @@ const struct kn_isa kn_isa_vnni = {
     .matmul_packed = kn_int8_matmul_vnni,
     .packs_alike = true,
     .interleaves = kn_int8_has,
-    .scores = scores,
-    .softmax = softmax,
-    .weigh = weigh,
-    .sum_squares = sum_squares,
+    ON_FLOATS,
 };
 
 const struct kn_isa kn_isa_amx = {
@@ -216,10 +211,5 @@ const struct kn_isa kn_isa_amx = {
     .packed_bytes = kn_amx_packed_bytes,
     .pack = kn_amx_pack,
     .matmul_packed = kn_amx_matmul_packed,
-    .scores = scores,
-    .softmax = softmax,
-    .weigh = weigh,
-    .merge = merge,
-    .put_kv = put_kv,
-    .sum_squares = sum_squares,
+    ON_FLOATS,
 };

@@ -2,7 +2,8 @@
  *
  * Attention within one block of positions, written once for all instruction sets: products of tiles of
  * queries with vectors of keys, the softmax of what came out, products of the weights with the values.
- * Included by the file of an instruction set after its vectors (vf, v_load, …), ATTN_QUERIES and ATTN_VECTORS.
+ * Included by the file of an instruction set after its vectors (vf, v_load, …), ATTN_QUERIES,
+ * SCORE_VECTORS and WEIGH_VECTORS.
  *
  * Elements become float32 in registers, each time they are read: float16 by one instruction, int8 by two. The
  * scale of an int8 token multiplies its score and its weight, so that no element is multiplied by it.
@@ -77,8 +78,7 @@ __attribute__((always_inline)) static inline float element(const int type, const
  * sequence lie far apart, and only a few kilobytes of each belong to one head, too little for the processor
  * to see by itself where it goes on. */
 struct lines {
-	const uint8_t *at;
-	size_t left; /* bytes of the run */
+	const uint8_t *at, *end; /* of the run */
 	const struct kn_next *next;
 	int n_next;
 };
@@ -92,17 +92,34 @@ static struct lines lines_of(const struct kn_next *next, int n)
 
 __attribute__((always_inline)) static inline void fetch_line(struct lines *l)
 {
-	if (l->left == 0) {
-		if (l->n_next == 0)
-			return;
+	if (l->at < l->end) {
+		__builtin_prefetch(l->at, 0, 2);
+		l->at += LINE;
+	} else if (l->n_next > 0) {
 		l->at = l->next->at;
-		l->left = l->next->bytes;
+		l->end = l->at + l->next->bytes;
 		l->next++;
 		l->n_next--;
 	}
-	__builtin_prefetch(l->at, 0, 2);
-	l->at += LINE;
-	l->left -= l->left < LINE ? l->left : LINE;
+}
+
+/* As many as keep up with a step over elements of a type. */
+__attribute__((always_inline)) static inline void fetch_lines(const int type, struct lines *l)
+{
+	fetch_line(l);
+	if (type == KN_F32)
+		fetch_line(l);
+}
+
+/* The sizes that tiles have: few, for each is code of its own. */
+static int tile_queries(int left)
+{
+	return left >= ATTN_QUERIES ? ATTN_QUERIES : left >= 4 ? 4 : left >= 2 ? 2 : 1;
+}
+
+static int tile_vectors(int left, int most)
+{
+	return left >= most ? most : most == 3 && left == 2 ? 2 : 1;
 }
 
 /* ---- scores ---- */
@@ -114,12 +131,13 @@ __attribute__((always_inline)) static inline void score_tile(const int type, con
 							     int dim, float *s, struct lines *lines, const int n_q,
 							     const int n_v)
 {
-	vf acc[ATTN_QUERIES][ATTN_VECTORS];
+	vf acc[ATTN_QUERIES][SCORE_VECTORS];
+	struct lines ahead = *lines; /* in registers */
 	UNROLL for (int i = 0; i < n_q; i++)
 		UNROLL for (int v = 0; v < n_v; v++)
 			acc[i][v] = v_set(0);
 	for (int d = 0; d < dim; d++) {
-		vf key[ATTN_VECTORS];
+		vf key[SCORE_VECTORS];
 		UNROLL for (int v = 0; v < n_v; v++)
 			key[v] = v_elements(type, k[v], (size_t)d * (size_t)page_tokens);
 		UNROLL for (int i = 0; i < n_q; i++) {
@@ -127,10 +145,9 @@ __attribute__((always_inline)) static inline void score_tile(const int type, con
 			UNROLL for (int v = 0; v < n_v; v++)
 				acc[i][v] = v_fma(x, key[v], acc[i][v]);
 		}
-		fetch_line(lines);
-		if (type == KN_F32)
-			fetch_line(lines);
+		fetch_lines(type, &ahead);
 	}
+	*lines = ahead;
 	UNROLL for (int v = 0; v < n_v; v++) {
 		vf factor = v_set(1);
 		if (type == KN_KV_Q8)
@@ -149,20 +166,18 @@ __attribute__((always_inline)) static inline void score_group(const int type, co
 {
 #define TILE(n) \
 	case n: \
-		switch (n_v) { \
-		case 1: score_tile(type, q, k, scale, to, page_tokens, dim, s, lines, n, 1); break; \
-		case 2: score_tile(type, q, k, scale, to, page_tokens, dim, s, lines, n, 2); break; \
-		TILE_OF_3(score_tile(type, q, k, scale, to, page_tokens, dim, s, lines, n, 3)) \
-		default: score_tile(type, q, k, scale, to, page_tokens, dim, s, lines, n, ATTN_VECTORS); break; \
-		} \
+		if (n_v == SCORE_VECTORS) \
+			score_tile(type, q, k, scale, to, page_tokens, dim, s, lines, n, SCORE_VECTORS); \
+		else if (SCORE_VECTORS == 3 && n_v == 2) \
+			score_tile(type, q, k, scale, to, page_tokens, dim, s, lines, n, 2); \
+		else \
+			score_tile(type, q, k, scale, to, page_tokens, dim, s, lines, n, 1); \
 		break;
 	switch (n_q) {
 	TILE(1)
 	TILE(2)
-	TILE(3)
 	TILE(4)
 #if ATTN_QUERIES_MAX == 6
-	TILE(5)
 	TILE(6)
 #endif
 	default: BUG("a tile of %d queries", n_q);
@@ -204,12 +219,14 @@ __attribute__((always_inline)) static inline void scores_of(const int type, cons
 				s[(size_t)j * KN_ATTN_BLOCK + (size_t)(run->at + i)] =
 				    score_of(type, q[j], run, run->token + i, page_tokens, dim);
 	}
-	for (int v = 0; v < n; v += ATTN_VECTORS)
-		for (int j = 0; j < n_q; j += ATTN_QUERIES)
+	for (int v = 0, n_v; v < n; v += n_v) {
+		n_v = tile_vectors(n - v, SCORE_VECTORS);
+		for (int j = 0, group; j < n_q; j += group) {
+			group = tile_queries(n_q - j);
 			score_group(type, q + j, k + v, scale + v, to + v, page_tokens, dim,
-				    s + (size_t)j * KN_ATTN_BLOCK, j == 0 ? lines : &none,
-				    n_q - j < ATTN_QUERIES ? n_q - j : ATTN_QUERIES,
-				    n - v < ATTN_VECTORS ? n - v : ATTN_VECTORS);
+				    s + (size_t)j * KN_ATTN_BLOCK, j == 0 ? lines : &none, group, n_v);
+		}
+	}
 }
 
 static void scores(int type, const float *const *q, int n_q, const struct kn_run *runs, int n_runs, int page_tokens,
@@ -270,7 +287,8 @@ __attribute__((always_inline)) static inline void weigh_tile(const int type, con
 							     int n_runs, size_t at, int dim, float *const *out,
 							     struct lines *lines, const int n_q, const int n_v)
 {
-	vf acc[ATTN_QUERIES][ATTN_VECTORS];
+	vf acc[ATTN_QUERIES][WEIGH_VECTORS];
+	struct lines ahead = *lines;
 	UNROLL for (int i = 0; i < n_q; i++)
 		UNROLL for (int k = 0; k < n_v; k++)
 			acc[i][k] = v_load(out[i] + at + k * LANES);
@@ -278,7 +296,7 @@ __attribute__((always_inline)) static inline void weigh_tile(const int type, con
 		const float *weight = p + runs[r].at;
 		size_t from = (size_t)runs[r].token * (size_t)dim + at;
 		for (int t = 0; t < runs[r].n; t++, from += (size_t)dim, weight++) {
-			vf value[ATTN_VECTORS];
+			vf value[WEIGH_VECTORS];
 			UNROLL for (int k = 0; k < n_v; k++)
 				value[k] = v_elements(type, runs[r].v, from + (size_t)(k * LANES));
 			UNROLL for (int i = 0; i < n_q; i++) {
@@ -286,11 +304,10 @@ __attribute__((always_inline)) static inline void weigh_tile(const int type, con
 				UNROLL for (int k = 0; k < n_v; k++)
 					acc[i][k] = v_fma(x, value[k], acc[i][k]);
 			}
-			fetch_line(lines);
-			if (type == KN_F32)
-				fetch_line(lines);
+			fetch_lines(type, &ahead);
 		}
 	}
+	*lines = ahead;
 	UNROLL for (int i = 0; i < n_q; i++)
 		UNROLL for (int k = 0; k < n_v; k++)
 			v_store(out[i] + at + k * LANES, acc[i][k]);
@@ -300,22 +317,20 @@ __attribute__((always_inline)) static inline void weigh_group(const int type, co
 							      int n_runs, size_t at, int dim, float *const *out,
 							      struct lines *lines, int n_q, int n_v)
 {
-#define TILE(q) \
-	case q: \
-		switch (n_v) { \
-		case 1: weigh_tile(type, p, runs, n_runs, at, dim, out, lines, q, 1); break; \
-		case 2: weigh_tile(type, p, runs, n_runs, at, dim, out, lines, q, 2); break; \
-		TILE_OF_3(weigh_tile(type, p, runs, n_runs, at, dim, out, lines, q, 3)) \
-		default: weigh_tile(type, p, runs, n_runs, at, dim, out, lines, q, ATTN_VECTORS); break; \
-		} \
+#define TILE(n) \
+	case n: \
+		if (n_v == WEIGH_VECTORS) \
+			weigh_tile(type, p, runs, n_runs, at, dim, out, lines, n, WEIGH_VECTORS); \
+		else if (WEIGH_VECTORS == 3 && n_v == 2) \
+			weigh_tile(type, p, runs, n_runs, at, dim, out, lines, n, 2); \
+		else \
+			weigh_tile(type, p, runs, n_runs, at, dim, out, lines, n, 1); \
 		break;
 	switch (n_q) {
 	TILE(1)
 	TILE(2)
-	TILE(3)
 	TILE(4)
 #if ATTN_QUERIES_MAX == 6
-	TILE(5)
 	TILE(6)
 #endif
 	default: BUG("a tile of %d queries", n_q);
@@ -366,12 +381,14 @@ __attribute__((always_inline)) static inline void weigh_of(const int type, const
 		int positions = runs[r].n;
 		for (n = 1; r + n < n_runs && positions + runs[r + n].n <= WEIGH_POSITIONS; n++)
 			positions += runs[r + n].n;
-		for (int j = 0; j < n_q; j += ATTN_QUERIES) {
+		for (int j = 0, group; j < n_q; j += group) {
 			const float *p = s + (size_t)j * KN_ATTN_BLOCK;
-			int group = n_q - j < ATTN_QUERIES ? n_q - j : ATTN_QUERIES;
-			for (int k = 0; k < whole; k += ATTN_VECTORS)
+			group = tile_queries(n_q - j);
+			for (int k = 0, n_v; k < whole; k += n_v) {
+				n_v = tile_vectors(whole - k, WEIGH_VECTORS);
 				weigh_group(type, p, runs + r, n, (size_t)k * LANES, dim, out + j, j == 0 ? lines : &none,
-					    group, whole - k < ATTN_VECTORS ? whole - k : ATTN_VECTORS);
+					    group, n_v);
+			}
 			for (int i = 0; i < group && whole * LANES < dim; i++)
 				weigh_rest(type, p + i * KN_ATTN_BLOCK, runs + r, n, dim, out[j + i]);
 		}

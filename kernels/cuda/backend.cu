@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The CUDA backend's table: memory, weights, steps. The same source is the backend "cuda" and, with
+ * The CUDA backend's table: memory, weights, and which operation is which function. The same source is the backend "cuda" and, with
  * KN_EMULATED, "cuda-emulated".
- *
- * A step's integers (tokens, positions, sequences, page tables) go to the device in one copy. Rows that
- * stand together and belong to one sequence, a prompt's, become items of up to KN_TILE rows that share
- * what they read; the others are items of their own.
  *
  * Weights lie on the device as in the file. A fault of the device stays in the device layer: every
  * operation then returns SL_EIO, which is what the engine ends a model's streams by.
@@ -19,27 +15,15 @@
 
 static const struct kn_plugin_host *program;
 
-int kn_cuda_room(struct kn_backend *b, struct kn_room *room, size_t bytes)
-{
-	if (bytes <= room->bytes)
-		return 0;
-	int rc = dev_sync(b->dev); /* nobody may still be using it */
-	if (rc != 0)
-		return rc;
-	if (room->at != NULL)
-		dev_free(b->dev, room->at);
-	room->at = NULL;
-	room->bytes = 0;
-	size_t grown = bytes + bytes / 2;
-	rc = dev_alloc(b->dev, grown, &room->at);
-	if (rc == 0)
-		room->bytes = grown;
-	return rc;
-}
-
 static void backend_close(struct kn_backend *b)
 {
-	void *owned[] = {b->ints.at, b->scratch.at, b->picks.at};
+	dev_record(b->dev, NULL);
+	kn_graphs_drop(b->dev, &b->graphs);
+	kn_list_dispose(&b->list);
+	kn_cuda_host_room_free(b, &b->staged);
+	kn_cuda_host_room_free(b, &b->results);
+	kn_cuda_host_room_free(b, &b->draws_staged);
+	void *owned[] = {b->ints.at, b->scratch.at, b->picks.at, b->draws.at, b->drawn.at};
 	for (size_t i = 0; i < sizeof owned / sizeof owned[0]; i++)
 		if (owned[i] != NULL)
 			dev_free(b->dev, owned[i]);
@@ -47,7 +31,7 @@ static void backend_close(struct kn_backend *b)
 		if (b->freqs[i].at != NULL)
 			dev_free(b->dev, b->freqs[i].at);
 	dev_close(b->dev);
-	b->host->free(b->packed);
+	b->host->free(b->numbers);
 	b->host->free(b);
 }
 
@@ -58,7 +42,11 @@ static int backend_open(const struct kn_config *cfg, struct kn_backend **out, st
 		return program->errf(err, SL_ENOMEM, "no memory for the CUDA backend");
 	b->host = program;
 	b->max_rows = cfg->max_rows;
-	int rc = dev_open(program, &b->dev, err);
+	b->pad_rows = cfg->pad_rows;
+	b->list.host = program;
+	b->list.before = kn_cuda_send;
+	b->list.ctx = b;
+	int rc = dev_open(program, cfg->priority, &b->dev, err);
 	if (rc != 0) {
 		program->free(b);
 		return rc;
@@ -87,11 +75,6 @@ static void backend_mem_free(struct kn_backend *b, void *p)
 static int backend_upload(struct kn_backend *b, float *dst, const float *host, size_t n)
 {
 	return dev_copy_in(b->dev, dst, host, n * sizeof *dst);
-}
-
-static int backend_read_back(struct kn_backend *b, const float *src, size_t n, float *host)
-{
-	return dev_copy_out(b->dev, host, src, n * sizeof *host);
 }
 
 static int backend_weight_load(struct kn_backend *b, const void *host, int type, int n_out, int n_in,
@@ -125,70 +108,56 @@ static void backend_weight_free(struct kn_backend *b, struct kn_weight *w)
 	w->data = NULL;
 }
 
-/* ---- steps ---- */
+/* ---- operations on rows, in a step that was filled up ---- */
 
-static void find_items(struct kn_backend *b, const struct kn_step *s, struct kn_item *alone, struct kn_item *together)
+static int op_rmsnorm(struct kn_backend *b, const float *x, const float *gain, float eps, int n_rows, int width, float *y)
 {
-	b->n_alone = b->n_together = 0;
-	for (int32_t r = 0, n; r < s->n_rows; r += n) {
-		for (n = 1; n < KN_TILE && r + n < s->n_rows && s->row_seq[r + n] == s->row_seq[r]; n++)
-			;
-		if (n == 1)
-			alone[b->n_alone++] = {r, n};
-		else
-			together[b->n_together++] = {r, n};
-	}
+	return kn_cuda_rmsnorm(b, x, gain, eps, kn_cuda_rows(b, n_rows), width, y);
 }
 
-/* The next n integers of the step: copied from `from`, or zero where the step has none. */
-static int32_t *pack(int32_t **at, const int32_t *from, size_t n)
+static int op_matmul(struct kn_backend *b, const struct kn_weight *w, const float *x, int n_rows, float *y)
 {
-	int32_t *here = *at;
-	if (from != NULL && n > 0)
-		memcpy(here, from, n * sizeof *here);
-	else
-		memset(here, 0, n * sizeof *here);
-	*at += n;
-	return here;
+	return kn_cuda_matmul(b, w, x, kn_cuda_rows(b, n_rows), y);
 }
 
-static int backend_step_begin(struct kn_backend *b, const struct kn_step *s)
+static int op_silu_mul(struct kn_backend *b, float *gate, const float *up, int n_rows, int width)
 {
-	size_t rows = (size_t)s->n_rows, items = rows * sizeof(struct kn_item) / sizeof(int32_t);
-	size_t table = (size_t)s->n_seqs * (size_t)s->max_pages, n = 3 * rows + table + 2 * items;
-	if (n > b->n_packed) {
-		int32_t *grown = (int32_t *)b->host->zalloc(2 * n * sizeof *grown);
-		if (grown == NULL)
-			return SL_EIO;
-		b->host->free(b->packed);
-		b->packed = grown;
-		b->n_packed = 2 * n;
-	}
-	if (kn_cuda_room(b, &b->ints, n * sizeof(int32_t)) != 0)
-		return SL_EIO;
-	int32_t *at = b->packed, *device = (int32_t *)b->ints.at;
-	b->token = device + (pack(&at, s->row_token, rows) - b->packed);
-	b->pos = device + (pack(&at, s->row_pos, rows) - b->packed);
-	b->seq = device + (pack(&at, s->row_seq, rows) - b->packed);
-	b->table = device + (pack(&at, s->page_table, table) - b->packed);
-	struct kn_item *alone = (struct kn_item *)pack(&at, NULL, items);
-	struct kn_item *together = (struct kn_item *)pack(&at, NULL, items);
-	b->alone = (const struct kn_item *)(device + ((int32_t *)alone - b->packed));
-	b->together = (const struct kn_item *)(device + ((int32_t *)together - b->packed));
-	b->last_pos = 0;
-	if (s->row_seq != NULL && s->row_pos != NULL) {
-		find_items(b, s, alone, together);
-		for (int r = 0; r < s->n_rows; r++)
-			b->last_pos = s->row_pos[r] > b->last_pos ? s->row_pos[r] : b->last_pos;
-	}
-	b->step = s;
-	return dev_copy_in(b->dev, b->ints.at, b->packed, n * sizeof(int32_t));
+	return kn_cuda_silu_mul(b, gate, up, kn_cuda_rows(b, n_rows), width);
 }
 
-static int backend_step_end(struct kn_backend *b)
+static int op_gelu_mul(struct kn_backend *b, float *gate, const float *up, int n_rows, int width)
 {
-	b->step = NULL;
-	return dev_sync(b->dev);
+	return kn_cuda_gelu_mul(b, gate, up, kn_cuda_rows(b, n_rows), width);
+}
+
+static int op_add(struct kn_backend *b, float *x, const float *y, int n_rows, int width)
+{
+	return kn_cuda_add(b, x, y, kn_cuda_rows(b, n_rows), width);
+}
+
+static int op_add_row(struct kn_backend *b, float *x, const float *row, int n_rows, int width)
+{
+	return kn_cuda_add_row(b, x, row, kn_cuda_rows(b, n_rows), width);
+}
+
+static int op_scale(struct kn_backend *b, float *x, float factor, int n_rows, int width)
+{
+	return kn_cuda_scale(b, x, factor, kn_cuda_rows(b, n_rows), width);
+}
+
+static int op_softcap(struct kn_backend *b, float *x, float cap, int n_rows, int width)
+{
+	return kn_cuda_softcap(b, x, cap, kn_cuda_rows(b, n_rows), width);
+}
+
+static void backend_stats(struct kn_backend *b, struct kn_stats *out)
+{
+	out->steps = b->n_steps;
+	out->graph_hits = b->graphs.hits;
+	out->graph_misses = b->graphs.misses;
+	out->graph_captures = b->graphs.captures;
+	out->graph_refusals = b->graphs.refused;
+	out->graphs = (uint64_t)b->graphs.n;
 }
 
 static bool backend_kv_type(int type)
@@ -212,23 +181,25 @@ static struct kn_ops make_ops(void)
 	o.upload = backend_upload;
 	o.weight_load = backend_weight_load;
 	o.weight_free = backend_weight_free;
-	o.step_begin = backend_step_begin;
-	o.step_end = backend_step_end;
+	o.step_begin = kn_cuda_step_begin;
+	o.step_end = kn_cuda_step_end;
 	o.embed = kn_cuda_embed;
-	o.rmsnorm = kn_cuda_rmsnorm;
-	o.matmul = kn_cuda_matmul;
+	o.rmsnorm = op_rmsnorm;
+	o.matmul = op_matmul;
 	o.kv_type = backend_kv_type;
 	o.rope_kv_write = kn_cuda_rope_kv_write;
 	o.attention = kn_cuda_attention;
-	o.silu_mul = kn_cuda_silu_mul;
-	o.gelu_mul = kn_cuda_gelu_mul;
-	o.add = kn_cuda_add;
-	o.add_row = kn_cuda_add_row;
-	o.scale = kn_cuda_scale;
-	o.softcap = kn_cuda_softcap;
+	o.silu_mul = op_silu_mul;
+	o.gelu_mul = op_gelu_mul;
+	o.add = op_add;
+	o.add_row = op_add_row;
+	o.scale = op_scale;
+	o.softcap = op_softcap;
 	o.gather = kn_cuda_gather;
-	o.read_back = backend_read_back;
+	o.read_back = kn_cuda_read_back;
 	o.page_copy = kn_cuda_page_copy;
+	o.sample = kn_cuda_sample;
+	o.stats = backend_stats;
 	return o;
 }
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The CUDA backend's state, and how its files split work: backend.cu (memory, weights, steps, the
- * table), rows.cu (what is done to each row by itself), matmul.cu, pages.cu (rotary embedding and
+ * The CUDA backend's state, and how its files split work: backend.cu (memory, weights, the table),
+ * step.cu (what a step reads and gives), list.cu (commands and graphs), rows.cu (what is done to each row by itself), matmul.cu, pages.cu (rotary embedding and
  * pages), attention.cu. decode.h has the weight types.
  */
 #ifndef KERNELS_CUDA_BACKEND_H
 #define KERNELS_CUDA_BACKEND_H
 
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/list.h"
 
 enum { KN_TILE = 8 }; /* rows, or rows times heads, that a block works on together */
 
@@ -25,6 +25,15 @@ struct kn_room {
 	size_t bytes;
 };
 
+/* The same on the host, pinned where that can be had. */
+struct kn_host_room {
+	void *at;
+	size_t bytes;
+	bool pinned;
+};
+
+enum { KN_MAX_READS = 64 };
+
 /* Rows of a step that stand together and belong to one sequence: they read the same pages. */
 struct kn_item {
 	int32_t row, n_rows;
@@ -34,23 +43,62 @@ struct kn_backend {
 	const struct kn_plugin_host *host;
 	struct dev *dev;
 	int max_rows;
-	const struct kn_step *step; /* NULL: outside of steps */
-	int32_t *packed;            /* the step's integers, on the host */
-	size_t n_packed;
-	struct kn_room ints; /* and on the device */
+	bool pad_rows;
+	/* The step as the device sees it: rows up to a class, tables of what it reads. NULL: outside of steps. */
+	const struct kn_step *step;
+	struct kn_step shaped;
+	int n_real; /* rows that the caller gave */
+	/* Its integers, on the host until they are sent (n_staged is 0 then), and on the device. */
+	struct kn_host_room staged;
+	size_t n_staged;
+	int32_t *picks_at; /* in staged, for the rows of a gather; NULL: used or sent */
+	struct kn_room ints;
 	/* Into ints. */
 	const int32_t *token, *pos, *seq, *table;
 	const struct kn_item *alone, *together;
 	int n_alone, n_together;
+	int32_t *numbers; /* [n_numbers] of sequences in this step, or -1; behind them [n_numbers] sequences by number */
+	int n_numbers;
 	int32_t last_pos; /* of all rows */
 	struct kn_room scratch, picks;
+	/* What is drawn and how: staged and not sent yet, on the device, and what came out. */
+	struct kn_host_room draws_staged;
+	size_t n_draws; /* bytes; 0: nothing, or sent */
+	struct kn_room draws, drawn;
+	/* Its results on the host, until it has ended. */
+	struct kn_host_room results;
+	size_t n_results;
+	struct {
+		void *to;
+		size_t bytes;
+	} reads[KN_MAX_READS];
+	int n_reads;
+	struct kn_list list;
+	struct kn_graphs graphs;
+	uint64_t n_steps;
 	struct kn_freqs freqs[KN_N_FREQS];
 	int next_freqs;
 	char line[256];
 };
 
-/* At least so many bytes; what was there is lost. Waits for the device when it grows. */
+/* ---- step.cu ---- */
+/* At least so many bytes; what was there is lost. Waits for the device when it grows: what was recorded so
+ * far is run first. */
 int kn_cuda_room(struct kn_backend *b, struct kn_room *room, size_t bytes);
+void kn_cuda_host_room_free(struct kn_backend *b, struct kn_host_room *room);
+/* The rows of a gather, n ≥ 1, as this step's kernels read them at *device: as many as kn_cuda_rows says. */
+int kn_cuda_stage_picks(struct kn_backend *b, const int32_t *from, int n, const int32_t **device);
+/* What an operation on n_rows rows, or a multiple of the step's, is to be done to in a step that was filled up. */
+int kn_cuda_rows(const struct kn_backend *b, int n_rows);
+int kn_cuda_send(void *backend);
+int kn_cuda_step_begin(struct kn_backend *b, const struct kn_step *s);
+int kn_cuda_step_end(struct kn_backend *b);
+int kn_cuda_read_back(struct kn_backend *b, const float *src, size_t n, float *host);
+/* The same for bytes. */
+int kn_cuda_read_bytes(struct kn_backend *b, const void *src, size_t bytes, void *host);
+/* Room for the draws of this step, to be filled before the next operation; *device: where they will be. NULL after a
+ * fault. */
+uint8_t *kn_cuda_stage_draws(struct kn_backend *b, size_t bytes, uint8_t **device);
 
 /* ---- rows.cu ---- */
 int kn_cuda_rmsnorm(struct kn_backend *b, const float *x, const float *gain, float eps, int n_rows, int width,
@@ -76,6 +124,10 @@ int kn_cuda_page_copy(struct kn_backend *b, const struct kn_kv *kv, int src, int
 /* ---- attention.cu ---- */
 int kn_cuda_attention(struct kn_backend *b, const float *q, int n_heads, const struct kn_kv *kv, int layer,
 		      const struct kn_attn *attn, float *out);
+
+/* ---- sample.cu ---- */
+int kn_cuda_sample(struct kn_backend *b, float *logits, int n_vocab, const struct kn_draw *draws, int n,
+		   struct kn_drawn *out);
 
 /* Where a layer's part of the pool begins for a page and key head, as kernels.h says. */
 struct kn_pages {

@@ -5,16 +5,22 @@
  *
  * Memory comes from plain cudaMalloc, at load and never in a step but for a scratch buffer that grows.
  * Copies from pageable memory are staged by the runtime before the call returns, which is what
- * dev_copy_in promises.
+ * dev_copy_in promises; from pinned memory (dev_host_alloc) they go on by themselves.
+ *
+ * A graph is captured from the stream with the very calls that a plain run makes. The capture is
+ * the thread's own, so that other threads may load another model meanwhile. Whatever keeps a capture from
+ * succeeding leaves the device usable: the list is run plainly, which shows what a real fault is.
  */
 #include <stdio.h>
 #include <string.h>
 
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/list.h"
 
 struct dev {
 	const struct kn_plugin_host *host;
 	cudaStream_t stream;
+	cudaEvent_t done;
+	struct kn_list *recording;
 	char line[192];
 	char fault[192];
 };
@@ -54,15 +60,20 @@ static void describe(struct dev *d)
 			 driver % 1000 / 10);
 }
 
-int dev_open(const struct kn_plugin_host *host, struct dev **out, struct sl_err *err)
+int dev_open(const struct kn_plugin_host *host, int priority, struct dev **out, struct sl_err *err)
 {
 	struct dev *d = (struct dev *)host->zalloc(sizeof *d);
+	int least = 0, greatest = 0; /* smaller numbers go first */
 	if (d == NULL)
 		return host->errf(err, SL_ENOMEM, "no memory for the CUDA backend");
 	d->host = host;
 	cudaError_t rc = cudaSetDevice(0);
 	if (rc == cudaSuccess)
-		rc = cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking);
+		rc = cudaDeviceGetStreamPriorityRange(&least, &greatest);
+	if (rc == cudaSuccess)
+		rc = cudaStreamCreateWithPriority(&d->stream, cudaStreamNonBlocking, priority > 0 ? greatest : least);
+	if (rc == cudaSuccess && (rc = cudaEventCreateWithFlags(&d->done, cudaEventDisableTiming)) != cudaSuccess)
+		(void)cudaStreamDestroy(d->stream);
 	if (rc != cudaSuccess) {
 		host->free(d);
 		return host->errf(err, SL_EIO, "CUDA device 0: %s", cudaGetErrorString(rc));
@@ -74,8 +85,9 @@ int dev_open(const struct kn_plugin_host *host, struct dev **out, struct sl_err 
 
 void dev_close(struct dev *d)
 {
-	/* After a fault both report it again: there is nothing left to do about it. */
+	/* After a fault all of them report it again: there is nothing left to do about it. */
 	(void)cudaStreamSynchronize(d->stream);
+	(void)cudaEventDestroy(d->done);
 	(void)cudaStreamDestroy(d->stream);
 	d->host->free(d);
 }
@@ -90,16 +102,29 @@ const char *dev_fault(const struct dev *d)
 	return d->fault;
 }
 
-cudaStream_t dev_stream(struct dev *d)
+const struct kn_plugin_host *dev_host(const struct dev *d)
 {
-	return d->stream;
+	return d->host;
 }
 
-int dev_launched(struct dev *d, const char *kernel)
+int dev_fail(struct dev *d, const char *what, const char *why)
 {
-	cudaError_t rc = cudaGetLastError();
-	return rc == cudaSuccess ? 0 : fail(d, kernel, rc);
+	if (d->fault[0] == '\0')
+		snprintf(d->fault, sizeof d->fault, "%s: %s", what, why);
+	return SL_EIO;
 }
+
+void dev_record(struct dev *d, struct kn_list *l)
+{
+	d->recording = l;
+}
+
+struct kn_list *dev_recording(struct dev *d)
+{
+	return d->recording;
+}
+
+/* ---- memory ---- */
 
 int dev_alloc(struct dev *d, size_t bytes, void **out)
 {
@@ -114,6 +139,8 @@ int dev_alloc(struct dev *d, size_t bytes, void **out)
 	if (rc != cudaSuccess)
 		return fail(d, "cudaMalloc", rc);
 	rc = cudaMemsetAsync(p, 0, bytes, d->stream);
+	if (rc == cudaSuccess)
+		rc = cudaStreamSynchronize(d->stream); /* others may use it on streams of their own */
 	if (rc != cudaSuccess) {
 		(void)cudaFree(p);
 		return fail(d, "cudaMemset", rc);
@@ -124,38 +151,115 @@ int dev_alloc(struct dev *d, size_t bytes, void **out)
 
 void dev_free(struct dev *d, void *p)
 {
-	cudaError_t rc = cudaFree(p); /* waits for the device */
+	(void)kn_list_flush(d);		/* a fault stays in d */
+	cudaError_t rc = cudaFree(p);	/* waits for the device */
 	if (rc != cudaSuccess)
 		fail(d, "cudaFree", rc);
 }
 
-static int copy(struct dev *d, void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind)
+void *dev_host_alloc(struct dev *d, size_t bytes)
 {
-	if (d->fault[0] != '\0')
-		return SL_EIO;
-	cudaError_t rc = cudaMemcpyAsync(to, from, bytes, kind, d->stream);
-	return rc == cudaSuccess ? 0 : fail(d, "cudaMemcpy", rc);
+	void *p = NULL;
+	if (d->fault[0] != '\0' || cudaMallocHost(&p, bytes > 0 ? bytes : 1) != cudaSuccess) {
+		(void)cudaGetLastError(); /* not a fault: the caller does without */
+		return NULL;
+	}
+	return p;
+}
+
+void dev_host_free(struct dev *d, void *p)
+{
+	cudaError_t rc = cudaFreeHost(p);
+	if (rc != cudaSuccess)
+		fail(d, "cudaFreeHost", rc);
 }
 
 int dev_copy_in(struct dev *d, void *to, const void *host, size_t bytes)
 {
-	return copy(d, to, host, bytes, cudaMemcpyHostToDevice);
-}
-
-int dev_copy_out(struct dev *d, void *host, const void *from, size_t bytes)
-{
-	return copy(d, host, from, bytes, cudaMemcpyDeviceToHost);
-}
-
-int dev_copy(struct dev *d, void *to, const void *from, size_t bytes)
-{
-	return copy(d, to, from, bytes, cudaMemcpyDeviceToDevice);
+	int flushed = kn_list_flush(d);
+	if (flushed != 0 || d->fault[0] != '\0')
+		return SL_EIO;
+	cudaError_t rc = cudaMemcpyAsync(to, host, bytes, cudaMemcpyHostToDevice, d->stream);
+	return rc == cudaSuccess ? 0 : fail(d, "cudaMemcpy", rc);
 }
 
 int dev_sync(struct dev *d)
 {
+	int flushed = kn_list_flush(d);
+	if (flushed != 0 || d->fault[0] != '\0')
+		return SL_EIO;
+	cudaError_t rc = cudaEventRecord(d->done, d->stream);
+	if (rc == cudaSuccess)
+		rc = cudaEventSynchronize(d->done);
+	return rc == cudaSuccess ? 0 : fail(d, "a step", rc);
+}
+
+/* ---- commands ---- */
+
+/* As dev_run, but an error is the caller's to judge. */
+static cudaError_t issue(struct dev *d, const struct kn_command *c)
+{
+	if (c->kind == KN_CALL) {
+		void *where[KN_MAX_ARGS];
+		c->thunk(c, where);
+		return cudaLaunchKernel(c->kernel, dim3(c->grid[0], c->grid[1], c->grid[2]),
+					dim3(c->block[0], c->block[1], c->block[2]), where, c->shared, d->stream);
+	}
+	const struct kn_copy *copy = (const struct kn_copy *)kn_args_of(c);
+	return cudaMemcpyAsync(copy->to, copy->from, copy->bytes,
+			       c->kind == KN_COPY ? cudaMemcpyDeviceToDevice : cudaMemcpyDeviceToHost, d->stream);
+}
+
+int dev_run(struct dev *d, const struct kn_command *c)
+{
 	if (d->fault[0] != '\0')
 		return SL_EIO;
-	cudaError_t rc = cudaStreamSynchronize(d->stream);
-	return rc == cudaSuccess ? 0 : fail(d, "a step", rc);
+	cudaError_t rc = issue(d, c);
+	if (rc == cudaSuccess)
+		return 0;
+	(void)cudaGetLastError();
+	return fail(d, c->name != NULL ? c->name : "a copy", rc);
+}
+
+int dev_graph_make(struct dev *d, const struct kn_list *l, size_t n, struct dev_graph **out)
+{
+	if (d->fault[0] != '\0')
+		return SL_EIO;
+	cudaGraph_t graph = NULL;
+	cudaGraphExec_t exec = NULL;
+	cudaError_t rc = cudaStreamBeginCapture(d->stream, cudaStreamCaptureModeThreadLocal);
+	if (rc == cudaSuccess) {
+		for (size_t at = 0; at < n && rc == cudaSuccess; at += kn_list_at(l, at)->bytes)
+			rc = issue(d, kn_list_at(l, at));
+		cudaError_t end = cudaStreamEndCapture(d->stream, &graph);
+		rc = rc == cudaSuccess ? end : rc;
+	}
+	if (rc == cudaSuccess)
+		rc = cudaGraphInstantiate(&exec, graph, 0);
+	if (rc == cudaSuccess)
+		rc = cudaGraphUpload(exec, d->stream);
+	if (graph != NULL)
+		(void)cudaGraphDestroy(graph);
+	if (rc != cudaSuccess) {
+		if (exec != NULL)
+			(void)cudaGraphExecDestroy(exec);
+		(void)cudaGetLastError();
+		return SL_ENOMEM;
+	}
+	*out = (struct dev_graph *)exec;
+	return 0;
+}
+
+int dev_graph_run(struct dev *d, struct dev_graph *g)
+{
+	if (d->fault[0] != '\0')
+		return SL_EIO;
+	cudaError_t rc = cudaGraphLaunch((cudaGraphExec_t)g, d->stream);
+	return rc == cudaSuccess ? 0 : fail(d, "a graph", rc);
+}
+
+void dev_graph_free(struct dev *d, struct dev_graph *g)
+{
+	(void)d;
+	(void)cudaGraphExecDestroy((cudaGraphExec_t)g); /* after a fault it reports that again */
 }

@@ -4,18 +4,6 @@
 
 #include <cuda_runtime.h>
 
-/* The stream to launch on, and what a launch left behind. */
-cudaStream_t dev_stream(struct dev *d);
-int dev_launched(struct dev *d, const char *kernel);
-
-/* 0 or SL_EIO. The kernel in parentheses when it is a template with several arguments. */
-#define KN_LAUNCH(d, kernel, grid, threads, shared_bytes, ...)                                             \
-	(dev_fault(d)[0] != '\0' ? (int)SL_EIO : ([&] {                                                    \
-		auto kernel_ = kernel;                                                                     \
-		kernel_<<<grid, threads, shared_bytes, dev_stream(d)>>>(__VA_ARGS__);                      \
-		return dev_launched(d, #kernel);                                                           \
-	})())
-
 extern __shared__ __align__(16) unsigned char kn_shared_bytes[];
 
 __device__ static inline void *kn_shared(void)
@@ -41,6 +29,32 @@ __device__ static inline float kn_fma(float a, float b, float c)
 __device__ static inline float kn_bits_float(uint32_t bits)
 {
 	return __uint_as_float(bits);
+}
+
+__device__ static inline uint32_t kn_float_bits(float v)
+{
+	return __float_as_uint(v);
+}
+
+/* On shared memory; what was there. */
+__device__ static inline uint32_t kn_add_shared(uint32_t *at, uint32_t v)
+{
+	return atomicAdd(at, v);
+}
+
+__device__ static inline unsigned long long kn_add_shared(unsigned long long *at, unsigned long long v)
+{
+	return atomicAdd(at, v);
+}
+
+__device__ static inline void kn_max_shared(unsigned long long *at, unsigned long long v)
+{
+	atomicMax(at, v);
+}
+
+__device__ static inline void kn_min_shared(uint32_t *at, uint32_t v)
+{
+	atomicMin(at, v);
 }
 
 /* Exact, subnormals and all (PTX ISA, cvt). */

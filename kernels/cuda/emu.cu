@@ -16,16 +16,20 @@
  * with the thread sanitizer have, they are threads of the system and the sanitizer names both lines
  * of a race.
  *
+ * Where the environment names a file in SLUICE_EMULATION_FAIL_FILE, the launch that finds it there removes it and fails:
+ * so a test can break the device of another process when it likes, once.
+ *
  * What it can't show: memory that is not coherent between blocks, occupancy, speed, rounding of
  * the device's own exp, tanh, sin and cos.
  *
  * Thread: a device belongs to one thread at a time; several devices may run at once.
  */
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/list.h"
 
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #if defined(__SANITIZE_ADDRESS__)
 #define EMU_ASAN 1
@@ -54,8 +58,7 @@ struct emu_thread {
 
 struct emu_block {
 	const char *kernel;
-	void (*body)(void *);
-	void *arg;
+	const struct kn_command *command;
 	dim3 grid, dim, idx;
 	void *shared;
 	size_t shared_bytes;
@@ -68,7 +71,14 @@ struct dev {
 	const struct kn_plugin_host *host;
 	struct emu_thread *threads; /* [MAX_THREADS] */
 	struct runner *runner;
+	struct kn_list *recording;
+	const char *fail_file; /* NULL: none */
 	char fault[192];
+};
+
+/* What was captured: a copy, as a device has one. */
+struct dev_graph {
+	struct kn_list list;
 };
 
 static thread_local struct emu_thread *self;
@@ -76,6 +86,7 @@ static thread_local struct emu_thread *self;
 static int order_mode = EMU_FORWARD;
 static uint32_t order_seed = 1;
 static int fail_in; /* launches until one fails; 0: none does */
+static bool no_graphs;
 
 extern "C" __attribute__((visibility("default"))) void sluice_emulation_order(int order, uint32_t seed)
 {
@@ -86,6 +97,11 @@ extern "C" __attribute__((visibility("default"))) void sluice_emulation_order(in
 extern "C" __attribute__((visibility("default"))) void sluice_emulation_fail(int n)
 {
 	fail_in = n;
+}
+
+extern "C" __attribute__((visibility("default"))) void sluice_emulation_no_graphs(bool none)
+{
+	no_graphs = none;
 }
 
 const dim3 &emu_thread_idx(void) { return self->idx; }
@@ -195,7 +211,7 @@ static void fibre_main(void)
 #endif
 	for (;;) {
 		struct emu_thread *t = current();
-		t->block->body(t->block->arg);
+		t->block->command->thunk(t->block->command, NULL);
 		sleep_as(t, DONE);
 	}
 }
@@ -419,7 +435,7 @@ static void *thread_main(void *arg)
 			memset(b->shared, 0xFF, b->shared_bytes);
 		}
 		meet(b->runner, &b->runner->block, DONE);
-		b->body(b->arg);
+		b->command->thunk(b->command, NULL);
 		meet(b->runner, &b->runner->block, DONE);
 	}
 	return NULL;
@@ -464,14 +480,19 @@ float kn_shuffle_xor(float v, int mask)
 	return (t - t->n)[t->n ^ mask].given[phase];
 }
 
-int emu_run(struct dev *d, const char *kernel, dim3 grid, dim3 block, size_t shared_bytes,
-	    void (*body)(void *), void *arg)
+/* Runs a kernel over its grid. */
+static int launch(struct dev *d, const struct kn_command *c)
 {
+	const char *kernel = c->name;
+	dim3 grid(c->grid[0], c->grid[1], c->grid[2]), block(c->block[0], c->block[1], c->block[2]);
+	size_t shared_bytes = c->shared;
 	int n = (int)(block.x * block.y * block.z);
-	if (d->fault[0] != '\0')
-		return SL_EIO;
 	if (fail_in > 0 && --fail_in == 0)
 		return fault(d, kernel, "an injected fault");
+	if (d->host->device_fault())
+		return fault(d, kernel, "a fault point");
+	if (d->fail_file != NULL && unlink(d->fail_file) == 0)
+		return fault(d, kernel, "a fault from outside");
 	/* The limits of every device: 48 KiB without asking for more, 65535 blocks but along x. */
 	if (n < 1 || n > MAX_THREADS || n % KN_WARP != 0 || shared_bytes > 48 << 10 || grid.y > 65535 ||
 	    grid.z > 65535 || grid.x < 1 || grid.y < 1 || grid.z < 1)
@@ -480,8 +501,7 @@ int emu_run(struct dev *d, const char *kernel, dim3 grid, dim3 block, size_t sha
 		return fault(d, kernel, "no memory for its threads");
 	struct emu_block b = {};
 	b.kernel = kernel;
-	b.body = body;
-	b.arg = arg;
+	b.command = c;
 	b.grid = grid;
 	b.dim = block;
 	b.n = n;
@@ -503,6 +523,48 @@ int emu_run(struct dev *d, const char *kernel, dim3 grid, dim3 block, size_t sha
 	return stuck == NULL ? 0 : fault(d, kernel, stuck);
 }
 
+int dev_run(struct dev *d, const struct kn_command *c)
+{
+	if (d->fault[0] != '\0')
+		return SL_EIO;
+	if (c->kind == KN_CALL)
+		return launch(d, c);
+	const struct kn_copy *copy = (const struct kn_copy *)kn_args_of(c);
+	if (copy->bytes > 0)
+		memcpy(copy->to, copy->from, copy->bytes);
+	return 0;
+}
+
+int dev_graph_make(struct dev *d, const struct kn_list *l, size_t n, struct dev_graph **out)
+{
+	struct dev_graph *g = no_graphs ? NULL : (struct dev_graph *)d->host->zalloc(sizeof *g);
+	if (g == NULL)
+		return SL_ENOMEM;
+	g->list.host = d->host;
+	g->list.owned = d->host->zalloc(n + KN_COMMAND_ALIGN);
+	if (g->list.owned == NULL) {
+		d->host->free(g);
+		return SL_ENOMEM;
+	}
+	uintptr_t at = (uintptr_t)g->list.owned + KN_COMMAND_ALIGN - 1;
+	g->list.at = (uint8_t *)(at / KN_COMMAND_ALIGN * KN_COMMAND_ALIGN);
+	g->list.n = g->list.room = n;
+	memcpy(g->list.at, l->at, n);
+	*out = g;
+	return 0;
+}
+
+int dev_graph_run(struct dev *d, struct dev_graph *g)
+{
+	return kn_list_run(d, &g->list, 0, g->list.n);
+}
+
+void dev_graph_free(struct dev *d, struct dev_graph *g)
+{
+	kn_list_dispose(&g->list);
+	d->host->free(g);
+}
+
 int dev_probe(const struct kn_plugin_host *host, struct sl_err *err)
 {
 	(void)host;
@@ -517,12 +579,14 @@ void dev_close(struct dev *d)
 	d->host->free(d);
 }
 
-int dev_open(const struct kn_plugin_host *host, struct dev **out, struct sl_err *err)
+int dev_open(const struct kn_plugin_host *host, int priority, struct dev **out, struct sl_err *err)
 {
+	(void)priority;
 	struct dev *d = (struct dev *)host->zalloc(sizeof *d);
 	if (d == NULL)
 		return host->errf(err, SL_ENOMEM, "no memory for the emulated device");
 	d->host = host;
+	d->fail_file = getenv("SLUICE_EMULATION_FAIL_FILE");
 	d->threads = (struct emu_thread *)host->zalloc(MAX_THREADS * sizeof *d->threads);
 	if (d->threads == NULL || runner_make(d) != 0) {
 		host->free(d->threads);
@@ -558,30 +622,52 @@ int dev_alloc(struct dev *d, size_t bytes, void **out)
 
 void dev_free(struct dev *d, void *p)
 {
-	(void)d;
+	(void)kn_list_flush(d); /* a fault stays in d */
 	free(p);
 }
 
-int dev_copy(struct dev *d, void *to, const void *from, size_t bytes)
+void *dev_host_alloc(struct dev *d, size_t bytes)
 {
-	if (d->fault[0] != '\0')
-		return SL_EIO;
-	if (bytes > 0)
-		memcpy(to, from, bytes);
-	return 0;
+	return d->host->zalloc(bytes > 0 ? bytes : 1);
+}
+
+void dev_host_free(struct dev *d, void *p)
+{
+	d->host->free(p);
 }
 
 int dev_copy_in(struct dev *d, void *to, const void *host, size_t bytes)
 {
-	return dev_copy(d, to, host, bytes);
-}
-
-int dev_copy_out(struct dev *d, void *host, const void *from, size_t bytes)
-{
-	return dev_copy(d, host, from, bytes);
+	int rc = kn_list_flush(d);
+	if (rc != 0 || d->fault[0] != '\0')
+		return SL_EIO;
+	if (bytes > 0)
+		memcpy(to, host, bytes);
+	return 0;
 }
 
 int dev_sync(struct dev *d)
 {
-	return d->fault[0] != '\0' ? SL_EIO : 0;
+	int rc = kn_list_flush(d);
+	return rc != 0 || d->fault[0] != '\0' ? SL_EIO : 0;
+}
+
+const struct kn_plugin_host *dev_host(const struct dev *d)
+{
+	return d->host;
+}
+
+int dev_fail(struct dev *d, const char *what, const char *why)
+{
+	return fault(d, what, why);
+}
+
+void dev_record(struct dev *d, struct kn_list *l)
+{
+	d->recording = l;
+}
+
+struct kn_list *dev_recording(struct dev *d)
+{
+	return d->recording;
 }

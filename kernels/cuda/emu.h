@@ -40,18 +40,8 @@ enum emu_order { EMU_FORWARD, EMU_BACKWARD, EMU_SHUFFLED };
 extern "C" void sluice_emulation_order(int order, uint32_t seed);
 /* The n-th launch from now on fails as a device fault would; 0: none. */
 extern "C" void sluice_emulation_fail(int n);
-
-int emu_run(struct dev *d, const char *kernel, dim3 grid, dim3 block, size_t shared_bytes,
-	    void (*body)(void *), void *arg);
-
-template <class F> static inline int emu_launch(struct dev *d, const char *kernel, dim3 grid, dim3 block,
-						size_t shared_bytes, F f)
-{
-	return emu_run(d, kernel, grid, block, shared_bytes, [](void *p) { (*static_cast<F *>(p))(); }, &f);
-}
-
-#define KN_LAUNCH(d, kernel, grid, threads, shared_bytes, ...) \
-	emu_launch(d, #kernel, grid, threads, shared_bytes, [&] { (kernel)(__VA_ARGS__); })
+/* While set, no graph can be made. */
+extern "C" void sluice_emulation_no_graphs(bool none);
 
 /* Two roundings where the device has one: within the bound of any sum of products, and much faster
  * than the library's where the processor at hand has no instruction for it. */
@@ -65,6 +55,37 @@ static inline float kn_bits_float(uint32_t bits)
 	float f;
 	memcpy(&f, &bits, sizeof f);
 	return f;
+}
+
+static inline uint32_t kn_float_bits(float v)
+{
+	uint32_t bits;
+	memcpy(&bits, &v, sizeof bits);
+	return bits;
+}
+
+static inline uint32_t kn_add_shared(uint32_t *at, uint32_t v)
+{
+	return __atomic_fetch_add(at, v, __ATOMIC_RELAXED);
+}
+
+static inline unsigned long long kn_add_shared(unsigned long long *at, unsigned long long v)
+{
+	return __atomic_fetch_add(at, v, __ATOMIC_RELAXED);
+}
+
+static inline void kn_max_shared(unsigned long long *at, unsigned long long v)
+{
+	unsigned long long was = __atomic_load_n(at, __ATOMIC_RELAXED);
+	while (was < v && !__atomic_compare_exchange_n(at, &was, v, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+		;
+}
+
+static inline void kn_min_shared(uint32_t *at, uint32_t v)
+{
+	uint32_t was = __atomic_load_n(at, __ATOMIC_RELAXED);
+	while (was > v && !__atomic_compare_exchange_n(at, &was, v, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+		;
 }
 
 static inline float kn_f16_float(uint16_t h)

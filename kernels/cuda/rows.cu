@@ -139,12 +139,9 @@ int kn_cuda_softcap(struct kn_backend *b, float *x, float cap, int n_rows, int w
 
 int kn_cuda_gather(struct kn_backend *b, const float *x, const int32_t *rows, int n, int width, float *y)
 {
-	size_t bytes = (size_t)n * sizeof *rows;
-	int rc = kn_cuda_room(b, &b->picks, bytes);
-	if (rc == 0)
-		rc = dev_copy_in(b->dev, b->picks.at, rows, bytes);
-	if (rc != 0)
+	const int32_t *picks;
+	if (kn_cuda_stage_picks(b, rows, n, &picks) != 0)
 		return SL_EIO;
-	int64_t all = (int64_t)n * width;
-	return KN_LAUNCH(b->dev, gather, blocks_of(all), THREADS, 0, x, (const int32_t *)b->picks.at, all, width, y);
+	int64_t all = (int64_t)kn_cuda_rows(b, n) * width;
+	return KN_LAUNCH(b->dev, gather, blocks_of(all), THREADS, 0, x, picks, all, width, y);
 }

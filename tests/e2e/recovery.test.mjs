@@ -3,13 +3,18 @@
 // Alone: it measures how fast is recovered.
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
+import { existsSync, mkdtempSync, writeFileSync } from 'node:fs';
 import net from 'node:net';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
 import { afterEach, test } from 'node:test';
 import { chat, until, user } from './client.mjs';
 import { hasRedis, SLUICE, request, startServer } from './harness.mjs';
 
 let server;
 afterEach(async () => { await server?.stop(); server = null; });
+
+const EMULATED = join(dirname(SLUICE), 'libsluice-cuda-emulated.so');
 
 const longStory = { model: 'demo-small', messages: user('Tell me a long story about a river.'), max_tokens: 400 };
 const shortAsk = { model: 'demo-small', messages: user('What is the capital of France?'), max_tokens: 16 };
@@ -65,6 +70,37 @@ for (const threads of [1, 4]) {
     assert.notEqual((await server.pids()).engine, pid);
   });
 }
+
+/** The engine on the CUDA kernels in their emulation, whose device breaks when the test makes a file. */
+test('a fault of the device', { skip: !existsSync(EMULATED) && `no ${EMULATED}` }, async () => {
+  const breaks = join(mkdtempSync(join(tmpdir(), 'sluice-fault-')), 'break');
+  process.env.SLUICE_EMULATION_FAIL_FILE = breaks;
+  try {
+    server = await startServer({ sets: ['engine.backend=cuda-emulated', 'engine.speculation.mode=off', 'engine.models=', 'engine.models.demo-small.path=etc/models/demo-small.gguf'] });
+  } finally {
+    delete process.env.SLUICE_EMULATION_FAIL_FILE;
+  }
+  const pid = (await server.pids()).engine;
+  const { streams, killedAt } = await whileStreaming(3, () => writeFileSync(breaks, ''));
+  for (const r of await streams) {
+    assert.equal(r.errors.length, 1, `exactly one error event: ${r.body.slice(-400)}`);
+    assert.equal(r.finish, null, 'no made-up finish_reason');
+    assert.ok(!r.done, 'no [DONE] after an error');
+    assert.equal(r.error, null, 'the response itself ends cleanly');
+  }
+  assert.ok(!existsSync(breaks), 'the device broke');
+  const { took } = await serviceBack(killedAt, 15000);
+  assert.ok(took < 12000, `service was back after ${took} ms`);
+  assert.notEqual((await server.pids()).engine, pid, 'by another process');
+  assert.match(server.log(), /a device failed: the engine ends/);
+  assert.doesNotMatch(server.log(), /BUG|AddressSanitizer/, 'every page and sequence was back when it ended');
+  // Nothing is left of them: no stream, no page but those of prefixes.
+  const idle = await until(async () => {
+    const m = await server.metrics();
+    return /^sluice_engine_running(\{[^}]*\})? 0$/m.test(m) ? m : null;
+  }, 5000);
+  assert.ok(idle, 'nothing runs any more');
+});
 
 test('kill -9 of the gateway', async () => {
   server = await startServer({});

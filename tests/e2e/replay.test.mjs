@@ -190,6 +190,107 @@ for (const threads of THREADS) {
   });
 }
 
+/* What the cascade decides by clocks, budgets, races and failures is decided once: whoever goes on with it knows. */
+describe('the cascade, whose gateway is killed', { skip }, () => {
+  const N = 60, text = (drive) => `${drive} ${Array.from({ length: N }, (_, i) => `w${i}`).join(' ')}`;
+  const tokens = (t) => t.match(/\S+\s*/g);
+  const driven = (t, word) => Number(new RegExp(`(?:^| )${word}@(\\d+)`).exec(t)?.[1] ?? Infinity);
+  /** What the parts of the models' answers make (engine/echo.c: the large one says ~w from differ@ on). */
+  const expected = (t, parts) => {
+    const small = parts.find((p) => p.model === 'demo-small')?.tokens ?? 0, large = parts.find((p) => p.model === 'demo-large')?.tokens ?? 0;
+    return tokens(t).slice(0, small + large).map((w, i) => (i >= small && i >= driven(t, 'differ') ? `~${w}` : w)).join('');
+  };
+  const aboutOf = (list) => list.map(dataOf).filter((d) => d !== '[DONE]').map((d) => JSON.parse(d)).find((d) => d.sluice?.cascade)?.sluice.cascade;
+  const TIERS = `  tiers:
+    - {name: paid, easy: 0.001, race: 0.999, hard: 0.999, sure: 0.55, low: 0.45, drop: 0.35, share: 1, disagree: tell}
+    - {name: free, easy: 0, race: 0, hard: 1, sure: 0.55, low: 0.45, drop: 0.35, share: 1}
+`;
+  const edit = (yaml) => yaml.replace('  tiers: []\n', TIERS).replace('pace_tps: 30', 'pace_tps: 0').replace('when_late: refuse', 'when_late: queue');
+  const sets = ['gateway.threads=1', 'engine.echo.ttft=5ms', 'engine.echo.rate=150', 'gateway.heartbeat=50ms', 'supervisor.backoff_min=10ms',
+    'supervisor.backoff_max=100ms', 'gateway.resume.grace=20s', 'cascade.hold.time=60ms', 'cascade.takeover=150ms', 'gateway.coalesce.window=0'];
+  let server, poor, n = 0;
+  before(async () => {
+    [server, poor] = await Promise.all([startServer({ echo: true, edit, sets: [...sets, 'cascade.least_escalations=1000000'] }),
+      startServer({ echo: true, edit: (yaml) => edit(yaml).replaceAll('share: 1', 'share: 0'), sets: [...sets, 'cascade.least_escalations=0'] })]);
+  });
+  after(async () => { for (const s of [server, poor]) if (s) assert.equal(await s.stop(), 0, s.log()); });
+
+  /** What was shown before stands, the ids go on, and parts tell the truth. */
+  const check = async (on, key, t, begun, got, seen, name) => {
+    assert.deepEqual(got.map(idOf), got.map((_, i) => i), name);
+    const about = aboutOf(got);
+    assert.ok(about, `${name}: ${got.at(-1)}\n${on.log()}`);
+    assert.equal(textOf(got), expected(t, about.parts), name);
+    assert.ok(textOf(got).startsWith(seen), name);
+    const again = await read(on.http, on.keys[key], 'GET', `/v1/streams/${begun.headers['x-sluice-stream-id']}`);
+    assert.deepEqual(again.events, got, name);
+    return about;
+  };
+  /** All of them at once, each cut after so many events (Infinity: not at all), and then one kill for all. */
+  const cutAll = async (on, all, at) => {
+    const running = await Promise.all(all.map(async ([name, key, drive, ...want]) => {
+      const t = text(`${drive} k${n++}`);
+      const begun = await ask(on.http, on.keys[key], t, { model: 'auto', seed: 3, max_tokens: N }, { enough: (list) => list.length >= at });
+      assert.equal(begun.status, 200, `${name}: ${begun.text}`);
+      return { name, key, t, want, begun, got: begun.events.slice(), seen: textOf(begun.events) };
+    }));
+    if (at < Infinity) await killGateway(on);
+    for (const { name, key, t, want: [plan, reason, models], begun, got, seen } of running) {
+      await finish(() => on.http, on.keys[key], begun.headers['x-sluice-stream-id'], got);
+      const about = await check(on, key, t, begun, got, seen, `${name}, ${at}`);
+      assert.deepEqual([about.plan, about.reason, about.parts.map((p) => p.model)], [plan, reason, models], `${name}, ${at}`);
+    }
+  };
+
+  const WAYS = [
+    ['a switch in the middle, not agreed', 'paid', 'unsure@20 differ@9', 'check', 'shown', ['demo-small', 'demo-large']],
+    ['a hold that was lost', 'paid', 'unsure@0 differ@2', 'check', 'held', ['demo-small', 'demo-large']],
+    ['a hold that its time ended', 'paid', 'slow-small@40', 'check', undefined, ['demo-small']],
+    ['a small model that failed', 'paid', 'fail-small@12 differ@5', 'check', 'failure', ['demo-small', 'demo-large']],
+    ['one that failed at once', 'paid', 'fail-small@0 differ@5', 'check', 'failure', ['demo-large']],
+    ['a large model that failed', 'paid', 'unsure@15 fail-large@0', 'check', 'shown', ['demo-small']],
+    ['a race that the large model won', 'free', 'slow-small@100 differ@3', 'race', 'race', ['demo-large']],
+    ['a race that the small model won', 'free', 'slow-large@400', 'race', undefined, ['demo-small']],
+  ];
+  /* What is decided after it is killed is decided by another budget and another patience. */
+  const LATE = ['a large model that was too late', 'paid', 'unsure@20 hang-large@0', 'check', 'shown', ['demo-small']];
+  const REFUSED = ['a budget that refused', 'paid', 'unsure@20 differ@3', 'check', undefined, ['demo-small']];
+
+  test('whoever goes on with it shows the same', async () => {
+    await cutAll(server, [...WAYS, LATE], Infinity);
+    for (const at of [2, 14]) await cutAll(server, WAYS, at);
+    await cutAll(server, [...WAYS, LATE], 40);
+  });
+
+  test('a budget that refused', async () => {
+    await cutAll(poor, [REFUSED], Infinity);
+    await cutAll(poor, Array(4).fill(REFUSED), 26);
+  });
+
+  test('killed again while it goes on, and a response in the background', async () => {
+    const t = text('unsure@20 differ@9 twice'), body = { model: 'auto', seed: 3, max_tokens: N };
+    const uncut = await ask(server.http, server.keys.paid, t, body);
+    const begun = await ask(server.http, server.keys.paid, t, body, { enough: (list) => list.length >= 10 });
+    const got = begun.events, id = begun.headers['x-sluice-stream-id'];
+    await killGateway(server);
+    await finish(() => server.http, server.keys.paid, id, got, { enough: (list) => list.length >= 35 });
+    await killGateway(server);
+    await finish(() => server.http, server.keys.paid, id, got);
+    assert.deepEqual(plain(got), plain(uncut.events), server.log());
+    const r = await api(server, server.keys.paid, 'POST', '/v1/responses', { model: 'auto', input: t, background: true });
+    assert.equal(r.status, 200, r.body);
+    await killGateway(server);
+    let done;
+    assert.ok(await until(async () => {
+      done = (await api(server, server.keys.paid, 'GET', `/v1/responses/${r.json.id}`)).json;
+      return done?.status === 'completed' || done?.status === 'failed';
+    }, PATIENCE), JSON.stringify(done));
+    assert.equal(done.status, 'completed', JSON.stringify(done));
+    assert.equal(done.output[0].content[0].text, expected(t, done.sluice.cascade.parts));
+    assert.ok(metric(await server.metrics(), 'sluice_replay_continued_total') >= 1);
+  });
+});
+
 describe('the engine with real models', { skip }, () => {
   let server;
   before(async () => { server = await startServer({ sets: ['gateway.threads=2', 'gateway.tiers.paid.pace_tps=150'] }); });

@@ -22,6 +22,7 @@
 #include <string.h>
 
 #include "kernels/kernels.h"
+#include "kernels/kv_type.h"
 #include "tests/kernels/eight_bits.h"
 #include "tests/kernels/tables.h"
 
@@ -98,6 +99,14 @@ static float *random_floats(const struct kn_ops *o, struct kn_backend *b, size_t
 	for (size_t i = 0; i < n; i++)
 		f[i] = next_float();
 	return f;
+}
+
+/* Results are the host's only after a step's end. */
+static void end_step(const struct kn_ops *o, struct kn_backend *b, const struct kn_step *next)
+{
+	assert_int_equal(o->step_end(b), 0);
+	if (next != NULL)
+		assert_int_equal(o->step_begin(b, next), 0);
 }
 
 /* |got - want| ≤ bound; a NaN fails. */
@@ -268,9 +277,11 @@ static void matmul_identity(const struct kn_ops *o, int type, int n_out, int n_i
 				assert_int_equal(o->matmul(b, &w, x + r * n_in, 1, first + (size_t)r * width), 0);
 		for (int n = 1; n <= ROWS; n += row_step) {
 			assert_int_equal(o->matmul(b, &w, x, n, y), 0);
+			end_step(o, b, &s);
 			assert_memory_equal(y, first, (size_t)n * bytes);
 			/* The same rows at another place in the batch. */
 			assert_int_equal(o->matmul(b, &w, x + (ROWS - n) * n_in, n, y), 0);
+			end_step(o, b, &s);
 			assert_memory_equal(y, first + (size_t)(ROWS - n) * width, (size_t)n * bytes);
 		}
 		assert_int_equal(o->step_end(b), 0);
@@ -365,6 +376,7 @@ static void test_rmsnorm(void **arg)
 				struct kn_step s = {.n_rows = n_rows};
 				assert_int_equal((*o)->step_begin(b, &s), 0);
 				assert_int_equal((*o)->rmsnorm(b, x, gain, eps, n_rows, width, y), 0);
+				end_step(*o, b, &s);
 				for (int r = 0; r < n_rows; r++) {
 					const float *xr = x + r * width;
 					double sum = 0;
@@ -379,12 +391,13 @@ static void test_rmsnorm(void **arg)
 						     (gamma_of(width + 2) / 2 + 4.01 * U) * fabs(want));
 					}
 					assert_int_equal((*o)->rmsnorm(b, xr, gain, eps, 1, width, one), 0);
+					end_step(*o, b, &s);
 					assert_memory_equal(one, y + r * width, (size_t)width * sizeof *y);
 				}
 				/* In place. */
 				assert_int_equal((*o)->rmsnorm(b, x, gain, eps, n_rows, width, x), 0);
+				end_step(*o, b, NULL);
 				assert_memory_equal(x, y, n * sizeof *x);
-				assert_int_equal((*o)->step_end(b), 0);
 				check_guards(x, n);
 				check_guards(y, n);
 				check_guards(one, (size_t)width);
@@ -414,6 +427,7 @@ static void test_elementwise(void **arg)
 			memcpy(was, x, n * sizeof *was);
 			assert_int_equal((*o)->step_begin(b, &s), 0);
 			assert_int_equal((*o)->silu_mul(b, x, y, n_rows, width), 0);
+			end_step(*o, b, &s);
 			for (size_t j = 0; j < n; j++) {
 				double g = (double)was[j], want = g / (1 + exp(-g)) * (double)y[j];
 				/* The exponential is good to 1 ulp (2U); the sum, the quotient and the product
@@ -424,6 +438,7 @@ static void test_elementwise(void **arg)
 			}
 			memcpy(x, was, n * sizeof *was);
 			assert_int_equal((*o)->add(b, x, y, n_rows, width), 0);
+			end_step(*o, b, &s);
 			for (size_t j = 0; j < n; j++)
 				assert_true(x[j] == was[j] + y[j]);
 			/* Rows in any order, repeated. */
@@ -431,6 +446,7 @@ static void test_elementwise(void **arg)
 			for (int r = 0; r < n_rows; r++)
 				pick[r] = (int32_t)(next_bits() % (uint32_t)n_rows);
 			assert_int_equal((*o)->gather(b, x, pick, n_rows, width, z), 0);
+			end_step(*o, b, &s);
 			for (int r = 0; r < n_rows; r++)
 				assert_memory_equal(z + r * width, x + pick[r] * width, (size_t)width * sizeof *z);
 			memset(was, 0, n * sizeof *was);
@@ -451,7 +467,7 @@ static void test_elementwise(void **arg)
 
 /* ---- keys, values, attention ---- */
 
-enum { N_SEQS = 3, LAYERS = 2, LAYER = 1 };
+enum { N_SEQS = 3, LAYERS = 2, LAYER = 1, MAX_HEAD = 128 };
 static const int32_t row_seq[] = {1, 0, 2, 0, 1, 0, 1, 0, 2, 1, 0};
 static const int32_t row_pos[] = {512, 0, 3, 255, 257, 1, 511, 256, 17, 510, 254};
 
@@ -459,19 +475,22 @@ struct cache {
 	struct kn_kv kv;
 	struct kn_step step;
 	int32_t table[N_SEQS * 64];
-	size_t n; /* floats of k */
+	size_t n; /* floats that k takes the room of */
 };
 
-/* Pages scattered by a stride coprime to their number; unheld entries are no page at all. */
-static void make_cache(struct cache *c, const struct kn_ops *o, struct kn_backend *b, int page_tokens,
+/* Pages scattered by a stride coprime to their number; unheld entries are no page at all. What nobody has
+ * written is no number in any type, nor is its scale (in q8 the scale alone). */
+static void make_cache(struct cache *c, const struct kn_ops *o, struct kn_backend *b, int type, int page_tokens,
 		       int n_kv_heads, int head_dim)
 {
 	int pages = 0, n_rows = N(row_pos);
-	c->kv = (struct kn_kv){.type = KN_F32, .n_pages = 83, .page_tokens = page_tokens, .n_layers = LAYERS,
+	c->kv = (struct kn_kv){.type = type, .n_pages = 83, .page_tokens = page_tokens, .n_layers = LAYERS,
 			       .n_kv_heads = n_kv_heads, .head_dim = head_dim};
-	c->n = (size_t)(c->kv.n_pages * LAYERS * page_tokens) * (size_t)(n_kv_heads * head_dim);
+	c->n = ((size_t)c->kv.n_pages * kn_kv_page_bytes(&c->kv) + 3) / sizeof(float);
 	c->kv.k = guarded(o, b, c->n);
 	c->kv.v = guarded(o, b, c->n);
+	memset(c->kv.k, 0xFF, c->n * sizeof(float));
+	memset(c->kv.v, 0xFF, c->n * sizeof(float));
 	for (int i = 0; i < N(c->table); i++)
 		c->table[i] = -1;
 	static const int longest[N_SEQS] = {257, 513, 18};
@@ -483,23 +502,25 @@ static void make_cache(struct cache *c, const struct kn_ops *o, struct kn_backen
 				   .page_table = c->table, .max_pages = 64};
 }
 
-/* Where the page and head of a position begin, in k and in v. */
-static size_t kv_at(const struct cache *c, int layer, int seq, int pos, int head)
+/* The block of a position's page and head. */
+static void *block_at(const struct cache *c, bool keys, int layer, int seq, int pos, int head)
+{
+	return (uint8_t *)(keys ? c->kv.k : c->kv.v) +
+	       kn_kv_block_at(&c->kv, c->table[seq * 64 + pos / c->kv.page_tokens], layer, head);
+}
+
+static double kv_get(const struct cache *c, bool keys, int seq, int pos, int head, int d)
 {
 	const struct kn_kv *kv = &c->kv;
-	size_t page = (size_t)c->table[seq * 64 + pos / kv->page_tokens];
-	return ((page * LAYERS + (size_t)layer) * (size_t)kv->n_kv_heads + (size_t)head) *
-	       (size_t)(kv->page_tokens * kv->head_dim);
+	return (double)kn_kv_get(kv->type, block_at(c, keys, LAYER, seq, pos, head), keys, kv->page_tokens, kv->head_dim,
+				 pos % kv->page_tokens, d);
 }
 
-static float *k_at(const struct cache *c, int layer, int seq, int pos, int head, int d)
+static void kv_put(const struct cache *c, bool keys, int seq, int pos, int head, const float *x)
 {
-	return (float *)c->kv.k + kv_at(c, layer, seq, pos, head) + d * c->kv.page_tokens + pos % c->kv.page_tokens;
-}
-
-static float *v_at(const struct cache *c, int layer, int seq, int pos, int head, int d)
-{
-	return (float *)c->kv.v + kv_at(c, layer, seq, pos, head) + pos % c->kv.page_tokens * c->kv.head_dim + d;
+	const struct kn_kv *kv = &c->kv;
+	kn_kv_put(kv->type, block_at(c, keys, LAYER, seq, pos, head), keys, kv->page_tokens, kv->head_dim,
+		  pos % kv->page_tokens, x);
 }
 
 static void check_attention(const struct cache *c, const struct kn_ops *o, const float *q, int n_heads,
@@ -508,6 +529,9 @@ static void check_attention(const struct cache *c, const struct kn_ops *o, const
 	static double s[513], w[513];
 	int hd = c->kv.head_dim;
 	double scale = (double)how->scale, cap = (double)how->softcap;
+	/* An element with a scale is rounded where it is multiplied, here each by itself, there the sum or the
+	 * weight: U for either. */
+	double scaled = kn_kv_has_scales(c->kv.type) ? 2 * U : 0;
 	for (int i = 0; i < c->step.n_rows * n_heads; i++) {
 		int row = i / n_heads, head = i % n_heads / (n_heads / c->kv.n_kv_heads);
 		int n = row_pos[row] + 1, seq = row_seq[row], blocks = (n + KN_ATTN_BLOCK - 1) / KN_ATTN_BLOCK;
@@ -516,14 +540,14 @@ static void check_attention(const struct cache *c, const struct kn_ops *o, const
 		for (int p = from; p < n; p++) {
 			double dot = 0, magnitude = 0;
 			for (int d = 0; d < hd; d++) {
-				double x = (double)q[i * hd + d] * (double)*k_at(c, LAYER, seq, p, head, d);
+				double x = (double)q[i * hd + d] * kv_get(c, true, seq, p, head, d);
 				dot += x;
 				magnitude += fabs(x);
 			}
 			s[p] = cap > 0 ? cap * tanh(dot * scale / cap) : dot * scale;
 			max = fmax(max, s[p]);
 			min = fmin(min, s[p]);
-			score_error = fmax(score_error, (gamma_of(hd) + U) * magnitude * scale + 4 * U * cap);
+			score_error = fmax(score_error, (gamma_of(hd) + U + scaled) * magnitude * scale + 4 * U * cap);
 		}
 		for (int p = from; p < n; p++)
 			sum += w[p] = exp(s[p] - max);
@@ -533,11 +557,11 @@ static void check_attention(const struct cache *c, const struct kn_ops *o, const
 		 * The quotient adds U. The factor covers the second order. */
 		double range = max - min + 2 * score_error;
 		double weight_error = score_error + blocks * (U * range + 3 * U);
-		double relative = 1.001 * (2 * weight_error + 2 * gamma_of(n) + U);
+		double relative = 1.001 * (2 * weight_error + 2 * gamma_of(n) + U + scaled);
 		for (int d = 0; d < hd; d++) {
 			double want = 0, magnitude = 0;
 			for (int p = from; p < n; p++) {
-				double x = w[p] / sum * (double)*v_at(c, LAYER, seq, p, head, d);
+				double x = w[p] / sum * kv_get(c, false, seq, p, head, d);
 				want += x;
 				magnitude += fabs(x);
 			}
@@ -546,7 +570,7 @@ static void check_attention(const struct cache *c, const struct kn_ops *o, const
 	}
 }
 
-static void attention_case(const struct kn_ops *o, int head_dim, int group, int page_tokens, float sharpness,
+static void attention_case(const struct kn_ops *o, int type, int head_dim, int group, int page_tokens, float sharpness,
 			   int window, float softcap)
 {
 	int n_kv_heads = 2, n_heads = 2 * group, n_rows = N(row_pos);
@@ -558,14 +582,16 @@ static void attention_case(const struct kn_ops *o, int head_dim, int group, int 
 		struct kn_backend *b = open_table(o, thread_counts[t]);
 		struct cache c;
 		state = start;
-		make_cache(&c, o, b, page_tokens, n_kv_heads, head_dim);
+		make_cache(&c, o, b, type, page_tokens, n_kv_heads, head_dim);
 		/* Only held positions of the layer are numbers: whatever else is read shows as NaN. */
 		static const int longest[N_SEQS] = {257, 513, 18};
 		for (int s = 0; s < N_SEQS; s++)
 			for (int p = 0; p < longest[s]; p++)
-				for (int d = 0; d < n_kv_heads * head_dim; d++) {
-					*k_at(&c, LAYER, s, p, d / head_dim, d % head_dim) = next_float();
-					*v_at(&c, LAYER, s, p, d / head_dim, d % head_dim) = next_float();
+				for (int side = 0; side < 2 * n_kv_heads; side++) {
+					float x[MAX_HEAD];
+					for (int d = 0; d < head_dim; d++)
+						x[d] = next_float();
+					kv_put(&c, side % 2 == 0, s, p, side / 2, x);
 				}
 		float *q = random_floats(o, b, n), *out = guarded(o, b, n);
 		assert_int_equal(o->step_begin(b, &c.step), 0);
@@ -605,22 +631,25 @@ static void test_attention(void **arg)
 {
 	(void)arg;
 	static const int dims[] = {32, 40, 64, 96, 128}, groups[] = {1, 2, 4, 8};
-	for (const struct kn_ops *const *o = all_tables(); *o != NULL; o++) {
-		for (int d = 0; d < N(dims); d++)
-			attention_case(*o, dims[d], groups[d % 4], 16, 1, 0, 0);
-		for (int g = 0; g < N(groups); g++)
-			attention_case(*o, 32, groups[g], 24, g % 2 ? 8 : 1, 100 + 90 * g, g % 2 ? 0 : 3);
-		attention_case(*o, 42, 2, 16, 1, 1, 0);
-		attention_case(*o, 64, 12, 16, 1, 257, 0);
-	}
+	for (const struct kn_ops *const *o = all_tables(); *o != NULL; o++)
+		for (int i = 0, type; (type = kn_kv_type_at(i)) >= 0; i++) {
+			if (!(*o)->kv_type(type))
+				continue;
+			for (int d = 0; d < N(dims); d++)
+				attention_case(*o, type, dims[d], groups[d % 4], 16, 1, 0, 0);
+			attention_case(*o, type, 42, 2, 16, 1, 1, 0);
+			attention_case(*o, type, 64, 12, 16, 1, 257, 0);
+			for (int g = 0; g < N(groups) && type != KN_BF16; g++)
+				attention_case(*o, type, 32, groups[g], 24, g % 2 ? 8 : 1, 100 + 90 * g, g % 2 ? 0 : 3);
+		}
 }
 
-static void rope_case(const struct kn_ops *o, int head_dim, int n_rot, bool halves, float magnitude)
+static void rope_case(const struct kn_ops *o, int type, int head_dim, int n_rot, bool halves, float magnitude)
 {
 	enum { KV_HEADS = 2, HEADS = 6 };
 	struct kn_backend *b = open_table(o, 2);
 	struct cache c;
-	make_cache(&c, o, b, 16, KV_HEADS, head_dim);
+	make_cache(&c, o, b, type, 16, KV_HEADS, head_dim);
 	double inv_freq[64];
 	for (int i = 0; i < n_rot / 2; i++)
 		inv_freq[i] = pow(10000, -2.0 * i / n_rot);
@@ -628,6 +657,11 @@ static void rope_case(const struct kn_ops *o, int head_dim, int n_rot, bool halv
 	size_t n = (size_t)(N(row_pos) * HEADS * head_dim), n_kv = (size_t)(N(row_pos) * KV_HEADS * head_dim);
 	float *both[] = {random_floats(o, b, n), random_floats(o, b, n_kv)}, *v = random_floats(o, b, n_kv);
 	float *was[] = {malloc(n * sizeof(float)), malloc(n_kv * sizeof(float))};
+	/* Numbers that no type holds as they are, one of each in a head of its own, and a head of zeros. */
+	static const float odd[] = {1e6f, -1e6f, 3.3e38f, 1e-9f, -0.0f, INFINITY, -INFINITY, NAN};
+	for (int i = 0; i < N(odd); i++)
+		v[i * head_dim + i] = odd[i];
+	memset(v + N(odd) * head_dim, 0, (size_t)head_dim * sizeof *v);
 	memcpy(was[0], both[0], n * sizeof(float));
 	memcpy(was[1], both[1], n_kv * sizeof(float));
 	assert_int_equal(o->step_begin(b, &c.step), 0);
@@ -654,19 +688,19 @@ static void rope_case(const struct kn_ops *o, int head_dim, int n_rot, bool halv
 		}
 	}
 	/* Every row's k and v stand in their page, and nothing else was written. */
-	size_t written = 0, width = (size_t)(KV_HEADS * head_dim);
-	for (int r = 0; r < N(row_pos); r++) {
-		for (size_t i = 0; i < width; i++) {
-			int head = (int)i / head_dim, d = (int)i % head_dim;
-			assert_memory_equal(k_at(&c, LAYER, row_seq[r], row_pos[r], head, d),
-					    both[1] + (size_t)r * width + i, sizeof(float));
-			assert_memory_equal(v_at(&c, LAYER, row_seq[r], row_pos[r], head, d),
-					    v + (size_t)r * width + i, sizeof(float));
-		}
+	float *wrote[] = {c.kv.k, c.kv.v}, *from[] = {both[1], v};
+	for (int side = 0; side < 2; side++) {
+		float *want = malloc(c.n * sizeof *want);
+		memset(want, 0xFF, c.n * sizeof *want);
+		*(side ? &c.kv.v : &c.kv.k) = want;
+		for (int i = 0; i < N(row_pos) * KV_HEADS; i++)
+			kv_put(&c, side == 0, row_seq[i / KV_HEADS], row_pos[i / KV_HEADS], i % KV_HEADS,
+			       from[side] + i * head_dim);
+		assert_memory_equal(wrote[side], want, c.n * sizeof *want);
+		free(want);
 	}
-	for (size_t i = 0; i < c.n; i++)
-		written += (size_t)!isnan(((float *)c.kv.k)[i]) + (size_t)!isnan(((float *)c.kv.v)[i]);
-	assert_int_equal(written, 2 * n_kv);
+	c.kv.k = wrote[0];
+	c.kv.v = wrote[1];
 	check_guards(both[0], n);
 	check_guards(both[1], n_kv);
 	check_guards(c.kv.k, c.n);
@@ -682,38 +716,48 @@ static void rope_case(const struct kn_ops *o, int head_dim, int n_rot, bool halv
 static void test_rope(void **arg)
 {
 	(void)arg;
-	for (const struct kn_ops *const *o = all_tables(); *o != NULL; o++) {
-		rope_case(*o, 32, 32, false, 1);
-		rope_case(*o, 40, 24, false, 1.25f);
-		rope_case(*o, 128, 128, true, 1);
-		rope_case(*o, 64, 48, true, 0.75f);
+	for (const struct kn_ops *const *o = all_tables(); *o != NULL; o++)
+		for (int i = 0, type; (type = kn_kv_type_at(i)) >= 0; i++) {
+			if (!(*o)->kv_type(type))
+				continue;
+			rope_case(*o, type, 32, 32, false, 1);
+			rope_case(*o, type, 40, 24, false, 1.25f);
+			rope_case(*o, type, 42, 24, false, 1);
+			rope_case(*o, type, 128, 128, true, 1);
+			rope_case(*o, type, 64, 48, true, 0.75f);
+		}
+}
+
+static void copy_case(const struct kn_ops *o, int type)
+{
+	struct kn_backend *b = open_table(o, 1);
+	struct cache c;
+	make_cache(&c, o, b, type, 16, 2, 40);
+	void *sides[] = {c.kv.k, c.kv.v};
+	size_t page = kn_kv_page_bytes(&c.kv), bytes = c.n * sizeof(float);
+	for (int i = 0; i < 2; i++) {
+		uint8_t *was = malloc(bytes), *now = sides[i];
+		for (size_t j = 0; j < bytes; j++)
+			now[j] = (uint8_t)next_bits();
+		memcpy(was, now, bytes);
+		assert_int_equal(o->page_copy(b, &c.kv, 82, 5), 0);
+		memcpy(was + 5 * page, was + 82 * page, page);
+		assert_memory_equal(now, was, bytes);
+		check_guards(sides[i], c.n);
+		free(was);
 	}
+	drop(o, b, c.kv.k);
+	drop(o, b, c.kv.v);
+	o->close(b);
 }
 
 static void test_page_copy(void **arg)
 {
 	(void)arg;
-	for (const struct kn_ops *const *o = all_tables(); *o != NULL; o++) {
-		struct kn_backend *b = open_table(*o, 1);
-		struct cache c;
-		make_cache(&c, *o, b, 16, 2, 40);
-		float *sides[] = {c.kv.k, c.kv.v};
-		size_t page = c.n / (size_t)c.kv.n_pages, bytes = c.n * sizeof(float);
-		for (int i = 0; i < 2; i++) {
-			float *was = malloc(bytes), *now = sides[i];
-			for (size_t j = 0; j < c.n; j++)
-				now[j] = next_float();
-			memcpy(was, now, bytes);
-			assert_int_equal((*o)->page_copy(b, &c.kv, 82, 5), 0);
-			memcpy(was + 5 * page, was + 82 * page, page * sizeof(float));
-			assert_memory_equal(now, was, bytes);
-			check_guards(now, c.n);
-			free(was);
-		}
-		drop(*o, b, c.kv.k);
-		drop(*o, b, c.kv.v);
-		(*o)->close(b);
-	}
+	for (const struct kn_ops *const *o = all_tables(); *o != NULL; o++)
+		for (int i = 0; kn_kv_type_at(i) >= 0; i++)
+			if ((*o)->kv_type(kn_kv_type_at(i)))
+				copy_case(*o, kn_kv_type_at(i));
 }
 
 static void test_tables(void **arg)

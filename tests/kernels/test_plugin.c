@@ -79,10 +79,11 @@ static void test_fault(void **arg)
 	assert_int_equal(o->mem_alloc(b, sizeof host, &x), 0);
 	assert_int_equal(o->mem_alloc(other, sizeof host, &y), 0);
 	assert_int_equal(o->step_begin(b, &s), 0);
-	assert_int_equal(o->scale(b, x, 2, 1, 32), 0);
 	fail_launch(2);
-	assert_int_equal(o->scale(b, x, 2, 1, 32), 0);
-	assert_int_equal(o->scale(b, x, 2, 1, 32), SL_EIO);
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(o->scale(b, x, 2, 1, 32), 0); /* launched at the step's end */
+	assert_int_equal(o->read_back(b, x, 32, host), 0);
+	assert_int_equal(o->step_end(b), SL_EIO);
 	assert_int_equal(o->add(b, x, x, 1, 32), SL_EIO);
 	assert_int_equal(o->read_back(b, x, 32, host), SL_EIO);
 	assert_int_equal(o->step_end(b), SL_EIO);

@@ -10,6 +10,7 @@
 #ifndef TESTS_FAKE_MODEL_H
 #define TESTS_FAKE_MODEL_H
 
+#include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -17,6 +18,7 @@
 #include <time.h>
 
 #include "engine/model.h"
+#include "engine/sampler.h"
 #include "kernels/kv_type.h"
 
 enum { FAKE_EOS = 256, FAKE_BOS = 257, FAKE_VOCAB = 258, FAKE_CTX = 512 };
@@ -39,6 +41,8 @@ static struct {
 	atomic_int max_rows_seen, max_want_seen;
 	atomic_int end_never;   /* no end tokens */
 	atomic_int step_us;     /* a step takes so long */
+	atomic_int draws;       /* tokens are drawn where the logits are, as on a device */
+	atomic_int drawn;       /* so many were */
 	pthread_mutex_t gate;   /* held: every step waits */
 } fake = {.fail_next = -1, .gate = PTHREAD_MUTEX_INITIALIZER};
 
@@ -122,8 +126,60 @@ static uint64_t fake_mix(uint64_t h, uint64_t v)
 	return h ^ h >> 32;
 }
 
+bool model_can_draw(const struct model *m)
+{
+	(void)m;
+	return atomic_load(&fake.draws) != 0;
+}
+
+/* What a device does, in double and without filters; the row is no number afterwards, so that whoever
+ * reads it shows. */
+static void fake_draw(const struct kn_draw *d, float *row, struct kn_drawn *out)
+{
+	static _Thread_local struct sampler_scratch scratch;
+	struct sampler_choice told;
+	double l[FAKE_VOCAB], max = -INFINITY, mass = 0, at;
+	int32_t id = 0;
+	BUG_IF(d->n_penalties > 0 || d->top_k > 0 || d->top_p < 1 || d->min_p > 0, "fake: a filter");
+	for (int i = 0; i < FAKE_VOCAB; i++)
+		l[i] = (double)row[i];
+	for (int i = 0; i < d->n_bias; i++)
+		l[d->adjust[i].id] += (double)d->adjust[i].a;
+	for (int i = 0; i < d->n_out; i++)
+		l[d->adjust[d->n_bias + i].id] = -INFINITY;
+	for (int i = FAKE_VOCAB - 1; i >= 0; i--) {
+		id = l[i] >= max ? i : id;
+		max = l[i] >= max ? l[i] : max;
+	}
+	for (int i = 0; i < FAKE_VOCAB && d->temperature > 0; i++)
+		mass += exp((l[i] - max) / (double)d->temperature);
+	at = d->u * mass;
+	for (int i = 0; i < FAKE_VOCAB && d->temperature > 0; i++) {
+		double w = exp((l[i] - max) / (double)d->temperature);
+		if (at >= 0 && at < w)
+			id = i;
+		at -= w;
+	}
+	BUG_IF(sampler_scratch_reserve(&scratch, FAKE_VOCAB) != 0, "fake: no memory");
+	sampler_prompt_logprob(row, FAKE_VOCAB, id, d->n_top, &scratch, &told);
+	sampler_scratch_dispose(&scratch);
+	*out = (struct kn_drawn){.id = id, .logprob = d->want_logprob ? told.logprob : NAN,
+				 .n_top = d->want_logprob ? told.n_top : 0};
+	for (int i = 0; i < out->n_top; i++)
+		out->top[i] = (struct kn_id_logprob){(int32_t)told.top[i].id, told.top[i].v};
+	for (int i = 0; i < FAKE_VOCAB; i++)
+		row[i] = NAN;
+	atomic_fetch_add(&fake.drawn, 1);
+}
+
 int model_forward(struct model *m, const struct kn_step *s, const struct kn_kv *kv,
 		  const int32_t *want, int n_want, float *logits)
+{
+	return model_forward_draw(m, s, kv, want, n_want, logits, NULL);
+}
+
+int model_forward_draw(struct model *m, const struct kn_step *s, const struct kn_kv *kv, const int32_t *want, int n_want,
+		       float *logits, const struct model_draws *draws)
 {
 	/* A token's number lies at the beginning of its elements, whatever their type is. */
 	uint8_t *k = kv->k;
@@ -173,6 +229,10 @@ int model_forward(struct model *m, const struct kn_step *s, const struct kn_kv *
 		}
 		if (!atomic_load(&fake.end_never))
 			row[FAKE_EOS] = (float)(fake_mix(h, 999) % 1050) / 100.0f;
+	}
+	for (int i = 0; draws != NULL && i < draws->n; i++) {
+		BUG_IF(!draws->taken[draws->draws[i].row], "fake: a row that is drawn and read");
+		fake_draw(&draws->draws[i], logits + (size_t)draws->draws[i].row * FAKE_VOCAB, &draws->drawn[i]);
 	}
 	return 0;
 }

@@ -335,6 +335,11 @@ static void several_choices(void **state)
 	}
 }
 
+static void count_fault(void *ctx)
+{
+	atomic_fetch_add((atomic_int *)ctx, 1);
+}
+
 /* Requests with several choices end in every phase, and everything comes back. */
 static void choices_are_cancelled(void **state)
 {
@@ -342,7 +347,10 @@ static void choices_are_cancelled(void **state)
 	struct run r;
 	struct eng_config cfg = config();
 	uint64_t random = 3;
+	atomic_int faults = 0;
 	cfg.max_sequences = 12;
+	cfg.on_fault = count_fault;
+	cfg.on_fault_ctx = &faults;
 	run_start(&r, &cfg);
 	for (int round = 0; round < 60; round++) {
 		for (uint64_t i = 1; i <= 4; i++) {
@@ -363,6 +371,7 @@ static void choices_are_cancelled(void **state)
 			run_until_done(&r, i);
 		run_until_idle(&r);
 	}
+	assert_int_equal(atomic_load(&faults), 0);
 	/* And a device that fails takes all of them with it. */
 	for (uint64_t i = 1; i <= 4; i++) {
 		struct proto_submit req = fan((int)i % 3);
@@ -374,6 +383,56 @@ static void choices_are_cancelled(void **state)
 		run_until_done(&r, i);
 	atomic_store(&fake.fail_next, -1);
 	run_stop(&r);
+	assert_int_equal(atomic_load(&faults), 1); /* told once, when the streams were */
+}
+
+/* Tokens that are drawn where the logits are: the same answers from everybody, among those whose logits must come to
+ * the host (beams, log probabilities of prompts, typical sampling). */
+static void drawn_on_the_device(void **state)
+{
+	(void)state;
+	enum { KINDS = 9 };
+	static struct answer expect[KINDS];
+	struct run r;
+	struct eng_config cfg = config();
+	struct proto_id_f32 bias = {.id = 'e', .v = 3};
+	cfg.max_sequences = 24;
+	for (int draws = 0; draws < 2; draws++) {
+		atomic_store(&fake.draws, draws);
+		atomic_store(&fake.drawn, 0);
+		run_start(&r, &cfg);
+		for (int kind = 0; kind < KINDS; kind++) {
+			struct proto_submit req = kind < 3 ? fan(kind) : run_plain("draws where the logits are", 40);
+			req.seed = 40 + (uint64_t)kind;
+			if (kind > 3)
+				req.temperature = 0.8f;
+			if (kind == 5)
+				req.typical_p = 0.7f;
+			if (kind == 6) {
+				req.logit_bias = &bias;
+				req.n_logit_bias = 1;
+				req.flags |= PROTO_SUBMIT_IGNORE_EOS;
+			}
+			if (kind >= 7) {
+				req.flags |= PROTO_SUBMIT_WANT_LOGPROBS;
+				req.n_top_logprobs = kind == 7 ? 0 : 5;
+				req.prompt_logprobs = kind == 7 ? 0 : 3;
+			}
+			run_submit(&r, (uint64_t)kind + 1, &req);
+			run_credit(&r, (uint64_t)kind + 1, 1000);
+			if (draws == 1 && kind == 0)
+				run_until_done(&r, 1); /* its choices' tokens come in turn, which others would change */
+			if (draws == 0) {
+				expect[kind] = *run_until_done(&r, (uint64_t)kind + 1);
+				assert_int_not_equal(expect[kind].end.finish, PROTO_FINISH_ERROR);
+			}
+		}
+		for (int kind = 0; draws == 1 && kind < KINDS; kind++)
+			run_assert_same(run_until_done(&r, (uint64_t)kind + 1), &expect[kind]);
+		run_stop(&r);
+		assert_int_equal(atomic_load(&fake.drawn) > 150, draws);
+	}
+	atomic_store(&fake.draws, 0);
 }
 
 /* QUEUED says what of the prompt is there already, and why not more. */
@@ -885,6 +944,7 @@ int main(void)
 	    cmocka_unit_test(same_together_as_alone), cmocka_unit_test(credit_is_exact),
 	    cmocka_unit_test(cancel_in_every_phase), cmocka_unit_test(several_choices),
 	    cmocka_unit_test(reasons_for_a_miss),
+	    cmocka_unit_test(drawn_on_the_device),
 	    cmocka_unit_test(choices_are_cancelled),  cmocka_unit_test(stop_strings),
 	    cmocka_unit_test(ends_and_minimum), cmocka_unit_test(biases_and_logprobs), cmocka_unit_test(prompt_logprobs), cmocka_unit_test(statistics_of_prefixes),
 	    cmocka_unit_test(limits_of_context),      cmocka_unit_test(chats),

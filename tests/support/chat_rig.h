@@ -49,6 +49,8 @@ struct chat_rig {
 	struct sl_buf tokens_other, done_other; /* the same */
 	struct sl_buf verified; /* what one that is given tokens gets first */
 	uint64_t other_id, given_id; /* of the last ones of those kinds */
+	char prompt[1024];           /* of the last one for the first model, cut to fit */
+	uint32_t max_tokens;         /* the same one's */
 	char answer[ANSWER_BYTES];
 	size_t n_answer;
 	const char *bearer; /* what requests show; "": nothing */
@@ -82,6 +84,10 @@ static void engine_on_submit(struct chat_rig *c, const struct proto_head *h, boo
 	assert_int_equal(proto_get_submit(c->in + PROTO_HEAD_BYTES, h->length, &s, NULL), 0);
 	c->other_id = other ? h->id : c->other_id;
 	c->given_id = s.n_given > 0 ? h->id : c->given_id;
+	if (!other) {
+		snprintf(c->prompt, sizeof c->prompt, "%.*s", (int)s.prompt.n, s.prompt.at);
+		c->max_tokens = s.max_tokens;
+	}
 	if ((s.flags & PROTO_SUBMIT_PREFILL_ONLY) == 0)
 		return;
 	c->prefill_id = h->id;

@@ -57,6 +57,22 @@ static void bound_holds_and_appends_nothing(void **unused)
 	buf_dispose(&b);
 }
 
+static void none_holds_more_than_it_can_count(void **unused)
+{
+	(void)unused;
+	struct sl_buf b;
+	uint8_t *at;
+	buf_init(&b, SIZE_MAX);
+	assert_int_equal(buf_append(&b, "some", 4), 0);
+	assert_int_equal(buf_reserve(&b, BUF_MOST - 3, &at), SL_ELIMIT);
+	assert_int_equal(buf_append(&b, "abc", BUF_MOST), SL_ELIMIT); /* it does not look at them */
+	assert_int_equal(buf_reserve(&b, (size_t)UINT32_MAX + 1, &at), SL_ELIMIT);
+	buf_cut(&b, 2);
+	assert_int_equal(buf_append(&b, "ap", 2), 0);
+	assert_string_equal(buf_cstr(&b), "soap");
+	buf_dispose(&b);
+}
+
 static void prints_and_terminates(void **unused)
 {
 	(void)unused;
@@ -148,6 +164,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(appends_and_consumes),
 	    cmocka_unit_test(bound_holds_and_appends_nothing),
+	    cmocka_unit_test(none_holds_more_than_it_can_count),
 	    cmocka_unit_test(prints_and_terminates),
 	    cmocka_unit_test(prints_what_just_fits_and_what_does_not),
 	    cmocka_unit_test(numbers_in_decimal),

@@ -8,6 +8,7 @@
 #include "engine_run.h"
 
 #include "engine/kv.h"
+#include "kernels/kv_type.h"
 #include "engine/model.h"
 #include "kernels/kernels.h"
 
@@ -15,11 +16,11 @@ enum { N = 32, TOKENS = 24 };
 
 static const struct eng_model_config model[] = {{.name = "small", .path = "etc/models/demo-small.gguf"}};
 static char prompts[N][1400];
-static const char *backend;
+static const char *backend, *kv_type;
 
 static struct eng_config config(void)
 {
-	return (struct eng_config){.models = model, .n_models = 1, .backend = backend, .n_threads = 2,
+	return (struct eng_config){.models = model, .n_models = 1, .backend = backend, .kv_type = kv_type, .n_threads = 2,
 				   .n_text_workers = 1, .page_tokens = 16, .kv_bytes = 256 << 20,
 				   .max_sequences = N, .max_waiting = 2 * N, .step_tokens = 128,
 				   .max_prompt_bytes = 1 << 20};
@@ -125,7 +126,7 @@ static void check(const struct answer *expect)
 	struct model_info info;
 	struct sl_err err;
 	assert_int_equal(model_inspect(model[0].path, &info, &err), 0);
-	cfg.kv_bytes = 40 * kv_page_bytes(KN_F32, 16, info.arch.n_layers, info.arch.n_kv_heads, info.arch.head_dim);
+	cfg.kv_bytes = 40 * kv_page_bytes(kn_kv_type_from_name(kv_type), 16, info.arch.n_layers, info.arch.n_kv_heads, info.arch.head_dim);
 	run_start(&r, &cfg);
 	for (int i = 0; i < N; i++) {
 		struct proto_submit req = request(i);
@@ -138,7 +139,7 @@ static void check(const struct answer *expect)
 	for (int i = 0; i < N; i++)
 		run_assert_same(run_until_done(&r, (uint64_t)i + 1), &expect[i]);
 	uint64_t n = preempted(&r);
-	print_message("%s: %u prompt tokens came from the tree, %llu pre-emptions\n", backend, cached,
+	print_message("%s, KV in %s: %u prompt tokens came from the tree, %llu pre-emptions\n", backend, kv_type, cached,
 		      (unsigned long long)n);
 	assert_true(n > 0);
 	run_stop(&r);
@@ -153,8 +154,12 @@ static void nothing_else_counts(void **state)
 		backend = (*o)->name;
 		if (strcmp(backend, "cpu-ref") == 0)
 			continue; /* the plain oracle: slow, one thread */
-		each_alone(expect);
-		check(expect);
+		static const char *const types[] = {"f16", "q8"};
+		for (int i = 0; i < 2; i++) {
+			kv_type = types[i];
+			each_alone(expect);
+			check(expect);
+		}
 	}
 	free(expect);
 }

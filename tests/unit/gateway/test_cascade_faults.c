@@ -4,6 +4,7 @@
  * comes back is one answer, a piece of one, or a refusal; afterwards nothing goes on, nothing is counted, and the next
  * request is served. And readers and engines that go in the middle.
  */
+#include <math.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -228,12 +229,120 @@ static void they_go(void **state)
 	chat_tear_down(state);
 }
 
+/* Models whose tokenizers differ: the large one goes on behind the text that was shown, which is neither said again nor
+ * lost; where none was shown it answers by itself. */
+static void other_tokenizers(void **state)
+{
+	static const struct {
+		const char *target, *body, *prompt, *text, *after, *parts;
+		uint32_t n_sure;
+	} cases[] = {
+	    {"POST /v1/chat/completions", "{\"model\":\"auto\",\"max_tokens\":50,\"stream\":true," CHAT("hi"),
+	     "{\"role\":\"assistant\",\"content\":\"AB\"}],\"continue_final_message\":true}", "\"content\":\"AB\"", "\"content\":\"abc\"",
+	     "\"parts\":[{\"model\":\"s\",\"tokens\":2},{\"model\":\"m\",\"tokens\":3}],\"escalated\":true,\"reason\":\"shown\"}", 2},
+	    {"POST /v1/completions", "{\"model\":\"auto\",\"max_tokens\":50,\"prompt\":\"hi \"}", "hi AB", "\"text\":\"ABabc\"", "",
+	     "\"parts\":[{\"model\":\"s\",\"tokens\":2},{\"model\":\"m\",\"tokens\":3}],\"escalated\":true,\"reason\":\"shown\"}", 2},
+	    {"POST /v1/completions", "{\"model\":\"auto\",\"max_tokens\":50,\"prompt\":\"hi \"}", "hi ", "\"text\":\"abc\"", "",
+	     "\"parts\":[{\"model\":\"m\",\"tokens\":3}],\"escalated\":true,\"reason\":\"held\"}", 0},
+	};
+	static const struct way nothing = {.logprob = 0};
+	struct chat_rig *c;
+	tier.race = 1;
+	settings.hold_min = 1;
+	assert_int_equal(chat_set_up(state), 0);
+	c = *state;
+	prepare(c);
+	set_way(c, &nothing);
+	struct proto_model small = {.index = 1, .state = PROTO_MODEL_READY, .role = 1, .n_ctx = 100, .name = {"s", 1}, .tokenizer = 8};
+	assert_int_equal(proto_put_model(&c->hello, &small), 0);
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		float sure = cases[i].n_sure > 0 ? 0 : -5;
+		const struct proto_token t[FAKE_TOKENS] = {{.id = 11, .n_bytes = 1, .logprob = sure}, {.id = 12, .n_bytes = 1, .logprob = sure},
+							   {.id = 13, .n_bytes = 1, .logprob = -50}};
+		struct proto_tokens tokens = {.n = FAKE_TOKENS, .tokens = t, .text = {"ABC", 3}};
+		buf_clear(&c->tokens_other, SIZE_MAX);
+		assert_int_equal(proto_put_tokens(&c->tokens_other, 1, &tokens), 0);
+		CHAT_UNTIL(c, app_ready(c->app) && engine_link_n_models(c->app->link) == 2);
+		CHAT_UNTIL(c, engine_link_model(c->app->link, 1)->tokenizer == 8);
+		ask(c, cases[i].target, "", cases[i].body);
+		CHAT_UNTIL(c, at_rest(c));
+		const char *text = strstr(c->answer, cases[i].text);
+		size_t n = strlen(c->prompt), n_end = strlen(cases[i].prompt);
+		if (text == NULL || strstr(text + 1, cases[i].after) == NULL || strstr(c->answer, cases[i].parts) == NULL || n < n_end ||
+		    strcmp(c->prompt + n - n_end, cases[i].prompt) != 0)
+			fail_msg("%zu: %s\nprompt: %s", i, c->answer, c->prompt);
+		assert_null(strstr(c->answer, "C")); /* what tipped it was not shown */
+		assert_int_equal(c->max_tokens, 50 - cases[i].n_sure);
+		expect_at_rest(c);
+	}
+	settings.hold_min = 3;
+	chat_tear_down(state);
+}
+
+/* The reader leaves, or the engine, in a race: before any token, and with the small one's held; and while the large one
+ * checks what was shown. */
+static void they_go_in_the_middle(void **state)
+{
+	enum place { RACE_SILENT, RACE_HELD, VERIFYING, N_PLACES };
+	struct chat_rig *c;
+	tier.race = 0;
+	settings.hold_min = 1;
+	assert_int_equal(chat_set_up(state), 0);
+	c = *state;
+	prepare(c);
+	for (int k = 0; k < 2 * N_PLACES; k++) {
+		enum place at = (enum place)(k / 2);
+		bool engine_goes = k % 2 == 1;
+		struct way way = {.logprob = at == RACE_HELD ? logf(0.6f) : 0}; /* neither sure nor below low */
+		struct sl_buf kept[] = {c->tokens, c->done, c->done_other};
+		set_way(c, &way);
+		buf_clear(&c->verified, SIZE_MAX);
+		buf_init(&c->tokens, 4096); /* the large one says nothing, the small one does not end */
+		buf_init(&c->done, 4096);
+		buf_init(&c->done_other, 4096);
+		if (at == VERIFYING) { /* the small one wins, and loses its confidence then */
+			const struct proto_token t[FAKE_TOKENS] = {{.id = 11, .n_bytes = 1}, {.id = 12, .n_bytes = 1}, {.id = 13, .n_bytes = 1, .logprob = -50}};
+			struct proto_tokens tokens = {.n = FAKE_TOKENS, .tokens = t, .text = {"ABC", 3}};
+			buf_clear(&c->tokens_other, SIZE_MAX);
+			assert_int_equal(proto_put_tokens(&c->tokens_other, 1, &tokens), 0);
+		}
+		c->silent = at == RACE_SILENT;
+		c->given_id = c->credited_id = 0;
+		CHAT_UNTIL(c, app_ready(c->app) && engine_link_n_models(c->app->link) == 2);
+		int fd = send_request(c, "POST /v1/chat/completions", "", "{\"model\":\"auto\",\"stream\":true," CHAT("hi"));
+		if (at == VERIFYING)
+			CHAT_UNTIL(c, c->given_id != 0);
+		else
+			CHAT_UNTIL(c, c->credited_id != 0 && n_generations() == 1);
+		if (engine_goes) {
+			close(c->engine);
+			c->engine = -1;
+			take_answer(c, fd);
+			assert_non_null(strstr(c->answer, "engine_unavailable"));
+		} else {
+			close(fd);
+		}
+		expect_at_rest(c);
+		buf_dispose(&c->tokens);
+		buf_dispose(&c->done);
+		buf_dispose(&c->done_other);
+		c->tokens = kept[0];
+		c->done = kept[1];
+		c->done_other = kept[2];
+		c->silent = false;
+	}
+	settings.hold_min = 3;
+	chat_tear_down(state);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(every_allocation),
 	    cmocka_unit_test(every_allocation_with_a_log),
 	    cmocka_unit_test(they_go),
+	    cmocka_unit_test(other_tokenizers),
+	    cmocka_unit_test(they_go_in_the_middle),
 	};
 	log_set_level(LOG_ERROR);
 	settle();

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Launches as data. KN_LAUNCH packs a kernel and its arguments into a command, which either runs at
+ * once or, while a list is being recorded (list.h), is put at its end. A command is flat memory whose
+ * unused bytes are zero: two that compare equal byte by byte do the same.
+ *
+ * Arguments are converted to the kernel's own parameter types when they are packed, so a kernel and its
+ * call differ in nothing from a plain launch.
+ */
+#ifndef KERNELS_CUDA_LAUNCH_H
+#define KERNELS_CUDA_LAUNCH_H
+
+#include <string.h>
+
+struct dev;
+
+enum kn_command_kind : uint32_t { KN_CALL, KN_COPY, KN_COPY_OUT };
+
+enum { KN_COMMAND_ALIGN = 64, KN_MAX_ARGS = 40 };
+
+/* Followed by the arguments. */
+struct alignas(KN_COMMAND_ALIGN) kn_command {
+	uint32_t bytes; /* with the arguments, a multiple of KN_COMMAND_ALIGN */
+	uint32_t kind;
+	const void *kernel;
+	/* Emulated: runs the kernel's body for the thread at hand. CUDA: where each argument is. */
+	void (*thunk)(const struct kn_command *c, void **where);
+	const char *name; /* static */
+	uint32_t grid[3], block[3];
+	uint32_t shared, n_args;
+};
+
+/* Of KN_COPY and KN_COPY_OUT. */
+struct kn_copy {
+	void *to;
+	const void *from;
+	size_t bytes;
+};
+
+static inline void *kn_args_of(const struct kn_command *c)
+{
+	return const_cast<struct kn_command *>(c + 1);
+}
+
+template <class... P> struct kn_args;
+template <> struct kn_args<> {
+};
+template <class H, class... T> struct kn_args<H, T...> {
+	H head;
+	struct kn_args<T...> tail;
+};
+
+static inline void kn_args_set(struct kn_args<> *)
+{
+}
+
+template <class H, class... T, class A, class... B>
+static inline void kn_args_set(struct kn_args<H, T...> *to, const A &first, const B &...rest)
+{
+	to->head = first;
+	kn_args_set(&to->tail, rest...);
+}
+
+#ifdef KN_EMULATED
+template <class K, class... D> static inline void kn_args_use(K kernel, struct kn_args<> *, const D &...done)
+{
+	kernel(done...);
+}
+
+template <class K, class H, class... T, class... D>
+static inline void kn_args_use(K kernel, struct kn_args<H, T...> *a, const D &...done)
+{
+	kn_args_use(kernel, &a->tail, done..., a->head);
+}
+#else
+static inline void kn_args_use(struct kn_args<> *, void **)
+{
+}
+
+template <class H, class... T> static inline void kn_args_use(struct kn_args<H, T...> *a, void **where)
+{
+	*where = &a->head;
+	kn_args_use(&a->tail, where + 1);
+}
+#endif
+
+template <class... P> struct kn_thunk {
+	static void use(const struct kn_command *c, void **where)
+	{
+		struct kn_args<P...> *args = (struct kn_args<P...> *)kn_args_of(c);
+#ifdef KN_EMULATED
+		(void)where;
+		kn_args_use((void (*)(P...))c->kernel, args);
+#else
+		kn_args_use(args, where);
+#endif
+	}
+};
+
+/* Room for a command of so many bytes, zero but for kind and bytes: at the end of the list that is being
+ * recorded, or in *here, to be given to kn_command_end. NULL after a fault. */
+struct kn_command *kn_command_begin(struct dev *d, uint32_t kind, uint32_t bytes, struct kn_command *here);
+/* Runs it if it is in no list. 0 or SL_EIO. */
+int kn_command_end(struct dev *d, const struct kn_command *c, const struct kn_command *here);
+
+template <class... P, class... A>
+static int kn_launch(struct dev *d, const char *name, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared,
+		     const A &...args)
+{
+	static_assert(sizeof...(P) == sizeof...(A) && sizeof...(P) <= KN_MAX_ARGS, "a kernel's arguments");
+	struct one {
+		struct kn_command c;
+		struct kn_args<P...> args;
+	} here;
+	struct kn_command *c = kn_command_begin(d, KN_CALL, sizeof here, &here.c);
+	if (c == NULL)
+		return SL_EIO;
+	c->kernel = (const void *)kernel;
+	c->thunk = kn_thunk<P...>::use;
+	c->name = name;
+	c->grid[0] = grid.x, c->grid[1] = grid.y, c->grid[2] = grid.z;
+	c->block[0] = block.x, c->block[1] = block.y, c->block[2] = block.z;
+	c->shared = (uint32_t)shared;
+	c->n_args = sizeof...(P);
+	kn_args_set((struct kn_args<P...> *)kn_args_of(c), args...);
+	return kn_command_end(d, c, &here.c);
+}
+
+/* 0 or SL_EIO. The kernel in parentheses when it is a template with several arguments. */
+#define KN_LAUNCH(d, kernel, grid, threads, shared_bytes, ...) \
+	kn_launch(d, #kernel, kernel, dim3(grid), dim3(threads), shared_bytes, __VA_ARGS__)
+
+#endif

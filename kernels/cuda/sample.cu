@@ -1,0 +1,647 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Drawing tokens on the device: what engine/sampler.h says, for rows of logits that stay where they are. A
+ * block has a row. Nothing is sorted but what is left of it: at most CAP candidates.
+ *
+ * The filters top-k, top-p and min-p all keep a beginning of the row in the order of ranks (a value's
+ * bits made monotonic, then the lower id), so together they are one rank: what is below it is out. It is found
+ * by histograms. The first one is by (max - l) / temperature: counts, and masses of the weights exp of that.
+ * Where the bins that matter have few elements in all, those are collected, sorted, and filtered there.
+ * Otherwise the bin in which a filter ends is cut further by the bits of ranks until what is left is few,
+ * which costs a read of the row for ten bits, and happens to flat rows and to ties only.
+ *
+ * The draw is the element at u of the mass, in the order of ids, as the reference's: among the collected, or by
+ * masses of chunks and then within one.
+ *
+ * Masses are integers: weights in units of 2^-44 of the largest. So sums do not depend on the order in
+ * which threads add them up, and a draw not on what else runs. A weight below a unit counts as none (the reference
+ * ends at e^-86): it would be drawn once in 10^13 times. Weights and adjusted logits have the reference's very bits, so
+ * that a draw differs from the reference's only where u or a filter's end is within 10^-8 of a boundary between two
+ * elements: what is cut off below a unit, of 128K elements.
+ *
+ * VERSIONS
+ *  1  as above. Counted, not measured: 256 rows of 128K logits are 134 MB, 31 µs a read at 4.3 TB/s. A greedy
+ *     row is read once, one without filters twice (largest; masses of chunks, which then stay in the caches),
+ *     with top-k or top-p three times (largest, histogram, candidates), log probabilities of unbiased
+ *     rows cost no more reads (their tops two); so 31 to 93 µs, and 124 with log probabilities of biased rows.
+ *     The histogram's two atomics a logit in shared memory are 67 million for 256 rows: 0.5 million a multiprocessor, some
+ *     10 to 40 µs by how they collide, hidden behind the read only in part: to be looked at first on a device.
+ *     Shared memory of 28 KiB a block lets two or three stand on a multiprocessor: 256 rows are one wave.
+ */
+#include "kernels/cuda/backend.h"
+
+enum {
+	THREADS = 512,
+	BINS = 1024, /* a power of two, at least two for each thread */
+	CAP = BINS,
+	DIGIT = 10, /* bits of BINS */
+	SPAN = 31,  /* of (max - l) / temperature: what is beyond has no weight */
+};
+
+#define UNIT 0x1p44f
+
+typedef unsigned long long u64;
+
+/* One row's draw, as the device gets it. */
+struct sample_job {
+	double u;
+	float inv_t, top_p, min_p; /* inv_t 0: greedy */
+	int32_t row, top_k;	   /* row -1: none */
+	int32_t first, n_bias, n_penalties, n_out; /* of the adjustments, one kind behind the other */
+	int32_t want_logprob, n_top;
+};
+
+struct sample_shared {
+	u64 mass[BINS];	     /* of bins or chunks, or of candidates; then added up from the first on */
+	u64 list[CAP];	     /* ranks */
+	uint32_t count[BINS];
+	u64 lane_mass[KN_WARP];
+	uint32_t lane_count[KN_WARP];
+	u64 best, sum, before_mass;
+	uint32_t found, n, before_count;
+	int32_t id;
+	uint32_t bad;
+	int32_t n_top;
+	struct kn_id_logprob top[KN_MAX_TOP];
+	float max, log_z;
+};
+
+/* ---- ranks ---- */
+
+__device__ static inline u64 rank_of(float v, int32_t id)
+{
+	uint32_t b = kn_float_bits(v + 0.0f); /* -0 and 0 are equal */
+	b = b >> 31 ? ~b : b | 0x80000000u;
+	return (u64)b << 32 | (uint32_t)~(uint32_t)id;
+}
+
+__device__ static inline int32_t rank_id(u64 r)
+{
+	return (int32_t)~(uint32_t)r;
+}
+
+__device__ static inline float rank_value(u64 r)
+{
+	uint32_t b = (uint32_t)(r >> 32);
+	return kn_bits_float(b >> 31 ? b & 0x7FFFFFFFu : ~b);
+}
+
+/* How elements weigh and in which bins they are. */
+struct sample_scale {
+	float max, inv_t;
+};
+
+/* exp((l - max) · inv_t), 0 below e^-86: the operations of engine/logits.c, one by one, so that a weight has the bits
+ * that it has there. */
+__device__ static inline float weight_of(const struct sample_scale &c, float l)
+{
+	float x = (l - c.max) * c.inv_t;
+	float t = x * 0x1.715476p+0f + 12582912.0f, k = t - 12582912.0f;
+	float r = x - k * 0x1.62e000p-1f;
+	r = r - k * 0x1.0bfbe8p-15f;
+	float p = 1.0f / 5040;
+	p = p * r + 1.0f / 720;
+	p = p * r + 1.0f / 120;
+	p = p * r + 1.0f / 24;
+	p = p * r + 1.0f / 6;
+	p = p * r + 0.5f;
+	p = p * r + 1;
+	p = p * r + 1;
+	return x > -86.0f ? kn_bits_float(kn_float_bits(p) + (kn_float_bits(t) << 23)) : 0;
+}
+
+__device__ static inline u64 mass_of(const struct sample_scale &c, float l)
+{
+	return (u64)(weight_of(c, l) * UNIT);
+}
+
+__device__ static inline int bin_of(const struct sample_scale &c, float l)
+{
+	return (int)fminf((c.max - l) * c.inv_t * ((float)BINS / SPAN), (float)(BINS - 1));
+}
+
+__device__ static inline bool is_some(float l)
+{
+	return l > -INFINITY; /* neither a NaN */
+}
+
+/* ---- what all threads of the block do together ---- */
+
+/* Adds mass and count up: each place gets the sum from the first on. */
+__device__ static void add_up(struct sample_shared *s, int t)
+{
+	enum { EACH = BINS / KN_WARP };
+	kn_barrier();
+	if (t < KN_WARP) {
+		u64 mass = 0;
+		uint32_t count = 0;
+		for (int i = t * EACH; i < (t + 1) * EACH; i++) {
+			s->mass[i] = mass += s->mass[i];
+			s->count[i] = count += s->count[i];
+		}
+		s->lane_mass[t] = mass;
+		s->lane_count[t] = count;
+	}
+	kn_barrier();
+	for (int i = t; i < BINS; i += THREADS) {
+		u64 mass = s->mass[i];
+		uint32_t count = s->count[i];
+		for (int lane = 0; lane < i / EACH; lane++) {
+			mass += s->lane_mass[lane];
+			count += s->lane_count[lane];
+		}
+		s->mass[i] = mass;
+		s->count[i] = count;
+	}
+	kn_barrier();
+}
+
+__device__ static void clear(struct sample_shared *s, int t)
+{
+	kn_barrier();
+	for (int i = t; i < BINS; i += THREADS) {
+		s->mass[i] = 0;
+		s->count[i] = 0;
+	}
+	if (t == 0)
+		s->n = 0;
+	kn_barrier();
+}
+
+/* After add_up: the first place in which the count, or the mass where count is 0, reaches what is asked for; there must
+ * be one. */
+__device__ static uint32_t reach(struct sample_shared *s, uint32_t count, u64 mass, int t)
+{
+	for (int i = t; i < BINS; i += THREADS) {
+		bool here = count > 0 ? s->count[i] >= count : s->mass[i] >= mass;
+		bool before = i > 0 && (count > 0 ? s->count[i - 1] >= count : s->mass[i - 1] >= mass);
+		if (here && !before)
+			s->found = (uint32_t)i;
+	}
+	kn_barrier();
+	uint32_t found = s->found;
+	kn_barrier();
+	return found;
+}
+
+/* The list's n elements by rank, the highest first; the rest of it is 0 (Batcher, "Sorting networks and their
+ * applications", 1968). */
+__device__ static void sort(struct sample_shared *s, int t)
+{
+	uint32_t n = s->n, room = 2;
+	while (room < n)
+		room *= 2;
+	for (uint32_t i = n + (uint32_t)t; i < CAP; i += THREADS)
+		s->list[i] = 0;
+	for (uint32_t size = 2; size <= room; size *= 2)
+		for (uint32_t step = size / 2; step > 0; step /= 2) {
+			kn_barrier();
+			for (uint32_t i = (uint32_t)t; i < room / 2; i += THREADS) {
+				uint32_t a = i / step * step * 2 + i % step, b = a + step;
+				u64 x = s->list[a], y = s->list[b];
+				bool down = (a & size) == 0;
+				if (down ? x < y : x > y) {
+					s->list[a] = y;
+					s->list[b] = x;
+				}
+			}
+		}
+	kn_barrier();
+}
+
+/* The largest rank: 0 where there is nothing above -inf. With sums also the mass of all, at inv_t 1. */
+__device__ static u64 largest(struct sample_shared *s, const float *l, int n, bool sums, int t)
+{
+	float max = -INFINITY, sum = 0;
+	int32_t at = 0;
+	kn_barrier();
+	if (t == 0)
+		s->best = s->sum = 0;
+	kn_barrier();
+#pragma unroll 4
+	for (int i = t; i < n; i += THREADS) {
+		float v = l[i];
+		if (v > max) {
+			if (sums)
+				sum *= expf(max - v);
+			max = v;
+			at = i;
+		}
+		if (sums && is_some(v) && max < INFINITY)
+			sum += expf(v - max);
+	}
+	if (max > -INFINITY)
+		kn_max_shared(&s->best, rank_of(max, at));
+	kn_barrier();
+	u64 best = s->best;
+	if (sums && max > -INFINITY && rank_value(best) < INFINITY)
+		kn_add_shared(&s->sum, (u64)(sum * expf(max - rank_value(best)) * 0x1p36f));
+	kn_barrier();
+	return best;
+}
+
+/* Counts and masses by bins, added up. */
+__device__ static void histogram(struct sample_shared *s, const float *l, int n, const struct sample_scale &c, int t)
+{
+	clear(s, t);
+#pragma unroll 4
+	for (int i = t; i < n; i += THREADS) {
+		float v = l[i];
+		if (is_some(v)) {
+			int bin = bin_of(c, v);
+			kn_add_shared(&s->count[bin], 1u);
+			kn_add_shared(&s->mass[bin], mass_of(c, v));
+		}
+	}
+	add_up(s, t);
+}
+
+/* Elements in bins up to `bin` and of at least this rank into the list, sorted; there is room. */
+__device__ static void collect(struct sample_shared *s, const float *l, int n, const struct sample_scale &c, int bin, u64 least,
+			       int t)
+{
+	kn_barrier();
+	if (t == 0)
+		s->n = 0;
+	kn_barrier();
+#pragma unroll 4
+	for (int i = t; i < n; i += THREADS) {
+		float v = l[i];
+		if (is_some(v) && bin_of(c, v) <= bin && rank_of(v, i) >= least)
+			s->list[kn_add_shared(&s->n, 1u)] = rank_of(v, i);
+	}
+	kn_barrier();
+	sort(s, t);
+}
+
+/* After histogram: the lowest rank of the best `count` elements, or of the fewest best with that mass where count is
+ * 0; *all: their mass. The histogram is lost. */
+__device__ static u64 select(struct sample_shared *s, const float *l, int n, const struct sample_scale &c, uint32_t count,
+			     u64 mass, u64 *all, int t)
+{
+	uint32_t bin = reach(s, count, mass, t), size = s->count[bin] - (bin > 0 ? s->count[bin - 1] : 0);
+	u64 above = bin > 0 ? s->mass[bin - 1] : 0, prefix = 0;
+	uint32_t n_above = bin > 0 ? s->count[bin - 1] : 0;
+	int shift = 64;
+	while (size > CAP) {
+		int bits = shift < DIGIT ? shift : DIGIT;
+		shift -= bits;
+		clear(s, t);
+		for (int i = t; i < n; i += THREADS) {
+			float v = l[i];
+			if (!is_some(v) || bin_of(c, v) != (int)bin)
+				continue;
+			u64 r = rank_of(v, i);
+			if (shift + bits < 64 && r >> (shift + bits) != prefix)
+				continue;
+			int digit = BINS - 1 - (int)(r >> shift & (BINS - 1) & ((1u << bits) - 1)); /* high ranks first */
+			kn_add_shared(&s->count[digit], 1u);
+			kn_add_shared(&s->mass[digit], mass_of(c, v));
+		}
+		add_up(s, t);
+		uint32_t at = reach(s, count > 0 ? count - n_above : 0, mass - above, t);
+		size = s->count[at] - (at > 0 ? s->count[at - 1] : 0);
+		above += at > 0 ? s->mass[at - 1] : 0;
+		n_above += at > 0 ? s->count[at - 1] : 0;
+		prefix = prefix << bits | (u64)(BINS - 1 - at);
+	}
+	/* What is left: candidates, in order, with their masses. */
+	clear(s, t);
+	for (int i = t; i < n; i += THREADS) {
+		float v = l[i];
+		if (is_some(v) && bin_of(c, v) == (int)bin && (shift == 64 || rank_of(v, i) >> shift == prefix))
+			s->list[kn_add_shared(&s->n, 1u)] = rank_of(v, i);
+	}
+	kn_barrier();
+	sort(s, t);
+	uint32_t have = s->n;
+	for (uint32_t i = (uint32_t)t; i < have; i += THREADS) {
+		s->mass[i] = mass_of(c, rank_value(s->list[i]));
+		s->count[i] = 1;
+	}
+	add_up(s, t);
+	uint32_t last = reach(s, count > 0 ? count - n_above : 0, mass - above, t);
+	*all = above + s->mass[last];
+	u64 rank = s->list[last];
+	kn_barrier();
+	return rank;
+}
+
+/* The list, of all that counts, to the k best; k is at most CAP and what there is. */
+__device__ static void list_best(struct sample_shared *s, const float *l, int n, const struct sample_scale &c, uint32_t k, int t)
+{
+	uint32_t bin = reach(s, k, 0, t), size = s->count[bin];
+	u64 least = 0, all;
+	if (size > CAP)
+		least = select(s, l, n, c, k, 0, &all, t);
+	collect(s, l, n, c, (int)bin, least, t);
+}
+
+/* ---- the draw ---- */
+
+__device__ static inline u64 share_of(u64 mass, float share)
+{
+	double want = (double)mass * (double)share;
+	u64 least = (u64)want;
+	least += (double)least < want;
+	return least < 1 ? 1 : least > mass ? mass : least;
+}
+
+__device__ static inline u64 point_of(u64 mass, double u)
+{
+	u64 at = (u64)(u * (double)mass);
+	return at < mass ? at : mass - 1;
+}
+
+/* From the list, sorted, with its masses added up: filters, then the one at u in the order of ids. */
+__device__ static void draw_listed(struct sample_shared *s, const struct sample_scale &c, const struct sample_job &job, int t)
+{
+	uint32_t n = s->n;
+	if (job.top_k > 0 && n > (uint32_t)job.top_k)
+		n = (uint32_t)job.top_k;
+	kn_barrier();
+	for (uint32_t i = (uint32_t)t; i < BINS; i += THREADS) {
+		s->mass[i] = i < n ? mass_of(c, rank_value(s->list[i])) : 0;
+		s->count[i] = 0;
+	}
+	add_up(s, t);
+	if (job.top_p < 1)
+		n = reach(s, 0, share_of(s->mass[n - 1], job.top_p), t) + 1;
+	if (job.min_p > 0) {
+		if (t == 0)
+			s->found = n;
+		kn_barrier();
+		for (uint32_t i = (uint32_t)t + 1; i < n; i += THREADS)
+			if (weight_of(c, rank_value(s->list[i])) < job.min_p)
+				kn_min_shared(&s->found, i);
+		kn_barrier();
+		n = s->found;
+	}
+	u64 at = point_of(s->mass[n - 1], job.u);
+	for (uint32_t i = (uint32_t)t; i < n; i += THREADS) {
+		u64 from = 0, mine = s->mass[i] - (i > 0 ? s->mass[i - 1] : 0);
+		int32_t id = rank_id(s->list[i]);
+		for (uint32_t j = 0; j < n; j++)
+			if (rank_id(s->list[j]) < id)
+				from += s->mass[j] - (j > 0 ? s->mass[j - 1] : 0);
+		if (at >= from && at - from < mine)
+			s->id = id;
+	}
+	kn_barrier();
+}
+
+/* From the row: all of at least this rank that min-p leaves, in the order of ids. */
+__device__ static void draw_from_row(struct sample_shared *s, const float *l, int n, const struct sample_scale &c,
+				     const struct sample_job &job, u64 least, int t)
+{
+	int chunk = KN_WARP, lane = t % KN_WARP, warp = t / KN_WARP;
+	while (chunk * BINS < n)
+		chunk *= 2;
+	clear(s, t);
+	for (int k = warp; k * chunk < n; k += THREADS / KN_WARP) {
+		u64 sum = 0;
+#pragma unroll 4
+		for (int i = k * chunk + lane; i < (k + 1) * chunk && i < n; i += KN_WARP) {
+			float v = l[i];
+			if (is_some(v) && rank_of(v, i) >= least && weight_of(c, v) >= job.min_p)
+				sum += mass_of(c, v);
+		}
+		if (sum > 0)
+			kn_add_shared(&s->mass[k], sum);
+	}
+	add_up(s, t);
+	u64 at = point_of(s->mass[BINS - 1], job.u);
+	int k = (int)reach(s, 0, at + 1, t);
+	at -= k > 0 ? s->mass[k - 1] : 0;
+	clear(s, t);
+	for (int i = t; i < chunk && k * chunk + i < n; i += THREADS) {
+		int id = k * chunk + i;
+		float v = l[id];
+		if (is_some(v) && rank_of(v, id) >= least && weight_of(c, v) >= job.min_p)
+			s->mass[i] = mass_of(c, v);
+	}
+	add_up(s, t);
+	uint32_t found = reach(s, 0, at + 1, t);
+	if (t == 0)
+		s->id = k * chunk + (int)found;
+	kn_barrier();
+}
+
+__device__ static void draw(struct sample_shared *s, const float *l, int n, const struct sample_scale &c,
+			    const struct sample_job &job, int t)
+{
+	u64 least = 0, rank, all;
+	if (job.top_k > 0 || job.top_p < 1) {
+		histogram(s, l, n, c, t);
+		uint32_t total = s->count[BINS - 1], k = job.top_k > 0 && (uint32_t)job.top_k < total ? (uint32_t)job.top_k : 0;
+		if (k > 0 && k <= CAP) {
+			list_best(s, l, n, c, k, t);
+			draw_listed(s, c, job, t);
+			return;
+		}
+		all = s->mass[BINS - 1];
+		if (k > 0) {
+			least = select(s, l, n, c, k, 0, &all, t);
+			if (job.top_p < 1)
+				histogram(s, l, n, c, t);
+		}
+		if (job.top_p < 1) {
+			u64 target = share_of(all, job.top_p);
+			uint32_t bin = reach(s, 0, target, t);
+			if (k == 0 && s->count[bin] <= CAP) {
+				/* The share is one of all, not of those in the list. */
+				struct sample_job whole = job;
+				collect(s, l, n, c, (int)bin, 0, t);
+				whole.top_p = 1;
+				kn_barrier();
+				for (uint32_t i = (uint32_t)t; i < BINS; i += THREADS) {
+					s->mass[i] = i < s->n ? mass_of(c, rank_value(s->list[i])) : 0;
+					s->count[i] = 0;
+				}
+				add_up(s, t);
+				whole.top_k = (int32_t)reach(s, 0, target, t) + 1;
+				draw_listed(s, c, whole, t);
+				return;
+			}
+			rank = select(s, l, n, c, 0, target, &all, t);
+			least = rank > least ? rank : least;
+		}
+	}
+	draw_from_row(s, l, n, c, job, least, t);
+}
+
+/* ---- a row ---- */
+
+/* Biases, penalties, exclusions, each in its turn; what stood there before is kept beside them. */
+__device__ static void adjust(struct sample_shared *s, float *l, struct kn_adjust *a, const struct sample_job &job, int t)
+{
+	int n = job.n_bias;
+	for (int i = t; i < n; i += THREADS) {
+		bool first = true;
+		for (int j = 0; j < i && first; j++)
+			first = a[j].id != a[i].id;
+		float v = l[a[i].id];
+		a[i].was = v;
+		if (!first)
+			continue; /* whoever is first adds them all */
+		if (v == INFINITY)
+			s->bad = 1;
+		for (int j = i; j < n; j++)
+			if (a[j].id == a[i].id)
+				v += a[j].a;
+		l[a[i].id] = v;
+	}
+	kn_barrier();
+	a += n;
+	for (int i = t; i < job.n_penalties; i += THREADS) {
+		float v = l[a[i].id];
+		a[i].was = v;
+		if (v == INFINITY)
+			s->bad = 1;
+		l[a[i].id] = (v > 0 ? v / a[i].a : v * a[i].a) - a[i].b;
+	}
+	kn_barrier();
+	a += job.n_penalties;
+	for (int i = t; i < job.n_out; i += THREADS) {
+		float v = l[a[i].id];
+		a[i].was = v;
+		if (v == INFINITY)
+			s->bad = 1;
+	}
+	kn_barrier(); /* an id may be in it twice */
+	for (int i = t; i < job.n_out; i += THREADS)
+		l[a[i].id] = -INFINITY;
+	kn_barrier();
+}
+
+/* What stood at id before. */
+__device__ static float said(const float *l, const struct kn_adjust *a, int n, int32_t id)
+{
+	for (int i = 0; i < n; i++)
+		if (a[i].id == id)
+			return a[i].was;
+	return l[id];
+}
+
+/* The likeliest of the model's own logits. */
+__device__ static void tops(struct sample_shared *s, const float *l, int n, float max, int n_top, int t)
+{
+	const struct sample_scale c = {max, 1};
+	histogram(s, l, n, c, t);
+	uint32_t total = s->count[BINS - 1], k = (uint32_t)n_top < total ? (uint32_t)n_top : total;
+	list_best(s, l, n, c, k, t);
+	for (uint32_t i = (uint32_t)t; i < k; i += THREADS) {
+		s->top[i].id = rank_id(s->list[i]);
+		s->top[i].logprob = rank_value(s->list[i]) - max - s->log_z;
+	}
+	if (t == 0)
+		s->n_top = (int32_t)k;
+	kn_barrier();
+}
+
+__global__ void sample(float *logits, int n, const struct sample_job *jobs, struct kn_adjust *adjusts, struct kn_drawn *out)
+{
+	struct sample_shared *s = (struct sample_shared *)kn_shared();
+	const struct sample_job job = jobs[blockIdx.x];
+	int t = (int)threadIdx.x, n_adjust = job.n_bias + job.n_penalties + job.n_out;
+	if (job.row < 0)
+		return; /* every thread of the block */
+	float *l = logits + (int64_t)job.row * n;
+	struct kn_adjust *a = adjusts + job.first;
+	out += blockIdx.x;
+	if (t == 0) {
+		s->id = -1;
+		s->bad = 0;
+		s->n_top = 0;
+		s->max = s->log_z = 0;
+	}
+	u64 best = 0;
+	bool usable = true;
+	if (n_adjust == 0 || job.want_logprob) {
+		best = largest(s, l, n, job.want_logprob != 0, t);
+		usable = best != 0 && rank_value(best) < INFINITY;
+		if (job.want_logprob && usable) {
+			if (t == 0) {
+				s->max = rank_value(best);
+				s->log_z = logf((float)s->sum * 0x1p-36f);
+			}
+			kn_barrier();
+			if (job.n_top > 0)
+				tops(s, l, n, s->max, job.n_top, t);
+		}
+	}
+	if (usable && n_adjust > 0) {
+		adjust(s, l, a, job, t);
+		best = largest(s, l, n, false, t);
+		usable = s->bad == 0 && best != 0 && rank_value(best) < INFINITY;
+	}
+	if (usable && job.inv_t == 0) {
+		if (t == 0)
+			s->id = rank_id(best);
+	} else if (usable) {
+		const struct sample_scale c = {rank_value(best), job.inv_t};
+		draw(s, l, n, c, job, t);
+	}
+	kn_barrier();
+	if (t == 0) {
+		out->id = s->id;
+		out->logprob = s->id >= 0 && job.want_logprob ? said(l, a, n_adjust, s->id) - s->max - s->log_z : NAN;
+		out->n_top = s->id >= 0 ? s->n_top : 0;
+	}
+	for (int i = t; i < s->n_top; i += THREADS)
+		out->top[i] = s->top[i];
+}
+
+/* ---- the operation ---- */
+
+static void fill_job(struct sample_job *job, const struct kn_draw *d, int n_vocab, int32_t first)
+{
+	job->u = d->u;
+	/* With a temperature so low that its inverse overflows only the largest have any weight. */
+	job->inv_t = d->temperature == 0 ? 0 : d->temperature > 1e-30f ? 1 / d->temperature : 1e30f;
+	job->top_p = d->top_p;
+	job->min_p = d->min_p;
+	job->row = d->row;
+	job->top_k = d->top_k < (uint32_t)n_vocab ? (int32_t)d->top_k : 0;
+	job->first = first;
+	job->n_bias = d->n_bias;
+	job->n_penalties = d->n_penalties;
+	job->n_out = d->n_out;
+	job->want_logprob = d->want_logprob;
+	job->n_top = d->want_logprob ? d->n_top : 0;
+}
+
+int kn_cuda_sample(struct kn_backend *b, float *logits, int n_vocab, const struct kn_draw *draws, int n, struct kn_drawn *out)
+{
+	int most = kn_cuda_rows(b, n);
+	size_t n_adjust = 0;
+	if (b->step == NULL || n < 1 || n_vocab < 1 || n_vocab > KN_MAX_SAMPLED_VOCAB)
+		return SL_EUNSUPPORTED;
+	for (int i = 0; i < n; i++)
+		n_adjust += (size_t)(draws[i].n_bias + draws[i].n_penalties + draws[i].n_out);
+	size_t head = ((size_t)most * sizeof(struct sample_job) + KN_ALIGN - 1) / KN_ALIGN * KN_ALIGN;
+	size_t bytes = head + n_adjust * sizeof(struct kn_adjust);
+	if (kn_cuda_room(b, &b->drawn, (size_t)most * sizeof *out) != 0)
+		return SL_EIO;
+	uint8_t *device, *host = kn_cuda_stage_draws(b, bytes, &device);
+	if (host == NULL)
+		return SL_EIO;
+	struct sample_job *jobs = (struct sample_job *)(void *)host;
+	struct kn_adjust *adjusts = (struct kn_adjust *)(void *)(host + head);
+	int32_t first = 0;
+	for (int i = 0; i < most; i++) {
+		memset(&jobs[i], 0, sizeof jobs[i]);
+		jobs[i].row = -1;
+		if (i >= n)
+			continue;
+		int32_t each = draws[i].n_bias + draws[i].n_penalties + draws[i].n_out;
+		fill_job(&jobs[i], &draws[i], n_vocab, first);
+		if (each > 0)
+			memcpy(adjusts + first, draws[i].adjust, (size_t)each * sizeof *adjusts);
+		first += each;
+	}
+	int rc = KN_LAUNCH(b->dev, sample, (unsigned)most, THREADS, sizeof(struct sample_shared), logits, n_vocab,
+			   (const struct sample_job *)(const void *)device, (struct kn_adjust *)(void *)(device + head),
+			   (struct kn_drawn *)b->drawn.at);
+	return rc != 0 ? rc : kn_cuda_read_bytes(b, b->drawn.at, (size_t)n * sizeof *out, out);
+}

@@ -1,0 +1,329 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A step: what it reads goes to the device in one copy from pinned memory, its operations are recorded,
+ * and its end runs them, by a graph where it can (list.h).
+ *
+ * So that steps of the same shape are the same list, byte by byte:
+ *  - all that varies (tokens, positions, sequences, page tables, rows to gather) lies in one buffer of the
+ *    device whose layout follows from the number of rows;
+ *  - page tables are cut down to the sequences and pages that the step reads, with a power of two of
+ *    pages each, so they are small and their stride seldom changes;
+ *  - rows that all stand alone (decodes) are filled up to a class, a power of two, with copies of the last
+ *    row: the same token at the same position. Since a row's result depends on its own inputs only, a
+ *    copy writes the very bits into the page that its original does, and nobody reads its result. That
+ *    needs room in the caller's activations, so it is done only where kn_config.pad_rows promises it.
+ *
+ * Results are copied to pinned memory, behind the graph, and to where they are wanted once the step's event
+ * has come.
+ */
+#include "kernels/cuda/backend.h"
+
+enum { MAX_CLASS = 256 }; /* rows: wider steps are prompts, filled up by nobody and never captured */
+
+/* ---- memory ---- */
+
+int kn_cuda_room(struct kn_backend *b, struct kn_room *room, size_t bytes)
+{
+	if (bytes <= room->bytes)
+		return 0;
+	int rc = dev_sync(b->dev); /* nobody may still be using it */
+	if (rc != 0)
+		return rc;
+	kn_graphs_drop(b->dev, &b->graphs); /* they name memory that moves */
+	if (room->at != NULL)
+		dev_free(b->dev, room->at);
+	room->at = NULL;
+	room->bytes = 0;
+	size_t grown = bytes + bytes / 2;
+	rc = dev_alloc(b->dev, grown, &room->at);
+	if (rc == 0)
+		room->bytes = grown;
+	return rc;
+}
+
+/* What was there is lost. Pageable memory does where there is no pinned one: copies are only slower. */
+static int host_room(struct kn_backend *b, struct kn_host_room *room, size_t bytes)
+{
+	if (bytes <= room->bytes)
+		return 0;
+	kn_cuda_host_room_free(b, room);
+	size_t grown = bytes + bytes / 2;
+	room->at = dev_host_alloc(b->dev, grown);
+	room->pinned = room->at != NULL;
+	if (room->at == NULL)
+		room->at = b->host->zalloc(grown);
+	if (room->at == NULL)
+		return dev_fail(b->dev, "a step", "no memory on the host");
+	room->bytes = grown;
+	return 0;
+}
+
+void kn_cuda_host_room_free(struct kn_backend *b, struct kn_host_room *room)
+{
+	if (room->at != NULL && room->pinned)
+		dev_host_free(b->dev, room->at);
+	else
+		b->host->free(room->at);
+	room->at = NULL;
+	room->bytes = 0;
+}
+
+/* ---- what a step reads ---- */
+
+/* Sends what was staged, unless it is there already. */
+int kn_cuda_send(void *backend)
+{
+	struct kn_backend *b = (struct kn_backend *)backend;
+	size_t n = b->n_staged;
+	size_t draws = b->n_draws;
+	b->picks_at = NULL; /* too late for these */
+	b->n_staged = b->n_draws = 0;
+	int rc = n == 0 ? 0 : dev_copy_in(b->dev, b->ints.at, b->staged.at, n * sizeof(int32_t));
+	return rc != 0 || draws == 0 ? rc : dev_copy_in(b->dev, b->draws.at, b->draws_staged.at, draws);
+}
+
+uint8_t *kn_cuda_stage_draws(struct kn_backend *b, size_t bytes, uint8_t **device)
+{
+	/* Others of this step go first, and are read before they are overwritten. */
+	if ((b->n_draws > 0 && dev_sync(b->dev) != 0) || kn_cuda_room(b, &b->draws, bytes) != 0 ||
+	    host_room(b, &b->draws_staged, bytes) != 0)
+		return NULL;
+	b->n_draws = bytes;
+	*device = (uint8_t *)b->draws.at;
+	return (uint8_t *)b->draws_staged.at;
+}
+
+/* Room for n integers of the step, zero, on the host; *device: where they will be. There is enough. */
+static int32_t *stage(struct kn_backend *b, size_t n, const int32_t **device)
+{
+	int32_t *here = (int32_t *)b->staged.at + b->n_staged;
+	*device = (int32_t *)b->ints.at + b->n_staged;
+	b->n_staged += n;
+	memset(here, 0, n * sizeof *here);
+	return here;
+}
+
+int kn_cuda_stage_picks(struct kn_backend *b, const int32_t *from, int n, const int32_t **device)
+{
+	int to = kn_cuda_rows(b, n);
+	if (n < 1)
+		return SL_EIO;
+	if (b->picks_at != NULL && to <= b->shaped.n_rows) {
+		memcpy(b->picks_at, from, (size_t)n * sizeof *from);
+		for (int i = n; i < to; i++)
+			b->picks_at[i] = from[n - 1];
+		*device = (int32_t *)b->ints.at + (b->picks_at - (int32_t *)b->staged.at);
+		b->picks_at = NULL;
+		return 0;
+	}
+	/* A second time in a step: by a copy of its own, when nobody reads the last one's any more. */
+	if (kn_cuda_room(b, &b->picks, (size_t)to * sizeof *from) != 0 || dev_sync(b->dev) != 0)
+		return SL_EIO;
+	int32_t *at = (int32_t *)b->picks.at;
+	*device = at;
+	int rc = dev_copy_in(b->dev, at, from, (size_t)n * sizeof *from);
+	for (int i = n; i < to && rc == 0; i++)
+		rc = dev_copy_in(b->dev, at + i, from + n - 1, sizeof *from);
+	return rc;
+}
+
+static void find_items(struct kn_backend *b, const struct kn_step *s, struct kn_item *alone, struct kn_item *together)
+{
+	b->n_alone = b->n_together = 0;
+	for (int32_t r = 0, n; r < s->n_rows; r += n) {
+		for (n = 1; n < KN_TILE && r + n < s->n_rows && s->row_seq[r + n] == s->row_seq[r]; n++)
+			;
+		if (n == 1)
+			alone[b->n_alone++] = {r, n};
+		else
+			together[b->n_together++] = {r, n};
+	}
+}
+
+/* How many rows the step is to have: more than it has only where all of them stand alone. */
+static int rows_of_class(const struct kn_backend *b, const struct kn_step *s)
+{
+	int rows = 1;
+	if (!b->pad_rows || s->n_rows > MAX_CLASS || s->row_seq == NULL || s->row_pos == NULL || s->row_token == NULL)
+		return s->n_rows;
+	for (int r = 1; r < s->n_rows; r++)
+		if (s->row_seq[r] == s->row_seq[r - 1])
+			return s->n_rows;
+	while (rows < s->n_rows)
+		rows *= 2;
+	return rows <= b->max_rows ? rows : s->n_rows;
+}
+
+int kn_cuda_rows(const struct kn_backend *b, int n_rows)
+{
+	return b->step == NULL || b->n_real == b->shaped.n_rows || n_rows % b->n_real != 0
+		   ? n_rows
+		   : n_rows / b->n_real * b->shaped.n_rows;
+}
+
+/* Pages that a step has of each sequence. */
+static int stride_of(const struct kn_backend *b, const struct kn_step *s)
+{
+	if (s->page_tokens <= 0)
+		return s->max_pages;
+	int64_t used = b->last_pos / s->page_tokens + 1, stride = 1;
+	while (stride < used)
+		stride *= 2;
+	return stride < s->max_pages ? (int)stride : s->max_pages;
+}
+
+/* Numbers the sequences that the step has rows of, in the order of their first rows; how many. -1: no
+ * memory. */
+static int number_seqs(struct kn_backend *b, const struct kn_step *s)
+{
+	int n = 0;
+	if (s->n_seqs > b->n_numbers) {
+		int32_t *grown = (int32_t *)b->host->zalloc(2 * (size_t)s->n_seqs * sizeof *grown);
+		if (grown == NULL)
+			return -1;
+		b->host->free(b->numbers);
+		b->numbers = grown;
+		b->n_numbers = s->n_seqs;
+	}
+	for (int i = 0; i < s->n_seqs; i++)
+		b->numbers[i] = -1;
+	int32_t *seqs = b->numbers + b->n_numbers;
+	for (int r = 0; r < s->n_rows; r++) {
+		int32_t *number = &b->numbers[s->row_seq[r]];
+		if (*number < 0) {
+			*number = n;
+			seqs[n++] = s->row_seq[r];
+		}
+	}
+	return n;
+}
+
+/* A row array, filled up with its last element. */
+static const int32_t *stage_rows(struct kn_backend *b, const int32_t *from, int n, int rows, const int32_t **device)
+{
+	int32_t *here = stage(b, (size_t)rows, device);
+	if (from == NULL)
+		return NULL;
+	for (int r = 0; r < rows; r++)
+		here[r] = from[r < n ? r : n - 1];
+	return here;
+}
+
+static int fail_begin(struct kn_backend *b)
+{
+	return dev_fail(b->dev, "a step", "no memory for what it reads");
+}
+
+int kn_cuda_step_begin(struct kn_backend *b, const struct kn_step *s)
+{
+	bool paged = s->row_seq != NULL && s->row_pos != NULL && s->page_table != NULL;
+	const int32_t *at;
+	if (dev_fault(b->dev)[0] != '\0')
+		return SL_EIO;
+	b->last_pos = 0;
+	for (int r = 0; s->row_pos != NULL && r < s->n_rows; r++)
+		b->last_pos = s->row_pos[r] > b->last_pos ? s->row_pos[r] : b->last_pos;
+	int rows = rows_of_class(b, s), n_seqs = paged ? number_seqs(b, s) : 0, stride = paged ? stride_of(b, s) : 0;
+	if (n_seqs < 0)
+		return fail_begin(b);
+	/* Three arrays, two of items, what is gathered, tables. */
+	size_t table = (size_t)n_seqs * (size_t)stride, n = 8 * (size_t)rows + table;
+	if (kn_cuda_room(b, &b->ints, n * sizeof(int32_t)) != 0 || host_room(b, &b->staged, n * sizeof(int32_t)) != 0)
+		return fail_begin(b);
+	b->n_staged = 0;
+	b->n_real = s->n_rows;
+	b->shaped = *s;
+	b->shaped.n_rows = rows;
+	b->shaped.row_token = stage_rows(b, s->row_token, s->n_rows, rows, &b->token);
+	b->shaped.row_pos = stage_rows(b, s->row_pos, s->n_rows, rows, &b->pos);
+	b->shaped.row_seq = stage_rows(b, s->row_seq, s->n_rows, rows, &b->seq);
+	struct kn_item *alone = (struct kn_item *)stage(b, 2 * (size_t)rows, &at);
+	b->alone = (const struct kn_item *)at;
+	struct kn_item *together = (struct kn_item *)stage(b, 2 * (size_t)rows, &at);
+	b->together = (const struct kn_item *)at;
+	b->n_alone = b->n_together = 0;
+	if (rows > s->n_rows) /* decodes */
+		for (; b->n_alone < rows; b->n_alone++)
+			alone[b->n_alone] = {b->n_alone, 1};
+	else if (s->row_seq != NULL && s->row_pos != NULL)
+		find_items(b, &b->shaped, alone, together);
+	b->picks_at = stage(b, (size_t)rows, &at);
+	if (paged) { /* last: where the others are depends on the number of rows alone */
+		int32_t *tables = stage(b, table, &b->table), *seq = (int32_t *)b->shaped.row_seq;
+		for (int i = 0; i < n_seqs; i++)
+			memcpy(tables + (size_t)i * (size_t)stride,
+			       s->page_table + (size_t)b->numbers[b->n_numbers + i] * (size_t)s->max_pages,
+			       (size_t)stride * sizeof *tables);
+		for (int r = 0; r < rows; r++)
+			seq[r] = b->numbers[seq[r]];
+		b->shaped.page_table = tables;
+		b->shaped.n_seqs = n_seqs;
+		b->shaped.max_pages = stride;
+	}
+	b->step = &b->shaped;
+	kn_list_clear(&b->list);
+	dev_record(b->dev, &b->list);
+	return 0;
+}
+
+/* ---- what it gives ---- */
+
+static void deliver(struct kn_backend *b)
+{
+	const uint8_t *from = (const uint8_t *)b->results.at;
+	for (int i = 0; i < b->n_reads; i++) {
+		memcpy(b->reads[i].to, from, b->reads[i].bytes);
+		from += b->reads[i].bytes;
+	}
+	b->n_reads = 0;
+	b->n_results = 0;
+}
+
+int kn_cuda_read_back(struct kn_backend *b, const float *src, size_t n, float *host)
+{
+	return kn_cuda_read_bytes(b, src, n * sizeof *host, host);
+}
+
+int kn_cuda_read_bytes(struct kn_backend *b, const void *src, size_t bytes, void *host)
+{
+	if (dev_fault(b->dev)[0] != '\0')
+		return SL_EIO;
+	if (b->step == NULL)
+		return dev_copy_out(b->dev, host, src, bytes);
+	if (b->n_reads == KN_MAX_READS || b->n_results + bytes > b->results.bytes) {
+		if (b->n_reads > 0 && dev_sync(b->dev) != 0)
+			return SL_EIO;
+		deliver(b);
+		if (host_room(b, &b->results, bytes) != 0)
+			return SL_EIO;
+	}
+	b->reads[b->n_reads].to = host;
+	b->reads[b->n_reads++].bytes = bytes;
+	int rc = dev_copy_out(b->dev, (uint8_t *)b->results.at + b->n_results, src, bytes);
+	b->n_results += bytes;
+	return rc;
+}
+
+int kn_cuda_step_end(struct kn_backend *b)
+{
+	const struct kn_list *l = &b->list;
+	bool graph = !l->broken && b->shaped.n_rows <= MAX_CLASS;
+	size_t head = graph ? kn_list_head(l) : 0;
+	dev_record(b->dev, NULL);
+	int rc = b->step == NULL || dev_fault(b->dev)[0] != '\0' ? SL_EIO : kn_cuda_send(b);
+	if (rc == 0 && graph)
+		rc = kn_graphs_run(b->dev, &b->graphs, l, head);
+	if (rc == 0)
+		rc = kn_list_run(b->dev, l, head, l->n);
+	if (rc == 0)
+		rc = dev_sync(b->dev);
+	if (rc == 0)
+		deliver(b);
+	b->n_reads = 0;
+	b->n_results = 0;
+	b->n_draws = 0;
+	b->step = NULL;
+	b->n_steps++;
+	kn_list_clear(&b->list);
+	return rc;
+}
