@@ -42,8 +42,10 @@ cuda_ptx = $(lastword $(filter-out %a,$(CUDA_ARCHS)))
 cuda_gen = $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
 	$(if $(cuda_ptx),-gencode arch=compute_$(cuda_ptx)$(comma)code=compute_$(cuda_ptx))
 # No contraction: the same expression has the same bits in every kernel.
-NVCCFLAGS := -std=c++17 -O3 --fmad=false -Werror all-warnings -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra -I.
-CUDA_SRC := $(wildcard kernels/cuda/*.cu)
+# One file has most of the work: its parts are compiled side by side.
+NVCCFLAGS := --split-compile $(JOBS) -Xptxas --split-compile=$(JOBS) -std=c++17 -O3 --fmad=false -Werror all-warnings -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra -I.
+# The longest one first.
+CUDA_SRC := $(sort $(wildcard kernels/cuda/attention*.cu)) $(filter-out kernels/cuda/attention%,$(wildcard kernels/cuda/*.cu))
 CUDA_OBJ := $(patsubst %.cu,$(B)/%.o,$(filter-out %/emu.cu,$(CUDA_SRC)))
 CUDA_SO := $(if $(NVCC),$(if $(SAN),,$(B)/libsluice-cuda.so))
 # The same sources compiled for the emulation, for tests (kernels/cuda/emu.cu). No C++ library is used.
@@ -60,6 +62,9 @@ ISA_avx2 := -mavx2 -mfma -mf16c
 ISA_avx512 := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c
 ISA_vnni := $(ISA_avx512) -mavx512vnni
 isa = $(or $(foreach i,avx512 vnni avx2,$(if $(findstring _$(i),$(1)),$(ISA_$(i)))))
+
+# With sanitizers these take a minute each at -O2: every load is a check.
+simd_opt = $(if $(SAN),$(if $(filter kernels/cpu/ops_% kernels/cpu/int8_% kernels/cpu/amx_%,$(1)),-O1))
 
 LIB_SRC := $(wildcard base/*.c kernels/*.c kernels/cpu/*.c engine/*.c cascade/*.c cache/*.c gateway/*.c)
 CMD_SRC := $(wildcard cmd/*.c)
@@ -132,7 +137,7 @@ $(B)/libcmd.a: $(filter-out $(B)/cmd/main.o,$(CMD_OBJ))
 $(B)/%.o: %.c $(B)/flags
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
-	$(Q)$(CC) $(CFLAGS_ALL) $(call isa,$*) -MMD -MP -c -o $@ $<
+	$(Q)$(CC) $(CFLAGS_ALL) $(call isa,$*) $(call simd_opt,$*) -MMD -MP -c -o $@ $<
 
 $(B)/cmd/main.o $(B)/cmd/bench.o: $(B)/version.h
 
