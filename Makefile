@@ -175,7 +175,7 @@ $(MUTANTS): $(B)/%.so: %.sed $(EMU_OBJ)
 	$(Q)src=$$(sed -n '2s/^# //p' $<); of=$*-$$(basename $$src .cu); \
 	  sed -f $< $$src >$(B)/$$of.cu; \
 	  ! cmp -s $$src $(B)/$$of.cu || { echo "$<: changes nothing in $$src"; exit 1; }; \
-	  $(CXX) $(EMU_FLAGS) -O0 -g0 -I. -c -o $(B)/$$of.o $(B)/$$of.cu && \
+	  $(CXX) $(EMU_FLAGS) -w -O0 -g0 -I. -c -o $(B)/$$of.o $(B)/$$of.cu && \
 	  others=$$(printf '%s\n' $(EMU_OBJ) | grep -v "/$$(basename $$src .cu)\.o$$"); \
 	  $(CXX) -shared -o $@ $(B)/$$of.o $$others -lm -pthread $(SANFLAGS) $(LDFLAGS)
 

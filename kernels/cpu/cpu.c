@@ -36,6 +36,8 @@ static int n_cpus(void)
 static int open_isa(const struct kn_isa *isa, const struct kn_config *cfg, struct kn_backend **out,
 		    struct sl_err *err)
 {
+	if (cfg->fp8_weights)
+		return sl_errf(err, SL_EUNSUPPORTED, "the CPU backend has no weights of type fp8");
 	struct kn_backend *b = sl_zalloc(sizeof *b);
 	if (b == NULL)
 		return sl_errf(err, SL_ENOMEM, "no memory for the CPU backend");

@@ -175,14 +175,11 @@ static float sum_squares(const float *x, int n)
 	return sum;
 }
 
-/* What products by other means leave as it is. */
-#define ON_FLOATS                                                                                                        \
-	.scores = scores, .softmax = softmax, .weigh = weigh, .merge = merge, .put_kv = put_kv, .sum_squares = sum_squares
-
 const struct kn_isa kn_isa_avx2 = {
     .name = "cpu-avx2",
     .matmul = matmul,
-    ON_FLOATS,
+    ATTENTION,
+    .sum_squares = sum_squares,
 };
 
 const struct kn_isa kn_isa_avx2_int8 = {
@@ -194,5 +191,6 @@ const struct kn_isa kn_isa_avx2_int8 = {
     .matmul_packed = kn_int8_matmul_avx2,
     .packs_alike = true,
     .interleaves = kn_int8_has,
-    ON_FLOATS,
+    ATTENTION,
+    .sum_squares = sum_squares,
 };

@@ -182,14 +182,11 @@ static float sum_squares(const float *x, int n)
 	return sum;
 }
 
-/* What products by other means leave as it is. */
-#define ON_FLOATS                                                                                                        \
-	.scores = scores, .softmax = softmax, .weigh = weigh, .merge = merge, .put_kv = put_kv, .sum_squares = sum_squares
-
 const struct kn_isa kn_isa_avx512 = {
     .name = "cpu-avx512",
     .matmul = matmul,
-    ON_FLOATS,
+    ATTENTION,
+    .sum_squares = sum_squares,
 };
 
 const struct kn_isa kn_isa_vnni = {
@@ -201,7 +198,8 @@ const struct kn_isa kn_isa_vnni = {
     .matmul_packed = kn_int8_matmul_vnni,
     .packs_alike = true,
     .interleaves = kn_int8_has,
-    ON_FLOATS,
+    ATTENTION,
+    .sum_squares = sum_squares,
 };
 
 const struct kn_isa kn_isa_amx = {
@@ -211,5 +209,6 @@ const struct kn_isa kn_isa_amx = {
     .packed_bytes = kn_amx_packed_bytes,
     .pack = kn_amx_pack,
     .matmul_packed = kn_amx_matmul_packed,
-    ON_FLOATS,
+    ATTENTION,
+    .sum_squares = sum_squares,
 };

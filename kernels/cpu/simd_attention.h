@@ -16,7 +16,19 @@
  * VERSIONS, multiply-adds per second of one core (scores and weighing together, head of 64, 16 rows at
  * position 16,000, group of 2), predicted from 2 products a cycle at 2.6 GHz: 83 G.
  *   1  one query at a time, keys as they come, a sum across lanes each, expf a score     20 G
- *   2  this file: transposed keys, tiles of 6 × 4 vectors, exponentials in vectors        see below
+ *   2  transposed keys, tiles of 6 × 4 vectors, exponentials in vectors                  60 to 70 G (AVX-512)
+ * and one row in float16, head of 64, group of 4 (AVX2, Zen 3, two threads, others at work: the same program's
+ * figures wander by a third, so most of these can't be told apart):
+ *   3  float16 and int8 in registers; a block's sums by themselves; tiles of 4 queries × 3 vectors, of which those
+ *      of values spilled 3 accumulators; the next lines fetched. Expected: bound by reading. 4,000 positions, in
+ *      the third-level cache: 669 µs (one run)
+ *   4  4 × 2 for values, nothing spilled: 527 µs (one run)
+ *      16 layers of 4,096 positions from memory, medians of runs: 33 to 56 % of reading; 15 ms, and 20 ms with
+ *      nothing fetched (one run each). In the second-level cache, one thread: 37 to 42 % of the fp32 rate, 59 % in
+ *      one run, and int8 is no faster than float16: so instructions count as much as reading does.
+ *   5  queries packed [element][query], two steps unrolled: 12 to 18 % slower in the cache, one run of 1.5 times
+ *      less from memory between noise; dropped
+ *   6  fewer sizes of tiles (1, 2, 4, 6 queries), for the time of compiling with sanitizers. Not timed against 4.
  */
 #include <float.h>
 #include <math.h>
@@ -473,3 +485,6 @@ static float put_kv(int type, const float *x, int n, void *out)
 		memcpy(out, x, (size_t)n * sizeof *x);
 	return 1;
 }
+
+/* Of every table of an instruction set: all of them or none. */
+#define ATTENTION .scores = scores, .softmax = softmax, .weigh = weigh, .merge = merge, .put_kv = put_kv

@@ -20,7 +20,6 @@
  */
 #include "kernels/cuda/attention.h"
 
-#include "kernels/cuda/decode.h"
 
 enum {
 	THREADS = 64,

@@ -20,6 +20,12 @@
 
 #include "kernels/cuda/backend.h"
 
+/* At an address that is a multiple of T's size. */
+template <class T> __device__ static inline T kn_load(const uint8_t *at)
+{
+	return *reinterpret_cast<const T *>(at);
+}
+
 struct kn_attn_call {
 	struct kn_pages pages;
 	int type;

@@ -48,6 +48,9 @@ int dev_copy_out(struct dev *d, void *host, const void *from, size_t bytes);
 int dev_copy(struct dev *d, void *to, const void *from, size_t bytes);
 /* Waits for everything so far. */
 int dev_sync(struct dev *d);
+/* How often dev_count was called: for every command, recorded or run, and every copy from the host. */
+uint64_t dev_serial(const struct dev *d);
+void dev_count(struct dev *d);
 
 /* Memory of the host that the device reads and writes by itself (pinned). NULL: none to be had. */
 void *dev_host_alloc(struct dev *d, size_t bytes);

@@ -5,8 +5,9 @@
  *  - shared memory is as long as the launch said and full of NaNs when a block begins;
  *  - a barrier that some thread of the block never reaches, and a shuffle or a matrix operation that some lane never
  *    reaches, are faults, with the kernel's name, and like a device's they stay;
- *  - an asynchronous copy happens when it is waited for and not before, so what is read too early is no number;
- *    one that nobody waited for when its thread ends is a fault;
+ *  - an asynchronous copy happens when it is waited for and not before, so what is read too early is no number (or, in one
+ *    of the orders, at once, so what is written too early is seen); one that nobody waited for when its thread ends is
+ *    a fault;
  *  - the order in which warps, and lanes in a warp, go on is the test's choice (emu_order). Each warp runs
  *    as far as it gets, so what one writes and another reads with no barrier between shows in one order
  *    or the other;
@@ -103,6 +104,7 @@ struct dev {
 	struct emu_thread *threads; /* [MAX_THREADS] */
 	struct emu_warp *warps;     /* [MAX_THREADS / KN_WARP] */
 	struct runner *runner;
+	uint64_t serial;
 	struct kn_list *recording;
 	const char *fail_file; /* NULL: none */
 	char fault[192];
@@ -670,6 +672,8 @@ void kn_cp_async16_or_zero(void *shared, const void *global, bool there)
 	t->copies[t->n_copies].to = shared;
 	t->copies[t->n_copies].from = there ? global : NULL;
 	t->copies[t->n_copies++].group = t->group;
+	if (order_mode == EMU_BACKWARD)
+		copy_now(t, t->n_copies);
 }
 
 void kn_cp_async16(void *shared, const void *global)
@@ -859,9 +863,20 @@ int dev_copy_in(struct dev *d, void *to, const void *host, size_t bytes)
 	int rc = kn_list_flush(d);
 	if (rc != 0 || d->fault[0] != '\0')
 		return SL_EIO;
+	dev_count(d);
 	if (bytes > 0)
 		memcpy(to, host, bytes);
 	return 0;
+}
+
+uint64_t dev_serial(const struct dev *d)
+{
+	return d->serial;
+}
+
+void dev_count(struct dev *d)
+{
+	d->serial++;
 }
 
 int dev_sync(struct dev *d)

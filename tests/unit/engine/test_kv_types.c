@@ -21,6 +21,7 @@
 #include "engine/kv.h"
 #include "engine/model.h"
 #include "kernels/kv_type.h"
+#include "tests/kernels/eight_bits.h"
 
 enum { PAGE = 16, MAX_PAGES = 96, MOST = 768, TALKS = 2 };
 
@@ -194,6 +195,9 @@ static void quality(const char *path, bool with_reference)
 	float *exact = NULL;
 	double exact_perplexity = 0;
 	for (const struct kn_ops *const *o = kn_available() + !with_reference; *o != NULL; o++) {
+		/* Activations of eight bits come on top: about a percent of a product's length for each. */
+		bool rounds = eight_bits(*o, KN_Q8_0);
+		double more_error = rounds ? 4e-2 : 0, more_perplexity = rounds ? 1e-2 : 0;
 		start(&x, *o, path);
 		float *logits = calloc((size_t)x.n * (size_t)x.n_vocab, sizeof *logits);
 		for (size_t i = 0; i < sizeof bounds / sizeof *bounds; i++) {
@@ -209,8 +213,8 @@ static void quality(const char *path, bool with_reference)
 			double error = logit_error(&x, logits, exact), p = perplexity(&x, logits);
 			print_message("%s on %s, %s: logits off by %.2e, perplexity %.4f (%+.3f %%)\n", strrchr(path, '/') + 1,
 				      (*o)->name, kn_kv_type_name(bounds[i].type), error, p, 100 * (p / exact_perplexity - 1));
-			assert_true(error <= bounds[i].error);
-			assert_true(fabs(p / exact_perplexity - 1) <= bounds[i].perplexity);
+			assert_true(error <= bounds[i].error + more_error);
+			assert_true(fabs(p / exact_perplexity - 1) <= bounds[i].perplexity + more_perplexity);
 			if (*o != kn_available()[0])
 				copied(&x, logits);
 			close_pool(&x);
