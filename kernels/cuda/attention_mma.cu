@@ -28,7 +28,7 @@
  *  1  as above. Counted for head_dim 128, per 256 positions of a key head, float16 (128 KiB of pages): decode, one
  *     warp: 256 cp.async of 512 bytes and some 15 instructions around each, 256 ldmatrix, 512 mma, 128 scores of
  *     each lane at about 12 instructions, 256 products of values so far: about 7,000 instructions. One SM of an
- *     H200 has 7,000 cycles for the bytes (4.3 TB/s, 132 SMs, 1.755 GHz) and issues 4 an instruction cycle: a
+ *     H200 has 7,000 cycles for the bytes (4.3 TB/s, 132 SMs, 1.755 GHz) and issues 4 instructions a cycle: a
  *     quarter of its rate. 8 bits: the same work for half the bytes, and 8 instructions for 16 bytes twice: a
  *     little over half. On its way are three units of 4 KiB a warp; 8 warps fit an SM by registers (232 for sm_90,
  *     no spills): 96 KiB, where 33 KiB cover a microsecond. Parts cost 4 + 4 bytes a value and query head: 3 % of the
@@ -37,8 +37,9 @@
  *     cycle, half of what a Hopper SM does with wgmma and four fifths of what mma.sync does there. Not in parts the
  *     merged values (64 registers) lie in local memory between blocks of positions: 512 bytes a thread for 512 mma.
  *     head_dim 256 does not fit into registers at all (2 KB of spills): expect half the rate there. Tried: loops of
- *     units unrolled (4 minutes of compiling, the same registers), 12 warps an SM (80 spilled words in the loop). Expected: 75 to 85 % of copy bandwidth for 64 sequences of 4096;
- *     0.7 to 0.85 of FlashAttention-2 for prompts. Not measured on a device yet.
+ *     units unrolled (4 minutes of compiling, the same registers), 12 warps an SM (80 spilled words in the loop).
+ *     Expected: 75 to 85 % of copy bandwidth for 64 sequences of 4096; 0.7 to 0.85 of FlashAttention-2 for prompts. Not
+ *     measured on a device yet.
  *     Keys transposed within a page cost nothing here: with pages of 16 tokens or more every load is 16 bytes of a
  *     contiguous block, and ldmatrix.trans reads keys as it reads values. Pages whose tokens are no power of two
  *     from 8 (8-bit: 16) on, or heads that are no multiple of 8 (16), are loaded one number at a time.
