@@ -10,6 +10,7 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -69,7 +70,7 @@ static const struct conf_row model_rows[] = {
     ROW_ENUM("role", MODEL(role), "none", roles,
 	     "small and large are the pair that tiers and the default choose from."),
     ROW("quantize", CONF_STRING, MODEL(quantize), "", 0, 16,
-	"A weight type (q8_0, q4_k, ...) that float matrices become on load; empty: as in the file."),
+	"A weight type (q8_0, q4_k, ...; fp8 with CUDA) that float matrices become on load; empty: as in the file."),
     ROW_ENUM("kv_type", MODEL(kv_type), "default", kv_types,
 	     "What its keys and values are kept in; default: engine.kv_type."),
     ROW_END,
@@ -591,7 +592,7 @@ static int check_models(const struct sluice_config *cfg, struct sl_err *err)
 						 "a name is made of letters, digits and . _ : / -");
 		}
 		snprintf(key, sizeof key, "engine.models.%s.quantize", m->name);
-		if (m->quantize[0] != '\0' && kn_type_from_name(m->quantize) < 0)
+		if (m->quantize[0] != '\0' && kn_type_from_name(m->quantize) < 0 && strcasecmp(m->quantize, "fp8") != 0)
 			return conf_fail(cfg->conf, key, err, "no weight type is named '%.16s'", m->quantize);
 		snprintf(key, sizeof key, "engine.models.%s.name", m->name);
 		if (strcmp(m->name, "default") == 0)

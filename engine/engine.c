@@ -14,6 +14,7 @@
 #include "engine/engine.h"
 
 #include <string.h>
+#include <strings.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -218,6 +219,7 @@ static int make_models(struct engine *e, const struct eng_config *cfg)
 		m->role = cfg->models[i].role;
 		const char *quantize = cfg->models[i].quantize;
 		m->quantize = quantize != NULL ? kn_type_from_name(quantize) : -1;
+		m->fp8 = quantize != NULL && strcasecmp(quantize, "fp8") == 0;
 		m->kv_type = kv_type_of(e, cfg->models[i].kv_type, cfg->kv_type);
 		m->name = sl_strdup(cfg->models[i].name);
 		m->path = sl_strdup(cfg->models[i].path);

@@ -24,6 +24,7 @@ struct eng_model {
 	char *name, *path;
 	int role;
 	int quantize; /* enum kn_type that the loader converts to, or -1 */
+	bool fp8;     /* the backend is to make its own FP8 of matrices of floats */
 	int kv_type;  /* of its pages; -1: no type has the name that was asked for */
 	atomic_int state; /* enum proto_model_state; the step thread's to change */
 	struct {

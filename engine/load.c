@@ -265,7 +265,8 @@ static int load(struct eng_model *m)
 			       .max_rows = max_rows,
 			       .max_width = max_width(&m->info.arch),
 			       .priority = m->role == PROTO_ROLE_SMALL,
-			       .pad_rows = true}; /* as model.c's activations are */
+			       .pad_rows = true, /* as model.c's activations are */
+			       .fp8_weights = m->fp8};
 	m->ops = e->ops;
 	/* A backend of its own: a fault ends this model only, and one may load while another runs. */
 	int rc = m->ops->open(&kc, &m->backend, &m->load_err);

@@ -116,6 +116,7 @@ struct kn_config {
 	int n_threads;  /* 0: as many as the process may use */
 	int max_rows;   /* the widest step */
 	int max_width;  /* the widest activation row */
+	bool fp8_weights; /* matrices of floats become e4m3 with a scale for each output; SL_EUNSUPPORTED where not */
 	int priority;   /* above 0: on a device, before backends of lower priority */
 	/* Every activation that operations of a step get has room for max_rows rows, and what stands behind the
 	 * step's rows may be overwritten; an operation's rows are those of the step, a multiple of them (heads), or those of

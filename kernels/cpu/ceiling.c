@@ -247,7 +247,8 @@ int kn_measure_fork_join(int n_threads, double *ns, struct sl_err *err)
 	kn_pool_rest(pool);
 	kn_pool_destroy(pool);
 	qsort(took, TIMES, sizeof *took, by_size);
-	*ns = (double)took[TIMES / 2];
+	uint64_t median = took[TIMES / 2];
+	*ns = (double)median;
 	return 0;
 }
 

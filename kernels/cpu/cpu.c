@@ -36,6 +36,8 @@ static int n_cpus(void)
 static int open_isa(const struct kn_isa *isa, const struct kn_config *cfg, struct kn_backend **out,
 		    struct sl_err *err)
 {
+	if (cfg->fp8_weights)
+		return sl_errf(err, SL_EUNSUPPORTED, "the CPU backend has no weights of type fp8");
 	struct kn_backend *b = sl_zalloc(sizeof *b);
 	if (b == NULL)
 		return sl_errf(err, SL_ENOMEM, "no memory for the CPU backend");
@@ -354,10 +356,10 @@ static int cpu_read_back(struct kn_backend *b, const float *src, size_t n, float
 	.close = cpu_close, .describe = cpu_describe, .mem_alloc = cpu_mem_alloc,                      \
 	.mem_free = cpu_mem_free, .upload = cpu_upload, .weight_load = cpu_weight_load,                \
 	.weight_free = cpu_weight_free, .step_begin = cpu_step_begin, .step_end = cpu_step_end,        \
-	.embed = cpu_embed, .rmsnorm = cpu_rmsnorm, .matmul = cpu_matmul,                           \
-	.kv_type = kn_cpu_kv_type, .rope_kv_write = cpu_rope_kv_write, .attention = cpu_attention,                          \
-	.silu_mul = cpu_silu_mul, .gelu_mul = cpu_gelu_mul, .add = cpu_add,                   \
-	.add_row = cpu_add_row, .scale = cpu_scale, .softcap = cpu_softcap,                   \
+	.embed = cpu_embed, .rmsnorm = cpu_rmsnorm, .matmul = cpu_matmul,                              \
+	.kv_type = kn_cpu_kv_type, .rope_kv_write = cpu_rope_kv_write, .attention = cpu_attention,     \
+	.silu_mul = cpu_silu_mul, .gelu_mul = cpu_gelu_mul, .add = cpu_add,                            \
+	.add_row = cpu_add_row, .scale = cpu_scale, .softcap = cpu_softcap,                            \
 	.gather = cpu_gather, .read_back = cpu_read_back, .page_copy = kn_cpu_page_copy
 
 static int open_avx2(const struct kn_config *cfg, struct kn_backend **out, struct sl_err *err)

@@ -4,14 +4,15 @@
  * takes parts too and then waits for the workers to leave the job. Every worker passes every job, so
  * that the job's fields may be written again once `inside` is back at zero.
  *
- * A worker that finds nothing spins, SPINS times outside of a step and STEP_SPINS in one, and then sleeps
+ * A worker that finds nothing spins, for IDLE_NS outside of a step and STEP_NS in one, and then sleeps
  * on the condition until the epoch moves or a step begins. Who spins for longer yields now and then, the
  * caller too: on a machine with fewer free cores than threads it would keep the one it waits for from
  * running.
  *
  * VERSIONS (fork and join of two threads of an AVX2 machine, empty parts; `sluice bench machine` has the line)
- *   1  sleep after SPINS wherever: whatever one thread does alone for longer, in the middle of a step, cost
- *      the next job a wake-up; a step began by waiting for all workers to be awake.
+ *   1  sleep after 4000 turns wherever. A pause takes 13 to 500 ns: on a virtual machine that was 2 ms of
+ *      spinning, elsewhere a sleep in the middle of a step whenever one thread did something alone for
+ *      50 µs; and a step began by waiting for all workers to be awake.
  *   2  this. 0.5 µs, the median of 4,001 in one step.
  */
 #include "kernels/cpu/pool.h"
@@ -22,6 +23,7 @@
 #include <stdbool.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 
 #if defined(__x86_64__)
 #define relax() __builtin_ia32_pause()
@@ -29,7 +31,13 @@
 #define relax() ((void)0)
 #endif
 
-enum { SPINS = 4000, STEP_SPINS = 1 << 15, YIELD_EVERY = 1 << 10, MAX_THREADS = 256 };
+enum {
+	IDLE_NS = 50000,
+	STEP_NS = 2000000,
+	LOOK_EVERY = 16, /* turns of a spinning loop between looks at the clock */
+	SPINS = 256,     /* of the caller */
+	MAX_THREADS = 256,
+};
 
 struct kn_pool {
 	pthread_t *threads;
@@ -68,12 +76,15 @@ static void take_parts(struct kn_pool *p)
 static void wait_for_job(struct kn_pool *p, unsigned seen)
 {
 	unsigned slept = atomic_load(&p->n_steps);
-	for (int i = 0; i < SPINS || (i < STEP_SPINS && atomic_load_explicit(&p->in_step, memory_order_relaxed)); i++) {
+	uint64_t begin = clock_now_ns(), spun = 0;
+	for (int i = 1; spun < (atomic_load_explicit(&p->in_step, memory_order_relaxed) ? STEP_NS : IDLE_NS); i++) {
 		if (atomic_load_explicit(&p->epoch, memory_order_acquire) != seen || atomic_load(&p->quit))
 			return;
-		if (i < SPINS || i % YIELD_EVERY != 0)
-			relax();
-		else
+		relax();
+		if (i % LOOK_EVERY != 0)
+			continue;
+		spun = clock_now_ns() - begin;
+		if (spun > IDLE_NS)
 			sched_yield();
 	}
 	pthread_mutex_lock(&p->lock);

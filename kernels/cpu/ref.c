@@ -23,6 +23,8 @@ struct kn_backend {
 
 static int ref_open(const struct kn_config *cfg, struct kn_backend **out, struct sl_err *err)
 {
+	if (cfg->fp8_weights)
+		return sl_errf(err, SL_EUNSUPPORTED, "the reference backend has no weights of type fp8");
 	struct kn_backend *b = sl_zalloc(sizeof *b);
 	if (b != NULL)
 		b->row = sl_zalloc_n((size_t)cfg->max_width, sizeof *b->row);

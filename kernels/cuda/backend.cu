@@ -3,7 +3,7 @@
  * The CUDA backend's table: memory, weights, and which operation is which function. The same source is the backend "cuda" and, with
  * KN_EMULATED, "cuda-emulated".
  *
- * Weights lie on the device as in the file. A fault of the device stays in the device layer: every
+ * A fault of the device stays in the device layer: every
  * operation then returns SL_EIO, which is what the engine ends a model's streams by.
  *
  * Ownership: everything on the device but what mem_alloc and weight_load gave belongs to the backend.
@@ -23,7 +23,8 @@ static void backend_close(struct kn_backend *b)
 	kn_cuda_host_room_free(b, &b->staged);
 	kn_cuda_host_room_free(b, &b->results);
 	kn_cuda_host_room_free(b, &b->draws_staged);
-	void *owned[] = {b->ints.at, b->scratch.at, b->picks.at, b->draws.at, b->drawn.at};
+	void *owned[] = {b->ints.at, b->scratch.at, b->picks.at, b->draws.at, b->drawn.at,
+			 b->rows.at, b->parts.at, b->stage.at};
 	for (size_t i = 0; i < sizeof owned / sizeof owned[0]; i++)
 		if (owned[i] != NULL)
 			dev_free(b->dev, owned[i]);
@@ -42,6 +43,7 @@ static int backend_open(const struct kn_config *cfg, struct kn_backend **out, st
 		return program->errf(err, SL_ENOMEM, "no memory for the CUDA backend");
 	b->host = program;
 	b->max_rows = cfg->max_rows;
+	b->fp8_weights = cfg->fp8_weights;
 	b->pad_rows = cfg->pad_rows;
 	b->list.host = program;
 	b->list.before = kn_cuda_send;
@@ -75,37 +77,6 @@ static void backend_mem_free(struct kn_backend *b, void *p)
 static int backend_upload(struct kn_backend *b, float *dst, const float *host, size_t n)
 {
 	return dev_copy_in(b->dev, dst, host, n * sizeof *dst);
-}
-
-static int backend_weight_load(struct kn_backend *b, const void *host, int type, int n_out, int n_in,
-			       struct kn_weight *out, struct sl_err *err)
-{
-	if (!kn_cuda_can_decode(type))
-		return program->errf(err, SL_EUNSUPPORTED, "weights of type %s are not supported by the CUDA backend",
-				     program->type_name(type));
-	size_t bytes;
-	void *at;
-	if (n_out < 1 || n_in < 1 || n_in % program->type_block(type) != 0 ||
-	    __builtin_mul_overflow(program->row_bytes(type, (size_t)n_in), (size_t)n_out, &bytes))
-		return program->errf(err, SL_EINVAL, "a weight of %d × %d %s", n_out, n_in, program->type_name(type));
-	int rc = dev_alloc(b->dev, bytes, &at);
-	if (rc == 0 && (rc = dev_copy_in(b->dev, at, host, bytes)) != 0)
-		dev_free(b->dev, at);
-	if (rc != 0)
-		return program->errf(err, rc, "%zu bytes of weights on the device: %s", bytes,
-				     rc == SL_ENOMEM ? "no memory" : dev_fault(b->dev));
-	out->data = at;
-	out->type = type;
-	out->n_out = n_out;
-	out->n_in = n_in;
-	return 0;
-}
-
-static void backend_weight_free(struct kn_backend *b, struct kn_weight *w)
-{
-	if (w->data != NULL)
-		dev_free(b->dev, const_cast<void *>(w->data));
-	w->data = NULL;
 }
 
 /* ---- operations on rows, in a step that was filled up ---- */
@@ -179,8 +150,8 @@ static struct kn_ops make_ops(void)
 	o.mem_alloc = backend_mem_alloc;
 	o.mem_free = backend_mem_free;
 	o.upload = backend_upload;
-	o.weight_load = backend_weight_load;
-	o.weight_free = backend_weight_free;
+	o.weight_load = kn_cuda_weight_load;
+	o.weight_free = kn_cuda_weight_free;
 	o.step_begin = kn_cuda_step_begin;
 	o.step_end = kn_cuda_step_end;
 	o.embed = kn_cuda_embed;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The CUDA backend's state, and how its files split work: backend.cu (memory, weights, the table),
- * step.cu (what a step reads and gives), list.cu (commands and graphs), rows.cu (what is done to each row by itself), matmul.cu, pages.cu (rotary embedding and
- * pages), attention.cu. decode.h has the weight types.
+ * The CUDA backend's state, and how its files split work: backend.cu (memory, the table), step.cu (what a step reads
+ * and gives), list.cu (commands and graphs), rows.cu (what is done to each row by itself), pages.cu (rotary embedding
+ * and pages), attention.cu; products: pack.cu (weights as packed.h has them), matmul.cu (which kernel does what),
+ * matvec.cu, mma.cu.
  */
 #ifndef KERNELS_CUDA_BACKEND_H
 #define KERNELS_CUDA_BACKEND_H
@@ -39,10 +40,19 @@ struct kn_item {
 	int32_t row, n_rows;
 };
 
+/* Activations that are converted for products (matmul.cu). */
+struct kn_converted {
+	const float *x; /* NULL: none */
+	int n_rows, n_in;
+	bool bf16;
+	uint64_t serial; /* the stream's, after the last product of them */
+};
+
 struct kn_backend {
 	const struct kn_plugin_host *host;
 	struct dev *dev;
 	int max_rows;
+	bool fp8_weights;
 	bool pad_rows;
 	/* The step as the device sees it: rows up to a class, tables of what it reads. NULL: outside of steps. */
 	const struct kn_step *step;
@@ -61,6 +71,8 @@ struct kn_backend {
 	int n_numbers;
 	int32_t last_pos; /* of all rows */
 	struct kn_room scratch, picks;
+	struct kn_room rows, parts, stage; /* converted activations, parts of products, weights on their way */
+	struct kn_converted converted;
 	/* What is drawn and how: staged and not sent yet, on the device, and what came out. */
 	struct kn_host_room draws_staged;
 	size_t n_draws; /* bytes; 0: nothing, or sent */
@@ -111,8 +123,26 @@ int kn_cuda_scale(struct kn_backend *b, float *x, float factor, int n_rows, int 
 int kn_cuda_softcap(struct kn_backend *b, float *x, float cap, int n_rows, int width);
 int kn_cuda_gather(struct kn_backend *b, const float *x, const int32_t *rows, int n, int width, float *y);
 
+/* ---- pack.cu ---- */
+static inline int64_t kn_cuda_tiles(int n_out)
+{
+	return ((int64_t)n_out + 15) / 16;
+}
+
+static inline int64_t kn_cuda_chunks(int n_in)
+{
+	return ((int64_t)n_in + 255) / 256;
+}
+
+/* Bytes of a record of a type (packed.h), 0 for one that isn't packed. */
+int64_t kn_cuda_record_bytes(int type);
+/* Of a matrix in FP8: the scales of its outputs. */
+const float *kn_cuda_fp8_scales(const struct kn_weight *w);
+int kn_cuda_weight_load(struct kn_backend *b, const void *host, int type, int n_out, int n_in, struct kn_weight *out,
+			struct sl_err *err);
+void kn_cuda_weight_free(struct kn_backend *b, struct kn_weight *w);
+
 /* ---- matmul.cu ---- */
-bool kn_cuda_can_decode(int type);
 int kn_cuda_embed(struct kn_backend *b, const struct kn_weight *w, float *y);
 int kn_cuda_matmul(struct kn_backend *b, const struct kn_weight *w, const float *x, int n_rows, float *y);
 

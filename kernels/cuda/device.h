@@ -48,6 +48,36 @@ int dev_copy_out(struct dev *d, void *host, const void *from, size_t bytes);
 int dev_copy(struct dev *d, void *to, const void *from, size_t bytes);
 /* Waits for everything so far. */
 int dev_sync(struct dev *d);
+/* How often dev_count was called: for every command, recorded or run, and every copy from the host. */
+uint64_t dev_serial(const struct dev *d);
+void dev_count(struct dev *d);
+
+/* Sixteen bytes, loaded and stored at once where they are aligned. */
+struct alignas(16) kn_u4 {
+	uint32_t x, y, z, w;
+};
+struct alignas(16) kn_f4 {
+	float x, y, z, w;
+};
+
+/* What both forms have, beside the above. All 32 lanes of a warp call those marked *; lane l has g = l / 4
+ * and t = l % 4; a pair is two 16-bit numbers in one word, the lower one first.
+ *
+ *  kn_mma_bf16_16816(d, a, b) *, kn_mma_f16_16816: d[4] += A·B, A of 16 × 16, B of 16 × 8, sums in float32.
+ *    a[4]: pairs A[g][2t], A[g + 8][2t], A[g][2t + 8], A[g + 8][2t + 8];
+ *    b[2]: pairs down a column, B[2t][g], B[2t + 8][g];
+ *    d[4]: D[g][2t], D[g][2t + 1], D[g + 8][2t], D[g + 8][2t + 1].
+ *  kn_ldmatrix_x4(r, row) *, kn_ldmatrix_x4_trans: four matrices of 8 × 8 16-bit numbers from shared memory;
+ *    lane l gives the address of row l % 8 of matrix l / 8 (16 bytes, aligned). r[i]: the pair M[g][2t] of
+ *    matrix i, transposed M[2t][g] and M[2t + 1][g].
+ *  kn_cp_async16(shared, global), kn_cp_async16_or_zero(…, there): 16 aligned bytes, or zeros, on their way to
+ *    shared memory; kn_cp_async_commit() makes a group of this thread's since the last, kn_cp_async_wait<N>() waits
+ *    until at most N of its groups are on their way. Other threads see them after a barrier. None may be on its
+ *    way when a thread ends.
+ *  kn_load_once(at): 16 aligned bytes nobody writes while the kernel runs and this multiprocessor won't
+ *    read again.
+ *  kn_byte_perm(a, b, s): byte i is the one of the eight in a and b that bits 4i…4i+2 of s name.
+ *  kn_f16_float, kn_float_f16 (to the nearest, even; infinity from 65520 on), kn_f16x2_sub. */
 
 /* Memory of the host that the device reads and writes by itself (pinned). NULL: none to be had. */
 void *dev_host_alloc(struct dev *d, size_t bytes);
@@ -79,6 +109,53 @@ void dev_graph_free(struct dev *d, struct dev_graph *g);
 #include "kernels/cuda/device_cuda.h"
 #endif
 #include "kernels/cuda/launch.h"
+
+__device__ static inline float kn_bf16_float(uint16_t h)
+{
+	return kn_bits_float((uint32_t)h << 16);
+}
+
+/* To the nearest, even; no number stays none. */
+__device__ static inline uint16_t kn_float_bf16(float f)
+{
+	uint32_t bits = kn_float_bits(f);
+	if ((bits & 0x7FFFFFFFu) > 0x7F800000u)
+		return (uint16_t)(bits >> 16 | 0x40);
+	return (uint16_t)((bits + 0x7FFFu + (bits >> 16 & 1)) >> 16);
+}
+
+__device__ static inline uint32_t kn_pair_bf16(float low, float high)
+{
+	return kn_float_bf16(low) | (uint32_t)kn_float_bf16(high) << 16;
+}
+
+__device__ static inline uint32_t kn_pair_f16(float low, float high)
+{
+	return kn_float_f16(low) | (uint32_t)kn_float_f16(high) << 16;
+}
+
+/* Floats of eight bits, one sign, four exponent (bias 7) and three mantissa bits, no infinity (Micikevicius et
+ * al., "FP8 formats for deep learning", 2022). Exact. */
+__device__ static inline float kn_e4m3_float(uint32_t b)
+{
+	if ((b & 127) == 127)
+		return kn_bits_float(0x7FC00000u);
+	/* As a float16's high bits it is 2^-8 of itself, subnormals included. */
+	return kn_f16_float((uint16_t)((b & 128) << 8 | (b & 127) << 7)) * 256.0f;
+}
+
+/* To the nearest, even; what is beyond 448 becomes 448; no number stays none. */
+__device__ static inline uint32_t kn_float_e4m3(float f)
+{
+	uint32_t bits = kn_float_bits(f), sign = bits >> 24 & 128, abs = bits & 0x7FFFFFFFu;
+	if (abs > 0x7F800000u)
+		return sign | 127;
+	if (abs >= 0x43E00000u)
+		return sign | 126;
+	if (abs < 0x3C800000u) /* below 2^-6: the sum's last bit is 2^-9, and the sum rounds */
+		return sign | (kn_float_bits(kn_bits_float(abs) + 16384.0f) - 0x46800000u);
+	return sign | (abs + 0x7FFFFu + (abs >> 20 & 1) - 0x3C000000u) >> 20;
+}
 
 /* The warp's sum in every lane; the order is a fixed tree. */
 __device__ static inline float kn_warp_sum(float v)

@@ -19,6 +19,7 @@
 struct dev {
 	const struct kn_plugin_host *host;
 	cudaStream_t stream;
+	uint64_t serial;
 	cudaEvent_t done;
 	struct kn_list *recording;
 	char line[192];
@@ -107,6 +108,16 @@ const struct kn_plugin_host *dev_host(const struct dev *d)
 	return d->host;
 }
 
+uint64_t dev_serial(const struct dev *d)
+{
+	return d->serial;
+}
+
+void dev_count(struct dev *d)
+{
+	d->serial++;
+}
+
 int dev_fail(struct dev *d, const char *what, const char *why)
 {
 	if (d->fault[0] == '\0')
@@ -179,6 +190,7 @@ int dev_copy_in(struct dev *d, void *to, const void *host, size_t bytes)
 	int flushed = kn_list_flush(d);
 	if (flushed != 0 || d->fault[0] != '\0')
 		return SL_EIO;
+	dev_count(d);
 	cudaError_t rc = cudaMemcpyAsync(to, host, bytes, cudaMemcpyHostToDevice, d->stream);
 	return rc == cudaSuccess ? 0 : fail(d, "cudaMemcpy", rc);
 }

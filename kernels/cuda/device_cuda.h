@@ -31,9 +31,14 @@ __device__ static inline float kn_bits_float(uint32_t bits)
 	return __uint_as_float(bits);
 }
 
-__device__ static inline uint32_t kn_float_bits(float v)
+__device__ static inline uint32_t kn_float_bits(float f)
 {
-	return __float_as_uint(v);
+	return __float_as_uint(f);
+}
+
+__device__ static inline uint32_t kn_byte_perm(uint32_t a, uint32_t b, uint32_t which)
+{
+	return __byte_perm(a, b, which);
 }
 
 /* On shared memory; what was there. */
@@ -63,6 +68,96 @@ __device__ static inline float kn_f16_float(uint16_t h)
 	float f;
 	asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(h));
 	return f;
+}
+
+__device__ static inline uint16_t kn_float_f16(float f)
+{
+	uint16_t h;
+	asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(f));
+	return h;
+}
+
+__device__ static inline uint32_t kn_f16x2_sub(uint32_t a, uint32_t b)
+{
+	uint32_t r;
+	asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
+	return r;
+}
+
+__device__ static inline struct kn_u4 kn_load_once(const void *at)
+{
+	struct kn_u4 v;
+	asm("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+	    : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+	    : "l"(__cvta_generic_to_global(at)));
+	return v;
+}
+
+/* ---- tensor cores (PTX ISA, "mma.m16n8k16") ---- */
+
+__device__ static inline void kn_mma_bf16_16816(float *d, const uint32_t *a, const uint32_t *b)
+{
+	asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+		     "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+		     : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+		     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+__device__ static inline void kn_mma_f16_16816(float *d, const uint32_t *a, const uint32_t *b)
+{
+	asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+		     "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+		     : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+		     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+__device__ static inline uint32_t kn_shared_address(const void *p)
+{
+	return (uint32_t)__cvta_generic_to_shared(p);
+}
+
+__device__ static inline void kn_ldmatrix_x4(uint32_t *r, const void *row)
+{
+	asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+		     : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+		     : "r"(kn_shared_address(row))
+		     : "memory");
+}
+
+__device__ static inline void kn_ldmatrix_x4_trans(uint32_t *r, const void *row)
+{
+	asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+		     : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+		     : "r"(kn_shared_address(row))
+		     : "memory");
+}
+
+/* ---- copies to shared memory beside the computation (PTX ISA, "cp.async") ---- */
+
+__device__ static inline void kn_cp_async16(void *shared, const void *global)
+{
+	asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
+		     :
+		     : "r"(kn_shared_address(shared)), "l"(__cvta_generic_to_global(global))
+		     : "memory");
+}
+
+__device__ static inline void kn_cp_async16_or_zero(void *shared, const void *global, bool there)
+{
+	asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+		     :
+		     : "r"(kn_shared_address(shared)), "l"(__cvta_generic_to_global(global)), "r"(there ? 16 : 0)
+		     : "memory");
+}
+
+__device__ static inline void kn_cp_async_commit(void)
+{
+	asm volatile("cp.async.commit_group;" : : : "memory");
+}
+
+template <int N> __device__ static inline void kn_cp_async_wait(void)
+{
+	asm volatile("cp.async.wait_group %0;" : : "n"(N) : "memory");
 }
 
 #endif

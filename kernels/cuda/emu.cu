@@ -3,8 +3,11 @@
  * The device layer with no device: kernels run on the host by the rules of CUDA's execution model, one
  * block after the other. It exists to find mistakes, so it is strict where a device is lenient:
  *  - shared memory is as long as the launch said and full of NaNs when a block begins;
- *  - a barrier that some thread of the block never reaches and a shuffle that some lane never reaches
- *    are faults, with the kernel's name, and like a device's they stay;
+ *  - a barrier that some thread of the block never reaches, and a shuffle or a matrix operation that some lane never
+ *    reaches, are faults, with the kernel's name, and like a device's they stay;
+ *  - an asynchronous copy happens when it is waited for and not before, so what is read too early is no number (or, in one
+ *    of the orders, at once, so what is written too early is seen); one that nobody waited for when its thread ends is
+ *    a fault;
  *  - the order in which warps, and lanes in a warp, go on is the test's choice (emu_order). Each warp runs
  *    as far as it gets, so what one writes and another reads with no barrier between shows in one order
  *    or the other;
@@ -43,17 +46,44 @@
 #include <sanitizer/common_interface_defs.h>
 #endif
 
-enum { MAX_THREADS = 1024, STACK_BYTES = 64 << 10 };
+enum { MAX_THREADS = 1024, STACK_BYTES = 64 << 10, MAX_COPIES = 64 };
 enum state { READY, AT_BARRIER, AT_SHUFFLE, DONE };
+
+/* What the lanes of a warp do together. */
+enum together { SHUFFLE, MMA_BF16, MMA_F16, MATRICES, MATRICES_TURNED };
+
+/* What a lane gives for it. */
+struct given {
+	float f;
+	uint32_t a[4], b[2];
+	const void *row;
+};
 
 struct emu_thread {
 	struct emu_block *block;
 	dim3 idx;
 	int n; /* its number in the block */
 	int state;
-	int phase; /* of the next shuffle: two in turn, so that one wait a shuffle is enough */
-	float given[2];
+	unsigned turn; /* of what the lanes did together: two places in turn, so that one wait each is enough */
+	int together;
+	struct given given[2];
 	struct fibre *fibre;
+	struct {
+		void *to;
+		const void *from; /* NULL: zeros */
+		unsigned group;
+	} copies[MAX_COPIES]; /* on their way, in order */
+	int n_copies;
+	unsigned group; /* the one that is open */
+};
+
+/* What a warp got from what its lanes did together. */
+struct emu_warp {
+	unsigned done; /* up to which turn */
+	union {
+		float product[KN_WARP][4];
+		uint32_t pairs[KN_WARP][4];
+	} got[2];
 };
 
 struct emu_block {
@@ -64,13 +94,17 @@ struct emu_block {
 	size_t shared_bytes;
 	int n;
 	struct emu_thread *threads;
+	struct emu_warp *warps;
 	struct runner *runner;
+	const char *misuse; /* NULL, or what a device would not have done */
 };
 
 struct dev {
 	const struct kn_plugin_host *host;
 	struct emu_thread *threads; /* [MAX_THREADS] */
+	struct emu_warp *warps;     /* [MAX_THREADS / KN_WARP] */
 	struct runner *runner;
+	uint64_t serial;
 	struct kn_list *recording;
 	const char *fail_file; /* NULL: none */
 	char fault[192];
@@ -309,9 +343,22 @@ static const char *run_warp(struct emu_block *b, struct emu_thread *lanes, uint3
 			return NULL;
 		if (shuffling < KN_WARP)
 			return "a shuffle that not every lane reached";
+		for (int i = 1; i < KN_WARP; i++)
+			if (lanes[i].together != lanes[0].together)
+				return "lanes of a warp at different operations";
 		for (int i = 0; i < KN_WARP; i++)
 			lanes[i].state = READY;
 	}
+}
+
+static const char *misused(const struct emu_block *b)
+{
+	if (b->misuse != NULL)
+		return b->misuse;
+	for (int i = 0; i < b->n; i++)
+		if (b->threads[i].n_copies > 0)
+			return "a copy that its thread never waited for";
+	return NULL;
 }
 
 /* One warp after the other from barrier to barrier, each as far as it gets: so none waits for the
@@ -329,7 +376,7 @@ static const char *run_block(struct emu_block *b, uint32_t *seed)
 		for (int i = 0; i < b->n; i++)
 			at_barrier += b->threads[i].state == AT_BARRIER;
 		if (stuck == NULL && at_barrier == 0)
-			return NULL;
+			return misused(b);
 		if (stuck == NULL && at_barrier < b->n)
 			stuck = "a barrier that not every thread reached";
 		if (stuck != NULL)
@@ -361,9 +408,16 @@ void kn_barrier(void)
 	sleep_as(self, AT_BARRIER);
 }
 
-static void all_lanes(void)
+/* Returns when all lanes have called it; what they did together is then computed by whoever goes on first. */
+static void all_lanes(void (*compute)(struct emu_thread *lanes, struct emu_warp *w, unsigned turn))
 {
-	sleep_as(self, AT_SHUFFLE);
+	struct emu_thread *t = self;
+	sleep_as(t, AT_SHUFFLE);
+	struct emu_warp *w = &t->block->warps[t->n / KN_WARP];
+	if (compute != NULL && w->done != t->turn) {
+		compute(t - t->n % KN_WARP, w, t->turn);
+		w->done = t->turn;
+	}
 }
 
 #else
@@ -461,23 +515,184 @@ void kn_barrier(void)
 	meet(self->block->runner, &self->block->runner->block, AT_BARRIER);
 }
 
-static void all_lanes(void)
+static void all_lanes(void (*compute)(struct emu_thread *lanes, struct emu_warp *w, unsigned turn))
 {
 	struct runner *r = self->block->runner;
-	meet(r, &r->warp[self->n / KN_WARP], AT_SHUFFLE);
+	struct meeting *m = &r->warp[self->n / KN_WARP];
+	meet(r, m, AT_SHUFFLE);
+	if (compute == NULL)
+		return;
+	if (self->n % KN_WARP == 0)
+		compute(self, &self->block->warps[self->n / KN_WARP], self->turn);
+	meet(r, m, AT_SHUFFLE);
 }
 #endif
 
 /* ---- what both have ---- */
 
+/* The place for what this lane gives next. */
+static struct given *next_turn(struct emu_thread *t, int together)
+{
+	t->turn++;
+	t->together = together;
+	return &t->given[t->turn % 2];
+}
+
 float kn_shuffle_xor(float v, int mask)
 {
 	struct emu_thread *t = self;
-	int phase = t->phase;
-	t->phase = 1 - phase;
-	t->given[phase] = v;
-	all_lanes();
-	return (t - t->n)[t->n ^ mask].given[phase];
+	next_turn(t, SHUFFLE)->f = v;
+	all_lanes(NULL);
+	return (t - t->n)[t->n ^ mask].given[t->turn % 2].f;
+}
+
+static float f16_of(uint16_t h)
+{
+	return kn_f16_float(h);
+}
+
+static float bf16_of(uint16_t h)
+{
+	return kn_bf16_float(h);
+}
+
+/* Products in float32 (those of two 11-bit numbers are exact), added to the sum one after the other. A device
+ * adds them up in an order of its own. */
+static void multiply(struct emu_thread *lanes, struct emu_warp *w, unsigned turn, float (*of)(uint16_t))
+{
+	float a[16][16], b[16][8], d[16][8];
+	for (int l = 0; l < KN_WARP; l++) {
+		const struct given *v = &lanes[l].given[turn % 2];
+		int g = l / 4, t = l % 4;
+		for (int i = 0; i < 2; i++) {
+			for (int r = 0; r < 4; r++)
+				a[g + r % 2 * 8][2 * t + r / 2 * 8 + i] = of((uint16_t)(v->a[r] >> 16 * i));
+			for (int r = 0; r < 2; r++)
+				b[2 * t + r * 8 + i][g] = of((uint16_t)(v->b[r] >> 16 * i));
+		}
+	}
+	for (int i = 0; i < 16; i++) {
+		float sum[8] = {};
+		for (int k = 0; k < 16; k++)
+			for (int n = 0; n < 8; n++)
+				sum[n] += a[i][k] * b[k][n];
+		memcpy(d[i], sum, sizeof sum);
+	}
+	for (int l = 0; l < KN_WARP; l++)
+		for (int r = 0; r < 4; r++)
+			w->got[turn % 2].product[l][r] = d[l / 4 + r / 2 * 8][l % 4 * 2 + r % 2];
+}
+
+static void multiply_bf16(struct emu_thread *lanes, struct emu_warp *w, unsigned turn)
+{
+	multiply(lanes, w, turn, bf16_of);
+}
+
+static void multiply_f16(struct emu_thread *lanes, struct emu_warp *w, unsigned turn)
+{
+	multiply(lanes, w, turn, f16_of);
+}
+
+static void mma(int kind, float *d, const uint32_t *a, const uint32_t *b)
+{
+	struct emu_thread *t = self;
+	struct given *v = next_turn(t, kind);
+	memcpy(v->a, a, sizeof v->a);
+	memcpy(v->b, b, sizeof v->b);
+	all_lanes(kind == MMA_BF16 ? multiply_bf16 : multiply_f16);
+	const float *sum = t->block->warps[t->n / KN_WARP].got[t->turn % 2].product[t->n % KN_WARP];
+	for (int i = 0; i < 4; i++)
+		d[i] += sum[i];
+}
+
+void kn_mma_bf16_16816(float *d, const uint32_t *a, const uint32_t *b)
+{
+	mma(MMA_BF16, d, a, b);
+}
+
+void kn_mma_f16_16816(float *d, const uint32_t *a, const uint32_t *b)
+{
+	mma(MMA_F16, d, a, b);
+}
+
+static void read_matrices(struct emu_thread *lanes, struct emu_warp *w, unsigned turn)
+{
+	uint16_t m[32][8];
+	bool turned = lanes[0].together == MATRICES_TURNED;
+	for (int l = 0; l < KN_WARP; l++)
+		memcpy(m[l], lanes[l].given[turn % 2].row, sizeof m[l]);
+	for (int l = 0; l < KN_WARP; l++)
+		for (int i = 0; i < 4; i++) {
+			int g = l / 4, k = l % 4 * 2;
+			uint16_t low = turned ? m[8 * i + k][g] : m[8 * i + g][k];
+			uint16_t high = turned ? m[8 * i + k + 1][g] : m[8 * i + g][k + 1];
+			w->got[turn % 2].pairs[l][i] = low | (uint32_t)high << 16;
+		}
+}
+
+static void matrices(int kind, uint32_t *r, const void *row)
+{
+	struct emu_thread *t = self;
+	if ((uintptr_t)row % 16 != 0)
+		t->block->misuse = "a row of a matrix that is not aligned";
+	next_turn(t, kind)->row = row;
+	all_lanes(read_matrices);
+	memcpy(r, t->block->warps[t->n / KN_WARP].got[t->turn % 2].pairs[t->n % KN_WARP], 4 * sizeof *r);
+}
+
+void kn_ldmatrix_x4(uint32_t *r, const void *row)
+{
+	matrices(MATRICES, r, row);
+}
+
+void kn_ldmatrix_x4_trans(uint32_t *r, const void *row)
+{
+	matrices(MATRICES_TURNED, r, row);
+}
+
+/* The oldest n of the thread's copies. */
+static void copy_now(struct emu_thread *t, int n)
+{
+	for (int i = 0; i < n; i++)
+		if (t->copies[i].from != NULL)
+			memcpy(t->copies[i].to, t->copies[i].from, 16);
+		else
+			memset(t->copies[i].to, 0, 16);
+	t->n_copies -= n;
+	memmove(t->copies, t->copies + n, (size_t)t->n_copies * sizeof t->copies[0]);
+}
+
+void kn_cp_async16_or_zero(void *shared, const void *global, bool there)
+{
+	struct emu_thread *t = self;
+	if (((uintptr_t)shared | (uintptr_t)global) % 16 != 0)
+		t->block->misuse = "an asynchronous copy that is not aligned";
+	if (t->n_copies == MAX_COPIES)
+		copy_now(t, 1); /* a device may be early too */
+	t->copies[t->n_copies].to = shared;
+	t->copies[t->n_copies].from = there ? global : NULL;
+	t->copies[t->n_copies++].group = t->group;
+	if (order_mode == EMU_BACKWARD)
+		copy_now(t, t->n_copies);
+}
+
+void kn_cp_async16(void *shared, const void *global)
+{
+	kn_cp_async16_or_zero(shared, global, true);
+}
+
+void kn_cp_async_commit(void)
+{
+	self->group++;
+}
+
+void emu_cp_async_wait(int n)
+{
+	struct emu_thread *t = self;
+	int ready = 0;
+	while (ready < t->n_copies && t->copies[ready].group + (unsigned)n < t->group)
+		ready++;
+	copy_now(t, ready);
 }
 
 /* Runs a kernel over its grid. */
@@ -506,6 +721,7 @@ static int launch(struct dev *d, const struct kn_command *c)
 	b.dim = block;
 	b.n = n;
 	b.threads = d->threads;
+	b.warps = d->warps;
 	b.runner = d->runner;
 	b.shared_bytes = shared_bytes;
 	if (posix_memalign(&b.shared, 64, shared_bytes > 0 ? shared_bytes : 1) != 0)
@@ -516,8 +732,11 @@ static int launch(struct dev *d, const struct kn_command *c)
 		t->block = &b;
 		t->n = i;
 		t->idx = dim3(u % block.x, u / block.x % block.y, u / block.x / block.y);
-		t->phase = 0;
+		t->turn = t->group = 0;
+		t->n_copies = 0;
 	}
+	for (int i = 0; i < n / KN_WARP; i++)
+		d->warps[i].done = 0;
 	const char *stuck = run_grid(&b);
 	free(b.shared);
 	return stuck == NULL ? 0 : fault(d, kernel, stuck);
@@ -576,6 +795,7 @@ void dev_close(struct dev *d)
 {
 	runner_free(d);
 	d->host->free(d->threads);
+	d->host->free(d->warps);
 	d->host->free(d);
 }
 
@@ -588,8 +808,10 @@ int dev_open(const struct kn_plugin_host *host, int priority, struct dev **out, 
 	d->host = host;
 	d->fail_file = getenv("SLUICE_EMULATION_FAIL_FILE");
 	d->threads = (struct emu_thread *)host->zalloc(MAX_THREADS * sizeof *d->threads);
-	if (d->threads == NULL || runner_make(d) != 0) {
+	d->warps = (struct emu_warp *)host->zalloc(MAX_THREADS / KN_WARP * sizeof *d->warps);
+	if (d->threads == NULL || d->warps == NULL || runner_make(d) != 0) {
 		host->free(d->threads);
+		host->free(d->warps);
 		host->free(d);
 		return host->errf(err, SL_ENOMEM, "no memory for the emulated device");
 	}
@@ -641,9 +863,20 @@ int dev_copy_in(struct dev *d, void *to, const void *host, size_t bytes)
 	int rc = kn_list_flush(d);
 	if (rc != 0 || d->fault[0] != '\0')
 		return SL_EIO;
+	dev_count(d);
 	if (bytes > 0)
 		memcpy(to, host, bytes);
 	return 0;
+}
+
+uint64_t dev_serial(const struct dev *d)
+{
+	return d->serial;
+}
+
+void dev_count(struct dev *d)
+{
+	d->serial++;
 }
 
 int dev_sync(struct dev *d)

@@ -12,6 +12,7 @@
 #define __global__ static
 #define __device__
 #define __restrict__ __restrict
+#define __launch_bounds__(...)
 
 struct dim3 {
 	unsigned x, y, z;
@@ -33,6 +34,19 @@ const dim3 &emu_grid_dim(void);
 void *kn_shared(void);
 void kn_barrier(void);
 float kn_shuffle_xor(float v, int mask);
+void kn_mma_bf16_16816(float *d, const uint32_t *a, const uint32_t *b);
+void kn_mma_f16_16816(float *d, const uint32_t *a, const uint32_t *b);
+void kn_ldmatrix_x4(uint32_t *r, const void *row);
+void kn_ldmatrix_x4_trans(uint32_t *r, const void *row);
+void kn_cp_async16(void *shared, const void *global);
+void kn_cp_async16_or_zero(void *shared, const void *global, bool there);
+void kn_cp_async_commit(void);
+void emu_cp_async_wait(int n);
+
+template <int N> static inline void kn_cp_async_wait(void)
+{
+	emu_cp_async_wait(N);
+}
 
 /* In which order the threads of a block go on from one barrier to the next: what is right in all of
  * them lacks no barrier that they could show. */
@@ -57,11 +71,20 @@ static inline float kn_bits_float(uint32_t bits)
 	return f;
 }
 
-static inline uint32_t kn_float_bits(float v)
+static inline uint32_t kn_float_bits(float f)
 {
 	uint32_t bits;
-	memcpy(&bits, &v, sizeof bits);
+	memcpy(&bits, &f, sizeof bits);
 	return bits;
+}
+
+static inline uint32_t kn_byte_perm(uint32_t a, uint32_t b, uint32_t which)
+{
+	uint64_t both = (uint64_t)b << 32 | a;
+	uint32_t r = 0;
+	for (int i = 0; i < 4; i++)
+		r |= (uint32_t)(both >> 8 * (which >> 4 * i & 7) & 255) << 8 * i;
+	return r;
 }
 
 static inline uint32_t kn_add_shared(uint32_t *at, uint32_t v)
@@ -97,6 +120,31 @@ static inline float kn_f16_float(uint16_t h)
 		return kn_bits_float(sign | (exp + 112) << 23 | man << 13);
 	float f = (float)man * 0x1.0p-24f; /* zero and subnormals, exact */
 	return sign ? -f : f;
+}
+
+static inline uint16_t kn_float_f16(float f)
+{
+	uint32_t bits = kn_float_bits(f), sign = bits >> 16 & 0x8000u, abs = bits & 0x7FFFFFFFu;
+	if (abs > 0x7F800000u)
+		return (uint16_t)(sign | 0x7FFFu);
+	if (abs >= 0x477FF000u) /* 65520, half way to what 65536 would be */
+		return (uint16_t)(sign | 0x7C00u);
+	if (abs < 0x38800000u) /* below 2^-14: the sum's last bit is 2^-24, and the sum rounds */
+		return (uint16_t)(sign | (kn_float_bits(kn_bits_float(abs) + 0.5f) - 0x3F000000u));
+	return (uint16_t)(sign | (abs + 0xFFFu + (abs >> 13 & 1) - 0x38000000u) >> 13);
+}
+
+/* a - b of two float16 each. */
+static inline uint32_t kn_f16x2_sub(uint32_t a, uint32_t b)
+{
+	uint16_t low = kn_float_f16(kn_f16_float((uint16_t)a) - kn_f16_float((uint16_t)b));
+	uint16_t high = kn_float_f16(kn_f16_float((uint16_t)(a >> 16)) - kn_f16_float((uint16_t)(b >> 16)));
+	return low | (uint32_t)high << 16;
+}
+
+static inline struct kn_u4 kn_load_once(const void *at)
+{
+	return *static_cast<const struct kn_u4 *>(at);
 }
 
 #endif

@@ -31,6 +31,7 @@ struct kn_command *kn_command_begin(struct dev *d, uint32_t kind, uint32_t bytes
 	struct kn_list *l = dev_recording(d);
 	if (dev_fault(d)[0] != '\0')
 		return NULL;
+	dev_count(d);
 	bytes = (bytes + KN_COMMAND_ALIGN - 1) / KN_COMMAND_ALIGN * KN_COMMAND_ALIGN;
 	struct kn_command *c = here;
 	if (l != NULL) {

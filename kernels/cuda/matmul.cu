@@ -1,73 +1,154 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Products with weights of every type, and embedding rows.
+ * Products and embedding rows: which kernel does what, and what has none of its own.
  *
- * A warp makes one output of up to KN_TILE rows: its lanes take eight weights each, in turns, decode
- * them once and multiply them with every row; a fixed tree adds the lanes up. So the order of a sum
- * depends on the width alone, and a row's result not on its company.
+ * Activations are converted once for all products of the same rows (queries, keys and values; gate and up): a
+ * conversion is good as long as nothing was put on the stream since but products of it.
  *
- * More rows than a tile are more tiles, each of which reads the weights again.
+ * Weights of F32 are multiplied without matrix units: a warp makes an output of up to KN_TILE rows, each lane
+ * four weights at a time, in turns; a fixed tree adds the lanes up. The order depends on the width alone.
  *
  * VERSIONS
- *  1  as above, x from the caches, weights as in the file. Not measured on a device yet; expected: bound
- *     by memory for one row of f16, bf16 and Q8_0 at about half of a copy's rate (narrow loads), by decoding for
- *     the k-types; far from any limit for prompts, which want tensor cores.
+ *  1  every type by the kernel that F32 has now, decoding eight weights at a time as the file has them.
+ *  2  packed weights (packed.h) on matrix units: matvec.cu, mma.cu. The conversion is one launch of a block a
+ *     row, twice through the row (the second time from the cache): 1.5 to 3 µs, for four of a layer's seven
+ *     products. F32 by loads of 16 bytes: 4.65 weights a cycle and multiprocessor at 4.3 TB/s, 2 operations each
+ *     and row: 8 rows are 75 of 128 lanes. Not measured on a device.
  */
-#include "kernels/cuda/backend.h"
-#include "kernels/cuda/decode.h"
+#include "kernels/cuda/matmul.h"
 
-enum { THREADS = 128, OUTS = THREADS / KN_WARP, STEP = 8 * KN_WARP };
+enum { THREADS = 128, ROW_THREADS = 256, F32_OUTS = THREADS / KN_WARP, F32_STEP = 4 * KN_WARP };
 
-#define EACH_TYPE(X)                                                                                       \
-	X(KN_F32) X(KN_F16) X(KN_BF16) X(KN_Q4_0) X(KN_Q4_1) X(KN_Q5_0) X(KN_Q5_1) X(KN_Q8_0) X(KN_IQ4_NL) \
-	X(KN_MXFP4) X(KN_Q2_K) X(KN_Q3_K) X(KN_Q4_K) X(KN_Q5_K) X(KN_Q6_K) X(KN_IQ4_XS)
+/* ---- activations ---- */
 
-bool kn_cuda_can_decode(int type)
+/* 2^n, for n from -126 to 127. */
+__device__ static inline float power(int n)
 {
-	switch (type) {
-#define KNOWN(t) case t:
-		EACH_TYPE(KNOWN)
-#undef KNOWN
-		return true;
-	default:
-		return false;
+	return kn_bits_float((uint32_t)(n + 127) << 23);
+}
+
+/* The numbers of row `row` from k on that are there. */
+__device__ static inline void load4(const float *x, int k, int n_in, bool there, float *v)
+{
+	if (there && n_in % 4 == 0 && k < n_in && (uintptr_t)(x + k) % sizeof(struct kn_f4) == 0) {
+		struct kn_f4 f = *reinterpret_cast<const struct kn_f4 *>(x + k);
+		v[0] = f.x;
+		v[1] = f.y;
+		v[2] = f.z;
+		v[3] = f.w;
+		return;
+	}
+	for (int i = 0; i < 4; i++)
+		v[i] = there && k + i < n_in ? x[k + i] : 0.0f;
+}
+
+/* The power of two that brings the row's largest magnitude to [2^14, 2^15), as far as there is one; in all threads. */
+__device__ static inline int row_exponent(const float *x, int n_in, bool there)
+{
+	float *most = (float *)kn_shared(), all = 0, v[4];
+	for (int k = 4 * (int)threadIdx.x; k < n_in; k += 4 * ROW_THREADS) {
+		load4(x, k, n_in, there, v);
+		for (int i = 0; i < 4; i++)
+			all = fmaxf(all, fabsf(v[i]));
+	}
+	all = kn_warp_max(all);
+	if (threadIdx.x % KN_WARP == 0)
+		most[threadIdx.x / KN_WARP] = all;
+	kn_barrier();
+	for (int i = 0; i < ROW_THREADS / KN_WARP; i++)
+		all = fmaxf(all, most[i]);
+	int exponent = (int)(kn_float_bits(all) >> 23) - 127;
+	if (exponent < -126 || exponent == 128) /* nothing but zeros and the smallest numbers; infinite */
+		return exponent == 128 ? 0 : 126;
+	return 14 - exponent > 126 ? 126 : 14 - exponent;
+}
+
+/* A block a row: matmul.h says what it makes. */
+template <bool BF16>
+__global__ void convert(const float *x, int n_rows, int n_in, int n_slabs, uint8_t *units, float *sums, float *inverse)
+{
+	int row = (int)blockIdx.x, tile = row / KN_ROWS, in = row % KN_ROWS;
+	bool there = row < n_rows;
+	int exponent = 0;
+	x += (int64_t)row * n_in;
+	if (!BF16)
+		exponent = row_exponent(x, n_in, there);
+	float scale = power(exponent);
+	if (threadIdx.x == 0)
+		inverse[row] = power(-exponent);
+	for (int i = (int)threadIdx.x; i < n_slabs * 4; i += ROW_THREADS) { /* whole warps */
+		int slab = i / 4, t = i % 4;
+		float v[8], sum[2] = {0, 0};
+		uint32_t pair[4];
+		load4(x, slab * KN_SLAB + 4 * t, n_in, there, v);
+		load4(x, slab * KN_SLAB + 16 + 4 * t, n_in, there, v + 4);
+		for (int e = 0; e < 4; e++) {
+			float low = v[2 * e] * scale, high = v[2 * e + 1] * scale;
+			pair[e] = BF16 ? kn_pair_bf16(low, high) : kn_pair_f16(low, high);
+			if (!BF16)
+				sum[e / 2] += kn_f16_float((uint16_t)pair[e]) + kn_f16_float((uint16_t)(pair[e] >> 16));
+		}
+		uint8_t *unit = units + ((int64_t)tile * n_slabs + slab) * KN_PIECE;
+		*reinterpret_cast<struct kn_u4 *>(unit + (in * 4 + t) * 16) = {pair[0], pair[1], pair[2], pair[3]};
+		if constexpr (!BF16)
+			for (int h = 0; h < 2; h++) {
+				sum[h] += kn_shuffle_xor(sum[h], 1);
+				sum[h] += kn_shuffle_xor(sum[h], 2);
+				if (t == 0)
+					sums[(((int64_t)tile * n_slabs + slab) * 2 + h) * KN_ROWS + in] = sum[h];
+			}
 	}
 }
 
-template <int TYPE, int ROWS>
-__global__ void matvec(const uint8_t *w, int64_t row_bytes, int n_out, int n_in, const float *x, int n_rows, float *y)
+/* The rows as a product takes them, in b->rows. */
+static int converted(struct kn_backend *b, const float *x, int n_rows, int n_in, bool bf16, struct kn_rows *out)
 {
-	int t = (int)threadIdx.x, lane = t % KN_WARP, first = (int)blockIdx.y * ROWS;
-	int out = (int)blockIdx.x * OUTS + t / KN_WARP;
+	int n_slabs = (int)kn_cuda_chunks(n_in) * KN_SLABS, tiles = (n_rows + KN_ROWS - 1) / KN_ROWS;
+	size_t all = (size_t)tiles * KN_ROWS, units = (size_t)tiles * (size_t)n_slabs * KN_PIECE;
+	size_t sums = (size_t)tiles * (size_t)n_slabs * 2 * KN_ROWS * sizeof(float);
+	struct kn_converted *c = &b->converted;
+	int rc = kn_cuda_room(b, &b->rows, units + sums + all * sizeof(float));
+	if (rc != 0)
+		return rc;
+	uint8_t *at = (uint8_t *)b->rows.at;
+	*out = {at, (float *)(at + units), (float *)(at + units + sums), n_rows, n_slabs};
+	if (c->x == x && c->n_rows == n_rows && c->n_in == n_in && c->bf16 == bf16 && c->serial == dev_serial(b->dev))
+		return 0;
+	c->x = NULL;
+	size_t shared = ROW_THREADS / KN_WARP * sizeof(float);
+	float *s = (float *)(at + units), *inverse = (float *)(at + units + sums);
+	rc = bf16 ? KN_LAUNCH(b->dev, convert<true>, (unsigned)all, ROW_THREADS, shared, x, n_rows, n_in, n_slabs, at, s, inverse)
+		  : KN_LAUNCH(b->dev, convert<false>, (unsigned)all, ROW_THREADS, shared, x, n_rows, n_in, n_slabs, at, s,
+			      inverse);
+	if (rc == 0)
+		*c = {x, n_rows, n_in, bf16, 0};
+	return rc;
+}
+
+/* ---- F32 ---- */
+
+template <int ROWS>
+__global__ void f32(const float *w, int n_out, int n_in, const float *x, int n_rows, float *y)
+{
+	int lane = (int)threadIdx.x % KN_WARP, first = (int)blockIdx.y * ROWS;
+	int out = (int)blockIdx.x * F32_OUTS + (int)threadIdx.x / KN_WARP;
 	if (out >= n_out)
 		return; /* the whole warp */
-	int n = n_rows - first < ROWS ? n_rows - first : ROWS, whole = n_in / 8 * 8;
-	const uint8_t *row = w + out * row_bytes;
+	int n = n_rows - first < ROWS ? n_rows - first : ROWS;
+	w += (int64_t)out * n_in;
 	x += (int64_t)first * n_in;
-	float sum[ROWS], v[8];
-#pragma unroll
-	for (int r = 0; r < ROWS; r++)
-		sum[r] = 0;
-	for (int k = 8 * lane; k < whole; k += STEP) {
-		kn_decode8<TYPE>(row, k, v);
+	float sum[ROWS] = {}, v[4], xv[4];
+	for (int k = 4 * lane; k < n_in; k += F32_STEP) {
+		load4(w, k, n_in, true, v);
 #pragma unroll
 		for (int r = 0; r < ROWS; r++)
 			if (r < n) {
-				const float *xr = x + (int64_t)r * n_in + k;
+				load4(x + (int64_t)r * n_in, k, n_in, true, xv);
 #pragma unroll
-				for (int i = 0; i < 8; i++)
-					sum[r] = kn_fma(v[i], xr[i], sum[r]);
+				for (int i = 0; i < 4; i++)
+					sum[r] = k + i < n_in ? kn_fma(v[i], xv[i], sum[r]) : sum[r];
 			}
 	}
-	/* What is left of a row goes to the lane whose turn it is. */
-	if (whole / 8 % KN_WARP == lane)
-		for (int k = whole; k < n_in; k++) {
-			v[0] = kn_decode1<TYPE>(row, k);
-#pragma unroll
-			for (int r = 0; r < ROWS; r++)
-				if (r < n)
-					sum[r] = kn_fma(v[0], x[(int64_t)r * n_in + k], sum[r]);
-		}
 #pragma unroll
 	for (int r = 0; r < ROWS; r++)
 		if (r < n) {
@@ -77,67 +158,82 @@ __global__ void matvec(const uint8_t *w, int64_t row_bytes, int n_out, int n_in,
 		}
 }
 
-template <int TYPE> static int product(struct kn_backend *b, const struct kn_weight *w, const float *x, int n_rows, float *y)
+static int f32_product(struct kn_backend *b, const struct kn_weight *w, const float *x, int n_rows, float *y)
 {
-	int64_t row_bytes = (int64_t)b->host->row_bytes(TYPE, (size_t)w->n_in);
-	const uint8_t *at = (const uint8_t *)w->data;
-	unsigned blocks = ((unsigned)w->n_out + OUTS - 1) / OUTS, tiles = ((unsigned)n_rows + KN_TILE - 1) / KN_TILE;
+	const float *at = (const float *)w->data;
+	unsigned blocks = ((unsigned)w->n_out + F32_OUTS - 1) / F32_OUTS, tiles = ((unsigned)n_rows + KN_TILE - 1) / KN_TILE;
 	if (n_rows == 1)
-		return KN_LAUNCH(b->dev, (matvec<TYPE, 1>), blocks, THREADS, 0, at, row_bytes, w->n_out, w->n_in, x,
-				 n_rows, y);
+		return KN_LAUNCH(b->dev, f32<1>, blocks, THREADS, 0, at, w->n_out, w->n_in, x, n_rows, y);
 	if (n_rows <= 4)
-		return KN_LAUNCH(b->dev, (matvec<TYPE, 4>), blocks, THREADS, 0, at, row_bytes, w->n_out, w->n_in, x,
-				 n_rows, y);
-	return KN_LAUNCH(b->dev, (matvec<TYPE, KN_TILE>), dim3(blocks, tiles), THREADS, 0, at, row_bytes, w->n_out,
-			 w->n_in, x, n_rows, y);
+		return KN_LAUNCH(b->dev, f32<4>, blocks, THREADS, 0, at, w->n_out, w->n_in, x, n_rows, y);
+	return KN_LAUNCH(b->dev, f32<KN_TILE>, dim3(blocks, tiles), THREADS, 0, at, w->n_out, w->n_in, x, n_rows, y);
 }
 
 int kn_cuda_matmul(struct kn_backend *b, const struct kn_weight *w, const float *x, int n_rows, float *y)
 {
-	switch (w->type) {
-#define PRODUCT(t)  \
-	case t:     \
-		return product<t>(b, w, x, n_rows, y);
-		EACH_TYPE(PRODUCT)
-#undef PRODUCT
-	default:
-		return SL_EUNSUPPORTED;
+	int rc;
+	if (w->type == KN_F32) {
+		rc = f32_product(b, w, x, n_rows, y);
+	} else {
+		struct kn_product p = {};
+		if ((rc = converted(b, x, n_rows, w->n_in, w->type == KN_BF16, &p.x)) != 0)
+			return rc;
+		p.w = (const uint8_t *)w->data;
+		p.w_scale = w->type == KN_CUDA_FP8 ? kn_cuda_fp8_scales(w) : NULL;
+		p.n_out = w->n_out;
+		p.n_chunks = (int)kn_cuda_chunks(w->n_in);
+		p.y = y;
+		rc = n_rows <= 2 * KN_ROWS ? kn_cuda_matvec(b, w->type, &p) : kn_cuda_mma(b, w->type, &p);
+		b->converted.serial = dev_serial(b->dev); /* y is not x: those are still as they were */
 	}
+	return rc;
 }
 
 /* ---- embedding rows ---- */
 
 template <int TYPE>
-__global__ void embed(const uint8_t *w, int64_t row_bytes, int n_in, const int32_t *token, float *y)
+__global__ void embed(const uint8_t *w, const float *w_scale, int n_in, int n_chunks, const int32_t *token, float *y)
 {
-	int t = (int)threadIdx.x, whole = n_in / 8 * 8;
-	const uint8_t *row = w + token[blockIdx.x] * row_bytes;
-	float v[8];
+	int out = token[blockIdx.x], half = out % KN_OUTS / 8;
+	const uint8_t *records = w + (int64_t)(out / KN_OUTS) * n_chunks * kn_form<TYPE>::record;
 	y += (int64_t)blockIdx.x * n_in;
-	for (int k = 8 * t; k < whole; k += 8 * THREADS) {
-		kn_decode8<TYPE>(row, k, v);
-#pragma unroll
-		for (int i = 0; i < 8; i++)
-			y[k + i] = v[i];
+	for (int i = (int)threadIdx.x; i < n_chunks * KN_SLABS * 4; i += THREADS) {
+		int slab = i / 4, t = i % 4;
+		const uint8_t *record = records + (int64_t)(slab / KN_SLABS) * kn_form<TYPE>::record;
+		float v[8];
+		kn_weights8<TYPE>(record, slab % KN_SLABS, half, out % 8 * 4 + t, v);
+		for (int e = 0; e < 8; e++) {
+			int k = slab * KN_SLAB + e / 4 * 16 + 4 * t + e % 4;
+			if (k < n_in)
+				y[k] = TYPE == KN_CUDA_FP8 ? v[e] * w_scale[out] : v[e];
+		}
 	}
-	for (int k = whole + t; k < n_in; k += THREADS)
-		y[k] = kn_decode1<TYPE>(row, k);
+}
+
+__global__ void embed_f32(const float *w, int n_in, const int32_t *token, float *y)
+{
+	w += (int64_t)token[blockIdx.x] * n_in;
+	y += (int64_t)blockIdx.x * n_in;
+	for (int k = (int)threadIdx.x; k < n_in; k += THREADS)
+		y[k] = w[k];
 }
 
 template <int TYPE> static int rows_of(struct kn_backend *b, const struct kn_weight *w, float *y)
 {
-	return KN_LAUNCH(b->dev, embed<TYPE>, (unsigned)b->step->n_rows, THREADS, 0, (const uint8_t *)w->data,
-			 (int64_t)b->host->row_bytes(TYPE, (size_t)w->n_in), w->n_in, b->token, y);
+	const float *w_scale = TYPE == KN_CUDA_FP8 ? kn_cuda_fp8_scales(w) : NULL;
+	return KN_LAUNCH(b->dev, embed<TYPE>, (unsigned)b->step->n_rows, THREADS, 0, (const uint8_t *)w->data, w_scale, w->n_in,
+			 (int)kn_cuda_chunks(w->n_in), b->token, y);
 }
 
 int kn_cuda_embed(struct kn_backend *b, const struct kn_weight *w, float *y)
 {
 	switch (w->type) {
-#define ROWS_OF(t) \
-	case t:    \
-		return rows_of<t>(b, w, y);
-		EACH_TYPE(ROWS_OF)
+#define ROWS_OF(t) case t: return rows_of<t>(b, w, y);
+		KN_PACKED_TYPES(ROWS_OF)
 #undef ROWS_OF
+	case KN_F32:
+		return KN_LAUNCH(b->dev, embed_f32, (unsigned)b->step->n_rows, THREADS, 0, (const float *)w->data, w->n_in,
+				 b->token, y);
 	default:
 		return SL_EUNSUPPORTED;
 	}

@@ -221,6 +221,7 @@ int kn_cuda_step_begin(struct kn_backend *b, const struct kn_step *s)
 	if (dev_fault(b->dev)[0] != '\0')
 		return SL_EIO;
 	b->last_pos = 0;
+	b->converted.x = NULL; /* so that a step's commands depend on the step alone */
 	for (int r = 0; s->row_pos != NULL && r < s->n_rows; r++)
 		b->last_pos = s->row_pos[r] > b->last_pos ? s->row_pos[r] : b->last_pos;
 	int rows = rows_of_class(b, s), n_seqs = paged ? number_seqs(b, s) : 0, stride = paged ? stride_of(b, s) : 0;

@@ -5,8 +5,7 @@
  * rows of every kind in few operations: so that it can be repeated in every order of threads, under
  * every sanitizer and for every mutant.
  *
- * Bounds: inputs are below 1 and weights below 2, so a sum of n products is off by gamma(n)·2n at the
- * most, below 0.07 for the longest here; a misplaced number is off by more, or not a number.
+ * Bounds of products are those of test_types.c. A misplaced number is off by more, or not a number.
  */
 #ifndef TESTS_KERNELS_BATTERY_H
 #define TESTS_KERNELS_BATTERY_H
@@ -67,6 +66,8 @@ static inline const char *battery_product(struct rig *rigs, int type, int n_in, 
 		y[i] = room(&rigs[i], (size_t)(n_rows * OUT));
 	}
 	fill(x[0], x[1], (size_t)(n_rows * n_in));
+	for (int r = 0; r < n_rows; r++) /* one that stands out, which scales the row */
+		x[0][r * n_in + r % n_in] = x[1][r * n_in + r % n_in] *= 64;
 	for (int i = 0; i < 2; i++) {
 		struct rig *r = &rigs[i];
 		struct kn_weight w;
@@ -77,7 +78,47 @@ static inline const char *battery_product(struct rig *rigs, int type, int n_in, 
 		did(r, r->o->step_end(r->b));
 		r->o->weight_free(r->b, &w);
 	}
-	const char *wrong = differ("a product", y[0], y[1], (size_t)(n_rows * OUT), gamma_of(n_in) * 2 * n_in);
+	const char *wrong = NULL;
+	for (int i = 0; i < n_rows * OUT && wrong == NULL; i++) {
+		double magnitude = 0, e = activation_error(rigs[1].o, type);
+		for (int k = 0; k < n_in; k++)
+			magnitude += fabs(m.values[i % OUT * n_in + k] * (double)x[0][i / OUT * n_in + k]);
+		wrong = differ("a product", y[0] + i, y[1] + i, 1, (gamma_of(n_in) + e) * magnitude + 0x1p-24);
+	}
+	for (int i = 0; i < 2; i++) {
+		rigs[i].o->mem_free(rigs[i].b, x[i]);
+		rigs[i].o->mem_free(rigs[i].b, y[i]);
+	}
+	drop_matrix(&m);
+	return wrong;
+}
+
+/* Rows that another operation changes between two products of them. */
+static inline const char *battery_changed(struct rig *rigs)
+{
+	enum { WIDTH = 40, OUT = 13 };
+	struct matrix m = make_matrix(KN_F16, OUT, WIDTH);
+	struct kn_step s = {.n_rows = 1};
+	float *x[2], *y[2];
+	for (int i = 0; i < 2; i++) {
+		x[i] = room(&rigs[i], WIDTH);
+		y[i] = room(&rigs[i], (size_t)(2 * OUT));
+	}
+	fill(x[0], x[1], WIDTH);
+	for (int i = 0; i < 2; i++) {
+		struct rig *r = &rigs[i];
+		struct kn_weight w;
+		struct sl_err err;
+		did(r, r->o->weight_load(r->b, m.bytes, KN_F16, OUT, WIDTH, &w, &err));
+		did(r, r->o->step_begin(r->b, &s));
+		did(r, r->o->matmul(r->b, &w, x[i], 1, y[i]));
+		did(r, r->o->scale(r->b, x[i], 3, 1, WIDTH));
+		did(r, r->o->matmul(r->b, &w, x[i], 1, y[i] + OUT));
+		did(r, r->o->step_end(r->b));
+		r->o->weight_free(r->b, &w);
+	}
+	/* Forty weights and activations below 2 and 1, or 3. */
+	const char *wrong = differ("a product of changed rows", y[0], y[1], (size_t)(2 * OUT), 3 * 80 * 0x1p-11);
 	for (int i = 0; i < 2; i++) {
 		rigs[i].o->mem_free(rigs[i].b, x[i]);
 		rigs[i].o->mem_free(rigs[i].b, y[i]);
@@ -287,7 +328,7 @@ static inline const char *battery(const struct kn_ops *o)
 	static const struct {
 		int type, n_in, n_rows;
 	} products[] = {{KN_F32, 37, 1}, {KN_F16, 263, 3}, {KN_BF16, 520, 11}, {KN_Q8_0, 96, 8}, {KN_Q4_K, 512, 9},
-			{KN_Q6_K, 256, 2}};
+			{KN_Q6_K, 256, 2}, {KN_BF16, 2309, 5}, {KN_Q4_K, 2560, 70}, {KN_Q6_K, 768, 17}};
 	struct kn_config cfg = {.n_threads = 1, .max_rows = 64, .max_width = 4096};
 	struct rig rigs[2] = {{.o = kn_available()[0]}, {.o = o}};
 	const char *wrong = NULL;
@@ -298,6 +339,8 @@ static inline const char *battery(const struct kn_ops *o)
 			return "a table does not open";
 	for (int i = 0; i < N(products) && wrong == NULL; i++)
 		wrong = battery_product(rigs, products[i].type, products[i].n_in, products[i].n_rows);
+	if (wrong == NULL)
+		wrong = battery_changed(rigs);
 	for (int op = 0; op < ROW_OPS && wrong == NULL; op++)
 		wrong = battery_rows(rigs, op);
 	if (wrong == NULL)

@@ -53,4 +53,19 @@ static inline bool one_thread(const struct kn_ops *o)
 	return strcmp(o->name, "cpu-ref") == 0 || strncmp(o->name, "cuda", 4) == 0;
 }
 
+/* How far the activations that a table multiplies with weights of a type are from those it was given, relative to
+ * each: CUDA's matrix units take float16 or, beside weights of that type, bfloat16, rounded to the nearest. */
+static inline double activation_error(const struct kn_ops *o, int type)
+{
+	if (strncmp(o->name, "cuda", 4) != 0 || type == KN_F32)
+		return 0;
+	return type == KN_BF16 ? 0x1p-8 : 0x1p-11;
+}
+
+/* And relative to the largest of the row: what is that much smaller than it is subnormal. */
+static inline double activation_floor(const struct kn_ops *o, int type)
+{
+	return activation_error(o, type) > 0 ? 0x1p-39 : 0;
+}
+
 #endif

@@ -216,15 +216,16 @@ static void matmul_case(const struct kn_ops *o, struct kn_backend *b, int type, 
 	assert_int_equal(o->step_end(b), 0);
 	for (int r = 0; r < n_rows; r++)
 		for (int i = 0; i < n_out; i++) {
-			double sum = 0, magnitude = 0;
+			double sum = 0, magnitude = 0, weights = 0, e = activation_error(o, type);
 			for (int k = 0; k < n_in; k++) {
 				double p = m.values[i * n_in + k] * (double)x[r * n_in + k];
 				sum += p;
 				magnitude += fabs(p);
+				weights += fabs(m.values[i * n_in + k]);
 			}
 			/* Dequantized weights are exact in float32 (Q8_0: 11 bits times 8), so all the error is
-			 * the summation's, or the activations'. */
-			double bound = gamma_of(n_in) * magnitude;
+			 * the summation's, or the activations', which are below one. */
+			double bound = (gamma_of(n_in) * (1 + e) + e) * magnitude + activation_floor(o, type) * weights;
 			if (eight_bits(o, type))
 				bound += eight_bits_error(m.values + (size_t)i * (size_t)n_in, x + (size_t)r * (size_t)n_in, n_in);
 			near("matmul", o, (double)y[r * n_out + i], sum, bound);

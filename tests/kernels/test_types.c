@@ -155,14 +155,17 @@ static void matmul_case(const struct kn_ops *o, struct kn_backend *b, int type, 
 	run(o, b, &w, x, n_rows, y);
 	for (int r = 0; r < n_rows; r++)
 		for (int i = 0; i < n_out; i++) {
-			double sum = 0, magnitude = 0;
+			double sum = 0, magnitude = 0, weights = 0, e = activation_error(o, type);
 			for (int k = 0; k < n_in; k++) {
 				double p = m.values[i * n_in + k] * (double)x[r * n_in + k];
 				sum += p;
 				magnitude += fabs(p);
+				weights += fabs(m.values[i * n_in + k]);
 			}
-			/* The weights are float32 exactly, so all the error is the sum's, or the activations'. */
-			double got = (double)y[r * n_out + i], bound = gamma_of(n_in) * magnitude;
+			/* The weights are float32 exactly, so all the error is the sum's, or the activations', which are
+			 * below one. */
+			double got = (double)y[r * n_out + i], bound = (gamma_of(n_in) * (1 + e) + e) * magnitude;
+			bound += activation_floor(o, type) * weights;
 			/* Sums of 32 are exact: three roundings each, of parts, are less than 32 of products. */
 			if (eight_bits(o, type))
 				bound += eight_bits_error(m.values + (size_t)i * (size_t)n_in, x + (size_t)r * (size_t)n_in, n_in);

@@ -1,4 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
 # kernels/cuda/matmul.cu
-# What is left of a row over eights is left out.
-s/for (int k = whole; k < n_in; k++)/for (int k = whole + 1; k < n_in; k++)/
+# What is left of a row over fours is left out.
+s/v\[i\] = there \&\& k + i < n_in ? x\[k + i\] : 0.0f;/v[i] = 0.0f;/

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the products share: the activations as the matrix units take them, and the order of a sum.
+ *
+ * Activations become float16 (bfloat16 for weights of that type), each row times a power of two that brings its
+ * largest to [2^14, 2^15), so that nothing overflows: each is off by 2^-11 (bfloat16: 2^-8) of itself at most, or by
+ * 2^-39 of the row's largest. The weights are exact (of quantized types, their integers). Everything is added up in
+ * float32.
+ *
+ * The order: K is cut into KN_PARTS parts of whole chunks, by K alone; a part is added up from its first slab to its
+ * last, then the parts in order. So a row's result has the same bits whichever kernel computes it, in whatever
+ * company.
+ */
+#ifndef KERNELS_CUDA_MATMUL_H
+#define KERNELS_CUDA_MATMUL_H
+
+#include "kernels/cuda/backend.h"
+#include "kernels/cuda/packed.h"
+
+enum { KN_PARTS = 8, KN_ROWS = 8 }; /* rows of a matrix unit's tile */
+
+/* Tiles of eight rows, the last one's missing rows zero. The slabs of a tile are units of 512 bytes, in each of which
+ * the 16 of lane l are row l / 4's numbers with the k that packed.h names; sums[tile][slab][half][8 rows] of what the units
+ * hold; inverse[row]: what to multiply a sum with. */
+struct kn_rows {
+	const uint8_t *units;
+	const float *sums, *inverse;
+	int n_rows, n_slabs;
+};
+
+/* One product: y[n_rows][n_out] = rows · wᵀ. */
+struct kn_product {
+	const uint8_t *w;
+	const float *w_scale; /* of each output, or NULL */
+	struct kn_rows x;
+	int n_out, n_chunks;
+	float *y;
+};
+
+__device__ static inline int kn_part_begin(int part, int n_chunks)
+{
+	return (int)((int64_t)part * n_chunks / KN_PARTS);
+}
+
+/* The finished sum to its place. */
+__device__ static inline void kn_put(const struct kn_product &p, int row, int out, float sum)
+{
+	if (row >= p.x.n_rows || out >= p.n_out)
+		return;
+	sum *= p.x.inverse[row];
+	if (p.w_scale != NULL)
+		sum *= p.w_scale[out] * 256.0f; /* as packed.h says of FP8 */
+	p.y[(int64_t)row * p.n_out + out] = sum;
+}
+
+/* Sums of activations of rows 2t and 2t + 1 of a tile over the halves of a slab. */
+__device__ static inline void kn_load_sums(const struct kn_rows &x, int tile, int slab, int t, float (*sum)[2])
+{
+	const float *at = x.sums + ((int64_t)tile * x.n_slabs + slab) * 2 * KN_ROWS + 2 * t;
+#pragma unroll
+	for (int h = 0; h < 2; h++)
+#pragma unroll
+		for (int i = 0; i < 2; i++)
+			sum[h][i] = at[h * KN_ROWS + i];
+}
+
+/* matvec.cu: up to 16 rows. mma.cu: any number. SL_EUNSUPPORTED for a type that isn't packed. */
+int kn_cuda_matvec(struct kn_backend *b, int type, const struct kn_product *p);
+int kn_cuda_mma(struct kn_backend *b, int type, const struct kn_product *p);
+
+#endif

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Products of up to 16 rows: bound by memory, so every byte of the weights is read once, for all rows, by loads
+ * of 16 bytes a lane and 512 a warp.
+ *
+ * A block makes 16 outputs of all rows. Its eight warps have a part of K each (matmul.h); what they get is added
+ * up in order through shared memory. Rows are the narrow side of the matrix unit's tile: of eight, seven are
+ * wasted for one row, and still the unit is the last thing to be short (below).
+ *
+ * VERSIONS
+ *  1  a lane decodes eight weights at a time to float32, as the file has them, and multiplies them with every
+ *     row. Counted for Q4_K on an H200: 4.3 TB/s over 132 multiprocessors at 1.755 GHz are 18.6 bytes or 33
+ *     weights a cycle; 9 operations a weight for one row and 16 for eight are 297 and 528 lanes' work of the 128
+ *     there are: 43 % and 24 % of a copy. Loads of 8 bytes a lane at best.
+ *  2  this one. Counted for a slab of a tile (512 weights, 15.5 cycles of memory for Q4_K, so 62 issue slots on
+ *     the four schedulers; one warp's instructions): 1 load of weights (of 16 bytes, for two slabs), 1 of
+ *     activations, 22 to decode (6 shifts, 8 and-ors, 8 subtractions of pairs), 12 for scales and
+ *     minimums, 2 of the matrix unit, 14 to add up (8 of them multiply-adds), 4 loads of sums: some 55, 89 % of
+ *     the slots. Types without minimums: 37. Q8_0 (272 bytes a slab-tile of 16, 29 cycles, 117 slots): 1 + 1 + 16
+ *     + 4 + 2 + 4. bf16 (55 cycles, 220 slots): 2 + 1 + 2. The matrix units: 2 × 2048 multiply-adds in 15.5
+ *     cycles are 264 a cycle of about 1300 that mma.sync reaches. In flight: 2 KiB a warp for four-bit types, 16
+ *     warps a multiprocessor or more: 32 KiB, where 4.3 TB/s at 700 ns want 23. Activations of eight rows are 16
+ *     bytes a lane and slab, as many as two slabs of four-bit weights: from the first-level cache, which weights
+ *     go past. So expected: 85 to 90 % of a copy, Q4_K and Q5_K 75 to 85 %; at 9 to 16 rows the cache is read
+ *     twice as much. dp4a was counted too: int8 activations, 8 rows: 1 dp4a for four weights and row is 64
+ *     instructions a slab-tile and 16 more to scale, against 2 and 4 here. Not measured on a device.
+ */
+#include "kernels/cuda/matmul.h"
+
+enum { THREADS = KN_PARTS * KN_WARP };
+
+template <int TYPE, int NT>
+__global__ void __launch_bounds__(THREADS, 2) matvec(struct kn_product p)
+{
+	typedef kn_form<TYPE> form;
+	int lane = (int)threadIdx.x % KN_WARP, part = (int)threadIdx.x / KN_WARP, tile = (int)blockIdx.x;
+	const uint8_t *records = p.w + (int64_t)tile * p.n_chunks * form::record;
+	float sum[NT][4] = {};
+	int end = kn_part_begin(part + 1, p.n_chunks);
+	for (int chunk = kn_part_begin(part, p.n_chunks); chunk < end; chunk++) {
+		const uint8_t *record = records + (int64_t)chunk * form::record;
+		struct kn_heads heads[2] = {};
+		if (form::scaled != KN_PLAIN)
+			for (int half = 0; half < 2; half++)
+				heads[half] = kn_load_heads<TYPE>(record, half * 8 + lane / 4);
+#pragma unroll
+		for (int group = 0; group < KN_SLABS; group += form::group) {
+			struct kn_u4 piece[form::held];
+			kn_load_pieces<TYPE>(record, group, lane, piece);
+#pragma unroll
+			for (int s = 0; s < form::group; s++) {
+				int slab = chunk * KN_SLABS + group + s;
+				struct kn_u4 x[NT];
+				float xsum[NT][2][2] = {};
+#pragma unroll
+				for (int n = 0; n < NT; n++) {
+					const uint8_t *unit = p.x.units + ((int64_t)n * p.x.n_slabs + slab) * KN_PIECE;
+					x[n] = *reinterpret_cast<const struct kn_u4 *>(unit + lane * 16);
+					if (form::has_min)
+						kn_load_sums(p.x, n, slab, lane % 4, xsum[n]);
+				}
+				kn_slab_product<TYPE, NT>(piece, heads, s, group + s, x, xsum, sum);
+			}
+		}
+	}
+	/* [part][row][out] */
+	float *parts = (float *)kn_shared();
+	constexpr int all = NT * KN_ROWS * KN_OUTS;
+#pragma unroll
+	for (int n = 0; n < NT; n++)
+#pragma unroll
+		for (int i = 0; i < 4; i++) {
+			int row = n * KN_ROWS + lane % 4 * 2 + i % 2, out = lane / 4 + i / 2 * 8;
+			parts[part * all + row * KN_OUTS + out] = sum[n][i];
+		}
+	kn_barrier();
+	for (int i = (int)threadIdx.x; i < all; i += THREADS) {
+		float total = 0;
+		for (int k = 0; k < KN_PARTS; k++)
+			total += parts[k * all + i];
+		kn_put(p, i / KN_OUTS, tile * KN_OUTS + i % KN_OUTS, total);
+	}
+}
+
+template <int TYPE, int NT> static int launch(struct kn_backend *b, const struct kn_product *p)
+{
+	size_t shared = KN_PARTS * NT * KN_ROWS * KN_OUTS * sizeof(float);
+	return KN_LAUNCH(b->dev, (matvec<TYPE, NT>), (unsigned)kn_cuda_tiles(p->n_out), THREADS, shared, *p);
+}
+
+int kn_cuda_matvec(struct kn_backend *b, int type, const struct kn_product *p)
+{
+	switch (type) {
+#define PRODUCT(t) case t: return p->x.n_rows <= KN_ROWS ? launch<t, 1>(b, p) : launch<t, 2>(b, p);
+		KN_PACKED_TYPES(PRODUCT)
+#undef PRODUCT
+	default:
+		return SL_EUNSUPPORTED;
+	}
+}

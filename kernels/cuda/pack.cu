@@ -1,0 +1,358 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Weights from a file's layout (kernels/blocks.h) to the device's (packed.h), on the device: the file's bytes go
+ * there in pieces of whole tiles through a buffer of a fixed size, and a kernel puts each piece in order. So
+ * loading costs about what the copy over the bus does, and no second copy of a weight stays.
+ *
+ * Matrices of F32 stay as they are: they are few (routers, small tests), and no matrix unit multiplies them.
+ *
+ * Floats that become FP8 (kn_config.fp8_weights): each output's weights are divided by a scale that makes the
+ * largest 448, then rounded to the nearest e4m3: off by at most 2^-4 of itself, or 2^-10 of the scale. What is
+ * not finite becomes the largest.
+ *
+ * VERSIONS
+ *  1  a block a record, each thread makes its 16 bytes weight by weight. Loads are of bytes; counted some 20
+ *     instructions a weight: 8 billion weights take 0.4 s on 132 multiprocessors at a quarter of their rate,
+ *     below the time of the copy (16 GB at 50 GB/s: 0.3 s) or about it. Not measured on a device.
+ */
+#include "kernels/cuda/backend.h"
+#include "kernels/cuda/packed.h"
+
+enum { THREADS = 128, STAGE_BYTES = 16 << 20 };
+
+__device__ static inline uint32_t u16_at(const uint8_t *at)
+{
+	return at[0] | (uint32_t)at[1] << 8;
+}
+
+/* Where the block of a row begins that weight k is in. */
+template <int TYPE> __device__ static inline const uint8_t *block_of(const uint8_t *row, int k)
+{
+	constexpr int block = TYPE == KN_Q4_0 || TYPE == KN_Q4_1 || TYPE == KN_Q5_0 || TYPE == KN_Q5_1 ||
+					      TYPE == KN_Q8_0 || TYPE == KN_IQ4_NL || TYPE == KN_MXFP4
+				      ? 32
+				      : 256;
+	constexpr int bytes = TYPE == KN_Q4_0 || TYPE == KN_IQ4_NL ? 18
+			      : TYPE == KN_Q4_1			   ? 20
+			      : TYPE == KN_Q5_0			   ? 22
+			      : TYPE == KN_Q5_1			   ? 24
+			      : TYPE == KN_Q8_0			   ? 34
+			      : TYPE == KN_MXFP4		   ? 17
+			      : TYPE == KN_Q2_K			   ? 84
+			      : TYPE == KN_Q3_K			   ? 110
+			      : TYPE == KN_Q4_K			   ? 144
+			      : TYPE == KN_Q5_K			   ? 176
+			      : TYPE == KN_Q6_K			   ? 210
+								   : 136;
+	return row + (int64_t)(k / block) * bytes;
+}
+
+__device__ static inline uint32_t nibble(const uint8_t *qs, int i)
+{
+	return i < 16 ? qs[i] & 15u : qs[i - 16] >> 4;
+}
+
+/* What is stored of weight k, as kernels/blocks.h has it. */
+template <int TYPE> __device__ static inline uint32_t code_of(const uint8_t *row, int k)
+{
+	if (TYPE == KN_F16 || TYPE == KN_BF16)
+		return u16_at(row + 2 * (int64_t)k);
+	const uint8_t *at = block_of<TYPE>(row, k);
+	const int i = k % 32, in = k % 256;
+	switch (TYPE) {
+	case KN_Q8_0:
+		return at[2 + i] ^ 128u;
+	case KN_Q4_0:
+	case KN_IQ4_NL:
+		return nibble(at + 2, i);
+	case KN_Q4_1:
+		return nibble(at + 4, i);
+	case KN_MXFP4:
+		return nibble(at + 1, i);
+	case KN_Q5_0:
+		return nibble(at + 6, i) | (at[2 + i / 8] >> i % 8 & 1u) << 4;
+	case KN_Q5_1:
+		return nibble(at + 8, i) | (at[4 + i / 8] >> i % 8 & 1u) << 4;
+	case KN_Q2_K:
+		return at[16 + in / 128 * 32 + i] >> in / 32 % 4 * 2 & 3u;
+	case KN_Q3_K:
+		return (at[32 + in / 128 * 32 + i] >> in / 32 % 4 * 2 & 3u) | (at[i] >> in / 32 & 1u) << 2;
+	case KN_Q4_K:
+		return at[16 + in / 64 * 32 + i] >> in / 32 % 2 * 4 & 15u;
+	case KN_Q5_K:
+		return (at[48 + in / 64 * 32 + i] >> in / 32 % 2 * 4 & 15u) | (at[16 + i] >> in / 32 & 1u) << 4;
+	case KN_Q6_K:
+		return (at[in / 128 * 64 + in % 64] >> in / 64 % 2 * 4 & 15u) |
+		       (at[128 + in / 128 * 32 + i] >> in / 32 % 4 * 2 & 3u) << 4;
+	default: /* IQ4_XS */
+		return nibble(at + 8 + in / 32 * 16, i);
+	}
+}
+
+/* Of a matrix of floats, and its scales, where the type is FP8; else nothing. */
+struct floats {
+	int type;
+	const float *scale; /* of the first output of the piece */
+};
+
+__device__ static inline float float_of(const uint8_t *row, int type, int k)
+{
+	if (type == KN_F32)
+		return reinterpret_cast<const float *>(row)[k];
+	uint16_t h = reinterpret_cast<const uint16_t *>(row)[k];
+	return type == KN_F16 ? kn_f16_float(h) : kn_bf16_float(h);
+}
+
+__device__ static inline uint32_t fp8_code(const uint8_t *row, int k, const struct floats &f, int out)
+{
+	float scale = f.scale[out], v = float_of(row, f.type, k);
+	uint32_t code = scale > 0 ? kn_float_e4m3(v / scale) : 0;
+	return (code & 127) == 127 ? code - 1 : code;
+}
+
+/* Eight codes to the P bytes of a lane's slab and half, of their bits from `low` on. */
+template <int P> __device__ static inline void put_bits(uint8_t *to, const uint32_t *code, int low)
+{
+	if (P == 16)
+		for (int e = 0; e < 8; e++) {
+			to[2 * e] = (uint8_t)code[e];
+			to[2 * e + 1] = (uint8_t)(code[e] >> 8);
+		}
+	else if (P == 8)
+		for (int e = 0; e < 8; e++)
+			to[e] = (uint8_t)code[e];
+	else
+		for (int b = 0; b < P; b++) {
+			uint32_t byte = 0;
+			for (int i = 0; i < 8 / P; i++) { /* the fields of this byte */
+				int place = b * (8 / P) + i, e = place % 4 * 2 + place / 4;
+				byte |= (code[e] >> low & ((1u << P) - 1)) << P * i;
+			}
+			to[b] = (uint8_t)byte;
+		}
+}
+
+template <int TYPE>
+__device__ static inline void get_codes(uint32_t *code, const uint8_t *rows, int64_t row_bytes, int n_rows, int n_in,
+					const struct floats &f, int out, int k0, int t)
+{
+	for (int e = 0; e < 8; e++) {
+		int k = k0 + e / 4 * 16 + 4 * t + e % 4;
+		const uint8_t *row = rows + out * row_bytes;
+		code[e] = kn_form<TYPE>::off; /* nothing, whatever scales it */
+		if (out < n_rows && k < n_in)
+			code[e] = TYPE == KN_CUDA_FP8 ? fp8_code(row, k, f, out) : code_of<TYPE>(row, k);
+	}
+}
+
+/* Plane P of a record: its bits are those from `low` on. */
+template <int TYPE, int P>
+__device__ static inline void put_plane(uint8_t *plane, int low, const uint8_t *rows, int64_t row_bytes, int n_rows, int n_in,
+					const struct floats &f, int tile, int chunk)
+{
+	for (int i = (int)threadIdx.x; i < KN_SLABS * 2 * KN_WARP; i += THREADS) {
+		int lane = i % KN_WARP, half = i / KN_WARP % 2, slab = i / KN_WARP / 2, b = (slab * 2 + half) * P;
+		uint32_t code[8];
+		uint8_t bytes[P];
+		get_codes<TYPE>(code, rows, row_bytes, n_rows, n_in, f, tile * KN_OUTS + half * 8 + lane / 4,
+				chunk * KN_CHUNK + slab * KN_SLAB, lane % 4);
+		put_bits<P>(bytes, code, low);
+		uint8_t *to = plane + b / 16 * KN_PIECE + lane * 16 + b % 16;
+		for (int j = 0; j < P; j++)
+			to[j] = bytes[j];
+	}
+}
+
+/* The heads of one output in a record. */
+template <int TYPE>
+__device__ static inline void put_heads(uint8_t *first, uint8_t *second, const uint8_t *row, int n_in, int chunk)
+{
+	typedef kn_form<TYPE> form;
+	const uint8_t *at = block_of<TYPE>(row, chunk * KN_CHUNK);
+	if (form::scaled == KN_D || form::scaled == KN_D_M || form::scaled == KN_E) {
+		for (int s = 0; s < KN_SLABS && chunk * KN_CHUNK + s * KN_SLAB < n_in; s++) {
+			const uint8_t *d = block_of<TYPE>(row, chunk * KN_CHUNK + s * KN_SLAB);
+			if constexpr (form::scaled == KN_E)
+				first[s] = d[0];
+			else
+				for (int i = 0; i < 2; i++) {
+					first[2 * s + i] = d[i];
+					if (form::scaled == KN_D_M)
+						second[2 * s + i] = d[2 + i];
+				}
+		}
+		return;
+	}
+	const int scales_at = TYPE == KN_Q6_K ? 192 : TYPE == KN_Q3_K ? 96 : TYPE == KN_Q2_K ? 0 : 4;
+	const int d_at = TYPE == KN_Q6_K ? 208 : TYPE == KN_Q3_K ? 108 : TYPE == KN_Q2_K ? 80 : 0;
+	const uint8_t *sc = at + scales_at;
+	for (int i = 0; i < form::second; i++)
+		second[i] = at[d_at + i];
+	for (int j = 0; j < form::first; j++)
+		if (TYPE == KN_Q6_K)
+			first[j] = sc[j] ^ 128;
+		else if (TYPE == KN_Q2_K)
+			first[j] = sc[j];
+		else if (TYPE == KN_Q3_K)
+			first[j] = (uint8_t)((j < 8 ? sc[j] & 15 : sc[j - 8] >> 4) | (sc[8 + j % 4] >> 2 * (j / 4) & 3) << 4);
+		else if (TYPE == KN_IQ4_XS)
+			first[j] = (uint8_t)((sc[j / 2] >> 4 * (j % 2) & 15) | ((u16_at(at + 2) >> 2 * j & 3) << 4));
+		else if (j < 4 || (j >= 8 && j < 12)) /* Q4_K, Q5_K: scales, then minimums */
+			first[j] = sc[j < 4 ? j : j - 4] & 63;
+		else if (j < 8)
+			first[j] = (uint8_t)((sc[j + 4] & 15) | (sc[j - 4] >> 6) << 4);
+		else
+			first[j] = (uint8_t)(sc[j - 4] >> 4 | (sc[j - 8] >> 6) << 4);
+}
+
+/* The record of a tile and a chunk; what is not there stays the zeros that memory is when it is allocated. */
+template <int TYPE>
+__global__ void pack(const uint8_t *rows, int64_t row_bytes, int n_rows, int n_in, struct floats f, uint8_t *to)
+{
+	typedef kn_form<TYPE> form;
+	int chunk = (int)blockIdx.x, tile = (int)blockIdx.y, out = tile * KN_OUTS + (int)threadIdx.x;
+	uint8_t *record = to + ((int64_t)tile * gridDim.x + chunk) * form::record;
+	put_plane<TYPE, form::main>(record, 0, rows, row_bytes, n_rows, n_in, f, tile, chunk);
+	if (form::more > 0)
+		put_plane<TYPE, form::more ? form::more : 1>(record + form::main * KN_PIECE, form::main, rows, row_bytes, n_rows,
+							     n_in, f, tile, chunk);
+	if (form::scaled != KN_PLAIN && threadIdx.x < KN_OUTS && out < n_rows)
+		put_heads<TYPE>(record + form::heads_at + (int)threadIdx.x * form::first,
+				record + form::second_at + (int)threadIdx.x * form::second, rows + out * row_bytes, n_in, chunk);
+}
+
+/* scale[out] = max |w| / 448 of what is finite; a warp an output. */
+__global__ void fp8_scales(const uint8_t *rows, int64_t row_bytes, int type, int n_rows, int n_in, float *scale)
+{
+	int out = (int)blockIdx.x * (THREADS / KN_WARP) + (int)threadIdx.x / KN_WARP;
+	if (out >= n_rows)
+		return; /* the whole warp */
+	float most = 0;
+	for (int k = (int)threadIdx.x % KN_WARP; k < n_in; k += KN_WARP) {
+		float v = fabsf(float_of(rows + out * row_bytes, type, k));
+		if (v <= 3.402823466e38f)
+			most = fmaxf(most, v);
+	}
+	most = kn_warp_max(most);
+	if (threadIdx.x % KN_WARP == 0)
+		scale[out] = most / 448.0f;
+}
+
+/* ---- on the host ---- */
+
+int64_t kn_cuda_record_bytes(int type)
+{
+	switch (type) {
+#define BYTES(t) case t: return kn_form<t>::record;
+		KN_PACKED_TYPES(BYTES)
+#undef BYTES
+	default:
+		return 0;
+	}
+}
+
+template <int TYPE>
+static int pack_rows(struct kn_backend *b, const uint8_t *rows, int64_t row_bytes, int n_rows, int n_in,
+		     const struct floats &f, uint8_t *to)
+{
+	dim3 grid((unsigned)kn_cuda_chunks(n_in), (unsigned)kn_cuda_tiles(n_rows));
+	return KN_LAUNCH(b->dev, pack<TYPE>, grid, THREADS, 0, rows, row_bytes, n_rows, n_in, f, to);
+}
+
+/* Rows first…first + n of the matrix, which lie on the device at `rows`. */
+static int pack_piece(struct kn_backend *b, const struct kn_weight *w, int from, const uint8_t *rows, int64_t row_bytes,
+		      int first, int n)
+{
+	int64_t tile_bytes = kn_cuda_chunks(w->n_in) * kn_cuda_record_bytes(w->type);
+	uint8_t *to = (uint8_t *)const_cast<void *>(w->data) + first / KN_OUTS * tile_bytes;
+	struct floats f = {from, NULL};
+	if (w->type == KN_CUDA_FP8) {
+		float *scale = const_cast<float *>(kn_cuda_fp8_scales(w)) + first;
+		unsigned blocks = ((unsigned)n + THREADS / KN_WARP - 1) / (THREADS / KN_WARP);
+		int rc = KN_LAUNCH(b->dev, fp8_scales, blocks, THREADS, 0, rows, row_bytes, from, n, w->n_in, scale);
+		if (rc != 0)
+			return rc;
+		f.scale = scale;
+	}
+	switch (w->type) {
+#define PACK(t) case t: return pack_rows<t>(b, rows, row_bytes, n, w->n_in, f, to);
+		KN_PACKED_TYPES(PACK)
+#undef PACK
+	default:
+		return SL_EUNSUPPORTED;
+	}
+}
+
+const float *kn_cuda_fp8_scales(const struct kn_weight *w)
+{
+	int64_t records = kn_cuda_tiles(w->n_out) * kn_cuda_chunks(w->n_in);
+	return (const float *)((const uint8_t *)w->data + records * kn_form<KN_CUDA_FP8>::record);
+}
+
+/* The matrix at host to w->data, which is zero. */
+static int fill(struct kn_backend *b, const struct kn_weight *w, const uint8_t *host, int from, int64_t row_bytes)
+{
+	if (w->type == KN_F32)
+		return dev_copy_in(b->dev, const_cast<void *>(w->data), host, (size_t)row_bytes * (size_t)w->n_out);
+	int64_t least = KN_OUTS, fits = STAGE_BYTES / row_bytes / least * least, most = 65535 * least; /* a grid's limit */
+	fits = fits < least ? least : fits > most ? most : fits;
+	if (fits > w->n_out)
+		fits = w->n_out;
+	int rc = kn_cuda_room(b, &b->stage, (size_t)(fits * row_bytes));
+	for (int first = 0, n; rc == 0 && first < w->n_out; first += n) {
+		n = w->n_out - first < fits ? w->n_out - first : (int)fits;
+		rc = dev_copy_in(b->dev, b->stage.at, host + first * row_bytes, (size_t)(n * row_bytes));
+		if (rc == 0)
+			rc = pack_piece(b, w, from, (const uint8_t *)b->stage.at, row_bytes, first, n);
+	}
+	return rc;
+}
+
+/* SL_EINVAL, or 0 and how many bytes the matrix takes on the device, and in the file a row. */
+static int size_of(struct kn_backend *b, const struct kn_weight *w, int from, size_t *bytes, size_t *row_bytes)
+{
+	if (w->n_out < 1 || w->n_in < 1 || w->n_in % b->host->type_block(from) != 0)
+		return SL_EINVAL;
+	*row_bytes = b->host->row_bytes(from, (size_t)w->n_in);
+	if (w->type == KN_F32)
+		return __builtin_mul_overflow(*row_bytes, (size_t)w->n_out, bytes) ? SL_EINVAL : 0;
+	if (w->n_in > INT32_MAX - KN_CHUNK || w->n_out > INT32_MAX - KN_OUTS)
+		return SL_EINVAL;
+	size_t records = (size_t)kn_cuda_tiles(w->n_out) * (size_t)kn_cuda_chunks(w->n_in), scales = 0;
+	if (w->type == KN_CUDA_FP8)
+		scales = (size_t)kn_cuda_tiles(w->n_out) * KN_OUTS * sizeof(float);
+	return __builtin_mul_overflow(records, (size_t)kn_cuda_record_bytes(w->type), bytes) ||
+			       __builtin_add_overflow(*bytes, scales, bytes)
+		       ? SL_EINVAL
+		       : 0;
+}
+
+int kn_cuda_weight_load(struct kn_backend *b, const void *host, int type, int n_out, int n_in, struct kn_weight *out,
+			struct sl_err *err)
+{
+	bool floats = type == KN_F32 || type == KN_F16 || type == KN_BF16;
+	struct kn_weight w = {NULL, floats && b->fp8_weights ? (int)KN_CUDA_FP8 : type, n_out, n_in};
+	size_t bytes, row_bytes;
+	void *at;
+	if (b->host->type_block(type) == 0 || (type != KN_F32 && kn_cuda_record_bytes(type) == 0))
+		return b->host->errf(err, SL_EUNSUPPORTED, "weights of type %s are not supported by the CUDA backend",
+				     b->host->type_name(type));
+	if (size_of(b, &w, type, &bytes, &row_bytes) != 0)
+		return b->host->errf(err, SL_EINVAL, "a weight of %d × %d %s", n_out, n_in, b->host->type_name(type));
+	int rc = dev_alloc(b->dev, bytes, &at);
+	w.data = at;
+	if (rc == 0 && (rc = fill(b, &w, (const uint8_t *)host, type, (int64_t)row_bytes)) != 0)
+		dev_free(b->dev, at);
+	if (rc != 0)
+		return b->host->errf(err, rc, "%zu bytes of weights on the device: %s", bytes,
+				     rc == SL_ENOMEM ? "no memory" : dev_fault(b->dev));
+	*out = w;
+	return 0;
+}
+
+void kn_cuda_weight_free(struct kn_backend *b, struct kn_weight *w)
+{
+	if (w->data != NULL)
+		dev_free(b->dev, const_cast<void *>(w->data));
+	w->data = NULL;
+}

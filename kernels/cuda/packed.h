@@ -1,0 +1,351 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * How weights lie on the device, and how a warp reads them: in the order in which the lanes of a warp
+ * need them for a matrix product, so that every load is of 16 aligned bytes a lane and 512 a warp, and each
+ * byte is read once.
+ *
+ * A matrix is tiles of 16 outputs; a tile is chunks of 256 weights of each of them, the last one padded with
+ * zeros; a chunk is a record of a fixed length, and a slab is 32 weights of each output in it. Lane l (g = l / 4,
+ * t = l % 4) has of a slab the weights 4t…4t+3 and 16+4t…16+4t+3 of outputs g ("half" 0) and g + 8 (half 1): with
+ * those numbered e = 0…7, what kn_mma takes for the first 16 weights is in e < 4, for the others in e ≥ 4.
+ *
+ * A record is planes of bits, then what scales them. A plane of P bits a weight is P pieces of 32 lanes × 16 bytes;
+ * a lane's 16·P bytes are those of slab 0 half 0, slab 0 half 1, slab 1 half 0, … with P bytes each:
+ *  P = 16, 8  weight e in its order
+ *  P = 4      a word: weights 0, 2, 4, 6 are its low nibbles 0…3, weights 1, 3, 5, 7 the next four
+ *  P = 2      two bytes: weights 0, 2, 4, 6 in the first, 1, 3, 5, 7 in the second, from the low bits on
+ *  P = 1      a byte: weights 0, 2, 4, 6, 1, 3, 5, 7 from the low bit on
+ * so that pair i of a lane, weights 2i and 2i + 1, comes out in both halves of a word by a shift and a mask.
+ *
+ *  type               planes  first head, of each output    second head
+ *  F16, BF16          16
+ *  FP8 (own)          8       (float scales of the outputs after the last record)
+ *  Q8_0               8, +128 d of each slab, float16
+ *  Q4_0, IQ4_NL       4       d
+ *  Q5_0               4, 1    d
+ *  Q4_1, Q5_1         4 (, 1) d                             m of each slab
+ *  MXFP4              4       e of each slab, a byte
+ *  Q4_K, Q5_K         4 (, 1) sc, then mn of each slab, bytes   d, m
+ *  Q6_K               4, 2    sc + 128 of each 16 weights   d
+ *  Q3_K               2, 1    sc of each 16 weights         d
+ *  Q2_K               2       sc and mn, nibbles, of each 16  d, m
+ *  IQ4_XS             4       sc of each slab               d
+ *
+ * That is as long as in the file but for the last chunk's padding and 2 to 3 % for Q3_K to Q5_K, whose packed scales
+ * of six bits would cost 24 instructions a slab.
+ */
+#ifndef KERNELS_CUDA_PACKED_H
+#define KERNELS_CUDA_PACKED_H
+
+#include "kernels/cuda/device.h"
+
+enum { KN_OUTS = 16, KN_SLAB = 32, KN_SLABS = 8, KN_CHUNK = KN_SLAB * KN_SLABS, KN_PIECE = 16 * KN_WARP };
+
+/* Of this backend alone: e4m3 with a scale for each output. */
+enum { KN_CUDA_FP8 = 1 << 16 };
+
+#define KN_PACKED_TYPES(X)                                                                                  \
+	X(KN_F16) X(KN_BF16) X(KN_CUDA_FP8) X(KN_Q4_0) X(KN_Q4_1) X(KN_Q5_0) X(KN_Q5_1) X(KN_Q8_0) X(KN_IQ4_NL) \
+	X(KN_MXFP4) X(KN_Q2_K) X(KN_Q3_K) X(KN_Q4_K) X(KN_Q5_K) X(KN_Q6_K) X(KN_IQ4_XS)
+
+/* What scales the quants of a slab. */
+enum kn_scaled { KN_PLAIN, KN_D, KN_D_M, KN_E, KN_SC, KN_SC_MN, KN_SC16, KN_SC16_MN };
+
+template <int TYPE> struct kn_form {
+	static constexpr bool none = TYPE == KN_F16 || TYPE == KN_BF16 || TYPE == KN_CUDA_FP8;
+	static constexpr int main = TYPE == KN_F16 || TYPE == KN_BF16	     ? 16
+				    : TYPE == KN_CUDA_FP8 || TYPE == KN_Q8_0 ? 8
+				    : TYPE == KN_Q2_K || TYPE == KN_Q3_K     ? 2
+									     : 4;
+	static constexpr int more = TYPE == KN_Q6_K ? 2
+				    : TYPE == KN_Q5_0 || TYPE == KN_Q5_1 || TYPE == KN_Q5_K || TYPE == KN_Q3_K ? 1
+													       : 0;
+	static constexpr int scaled = none						   ? KN_PLAIN
+				      : TYPE == KN_Q4_1 || TYPE == KN_Q5_1		   ? KN_D_M
+				      : TYPE == KN_MXFP4				   ? KN_E
+				      : TYPE == KN_IQ4_XS				   ? KN_SC
+				      : TYPE == KN_Q4_K || TYPE == KN_Q5_K		   ? KN_SC_MN
+				      : TYPE == KN_Q3_K || TYPE == KN_Q6_K		   ? KN_SC16
+				      : TYPE == KN_Q2_K					   ? KN_SC16_MN
+											   : KN_D;
+	static constexpr bool by16 = scaled == KN_SC16 || scaled == KN_SC16_MN;
+	static constexpr bool has_min = scaled == KN_D_M || scaled == KN_SC_MN || scaled == KN_SC16_MN;
+	/* Bytes of an output's heads in a record. */
+	static constexpr int first = scaled == KN_PLAIN ? 0 : scaled == KN_E || scaled == KN_SC ? 8 : 16;
+	static constexpr int second = scaled == KN_D_M					  ? 16
+				      : scaled == KN_SC_MN || scaled == KN_SC16_MN	  ? 4
+				      : scaled == KN_SC || scaled == KN_SC16		  ? 2
+											  : 0;
+	static constexpr int pieces = main + more;
+	static constexpr int heads_at = pieces * KN_PIECE, second_at = heads_at + KN_OUTS * first;
+	static constexpr int record = second_at + KN_OUTS * second;
+	/* Taken off a code, and off a scale's byte. */
+	static constexpr int off = TYPE == KN_Q8_0   ? 128
+				   : TYPE == KN_Q4_0 ? 8
+				   : TYPE == KN_Q5_0 ? 16
+				   : TYPE == KN_Q6_K ? 32
+				   : TYPE == KN_Q3_K ? 4
+						     : 0;
+	static constexpr int scale_off = TYPE == KN_Q6_K ? 128 : TYPE == KN_Q3_K || TYPE == KN_IQ4_XS ? 32 : 0;
+	/* Slabs whose pieces a lane holds at a time. */
+	static constexpr int group = main == 16 ? 2 : main == 8 ? 4 : KN_SLABS;
+	static constexpr int held = main == 16 || main == 8 ? 4 : pieces;
+};
+
+__device__ static inline uint32_t kn_word(const struct kn_u4 &v, int i)
+{
+	return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
+}
+
+/* ---- quants to pairs of float16 ---- */
+
+/* Four bytes of a table of 16 by the four low nibbles of n. */
+__device__ static inline uint32_t kn_of_table(uint32_t n, uint32_t t0, uint32_t t1, uint32_t t2, uint32_t t3)
+{
+	uint32_t low = kn_byte_perm(t0, t1, n & 0x7777), high = kn_byte_perm(t2, t3, n & 0x7777);
+	return kn_byte_perm(low, high, 0x3210 | (n & 0x8888) >> 1);
+}
+
+/* 128 more than the values of IQ4_NL and IQ4_XS, or than twice those of MXFP4. */
+template <int TYPE> __device__ static inline uint32_t kn_table_values(uint32_t n)
+{
+	if (TYPE == KN_MXFP4)
+		return kn_of_table(n, 0x83828180u, 0x8C888684u, 0x7D7E7F80u, 0x74787A7Cu);
+	return kn_of_table(n, 0x3F2D1801u, 0x766A5D4Fu, 0xA6998D81u, 0xF1D9C5B5u);
+}
+
+/* The quants of a lane in a slab and half as four pairs; piece[] is what it holds, from its first slab of the
+ * group on, and slab is within the group. Exact: the integers are below 2048. BF16 stays BF16; of FP8 they are 2^-8 of
+ * what they mean. */
+template <int TYPE> __device__ static inline void kn_quants(const struct kn_u4 *piece, int slab, int half, uint32_t *q)
+{
+	typedef kn_form<TYPE> form;
+	const uint32_t one = 0x64006400u; /* 1024 twice: a code in the low bits is added to it */
+	const uint32_t off = one + (uint32_t)form::off * 0x10001u;
+	if (form::main == 16) {
+		const struct kn_u4 &p = piece[2 * slab + half];
+		for (int i = 0; i < 4; i++)
+			q[i] = kn_word(p, i);
+		return;
+	}
+	if (form::main == 8) {
+#pragma unroll
+		for (int i = 0; i < 4; i++) {
+			uint32_t w = kn_word(piece[slab], 2 * half + i / 2);
+			if (TYPE == KN_CUDA_FP8) {
+				uint32_t x = kn_byte_perm(w, 0, i % 2 ? 0x3424 : 0x1404);
+				q[i] = (x & 0x80008000u) | (x & 0x7F007F00u) >> 1;
+			} else {
+				q[i] = kn_f16x2_sub(kn_byte_perm(w, one >> 8 | one, i % 2 ? 0x7372 : 0x7170), off);
+			}
+		}
+		return;
+	}
+	if (TYPE == KN_IQ4_NL || TYPE == KN_IQ4_XS || TYPE == KN_MXFP4) {
+		uint32_t w = kn_word(piece[slab / 2], slab % 2 * 2 + half);
+		uint32_t even = kn_table_values<TYPE>(w), odd = kn_table_values<TYPE>(w >> 16);
+#pragma unroll
+		for (uint32_t i = 0; i < 4; i++) {
+			uint32_t two = kn_byte_perm(even, odd, i | (4 + i) << 8) & 0x00FF00FFu;
+			q[i] = kn_f16x2_sub(two | one, one + 128 * 0x10001u);
+		}
+		return;
+	}
+	uint32_t low, high = 0;
+	if (form::main == 4)
+		low = kn_word(piece[slab / 2], slab % 2 * 2 + half);
+	else
+		low = kn_byte_perm(kn_word(piece[slab / 4], slab % 4), 0, half ? 0x4342 : 0x4140);
+	if (form::more == 2) {
+		high = kn_byte_perm(kn_word(piece[form::main + slab / 4], slab % 4), 0, half ? 0x4342 : 0x4140);
+	} else if (form::more == 1) {
+		uint32_t byte = kn_word(piece[form::main], slab / 2) >> (slab % 2 * 16 + half * 8) & 255;
+		high = (byte | byte << 12) & 0x000F000Fu;
+	}
+#pragma unroll
+	for (int i = 0; i < 4; i++) {
+		uint32_t c = form::main == 4 ? low >> 4 * i & 0x000F000Fu : low >> 2 * i & 0x00030003u;
+		if (form::more == 2)
+			c |= (high << 4 >> 2 * i) & 0x00300030u;
+		else if (form::more == 1)
+			c |= (high >> i & 0x00010001u) << form::main;
+		q[i] = kn_f16x2_sub(c | one, off);
+	}
+}
+
+/* ---- scales ---- */
+
+/* The heads of an output in a record. */
+struct kn_heads {
+	struct kn_u4 first, second;
+	float d, m; /* where they are of the whole chunk */
+};
+
+template <int TYPE> __device__ static inline struct kn_heads kn_load_heads(const uint8_t *record, int out)
+{
+	typedef kn_form<TYPE> form;
+	struct kn_heads h = {};
+	const uint8_t *first = record + form::heads_at + out * form::first;
+	const uint8_t *second = record + form::second_at + out * form::second;
+	if (form::first == 16) {
+		h.first = *reinterpret_cast<const struct kn_u4 *>(first);
+	} else if (form::first == 8) {
+		h.first.x = reinterpret_cast<const uint32_t *>(first)[0];
+		h.first.y = reinterpret_cast<const uint32_t *>(first)[1];
+	}
+	if (form::second == 16)
+		h.second = *reinterpret_cast<const struct kn_u4 *>(second);
+	if (form::second == 2 || form::second == 4)
+		h.d = kn_f16_float(*reinterpret_cast<const uint16_t *>(second));
+	if (form::second == 4)
+		h.m = kn_f16_float(*reinterpret_cast<const uint16_t *>(second + 2));
+	return h;
+}
+
+/* Byte i of sixteen as a float, some number taken off, with no conversion: the slowest instructions there are. */
+__device__ static inline float kn_byte_float(const struct kn_u4 &v, int i, int off)
+{
+	uint32_t bits = kn_byte_perm(kn_word(v, i / 4), 0x4B000000u, 0x7440u | (uint32_t)(i % 4));
+	return kn_bits_float(bits) - (float)(8388608 + off);
+}
+
+__device__ static inline float kn_half_float(const struct kn_u4 &v, int i)
+{
+	return kn_f16_float((uint16_t)(kn_word(v, i / 2) >> i % 2 * 16));
+}
+
+/* Scale and minimum of slab `slab` of the chunk, of both its halves of 16 weights where those have their own: a
+ * weight is scale · quant - minimum. */
+template <int TYPE>
+__device__ static inline void kn_scales(const struct kn_heads &h, int slab, float *scale, float *min)
+{
+	typedef kn_form<TYPE> form;
+	scale[1] = min[0] = min[1] = 0;
+	switch (form::scaled) {
+	case KN_D_M:
+		min[0] = -kn_half_float(h.second, slab);
+		scale[0] = kn_half_float(h.first, slab);
+		break;
+	case KN_D:
+		scale[0] = kn_half_float(h.first, slab);
+		break;
+	case KN_E: {
+		uint32_t e = kn_word(h.first, slab / 4) >> slab % 4 * 8 & 255; /* 2^(e - 128), a subnormal for e < 2 */
+		scale[0] = kn_bits_float(e < 2 ? 0x00200000u << e : (e - 1) << 23);
+		break;
+	}
+	case KN_SC_MN:
+		min[0] = h.m * kn_byte_float(h.first, KN_SLABS + slab, 0);
+		scale[0] = h.d * kn_byte_float(h.first, slab, 0);
+		break;
+	case KN_SC:
+		scale[0] = h.d * kn_byte_float(h.first, slab, form::scale_off);
+		break;
+	case KN_SC16:
+		for (int i = 0; i < 2; i++)
+			scale[i] = h.d * kn_byte_float(h.first, 2 * slab + i, form::scale_off);
+		break;
+	case KN_SC16_MN:
+		for (int i = 0; i < 2; i++) {
+			uint32_t both = kn_word(h.first, slab / 2) >> (slab % 2 * 16 + i * 8);
+			scale[i] = h.d * (kn_bits_float(0x4B000000u | (both & 15)) - 8388608.0f);
+			min[i] = h.m * (kn_bits_float(0x4B000000u | (both >> 4 & 15)) - 8388608.0f);
+		}
+		break;
+	default:
+		scale[0] = 1;
+		break;
+	}
+}
+
+/* The pieces a lane holds for a group of slabs, from slab `slab` of the chunk on. */
+template <int TYPE>
+__device__ static inline void kn_load_pieces(const uint8_t *record, int slab, int lane, struct kn_u4 *piece)
+{
+	typedef kn_form<TYPE> form;
+	const uint8_t *at = record + slab / form::group * form::held * KN_PIECE + lane * 16;
+#pragma unroll
+	for (int i = 0; i < form::held; i++)
+		piece[i] = kn_load_once(at + i * KN_PIECE);
+}
+
+/* ---- a slab's product ---- */
+
+/* sum[4] += what a matrix unit made of half j of a slab, or of all of it, scaled; part begins anew. */
+template <int TYPE>
+__device__ static inline void kn_add_scaled(float *part, const float (*scale)[2], const float (*min)[2], const float (*xsum)[2],
+					    int j, float *sum)
+{
+	typedef kn_form<TYPE> form;
+	const int which = form::by16 ? j : 0;
+#pragma unroll
+	for (int i = 0; i < 4; i++) {
+		sum[i] = kn_fma(scale[i / 2][which], part[i], sum[i]);
+		if (form::has_min) {
+			float xs = form::by16 ? xsum[j][i % 2] : xsum[0][i % 2] + xsum[1][i % 2];
+			sum[i] = kn_fma(-min[i / 2][which], xs, sum[i]);
+		}
+		part[i] = 0;
+	}
+}
+
+/* sum[n][4] += the slab's weights of 16 outputs times the activations of n tiles of eight rows, as the lane holds
+ * both. x[n]: what kn_mma takes of the slab; xsum[n][h][2]: sums of activations over the slab's halves, of rows 2t and
+ * 2t + 1, where the type has minimums. */
+template <int TYPE, int NT>
+__device__ static inline void kn_slab_product(const struct kn_u4 *piece, const struct kn_heads *heads, int in_group, int slab,
+					      const struct kn_u4 *x, const float (*xsum)[2][2], float (*sum)[4])
+{
+	typedef kn_form<TYPE> form;
+	uint32_t q[2][4];
+	float scale[2][2], min[2][2];
+#pragma unroll
+	for (int half = 0; half < 2; half++) {
+		kn_quants<TYPE>(piece, in_group, half, q[half]);
+		if (form::scaled != KN_PLAIN)
+			kn_scales<TYPE>(heads[half], slab, scale[half], min[half]);
+	}
+#pragma unroll
+	for (int n = 0; n < NT; n++) {
+		float part[4] = {0, 0, 0, 0}, *into = form::scaled == KN_PLAIN ? sum[n] : part;
+#pragma unroll
+		for (int j = 0; j < 2; j++) {
+			uint32_t a[4] = {q[0][2 * j], q[1][2 * j], q[0][2 * j + 1], q[1][2 * j + 1]};
+			uint32_t b[2] = {kn_word(x[n], 2 * j), kn_word(x[n], 2 * j + 1)};
+			if (TYPE == KN_BF16)
+				kn_mma_bf16_16816(into, a, b);
+			else
+				kn_mma_f16_16816(into, a, b);
+			if constexpr (form::scaled != KN_PLAIN)
+				if (form::by16 || j == 1)
+					kn_add_scaled<TYPE>(part, scale, min, xsum[n], j, sum[n]);
+		}
+	}
+}
+
+/* ---- one weight after the other ---- */
+
+/* The eight weights of a lane in a slab and half, as float32 with the bits of kernels/cpu/dequant.c: products that
+ * are exact and at most one rounding. */
+template <int TYPE>
+__device__ static inline void kn_weights8(const uint8_t *record, int slab, int half, int lane, float *w)
+{
+	typedef kn_form<TYPE> form;
+	struct kn_u4 piece[form::held];
+	uint32_t q[4];
+	float scale[2], min[2];
+	kn_load_pieces<TYPE>(record, slab, lane, piece);
+	kn_quants<TYPE>(piece, slab % form::group, half, q);
+	kn_scales<TYPE>(kn_load_heads<TYPE>(record, half * 8 + lane / 4), slab, scale, min);
+	for (int e = 0; e < 8; e++) {
+		uint16_t h = (uint16_t)(q[e / 2] >> e % 2 * 16);
+		float v = TYPE == KN_BF16 ? kn_bf16_float(h) : kn_f16_float(h);
+		int which = form::by16 ? e / 4 : 0;
+		if (form::scaled == KN_PLAIN)
+			w[e] = TYPE == KN_CUDA_FP8 ? v * 256.0f : v;
+		else
+			w[e] = form::has_min ? scale[which] * v - min[which] : scale[which] * v;
+	}
+}
+
+#endif
