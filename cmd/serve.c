@@ -197,7 +197,7 @@ static int check_models(const struct sluice_config *cfg, struct sl_err *err)
 {
 	struct eng_model_config models[PROTO_MAX_MODELS];
 	struct eng_config engine;
-	struct sl_err other;
+	struct sl_err other = {0};
 	int first = 0;
 	sluice_engine_config(cfg, models, &engine);
 	for (size_t i = 0; i < cfg->engine.models.n; i++) {

@@ -45,7 +45,7 @@ static void *block_of(const struct kn_kv *kv, void *side, int layer, int32_t pag
 
 static float *scales_of(const struct kn_kv *kv, void *block)
 {
-	return (float *)((uint8_t *)block + kn_kv_scales_at(kv->type, kv->page_tokens, kv->head_dim));
+	return (float *)(void *)((uint8_t *)block + kn_kv_scales_at(kv->type, kv->page_tokens, kv->head_dim));
 }
 
 static int32_t page_of(const struct kn_step *s, int32_t seq, int page_index)
