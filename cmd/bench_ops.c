@@ -118,9 +118,10 @@ static int checked_rows(int n_rows, int *rows)
 }
 
 /* Activations of eight bits are off by a root mean square of 1/(127 sqrt(12)), these here having one of
- * 1/sqrt(3); results are off by as much in proportion, the largest of some thousand by less than six times
- * that, and the largest result is more than three of its own root mean squares. */
-#define EIGHT_BITS_ERROR (0.5 / 127 * 6 / 3)
+ * 1/sqrt(3); results are off by as much in proportion. OWN_ROWS rows of weights make a few dozen different ones of what is
+ * looked at: the largest error of so few is less than four times that, and the largest result is no less than their root
+ * mean square. */
+#define EIGHT_BITS_ERROR (0.5 / 127 * 4)
 
 static bool eight_bits(const struct kn_ops *o, int type)
 {

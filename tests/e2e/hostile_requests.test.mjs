@@ -66,19 +66,23 @@ describe('hostile requests', () => {
       'many keys': `{${Array.from({ length: 60000 }, (_, i) => `"k${i}":1`).join()}}`, 'UTF-16': Buffer.from(`{${good}}`, 'utf16le'), garbage: Buffer.from(Array.from({ length: 4096 }, (_, i) => (i * 167 + 13) & 255)),
     };
     const logged = (id) => { const m = new RegExp(` 400 ([\\d.]+) ms.*${id}`).exec(server.log()); return m ? Number(m[1]) : null; };
-    for (const [name, body] of Object.entries(torture)) {
+    // From the head to the answer, as the server measures it: the best of some, for the machine has other things to do.
+    const fastest = async (name, body, tries) => {
       let best = Infinity;
-      // From the head to the answer, as the server measures it: the best of some, for the machine has other things to do. What a
-      // body of a megabyte takes to arrive is not the parser's.
-      const small = Buffer.byteLength(body) < 20000;
-      for (let i = 0; i < (small ? 3 : 6) && best >= 5; i++) {
+      for (let i = 0; i < tries && best >= 5; i++) {
         const r = await post(server, body);
         assert.equal(r.status, 400, `${name}: ${r.status} ${r.body.slice(0, 200)}`);
         assert.equal(JSON.parse(r.body).error.type, 'invalid_request_error', name);
         assert.ok(await until(() => logged(r.id) !== null, WAIT_MS), `${name}: not logged`);
         best = Math.min(best, logged(r.id));
       }
-      assert.ok(best < (small ? 5 : 15), `${name}: ${best} ms`);
+      return best;
+    };
+    // What a body of half a megabyte takes to arrive and be read where nothing is odd about it but a number.
+    const plain = await fastest('plain', `{"model":"default","messages":[{"role":"user","content":"${'word '.repeat(100000)}"}],"temperature":9}`, 6);
+    for (const [name, body] of Object.entries(torture)) {
+      const small = Buffer.byteLength(body) < 20000, best = await fastest(name, body, small ? 3 : 6);
+      assert.ok(best < (small ? 5 : Math.max(15, 3 * plain)), `${name}: ${best} ms; a plain one ${plain} ms`);
     }
   });
 
