@@ -188,17 +188,21 @@ int kn_graphs_run(struct dev *d, struct kn_graphs *g, const struct kn_list *l, s
 {
 	if (n == 0)
 		return 0;
-	uint64_t digest = digest_of(l->at, n), *seen = &g->seen[digest / 2 % KN_SEEN];
+	uint64_t digest = digest_of(l->at, n), *seen = g->seen[digest / 2 % (KN_SEEN / KN_SEEN_WAYS)];
 	struct kn_graph *graph = find(g, l, n, digest);
 	if (graph != NULL) {
 		g->hits++;
 	} else {
-		g->misses++;
-		if (*seen == digest) {
+		int way = 0;
+		while (way < KN_SEEN_WAYS && seen[way] != digest)
+			way++;
+		if (way < KN_SEEN_WAYS) {
 			graph = capture(d, g, l, n, digest);
 			g->refused += graph == NULL;
+		} else { /* lists that come in turns must not displace one another: any but the same one each time */
+			seen[g->misses % KN_SEEN_WAYS] = digest;
 		}
-		*seen = digest;
+		g->misses++;
 	}
 	if (graph == NULL)
 		return kn_list_run(d, l, 0, n);

@@ -44,7 +44,7 @@ int kn_list_flush(struct dev *d);
 
 /* ---- graphs ---- */
 
-enum { KN_MAX_GRAPHS = 64, KN_SEEN = 256 };
+enum { KN_MAX_GRAPHS = 64, KN_SEEN = 256, KN_SEEN_WAYS = 8 };
 
 struct kn_graph {
 	struct dev_graph *graph;
@@ -56,7 +56,7 @@ struct kn_graph {
 struct kn_graphs {
 	struct kn_graph all[KN_MAX_GRAPHS];
 	int n;
-	uint64_t seen[KN_SEEN]; /* digests of lists that were run once, by their low bits */
+	uint64_t seen[KN_SEEN / KN_SEEN_WAYS][KN_SEEN_WAYS]; /* digests of lists that were run once, by their low bits */
 	uint64_t clock;
 	uint64_t hits, misses, captures, refused;
 };
