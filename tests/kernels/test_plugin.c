@@ -8,8 +8,6 @@
 #include <stddef.h>
 #include <cmocka.h>
 
-#include <dlfcn.h>
-
 #include "base/fault.h"
 #include "tests/kernels/tables.h"
 
@@ -54,21 +52,14 @@ static void test_cuda(void **arg)
 
 static void fail_launch(int n)
 {
-	void *so = dlopen(beside("../../libsluice-cuda-emulated.so"), RTLD_NOW | RTLD_LOCAL);
-	assert_non_null(so);
-	void (*fail_at)(int);
-	void *symbol = dlsym(so, "sluice_emulation_fail");
-	assert_non_null(symbol);
-	memcpy(&fail_at, &symbol, sizeof fail_at);
-	fail_at(n);
-	dlclose(so);
+	assert_true(call_backend(cuda_path(), "sluice_emulation_fail", n));
 }
 
 /* After a fault every operation fails until the backend is closed; another one is not touched. */
 static void test_fault(void **arg)
 {
 	(void)arg;
-	const struct kn_ops *o = open_emulated();
+	const struct kn_ops *o = open_cuda();
 	struct kn_backend *b, *other;
 	struct sl_err err = {0};
 	struct kn_step s = {.n_rows = 1};
@@ -103,7 +94,7 @@ static void test_fault(void **arg)
 static void test_weights(void **arg)
 {
 	(void)arg;
-	const struct kn_ops *o = open_emulated();
+	const struct kn_ops *o = open_cuda();
 	struct kn_backend *b;
 	struct kn_weight w;
 	struct sl_err err = {0};
@@ -120,7 +111,7 @@ static void test_weights(void **arg)
 static void test_no_memory(void **arg)
 {
 	(void)arg;
-	const struct kn_ops *o = open_emulated();
+	const struct kn_ops *o = open_cuda();
 	struct kn_step s = {.n_rows = 1};
 	int failed = 0;
 	for (long nth = 1;; nth++) {
