@@ -24,13 +24,14 @@ static void backend_close(struct kn_backend *b)
 	kn_cuda_host_room_free(b, &b->results);
 	kn_cuda_host_room_free(b, &b->draws_staged);
 	void *owned[] = {b->ints.at, b->scratch.at, b->picks.at, b->draws.at, b->drawn.at,
-			 b->rows.at, b->parts.at, b->stage.at};
+			 b->rows.at, b->parts.at, b->stage.at, b->flat_weights.at, b->flat_rows.at};
 	for (size_t i = 0; i < sizeof owned / sizeof owned[0]; i++)
 		if (owned[i] != NULL)
 			dev_free(b->dev, owned[i]);
 	for (int i = 0; i < KN_N_FREQS; i++)
 		if (b->freqs[i].at != NULL)
 			dev_free(b->dev, b->freqs[i].at);
+	kn_cuda_library_close(b);
 	dev_close(b->dev);
 	b->host->free(b->numbers);
 	b->host->free(b);
@@ -53,6 +54,8 @@ static int backend_open(const struct kn_config *cfg, struct kn_backend **out, st
 		program->free(b);
 		return rc;
 	}
+	if (cfg->loose_products)
+		kn_cuda_library_open(b, cfg->choices_path);
 	*out = b;
 	return 0;
 }
@@ -135,6 +138,8 @@ static void backend_stats(struct kn_backend *b, struct kn_stats *out)
 	out->graph_captures = b->graphs.captures;
 	out->graph_refusals = b->graphs.refused;
 	out->graphs = (uint64_t)b->graphs.n;
+	out->device_ns = dev_busy_ns(b->dev);
+	snprintf(out->pci, sizeof out->pci, "%s", dev_pci(b->dev));
 }
 
 static bool backend_kv_type(int type)
