@@ -82,6 +82,38 @@ static int backend_upload(struct kn_backend *b, float *dst, const float *host, s
 	return dev_copy_in(b->dev, dst, host, n * sizeof *dst);
 }
 
+/* ---- steps, with names for profilers ---- */
+
+/* A step with rows that follow one another in a sequence computes a prompt, or verifies a draft. */
+static bool is_decode(const struct kn_step *s)
+{
+	for (int r = 1; s->row_seq != NULL && r < s->n_rows; r++)
+		if (s->row_seq[r] == s->row_seq[r - 1])
+			return false;
+	return true;
+}
+
+static int op_step_begin(struct kn_backend *b, const struct kn_step *s)
+{
+	dev_range(b->dev, is_decode(s) ? "decode" : "prefill");
+	return kn_cuda_step_begin(b, s);
+}
+
+static int op_sample(struct kn_backend *b, float *logits, int n_vocab, const struct kn_draw *draws, int n, struct kn_drawn *out)
+{
+	dev_range(b->dev, "sampling");
+	return kn_cuda_sample(b, logits, n_vocab, draws, n, out);
+}
+
+/* What was recorded is launched here: by then the step is at its end. */
+static int op_step_end(struct kn_backend *b)
+{
+	dev_range(b->dev, "step");
+	int rc = kn_cuda_step_end(b);
+	dev_range(b->dev, NULL);
+	return rc;
+}
+
 /* ---- operations on rows, in a step that was filled up ---- */
 
 static int op_rmsnorm(struct kn_backend *b, const float *x, const float *gain, float eps, int n_rows, int width, float *y)
@@ -163,8 +195,8 @@ static struct kn_ops make_ops(void)
 	o.upload = backend_upload;
 	o.weight_load = kn_cuda_weight_load;
 	o.weight_free = kn_cuda_weight_free;
-	o.step_begin = kn_cuda_step_begin;
-	o.step_end = kn_cuda_step_end;
+	o.step_begin = op_step_begin;
+	o.step_end = op_step_end;
 	o.embed = kn_cuda_embed;
 	o.rmsnorm = op_rmsnorm;
 	o.add_rmsnorm = op_add_rmsnorm;
@@ -181,7 +213,7 @@ static struct kn_ops make_ops(void)
 	o.gather = kn_cuda_gather;
 	o.read_back = kn_cuda_read_back;
 	o.page_copy = kn_cuda_page_copy;
-	o.sample = kn_cuda_sample;
+	o.sample = op_sample;
 	o.stats = backend_stats;
 	return o;
 }

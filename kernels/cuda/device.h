@@ -57,6 +57,9 @@ void dev_count(struct dev *d);
 /* How long work of this stream was on the device: of each stretch that a dev_sync ended, from its first work on. */
 uint64_t dev_busy_ns(const struct dev *d);
 
+/* For profilers: what comes from now on is of the range of that name (static), and no more of the one before; NULL: of none. */
+void dev_range(struct dev *d, const char *name);
+
 /* Memory of the host that the device reads and writes by itself (pinned). NULL: none to be had. */
 void *dev_host_alloc(struct dev *d, size_t bytes);
 void dev_host_free(struct dev *d, void *p);

@@ -11,6 +11,8 @@
  * the thread's own, so that other threads may load another model meanwhile. Whatever keeps a capture from
  * succeeding leaves the device usable: the list is run plainly, which shows what a real fault is.
  */
+#include <nvtx3/nvToolsExt.h>
+#include <nvtx3/nvToolsExtCudaRt.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -25,6 +27,7 @@ struct dev {
 	bool working;	    /* there is some */
 	uint64_t busy_ns;
 	struct kn_list *recording;
+	bool in_range;
 	char line[192];
 	char name[160], pci[16];
 	char fault[192];
@@ -117,6 +120,7 @@ int dev_open(const struct kn_plugin_host *host, int priority, struct dev **out, 
 		host->free(d);
 		return host->errf(err, SL_EIO, "CUDA device 0: %s", cudaGetErrorString(rc));
 	}
+	nvtxNameCudaStreamA(d->stream, priority > 0 ? "sluice, first" : "sluice");
 	describe(d);
 	*out = d;
 	return 0;
@@ -124,6 +128,7 @@ int dev_open(const struct kn_plugin_host *host, int priority, struct dev **out, 
 
 void dev_close(struct dev *d)
 {
+	dev_range(d, NULL);
 	(void)cudaStreamSynchronize(d->stream);
 	drop_handles(d);
 	d->host->free(d);
@@ -157,6 +162,15 @@ const char *dev_fault(const struct dev *d)
 const struct kn_plugin_host *dev_host(const struct dev *d)
 {
 	return d->host;
+}
+
+void dev_range(struct dev *d, const char *name)
+{
+	if (d->in_range)
+		(void)nvtxRangePop();
+	if (name != NULL)
+		(void)nvtxRangePushA(name);
+	d->in_range = name != NULL;
 }
 
 uint64_t dev_busy_ns(const struct dev *d)

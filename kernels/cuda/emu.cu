@@ -122,6 +122,15 @@ static int order_mode = EMU_FORWARD;
 static uint32_t order_seed = 1;
 static int fail_in; /* launches until one fails; 0: none does */
 static bool no_graphs;
+static char ranges[256];
+
+extern "C" __attribute__((visibility("default"))) const char *sluice_emulation_ranges(void)
+{
+	static char last[sizeof ranges];
+	memcpy(last, ranges, sizeof last);
+	ranges[0] = '\0';
+	return last;
+}
 
 extern "C" __attribute__((visibility("default"))) void sluice_emulation_order(int order, uint32_t seed)
 {
@@ -896,6 +905,13 @@ int dev_copy_in(struct dev *d, void *to, const void *host, size_t bytes)
 	if (bytes > 0)
 		memcpy(to, host, bytes);
 	return 0;
+}
+
+void dev_range(struct dev *d, const char *name)
+{
+	(void)d;
+	size_t n = strlen(ranges);
+	snprintf(ranges + n, sizeof ranges - n, "%s;", name != NULL ? name : "");
 }
 
 uint64_t dev_busy_ns(const struct dev *d)

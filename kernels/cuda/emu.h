@@ -57,6 +57,8 @@ extern "C" void sluice_emulation_fail(int n);
 /* While set, no graph can be made. */
 extern "C" void sluice_device_no_graphs(bool none);
 
+/* The names that dev_range was given since the last call, each with a semicolon behind it; borrowed until the next. */
+extern "C" const char *sluice_emulation_ranges(void);
 /* emu_library.cu: how many ways its library has, 0: there is none, and which of them is quicker than the kernels
  * here, -1: none. */
 extern "C" void sluice_emulation_library(int n, int quick);

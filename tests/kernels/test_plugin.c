@@ -90,6 +90,39 @@ static void test_fault(void **arg)
 	o->close(other);
 }
 
+/* What a profiler sees of steps. */
+static void test_ranges(void **arg)
+{
+	(void)arg;
+	const struct kn_ops *o = open_cuda();
+	struct kn_backend *b;
+	struct sl_err err = {0};
+	const int32_t apart[] = {0, 1, 2}, together[] = {0, 1, 1};
+	struct kn_step s = {.n_rows = 3, .row_seq = apart};
+	struct kn_draw draw = {.top_p = 1};
+	struct kn_drawn drawn;
+	void *x;
+	assert_int_equal(o->open(&cfg, &b, &err), 0);
+	assert_int_equal(o->mem_alloc(b, 8 * sizeof(float), &x), 0);
+	void *so = dlopen(cuda_path(), RTLD_NOW | RTLD_LOCAL);
+	assert_non_null(so);
+	const char *(*ranges)(void);
+	void *symbol = dlsym(so, "sluice_emulation_ranges");
+	assert_non_null(symbol);
+	memcpy(&ranges, &symbol, sizeof ranges);
+	ranges();
+	assert_int_equal(o->step_begin(b, &s), 0);
+	assert_int_equal(o->sample(b, x, 8, &draw, 1, &drawn), 0);
+	assert_int_equal(o->step_end(b), 0);
+	s.row_seq = together;
+	assert_int_equal(o->step_begin(b, &s), 0);
+	assert_int_equal(o->step_end(b), 0);
+	assert_string_equal(ranges(), "decode;sampling;step;;prefill;step;;");
+	dlclose(so);
+	o->mem_free(b, x);
+	o->close(b);
+}
+
 /* Weights that it can't use are refused by name. */
 static void test_weights(void **arg)
 {
@@ -135,7 +168,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_missing), cmocka_unit_test(test_cuda),      cmocka_unit_test(test_fault),
-	    cmocka_unit_test(test_weights), cmocka_unit_test(test_no_memory),
+	    cmocka_unit_test(test_weights), cmocka_unit_test(test_no_memory), cmocka_unit_test(test_ranges),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
