@@ -75,7 +75,7 @@ TEST_SRC := $(wildcard tests/unit/*/test_*.c tests/kernels/test_*.c tests/sim/te
 TEST_BIN := $(TEST_SRC:%.c=$(B)/%)
 HELPER_BIN := $(patsubst %.c,$(B)/%,$(wildcard tests/support/*.c tests/gpu/*.c))
 
-.PHONY: cuda-all gpu-test gpu-kit build run check test soak lint unit tests e2e clean install help needs force
+.PHONY: cuda-all gpu-test gpu-kit build run check test soak lint unit tests helpers e2e clean install help needs force
 .SECONDARY:
 .DELETE_ON_ERROR:
 # No built-in rule may guess how a program is made.
@@ -231,7 +231,8 @@ $(B)/tests/unit/engine/test_device_watch: | $(FAKE_NVML)
 $(filter $(B)/tests/kernels/%,$(TEST_BIN)): | $(EMU_SO)
 $(B)/tests/kernels/test_mutants: | $(MUTANTS)
 
-tests: $(TEST_BIN) $(HELPER_BIN) $(EMU_SO) $(MUTANTS)
+tests: $(TEST_BIN) helpers $(EMU_SO) $(MUTANTS)
+helpers: $(HELPER_BIN)
 
 clean:
 	rm -rf build

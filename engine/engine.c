@@ -276,6 +276,7 @@ int engine_create(const struct eng_config *cfg, eng_on_event *on_event, void *ct
 	pthread_mutex_init(&e->index_lock, NULL);
 	list_init(&e->knocks);
 	text_queue_init(&e->text_queue);
+	prompt_memo_init(&e->memo);
 	e->text_threads = sl_zalloc_n((size_t)cfg->n_text_workers, sizeof *e->text_threads);
 	rc = e->text_threads != NULL ? make_models(e, cfg) : SL_ENOMEM;
 	if (rc == 0)
@@ -323,6 +324,7 @@ void engine_destroy(struct engine *e)
 	sl_free(e->models);
 	sl_free(e->text_threads);
 	text_queue_dispose(&e->text_queue);
+	prompt_memo_dispose(&e->memo);
 	idmap_dispose(&e->index);
 	mailbox_dispose(&e->box);
 	pthread_mutex_destroy(&e->index_lock);

@@ -13,6 +13,7 @@
 #include "engine/kv.h"
 #include "engine/model.h"
 #include "engine/prefix.h"
+#include "engine/prompt_memo.h"
 #include "engine/seq.h"
 
 /* A model of the configuration. The loader fills it and mails it to the step thread; from then on
@@ -109,6 +110,7 @@ struct engine {
 	int n_text_threads;
 	bool step_running, loader_running;
 	struct text_queue text_queue;
+	struct prompt_memo memo; /* the text workers' */
 	struct step *step; /* the step thread's own */
 };
 

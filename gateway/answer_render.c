@@ -310,7 +310,7 @@ int answer_render(struct answer *a, struct sl_buf *out)
 		if (a->end == ANSWER_FAILED && a->again != NULL)
 			answer_again_catch_up(a);
 		a->stage = ANSWER_OVER;
-		rc = a->end == ANSWER_FAILED ? a->format->error(a, out, &a->error, a->message) : a->format->end(a, out);
+		rc = a->end == ANSWER_FAILED ? a->format->error(a, out, answer_error(a), answer_error_text(a)) : a->format->end(a, out);
 		return rc == 0 ? 1 : rc;
 	}
 	return 0;

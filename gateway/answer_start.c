@@ -55,7 +55,7 @@ void answer_free(struct answer *a)
 	sl_free(a->runs);
 	auth_key_unref(a->key);
 	sl_free(a->model);
-	sl_free(a->message_copy);
+	sl_free(a->failure);
 	sl_free(a->told);
 	gw_snapshot_unref(a->snapshot);
 	sl_free(a);
@@ -138,7 +138,6 @@ struct answer *answer_create(struct gw_app *app, struct exchange *x, struct gw_s
 		a->model = sl_strdup(model >= 0 ? engine_link_model(app->link, model)->name : "");
 		a->n_ctx = model >= 0 ? engine_link_model(app->link, model)->n_ctx : 0;
 	}
-	a->message = "";
 	a->told = spec->told != NULL ? sl_strdup(spec->told) : NULL;
 	buf_init(&a->carry, ANSWER_MAX_WHOLE);
 	buf_init(&a->frame, ANSWER_MAX_WHOLE);
@@ -147,10 +146,10 @@ struct answer *answer_create(struct gw_app *app, struct exchange *x, struct gw_s
 	gw_defer_init(&a->pump, answer_on_pump);
 	gw_defer_init(&a->reap, answer_on_reap);
 	gw_timer_init(&a->timer, answer_on_timer);
-	answer_load_init(a, model);
+	bool waits = answer_load_init(a, model);
 	a->runs = sl_zalloc_n((size_t)a->n_runs, sizeof *a->runs);
 	a->choices = sl_zalloc_n(answer_n_choices(a), sizeof *a->choices);
-	if (!named || a->model == NULL || (spec->told != NULL && a->told == NULL) || a->runs == NULL || a->choices == NULL ||
+	if (!named || !waits || a->model == NULL || (spec->told != NULL && a->told == NULL) || a->runs == NULL || a->choices == NULL ||
 	    !init_choices(a)) {
 		answer_free(a);
 		return NULL;

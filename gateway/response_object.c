@@ -78,7 +78,7 @@ static const char *error_code(const struct api_error *e)
 
 static json_t *error_of(const struct answer *a)
 {
-	return a->end == ANSWER_FAILED ? json_pack("{s:s, s:s}", "code", error_code(&a->error), "message", a->message)
+	return a->end == ANSWER_FAILED ? json_pack("{s:s, s:s}", "code", error_code(answer_error(a)), "message", answer_error_text(a))
 				       : json_null();
 }
 
