@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * `sluice bench gpu model`: steps of a model's file on a device, tokens drawn there: decodes of some batches at a context,
- * prompts, a draft's verification, a prompt of which the tree has the most.
+ * `sluice bench gpu model`: steps of a model's file on a device, tokens drawn there: decodes of some batches at a
+ * context, prompts, a draft's verification, a prompt of which the tree has the most.
  *
  * Time is the caller's (from before a step is given to when its tokens are on the host), the median of some steps, the
  * first ones left out: those make graphs. Where the backend tells what of it the device worked (kn_stats), the rest is
