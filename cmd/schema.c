@@ -230,6 +230,9 @@ static const struct conf_row all_rows[] = {
 	"Tokens of a draft at most."),
     ROW("engine.speculation.fixed", CONF_BOOL, ROOT(engine.spec_fixed), "false", 0, 0,
 	"Drafts are always as long as can be, whether they pay or not: for measuring."),
+    ROW("engine.cuda.batch_invariant", CONF_BOOL, ROOT(engine.cuda_batch_invariant), "true", 0, 0,
+	"An answer's bits don't depend on what runs beside it. false: products of many rows are made by cuBLASLt "
+	"where it is quicker, so they may differ within rounding, and seeds and drafts promise nothing."),
     ROW_LIST("engine.models", ROOT(engine.models), model_rows, struct model_settings, 0,
 	     PROTO_MAX_MODELS, "The models to serve."),
 
@@ -804,6 +807,7 @@ static int derive(struct sluice_config *cfg, struct sl_err *err)
 		return conf_fail(cfg->conf, "state", err, "too long for a socket in it");
 	if (cfg->engine.socket[0] == '\0')
 		cfg->engine.socket = cfg->default_socket;
+	snprintf(cfg->cuda_products, sizeof cfg->cuda_products, "%s/cuda-products", cfg->state);
 	if (cfg->gateway.engine_socket[0] == '\0')
 		cfg->gateway.engine_socket = cfg->engine.socket;
 	cfg->gateway.state_dir = cfg->state;
@@ -880,6 +884,8 @@ void sluice_engine_config(const struct sluice_config *cfg, struct eng_model_conf
 	    .spec_mode = e->spec_mode,
 	    .spec_max_draft = (int)e->spec_max_draft,
 	    .spec_fixed = e->spec_fixed,
+	    .loose_products = !e->cuda_batch_invariant,
+	    .choices_path = cfg->cuda_products,
 	};
 }
 

@@ -19,6 +19,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "engine/device_watch.h"
 #include "engine/internal.h"
 #include "engine/trade.h"
 #include "kernels/kv_type.h"
@@ -147,6 +148,7 @@ void engine_stats(struct engine *e, struct proto_stats *out)
 	    .spec_drafted = atomic_load(&e->spec_drafted),
 	    .spec_accepted = atomic_load(&e->spec_accepted),
 	};
+	device_watch_read(atomic_load(&e->watch), &out->device);
 }
 
 int engine_n_models(struct engine *e)
@@ -305,6 +307,7 @@ static void stop_threads(struct engine *e)
 void engine_destroy(struct engine *e)
 {
 	stop_threads(e);
+	device_watch_stop(atomic_load(&e->watch));
 	if (e->step != NULL)
 		step_destroy(e->step);
 	for (int i = 0; i < e->n_models; i++) {

@@ -100,6 +100,7 @@ struct engine {
 	atomic_uint pages_total, pages_free, prefix_pages, kv_used_permille;
 	atomic_ullong steps, prefill_tokens, decode_tokens;
 	atomic_ullong prompt_tokens, cached_tokens, preempted; /* of prompts that started */
+	_Atomic(struct device_watch *) watch; /* NULL: no device, or none that tells how it is */
 	atomic_ullong spec_drafts, spec_drafted, spec_accepted;
 	atomic_uint us_per_prefill_token, us_per_decode_step;
 
