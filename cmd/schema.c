@@ -230,6 +230,10 @@ static const struct conf_row all_rows[] = {
 	"Tokens of a draft at most."),
     ROW("engine.speculation.fixed", CONF_BOOL, ROOT(engine.spec_fixed), "false", 0, 0,
 	"Drafts are always as long as can be, whether they pay or not: for measuring."),
+    ROW("engine.weight_cache", CONF_STRING, ROOT(engine.weight_cache), "", 0, 4000,
+	"Folder where weights are kept as the kernels rearrange them, for the next start; empty: STATE/weights; off: not kept."),
+    ROW("engine.weight_cache_size", CONF_BYTES, ROOT(engine.weight_cache_size), "64GiB", 0, 16 * TIB,
+	"Room for all files in it; the least recently used ones go."),
     ROW_LIST("engine.models", ROOT(engine.models), model_rows, struct model_settings, 0,
 	     PROTO_MAX_MODELS, "The models to serve."),
 
@@ -804,6 +808,9 @@ static int derive(struct sluice_config *cfg, struct sl_err *err)
 		return conf_fail(cfg->conf, "state", err, "too long for a socket in it");
 	if (cfg->engine.socket[0] == '\0')
 		cfg->engine.socket = cfg->default_socket;
+	snprintf(cfg->default_weights, sizeof cfg->default_weights, "%s/weights", cfg->state); /* shorter than the socket */
+	if (cfg->engine.weight_cache[0] == '\0')
+		cfg->engine.weight_cache = cfg->default_weights;
 	if (cfg->gateway.engine_socket[0] == '\0')
 		cfg->gateway.engine_socket = cfg->engine.socket;
 	cfg->gateway.state_dir = cfg->state;
@@ -880,6 +887,8 @@ void sluice_engine_config(const struct sluice_config *cfg, struct eng_model_conf
 	    .spec_mode = e->spec_mode,
 	    .spec_max_draft = (int)e->spec_max_draft,
 	    .spec_fixed = e->spec_fixed,
+	    .weight_cache = strcmp(e->weight_cache, "off") != 0 ? e->weight_cache : NULL,
+	    .weight_cache_bytes = e->weight_cache_size,
 	};
 }
 
