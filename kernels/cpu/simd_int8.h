@@ -427,17 +427,40 @@ INLINE vf scale_at(const uint8_t *scales, size_t group_bytes, int i)
 	return v_load((const float *)(const void *)vector_at(scales, group_bytes, i));
 }
 
+/* Weights that are unpacked after this panel: they are asked for while it is multiplied, evenly, so that memory is never
+ * idle. Of each group of a tile a stream, `each` bytes for every block of 32. */
+struct ahead {
+	const uint8_t *at[TILE_GROUPS];
+	size_t each;
+};
+
+enum { LINE = 64 };
+
+/* The next share of a stream. Some of it may lie behind the matrix: asking for what isn't there does nothing. */
+INLINE const uint8_t *bring(const uint8_t *at, const uint8_t *to)
+{
+	for (; at < to; at += LINE)
+		__builtin_prefetch(at);
+	return at;
+}
+
 /* Blocks of 32 of a tile with n_r rows. All but pointers, steps and n_blocks are constants where this is
  * inlined. y has rows y_step apart, x x_step. */
 INLINE void multiply_n(const uint8_t *panel, size_t group_bytes, const struct int8_block *x, size_t x_step, int n_blocks,
-		       float *y, size_t y_step, enum kind kind, bool has_offset, int n_r)
+		       float *y, size_t y_step, const struct ahead *ahead, enum kind kind, bool has_offset, int n_r)
 {
+	const uint8_t *near[TILE_GROUPS];
+	size_t brought = 0;
+	memcpy(near, ahead->at, sizeof near);
 	vf acc[TILE_ROWS][VECTORS];
 	UNROLL for (int r = 0; r < n_r; r++)
 		UNROLL for (int i = 0; i < VECTORS; i++)
 			acc[r][i] = v_load(y + (size_t)r * y_step + i * LANES);
 	int parts = kind == FINE ? 2 : 1, words = 8 / parts;
-	for (int b = 0; b < n_blocks; b++, x++)
+	for (int b = 0; b < n_blocks; b++, x++) {
+		brought += ahead->each;
+		UNROLL for (int g = 0; g < TILE_GROUPS; g++)
+			near[g] = bring(near[g], ahead->at[g] + brought);
 		UNROLL for (int p = 0; p < parts; p++, panel += panel_block(kind)) {
 			const uint8_t *scales = panel + words * WORD;
 			struct sums s[TILE_ROWS][VECTORS];
@@ -469,20 +492,21 @@ INLINE void multiply_n(const uint8_t *panel, size_t group_bytes, const struct in
 					acc[r][i] = v_fma(scale_at(scales + SCALES, group_bytes, i), total, acc[r][i]);
 			}
 		}
+	}
 	UNROLL for (int r = 0; r < n_r; r++)
 		UNROLL for (int i = 0; i < VECTORS; i++)
 			v_store(y + (size_t)r * y_step + i * LANES, acc[r][i]);
 }
 
 typedef void multiply_fn(const uint8_t *panel, size_t group_bytes, const struct int8_block *x, size_t x_step, int n_blocks,
-			 float *y, size_t y_step, int n_r);
+			 float *y, size_t y_step, const struct ahead *ahead, int n_r);
 
 /* No more than a tile has. */
 #define ROWS(n) ((n) < TILE_ROWS ? (n) : TILE_ROWS)
-#define CASE(n) multiply_n(panel, group_bytes, x, x_step, n_blocks, y, y_step, kind, has_offset, ROWS(n))
+#define CASE(n) multiply_n(panel, group_bytes, x, x_step, n_blocks, y, y_step, ahead, kind, has_offset, ROWS(n))
 #define MULTIPLY(name, of_kind, with_offset)                                                           \
 	static void name(const uint8_t *panel, size_t group_bytes, const struct int8_block *x, size_t x_step, \
-			 int n_blocks, float *y, size_t y_step, int n_r)                               \
+			 int n_blocks, float *y, size_t y_step, const struct ahead *ahead, int n_r)    \
 	{                                                                                              \
 		const enum kind kind = of_kind;                                                        \
 		const bool has_offset = with_offset;                                                   \
@@ -528,17 +552,28 @@ INLINE int at_most(int n, int most)
 	return n < most ? n : most;
 }
 
+/* Bytes of n weights of an output, as in the file. */
+INLINE size_t bytes_of(const struct job *j, int n)
+{
+	return n > 0 ? kn_row_bytes(j->w->type & ~KN_INTERLEAVED, (size_t)n) : 0;
+}
+
+/* Where the weights of a group begin, from k on. */
+INLINE const uint8_t *weights_at(const struct job *j, int group, int k)
+{
+	return (const uint8_t *)j->w->data + ((size_t)group * j->row_bytes + bytes_of(j, k)) * INT8_OUT;
+}
+
 /* n weights from k on of the groups of a tile to its panel. */
 static void fill(const struct job *j, int group, int n_groups, int k, int n, uint8_t *panel)
 {
-	size_t before = k > 0 ? kn_row_bytes(j->w->type & ~KN_INTERLEAVED, (size_t)k) : 0;
 	for (int g = 0; g < n_groups; g++)
-		j->type->unpack((const uint8_t *)j->w->data + ((size_t)(group + g) * j->row_bytes + before) * INT8_OUT, n,
-				panel + (size_t)g * j->group_bytes);
+		j->type->unpack(weights_at(j, group + g, k), n, panel + (size_t)g * j->group_bytes);
 }
 
 /* A tile with all rows, K from k on. Outputs past the end are computed beside y and dropped. */
-static void multiply_tile(const struct job *j, int o, int o1, int k, int n, const uint8_t *panel, int r, int n_r)
+static void multiply_tile(const struct job *j, int o, int o1, int k, int n, const uint8_t *panel, const struct ahead *ahead, int r,
+			  int n_r)
 {
 	enum { OUTPUTS = VECTORS * LANES };
 	float aside[TILE_ROWS * OUTPUTS];
@@ -549,15 +584,32 @@ static void multiply_tile(const struct job *j, int o, int o1, int k, int n, cons
 		for (int i = 0; i < n_r; i++)
 			memset(y + (size_t)i * n_out, 0, n_o * sizeof *y);
 	if (n_o == OUTPUTS) {
-		j->multiply(panel, j->group_bytes, x, j->n_blocks, n / INT8_BLOCK, y, n_out, n_r);
+		j->multiply(panel, j->group_bytes, x, j->n_blocks, n / INT8_BLOCK, y, n_out, ahead, n_r);
 		return;
 	}
 	memset(aside, 0, sizeof aside);
 	for (int i = 0; i < n_r; i++)
 		memcpy(aside + i * OUTPUTS, y + (size_t)i * n_out, n_o * sizeof *y);
-	j->multiply(panel, j->group_bytes, x, j->n_blocks, n / INT8_BLOCK, aside, OUTPUTS, n_r);
+	j->multiply(panel, j->group_bytes, x, j->n_blocks, n / INT8_BLOCK, aside, OUTPUTS, ahead, n_r);
 	for (int i = 0; i < n_r; i++)
 		memcpy(y + (size_t)i * n_out, aside + i * OUTPUTS, n_o * sizeof *y);
+}
+
+/* A tile's panel with all rows. What is asked for meanwhile is the tile's next chunk along K, or behind the last the first
+ * of the tile that will have its place. */
+static void multiply_rows(const struct job *j, int o, int o1, int k, int n, int chunk, int n_tiles, const uint8_t *panel)
+{
+	int n_passes = (j->n_rows + TILE_ROWS - 1) / TILE_ROWS, left = j->w->n_in - k - n, next_o = o + n_tiles * VECTORS * LANES;
+	bool last = left <= 0;
+	size_t bytes = bytes_of(j, last ? at_most(j->w->n_in, chunk) : at_most(left, chunk)) * INT8_OUT;
+	/* Rounded up: the passes overlap by a line at most. */
+	size_t each = bytes / ((size_t)n_passes * (size_t)(n / INT8_BLOCK)) + 1, share = each * (size_t)(n / INT8_BLOCK);
+	for (int r = 0, pass = 0; r < j->n_rows; r += TILE_ROWS, pass++) {
+		struct ahead ahead = {.each = each};
+		for (int g = 0; g < TILE_GROUPS; g++)
+			ahead.at[g] = weights_at(j, (last ? next_o : o) / INT8_OUT + g, last ? 0 : k + n) + (size_t)pass * share;
+		multiply_tile(j, o, o1, k, n, panel, &ahead, r, at_most(j->n_rows - r, TILE_ROWS));
+	}
 }
 
 static void matmul(const struct kn_weight *w, int o0, int o1, const void *packed, int n_rows, float *y, float *tile,
@@ -584,10 +636,8 @@ static void matmul(const struct kn_weight *w, int o0, int o1, const void *packed
 				int from = o + t * OUTPUTS, n_groups = at_most((o1 - from + INT8_OUT - 1) / INT8_OUT, TILE_GROUPS);
 				fill(&j, from / INT8_OUT, n_groups, k, n, panel + (size_t)t * tile_bytes);
 			}
-			for (int r = 0; r < n_rows; r += TILE_ROWS)
-				for (int t = 0; t < used; t++)
-					multiply_tile(&j, o + t * OUTPUTS, o1, k, n, panel + (size_t)t * tile_bytes, r,
-						      at_most(n_rows - r, TILE_ROWS));
+			for (int t = 0; t < used; t++)
+				multiply_rows(&j, o + t * OUTPUTS, o1, k, n, chunk, n_tiles, panel + (size_t)t * tile_bytes);
 		}
 	}
 }

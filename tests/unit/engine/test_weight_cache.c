@@ -373,7 +373,8 @@ static bool load_once(const char *backend)
 	assert_int_equal(ops->open(&kc, &b, &err), 0);
 	assert_int_equal(model_load_as(model_path, &how, ops, b, 4, 0, &m, &err), 0);
 	bool kept = model_was_kept(m);
-	for (int i = 0; ops->made_layout != NULL && !kept && i < 500 && count(WEIGHT_CACHE_SUFFIX) == 0; i++)
+	/* A few more where an older one is there already. */
+	for (int i = 0; ops->made_layout != NULL && !kept && i < 500 && (i < 20 || count(WEIGHT_CACHE_SUFFIX) == 0); i++)
 		usleep(10000);
 	model_free(m);
 	ops->close(b);
@@ -452,9 +453,6 @@ static void test_stale(void **arg)
 	assert_int_equal(count(WEIGHT_CACHE_SUFFIX), 1);
 	usleep(150000);
 	assert_false(load_once("cpu-avx2-int8"));
-	usleep(200000);
-	for (int i = 0; i < 3 && !load_once("cpu-avx2-int8"); i++)
-		usleep(200000);
 	assert_true(load_once("cpu-avx2-int8"));
 	assert_int_equal(count(WEIGHT_CACHE_SUFFIX), 1); /* the older one went */
 }
