@@ -22,6 +22,7 @@
  *   narrow  a scale for 32 weights from -16 to 15, stored with 16 added; an offset for some
  *   fine    a scale for 16 weights from -32 to 31, stored with 32 added; an offset for Q2_K
  *   wide    a scale for 32 weights from -128 to 127
+ *   plain   the same as Q8_0 lies in memory, for instruction sets that add nothing to it: no panel is made
  *
  * What was added is taken off again by where the sums begin: at -16 · Σ q of the activations, which is
  * exact whatever wraps on the way.
@@ -49,16 +50,21 @@ enum {
 	SCALES = 4 * INT8_OUT,
 	FINE_BLOCK = INT8_BLOCK / 2,
 	FEW_ROWS = 16,
-	FEW_CHUNK = 256,
+	FEW_CHUNK = 512,
 	MANY_CHUNK = 2048,
 	MAX_TILES = 16,
 };
 
-enum kind { NARROW, FINE, WIDE };
+enum kind { NARROW, FINE, WIDE, PLAIN };
+
+/* Where 32 weights of Q8_0 begin in a block, behind the scales. */
+enum { HALVES = 2 * INT8_OUT, WORDS_4 = 4 * WORD };
 
 /* A panel block: the weights of a group, [weights / 4][INT8_OUT][4], scale [INT8_OUT], offset the same. */
 INLINE size_t panel_block(enum kind kind)
 {
+	if (kind == PLAIN)
+		return HALVES + 8 * WORD;
 	return (kind == FINE ? FINE_BLOCK : INT8_BLOCK) * INT8_OUT + 2 * SCALES;
 }
 
@@ -125,8 +131,6 @@ INLINE void put_halves(uint8_t *out, const uint8_t *d, const uint8_t *m, float e
 			v_store(scale + INT8_OUT + l, v_fma(ds, v_set(extra), v_f16(m + 2 * l)));
 	}
 }
-
-enum { HALVES = 2 * INT8_OUT, WORDS_4 = 4 * WORD };
 
 static void unpack_q8_0(const uint8_t *at, int n, uint8_t *out)
 {
@@ -422,8 +426,10 @@ INLINE const uint8_t *vector_at(const uint8_t *panel, size_t group_bytes, int i)
 	return panel + (size_t)(i * LANES / INT8_OUT) * group_bytes + i * LANES % INT8_OUT * 4;
 }
 
-INLINE vf scale_at(const uint8_t *scales, size_t group_bytes, int i)
+INLINE vf scale_at(enum kind kind, const uint8_t *scales, size_t group_bytes, int i)
 {
+	if (kind == PLAIN)
+		return v_f16(scales + i * LANES * 2);
 	return v_load((const float *)(const void *)vector_at(scales, group_bytes, i));
 }
 
@@ -456,40 +462,42 @@ INLINE void multiply_n(const uint8_t *panel, size_t group_bytes, const struct in
 	UNROLL for (int r = 0; r < n_r; r++)
 		UNROLL for (int i = 0; i < VECTORS; i++)
 			acc[r][i] = v_load(y + (size_t)r * y_step + i * LANES);
-	int parts = kind == FINE ? 2 : 1, words = 8 / parts;
+	const int parts = kind == FINE ? 2 : 1, words = 8 / parts;
+	const bool is_wide = kind == WIDE || kind == PLAIN;
 	for (int b = 0; b < n_blocks; b++, x++) {
 		brought += ahead->each;
 		UNROLL for (int g = 0; g < TILE_GROUPS; g++)
 			near[g] = bring(near[g], ahead->at[g] + brought);
 		UNROLL for (int p = 0; p < parts; p++, panel += panel_block(kind)) {
-			const uint8_t *scales = panel + words * WORD;
+			const uint8_t *weights = panel + (kind == PLAIN ? HALVES : 0);
+			const uint8_t *scales = kind == PLAIN ? panel : panel + words * WORD;
 			struct sums s[TILE_ROWS][VECTORS];
 			UNROLL for (int r = 0; r < n_r; r++)
 				UNROLL for (int i = 0; i < VECTORS; i++)
-					s[r][i] = kind == WIDE ? wide_begin(&x[(size_t)r * x_step])
+					s[r][i] = is_wide ? wide_begin(&x[(size_t)r * x_step])
 							       : sums_begin(&x[(size_t)r * x_step].begin[kind == FINE ? 2 + p : 0]);
 			UNROLL for (int k = 0; k < words; k++) {
 				vb w[VECTORS];
 				UNROLL for (int i = 0; i < VECTORS; i++)
-					w[i] = b_load(vector_at(panel + k * WORD, group_bytes, i));
+					w[i] = b_load(vector_at(weights + k * WORD, group_bytes, i));
 				UNROLL for (int r = 0; r < n_r; r++) {
 					vb xr = b_word(x[(size_t)r * x_step].q + 4 * (p * words + k));
 					UNROLL for (int i = 0; i < VECTORS; i++)
-						s[r][i] = kind == WIDE ? wide_dot(s[r][i], w[i], xr) : sums_dot(s[r][i], w[i], xr);
+						s[r][i] = is_wide ? wide_dot(s[r][i], w[i], xr) : sums_dot(s[r][i], w[i], xr);
 				}
 			}
 			UNROLL for (int r = 0; r < n_r; r++) {
 				const struct int8_block *xr = x + (size_t)r * x_step;
 				vf d = v_set(xr->d);
 				UNROLL for (int i = 0; i < VECTORS; i++) {
-					vf sum = v_float(kind == WIDE ? wide_end(s[r][i]) : sums_end(s[r][i]));
-					acc[r][i] = v_fma(sum, scale_at(scales, group_bytes, i) * d, acc[r][i]);
+					vf sum = v_float(is_wide ? wide_end(s[r][i]) : sums_end(s[r][i]));
+					acc[r][i] = v_fma(sum, scale_at(kind, scales, group_bytes, i) * d, acc[r][i]);
 				}
 				if (!has_offset)
 					continue;
 				vf total = v_set(kind == FINE ? xr->halves[p] : xr->sum);
 				UNROLL for (int i = 0; i < VECTORS; i++)
-					acc[r][i] = v_fma(scale_at(scales + SCALES, group_bytes, i), total, acc[r][i]);
+					acc[r][i] = v_fma(scale_at(kind, scales + SCALES, group_bytes, i), total, acc[r][i]);
 			}
 		}
 	}
@@ -525,19 +533,25 @@ MULTIPLY(multiply_narrow_offset, NARROW, true)
 MULTIPLY(multiply_fine, FINE, false)
 MULTIPLY(multiply_fine_offset, FINE, true)
 MULTIPLY(multiply_wide, WIDE, false)
+MULTIPLY(multiply_plain, PLAIN, false)
 
-static multiply_fn *multiply_of(const struct type *t)
+static multiply_fn *multiply_of(enum kind kind, const struct type *t)
 {
-	switch (t->kind) {
+	switch (kind) {
 	case NARROW: return t->has_offset ? multiply_narrow_offset : multiply_narrow;
 	case FINE: return t->has_offset ? multiply_fine_offset : multiply_fine;
+	case PLAIN: return multiply_plain;
 	default: return multiply_wide;
 	}
 }
 
+/* Where groups are as wide as tiles and nothing is added to weights, few rows take Q8_0 from where it lies. */
+enum { PLAIN_Q8_0 = BIAS_WIDE == 0 && TILE_GROUPS == 1 };
+
 struct job {
 	const struct kn_weight *w;
 	const struct type *type;
+	enum kind kind; /* the type's, or plain */
 	multiply_fn *multiply;
 	size_t row_bytes;   /* of the file */
 	size_t group_bytes; /* of a panel's group */
@@ -595,21 +609,31 @@ static void multiply_tile(const struct job *j, int o, int o1, int k, int n, cons
 		memcpy(y + (size_t)i * n_out, aside + i * OUTPUTS, n_o * sizeof *y);
 }
 
-/* A tile's panel with all rows. What is asked for meanwhile is the tile's next chunk along K, or behind the last the first
- * of the tile that will have its place. */
-static void multiply_rows(const struct job *j, int o, int o1, int k, int n, int chunk, int n_tiles, const uint8_t *panel)
+/* A tile's panel with all rows, of which there are few: it takes memory longer to bring weights than the processor to multiply
+ * them, so the tile's next chunk along K, or behind the last one the next tile's first, is asked for meanwhile. */
+static void multiply_few(const struct job *j, int o, int o1, int k, int n, int chunk, const uint8_t *panel)
 {
-	int n_passes = (j->n_rows + TILE_ROWS - 1) / TILE_ROWS, left = j->w->n_in - k - n, next_o = o + n_tiles * VECTORS * LANES;
+	int n_passes = (j->n_rows + TILE_ROWS - 1) / TILE_ROWS, left = j->w->n_in - k - n;
 	bool last = left <= 0;
-	size_t bytes = bytes_of(j, last ? at_most(j->w->n_in, chunk) : at_most(left, chunk)) * INT8_OUT;
-	/* Rounded up: the passes overlap by a line at most. */
-	size_t each = bytes / ((size_t)n_passes * (size_t)(n / INT8_BLOCK)) + 1, share = each * (size_t)(n / INT8_BLOCK);
+	size_t blocks = (size_t)(n / INT8_BLOCK), bytes = bytes_of(j, at_most(last ? j->w->n_in : left, chunk)) * INT8_OUT;
+	size_t each = bytes / ((size_t)n_passes * blocks) + 1;
 	for (int r = 0, pass = 0; r < j->n_rows; r += TILE_ROWS, pass++) {
 		struct ahead ahead = {.each = each};
 		for (int g = 0; g < TILE_GROUPS; g++)
-			ahead.at[g] = weights_at(j, (last ? next_o : o) / INT8_OUT + g, last ? 0 : k + n) + (size_t)pass * share;
+			ahead.at[g] = weights_at(j, (last ? o + VECTORS * LANES : o) / INT8_OUT + g, last ? 0 : k + n) +
+				      (size_t)pass * each * blocks;
 		multiply_tile(j, o, o1, k, n, panel, &ahead, r, at_most(j->n_rows - r, TILE_ROWS));
 	}
+}
+
+/* Panels of `used` tiles with all rows, of which there are many. */
+static void multiply_many(const struct job *j, int o, int o1, int k, int n, int used, const uint8_t *panels)
+{
+	const struct ahead none = {.each = 0};
+	for (int r = 0; r < j->n_rows; r += TILE_ROWS)
+		for (int t = 0; t < used; t++)
+			multiply_tile(j, o + t * VECTORS * LANES, o1, k, n, panels + (size_t)t * TILE_GROUPS * j->group_bytes, &none, r,
+				      at_most(j->n_rows - r, TILE_ROWS));
 }
 
 static void matmul(const struct kn_weight *w, int o0, int o1, const void *packed, int n_rows, float *y, float *tile,
@@ -617,27 +641,31 @@ static void matmul(const struct kn_weight *w, int o0, int o1, const void *packed
 {
 	enum { OUTPUTS = VECTORS * LANES };
 	const struct type *type = &types[w->type & ~KN_INTERLEAVED];
-	int chunk = n_rows <= FEW_ROWS ? FEW_CHUNK : MANY_CHUNK, n_tiles = 1;
-	struct job j = {.w = w, .type = type, .multiply = multiply_of(type), .x = packed, .n_rows = n_rows, .y = y};
+	bool few = n_rows <= FEW_ROWS, plain = few && PLAIN_Q8_0 && (w->type & ~KN_INTERLEAVED) == KN_Q8_0;
+	int chunk = few ? FEW_CHUNK : MANY_CHUNK, n_tiles = 1;
+	struct job j = {.w = w, .type = type, .kind = plain ? PLAIN : type->kind, .x = packed, .n_rows = n_rows, .y = y};
+	j.multiply = multiply_of(j.kind, type);
 	j.row_bytes = kn_row_bytes(w->type & ~KN_INTERLEAVED, (size_t)w->n_in);
 	j.n_blocks = (size_t)w->n_in / INT8_BLOCK;
 	chunk = at_most(w->n_in, chunk);
-	j.group_bytes = panel_bytes(type->kind, chunk);
+	j.group_bytes = panel_bytes(j.kind, chunk);
 	size_t tile_bytes = TILE_GROUPS * j.group_bytes, fit = tile_floats * sizeof *tile / tile_bytes;
 	BUG_IF(fit < 1, "a tile of %zu bytes, there is room for %zu", tile_bytes, tile_floats * sizeof *tile);
-	if (n_rows > FEW_ROWS)
+	if (!few)
 		n_tiles = fit < MAX_TILES ? (int)fit : MAX_TILES;
 	for (int o = o0; o < o1; o += n_tiles * OUTPUTS) {
 		int used = at_most((o1 - o + OUTPUTS - 1) / OUTPUTS, n_tiles);
 		for (int k = 0; k < w->n_in; k += chunk) {
 			int n = at_most(w->n_in - k, chunk);
 			uint8_t *panel = (uint8_t *)tile;
-			for (int t = 0; t < used; t++) {
+			for (int t = 0; t < used && !plain; t++) {
 				int from = o + t * OUTPUTS, n_groups = at_most((o1 - from + INT8_OUT - 1) / INT8_OUT, TILE_GROUPS);
 				fill(&j, from / INT8_OUT, n_groups, k, n, panel + (size_t)t * tile_bytes);
 			}
-			for (int t = 0; t < used; t++)
-				multiply_rows(&j, o + t * OUTPUTS, o1, k, n, chunk, n_tiles, panel + (size_t)t * tile_bytes);
+			if (few)
+				multiply_few(&j, o, o1, k, n, chunk, plain ? weights_at(&j, o / INT8_OUT, k) : panel);
+			else
+				multiply_many(&j, o, o1, k, n, used, panel);
 		}
 	}
 }
