@@ -6,7 +6,8 @@
 SHELL := /bin/bash
 CC := $(if $(filter default,$(origin CC)),gcc,$(CC))
 SAN ?=
-OPT ?= -O2 -g
+# With sanitizers -O2 takes more than twice as long to compile, and every load is a check anyway.
+OPT ?= $(if $(SAN),-O1,-O2) -g
 PREFIX ?= /usr/local
 DESTDIR ?=
 # A build folder for each set of sanitizers, so that switching rebuilds nothing.
@@ -62,9 +63,6 @@ ISA_avx2 := -mavx2 -mfma -mf16c
 ISA_avx512 := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c
 ISA_vnni := $(ISA_avx512) -mavx512vnni
 isa = $(or $(foreach i,avx512 vnni avx2,$(if $(findstring _$(i),$(1)),$(ISA_$(i)))))
-
-# With sanitizers these take a minute each at -O2: every load is a check.
-simd_opt = $(if $(SAN),$(if $(filter kernels/cpu/ops_% kernels/cpu/int8_% kernels/cpu/amx_%,$(1)),-O1))
 
 LIB_SRC := $(wildcard base/*.c kernels/*.c kernels/cpu/*.c engine/*.c cascade/*.c cache/*.c gateway/*.c)
 CMD_SRC := $(wildcard cmd/*.c)
@@ -139,7 +137,7 @@ $(B)/libcmd.a: $(filter-out $(B)/cmd/main.o,$(CMD_OBJ))
 $(B)/%.o: %.c $(B)/flags
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
-	$(Q)$(CC) $(CFLAGS_ALL) $(call isa,$*) $(call simd_opt,$*) -MMD -MP -c -o $@ $<
+	$(Q)$(CC) $(CFLAGS_ALL) $(call isa,$*) -MMD -MP -c -o $@ $<
 
 $(B)/cmd/main.o $(B)/cmd/bench.o: $(B)/version.h
 

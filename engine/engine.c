@@ -15,6 +15,7 @@
 
 #include <string.h>
 #include <strings.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -232,6 +233,17 @@ static int make_models(struct engine *e, const struct eng_config *cfg)
 	return 0;
 }
 
+static int set_weight_cache(struct engine *e, const struct eng_config *cfg)
+{
+	long cores = sysconf(_SC_NPROCESSORS_ONLN);
+	if (cfg->weight_cache == NULL)
+		return 0;
+	e->weight_cache.folder = e->weight_cache_folder = sl_strdup(cfg->weight_cache);
+	e->weight_cache.max_bytes = cfg->weight_cache_bytes;
+	e->weight_cache.n_threads = cfg->n_threads > 0 ? cfg->n_threads : cores > 0 && cores < 64 ? (int)cores : 1;
+	return e->weight_cache_folder != NULL ? 0 : SL_ENOMEM;
+}
+
 static int start_threads(struct engine *e)
 {
 	e->step_running = pthread_create(&e->step_thread, NULL, step_main, e) == 0;
@@ -269,6 +281,7 @@ int engine_create(const struct eng_config *cfg, eng_on_event *on_event, void *ct
 	e->cfg = *cfg;
 	e->cfg.models = NULL;
 	e->cfg.kv_type = NULL;
+	e->cfg.weight_cache = NULL;
 	e->on_event = on_event;
 	e->on_event_ctx = ctx;
 	e->ops = ops;
@@ -279,6 +292,8 @@ int engine_create(const struct eng_config *cfg, eng_on_event *on_event, void *ct
 	prompt_memo_init(&e->memo);
 	e->text_threads = sl_zalloc_n((size_t)cfg->n_text_workers, sizeof *e->text_threads);
 	rc = e->text_threads != NULL ? make_models(e, cfg) : SL_ENOMEM;
+	if (rc == 0)
+		rc = set_weight_cache(e, cfg);
 	if (rc == 0)
 		rc = step_create(e, &e->step);
 	if (rc == 0)
@@ -322,6 +337,7 @@ void engine_destroy(struct engine *e)
 	BUG_IF(atomic_load(&e->n_live) != 0 || atomic_load(&e->n_counting) != 0,
 	       "engine: requests are left");
 	sl_free(e->models);
+	sl_free(e->weight_cache_folder);
 	sl_free(e->text_threads);
 	text_queue_dispose(&e->text_queue);
 	prompt_memo_dispose(&e->memo);

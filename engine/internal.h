@@ -15,6 +15,7 @@
 #include "engine/prefix.h"
 #include "engine/prompt_memo.h"
 #include "engine/seq.h"
+#include "engine/weight_cache.h"
 
 /* A model of the configuration. The loader fills it and mails it to the step thread; from then on
  * `model` and what it holds do not change until the engine goes, even when the device fails. */
@@ -37,6 +38,7 @@ struct eng_model {
 	/* The loader's, then constant. */
 	uint64_t file_bytes;
 	int told; /* quarters of the conversion that were logged */
+	uint64_t told_ns; /* when something of the rearranging last was; 0: it has not begun */
 	struct model_info info;
 	bool inspected, loaded;
 	struct sl_err load_err; /* why not; may hold anything when it was loaded */
@@ -79,6 +81,8 @@ struct text_queue {
 
 struct engine {
 	struct eng_config cfg; /* its models live in `models` */
+	struct weight_cache_config weight_cache; /* folder NULL: nothing is kept */
+	char *weight_cache_folder;
 	eng_on_event *on_event;
 	void *on_event_ctx;
 	struct kn_ops const *ops;

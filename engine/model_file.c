@@ -178,6 +178,9 @@ const char *model_file_name(const struct model_file *f) { return f->name; }
 const char *model_file_form(const struct model_file *f) { return f->form; }
 const struct gguf *model_file_gguf(const struct model_file *f) { return f->n_parts > 0 ? f->parts[0] : NULL; }
 
+size_t model_file_n_parts(const struct model_file *f) { return f->n_parts; }
+const struct gguf *model_file_part(const struct model_file *f, size_t i) { return f->parts[i]; }
+
 const struct hf_folder *model_file_folder(const struct model_file *f) { return f->folder; }
 
 uint64_t model_file_bytes(const struct model_file *f)

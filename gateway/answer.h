@@ -76,7 +76,8 @@ struct answer_format {
 	void (*renumber)(struct answer *a, uint64_t next);
 };
 
-enum { ANSWER_LISTS = 4, ANSWER_MAX_RUNS = 128, ANSWER_MAX_CHOICES = 128, ANSWER_ID_BYTES = 48 };
+/* Of log probabilities: what is not yet told, and behind it, where text is kept, the first list of what was. */
+enum { ANSWER_LISTS = 4, ANSWER_TOLD = ANSWER_LISTS, ANSWER_ALL_LISTS, ANSWER_MAX_RUNS = 128, ANSWER_MAX_CHOICES = 128, ANSWER_ID_BYTES = 48 };
 
 struct answer_choice {
 	bool closed;
@@ -84,9 +85,8 @@ struct answer_choice {
 	const char *reason;                    /* once closed */
 	const char *ended_by;                  /* "deadline", "budget", "load", "superseded"; NULL: none of them */
 	struct sl_buf text;                    /* all of it, where that is kept */
-	struct sl_buf *logprobs;               /* [ANSWER_LISTS], not yet told; of a whole answer all; not to
+	struct sl_buf *logprobs;               /* [ANSWER_ALL_LISTS], not yet told; of a whole answer all; not to
 						* be written to unless they are wanted */
-	struct sl_buf told;                    /* where text is kept: logprobs[0] of what was told */
 };
 
 enum answer_state { ANSWER_WAITING, ANSWER_RUNNING, ANSWER_ENDED };

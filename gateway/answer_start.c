@@ -19,7 +19,7 @@ enum {
 };
 
 /* Of every choice that tells none; only read. */
-static struct sl_buf no_logprobs[ANSWER_LISTS];
+static struct sl_buf no_logprobs[ANSWER_ALL_LISTS];
 
 void answer_free(struct answer *a)
 {
@@ -32,8 +32,7 @@ void answer_free(struct answer *a)
 	for (unsigned i = 0; a->choices != NULL && i < answer_n_choices(a); i++) {
 		struct answer_choice *c = &a->choices[i];
 		buf_dispose(&c->text);
-		buf_dispose(&c->told);
-		for (int k = 0; a->wants_logprobs && c->logprobs != NULL && k < ANSWER_LISTS; k++)
+		for (int k = 0; a->wants_logprobs && c->logprobs != NULL && k < ANSWER_ALL_LISTS; k++)
 			buf_dispose(&c->logprobs[k]);
 		if (c->logprobs != no_logprobs)
 			sl_free(c->logprobs);
@@ -87,11 +86,10 @@ static bool init_choices(struct answer *a)
 	for (unsigned i = 0; i < answer_n_choices(a); i++) {
 		struct answer_choice *c = &a->choices[i];
 		buf_init(&c->text, MAX_ANSWER);
-		buf_init(&c->told, MAX_LOGPROBS);
-		c->logprobs = a->wants_logprobs ? sl_zalloc_n(ANSWER_LISTS, sizeof *c->logprobs) : no_logprobs;
+		c->logprobs = a->wants_logprobs ? sl_zalloc_n(ANSWER_ALL_LISTS, sizeof *c->logprobs) : no_logprobs;
 		if (c->logprobs == NULL)
 			return false;
-		for (int k = 0; a->wants_logprobs && k < ANSWER_LISTS; k++)
+		for (int k = 0; a->wants_logprobs && k < ANSWER_ALL_LISTS; k++)
 			buf_init(&c->logprobs[k], MAX_LOGPROBS);
 	}
 	return true;

@@ -579,6 +579,7 @@ void app_destroy(struct gw_app *app)
 	engine_link_destroy(app->link);
 	app->t->link = NULL;
 	buf_dispose(&app->scratch);
+	sse_rest_unref(app->sse_last);
 	buf_dispose(&app->list);
 	release_shared(app);
 	gw_snapshot_unref(app->now);

@@ -102,7 +102,7 @@ static json_t *usage_of(const struct answer *a)
 static json_t *logprobs_of(const struct answer *a, bool open)
 {
 	const struct answer_choice *c = &a->choices[0];
-	const struct sl_buf *from = c->told.len > 0 ? &c->told : &c->logprobs[0];
+	const struct sl_buf *from = c->logprobs[ANSWER_TOLD].len > 0 ? &c->logprobs[ANSWER_TOLD] : &c->logprobs[0];
 	if (open || from->len == 0)
 		return json_array();
 	struct sl_buf list;

@@ -68,6 +68,7 @@ struct kn_weight {
 	const void *data; /* the backend's, after weight_load */
 	int type;         /* of data; a backend may have repacked it */
 	int n_out, n_in;
+	bool borrowed; /* weight_adopt has made it: data is not the weight's own */
 };
 
 /* Which pages hold a row's past. Page p of a sequence holds positions p·page_tokens and up. */
@@ -180,7 +181,7 @@ struct kn_ops {
 	/* One line about the device, for the log. Borrowed from b. */
 	const char *(*describe)(struct kn_backend *b);
 
-	/* Zeroed, KN_ALIGN-aligned. SL_ENOMEM. */
+	/* Zeroed, KN_ALIGN-aligned. On the CPU, what is large is resident only once it is written to. SL_ENOMEM. */
 	int (*mem_alloc)(struct kn_backend *b, size_t bytes, void **out);
 	void (*mem_free)(struct kn_backend *b, void *p);
 	/* n floats from the host; outside of steps. */
@@ -247,6 +248,17 @@ struct kn_ops {
 		      struct kn_drawn *out);
 	/* NULL where there is nothing to count. */
 	void (*stats)(struct kn_backend *b, struct kn_stats *out);
+
+	/* Keeping what weight_load makes for later processes; all NULL where it makes nothing that could be kept.
+	 * weight_made: the host's memory that w lies in and its bytes, the same in every process for the same matrix;
+	 * NULL: w lies as in the file. Borrowed from w. */
+	const void *(*weight_made)(struct kn_backend *b, const struct kn_weight *w, size_t *bytes);
+	/* As weight_load, of what weight_made told for a matrix of that type and shape. `made` is KN_ALIGN-aligned, used
+	 * in place and outlives the weight. SL_EINVAL: that matrix has another number of bytes; SL_EUNSUPPORTED: nothing
+	 * is made of the type; SL_ENOMEM. What the bytes mean is not checked: any are safe, wrong ones answer wrongly. */
+	int (*weight_adopt)(struct kn_backend *b, const void *made, size_t bytes, int type, int n_out, int n_in,
+			    struct kn_weight *out, struct sl_err *err);
+	const char *made_layout; /* name and version of how it lies */
 };
 
 /* The table by name: "auto" takes the best this processor has; "cuda" and "cuda-emulated" are opened

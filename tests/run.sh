@@ -265,7 +265,7 @@ test)
 	build build helpers "${some[@]/#/$folder/}"
 	shipped
 	sanitized
-	lint_begin
+	lint_begin short
 	export THREADS=4
 	run_e2e
 	lint_end

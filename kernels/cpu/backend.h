@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The CPU backend's state, and how its files split work: cpu.c (memory, products, the table), weights.c
+ * The CPU backend's state, and how its files split work: cpu.c (products, the table), memory.c, weights.c
  * (weights that are interleaved), rows.c
  * (what is done to each row by itself), attention.c (rotary embedding, pages, attention).
  */
@@ -62,10 +62,20 @@ static inline void kn_run_parts(struct kn_backend *b, int n_parts, void (*run)(v
 		kn_pool_run(b->pool, n_parts, run, ctx);
 }
 
+/* ---- memory.c ---- */
+/* Zeroed, KN_ALIGN-aligned, resident only once it is written to if it is large. SL_ENOMEM. */
+int kn_memory_take(size_t bytes, void **out);
+void kn_memory_give(void *memory); /* NULL: nothing */
+
 /* ---- weights.c ---- */
 /* Interleaves what w, which lies as in the file, points at; w then owns memory. SL_ENOMEM. */
 int kn_weight_interleave(struct kn_backend *b, struct kn_weight *w, struct sl_err *err);
-/* Frees what the former has made; does nothing to weights of the file. */
+/* What the former has made, and its bytes; NULL: w lies as in the file. */
+const void *kn_weight_made(const struct kn_weight *w, size_t *bytes);
+/* A weight of what was made before, which is used in place and stays its owner's. SL_EINVAL: not as many bytes as are
+ * made of such a matrix. */
+int kn_weight_adopt(const void *made, size_t bytes, int type, int n_out, int n_in, struct kn_weight *out, struct sl_err *err);
+/* Frees what kn_weight_interleave has made; does nothing to weights of the file, or adopted ones. */
 void kn_weight_drop(struct kn_weight *w);
 
 /* ---- rows.c ---- */
