@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cascade over the demo pair's held-out questions: node tests/bench/cascade.mjs [--quality 0.99] [--questions 300] [--hold 2] [--hold-min 2]
+// The cascade over the demo pair's held-out questions: node tests/bench/cascade.mjs [--quality 0.99] [--questions 300] [--hold 2] [--hold-min 1]
 // [--part 2] [--fitted FOLDER: weights and thresholds from an earlier run with it, or left there for a later one]
 //
 // Questions are mixed 70 % easy and 30 % hard, in two halves of different questions. The first is answered by both models:
@@ -15,7 +15,7 @@ import { SLUICE, startServer } from '../e2e/harness.mjs';
 import { chat, user } from '../e2e/client.mjs';
 
 const option = (name, otherwise) => (process.argv.includes(name) ? Number(process.argv[process.argv.indexOf(name) + 1]) : otherwise);
-const quality = option('--quality', 0.99), most = option('--questions', 300), holding = option('--hold', 2), leastHeld = option('--hold-min', Math.min(2, holding));
+const quality = option('--quality', 0.99), most = option('--questions', 300), holding = option('--hold', 2), leastHeld = option('--hold-min', 1);
 const fittedAt = process.argv.includes('--fitted') ? process.argv[process.argv.indexOf('--fitted') + 1] : null;
 const HOLD_MS = 250;
 const folder = mkdtempSync(join(tmpdir(), 'sluice-bench-'));
