@@ -20,7 +20,8 @@ static const char *printed(void)
 	struct sl_buf b;
 	buf_init(&b, sizeof text - 1);
 	assert_int_equal(metrics_print(&b), 0);
-	memcpy(text, buf_data(&b), b.len);
+	if (b.len > 0)
+		memcpy(text, buf_data(&b), b.len);
 	text[b.len] = '\0';
 	buf_dispose(&b);
 	return text;
