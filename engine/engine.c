@@ -20,6 +20,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "engine/device_watch.h"
 #include "engine/internal.h"
 #include "engine/trade.h"
 #include "kernels/kv_type.h"
@@ -148,6 +149,7 @@ void engine_stats(struct engine *e, struct proto_stats *out)
 	    .spec_drafted = atomic_load(&e->spec_drafted),
 	    .spec_accepted = atomic_load(&e->spec_accepted),
 	};
+	device_watch_read(atomic_load(&e->watch), &out->device);
 }
 
 int engine_n_models(struct engine *e)
@@ -287,6 +289,7 @@ int engine_create(const struct eng_config *cfg, eng_on_event *on_event, void *ct
 	pthread_mutex_init(&e->index_lock, NULL);
 	list_init(&e->knocks);
 	text_queue_init(&e->text_queue);
+	prompt_memo_init(&e->memo);
 	e->text_threads = sl_zalloc_n((size_t)cfg->n_text_workers, sizeof *e->text_threads);
 	rc = e->text_threads != NULL ? make_models(e, cfg) : SL_ENOMEM;
 	if (rc == 0)
@@ -319,6 +322,7 @@ static void stop_threads(struct engine *e)
 void engine_destroy(struct engine *e)
 {
 	stop_threads(e);
+	device_watch_stop(atomic_load(&e->watch));
 	if (e->step != NULL)
 		step_destroy(e->step);
 	for (int i = 0; i < e->n_models; i++) {
@@ -336,6 +340,7 @@ void engine_destroy(struct engine *e)
 	sl_free(e->weight_cache_folder);
 	sl_free(e->text_threads);
 	text_queue_dispose(&e->text_queue);
+	prompt_memo_dispose(&e->memo);
 	idmap_dispose(&e->index);
 	mailbox_dispose(&e->box);
 	pthread_mutex_destroy(&e->index_lock);

@@ -13,6 +13,7 @@
 #include "engine/kv.h"
 #include "engine/model.h"
 #include "engine/prefix.h"
+#include "engine/prompt_memo.h"
 #include "engine/seq.h"
 #include "engine/weight_cache.h"
 
@@ -103,6 +104,7 @@ struct engine {
 	atomic_uint pages_total, pages_free, prefix_pages, kv_used_permille;
 	atomic_ullong steps, prefill_tokens, decode_tokens;
 	atomic_ullong prompt_tokens, cached_tokens, preempted; /* of prompts that started */
+	_Atomic(struct device_watch *) watch; /* NULL: no device, or none that tells how it is */
 	atomic_ullong spec_drafts, spec_drafted, spec_accepted;
 	atomic_uint us_per_prefill_token, us_per_decode_step;
 
@@ -112,6 +114,7 @@ struct engine {
 	int n_text_threads;
 	bool step_running, loader_running;
 	struct text_queue text_queue;
+	struct prompt_memo memo; /* the text workers' */
 	struct step *step; /* the step thread's own */
 };
 

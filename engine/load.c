@@ -18,6 +18,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "engine/device_watch.h"
 #include "engine/internal.h"
 #include "engine/spec_step.h"
 #include "engine/trade.h"
@@ -281,6 +282,17 @@ static int load_weights(struct eng_model *m, int max_rows)
 	return model_load_as(m->path, &how, m->ops, m->backend, max_rows, e->cfg.max_model_bytes, &m->model, &m->load_err);
 }
 
+/* From the first model on that has a device. One loader at a time. */
+static void watch_device(const struct eng_model *m)
+{
+	struct kn_stats s = {0};
+	if (atomic_load(&m->e->watch) != NULL || m->ops->stats == NULL)
+		return;
+	m->ops->stats(m->backend, &s);
+	if (s.pci[0] != '\0')
+		atomic_store(&m->e->watch, device_watch_start(NULL, s.pci));
+}
+
 static int load(struct eng_model *m)
 {
 	const struct engine *e = m->e;
@@ -290,10 +302,14 @@ static int load(struct eng_model *m)
 			       .max_width = max_width(&m->info.arch),
 			       .priority = m->role == PROTO_ROLE_SMALL,
 			       .pad_rows = true, /* as model.c's activations are */
-			       .fp8_weights = m->fp8};
+			       .fp8_weights = m->fp8,
+			       .loose_products = e->cfg.loose_products,
+			       .choices_path = e->cfg.choices_path};
 	m->ops = e->ops;
 	/* A backend of its own: a fault ends this model only, and one may load while another runs. */
 	int rc = m->ops->open(&kc, &m->backend, &m->load_err);
+	if (rc == 0)
+		watch_device(m);
 	if (rc == 0)
 		rc = load_weights(m, max_rows);
 	if (rc == 0)

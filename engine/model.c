@@ -324,6 +324,7 @@ static int load_text(struct model *m, struct sl_err *err)
 	if (tokenizer_n_vocab(m->tokenizer) != n_vocab)
 		return sl_errf(err, SL_EINVAL, "%s: the tokenizer has %d tokens, token_embd.weight %d rows",
 			       model_file_path(m->file), tokenizer_n_vocab(m->tokenizer), m->info.arch.n_vocab);
+	m->info.text = model_file_text(m->file);
 	struct proto_str source;
 	rc = model_file_template(m->file, &source, err);
 	if (rc == SL_ENOTFOUND)

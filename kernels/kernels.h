@@ -123,6 +123,10 @@ struct kn_config {
 	 * step's rows may be overwritten; an operation's rows are those of the step, a multiple of them (heads), or those of
 	 * a gather. So a backend may compute more rows than it was given, in steps of few shapes. */
 	bool pad_rows;
+	/* A row's products may depend, within the bounds that all have, on how many rows there are: where a vendor's
+	 * library is quicker, it makes them. Not set: batch invariance as above. */
+	bool loose_products;
+	const char *choices_path; /* with it: a file to keep in what was found quicker; NULL: none. Not kept by the callee. */
 };
 
 enum { KN_MAX_TOP = 20, KN_MAX_SAMPLED_VOCAB = 1 << 20 };
@@ -165,6 +169,8 @@ struct kn_stats {
 	uint64_t graph_hits, graph_misses; /* steps that a graph was there for, or could have been */
 	uint64_t graph_captures, graph_refusals;
 	uint64_t graphs; /* there are now */
+	uint64_t device_ns; /* from when a step's first work was on the device to its end; 0: not told */
+	char pci[16];	    /* the device by its bus, "0000:1b:00.0"; "": none */
 };
 
 struct kn_ops {

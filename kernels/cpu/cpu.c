@@ -164,12 +164,17 @@ static int cpu_step_begin(struct kn_backend *b, const struct kn_step *s)
 	for (int i = 0; i < KN_N_ROPES; i++)
 		b->turns[i].inv_freq = NULL;
 	b->packed_of = NULL;
-	kn_pool_wake(b->pool);
+	b->work = 0;
+	b->lone = b->row_work > 0 && b->row_work * s->n_rows < KN_LONE_STEP;
+	if (!b->lone)
+		kn_pool_wake(b->pool);
 	return 0;
 }
 
 static int cpu_step_end(struct kn_backend *b)
 {
+	b->row_work = b->work / b->step->n_rows;
+	b->lone = false;
 	b->step = NULL;
 	b->packed_of = NULL;
 	kn_pool_rest(b->pool);
@@ -247,6 +252,7 @@ static bool touches_packed(const struct kn_backend *b, const float *y, size_t n)
 
 static int cpu_matmul(struct kn_backend *b, const struct kn_weight *w, const float *x, int n_rows, float *y)
 {
+	b->work += (int64_t)w->n_out * w->n_in * n_rows;
 	if (b->isa->packs != NULL && b->isa->packs(w->type)) {
 		int rc = matmul_packed(b, w, x, n_rows, y);
 		if (touches_packed(b, y, (size_t)n_rows * (size_t)w->n_out))

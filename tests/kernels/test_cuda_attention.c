@@ -56,7 +56,7 @@ static void make_world(struct world *w, const struct shape *shape)
 	struct sl_err err = {0};
 	*w = (struct world){.shape = shape, .n_heads = KV_HEADS * shape->group};
 	w->rigs[0].o = kn_available()[0];
-	w->rigs[1].o = open_emulated();
+	w->rigs[1].o = open_cuda();
 	for (int i = 0; i < 2; i++) {
 		struct rig *r = &w->rigs[i];
 		assert_int_equal(r->o->open(&cfg, &r->b, &err), 0);
