@@ -18,7 +18,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "engine/internal.h"
+#include "engine/flight.h"
 #include "engine/spec_step.h"
 #include "engine/trade.h"
 #include "kernels/kv_type.h"
@@ -300,6 +300,7 @@ void model_unload(struct eng_model *m)
 	sched_destroy(m->sched);
 	m->sched = NULL;
 	spec_unpair(m);
+	flights_destroy(m);
 	if (m->pool != NULL)
 		kv_pool_destroy(m->pool);
 	m->pool = NULL;

@@ -573,8 +573,19 @@ int model_forward(struct model *m, const struct kn_step *s, const struct kn_kv *
 	return model_forward_draw(m, s, kv, want, n_want, logits, NULL);
 }
 
+bool model_ahead(const struct model *m) { return m->ops->ahead; }
+int model_wait(struct model *m) { return m->ops->step_wait(m->backend); }
+bool model_ready(const struct model *m) { return m->ops->step_ready(m->backend); }
+
 int model_forward_draw(struct model *m, const struct kn_step *s, const struct kn_kv *kv, const int32_t *want, int n_want,
 		       float *logits, const struct model_draws *draws)
+{
+	int rc = model_issue(m, s, kv, want, n_want, logits, draws);
+	return rc != 0 ? rc : model_wait(m);
+}
+
+int model_issue(struct model *m, const struct kn_step *s, const struct kn_kv *kv, const int32_t *want, int n_want,
+		float *logits, const struct model_draws *draws)
 {
 	const struct model_arch *a = &m->info.arch;
 	const struct kn_ops *o = m->ops;
@@ -599,6 +610,8 @@ int model_forward_draw(struct model *m, const struct kn_step *s, const struct kn
 		rc = o->sample(b, m->logits, a->n_vocab, draws->draws, draws->n, draws->drawn);
 	if (rc == 0)
 		rc = read_logits(m, n_want, logits, draws != NULL ? draws->taken : NULL);
-	int end = o->step_end(b);
+	int end = o->step_issue(b);
+	if (rc != 0 && end == 0)
+		(void)o->step_wait(b); /* nobody will ask for it */
 	return rc != 0 ? rc : end;
 }

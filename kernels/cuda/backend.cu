@@ -20,9 +20,13 @@ static void backend_close(struct kn_backend *b)
 	dev_record(b->dev, NULL);
 	kn_graphs_drop(b->dev, &b->graphs);
 	kn_list_dispose(&b->list);
-	kn_cuda_host_room_free(b, &b->staged);
-	kn_cuda_host_room_free(b, &b->results);
-	kn_cuda_host_room_free(b, &b->draws_staged);
+	(void)dev_sync(b->dev); /* a step that nobody waits for any more may be at it */
+	for (int i = 0; i < KN_STEPS_AHEAD; i++) {
+		kn_cuda_host_room_free(b, &b->sets[i].staged);
+		kn_cuda_host_room_free(b, &b->sets[i].draws_staged);
+		kn_cuda_host_room_free(b, &b->sets[i].results);
+		b->host->free(b->sets[i].reads);
+	}
 	void *owned[] = {b->ints.at, b->scratch.at, b->picks.at, b->draws.at, b->drawn.at,
 			 b->rows.at, b->parts.at, b->stage.at};
 	for (size_t i = 0; i < sizeof owned / sizeof owned[0]; i++)
@@ -158,7 +162,11 @@ static struct kn_ops make_ops(void)
 	o.upload = backend_upload;
 	o.weight_load = kn_cuda_weight_load;
 	o.weight_free = kn_cuda_weight_free;
+	o.ahead = true;
 	o.step_begin = kn_cuda_step_begin;
+	o.step_issue = kn_cuda_step_issue;
+	o.step_wait = kn_cuda_step_wait;
+	o.step_ready = kn_cuda_step_ready;
 	o.step_end = kn_cuda_step_end;
 	o.embed = kn_cuda_embed;
 	o.rmsnorm = op_rmsnorm;

@@ -20,7 +20,7 @@ struct dev {
 	const struct kn_plugin_host *host;
 	cudaStream_t stream;
 	uint64_t serial;
-	cudaEvent_t done;
+	cudaEvent_t done, marks[DEV_MARKS];
 	struct kn_list *recording;
 	char line[192];
 	char fault[192];
@@ -61,6 +61,26 @@ static void describe(struct dev *d)
 			 driver % 1000 / 10);
 }
 
+static cudaError_t make_events(struct dev *d)
+{
+	cudaError_t rc = cudaEventCreateWithFlags(&d->done, cudaEventDisableTiming);
+	for (int i = 0; i < DEV_MARKS && rc == cudaSuccess; i++)
+		rc = cudaEventCreateWithFlags(&d->marks[i], cudaEventDisableTiming);
+	return rc;
+}
+
+/* After a fault all of them report it again: there is nothing left to do about it. */
+static void free_stream(struct dev *d)
+{
+	for (int i = 0; i < DEV_MARKS; i++)
+		if (d->marks[i] != NULL)
+			(void)cudaEventDestroy(d->marks[i]);
+	if (d->done != NULL)
+		(void)cudaEventDestroy(d->done);
+	if (d->stream != NULL)
+		(void)cudaStreamDestroy(d->stream);
+}
+
 int dev_open(const struct kn_plugin_host *host, int priority, struct dev **out, struct sl_err *err)
 {
 	struct dev *d = (struct dev *)host->zalloc(sizeof *d);
@@ -73,9 +93,10 @@ int dev_open(const struct kn_plugin_host *host, int priority, struct dev **out, 
 		rc = cudaDeviceGetStreamPriorityRange(&least, &greatest);
 	if (rc == cudaSuccess)
 		rc = cudaStreamCreateWithPriority(&d->stream, cudaStreamNonBlocking, priority > 0 ? greatest : least);
-	if (rc == cudaSuccess && (rc = cudaEventCreateWithFlags(&d->done, cudaEventDisableTiming)) != cudaSuccess)
-		(void)cudaStreamDestroy(d->stream);
+	if (rc == cudaSuccess)
+		rc = make_events(d);
 	if (rc != cudaSuccess) {
+		free_stream(d);
 		host->free(d);
 		return host->errf(err, SL_EIO, "CUDA device 0: %s", cudaGetErrorString(rc));
 	}
@@ -86,10 +107,8 @@ int dev_open(const struct kn_plugin_host *host, int priority, struct dev **out, 
 
 void dev_close(struct dev *d)
 {
-	/* After a fault all of them report it again: there is nothing left to do about it. */
 	(void)cudaStreamSynchronize(d->stream);
-	(void)cudaEventDestroy(d->done);
-	(void)cudaStreamDestroy(d->stream);
+	free_stream(d);
 	d->host->free(d);
 }
 
@@ -204,6 +223,36 @@ int dev_sync(struct dev *d)
 	if (rc == cudaSuccess)
 		rc = cudaEventSynchronize(d->done);
 	return rc == cudaSuccess ? 0 : fail(d, "a step", rc);
+}
+
+int dev_mark(struct dev *d, int mark)
+{
+	if (d->fault[0] != '\0')
+		return SL_EIO;
+	cudaError_t rc = cudaEventRecord(d->marks[mark], d->stream);
+	return rc == cudaSuccess ? 0 : fail(d, "a step", rc);
+}
+
+int dev_await(struct dev *d, int mark)
+{
+	if (d->fault[0] != '\0')
+		return SL_EIO;
+	cudaError_t rc = cudaEventSynchronize(d->marks[mark]);
+	return rc == cudaSuccess ? 0 : fail(d, "a step", rc);
+}
+
+bool dev_reached(struct dev *d, int mark)
+{
+	if (d->fault[0] != '\0')
+		return true;
+	cudaError_t rc = cudaEventQuery(d->marks[mark]);
+	if (rc == cudaErrorNotReady) {
+		(void)cudaGetLastError();
+		return false;
+	}
+	if (rc != cudaSuccess)
+		fail(d, "a step", rc);
+	return true;
 }
 
 /* ---- commands ---- */
