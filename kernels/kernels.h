@@ -250,7 +250,7 @@ struct kn_ops {
 		      float *y);
 	/* Host copy of n floats, valid after step_wait (on the CPU the pointer itself would do). */
 	int (*read_back)(struct kn_backend *b, const float *src, size_t n, float *host);
-	/* Copies page src of every layer to page dst (copy on write). */
+	/* Copies page src of every layer to page dst (copy on write), after what was issued before. */
 	int (*page_copy)(struct kn_backend *b, const struct kn_kv *kv, int src, int dst);
 
 	/* NULL where tokens are drawn on the host. Draws n tokens from rows of logits [..][n_vocab], each row
