@@ -77,6 +77,8 @@ static struct {
 	atomic_int ahead;       /* steps go on by themselves: 1: they are computed when somebody waits for them, 2: at once,
 				 * but what they give comes then */
 	atomic_int n_ahead;     /* so many were issued while another was on its way */
+	atomic_int n_beside;    /* so many while another model's was */
+	atomic_int n_on_way;    /* of all models */
 	atomic_int n_taken;     /* rows whose token was drawn by the step before */
 	pthread_mutex_t gate;   /* held: every step waits */
 } fake = {.fail_next = -1, .gate = PTHREAD_MUTEX_INITIALIZER};
@@ -430,6 +432,7 @@ int model_issue(struct model *m, const struct kn_step *s, const struct kn_kv *kv
 	BUG_IF(m->n_steps == (model_ahead(m) ? KN_STEPS_AHEAD : 1), "fake: %d steps on their way", m->n_steps);
 	struct fake_step *f = fake_step_of(s, kv, want, n_want, logits, draws);
 	atomic_fetch_add(&fake.n_ahead, m->n_steps > 0);
+	atomic_fetch_add(&fake.n_beside, atomic_fetch_add(&fake.n_on_way, 1) > m->n_steps);
 	m->steps[m->n_steps++] = f;
 	if (atomic_load(&fake.ahead) != 1)
 		fake_compute_once(m, f);
@@ -449,6 +452,7 @@ int model_wait(struct model *m)
 		if (f->taken == NULL || !f->taken[i])
 			memcpy(f->to + (size_t)i * FAKE_VOCAB, f->logits + (size_t)i * FAKE_VOCAB, FAKE_VOCAB * sizeof *f->to);
 	int rc = f->rc;
+	atomic_fetch_sub(&fake.n_on_way, 1);
 	m->steps[0] = m->steps[1];
 	m->n_steps--;
 	fake_step_free(f);

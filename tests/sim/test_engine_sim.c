@@ -532,6 +532,49 @@ static void ahead_in_turmoil(void **state)
 	free(expect);
 }
 
+/* Two models that have something to do have a step each on its way, none of them two: who decodes does not wait for the
+ * other's prompts to be served before its next step is issued. */
+static void models_beside_each_other(void **state)
+{
+	(void)state;
+	static const struct eng_model_config two[] = {{.name = "a", .path = "a.gguf"}, {.name = "b", .path = "b.gguf"}};
+	struct run r;
+	struct eng_config cfg = config();
+	static struct answer expect[2];
+	char text[400];
+	memset(text, 'p', sizeof text);
+	text[sizeof text - 1] = '\0';
+	cfg.models = two;
+	cfg.n_models = 2;
+	atomic_store(&fake.end_never, 1);
+	for (int round = 0; round < 2; round++) {
+		run_start(&r, &cfg);
+		struct proto_submit chunks = run_plain(text, 5), decodes = run_plain("decodes", 25);
+		decodes.model = 1;
+		if (round == 0) {
+			expect[0] = *run_one(&r, 1, &chunks);
+			expect[1] = *run_one(&r, 2, &decodes);
+		} else {
+			run_submit(&r, 1, &chunks);
+			run_submit(&r, 2, &decodes);
+			RUN_UNTIL(&r, r.answers[1].queued && r.answers[2].queued);
+			atomic_store(&fake.n_ahead, 0);
+			atomic_store(&fake.n_beside, 0);
+			pthread_mutex_lock(&fake.gate); /* both begin together */
+			run_credit(&r, 1, 5);
+			run_credit(&r, 2, 25);
+			pthread_mutex_unlock(&fake.gate);
+			run_assert_same(run_until_done(&r, 1), &expect[0]);
+			run_assert_same(run_until_done(&r, 2), &expect[1]);
+			/* 25 chunks of the one while the other makes 25 tokens. */
+			assert_true(atomic_load(&fake.n_beside) >= 20);
+			assert_true(atomic_load(&fake.n_ahead) <= 15);
+		}
+		run_stop(&r);
+	}
+	atomic_store(&fake.end_never, 0);
+}
+
 /* Not launched so: what depends on the host, and nothing when it is turned off. A token more than is told is never
  * computed for a length or a credit that is known. */
 static void ahead_only_what_can(void **state)
@@ -1130,6 +1173,7 @@ int main(void)
 	    cmocka_unit_test(choices_are_cancelled), cmocka_unit_test(stop_strings), cmocka_unit_test(ends_and_minimum),
 	    cmocka_unit_test(biases_and_logprobs), cmocka_unit_test(prompt_logprobs), cmocka_unit_test(limits_of_context),
 	    cmocka_unit_test(deadlines_and_pace), cmocka_unit_test(failures_of_models), cmocka_unit_test(faults),
+	    cmocka_unit_test(models_beside_each_other),
 	    cmocka_unit_test(ahead_in_turmoil), cmocka_unit_test(ahead_only_what_can), cmocka_unit_test(ahead_fails),
 	};
 	int failed = cmocka_run_group_tests(tests, NULL, NULL);
