@@ -6,7 +6,8 @@
 SHELL := /bin/bash
 CC := $(if $(filter default,$(origin CC)),gcc,$(CC))
 SAN ?=
-OPT ?= -O2 -g
+# With sanitizers -O2 takes more than twice as long to compile, and every load is a check anyway.
+OPT ?= $(if $(SAN),-O1,-O2) -g
 PREFIX ?= /usr/local
 DESTDIR ?=
 # A build folder for each set of sanitizers, so that switching rebuilds nothing.
@@ -46,11 +47,11 @@ cuda_gen = $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
 NVCCFLAGS := --split-compile $(JOBS) -Xptxas --split-compile=$(JOBS) -std=c++17 -O3 --fmad=false -Werror all-warnings -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra -I.
 # The longest one first.
 CUDA_SRC := $(sort $(wildcard kernels/cuda/attention*.cu)) $(filter-out kernels/cuda/attention%,$(wildcard kernels/cuda/*.cu))
-CUDA_OBJ := $(patsubst %.cu,$(B)/%.o,$(filter-out %/emu.cu,$(CUDA_SRC)))
+CUDA_OBJ := $(patsubst %.cu,$(B)/%.o,$(filter-out kernels/cuda/emu%.cu,$(CUDA_SRC)))
 CUDA_SO := $(if $(NVCC),$(if $(SAN),,$(B)/libsluice-cuda.so))
 # The same sources compiled for the emulation, for tests (kernels/cuda/emu.cu). No C++ library is used.
 CXX := $(if $(filter default,$(origin CXX)),$(if $(findstring clang,$(CC)),clang++,g++),$(CXX))
-EMU_SRC := $(filter-out %/device_cuda.cu,$(CUDA_SRC))
+EMU_SRC := $(filter-out %_cuda.cu,$(CUDA_SRC))
 EMU_OBJ := $(EMU_SRC:kernels/cuda/%.cu=$(B)/emulated/%.o)
 EMU_SO := $(B)/libsluice-cuda-emulated.so
 EMU_FLAGS := -x c++ -std=gnu++17 -DKN_EMULATED $(if $(findstring thread,$(SAN)),-DKN_EMU_THREADS) $(OPT) -fPIC \
@@ -63,9 +64,6 @@ ISA_avx512 := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c
 ISA_vnni := $(ISA_avx512) -mavx512vnni
 isa = $(or $(foreach i,avx512 vnni avx2,$(if $(findstring _$(i),$(1)),$(ISA_$(i)))))
 
-# With sanitizers these take a minute each at -O2: every load is a check.
-simd_opt = $(if $(SAN),$(if $(filter kernels/cpu/ops_% kernels/cpu/int8_% kernels/cpu/amx_%,$(1)),-O1))
-
 LIB_SRC := $(wildcard base/*.c kernels/*.c kernels/cpu/*.c engine/*.c cascade/*.c cache/*.c gateway/*.c)
 CMD_SRC := $(wildcard cmd/*.c)
 WWW_SRC := $(wildcard gateway/www/*) gateway/openapi.json
@@ -73,9 +71,9 @@ LIB_OBJ := $(LIB_SRC:%.c=$(B)/%.o) $(B)/gateway/www_files.o
 CMD_OBJ := $(CMD_SRC:%.c=$(B)/%.o)
 TEST_SRC := $(wildcard tests/unit/*/test_*.c tests/kernels/test_*.c tests/sim/test_*.c tests/regress/test_*.c)
 TEST_BIN := $(TEST_SRC:%.c=$(B)/%)
-HELPER_BIN := $(patsubst %.c,$(B)/%,$(wildcard tests/support/*.c))
+HELPER_BIN := $(patsubst %.c,$(B)/%,$(wildcard tests/support/*.c tests/gpu/*.c))
 
-.PHONY: cuda-all build run check test soak lint unit tests e2e clean install help needs force
+.PHONY: cuda-all gpu-test gpu-kit build run check test soak lint unit tests helpers e2e clean install help needs force
 .SECONDARY:
 .DELETE_ON_ERROR:
 # No built-in rule may guess how a program is made.
@@ -94,7 +92,9 @@ help:
 	  'make test             everything CI runs; ends with one line: N passed, N failed' \
 	  'make check            a subset of two minutes' \
 	  'make build            build/sluice, and build/libsluice-cuda.so where there is a CUDA toolkit' \
-  'make cuda-all         build/libsluice-cuda.so for every architecture' \
+	  'make cuda-all         build/libsluice-cuda.so for every architecture' \
+	  'make gpu-test         the tests of the CUDA kernels on a device; exit status 77 without one' \
+	  'make gpu-kit          build/gpu: what gpu-test and tests/bench/gpu.sh need on a machine that has only a driver' \
 	  'make unit             unit tests, kernel tests, simulations' \
 	  'make e2e              end-to-end tests: real server, clients, browser' \
 	  'make lint             clang-tidy, cppcheck, include arrows, scripts' \
@@ -137,7 +137,7 @@ $(B)/libcmd.a: $(filter-out $(B)/cmd/main.o,$(CMD_OBJ))
 $(B)/%.o: %.c $(B)/flags
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
-	$(Q)$(CC) $(CFLAGS_ALL) $(call isa,$*) $(call simd_opt,$*) -MMD -MP -c -o $@ $<
+	$(Q)$(CC) $(CFLAGS_ALL) $(call isa,$*) -MMD -MP -c -o $@ $<
 
 $(B)/cmd/main.o $(B)/cmd/bench.o: $(B)/version.h
 
@@ -162,6 +162,23 @@ cuda-all:
 	$(if $(NVCC),,$(error no CUDA toolkit (nvcc) found))
 	$(Q)$(MAKE) $(B)/libsluice-cuda.so CUDA_ARCHS='$(CUDA_ALL)'
 
+# The tests that make sense on a device.
+GPU_TESTS := $(addprefix $(B)/,$(basename $(filter %/test_ops.c %/test_types.c %/test_cuda_products.c %/test_cuda_attention.c \
+	%/test_graphs.c %/test_sample.c %/test_library.c %/engine/test_families.c %/engine/test_golden.c \
+	%/engine/test_invariance.c,$(TEST_SRC))) tests/gpu/probe)
+
+gpu-test: $(CUDA_SO) $(GPU_TESTS)
+	tests/gpu/run.sh $(B)
+
+# Stripped, with the libraries that a bare machine lacks: `tests/gpu/run.sh build/gpu`, `tests/bench/gpu.sh build/gpu`.
+GPU_KIT := $(B)/sluice $(CUDA_SO) $(GPU_TESTS)
+gpu-kit: $(GPU_KIT)
+	$(Q)rm -rf $(B)/gpu && mkdir -p $(B)/gpu/lib
+	$(Q)for f in $(GPU_KIT:$(B)/%=%); do mkdir -p $(B)/gpu/$$(dirname $$f) && strip -o $(B)/gpu/$$f $(B)/$$f || exit 1; done
+	$(Q)ldd $(filter-out %.so,$(GPU_KIT)) | awk '$$2 == "=>" && $$3 ~ /^\// { print $$3 }' | sort -u | \
+	  grep -Ev '/(libc|libm|libdl|libpthread|librt|ld-linux.*)\.so' | xargs -r cp -Lt $(B)/gpu/lib
+	$(Q)du -sh $(B)/gpu
+
 $(B)/emulated/flags: force | needs
 	@mkdir -p $(@D)
 	@echo '$(CXX) $(EMU_FLAGS) $(LDFLAGS)' | cmp -s - $@ || echo '$(CXX) $(EMU_FLAGS) $(LDFLAGS)' >$@
@@ -173,16 +190,21 @@ $(EMU_OBJ): $(B)/emulated/%.o: kernels/cuda/%.cu $(B)/emulated/flags
 $(EMU_SO): $(EMU_OBJ)
 	$(Q)$(CXX) -shared -o $@ $^ -lm -pthread $(SANFLAGS) $(LDFLAGS)
 
-# A mutant: one source changed by a sed script (which names it on its second line), which must change it.
+# A mutant: one source or header changed by a sed script (which names it on its second line), which must change it. The
+# changed one lies in a tree that is looked at first; what is compiled of it is itself or, of a header, the sources that
+# include it.
 MUTANTS := $(patsubst %.sed,$(B)/%.so,$(wildcard tests/kernels/mutants/*.sed))
 $(MUTANTS): $(B)/%.so: %.sed $(EMU_OBJ)
-	@mkdir -p $(@D)
-	$(Q)src=$$(sed -n '2s/^# //p' $<); of=$*-$$(basename $$src .cu); \
-	  sed -f $< $$src >$(B)/$$of.cu; \
-	  ! cmp -s $$src $(B)/$$of.cu || { echo "$<: changes nothing in $$src"; exit 1; }; \
-	  $(CXX) $(EMU_FLAGS) -w -O0 -g0 -I. -c -o $(B)/$$of.o $(B)/$$of.cu && \
-	  others=$$(printf '%s\n' $(EMU_OBJ) | grep -v "/$$(basename $$src .cu)\.o$$"); \
-	  $(CXX) -shared -o $@ $(B)/$$of.o $$others -lm -pthread $(SANFLAGS) $(LDFLAGS)
+	@mkdir -p $(@D) $(B)/$*/kernels/cuda
+	$(Q)src=$$(sed -n '2s/^# //p' $<); to=$(B)/$*/$$src; sed -f $< $$src >$$to; \
+	  ! cmp -s $$src $$to || { echo "$<: changes nothing in $$src"; exit 1; }; \
+	  case $$src in *.cu) of=$$src ;; *) of=$$(grep -l "\"$$src\"" $(EMU_SRC)) ;; esac; \
+	  others='$(EMU_OBJ)'; made=; for f in $$of; do \
+	    o=$$(basename $$f .cu); made="$$made $(B)/$*/$$o.o"; in=$$f; if [ $$f = $$src ]; then in=$$to; fi; \
+	    $(CXX) $(EMU_FLAGS) -w -O0 -g0 -I$(B)/$* -I. -c -o $(B)/$*/$$o.o $$in || exit 1; \
+	    others=$$(printf '%s\n' $$others | grep -v "/$$o\.o$$"); \
+	  done; \
+	  $(CXX) -shared -o $@ $$made $$others -lm -pthread $(SANFLAGS) $(LDFLAGS)
 
 # gateway/www itself: a file that was removed there.
 $(B)/gateway/www_files.c: etc/embed.sh gateway/www.h gateway/www $(WWW_SRC)
@@ -197,11 +219,18 @@ $(B)/tests/%: tests/%.c $(B)/libcmd.a $(B)/libsluice.a
 	$(call say,CC,$<)
 	$(Q)$(CC) $(CFLAGS_ALL) -MMD -MP -MF $@.d -o $@ $< $(B)/libcmd.a $(B)/libsluice.a -lcmocka $(LIBS_ALL)
 
+# The driver's library, for tests of what it tells.
+FAKE_NVML := $(B)/libfake-nvml.so
+$(FAKE_NVML): tests/support/fake_nvml/fake_nvml.c $(B)/flags
+	$(Q)$(CC) $(CFLAGS_ALL) -fPIC -shared -o $@ $< $(SANFLAGS)
+
 # What is opened at run time.
+$(B)/tests/unit/engine/test_device_watch: | $(FAKE_NVML)
 $(filter $(B)/tests/kernels/%,$(TEST_BIN)): | $(EMU_SO)
 $(B)/tests/kernels/test_mutants: | $(MUTANTS)
 
-tests: $(TEST_BIN) $(HELPER_BIN) $(EMU_SO) $(MUTANTS)
+tests: $(TEST_BIN) helpers $(EMU_SO) $(MUTANTS)
+helpers: $(HELPER_BIN)
 
 clean:
 	rm -rf build

@@ -418,6 +418,23 @@ int proto_get_counted(const uint8_t *p, size_t n, struct proto_counted *out, str
 	return proto_r_end(&r, PROTO_COUNTED, err);
 }
 
+static void put_device(struct proto_writer *w, const struct proto_device *d)
+{
+	proto_w_u32(w, d->known);
+	proto_w_u32(w, d->busy_percent);
+	proto_w_u32(w, d->memory_busy_percent);
+	proto_w_u32(w, d->celsius);
+	proto_w_u32(w, d->milliwatts);
+	proto_w_u32(w, d->limit_milliwatts);
+	proto_w_u32(w, d->sm_mhz);
+	proto_w_u32(w, d->memory_mhz);
+	proto_w_u32(w, d->slowed);
+	proto_w_u32(w, d->nvlinks);
+	proto_w_u64(w, d->memory_bytes);
+	proto_w_u64(w, d->memory_used_bytes);
+	proto_w_u64(w, d->ecc_uncorrected);
+}
+
 int proto_put_stats(struct sl_buf *out, const struct proto_stats *m)
 {
 	struct proto_writer w = proto_w_begin(out, PROTO_STATS, 0);
@@ -442,7 +459,25 @@ int proto_put_stats(struct sl_buf *out, const struct proto_stats *m)
 	proto_w_u64(&w, m->spec_drafts);
 	proto_w_u64(&w, m->spec_drafted);
 	proto_w_u64(&w, m->spec_accepted);
+	put_device(&w, &m->device);
 	return proto_w_end(&w);
+}
+
+static void get_device(struct proto_reader *r, struct proto_device *out)
+{
+	out->known = proto_r_u32(r);
+	out->busy_percent = proto_r_u32(r);
+	out->memory_busy_percent = proto_r_u32(r);
+	out->celsius = proto_r_u32(r);
+	out->milliwatts = proto_r_u32(r);
+	out->limit_milliwatts = proto_r_u32(r);
+	out->sm_mhz = proto_r_u32(r);
+	out->memory_mhz = proto_r_u32(r);
+	out->slowed = proto_r_u32(r);
+	out->nvlinks = proto_r_u32(r);
+	out->memory_bytes = proto_r_u64(r);
+	out->memory_used_bytes = proto_r_u64(r);
+	out->ecc_uncorrected = proto_r_u64(r);
 }
 
 int proto_get_stats(const uint8_t *p, size_t n, struct proto_stats *out, struct sl_err *err)
@@ -469,6 +504,7 @@ int proto_get_stats(const uint8_t *p, size_t n, struct proto_stats *out, struct 
 	out->spec_drafts = proto_r_u64(&r);
 	out->spec_drafted = proto_r_u64(&r);
 	out->spec_accepted = proto_r_u64(&r);
+	get_device(&r, &out->device);
 	return proto_r_end(&r, PROTO_STATS, err);
 }
 

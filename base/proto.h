@@ -59,7 +59,7 @@
 #include "base/err.h"
 
 enum {
-	PROTO_VERSION = 6,
+	PROTO_VERSION = 7,
 	PROTO_HEAD_BYTES = 16,
 	PROTO_MAX_PAYLOAD = 4 << 20, /* a SUBMIT; every other type is far below */
 	PROTO_MAX_NAME = 128,
@@ -311,6 +311,24 @@ struct proto_counted {
 	struct proto_str message;
 };
 
+/* How the engine's device is; what it does not tell is 0. */
+struct proto_device {
+	uint32_t known; /* 0: nothing is, there may be no device; otherwise 1 */
+	uint32_t busy_percent, memory_busy_percent;
+	uint32_t celsius, milliwatts, limit_milliwatts, sm_mhz, memory_mhz;
+	uint32_t slowed; /* bits of enum proto_slowed */
+	uint32_t nvlinks;
+	uint64_t memory_bytes, memory_used_bytes, ecc_uncorrected;
+};
+
+/* Why its clocks are low. */
+enum proto_slowed {
+	PROTO_SLOWED_POWER = 1,
+	PROTO_SLOWED_THERMAL = 2,
+	PROTO_SLOWED_HARDWARE = 4,
+	PROTO_SLOWED_OTHER = 8,
+};
+
 struct proto_stats {
 	uint32_t running;   /* sequences in the batch, or paused with pages */
 	uint32_t waiting;   /* queued, not started */
@@ -323,6 +341,7 @@ struct proto_stats {
 	uint32_t prefix_pages;     /* held by the prefix tree */
 	uint32_t kv_used_permille; /* of all pages: those of running sequences and of the tree */
 	uint64_t spec_drafts, spec_drafted, spec_accepted; /* drafts, tokens in them, and those accepted */
+	struct proto_device device;
 };
 
 /* What a request with a short prompt would meet if it came now, of somebody who has no other. */

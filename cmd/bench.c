@@ -23,6 +23,7 @@ static const char usage[] =
     "       sluice bench speculation FILE [--draft FILE] [--threads N] [--rounds N] [--tokens N]\n"
     "              [--max-draft N] [--json]\n"
     "       sluice bench ops [--op matmul|attention|rows] [--backend NAME] [--threads N] [--quick] [--json]\n"
+    "       sluice bench gpu PART [--backend NAME] [--model FILE] [--kind NAME] [--loose] [--tiny]\n"
     "       sluice bench serve URL [--key K] [--model NAME] [--connections C] [--streams S]\n"
     "              [--requests N] [--seconds T] [--rate R] [--prompt-tokens P] [--share N]\n"
     "              [--max-tokens T] [--tier-mix K1=WEIGHT,K2=WEIGHT] [--slo-ttft MS] [--slo-itl MS]\n"
@@ -42,6 +43,7 @@ static const char usage[] =
     "          fair-share, prediction, planning; all of them without --scenario\n"
     "speculation  drafts from the text and from a small model: steps and time they save or cost\n"
     "ops       every operation over shapes and weight types: right, and what share of its roofline\n"
+    "gpu       a device's kernels and steps, in the lines that tests/bench/gpu.sh makes a table of\n"
     "serve     a server under load: time to the first token, between tokens, throughput, goodput\n"
     "gateway   the gateway's own cost with the echo engine behind it, beside nginx if there is one:\n"
     "          1000-5ms, 1000-20ms, 256-2ms, 256-20ms, 256-own, json, 10000-open, memory\n"
@@ -144,7 +146,7 @@ int cmd_bench(int argc, char **argv)
 		int (*run)(int argc, char **argv);
 	} commands[] = {{"machine", bench_machine}, {"model", bench_model}, {"engine", bench_engine},
 			{"speculation", bench_speculation},
-			{"ops", bench_ops}, {"serve", bench_serve}, {"gateway", bench_gateway},
+			{"ops", bench_ops}, {"gpu", bench_gpu}, {"serve", bench_serve}, {"gateway", bench_gateway},
 			{"cleanse", bench_cleanse}, {"store", bench_store}, {"cascade", bench_cascade},
 			{"overload", bench_overload}, {"pacing", bench_pacing}};
 	if (argc >= 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {

@@ -233,6 +233,13 @@ static const struct conf_row all_rows[] = {
 	"Tokens of a draft at most."),
     ROW("engine.speculation.fixed", CONF_BOOL, ROOT(engine.spec_fixed), "false", 0, 0,
 	"Drafts are always as long as can be, whether they pay or not: for measuring."),
+    ROW("engine.cuda.batch_invariant", CONF_BOOL, ROOT(engine.cuda_batch_invariant), "true", 0, 0,
+	"An answer's bits don't depend on what runs beside it. false: products of many rows are made by cuBLASLt "
+	"where it is quicker, so they may differ within rounding, and seeds and drafts promise nothing."),
+    ROW("engine.weight_cache", CONF_STRING, ROOT(engine.weight_cache), "", 0, 4000,
+	"Folder where weights are kept as the kernels rearrange them, for the next start; empty: STATE/weights; off: not kept."),
+    ROW("engine.weight_cache_size", CONF_BYTES, ROOT(engine.weight_cache_size), "64GiB", 0, 16 * TIB,
+	"Room for all files in it; the least recently used ones go."),
     ROW_LIST("engine.models", ROOT(engine.models), model_rows, struct model_settings, 0,
 	     PROTO_MAX_MODELS, "The models to serve."),
 
@@ -807,6 +814,10 @@ static int derive(struct sluice_config *cfg, struct sl_err *err)
 		return conf_fail(cfg->conf, "state", err, "too long for a socket in it");
 	if (cfg->engine.socket[0] == '\0')
 		cfg->engine.socket = cfg->default_socket;
+	snprintf(cfg->cuda_products, sizeof cfg->cuda_products, "%s/cuda-products", cfg->state);
+	snprintf(cfg->default_weights, sizeof cfg->default_weights, "%s/weights", cfg->state); /* shorter than the socket */
+	if (cfg->engine.weight_cache[0] == '\0')
+		cfg->engine.weight_cache = cfg->default_weights;
 	if (cfg->gateway.engine_socket[0] == '\0')
 		cfg->gateway.engine_socket = cfg->engine.socket;
 	cfg->gateway.state_dir = cfg->state;
@@ -884,6 +895,10 @@ void sluice_engine_config(const struct sluice_config *cfg, struct eng_model_conf
 	    .spec_mode = e->spec_mode,
 	    .spec_max_draft = (int)e->spec_max_draft,
 	    .spec_fixed = e->spec_fixed,
+	    .loose_products = !e->cuda_batch_invariant,
+	    .choices_path = cfg->cuda_products,
+	    .weight_cache = strcmp(e->weight_cache, "off") != 0 ? e->weight_cache : NULL,
+	    .weight_cache_bytes = e->weight_cache_size,
 	};
 }
 

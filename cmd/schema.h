@@ -42,6 +42,9 @@ struct engine_settings {
 	int spec_mode; /* enum eng_spec_mode */
 	int64_t spec_max_draft;
 	bool spec_fixed;
+	bool cuda_batch_invariant;
+	char *weight_cache; /* never empty after loading */
+	uint64_t weight_cache_size;
 	struct conf_list models; /* struct model_settings */
 };
 
@@ -66,6 +69,9 @@ struct sluice_config {
 	struct casc_settings cascade;
 	/* Derived: state/run/engine.sock, where the configuration names no socket. */
 	char default_socket[108];
+	/* Derived: state/cuda-products, what a device's library was found to be quicker at. */
+	char cuda_products[4096 + 16];
+	char default_weights[108]; /* state/weights, where it names no folder for them */
 	struct conf *conf; /* owns everything above */
 };
 

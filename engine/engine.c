@@ -15,10 +15,12 @@
 
 #include <string.h>
 #include <strings.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "engine/device_watch.h"
 #include "engine/internal.h"
 #include "engine/trade.h"
 #include "kernels/kv_type.h"
@@ -147,6 +149,7 @@ void engine_stats(struct engine *e, struct proto_stats *out)
 	    .spec_drafted = atomic_load(&e->spec_drafted),
 	    .spec_accepted = atomic_load(&e->spec_accepted),
 	};
+	device_watch_read(atomic_load(&e->watch), &out->device);
 }
 
 int engine_n_models(struct engine *e)
@@ -230,6 +233,17 @@ static int make_models(struct engine *e, const struct eng_config *cfg)
 	return 0;
 }
 
+static int set_weight_cache(struct engine *e, const struct eng_config *cfg)
+{
+	long cores = sysconf(_SC_NPROCESSORS_ONLN);
+	if (cfg->weight_cache == NULL)
+		return 0;
+	e->weight_cache.folder = e->weight_cache_folder = sl_strdup(cfg->weight_cache);
+	e->weight_cache.max_bytes = cfg->weight_cache_bytes;
+	e->weight_cache.n_threads = cfg->n_threads > 0 ? cfg->n_threads : cores > 0 && cores < 64 ? (int)cores : 1;
+	return e->weight_cache_folder != NULL ? 0 : SL_ENOMEM;
+}
+
 static int start_threads(struct engine *e)
 {
 	e->step_running = pthread_create(&e->step_thread, NULL, step_main, e) == 0;
@@ -267,6 +281,7 @@ int engine_create(const struct eng_config *cfg, eng_on_event *on_event, void *ct
 	e->cfg = *cfg;
 	e->cfg.models = NULL;
 	e->cfg.kv_type = NULL;
+	e->cfg.weight_cache = NULL;
 	e->on_event = on_event;
 	e->on_event_ctx = ctx;
 	e->ops = ops;
@@ -274,8 +289,11 @@ int engine_create(const struct eng_config *cfg, eng_on_event *on_event, void *ct
 	pthread_mutex_init(&e->index_lock, NULL);
 	list_init(&e->knocks);
 	text_queue_init(&e->text_queue);
+	prompt_memo_init(&e->memo);
 	e->text_threads = sl_zalloc_n((size_t)cfg->n_text_workers, sizeof *e->text_threads);
 	rc = e->text_threads != NULL ? make_models(e, cfg) : SL_ENOMEM;
+	if (rc == 0)
+		rc = set_weight_cache(e, cfg);
 	if (rc == 0)
 		rc = step_create(e, &e->step);
 	if (rc == 0)
@@ -304,6 +322,7 @@ static void stop_threads(struct engine *e)
 void engine_destroy(struct engine *e)
 {
 	stop_threads(e);
+	device_watch_stop(atomic_load(&e->watch));
 	if (e->step != NULL)
 		step_destroy(e->step);
 	for (int i = 0; i < e->n_models; i++) {
@@ -318,8 +337,10 @@ void engine_destroy(struct engine *e)
 	BUG_IF(atomic_load(&e->n_live) != 0 || atomic_load(&e->n_counting) != 0,
 	       "engine: requests are left");
 	sl_free(e->models);
+	sl_free(e->weight_cache_folder);
 	sl_free(e->text_threads);
 	text_queue_dispose(&e->text_queue);
+	prompt_memo_dispose(&e->memo);
 	idmap_dispose(&e->index);
 	mailbox_dispose(&e->box);
 	pthread_mutex_destroy(&e->index_lock);

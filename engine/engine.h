@@ -59,6 +59,10 @@ struct eng_config {
 	int spec_mode;             /* enum eng_spec_mode */
 	int spec_max_draft;        /* tokens; at most SPEC_MAX_DRAFT count */
 	bool spec_fixed;           /* drafts are always as long as can be, paying or not */
+	bool loose_products;       /* kn_config's: no batch invariance where a library is quicker */
+	const char *choices_path;  /* kn_config's; NULL: none */
+	const char *weight_cache;  /* folder where weights are kept as the backend rearranges them; NULL: not kept */
+	uint64_t weight_cache_bytes; /* that all files in it may have */
 	/* After a model's device has failed in a step, when its streams have been told: on the step thread. A device
 	 * does not come back within a process. NULL: nobody is told. */
 	void (*on_fault)(void *ctx);

@@ -13,7 +13,9 @@
 #include "engine/kv.h"
 #include "engine/model.h"
 #include "engine/prefix.h"
+#include "engine/prompt_memo.h"
 #include "engine/seq.h"
+#include "engine/weight_cache.h"
 
 /* A model of the configuration. The loader fills it and mails it to the step thread; from then on
  * `model` and what it holds do not change until the engine goes, even when the device fails. */
@@ -36,6 +38,7 @@ struct eng_model {
 	/* The loader's, then constant. */
 	uint64_t file_bytes;
 	int told; /* quarters of the conversion that were logged */
+	uint64_t told_ns; /* when something of the rearranging last was; 0: it has not begun */
 	struct model_info info;
 	bool inspected, loaded;
 	struct sl_err load_err; /* why not; may hold anything when it was loaded */
@@ -82,6 +85,8 @@ struct text_queue {
 
 struct engine {
 	struct eng_config cfg; /* its models live in `models` */
+	struct weight_cache_config weight_cache; /* folder NULL: nothing is kept */
+	char *weight_cache_folder;
 	eng_on_event *on_event;
 	void *on_event_ctx;
 	struct kn_ops const *ops;
@@ -103,6 +108,7 @@ struct engine {
 	atomic_uint pages_total, pages_free, prefix_pages, kv_used_permille;
 	atomic_ullong steps, prefill_tokens, decode_tokens;
 	atomic_ullong prompt_tokens, cached_tokens, preempted; /* of prompts that started */
+	_Atomic(struct device_watch *) watch; /* NULL: no device, or none that tells how it is */
 	atomic_ullong spec_drafts, spec_drafted, spec_accepted;
 	atomic_uint us_per_prefill_token, us_per_decode_step;
 
@@ -112,6 +118,7 @@ struct engine {
 	int n_text_threads;
 	bool step_running, loader_running;
 	struct text_queue text_queue;
+	struct prompt_memo memo; /* the text workers' */
 	struct step *step; /* the step thread's own */
 };
 

@@ -9,8 +9,8 @@
  * and trade it (engine/trade.h). One that drafts for another has a second, smaller pool for that: there
  * are drafts only while few sequences run.
  *
- * Before a model is given away it computes a few rows: this brings its weights into memory and
- * tells how long a token takes, so that the first prediction is one.
+ * Before a model is given away a few rows go through a few of its layers: this tells how long a token takes, so that
+ * the first prediction is one. The real steps then tell better.
  */
 #include <string.h>
 #include <sys/stat.h>
@@ -18,6 +18,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "engine/device_watch.h"
 #include "engine/flight.h"
 #include "engine/spec_step.h"
 #include "engine/trade.h"
@@ -25,6 +26,8 @@
 
 enum {
 	WARM_ROWS = 16,
+	PROBE_BYTES = 48 << 20, /* of weights that are more than most caches hold */
+	TELL_MS = 1000, /* rearranging weights is told of when it takes longer */
 	MAX_TOKEN_BYTES = 4096,
 	AGE_MS = 2000,     /* without service: a tier is one rank better */
 	STARVE_MS = 10000,
@@ -155,27 +158,47 @@ static int check_vocabulary(struct eng_model *m)
 	return 0;
 }
 
-/* What a draft costs to verify: steps of 1, 2, 4 … rows, all of them with logits. */
-static int measure_verifying(struct eng_model *m, struct kn_step *step, int most, float *logits)
+/* A step that somebody else's work on the machine may have lengthened: the better of two. */
+static int time_part(struct eng_model *m, const struct kn_step *step, int n_layers, int n_want, float *logits, double *ns)
 {
-	int32_t want[WARM_ROWS];
-	m->verify = m->cost;
-	for (int32_t i = 0; i < WARM_ROWS; i++)
-		want[i] = i;
-	for (int n = 1; n <= most; n *= 2) {
-		double ns = 0;
-		step->n_rows = n;
-		for (int i = 0; i < 2; i++) { /* the better one: somebody may have been in the way */
-			uint64_t begin = clock_now_ns();
-			int rc = model_forward(m->model, step, kv_pool_layout(m->pool), want, n, logits);
-			if (rc != 0)
-				return rc;
-			double took = (double)(clock_now_ns() - begin);
-			ns = i == 0 || took < ns ? took : ns;
-		}
-		const struct cost_past past = {.positions = (double)cost_positions(0, (uint64_t)n), .reads = n};
-		cost_learn(&m->verify, (uint32_t)n, past, ns);
+	const int32_t want = 0;
+	for (int i = 0; i < 2; i++) {
+		uint64_t begin = clock_now_ns();
+		int rc = model_forward_part(m->model, step, kv_pool_layout(m->pool), n_layers, &want, n_want, logits);
+		double took = (double)(clock_now_ns() - begin);
+		if (rc != 0)
+			return rc;
+		*ns = i == 0 || took < *ns ? took : *ns;
 	}
+	return 0;
+}
+
+/* First guesses of what steps cost, from as few layers as are not all in a cache, and the head: whole steps would take
+ * as long as loading. */
+static int measure_layers(struct eng_model *m, struct kn_step *step, int rows, float *logits)
+{
+	const int all = m->info.arch.n_layers;
+	uint64_t each = m->info.file_bytes / (uint64_t)all + 1;
+	int some = 1 + (int)(PROBE_BYTES / each), rc;
+	double with_head = 0, one = 0, many = 0;
+	some = some < all ? some : all;
+	step->n_rows = 1;
+	if ((rc = time_part(m, step, some, 1, logits, &with_head)) != 0 || (rc = time_part(m, step, some, 0, logits, &one)) != 0)
+		return rc;
+	step->n_rows = rows;
+	if ((rc = time_part(m, step, some, 0, logits, &many)) != 0)
+		return rc;
+	double head = with_head > one ? with_head - one : 0, layers = (double)all / some;
+	double one_ns = layers * one + head, many_ns = layers * many + head;
+	double row_ns = rows > 1 && many_ns > one_ns ? (many_ns - one_ns) / (rows - 1) : one_ns / 2;
+	cost_init(&m->cost, one_ns > row_ns ? one_ns - row_ns : 0, row_ns);
+	m->ns_per_decode_step = one_ns;
+	/* Where every row has logits the head grows as the layers do. */
+	m->verify = m->cost;
+	const struct cost_past past[2] = {{.positions = 1, .reads = 1}, {.positions = (double)cost_positions(0, (uint64_t)rows), .reads = rows}};
+	cost_learn(&m->verify, 1, past[0], one_ns);
+	if (rows > 1)
+		cost_learn(&m->verify, (uint32_t)rows, past[1], layers * many + (many > one ? head * many / one : head));
 	return 0;
 }
 
@@ -188,7 +211,7 @@ static int warm_up(struct eng_model *m)
 	rows = rows < max_rows ? rows : max_rows;
 	rows = rows < (int)m->n_ctx ? rows : (int)m->n_ctx;
 	int n_pages = (rows + page_tokens - 1) / page_tokens;
-	float *logits = sl_zalloc_n((size_t)m->info.arch.n_vocab * WARM_ROWS, sizeof *logits);
+	float *logits = sl_zalloc_n((size_t)m->info.arch.n_vocab, sizeof *logits);
 	if (logits == NULL)
 		return sl_errf(&m->load_err, SL_ENOMEM, "out of memory for logits");
 	int got = 0, rc = 0;
@@ -198,27 +221,14 @@ static int warm_up(struct eng_model *m)
 	}
 	for (int i = 0; i < rows; i++)
 		pos[i] = i;
-	struct kn_step step = {.n_rows = rows,
-			       .row_token = tokens,
+	struct kn_step step = {.row_token = tokens,
 			       .row_pos = pos,
 			       .row_seq = seq,
 			       .n_seqs = 1,
 			       .page_table = pages,
 			       .max_pages = n_pages};
-	int32_t want = 0;
-	double one = 0, all = 0;
-	for (int i = 0; i < 4 && rc == 0; i++) { /* the first one pays for cold memory */
-		step.n_rows = i == 1 || i == 2 ? 1 : rows;
-		uint64_t begin = clock_now_ns();
-		rc = model_forward(m->model, &step, kv_pool_layout(m->pool), &want, 1, logits);
-		double ns = (double)(clock_now_ns() - begin);
-		*(step.n_rows == 1 ? &one : &all) = ns;
-	}
-	double each = rows > 1 && all > one ? (all - one) / (rows - 1) : one / 2;
-	cost_init(&m->cost, one > each ? one - each : 0, each);
-	m->ns_per_decode_step = one;
-	if (rc == 0 && m->e->cfg.spec_mode != ENG_SPEC_OFF)
-		rc = measure_verifying(m, &step, rows, logits);
+	if (rc == 0)
+		rc = measure_layers(m, &step, rows, logits);
 	while (got > 0)
 		kv_page_unref(m->pool, pages[--got]);
 	sl_free(logits);
@@ -248,13 +258,39 @@ static void tell_progress(void *ctx, uint64_t done, uint64_t total)
 	log_info("model %s: %d %% of the weights converted to %s", m->name, 25 * quarter, kn_type_name(m->quantize));
 }
 
+static void tell_rearranging(void *ctx, uint64_t done, uint64_t total)
+{
+	struct eng_model *m = ctx;
+	uint64_t now = clock_now_ns();
+	if (m->told_ns == 0)
+		m->told_ns = now;
+	if (now - m->told_ns < TELL_MS * NS_PER_MS || total == 0)
+		return;
+	m->told_ns = now;
+	log_info("model %s: %d %% of the weights rearranged for %s", m->name, (int)(100 * done / total), m->ops->name);
+}
+
 static int load_weights(struct eng_model *m, int max_rows)
 {
 	const struct engine *e = m->e;
 	struct convert_progress progress = {.report = tell_progress, .ctx = m};
+	struct convert_progress rearranging = {.report = tell_rearranging, .ctx = m};
 	struct model_quantize q = {.type = m->quantize, .n_threads = e->cfg.n_threads, .progress = &progress};
-	return model_load_as(m->path, m->quantize >= 0 ? &q : NULL, m->ops, m->backend, max_rows,
-			     e->cfg.max_model_bytes, &m->model, &m->load_err);
+	struct model_how how = {.quantize = m->quantize >= 0 ? &q : NULL, .rearranging = &rearranging};
+	if (e->weight_cache.folder != NULL)
+		how.cache = &e->weight_cache;
+	return model_load_as(m->path, &how, m->ops, m->backend, max_rows, e->cfg.max_model_bytes, &m->model, &m->load_err);
+}
+
+/* From the first model on that has a device. One loader at a time. */
+static void watch_device(const struct eng_model *m)
+{
+	struct kn_stats s = {0};
+	if (atomic_load(&m->e->watch) != NULL || m->ops->stats == NULL)
+		return;
+	m->ops->stats(m->backend, &s);
+	if (s.pci[0] != '\0')
+		atomic_store(&m->e->watch, device_watch_start(NULL, s.pci));
 }
 
 static int load(struct eng_model *m)
@@ -266,10 +302,14 @@ static int load(struct eng_model *m)
 			       .max_width = max_width(&m->info.arch),
 			       .priority = m->role == PROTO_ROLE_SMALL,
 			       .pad_rows = true, /* as model.c's activations are */
-			       .fp8_weights = m->fp8};
+			       .fp8_weights = m->fp8,
+			       .loose_products = e->cfg.loose_products,
+			       .choices_path = e->cfg.choices_path};
 	m->ops = e->ops;
 	/* A backend of its own: a fault ends this model only, and one may load while another runs. */
 	int rc = m->ops->open(&kc, &m->backend, &m->load_err);
+	if (rc == 0)
+		watch_device(m);
 	if (rc == 0)
 		rc = load_weights(m, max_rows);
 	if (rc == 0)
@@ -377,9 +417,9 @@ void *loader_main(void *engine)
 				sl_errf(&m->load_err, rc, "%s: %s", m->path, sl_code_name(rc));
 			model_unload(m);
 		} else {
-			log_info("model %s: loaded in %llu ms on %s; KV in %s, pages of %zu bytes", m->name,
+			log_info("model %s: loaded in %llu ms on %s%s; KV in %s, pages of %zu bytes", m->name,
 				 (unsigned long long)((clock_now_ns() - begin) / NS_PER_MS),
-				 m->ops->describe(m->backend), kn_kv_type_name(m->kv_type), page_bytes(m));
+				 m->ops->describe(m->backend), model_was_kept(m->model) ? ", weights kept from before" : "", kn_kv_type_name(m->kv_type), page_bytes(m));
 		}
 		mailbox_send(&e->box, &m->mail.mail);
 	}

@@ -13,6 +13,9 @@
 struct map_file {
 	const uint8_t *at; /* NULL when nothing is mapped */
 	size_t bytes;
+	/* Of the file when it was opened, in nanoseconds since 1970: when its content, and when anything of it, last
+	 * changed. The latter is the system's alone to set. */
+	uint64_t modified_ns, changed_ns;
 };
 
 /* SL_EIO with the file's name when it can't be opened, is no regular file, or can't be mapped;

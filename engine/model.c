@@ -16,6 +16,7 @@
 #include "base/alloc.h"
 #include "engine/model_file.h"
 #include "engine/rope.h"
+#include "engine/weight_store.h"
 #include "kernels/quantize.h"
 
 /* Vectors in backend memory; those that the family does not have are NULL. */
@@ -31,6 +32,7 @@ struct model {
 	const struct kn_ops *ops;
 	struct kn_backend *backend;
 	struct model_file *file;
+	struct weight_store *store;
 	struct model_info info;
 	struct tokenizer *tokenizer;
 	struct chat_template *template;
@@ -131,7 +133,7 @@ static int load_matrix(struct model *m, const char *name, int n_out, int n_in, s
 	const struct model_tensor *t = NULL;
 	int rc = find_matrix(m, name, n_out, n_in, &t, err);
 	if (rc == 0)
-		rc = m->ops->weight_load(m->backend, t->data, t->type, n_out, n_in, out, err);
+		rc = weight_store_load(m->store, t, 0, n_out, n_in, out, err);
 	if (rc == 0 && out->data != t->data)
 		model_file_let_go(m->file, t);
 	return rc;
@@ -141,8 +143,7 @@ static int load_matrix(struct model *m, const char *name, int n_out, int n_in, s
 static int load_rows(struct model *m, const struct model_tensor *t, int first_row, int n_out, int n_in,
 		     struct kn_weight *out, struct sl_err *err)
 {
-	const char *at = (const char *)t->data + (size_t)first_row * kn_row_bytes(t->type, (size_t)n_in);
-	return m->ops->weight_load(m->backend, at, t->type, n_out, n_in, out, err);
+	return weight_store_load(m->store, t, first_row, n_out, n_in, out, err);
 }
 
 /* A vector of floats, brought to the backend, with offset added to each. */
@@ -323,6 +324,7 @@ static int load_text(struct model *m, struct sl_err *err)
 	if (tokenizer_n_vocab(m->tokenizer) != n_vocab)
 		return sl_errf(err, SL_EINVAL, "%s: the tokenizer has %d tokens, token_embd.weight %d rows",
 			       model_file_path(m->file), tokenizer_n_vocab(m->tokenizer), m->info.arch.n_vocab);
+	m->info.text = model_file_text(m->file);
 	struct proto_str source;
 	rc = model_file_template(m->file, &source, err);
 	if (rc == SL_ENOTFOUND)
@@ -394,13 +396,24 @@ int model_check(const char *path, uint64_t max_bytes, struct sl_err *err)
 int model_load(const char *path, const struct kn_ops *ops, struct kn_backend *backend, int max_rows,
 	       uint64_t max_bytes, struct model **out, struct sl_err *err)
 {
-	return model_load_as(path, NULL, ops, backend, max_rows, max_bytes, out, err);
+	const struct model_how how = {0};
+	return model_load_as(path, &how, ops, backend, max_rows, max_bytes, out, err);
 }
 
-int model_load_as(const char *path, const struct model_quantize *q, const struct kn_ops *ops,
+/* Weights that were converted are not what the file's stamp says: they are not kept. */
+static int open_store(struct model *m, const struct model_how *how, struct sl_err *err)
+{
+	const struct weight_cache_config *cache = how->quantize == NULL ? how->cache : NULL;
+	if (how->rearranging != NULL)
+		how->rearranging->total = m->info.file_bytes;
+	return weight_store_open(m->ops, m->backend, m->file, cache, how->rearranging, &m->store, err);
+}
+
+int model_load_as(const char *path, const struct model_how *how, const struct kn_ops *ops,
 		  struct kn_backend *backend, int max_rows, uint64_t max_bytes, struct model **out,
 		  struct sl_err *err)
 {
+	const struct model_quantize *q = how->quantize;
 	struct model *m = sl_zalloc(sizeof *m);
 	if (m == NULL)
 		return sl_errf(err, SL_ENOMEM, "%s: no memory", path);
@@ -411,6 +424,8 @@ int model_load_as(const char *path, const struct model_quantize *q, const struct
 	if (rc == 0 && q != NULL && (rc = model_file_quantize(m->file, q->type, q->n_threads, q->progress, err)) == 0)
 		read_info(m->file, &m->info);
 	if (rc == 0)
+		rc = open_store(m, how, err);
+	if (rc == 0)
 		set_rope(m);
 	if (rc == 0)
 		rc = load_weights(m, err);
@@ -420,6 +435,7 @@ int model_load_as(const char *path, const struct model_quantize *q, const struct
 		model_free(m);
 		return rc;
 	}
+	weight_store_loaded(m->store);
 	*out = m;
 	return 0;
 }
@@ -440,6 +456,7 @@ void model_free(struct model *m)
 {
 	if (m == NULL)
 		return;
+	weight_store_close(m->store);
 	for (int i = 0; m->layers != NULL && i < m->info.arch.n_layers; i++) {
 		struct layer *l = &m->layers[i];
 		struct kn_weight *weights[] = {&l->q, &l->k, &l->v, &l->o, &l->gate, &l->up, &l->down};
@@ -466,6 +483,7 @@ void model_free(struct model *m)
 }
 
 const struct model_info *model_info(const struct model *m) { return &m->info; }
+bool model_was_kept(const struct model *m) { return weight_store_was_kept(m->store); }
 const struct tokenizer *model_tokenizer(const struct model *m) { return m->tokenizer; }
 const struct chat_template *model_template(const struct model *m) { return m->template; }
 
@@ -567,25 +585,12 @@ static int read_logits(struct model *m, int n_want, float *logits, const bool *t
 	return rc;
 }
 
-int model_forward(struct model *m, const struct kn_step *s, const struct kn_kv *kv,
-		  const int32_t *want, int n_want, float *logits)
-{
-	return model_forward_draw(m, s, kv, want, n_want, logits, NULL);
-}
-
 bool model_ahead(const struct model *m) { return m->ops->ahead; }
 int model_wait(struct model *m) { return m->ops->step_wait(m->backend); }
 bool model_ready(const struct model *m) { return m->ops->step_ready(m->backend); }
 
-int model_forward_draw(struct model *m, const struct kn_step *s, const struct kn_kv *kv, const int32_t *want, int n_want,
-		       float *logits, const struct model_draws *draws)
-{
-	int rc = model_issue(m, s, kv, want, n_want, logits, draws);
-	return rc != 0 ? rc : model_wait(m);
-}
-
-int model_issue(struct model *m, const struct kn_step *s, const struct kn_kv *kv, const int32_t *want, int n_want,
-		float *logits, const struct model_draws *draws)
+static int issue(struct model *m, const struct kn_step *s, const struct kn_kv *kv, int n_layers, const int32_t *want,
+		 int n_want, float *logits, const struct model_draws *draws)
 {
 	const struct model_arch *a = &m->info.arch;
 	const struct kn_ops *o = m->ops;
@@ -602,7 +607,7 @@ int model_issue(struct model *m, const struct kn_step *s, const struct kn_kv *kv
 		rc = o->scale(b, m->x, a->embed_scale, s->n_rows, a->n_embd);
 	if (rc == 0)
 		rc = o->rmsnorm(b, m->x, m->layers[0].attn_norm, a->rms_eps, s->n_rows, a->n_embd, m->normed);
-	for (int i = 0; i < a->n_layers && rc == 0; i++)
+	for (int i = 0; i < n_layers && rc == 0; i++)
 		rc = forward_layer(m, i, s->n_rows, kv);
 	if (rc == 0 && n_want > 0)
 		rc = forward_head(m, want, n_want);
@@ -614,4 +619,36 @@ int model_issue(struct model *m, const struct kn_step *s, const struct kn_kv *kv
 	if (rc != 0 && end == 0)
 		(void)o->step_wait(b); /* nobody will ask for it */
 	return rc != 0 ? rc : end;
+}
+
+int model_issue(struct model *m, const struct kn_step *s, const struct kn_kv *kv, const int32_t *want, int n_want,
+		float *logits, const struct model_draws *draws)
+{
+	return issue(m, s, kv, m->info.arch.n_layers, want, n_want, logits, draws);
+}
+
+static int forward(struct model *m, const struct kn_step *s, const struct kn_kv *kv, int n_layers, const int32_t *want,
+		   int n_want, float *logits, const struct model_draws *draws)
+{
+	int rc = issue(m, s, kv, n_layers, want, n_want, logits, draws);
+	return rc != 0 ? rc : model_wait(m);
+}
+
+int model_forward(struct model *m, const struct kn_step *s, const struct kn_kv *kv,
+		  const int32_t *want, int n_want, float *logits)
+{
+	return forward(m, s, kv, m->info.arch.n_layers, want, n_want, logits, NULL);
+}
+
+int model_forward_part(struct model *m, const struct kn_step *s, const struct kn_kv *kv, int n_layers, const int32_t *want,
+		       int n_want, float *logits)
+{
+	BUG_IF(n_layers < 1 || n_layers > m->info.arch.n_layers, "a step of %d layers", n_layers);
+	return forward(m, s, kv, n_layers, want, n_want, logits, NULL);
+}
+
+int model_forward_draw(struct model *m, const struct kn_step *s, const struct kn_kv *kv, const int32_t *want, int n_want,
+		       float *logits, const struct model_draws *draws)
+{
+	return forward(m, s, kv, m->info.arch.n_layers, want, n_want, logits, draws);
 }

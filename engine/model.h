@@ -21,6 +21,7 @@ struct model;
 struct model_info {
 	struct model_arch arch;
 	uint64_t file_bytes, n_params;
+	uint64_t text;        /* models of the same number make the same tokens of a text; once loaded; 0: unknown */
 	char name[64];        /* general.name */
 	char weight_types[96]; /* "Q8_0 ×29, F32 ×9" */
 };
@@ -35,19 +36,27 @@ int model_check(const char *path, uint64_t max_bytes, struct sl_err *err);
 /* max_bytes: a larger file is SL_ELIMIT with both numbers in the line; 0: this machine's memory. */
 int model_load(const char *path, const struct kn_ops *ops, struct kn_backend *backend, int max_rows,
 	       uint64_t max_bytes, struct model **out, struct sl_err *err);
-/* As model_load, with the float matrices of the file converted to another type on the way. q may be
- * NULL. */
+/* As model_load, with the float matrices of the file converted to another type on the way, or weights kept
+ * rearranged from one start to the next (weight_store.h). */
 struct model_quantize {
 	int type;
 	int n_threads; /* 0: all */
 	struct convert_progress *progress; /* may be NULL */
 };
-int model_load_as(const char *path, const struct model_quantize *q, const struct kn_ops *ops,
+struct weight_cache_config;
+struct model_how {
+	const struct model_quantize *quantize;   /* NULL: not */
+	const struct weight_cache_config *cache; /* where rearranged weights are kept, until model_free; NULL: nowhere */
+	struct convert_progress *rearranging;    /* told while weights are rearranged, not when kept ones are used; may be NULL */
+};
+int model_load_as(const char *path, const struct model_how *how, const struct kn_ops *ops,
 		  struct kn_backend *backend, int max_rows, uint64_t max_bytes, struct model **out,
 		  struct sl_err *err);
 void model_free(struct model *m);
 
 const struct model_info *model_info(const struct model *m);
+/* Whether its weights came rearranged from an earlier start. */
+bool model_was_kept(const struct model *m);
 const struct tokenizer *model_tokenizer(const struct model *m);
 /* NULL when the file has none; then chat prompts are refused. */
 const struct chat_template *model_template(const struct model *m);
@@ -57,6 +66,9 @@ const struct chat_template *model_template(const struct model *m);
  * memory. SL_EIO after a device fault. */
 int model_forward(struct model *m, const struct kn_step *s, const struct kn_kv *kv,
 		  const int32_t *want, int n_want, float *logits);
+/* The same of the first n_layers only, 1 … all: for measuring what a layer costs. */
+int model_forward_part(struct model *m, const struct kn_step *s, const struct kn_kv *kv, int n_layers, const int32_t *want,
+		       int n_want, float *logits);
 
 /* Tokens drawn where the logits are (kn_ops.sample): draws[n], each from the row draw.row of want, none from a row
  * twice; drawn[n] gets what came out. Logits of rows where taken[n_want] is set are not brought to the host. */

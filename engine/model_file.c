@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <xxhash.h>
 
 #include "base/alloc.h"
 #include "engine/arch_read.h"
@@ -177,6 +178,9 @@ const char *model_file_name(const struct model_file *f) { return f->name; }
 const char *model_file_form(const struct model_file *f) { return f->form; }
 const struct gguf *model_file_gguf(const struct model_file *f) { return f->n_parts > 0 ? f->parts[0] : NULL; }
 
+size_t model_file_n_parts(const struct model_file *f) { return f->n_parts; }
+const struct gguf *model_file_part(const struct model_file *f, size_t i) { return f->parts[i]; }
+
 const struct hf_folder *model_file_folder(const struct model_file *f) { return f->folder; }
 
 uint64_t model_file_bytes(const struct model_file *f)
@@ -267,4 +271,25 @@ int model_file_template(const struct model_file *f, struct proto_str *out, struc
 {
 	return f->folder != NULL ? hf_template(f->folder, out, err)
 				 : gguf_get_str(f->parts[0], "tokenizer.chat_template", out, err);
+}
+
+static bool makes_tokens(struct proto_str key)
+{
+	static const char prefix[] = "tokenizer.", family[] = "general.architecture";
+	return (key.n >= sizeof prefix - 1 && memcmp(key.at, prefix, sizeof prefix - 1) == 0) ||
+	       (key.n == sizeof family - 1 && memcmp(key.at, family, sizeof family - 1) == 0);
+}
+
+uint64_t model_file_text(const struct model_file *f)
+{
+	if (f->folder != NULL)
+		return 0;
+	uint64_t sum = 0; /* in whatever order the keys stand */
+	for (size_t i = 0; i < gguf_n_keys(f->parts[0]); i++) {
+		enum gguf_value type;
+		struct proto_str value, key = gguf_raw_key(f->parts[0], i, &type, &value);
+		if (makes_tokens(key))
+			sum += XXH3_64bits_withSeed(value.at, value.n, XXH3_64bits_withSeed(key.at, key.n, (uint64_t)type));
+	}
+	return sum;
 }

@@ -57,8 +57,13 @@ int model_file_quantize(struct model_file *f, int type, int n_threads, struct co
 int model_file_tokenizer(const struct model_file *f, struct tokenizer **out, struct sl_err *err);
 /* The chat template's text, borrowed; SL_ENOTFOUND when there is none. */
 int model_file_template(const struct model_file *f, struct proto_str *out, struct sl_err *err);
+/* Of all that makes tokens of text, template too: equal for files that do it alike. 0: unknown (a folder). */
+uint64_t model_file_text(const struct model_file *f);
 /* The GGUF behind it, for listing its keys; NULL for a Hugging Face folder. */
 const struct gguf *model_file_gguf(const struct model_file *f);
+/* The files behind it, GGUF's parts in order; 0 of them for a Hugging Face folder. */
+size_t model_file_n_parts(const struct model_file *f);
+const struct gguf *model_file_part(const struct model_file *f, size_t i);
 /* The folder behind it; NULL for GGUF. */
 struct hf_folder;
 const struct hf_folder *model_file_folder(const struct model_file *f);

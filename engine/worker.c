@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "engine/internal.h"
 #include "engine/prompt.h"
 
@@ -162,8 +163,9 @@ static int check_ids(struct seq_text *t, const struct eng_model *m)
 	return 0;
 }
 
-static int make_ids(struct engine *e, struct seq_text *t)
+static int make_ids(struct engine *e, struct eng_seq *s)
 {
+	struct seq_text *t = &s->text;
 	if (t->model >= e->n_models)
 		return refuse(t, PROTO_ERR_NO_MODEL, "There is no such model.");
 	const struct eng_model *m = &e->models[t->model];
@@ -181,12 +183,19 @@ static int make_ids(struct engine *e, struct seq_text *t)
 		return refuse(t, PROTO_ERR_BAD_REQUEST,
 			      "Beam search goes with temperature 0 and without penalties and stop strings.");
 	int rc;
+	const struct prompt_memo_key key = {.tenant = s->tenant_digest, .salt = s->salt, .text = model_info(m->model)->text, .kind = t->prompt_kind,
+					    .prompt = t->prompt};
+	bool repeats = e->n_models > 1 && t->prompt_kind != PROTO_PROMPT_TOKENS;
+	if (repeats && prompt_memo_find(&e->memo, &key, &t->ids, clock_now_ns()))
+		return check_ids(t, m);
 	if (t->prompt_kind == PROTO_PROMPT_TOKENS)
 		rc = add_ids(t);
 	else if (t->prompt_kind == PROTO_PROMPT_TEXT)
 		rc = add_text(t, model_tokenizer(m->model), t->prompt.at, t->prompt.n, NULL);
 	else
 		rc = add_chat(t, m, e->cfg.max_prompt_bytes);
+	if (rc == 0 && repeats)
+		prompt_memo_put(&e->memo, &key, &t->ids, clock_now_ns());
 	return rc != 0 ? rc : check_ids(t, m);
 }
 
@@ -210,7 +219,7 @@ void *text_worker_main(void *engine)
 	struct eng_seq *s;
 	while ((s = text_queue_take(&e->text_queue)) != NULL) {
 		if (!atomic_load(&s->text.unwanted) && !atomic_load(&e->stopping))
-			make_ids(e, &s->text);
+			make_ids(e, s);
 		else
 			refuse(&s->text, PROTO_ERR_NOT_READY, "The engine is shutting down.");
 		if (s->text.counting)

@@ -254,17 +254,36 @@ void answer_tell(struct answer *a)
 	}
 }
 
+void answer_set_failure(struct answer *a, const struct api_error *e, const char *message)
+{
+	size_t n = strlen(message) + 1;
+	a->end = ANSWER_FAILED;
+	sl_free(a->failure);
+	a->failure = sl_alloc(sizeof *a->failure + n);
+	if (a->failure == NULL)
+		return;
+	a->failure->error = *e;
+	memcpy(a->failure->message, message, n);
+}
+
+const struct api_error *answer_error(const struct answer *a)
+{
+	return a->failure != NULL ? &a->failure->error : &answer_no_memory;
+}
+
+const char *answer_error_text(const struct answer *a)
+{
+	return a->failure != NULL ? a->failure->message : answer_no_memory_text;
+}
+
 /* It fails, now or as its stream's last event. */
 void answer_fail(struct answer *a, const struct api_error *e, const char *message)
 {
 	if (a->end != ANSWER_UNDECIDED)
 		return;
-	a->end = ANSWER_FAILED;
-	a->error = *e;
-	a->message_copy = sl_strdup(message);
-	a->message = a->message_copy != NULL ? a->message_copy : answer_no_memory_text;
+	answer_set_failure(a, e, message);
 	if (a->state == ANSWER_WAITING || a->line.held || (!a->stream && a->log == NULL))
-		answer_refuse(a, &a->error, a->message);
+		answer_refuse(a, answer_error(a), answer_error_text(a));
 	else
 		answer_tell(a);
 }

@@ -76,7 +76,8 @@ struct answer_format {
 	void (*renumber)(struct answer *a, uint64_t next);
 };
 
-enum { ANSWER_LISTS = 4, ANSWER_MAX_RUNS = 128, ANSWER_MAX_CHOICES = 128, ANSWER_ID_BYTES = 48 };
+/* Of log probabilities: what is not yet told, and behind it, where text is kept, the first list of what was. */
+enum { ANSWER_LISTS = 4, ANSWER_TOLD = ANSWER_LISTS, ANSWER_ALL_LISTS, ANSWER_MAX_RUNS = 128, ANSWER_MAX_CHOICES = 128, ANSWER_ID_BYTES = 48 };
 
 struct answer_choice {
 	bool closed;
@@ -84,9 +85,8 @@ struct answer_choice {
 	const char *reason;                    /* once closed */
 	const char *ended_by;                  /* "deadline", "budget", "load", "superseded"; NULL: none of them */
 	struct sl_buf text;                    /* all of it, where that is kept */
-	struct sl_buf *logprobs;               /* [ANSWER_LISTS], not yet told; of a whole answer all; not to
+	struct sl_buf *logprobs;               /* [ANSWER_ALL_LISTS], not yet told; of a whole answer all; not to
 						* be written to unless they are wanted */
-	struct sl_buf told;                    /* where text is kept: logprobs[0] of what was told */
 };
 
 enum answer_state { ANSWER_WAITING, ANSWER_RUNNING, ANSWER_ENDED };
@@ -130,6 +130,12 @@ struct answer_spec {
 	const char *told; /* more members of the answer's "sluice", as JSON; NULL: none. Borrowed for the call */
 };
 
+/* Why it failed. */
+struct answer_failure {
+	struct api_error error; /* its strings are literals */
+	char message[];
+};
+
 struct answer {
 	/* Of each event. */
 	struct gw_app *app;
@@ -150,6 +156,7 @@ struct answer {
 	bool superseded; /* ended by a newer prompt */
 	bool automatic;  /* of the model "auto": a cascade */
 	bool wants_to_know; /* of a degradation */
+	bool spooled;    /* its spool writes it, or was to */
 	uint8_t n;       /* choices of a run */
 	uint8_t n_made;  /* the same, with those that are not told */
 	int n_runs, n_queued, turn;
@@ -157,7 +164,6 @@ struct answer {
 	struct answer_choice *choices; /* [n_runs · n] */
 	struct replay_log *log; /* while it is written */
 	struct spool *spool;    /* that writes it to the store, too; NULL: nothing does */
-	bool spooled; /* or was to be */
 	struct answer_again *again; /* another gateway began it; NULL: nobody else */
 	int64_t tokens_left; /* it may still tell so many */
 	int64_t tokens_short; /* and would be granted so many more if there were any */
@@ -184,14 +190,15 @@ struct answer {
 	int64_t created;
 	uint32_t max_tokens, n_ctx;  /* n_ctx: the model's, prompt and answer */
 	char *model;                 /* its name; owned */
-	struct api_error error;      /* FAILED */
-	const char *message;         /* never NULL */
+	struct answer_failure *failure; /* owned; NULL: it has not failed, or there was no memory to say how */
 	char *told;                  /* owned; as in its spec */
 	struct sl_buf cascade_text;  /* what answer_auto_about told last */
-	char *message_copy;          /* owned: what message points to, unless that is a literal */
 	char id[ANSWER_ID_BYTES];
 };
 
+/* FAILED: what it fails with, and in words. Never NULL. */
+const struct api_error *answer_error(const struct answer *a);
+const char *answer_error_text(const struct answer *a);
 /* Makes and submits it, or answers x with an error. */
 void answer_start(struct exchange *x, const struct answer_spec *spec);
 /* All fail, with the streams' last event or an HTTP status: their time is over. */

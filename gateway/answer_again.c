@@ -458,9 +458,7 @@ static void fail_differing(struct answer *a)
 	metric_add(&replay_m_uncontinued, 1);
 	answer_leave_runs(a);
 	buf_clear(&a->carry, 0);
-	a->end = ANSWER_FAILED;
-	a->error = differs;
-	a->message = "The gateway of this answer stopped, and the engine now gives another answer.";
+	answer_set_failure(a, &differs, "The gateway of this answer stopped, and the engine now gives another answer.");
 	a->settling = false;
 	a->stage = ANSWER_SETTLE;
 }

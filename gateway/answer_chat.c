@@ -9,7 +9,8 @@
 
 static int begin(struct answer *a, struct sl_buf *out)
 {
-	int rc = sse_init(&a->sse, &sse_chat_shape, a->id, a->model, a->created, a->include_usage, a->obfuscate);
+	int rc = sse_init(&a->sse, &sse_chat_shape, a->id, a->model, a->created, a->include_usage, a->obfuscate,
+			  &a->app->sse_last);
 	for (unsigned i = 0; rc == 0 && i < answer_n_choices(a); i++)
 		rc = sse_role(&a->sse, out, i);
 	return rc;

@@ -21,7 +21,8 @@ static const struct sl_buf *echoed(const struct answer *a, unsigned index)
 
 static int begin(struct answer *a, struct sl_buf *out)
 {
-	int rc = sse_init(&a->sse, &sse_completion_shape, a->id, a->model, a->created, a->include_usage, a->obfuscate);
+	int rc = sse_init(&a->sse, &sse_completion_shape, a->id, a->model, a->created, a->include_usage, a->obfuscate,
+			  &a->app->sse_last);
 	for (unsigned i = 0; rc == 0 && a->own != NULL && i < answer_n_choices(a); i++) {
 		const struct sl_buf *prompt = echoed(a, i);
 		rc = sse_content(&a->sse, out, i, (const char *)buf_data(prompt), prompt->len, NULL);

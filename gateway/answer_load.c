@@ -27,6 +27,7 @@
 #include "base/clock.h"
 #include "base/metrics.h"
 #include "gateway/answer_priv.h"
+#include "gateway/timer.h"
 #include "gateway/waiting.h"
 
 enum {
@@ -79,6 +80,16 @@ __attribute__((constructor)) static void register_metrics(void)
 	metric_register(&unsubmitted);
 	metric_register(&cut_total);
 }
+
+/* What is needed of an answer until its first token: many are open for long after it. */
+struct line_wait {
+	struct answer *answer;
+	struct gw_timer timer;
+	struct waiting *place; /* NULL: it has none, nobody is before it */
+	struct sl_buf *kept;   /* [n_runs] SUBMIT frames, while they may be submitted again; NULL */
+	uint64_t since_ns;     /* it waits; 0: it does not yet */
+	uint64_t predicted_ns; /* from then */
+};
 
 static const struct gw_config *config(const struct answer *a) { return a->app->t->cfg; }
 static const struct gw_tier_config *tier_of(const struct answer *a) { return a->key->tier; }
@@ -237,8 +248,8 @@ enum load_verdict answer_load_first(struct answer *a, struct proto_submit *s, ui
 
 void answer_load_keep(struct answer *a, int i, const struct proto_submit *s)
 {
-	struct answer_line *l = &a->line;
-	if (other_model(a) < 0)
+	struct line_wait *l = a->line.wait;
+	if (l == NULL || other_model(a) < 0)
 		return;
 	if (l->kept == NULL && (l->kept = sl_zalloc_n((size_t)a->n_runs, sizeof *l->kept)) != NULL)
 		for (int k = 0; k < a->n_runs; k++)
@@ -250,18 +261,20 @@ void answer_load_keep(struct answer *a, int i, const struct proto_submit *s)
 
 static void drop_kept(struct answer *a)
 {
-	for (int i = 0; a->line.kept != NULL && i < a->n_runs; i++)
-		buf_dispose(&a->line.kept[i]);
-	sl_free(a->line.kept);
-	a->line.kept = NULL;
+	struct line_wait *l = a->line.wait;
+	for (int i = 0; l->kept != NULL && i < a->n_runs; i++)
+		buf_dispose(&l->kept[i]);
+	sl_free(l->kept);
+	l->kept = NULL;
 }
 
 static bool may_submit_again(const struct answer *a)
 {
-	if (a->line.kept == NULL || a->stage != ANSWER_BEGIN || a->twin || a->n_told > 0 || answer_has_twins(a))
+	const struct line_wait *l = a->line.wait;
+	if (l == NULL || l->kept == NULL || a->stage != ANSWER_BEGIN || a->twin || a->n_told > 0 || answer_has_twins(a))
 		return false;
 	for (int i = 0; i < a->n_runs; i++)
-		if (a->line.kept[i].len == 0)
+		if (l->kept[i].len == 0)
 			return false;
 	return other_model(a) >= 0;
 }
@@ -286,7 +299,7 @@ static bool submit_again(struct answer *a)
 	}
 	for (int i = 0; i < a->n_runs; i++) {
 		struct answer_run *run = &a->runs[i];
-		const struct sl_buf *frame = &a->line.kept[i];
+		const struct sl_buf *frame = &a->line.wait->kept[i];
 		struct proto_submit s;
 		int rc = proto_get_submit((const uint8_t *)buf_data(frame) + PROTO_HEAD_BYTES, frame->len - PROTO_HEAD_BYTES,
 					  &s, NULL);
@@ -366,7 +379,7 @@ bool answer_load_queued(struct answer *a, struct answer_run *run)
 
 static void restart(struct answer *a, uint64_t ms)
 {
-	gw_timer_start(&a->app->t->timers, &a->line.timer, ms * NS_PER_MS);
+	gw_timer_start(&a->app->t->timers, &a->line.wait->timer, ms * NS_PER_MS);
 }
 
 static uint64_t tell_ms(const struct answer *a)
@@ -416,14 +429,14 @@ bool answer_load_enter(struct answer *a)
 	uint32_t position;
 	uint64_t ms, now = clock_now_ns();
 	set_limit(a);
-	if (a->twin || a->released || a->alone || a->end != ANSWER_UNDECIDED)
+	if (l->wait == NULL || a->twin || a->released || a->alone || a->end != ANSWER_UNDECIDED)
 		return true;
 	look(a, now, &position, &ms);
-	l->since_ns = now;
-	l->predicted_ns = ms * NS_PER_MS;
+	l->wait->since_ns = now;
+	l->wait->predicted_ns = ms * NS_PER_MS;
 	if ((position > 0 && ms >= SHORT_MS) || (q->tell_ms > 0 && ms > q->tell_ms)) {
 		int rc = waiting_enter(a->app->waiting, q->most > 0 ? (size_t)q->most : SIZE_MAX, tier_of(a)->priority,
-				       a->app->t, on_displaced, a, &l->place);
+				       a->app->t, on_displaced, a, &l->wait->place);
 		if (rc == SL_ELIMIT)
 			refuse(a, FULL, ms, "The server is busy: too many are waiting.");
 		else if (rc != 0)
@@ -458,7 +471,7 @@ static void too_long(struct answer *a)
 	uint32_t position;
 	uint64_t ms;
 	if (may_submit_again(a)) {
-		a->line.since_ns = clock_now_ns();
+		a->line.wait->since_ns = clock_now_ns();
 		if (submit_again(a))
 			restart(a, next_ms(a, 0));
 		return;
@@ -469,9 +482,10 @@ static void too_long(struct answer *a)
 
 static void on_line(struct gw_timer *timer)
 {
-	struct answer *a = list_entry(timer, struct answer, line.timer);
+	struct line_wait *w = list_entry(timer, struct line_wait, timer);
+	struct answer *a = w->answer;
 	struct answer_line *l = &a->line;
-	uint64_t now = clock_now_ns(), waited = (now - l->since_ns) / NS_PER_MS, most = tier_of(a)->max_wait_ms;
+	uint64_t now = clock_now_ns(), waited = (now - w->since_ns) / NS_PER_MS, most = tier_of(a)->max_wait_ms;
 	if (a->state != ANSWER_RUNNING || a->end != ANSWER_UNDECIDED || a->token_ns != 0)
 		return;
 	if (most > 0 && waited >= most && !answer_has_twins(a)) {
@@ -481,7 +495,7 @@ static void on_line(struct gw_timer *timer)
 	if (l->held && waited >= config(a)->queue.tell_ms) {
 		l->held = false;
 		answer_open(a);
-		if (a->state != ANSWER_RUNNING || a->end != ANSWER_UNDECIDED)
+		if (l->wait == NULL || a->state != ANSWER_RUNNING || a->end != ANSWER_UNDECIDED)
 			return;
 		l->telling = true; /* from before its first event is asked for: that is at the end of the turn */
 	}
@@ -494,19 +508,27 @@ static void on_line(struct gw_timer *timer)
 
 void answer_load_begun(struct answer *a, uint64_t now_ns)
 {
-	if (a->line.since_ns != 0)
-		load_margin_learn(&a->app->margin, a->line.predicted_ns, now_ns - a->line.since_ns);
+	const struct line_wait *w = a->line.wait;
+	if (w != NULL && w->since_ns != 0)
+		load_margin_learn(&a->app->margin, w->predicted_ns, now_ns - w->since_ns);
 	answer_load_end(a);
 }
 
 void answer_load_end(struct answer *a)
 {
-	struct answer_line *l = &a->line;
-	l->since_ns = 0;
-	gw_timer_stop(&a->app->t->timers, &l->timer);
-	waiting_leave(l->place);
-	l->place = NULL;
+	struct line_wait *w = a->line.wait;
+	if (w == NULL)
+		return;
+	gw_timer_stop(&a->app->t->timers, &w->timer);
+	waiting_leave(w->place);
 	drop_kept(a);
+	sl_free(w);
+	a->line.wait = NULL;
+}
+
+bool answer_load_has_place(const struct answer *a)
+{
+	return a->line.wait != NULL && a->line.wait->place != NULL;
 }
 
 bool answer_load_quiet(const struct answer *a)
@@ -514,10 +536,15 @@ bool answer_load_quiet(const struct answer *a)
 	return a->line.telling && a->token_ns == 0 && a->end == ANSWER_UNDECIDED;
 }
 
-void answer_load_init(struct answer *a, int model)
+bool answer_load_init(struct answer *a, int model)
 {
-	a->line = (struct answer_line){.model = model, .short_at = UINT64_MAX, .cut_at = UINT64_MAX};
-	gw_timer_init(&a->line.timer, on_line);
+	struct line_wait *w = sl_zalloc(sizeof *w);
+	a->line = (struct answer_line){.wait = w, .model = model, .short_at = UINT64_MAX, .cut_at = UINT64_MAX};
+	if (w == NULL)
+		return false;
+	w->answer = a;
+	gw_timer_init(&w->timer, on_line);
+	return true;
 }
 
 /* ---- cutting ---- */

@@ -10,21 +10,17 @@
 #include <stdint.h>
 
 #include "gateway/load.h"
-#include "gateway/timer.h"
 
 struct answer;
 struct answer_run;
 struct answer_spec;
 struct gw_app;
+struct line_wait;
 struct proto_submit;
-struct sl_buf;
-struct waiting;
 
 /* An answer's. */
 struct answer_line {
-	struct gw_timer timer;     /* while it waits for its first token */
-	struct waiting *place;     /* NULL: it has none, nobody is before it */
-	struct sl_buf *kept;       /* [n_runs] SUBMIT frames, while they may be submitted again; NULL */
+	struct line_wait *wait;    /* owned; until its first token has come; NULL: it waits for nothing */
 	const char *degraded;      /* "model", "length"; NULL: it is not */
 	int model;                 /* its index */
 	bool held;                 /* admitted, but nothing was said yet: it may still become an HTTP status */
@@ -32,12 +28,11 @@ struct answer_line {
 	bool shortened;            /* its max_tokens are its degraded tier's */
 	bool cut;                  /* it came to cut_at */
 	bool refused;              /* nothing was computed for it: it is charged nothing */
-	uint64_t since_ns;         /* it waits */
-	uint64_t predicted_ns;     /* from then */
 	uint64_t short_at, cut_at; /* tokens told after which it ends: degraded; and under load; UINT64_MAX: none */
 };
 
-void answer_load_init(struct answer *a, int model);
+/* False: no memory. */
+bool answer_load_init(struct answer *a, int model);
 /* Before it is shared or submitted. DEGRADE: that has been done to a and s. REFUSE: call answer_load_refuse
  * unless it finds a twin. */
 enum load_verdict answer_load_first(struct answer *a, struct proto_submit *s, uint64_t *retry_ms);
@@ -52,6 +47,8 @@ bool answer_load_enter(struct answer *a);
 void answer_load_begun(struct answer *a, uint64_t now_ns);
 /* It waits no more. May be called again. */
 void answer_load_end(struct answer *a);
+/* Others are before it. */
+bool answer_load_has_place(const struct answer *a);
 /* Its stream is open, but there is nothing to tell before its first token? */
 bool answer_load_quiet(const struct answer *a);
 /* As many tokens were told as it may tell. */

@@ -70,8 +70,7 @@ static void pump(struct answer *a)
 	spool_moved(a->spool);
 	if (rc < 0) {
 		log_warn("the stream %s is broken off: %s", a->id, rc == SL_ENOMEM ? "out of memory" : "too large");
-		a->end = ANSWER_FAILED;
-		a->error = answer_too_large;
+		answer_set_failure(a, &answer_too_large, answer_too_large_text);
 		a->stage = ANSWER_OVER;
 	}
 	if (a->stage == ANSWER_OVER) {
@@ -129,7 +128,7 @@ int answer_open_log(struct answer *a)
 	a->x = NULL;
 	if (a->format->opened != NULL)
 		a->format->opened(a);
-	if (a->line.place == NULL) /* it may become another's model while it waits */
+	if (!answer_load_has_place(a)) /* it may become another's model while it waits */
 		answer_open_spool(a, 0);
 	return 0;
 }

@@ -34,6 +34,8 @@ void answer_let_go(struct answer *a);
 void answer_go_on_alone(struct answer *a);
 /* Instead of an answer. */
 void answer_refuse(struct answer *a, const struct api_error *e, const char *message);
+/* It has failed, and that is all: whoever calls this tells it. */
+void answer_set_failure(struct answer *a, const struct api_error *e, const char *message);
 /* It fails, now or as its stream's last event. */
 void answer_fail(struct answer *a, const struct api_error *e, const char *message);
 /* There is something to tell. */

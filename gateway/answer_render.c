@@ -119,10 +119,10 @@ static int tell_text(struct answer *a, struct sl_buf *out, unsigned index, const
 	int rc = a->format->text(a, out, index, text, n);
 	if (rc == 0 && a->keep_text) {
 		rc = buf_append(&c->text, text, n);
-		if (rc == 0 && c->told.len > 0 && c->logprobs[0].len > 0)
-			rc = buf_append_str(&c->told, ",");
+		if (rc == 0 && c->logprobs[ANSWER_TOLD].len > 0 && c->logprobs[0].len > 0)
+			rc = buf_append_str(&c->logprobs[ANSWER_TOLD], ",");
 		if (rc == 0 && c->logprobs[0].len > 0)
-			rc = buf_append(&c->told, buf_data(&c->logprobs[0]), c->logprobs[0].len);
+			rc = buf_append(&c->logprobs[ANSWER_TOLD], buf_data(&c->logprobs[0]), c->logprobs[0].len);
 	}
 	for (int i = 0; a->wants_logprobs && i < ANSWER_LISTS; i++)
 		buf_clear(&c->logprobs[i], SIZE_MAX);
@@ -310,7 +310,7 @@ int answer_render(struct answer *a, struct sl_buf *out)
 		if (a->end == ANSWER_FAILED && a->again != NULL)
 			answer_again_catch_up(a);
 		a->stage = ANSWER_OVER;
-		rc = a->end == ANSWER_FAILED ? a->format->error(a, out, &a->error, a->message) : a->format->end(a, out);
+		rc = a->end == ANSWER_FAILED ? a->format->error(a, out, answer_error(a), answer_error_text(a)) : a->format->end(a, out);
 		return rc == 0 ? 1 : rc;
 	}
 	return 0;

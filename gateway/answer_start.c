@@ -19,7 +19,7 @@ enum {
 };
 
 /* Of every choice that tells none; only read. */
-static struct sl_buf no_logprobs[ANSWER_LISTS];
+static struct sl_buf no_logprobs[ANSWER_ALL_LISTS];
 
 void answer_free(struct answer *a)
 {
@@ -32,8 +32,7 @@ void answer_free(struct answer *a)
 	for (unsigned i = 0; a->choices != NULL && i < answer_n_choices(a); i++) {
 		struct answer_choice *c = &a->choices[i];
 		buf_dispose(&c->text);
-		buf_dispose(&c->told);
-		for (int k = 0; a->wants_logprobs && c->logprobs != NULL && k < ANSWER_LISTS; k++)
+		for (int k = 0; a->wants_logprobs && c->logprobs != NULL && k < ANSWER_ALL_LISTS; k++)
 			buf_dispose(&c->logprobs[k]);
 		if (c->logprobs != no_logprobs)
 			sl_free(c->logprobs);
@@ -55,7 +54,7 @@ void answer_free(struct answer *a)
 	sl_free(a->runs);
 	auth_key_unref(a->key);
 	sl_free(a->model);
-	sl_free(a->message_copy);
+	sl_free(a->failure);
 	sl_free(a->told);
 	gw_snapshot_unref(a->snapshot);
 	sl_free(a);
@@ -87,11 +86,10 @@ static bool init_choices(struct answer *a)
 	for (unsigned i = 0; i < answer_n_choices(a); i++) {
 		struct answer_choice *c = &a->choices[i];
 		buf_init(&c->text, MAX_ANSWER);
-		buf_init(&c->told, MAX_LOGPROBS);
-		c->logprobs = a->wants_logprobs ? sl_zalloc_n(ANSWER_LISTS, sizeof *c->logprobs) : no_logprobs;
+		c->logprobs = a->wants_logprobs ? sl_zalloc_n(ANSWER_ALL_LISTS, sizeof *c->logprobs) : no_logprobs;
 		if (c->logprobs == NULL)
 			return false;
-		for (int k = 0; a->wants_logprobs && k < ANSWER_LISTS; k++)
+		for (int k = 0; a->wants_logprobs && k < ANSWER_ALL_LISTS; k++)
 			buf_init(&c->logprobs[k], MAX_LOGPROBS);
 	}
 	return true;
@@ -138,7 +136,6 @@ struct answer *answer_create(struct gw_app *app, struct exchange *x, struct gw_s
 		a->model = sl_strdup(model >= 0 ? engine_link_model(app->link, model)->name : "");
 		a->n_ctx = model >= 0 ? engine_link_model(app->link, model)->n_ctx : 0;
 	}
-	a->message = "";
 	a->told = spec->told != NULL ? sl_strdup(spec->told) : NULL;
 	buf_init(&a->carry, ANSWER_MAX_WHOLE);
 	buf_init(&a->frame, ANSWER_MAX_WHOLE);
@@ -147,10 +144,10 @@ struct answer *answer_create(struct gw_app *app, struct exchange *x, struct gw_s
 	gw_defer_init(&a->pump, answer_on_pump);
 	gw_defer_init(&a->reap, answer_on_reap);
 	gw_timer_init(&a->timer, answer_on_timer);
-	answer_load_init(a, model);
+	bool waits = answer_load_init(a, model);
 	a->runs = sl_zalloc_n((size_t)a->n_runs, sizeof *a->runs);
 	a->choices = sl_zalloc_n(answer_n_choices(a), sizeof *a->choices);
-	if (!named || a->model == NULL || (spec->told != NULL && a->told == NULL) || a->runs == NULL || a->choices == NULL ||
+	if (!named || !waits || a->model == NULL || (spec->told != NULL && a->told == NULL) || a->runs == NULL || a->choices == NULL ||
 	    !init_choices(a)) {
 		answer_free(a);
 		return NULL;

@@ -29,6 +29,7 @@
 #include "gateway/compress_run.h"
 #include "gateway/conversation_hold.h"
 #include "gateway/cors.h"
+#include "gateway/device_gauges.h"
 #include "gateway/exchange.h"
 #include "gateway/generation.h"
 #include "gateway/idempotent.h"
@@ -495,6 +496,7 @@ static void on_tick(evutil_socket_t fd, short what, void *ctx)
 	metric_set(&engine_submitted, (int64_t)st->submitted);
 	metric_set(&engine_cancelled, (int64_t)st->cancelled);
 	answer_load_gauges(app);
+	device_gauges_set(&st->device);
 	metric_set(&vllm_running, st->running);
 	metric_set(&vllm_waiting, st->waiting);
 	/* What the tree alone holds is given back when it is needed. */
@@ -577,6 +579,7 @@ void app_destroy(struct gw_app *app)
 	engine_link_destroy(app->link);
 	app->t->link = NULL;
 	buf_dispose(&app->scratch);
+	sse_rest_unref(app->sse_last);
 	buf_dispose(&app->list);
 	release_shared(app);
 	gw_snapshot_unref(app->now);

@@ -47,6 +47,7 @@ struct gw_app {
 	struct identities *identities; /* NULL: there is no store */
 	struct token_secrets *secrets; /* NULL: there is no store */
 	struct sl_buf scratch; /* one event while it is rendered */
+	struct sse_rest *sse_last; /* of the newest stream; a reference */
 	struct sl_buf list;    /* the log probabilities in it */
 	struct list answers;   /* struct answer, in_app: those that go on without an exchange */
 	struct list all_answers; /* struct answer, in_all */

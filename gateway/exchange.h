@@ -30,20 +30,20 @@ struct exchange {
 	struct auth_key *counted;       /* among whose open requests it is; NULL: of nobody's */
 	const char *subject;            /* of key: whom a browser token was made for; "" or NULL: nobody */
 	struct access_wait *access;          /* while it is being found out who asks */
-	bool body_ended;                /* meanwhile the body has come */
 	struct sl_buf body;         /* of the request, bounded by limits.body_bytes */
 	char id[40];                /* "req_…" */
 	uint64_t started_ns;
 	int status;                 /* of the answer; 0: none yet */
+	bool body_ended;            /* while it was being found out who asks, the body has come */
+	bool cleansed;              /* a user's message was changed: the answer says by how much it is shorter */
 	struct quota_result *quota; /* what every answer says of the key's limits; owned; NULL: nothing */
-	bool cleansed;           /* a user's message was changed: the answer says by how much it is shorter */
 	uint64_t cleansed_bytes;
 	const char *degraded;    /* how the answer is less than was asked for; NULL: it is not */
 	uint32_t n_prompt, n_completion; /* for the access log */
+	unsigned retry_ms; /* an error that says when to come back: the same more exactly; 0: no header */
 	char *cascade; /* the same: plan/why, tokens, of each prompt; owned; NULL: it was none, or no memory */
 	struct idempotent *idempotent; /* of its Idempotency-Key, until the answer takes it; NULL: none */
 	/* The handler's own: closed by on_close before the exchange is freed. */
-	unsigned retry_ms; /* an error that says when to come back: the same more exactly; 0: no header */
 	void *state;
 	void (*on_close)(struct exchange *x);
 };

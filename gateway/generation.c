@@ -82,12 +82,12 @@ struct generation {
 	const struct gen_source *source; /* of one that is fed, until the end */
 	void *source_ctx;
 	uint64_t reported;           /* how far it has gone, for the one it joined */
-	bool joined, fed, follows;
 	struct gw_deferred feed;
 	/* At the beginning and at the end. */
 	struct http_hold *hold; /* of the stream that began it; owned until the engine is done */
 	struct gw_deferred reap;
 	struct proto_queued queued;
+	bool joined, fed, follows;
 	uint64_t queued_ns;
 	struct proto_done done;
 	uint64_t seed;

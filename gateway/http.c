@@ -388,7 +388,7 @@ static ssize_t pull_copy(void *ctx, uint8_t *dst, size_t room, bool *end)
 		n = room;
 	if (n > 0)
 		memcpy(dst, s->body + s->body_off, n);
-	s->body_off += n;
+	s->body_off += (uint32_t)n;
 	*end = s->body_off == s->body_len;
 	return (ssize_t)n;
 }
@@ -455,7 +455,7 @@ int http_reply(struct http_stream *s, int status, const struct http_field *field
 {
 	BUG_IF(s->answered, "a stream was answered twice");
 	/* Also an empty body has a copy: it marks whose the source is. */
-	s->body = sl_alloc(n);
+	s->body = n <= UINT32_MAX ? sl_alloc(n) : NULL;
 	if (s->body == NULL) {
 		s->answered = true;
 		http_reset(s);
@@ -463,7 +463,7 @@ int http_reply(struct http_stream *s, int status, const struct http_field *field
 	}
 	if (n > 0)
 		memcpy(s->body, body, n);
-	s->body_len = n;
+	s->body_len = (uint32_t)n;
 	s->expect_bytes = (int64_t)n;
 	s->src = (struct http_source){pull_copy, s};
 	return answer(s, status, fields, n_fields);

@@ -34,6 +34,7 @@ enum http_version { HTTP_1_0, HTTP_1_1, HTTP_2 };
 struct http_request {
 	enum http_version version;
 	bool tls;
+	bool has_body;          /* false: on_body_end follows on_request at once */
 	const char *method;    /* "GET" */
 	const char *path;      /* as sent, without the query: exact match, nothing decoded */
 	const char *query;     /* after '?', "" when none */
@@ -41,7 +42,6 @@ struct http_request {
 	const struct http_field *fields;
 	size_t n_fields;
 	int64_t content_length; /* -1: not said */
-	bool has_body;          /* false: on_body_end follows on_request at once */
 	const char *peer;       /* the client's address, "127.0.0.1", also behind trusted proxies; "" when
 				   it came by a unix socket */
 	const char *subject;    /* of the client's verified certificate; NULL: it has shown none */

@@ -34,7 +34,7 @@ struct http_stream {
 	void *user;
 	struct http_source src; /* of the answer's body */
 	uint8_t *body;          /* http_reply's copy; owned */
-	size_t body_len, body_off;
+	uint32_t body_len, body_off;
 	int64_t expect_bytes; /* the answer's content-length; -1: unknown */
 	uint64_t received;    /* body bytes */
 	uint64_t body_max;    /* limits.body_bytes when it began */

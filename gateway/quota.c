@@ -327,17 +327,20 @@ static void add_limits(struct quota *q, const struct quota_ask *ask)
 			  "tokens a day", ask->key);
 }
 
-static bool is_limited(const struct auth_key *key)
+/* As many as add_limits adds. */
+static size_t n_limits(const struct auth_key *key)
 {
 	const struct gw_tier_config *t = key->tier;
-	return t != NULL && (t->requests_per_minute > 0 || t->tokens_per_minute > 0 || t->tokens_per_day > 0 ||
-			     has_subject_limit(key));
+	return (t->requests_per_minute > 0) + (size_t)has_subject_limit(key) + (t->tokens_per_minute > 0) +
+	       (t->tokens_per_day > 0);
 }
+
+static bool is_limited(const struct auth_key *key) { return key->tier != NULL && n_limits(key) > 0; }
 
 static struct quota *quota_create(struct quotas *qs, const struct quota_ask *ask, enum quota_state born,
 				  quota_done *done, void *ctx)
 {
-	struct quota *q = sl_zalloc(sizeof *q);
+	struct quota *q = sl_zalloc(sizeof *q + n_limits(ask->key) * sizeof *q->items);
 	if (q == NULL)
 		return NULL;
 	BUG_IF(RAND_bytes(q->id, sizeof q->id) != 1, "no random bytes");

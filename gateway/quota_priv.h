@@ -25,7 +25,6 @@ struct quota {
 	struct quotas *home;
 	enum quota_state state;
 	uint8_t id[CACHE_ID_LEN];
-	struct cache_limit items[QUOTA_N_LIMITS];
 	enum quota_limit which[QUOTA_N_LIMITS]; /* the items in order */
 	size_t n;
 	int64_t requests, tokens; /* as they were asked for */
@@ -41,6 +40,7 @@ struct quota {
 	unsigned retries;
 	quota_done *done;
 	void *ctx;
+	struct cache_limit items[]; /* [n] */
 };
 
 /* There is at least one item. */

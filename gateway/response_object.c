@@ -78,7 +78,7 @@ static const char *error_code(const struct api_error *e)
 
 static json_t *error_of(const struct answer *a)
 {
-	return a->end == ANSWER_FAILED ? json_pack("{s:s, s:s}", "code", error_code(&a->error), "message", a->message)
+	return a->end == ANSWER_FAILED ? json_pack("{s:s, s:s}", "code", error_code(answer_error(a)), "message", answer_error_text(a))
 				       : json_null();
 }
 
@@ -102,7 +102,7 @@ static json_t *usage_of(const struct answer *a)
 static json_t *logprobs_of(const struct answer *a, bool open)
 {
 	const struct answer_choice *c = &a->choices[0];
-	const struct sl_buf *from = c->told.len > 0 ? &c->told : &c->logprobs[0];
+	const struct sl_buf *from = c->logprobs[ANSWER_TOLD].len > 0 ? &c->logprobs[ANSWER_TOLD] : &c->logprobs[0];
 	if (open || from->len == 0)
 		return json_array();
 	struct sl_buf list;

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/err.h"
 #include "base/json_out.h"
 
@@ -30,27 +31,58 @@ const struct sse_shape sse_completion_shape = {
     .empty = ",\"text\":\"\"",
 };
 
-int sse_init(struct sse_stream *s, const struct sse_shape *shape, const char *id, const char *model, int64_t created,
-	     bool include_usage, bool obfuscate)
+static const char before_id[] = "data: {\"id\":\"";
+
+void sse_rest_unref(struct sse_rest *r)
 {
-	*s = (struct sse_stream){.shape = shape, .include_usage = include_usage, .obfuscate = obfuscate};
-	buf_init(&s->head, MAX_HEAD);
-	int rc = buf_printf(&s->head, "data: {\"id\":\"%s\",\"object\":\"%s\",\"created\":%lld,\"model\":", id, shape->object,
-			    (long long)created);
-	if (rc == 0)
-		rc = json_out_string(&s->head, model, strlen(model));
-	if (rc == 0)
-		rc = buf_append_str(&s->head, ",\"system_fingerprint\":null,\"choices\":[");
-	if (rc != 0)
-		buf_dispose(&s->head);
-	else
-		buf_trim(&s->head); /* it lasts as long as the stream */
-	return rc;
+	if (r != NULL && --r->refs == 0)
+		sl_free(r);
+}
+
+static bool rest_fits(const struct sse_rest *r, const struct sse_shape *shape, const char *model, size_t n_model, int64_t created)
+{
+	return r != NULL && r->shape == shape && r->created == created && r->n_model == n_model &&
+	       memcmp(r->text, model, n_model) == 0;
+}
+
+static struct sse_rest *rest_create(const struct sse_shape *shape, const char *model, size_t n_model, int64_t created)
+{
+	struct sse_rest *r = NULL;
+	struct sl_buf text;
+	buf_init(&text, MAX_HEAD);
+	if (buf_append(&text, model, n_model) == 0 &&
+	    buf_printf(&text, "\",\"object\":\"%s\",\"created\":%lld,\"model\":", shape->object, (long long)created) == 0 &&
+	    json_out_string(&text, model, n_model) == 0 &&
+	    buf_append_str(&text, ",\"system_fingerprint\":null,\"choices\":[") == 0 &&
+	    (r = sl_alloc(sizeof *r + text.len)) != NULL) {
+		*r = (struct sse_rest){.refs = 1, .shape = shape, .created = created, .n_model = n_model, .n = text.len - n_model};
+		memcpy(r->text, buf_data(&text), text.len);
+	}
+	buf_dispose(&text);
+	return r;
+}
+
+int sse_init(struct sse_stream *s, const struct sse_shape *shape, const char *id, const char *model, int64_t created,
+	     bool include_usage, bool obfuscate, struct sse_rest **last)
+{
+	size_t n_model = strlen(model);
+	*s = (struct sse_stream){.shape = shape, .id = id, .n_id = strlen(id), .include_usage = include_usage, .obfuscate = obfuscate};
+	if (!rest_fits(*last, shape, model, n_model, created)) {
+		struct sse_rest *r = rest_create(shape, model, n_model, created);
+		if (r == NULL)
+			return SL_ENOMEM;
+		sse_rest_unref(*last);
+		*last = r;
+	}
+	s->rest = *last;
+	s->rest->refs++;
+	return 0;
 }
 
 void sse_dispose(struct sse_stream *s)
 {
-	buf_dispose(&s->head);
+	sse_rest_unref(s->rest);
+	s->rest = NULL;
 }
 
 static char *put(char *p, const void *at, size_t n)
@@ -62,6 +94,18 @@ static char *put(char *p, const void *at, size_t n)
 static char *put_str(char *p, const char *s)
 {
 	return put(p, s, strlen(s));
+}
+
+/* From "data: {" to just before the choices. */
+static size_t head_bytes(const struct sse_stream *s)
+{
+	return sizeof before_id - 1 + s->n_id + s->rest->n;
+}
+
+static char *put_head(char *p, const struct sse_stream *s)
+{
+	p = put(put(p, before_id, sizeof before_id - 1), s->id, s->n_id);
+	return put(p, s->rest->text + s->rest->n_model, s->rest->n);
 }
 
 static char *put_index(char *p, unsigned index)
@@ -126,13 +170,13 @@ static int event(const struct sse_stream *s, struct sl_buf *out, unsigned index,
 		n_about = about_text(about_at, about);
 		n_cascade = about->cascade != NULL ? about->n_cascade : 0;
 	}
-	size_t most = s->head.len + INDEX_BYTES + strlen(before) + JSON_ESCAPED_MAX(n) + strlen(after) + n_logprobs +
+	size_t most = head_bytes(s) + INDEX_BYTES + strlen(before) + JSON_ESCAPED_MAX(n) + strlen(after) + n_logprobs +
 		      strlen(reason) + n_about + n_cascade + 160 + PAD_TO;
 	uint8_t *at;
 	int rc = buf_reserve(out, most, &at);
 	if (rc != 0)
 		return rc;
-	char *p = put_str(put((char *)at, buf_data(&s->head), s->head.len), "{\"index\":");
+	char *p = put_str(put_head((char *)at, s), "{\"index\":");
 	p = put_str(put_index(p, index), before);
 	p = put_str(json_escape(p, text, n), after);
 	p = put_str(p, ",\"logprobs\":");
@@ -201,8 +245,11 @@ int usage_print(struct sl_buf *out, const struct sse_usage *u)
 int sse_usage_event(const struct sse_stream *s, struct sl_buf *out, const struct sse_usage *u)
 {
 	size_t start = out->len;
-	int rc;
-	if ((rc = buf_append(out, buf_data(&s->head), s->head.len)) == 0 &&
+	uint8_t *at;
+	int rc = buf_reserve(out, head_bytes(s), &at);
+	if (rc == 0)
+		buf_commit(out, (size_t)(put_head((char *)at, s) - (char *)at));
+	if (rc == 0 &&
 	    (rc = buf_append_str(out, "],\"usage\":")) == 0 && (rc = usage_print(out, u)) == 0 &&
 	    (rc = buf_append_str(out, "}\n\n")) == 0)
 		return 0;

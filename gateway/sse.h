@@ -23,9 +23,22 @@ struct sse_shape {
 
 extern const struct sse_shape sse_chat_shape, sse_completion_shape;
 
+/* What events have between their id and their choices: one text of all streams of a model that begin in the same
+ * second. Counted, by one thread. */
+struct sse_rest {
+	unsigned refs;
+	const struct sse_shape *shape;
+	int64_t created;
+	size_t n_model, n;
+	char text[]; /* [n_model] the model's name, [n] JSON */
+};
+void sse_rest_unref(struct sse_rest *r); /* NULL allowed */
+
 struct sse_stream {
 	const struct sse_shape *shape;
-	struct sl_buf head; /* from "data: {" to just before the choices */
+	const char *id; /* borrowed */
+	size_t n_id;
+	struct sse_rest *rest; /* a reference */
 	bool include_usage, obfuscate;
 };
 
@@ -33,9 +46,10 @@ struct sse_usage {
 	uint32_t n_prompt, n_cached, n_completion;
 };
 
-/* id, model: borrowed for the call. 0 or SL_ENOMEM. */
+/* id: borrowed while s lives; model: for the call. last: the thread's, where the next stream may find its rest; a
+ * reference, NULL at first. 0 or SL_ENOMEM. */
 int sse_init(struct sse_stream *s, const struct sse_shape *shape, const char *id, const char *model, int64_t created,
-	     bool include_usage, bool obfuscate);
+	     bool include_usage, bool obfuscate, struct sse_rest **last);
 void sse_dispose(struct sse_stream *s);
 
 /* Each appends one whole event. 0, SL_ELIMIT or SL_ENOMEM, and then nothing was appended. logprobs is

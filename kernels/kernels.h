@@ -73,6 +73,7 @@ struct kn_weight {
 	const void *data; /* the backend's, after weight_load */
 	int type;         /* of data; a backend may have repacked it */
 	int n_out, n_in;
+	bool borrowed; /* weight_adopt has made it: data is not the weight's own */
 };
 
 /* Which pages hold a row's past. Page p of a sequence holds positions p·page_tokens and up. */
@@ -133,6 +134,10 @@ struct kn_config {
 	 * step's rows may be overwritten; an operation's rows are those of the step, a multiple of them (heads), or those of
 	 * a gather. So a backend may compute more rows than it was given, in steps of few shapes. */
 	bool pad_rows;
+	/* A row's products may depend, within the bounds that all have, on how many rows there are: where a vendor's
+	 * library is quicker, it makes them. Not set: batch invariance as above. */
+	bool loose_products;
+	const char *choices_path; /* with it: a file to keep in what was found quicker; NULL: none. Not kept by the callee. */
 };
 
 enum { KN_MAX_TOP = 20, KN_MAX_SAMPLED_VOCAB = 1 << 20 };
@@ -175,6 +180,8 @@ struct kn_stats {
 	uint64_t graph_hits, graph_misses; /* steps that a graph was there for, or could have been */
 	uint64_t graph_captures, graph_refusals;
 	uint64_t graphs; /* there are now */
+	uint64_t device_ns; /* from when a step's first work was on the device to its end; 0: not told */
+	char pci[16];	    /* the device by its bus, "0000:1b:00.0"; "": none */
 };
 
 struct kn_ops {
@@ -185,7 +192,7 @@ struct kn_ops {
 	/* One line about the device, for the log. Borrowed from b. */
 	const char *(*describe)(struct kn_backend *b);
 
-	/* Zeroed, KN_ALIGN-aligned. SL_ENOMEM. */
+	/* Zeroed, KN_ALIGN-aligned. On the CPU, what is large is resident only once it is written to. SL_ENOMEM. */
 	int (*mem_alloc)(struct kn_backend *b, size_t bytes, void **out);
 	void (*mem_free)(struct kn_backend *b, void *p);
 	/* n floats from the host; outside of steps. */
@@ -260,6 +267,17 @@ struct kn_ops {
 		      struct kn_drawn *out);
 	/* NULL where there is nothing to count. */
 	void (*stats)(struct kn_backend *b, struct kn_stats *out);
+
+	/* Keeping what weight_load makes for later processes; all NULL where it makes nothing that could be kept.
+	 * weight_made: the host's memory that w lies in and its bytes, the same in every process for the same matrix;
+	 * NULL: w lies as in the file. Borrowed from w. */
+	const void *(*weight_made)(struct kn_backend *b, const struct kn_weight *w, size_t *bytes);
+	/* As weight_load, of what weight_made told for a matrix of that type and shape. `made` is KN_ALIGN-aligned, used
+	 * in place and outlives the weight. SL_EINVAL: that matrix has another number of bytes; SL_EUNSUPPORTED: nothing
+	 * is made of the type; SL_ENOMEM. What the bytes mean is not checked: any are safe, wrong ones answer wrongly. */
+	int (*weight_adopt)(struct kn_backend *b, const void *made, size_t bytes, int type, int n_out, int n_in,
+			    struct kn_weight *out, struct sl_err *err);
+	const char *made_layout; /* name and version of how it lies */
 };
 
 /* The table by name: "auto" takes the best this processor has; "cuda" and "cuda-emulated" are opened

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The CPU backend's state, and how its files split work: cpu.c (memory, products, the table), weights.c
+ * The CPU backend's state, and how its files split work: cpu.c (products, the table), memory.c, weights.c
  * (weights that are interleaved), rows.c
  * (what is done to each row by itself), attention.c (rotary embedding, pages, attention).
  */
@@ -13,6 +13,9 @@
 #include "kernels/cpu/pool.h"
 
 enum { KN_MIN_PART = 1 << 17 }; /* multiply-adds worth a part of their own: some 10 µs */
+/* Of a whole step those for which sleeping threads are not woken: that takes them as long as they would help (two threads,
+ * a step of 1.2 million: 0.22 ms with both, 0.16 alone), and whatever else runs here has the processors. */
+enum { KN_LONE_STEP = 3 << 20 };
 
 /* cosines and sines of the step's rows for one rotation, computed at the first layer that uses it:
  * [n_rows][n_rot / 2] each, in one block. */
@@ -39,6 +42,9 @@ struct kn_backend {
 	size_t packed_bytes;
 	const float *packed_of; /* NULL: nobody's */
 	int packed_rows, packed_width;
+	int64_t work;     /* multiply-adds of this step's products so far */
+	int64_t row_work; /* of a row of the last step, rounded down; 0: there was none */
+	bool lone;        /* this step is the caller's alone */
 	struct kn_turns turns[KN_N_ROPES];
 	/* Of attention: sums of a block for each thread, or of all blocks where a sequence is split. */
 	float *sums;
@@ -51,7 +57,7 @@ struct kn_backend {
 static inline int kn_parts_of(const struct kn_backend *b, int64_t work)
 {
 	int64_t most = (int64_t)kn_pool_n_threads(b->pool) * 4, parts = work / KN_MIN_PART;
-	return parts < 2 ? 1 : (int)(parts < most ? parts : most);
+	return parts < 2 || b->lone ? 1 : (int)(parts < most ? parts : most);
 }
 
 static inline void kn_run_parts(struct kn_backend *b, int n_parts, void (*run)(void *ctx, int i), void *ctx)
@@ -62,10 +68,20 @@ static inline void kn_run_parts(struct kn_backend *b, int n_parts, void (*run)(v
 		kn_pool_run(b->pool, n_parts, run, ctx);
 }
 
+/* ---- memory.c ---- */
+/* Zeroed, KN_ALIGN-aligned, resident only once it is written to if it is large. SL_ENOMEM. */
+int kn_memory_take(size_t bytes, void **out);
+void kn_memory_give(void *memory); /* NULL: nothing */
+
 /* ---- weights.c ---- */
 /* Interleaves what w, which lies as in the file, points at; w then owns memory. SL_ENOMEM. */
 int kn_weight_interleave(struct kn_backend *b, struct kn_weight *w, struct sl_err *err);
-/* Frees what the former has made; does nothing to weights of the file. */
+/* What the former has made, and its bytes; NULL: w lies as in the file. */
+const void *kn_weight_made(const struct kn_weight *w, size_t *bytes);
+/* A weight of what was made before, which is used in place and stays its owner's. SL_EINVAL: not as many bytes as are
+ * made of such a matrix. */
+int kn_weight_adopt(const void *made, size_t bytes, int type, int n_out, int n_in, struct kn_weight *out, struct sl_err *err);
+/* Frees what kn_weight_interleave has made; does nothing to weights of the file, or adopted ones. */
 void kn_weight_drop(struct kn_weight *w);
 
 /* ---- rows.c ---- */

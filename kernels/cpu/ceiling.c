@@ -127,24 +127,34 @@ __attribute__((target("avx512f,avx512vnni"))) static double int8_512(const char 
 }
 
 /* vpmaddubsw and vpmaddwd for every 32 products: what exact products of eight bits by eight need. Of
- * smaller weights some vpmaddubsw may share a vpmaddwd: their products may exceed this rate. */
+ * smaller weights some vpmaddubsw may share a vpmaddwd: their products may exceed this rate. The sums have names:
+ * those of an array stay in memory, between additions, behind anything that keeps the compiler from making
+ * the product once for all turns. */
 __attribute__((target("avx2"))) static double int8_256(const char *buffer)
 {
-	__m256i acc[FEW], x = _mm256_set1_epi8(3), y = _mm256_set1_epi8(-2), ones = _mm256_set1_epi16(1);
+	__m256i x = _mm256_set1_epi8(3), y = _mm256_set1_epi8(-2), ones = _mm256_set1_epi16(1);
+	__m256i a = _mm256_setzero_si256(), b = a, c = a, d = a, e = a, f = a, g = a, h = a;
 	int out[8];
 	(void)buffer;
-	for (int i = 0; i < FEW; i++)
-		acc[i] = _mm256_set1_epi32(i);
-	for (int t = 0; t < TURNS; t++)
-#pragma GCC unroll 8
-		for (int i = 0; i < FEW; i++) {
-			__asm__ volatile("" : "+x"(x)); /* or the product would be made once */
-			acc[i] = _mm256_add_epi32(acc[i], _mm256_madd_epi16(_mm256_maddubs_epi16(x, y), ones));
-			__asm__ volatile("" : "+x"(acc[i])); /* or it would be copied */
-		}
-	for (int i = 1; i < FEW; i++)
-		acc[0] = _mm256_add_epi32(acc[0], acc[i]);
-	_mm256_storeu_si256((__m256i *)(void *)out, acc[0]);
+/* x is told to change, or its product would be made once; the sum is kept in a register of its own. */
+#define ADD_PRODUCT(sum)                                                                               \
+	__asm__ volatile("" : "+x"(x));                                                                \
+	(sum) = _mm256_add_epi32((sum), _mm256_madd_epi16(_mm256_maddubs_epi16(x, y), ones));          \
+	__asm__ volatile("" : "+x"(sum))
+	for (int t = 0; t < TURNS; t++) {
+		ADD_PRODUCT(a);
+		ADD_PRODUCT(b);
+		ADD_PRODUCT(c);
+		ADD_PRODUCT(d);
+		ADD_PRODUCT(e);
+		ADD_PRODUCT(f);
+		ADD_PRODUCT(g);
+		ADD_PRODUCT(h);
+	}
+#undef ADD_PRODUCT
+	a = _mm256_add_epi32(_mm256_add_epi32(a, b), _mm256_add_epi32(c, d));
+	e = _mm256_add_epi32(_mm256_add_epi32(e, f), _mm256_add_epi32(g, h));
+	_mm256_storeu_si256((__m256i *)(void *)out, _mm256_add_epi32(a, e));
 	sink = out[0];
 	return 64.0 * FEW * TURNS;
 }

@@ -12,7 +12,6 @@
 #include <sched.h>
 #include <stdbool.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -58,8 +57,8 @@ static void cpu_close(struct kn_backend *b)
 	for (int i = 0; i < KN_N_ROPES; i++)
 		sl_free(b->turns[i].at);
 	sl_free(b->sums);
-	free(b->tiles);
-	free(b->packed);
+	kn_memory_give(b->tiles);
+	kn_memory_give(b->packed);
 	sl_free(b);
 }
 
@@ -70,23 +69,14 @@ static const char *cpu_describe(struct kn_backend *b)
 
 static int cpu_mem_alloc(struct kn_backend *b, size_t bytes, void **out)
 {
-	size_t rounded;
 	(void)b;
-	if (bytes == 0 || __builtin_add_overflow(bytes, KN_ALIGN - 1, &rounded))
-		return SL_ENOMEM;
-	rounded = rounded / KN_ALIGN * KN_ALIGN;
-	void *p = aligned_alloc(KN_ALIGN, rounded);
-	if (p == NULL)
-		return SL_ENOMEM;
-	memset(p, 0, rounded);
-	*out = p;
-	return 0;
+	return kn_memory_take(bytes, out);
 }
 
 static void cpu_mem_free(struct kn_backend *b, void *p)
 {
 	(void)b;
-	free(p);
+	kn_memory_give(p);
 }
 
 /* Bytes of half a second-level cache. */
@@ -108,7 +98,7 @@ static int reserve_tiles(struct kn_backend *b, int n_in)
 	if (__builtin_mul_overflow(floats, (size_t)kn_pool_n_threads(b->pool) * sizeof(float), &bytes) ||
 	    cpu_mem_alloc(b, bytes, &tiles) != 0)
 		return SL_ENOMEM;
-	free(b->tiles);
+	kn_memory_give(b->tiles);
 	b->tiles = tiles;
 	b->tile_floats = floats;
 	return 0;
@@ -125,7 +115,7 @@ static int reserve_packed(struct kn_backend *b, int n_in)
 		return 0;
 	if (cpu_mem_alloc(b, bytes, &packed) != 0)
 		return SL_ENOMEM;
-	free(b->packed);
+	kn_memory_give(b->packed);
 	b->packed = packed;
 	b->packed_bytes = bytes;
 	return 0;
@@ -151,13 +141,33 @@ static void cpu_weight_free(struct kn_backend *b, struct kn_weight *w)
 	w->data = NULL;
 }
 
+static const void *cpu_weight_made(struct kn_backend *b, const struct kn_weight *w, size_t *bytes)
+{
+	(void)b;
+	return kn_weight_made(w, bytes);
+}
+
+static int cpu_weight_adopt(struct kn_backend *b, const void *made, size_t bytes, int type, int n_out, int n_in,
+			    struct kn_weight *out, struct sl_err *err)
+{
+	if (b->isa->interleaves == NULL || kn_type_block(type) == 0 || !b->isa->interleaves(type))
+		return sl_errf(err, SL_EUNSUPPORTED, "the backend %s makes nothing of weights of type %s", b->isa->name,
+			       kn_type_name(type));
+	if (reserve_tiles(b, n_in) != 0 || reserve_packed(b, n_in) != 0)
+		return sl_errf(err, SL_ENOMEM, "no memory to decode weight rows of %d", n_in);
+	return kn_weight_adopt(made, bytes, type, n_out, n_in, out, err);
+}
+
 static int cpu_step_begin(struct kn_backend *b, const struct kn_step *s)
 {
 	b->step = s;
 	for (int i = 0; i < KN_N_ROPES; i++)
 		b->turns[i].inv_freq = NULL;
 	b->packed_of = NULL;
-	kn_pool_wake(b->pool);
+	b->work = 0;
+	b->lone = b->row_work > 0 && b->row_work * s->n_rows < KN_LONE_STEP;
+	if (!b->lone)
+		kn_pool_wake(b->pool);
 	return 0;
 }
 
@@ -176,6 +186,8 @@ static bool cpu_step_ready(struct kn_backend *b)
 
 static int cpu_step_end(struct kn_backend *b)
 {
+	b->row_work = b->work / b->step->n_rows;
+	b->lone = false;
 	b->step = NULL;
 	b->packed_of = NULL;
 	kn_pool_rest(b->pool);
@@ -253,6 +265,7 @@ static bool touches_packed(const struct kn_backend *b, const float *y, size_t n)
 
 static int cpu_matmul(struct kn_backend *b, const struct kn_weight *w, const float *x, int n_rows, float *y)
 {
+	b->work += (int64_t)w->n_out * w->n_in * n_rows;
 	if (b->isa->packs != NULL && b->isa->packs(w->type)) {
 		int rc = matmul_packed(b, w, x, n_rows, y);
 		if (touches_packed(b, y, (size_t)n_rows * (size_t)w->n_out))
@@ -375,7 +388,8 @@ static int cpu_read_back(struct kn_backend *b, const float *src, size_t n, float
 #define OPERATIONS                                                                                     \
 	.close = cpu_close, .describe = cpu_describe, .mem_alloc = cpu_mem_alloc,                      \
 	.mem_free = cpu_mem_free, .upload = cpu_upload, .weight_load = cpu_weight_load,                \
-	.weight_free = cpu_weight_free, .step_begin = cpu_step_begin, .step_end = cpu_step_end,        \
+	.weight_free = cpu_weight_free, .weight_made = cpu_weight_made,                               \
+	.weight_adopt = cpu_weight_adopt, .made_layout = KN_INT8_LAYOUT, .step_begin = cpu_step_begin, .step_end = cpu_step_end,        \
 	.step_issue = cpu_step_end, .step_wait = cpu_step_wait, .step_ready = cpu_step_ready,          \
 	.embed = cpu_embed, .rmsnorm = cpu_rmsnorm, .add_rmsnorm = cpu_add_rmsnorm,                    \
 	.matmul = cpu_matmul, .kv_type = kn_cpu_kv_type, .rope_kv_write = cpu_rope_kv_write,           \

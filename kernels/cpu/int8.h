@@ -25,6 +25,10 @@
 
 enum { INT8_OUT = 16, INT8_BLOCK = 32 };
 
+/* Name and version of how interleaved weights lie; the same for every instruction set. Whoever changes a byte
+ * of it changes the number too: files that are kept of weights have it in their names. */
+#define KN_INT8_LAYOUT "int8-16/1"
+
 /* Added to the number of a type whose weights are interleaved (kn_weight.type). */
 enum { KN_INTERLEAVED = 1 << 8 };
 

@@ -22,6 +22,7 @@
  *   narrow  a scale for 32 weights from -16 to 15, stored with 16 added; an offset for some
  *   fine    a scale for 16 weights from -32 to 31, stored with 32 added; an offset for Q2_K
  *   wide    a scale for 32 weights from -128 to 127
+ *   plain   the same as Q8_0 lies in memory, for instruction sets that add nothing to it: no panel is made
  *
  * What was added is taken off again by where the sums begin: at -16 · Σ q of the activations, which is
  * exact whatever wraps on the way.
@@ -49,16 +50,21 @@ enum {
 	SCALES = 4 * INT8_OUT,
 	FINE_BLOCK = INT8_BLOCK / 2,
 	FEW_ROWS = 16,
-	FEW_CHUNK = 256,
+	FEW_CHUNK = 512,
 	MANY_CHUNK = 2048,
 	MAX_TILES = 16,
 };
 
-enum kind { NARROW, FINE, WIDE };
+enum kind { NARROW, FINE, WIDE, PLAIN };
+
+/* Where 32 weights of Q8_0 begin in a block, behind the scales. */
+enum { HALVES = 2 * INT8_OUT, WORDS_4 = 4 * WORD };
 
 /* A panel block: the weights of a group, [weights / 4][INT8_OUT][4], scale [INT8_OUT], offset the same. */
 INLINE size_t panel_block(enum kind kind)
 {
+	if (kind == PLAIN)
+		return HALVES + 8 * WORD;
 	return (kind == FINE ? FINE_BLOCK : INT8_BLOCK) * INT8_OUT + 2 * SCALES;
 }
 
@@ -125,8 +131,6 @@ INLINE void put_halves(uint8_t *out, const uint8_t *d, const uint8_t *m, float e
 			v_store(scale + INT8_OUT + l, v_fma(ds, v_set(extra), v_f16(m + 2 * l)));
 	}
 }
-
-enum { HALVES = 2 * INT8_OUT, WORDS_4 = 4 * WORD };
 
 static void unpack_q8_0(const uint8_t *at, int n, uint8_t *out)
 {
@@ -422,67 +426,95 @@ INLINE const uint8_t *vector_at(const uint8_t *panel, size_t group_bytes, int i)
 	return panel + (size_t)(i * LANES / INT8_OUT) * group_bytes + i * LANES % INT8_OUT * 4;
 }
 
-INLINE vf scale_at(const uint8_t *scales, size_t group_bytes, int i)
+INLINE vf scale_at(enum kind kind, const uint8_t *scales, size_t group_bytes, int i)
 {
+	if (kind == PLAIN)
+		return v_f16(scales + i * LANES * 2);
 	return v_load((const float *)(const void *)vector_at(scales, group_bytes, i));
+}
+
+/* Weights that are unpacked after this panel: they are asked for while it is multiplied, evenly, so that memory is never
+ * idle. Of each group of a tile a stream, `each` bytes for every block of 32. */
+struct ahead {
+	const uint8_t *at[TILE_GROUPS];
+	size_t each;
+};
+
+enum { LINE = 64 };
+
+/* The next share of a stream. Some of it may lie behind the matrix: asking for what isn't there does nothing. */
+INLINE const uint8_t *bring(const uint8_t *at, const uint8_t *to)
+{
+	for (; at < to; at += LINE)
+		__builtin_prefetch(at);
+	return at;
 }
 
 /* Blocks of 32 of a tile with n_r rows. All but pointers, steps and n_blocks are constants where this is
  * inlined. y has rows y_step apart, x x_step. */
 INLINE void multiply_n(const uint8_t *panel, size_t group_bytes, const struct int8_block *x, size_t x_step, int n_blocks,
-		       float *y, size_t y_step, enum kind kind, bool has_offset, int n_r)
+		       float *y, size_t y_step, const struct ahead *ahead, enum kind kind, bool has_offset, int n_r)
 {
+	const uint8_t *near[TILE_GROUPS];
+	size_t brought = 0;
+	memcpy(near, ahead->at, sizeof near);
 	vf acc[TILE_ROWS][VECTORS];
 	UNROLL for (int r = 0; r < n_r; r++)
 		UNROLL for (int i = 0; i < VECTORS; i++)
 			acc[r][i] = v_load(y + (size_t)r * y_step + i * LANES);
-	int parts = kind == FINE ? 2 : 1, words = 8 / parts;
-	for (int b = 0; b < n_blocks; b++, x++)
+	const int parts = kind == FINE ? 2 : 1, words = 8 / parts;
+	const bool is_wide = kind == WIDE || kind == PLAIN;
+	for (int b = 0; b < n_blocks; b++, x++) {
+		brought += ahead->each;
+		UNROLL for (int g = 0; g < TILE_GROUPS; g++)
+			near[g] = bring(near[g], ahead->at[g] + brought);
 		UNROLL for (int p = 0; p < parts; p++, panel += panel_block(kind)) {
-			const uint8_t *scales = panel + words * WORD;
+			const uint8_t *weights = panel + (kind == PLAIN ? HALVES : 0);
+			const uint8_t *scales = kind == PLAIN ? panel : panel + words * WORD;
 			struct sums s[TILE_ROWS][VECTORS];
 			UNROLL for (int r = 0; r < n_r; r++)
 				UNROLL for (int i = 0; i < VECTORS; i++)
-					s[r][i] = kind == WIDE ? wide_begin(&x[(size_t)r * x_step])
+					s[r][i] = is_wide ? wide_begin(&x[(size_t)r * x_step])
 							       : sums_begin(&x[(size_t)r * x_step].begin[kind == FINE ? 2 + p : 0]);
 			UNROLL for (int k = 0; k < words; k++) {
 				vb w[VECTORS];
 				UNROLL for (int i = 0; i < VECTORS; i++)
-					w[i] = b_load(vector_at(panel + k * WORD, group_bytes, i));
+					w[i] = b_load(vector_at(weights + k * WORD, group_bytes, i));
 				UNROLL for (int r = 0; r < n_r; r++) {
 					vb xr = b_word(x[(size_t)r * x_step].q + 4 * (p * words + k));
 					UNROLL for (int i = 0; i < VECTORS; i++)
-						s[r][i] = kind == WIDE ? wide_dot(s[r][i], w[i], xr) : sums_dot(s[r][i], w[i], xr);
+						s[r][i] = is_wide ? wide_dot(s[r][i], w[i], xr) : sums_dot(s[r][i], w[i], xr);
 				}
 			}
 			UNROLL for (int r = 0; r < n_r; r++) {
 				const struct int8_block *xr = x + (size_t)r * x_step;
 				vf d = v_set(xr->d);
 				UNROLL for (int i = 0; i < VECTORS; i++) {
-					vf sum = v_float(kind == WIDE ? wide_end(s[r][i]) : sums_end(s[r][i]));
-					acc[r][i] = v_fma(sum, scale_at(scales, group_bytes, i) * d, acc[r][i]);
+					vf sum = v_float(is_wide ? wide_end(s[r][i]) : sums_end(s[r][i]));
+					acc[r][i] = v_fma(sum, scale_at(kind, scales, group_bytes, i) * d, acc[r][i]);
 				}
 				if (!has_offset)
 					continue;
 				vf total = v_set(kind == FINE ? xr->halves[p] : xr->sum);
 				UNROLL for (int i = 0; i < VECTORS; i++)
-					acc[r][i] = v_fma(scale_at(scales + SCALES, group_bytes, i), total, acc[r][i]);
+					acc[r][i] = v_fma(scale_at(kind, scales + SCALES, group_bytes, i), total, acc[r][i]);
 			}
 		}
+	}
 	UNROLL for (int r = 0; r < n_r; r++)
 		UNROLL for (int i = 0; i < VECTORS; i++)
 			v_store(y + (size_t)r * y_step + i * LANES, acc[r][i]);
 }
 
 typedef void multiply_fn(const uint8_t *panel, size_t group_bytes, const struct int8_block *x, size_t x_step, int n_blocks,
-			 float *y, size_t y_step, int n_r);
+			 float *y, size_t y_step, const struct ahead *ahead, int n_r);
 
 /* No more than a tile has. */
 #define ROWS(n) ((n) < TILE_ROWS ? (n) : TILE_ROWS)
-#define CASE(n) multiply_n(panel, group_bytes, x, x_step, n_blocks, y, y_step, kind, has_offset, ROWS(n))
+#define CASE(n) multiply_n(panel, group_bytes, x, x_step, n_blocks, y, y_step, ahead, kind, has_offset, ROWS(n))
 #define MULTIPLY(name, of_kind, with_offset)                                                           \
 	static void name(const uint8_t *panel, size_t group_bytes, const struct int8_block *x, size_t x_step, \
-			 int n_blocks, float *y, size_t y_step, int n_r)                               \
+			 int n_blocks, float *y, size_t y_step, const struct ahead *ahead, int n_r)    \
 	{                                                                                              \
 		const enum kind kind = of_kind;                                                        \
 		const bool has_offset = with_offset;                                                   \
@@ -501,19 +533,25 @@ MULTIPLY(multiply_narrow_offset, NARROW, true)
 MULTIPLY(multiply_fine, FINE, false)
 MULTIPLY(multiply_fine_offset, FINE, true)
 MULTIPLY(multiply_wide, WIDE, false)
+MULTIPLY(multiply_plain, PLAIN, false)
 
-static multiply_fn *multiply_of(const struct type *t)
+static multiply_fn *multiply_of(enum kind kind, const struct type *t)
 {
-	switch (t->kind) {
+	switch (kind) {
 	case NARROW: return t->has_offset ? multiply_narrow_offset : multiply_narrow;
 	case FINE: return t->has_offset ? multiply_fine_offset : multiply_fine;
+	case PLAIN: return multiply_plain;
 	default: return multiply_wide;
 	}
 }
 
+/* Where groups are as wide as tiles and nothing is added to weights, few rows take Q8_0 from where it lies. */
+enum { PLAIN_Q8_0 = BIAS_WIDE == 0 && TILE_GROUPS == 1 };
+
 struct job {
 	const struct kn_weight *w;
 	const struct type *type;
+	enum kind kind; /* the type's, or plain */
 	multiply_fn *multiply;
 	size_t row_bytes;   /* of the file */
 	size_t group_bytes; /* of a panel's group */
@@ -528,17 +566,28 @@ INLINE int at_most(int n, int most)
 	return n < most ? n : most;
 }
 
+/* Bytes of n weights of an output, as in the file. */
+INLINE size_t bytes_of(const struct job *j, int n)
+{
+	return n > 0 ? kn_row_bytes(j->w->type & ~KN_INTERLEAVED, (size_t)n) : 0;
+}
+
+/* Where the weights of a group begin, from k on. */
+INLINE const uint8_t *weights_at(const struct job *j, int group, int k)
+{
+	return (const uint8_t *)j->w->data + ((size_t)group * j->row_bytes + bytes_of(j, k)) * INT8_OUT;
+}
+
 /* n weights from k on of the groups of a tile to its panel. */
 static void fill(const struct job *j, int group, int n_groups, int k, int n, uint8_t *panel)
 {
-	size_t before = k > 0 ? kn_row_bytes(j->w->type & ~KN_INTERLEAVED, (size_t)k) : 0;
 	for (int g = 0; g < n_groups; g++)
-		j->type->unpack((const uint8_t *)j->w->data + ((size_t)(group + g) * j->row_bytes + before) * INT8_OUT, n,
-				panel + (size_t)g * j->group_bytes);
+		j->type->unpack(weights_at(j, group + g, k), n, panel + (size_t)g * j->group_bytes);
 }
 
 /* A tile with all rows, K from k on. Outputs past the end are computed beside y and dropped. */
-static void multiply_tile(const struct job *j, int o, int o1, int k, int n, const uint8_t *panel, int r, int n_r)
+static void multiply_tile(const struct job *j, int o, int o1, int k, int n, const uint8_t *panel, const struct ahead *ahead, int r,
+			  int n_r)
 {
 	enum { OUTPUTS = VECTORS * LANES };
 	float aside[TILE_ROWS * OUTPUTS];
@@ -549,15 +598,42 @@ static void multiply_tile(const struct job *j, int o, int o1, int k, int n, cons
 		for (int i = 0; i < n_r; i++)
 			memset(y + (size_t)i * n_out, 0, n_o * sizeof *y);
 	if (n_o == OUTPUTS) {
-		j->multiply(panel, j->group_bytes, x, j->n_blocks, n / INT8_BLOCK, y, n_out, n_r);
+		j->multiply(panel, j->group_bytes, x, j->n_blocks, n / INT8_BLOCK, y, n_out, ahead, n_r);
 		return;
 	}
 	memset(aside, 0, sizeof aside);
 	for (int i = 0; i < n_r; i++)
 		memcpy(aside + i * OUTPUTS, y + (size_t)i * n_out, n_o * sizeof *y);
-	j->multiply(panel, j->group_bytes, x, j->n_blocks, n / INT8_BLOCK, aside, OUTPUTS, n_r);
+	j->multiply(panel, j->group_bytes, x, j->n_blocks, n / INT8_BLOCK, aside, OUTPUTS, ahead, n_r);
 	for (int i = 0; i < n_r; i++)
 		memcpy(y + (size_t)i * n_out, aside + i * OUTPUTS, n_o * sizeof *y);
+}
+
+/* A tile's panel with all rows, of which there are few: it takes memory longer to bring weights than the processor to multiply
+ * them, so the tile's next chunk along K, or behind the last one the next tile's first, is asked for meanwhile. */
+static void multiply_few(const struct job *j, int o, int o1, int k, int n, int chunk, const uint8_t *panel)
+{
+	int n_passes = (j->n_rows + TILE_ROWS - 1) / TILE_ROWS, left = j->w->n_in - k - n;
+	bool last = left <= 0;
+	size_t blocks = (size_t)(n / INT8_BLOCK), bytes = bytes_of(j, at_most(last ? j->w->n_in : left, chunk)) * INT8_OUT;
+	size_t each = bytes / ((size_t)n_passes * blocks) + 1;
+	for (int r = 0, pass = 0; r < j->n_rows; r += TILE_ROWS, pass++) {
+		struct ahead ahead = {.each = each};
+		for (int g = 0; g < TILE_GROUPS; g++)
+			ahead.at[g] = weights_at(j, (last ? o + VECTORS * LANES : o) / INT8_OUT + g, last ? 0 : k + n) +
+				      (size_t)pass * each * blocks;
+		multiply_tile(j, o, o1, k, n, panel, &ahead, r, at_most(j->n_rows - r, TILE_ROWS));
+	}
+}
+
+/* Panels of `used` tiles with all rows, of which there are many. */
+static void multiply_many(const struct job *j, int o, int o1, int k, int n, int used, const uint8_t *panels)
+{
+	const struct ahead none = {.each = 0};
+	for (int r = 0; r < j->n_rows; r += TILE_ROWS)
+		for (int t = 0; t < used; t++)
+			multiply_tile(j, o + t * VECTORS * LANES, o1, k, n, panels + (size_t)t * TILE_GROUPS * j->group_bytes, &none, r,
+				      at_most(j->n_rows - r, TILE_ROWS));
 }
 
 static void matmul(const struct kn_weight *w, int o0, int o1, const void *packed, int n_rows, float *y, float *tile,
@@ -565,29 +641,31 @@ static void matmul(const struct kn_weight *w, int o0, int o1, const void *packed
 {
 	enum { OUTPUTS = VECTORS * LANES };
 	const struct type *type = &types[w->type & ~KN_INTERLEAVED];
-	int chunk = n_rows <= FEW_ROWS ? FEW_CHUNK : MANY_CHUNK, n_tiles = 1;
-	struct job j = {.w = w, .type = type, .multiply = multiply_of(type), .x = packed, .n_rows = n_rows, .y = y};
+	bool few = n_rows <= FEW_ROWS, plain = few && PLAIN_Q8_0 && (w->type & ~KN_INTERLEAVED) == KN_Q8_0;
+	int chunk = few ? FEW_CHUNK : MANY_CHUNK, n_tiles = 1;
+	struct job j = {.w = w, .type = type, .kind = plain ? PLAIN : type->kind, .x = packed, .n_rows = n_rows, .y = y};
+	j.multiply = multiply_of(j.kind, type);
 	j.row_bytes = kn_row_bytes(w->type & ~KN_INTERLEAVED, (size_t)w->n_in);
 	j.n_blocks = (size_t)w->n_in / INT8_BLOCK;
 	chunk = at_most(w->n_in, chunk);
-	j.group_bytes = panel_bytes(type->kind, chunk);
+	j.group_bytes = panel_bytes(j.kind, chunk);
 	size_t tile_bytes = TILE_GROUPS * j.group_bytes, fit = tile_floats * sizeof *tile / tile_bytes;
 	BUG_IF(fit < 1, "a tile of %zu bytes, there is room for %zu", tile_bytes, tile_floats * sizeof *tile);
-	if (n_rows > FEW_ROWS)
+	if (!few)
 		n_tiles = fit < MAX_TILES ? (int)fit : MAX_TILES;
 	for (int o = o0; o < o1; o += n_tiles * OUTPUTS) {
 		int used = at_most((o1 - o + OUTPUTS - 1) / OUTPUTS, n_tiles);
 		for (int k = 0; k < w->n_in; k += chunk) {
 			int n = at_most(w->n_in - k, chunk);
 			uint8_t *panel = (uint8_t *)tile;
-			for (int t = 0; t < used; t++) {
+			for (int t = 0; t < used && !plain; t++) {
 				int from = o + t * OUTPUTS, n_groups = at_most((o1 - from + INT8_OUT - 1) / INT8_OUT, TILE_GROUPS);
 				fill(&j, from / INT8_OUT, n_groups, k, n, panel + (size_t)t * tile_bytes);
 			}
-			for (int r = 0; r < n_rows; r += TILE_ROWS)
-				for (int t = 0; t < used; t++)
-					multiply_tile(&j, o + t * OUTPUTS, o1, k, n, panel + (size_t)t * tile_bytes, r,
-						      at_most(n_rows - r, TILE_ROWS));
+			if (few)
+				multiply_few(&j, o, o1, k, n, chunk, plain ? weights_at(&j, o / INT8_OUT, k) : panel);
+			else
+				multiply_many(&j, o, o1, k, n, used, panel);
 		}
 	}
 }

@@ -40,8 +40,24 @@ int kn_weight_interleave(struct kn_backend *b, struct kn_weight *w, struct sl_er
 	return 0;
 }
 
+const void *kn_weight_made(const struct kn_weight *w, size_t *bytes)
+{
+	if ((w->type & KN_INTERLEAVED) == 0)
+		return NULL;
+	*bytes = kn_interleaved_bytes(w->type & ~KN_INTERLEAVED, w->n_out, w->n_in);
+	return w->data;
+}
+
+int kn_weight_adopt(const void *made, size_t bytes, int type, int n_out, int n_in, struct kn_weight *out, struct sl_err *err)
+{
+	if (n_out <= 0 || n_in <= 0 || n_in % kn_type_block(type) != 0 || bytes != kn_interleaved_bytes(type, n_out, n_in))
+		return sl_errf(err, SL_EINVAL, "%zu bytes are no %d × %d matrix of %s", bytes, n_in, n_out, kn_type_name(type));
+	*out = (struct kn_weight){.data = made, .type = type | KN_INTERLEAVED, .n_out = n_out, .n_in = n_in, .borrowed = true};
+	return 0;
+}
+
 void kn_weight_drop(struct kn_weight *w)
 {
-	if (w->data != NULL && (w->type & KN_INTERLEAVED) != 0)
+	if (w->data != NULL && !w->borrowed && (w->type & KN_INTERLEAVED) != 0)
 		munmap((void *)(uintptr_t)w->data, kn_interleaved_bytes(w->type & ~KN_INTERLEAVED, w->n_out, w->n_in));
 }

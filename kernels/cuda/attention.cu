@@ -3,7 +3,7 @@
  * Attention over pages: which kernel goes over which rows, in parts or not, the merging of parts, and the kernel
  * for float32 pages (and for heads too wide for the tensor cores' one). attention.h says what all have in common.
  *
- * The kernel here computes in float32 what attention_mma.cu computes with 16-bit factors. A thread block has up
+ * The kernel here computes in float32 what attention_mma.h computes with 16-bit factors. A thread block has up
  * to KN_TILE queries: scores by position, their maximum, their exponentials' sum by a fixed tree, the weighted values by
  * element, position after position.
  *

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Attention on a device, what its kernels share: attention.cu (which kernel, float32 pages, merging) and
- * attention_mma.cu (all other pages, on tensor cores).
+ * attention_mma.h (all other pages, on tensor cores).
  *
  * Queries are numbered within an item, the rows of one sequence that stand together: query i of a key head
  * is of row i / group and of head i % group of its group, so that all that read the same keys are
@@ -80,5 +80,9 @@ int kn_attn_mma_tile(bool alone);
 bool kn_attn_mma_can(int head_dim);
 /* Launches it for c->items. Rows that stand alone are always in parts. */
 int kn_attn_mma(struct kn_backend *b, const struct kn_attn_call *c, int n_items);
+/* The same for one kind of pages each: KN_F16; KN_BF16; KN_KV_Q8 and KN_FP8. */
+int kn_attn_mma_f16(struct kn_backend *b, const struct kn_attn_call *c, int n_items);
+int kn_attn_mma_bf16(struct kn_backend *b, const struct kn_attn_call *c, int n_items);
+int kn_attn_mma_8bit(struct kn_backend *b, const struct kn_attn_call *c, int n_items);
 
 #endif

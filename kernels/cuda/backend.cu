@@ -28,13 +28,14 @@ static void backend_close(struct kn_backend *b)
 		b->host->free(b->sets[i].reads);
 	}
 	void *owned[] = {b->ints.at, b->scratch.at, b->picks.at, b->draws.at, b->drawn.at,
-			 b->rows.at, b->parts.at, b->stage.at};
+			 b->rows.at, b->parts.at, b->stage.at, b->flat_weights.at, b->flat_rows.at};
 	for (size_t i = 0; i < sizeof owned / sizeof owned[0]; i++)
 		if (owned[i] != NULL)
 			dev_free(b->dev, owned[i]);
 	for (int i = 0; i < KN_N_FREQS; i++)
 		if (b->freqs[i].at != NULL)
 			dev_free(b->dev, b->freqs[i].at);
+	kn_cuda_library_close(b);
 	dev_close(b->dev);
 	b->host->free(b->numbers);
 	b->host->free(b);
@@ -57,6 +58,8 @@ static int backend_open(const struct kn_config *cfg, struct kn_backend **out, st
 		program->free(b);
 		return rc;
 	}
+	if (cfg->loose_products)
+		kn_cuda_library_open(b, cfg->choices_path);
 	*out = b;
 	return 0;
 }
@@ -81,6 +84,54 @@ static void backend_mem_free(struct kn_backend *b, void *p)
 static int backend_upload(struct kn_backend *b, float *dst, const float *host, size_t n)
 {
 	return dev_copy_in(b->dev, dst, host, n * sizeof *dst);
+}
+
+/* ---- steps, with names for profilers ---- */
+
+/* A step with rows that follow one another in a sequence computes a prompt, or verifies a draft. */
+static bool is_decode(const struct kn_step *s)
+{
+	for (int r = 1; s->row_seq != NULL && r < s->n_rows; r++)
+		if (s->row_seq[r] == s->row_seq[r - 1])
+			return false;
+	return true;
+}
+
+static int op_step_begin(struct kn_backend *b, const struct kn_step *s)
+{
+	dev_range(b->dev, is_decode(s) ? "decode" : "prefill");
+	return kn_cuda_step_begin(b, s);
+}
+
+static int op_sample(struct kn_backend *b, float *logits, int n_vocab, const struct kn_draw *draws, int n, struct kn_drawn *out)
+{
+	dev_range(b->dev, "sampling");
+	return kn_cuda_sample(b, logits, n_vocab, draws, n, out);
+}
+
+/* What was recorded is launched here: by then the step is at its end. */
+static int op_step_issue(struct kn_backend *b)
+{
+	dev_range(b->dev, "step");
+	int rc = kn_cuda_step_issue(b);
+	dev_range(b->dev, NULL);
+	return rc;
+}
+
+static int op_step_wait(struct kn_backend *b)
+{
+	dev_range(b->dev, "wait");
+	int rc = kn_cuda_step_wait(b);
+	dev_range(b->dev, NULL);
+	return rc;
+}
+
+static int op_step_end(struct kn_backend *b)
+{
+	dev_range(b->dev, "step");
+	int rc = kn_cuda_step_end(b);
+	dev_range(b->dev, NULL);
+	return rc;
 }
 
 /* ---- operations on rows, in a step that was filled up ---- */
@@ -139,6 +190,8 @@ static void backend_stats(struct kn_backend *b, struct kn_stats *out)
 	out->graph_captures = b->graphs.captures;
 	out->graph_refusals = b->graphs.refused;
 	out->graphs = (uint64_t)b->graphs.n;
+	out->device_ns = dev_busy_ns(b->dev);
+	snprintf(out->pci, sizeof out->pci, "%s", dev_pci(b->dev));
 }
 
 static bool backend_kv_type(int type)
@@ -163,11 +216,11 @@ static struct kn_ops make_ops(void)
 	o.weight_load = kn_cuda_weight_load;
 	o.weight_free = kn_cuda_weight_free;
 	o.ahead = true;
-	o.step_begin = kn_cuda_step_begin;
-	o.step_issue = kn_cuda_step_issue;
-	o.step_wait = kn_cuda_step_wait;
+	o.step_begin = op_step_begin;
+	o.step_issue = op_step_issue;
+	o.step_wait = op_step_wait;
 	o.step_ready = kn_cuda_step_ready;
-	o.step_end = kn_cuda_step_end;
+	o.step_end = op_step_end;
 	o.embed = kn_cuda_embed;
 	o.rmsnorm = op_rmsnorm;
 	o.add_rmsnorm = op_add_rmsnorm;
@@ -184,7 +237,7 @@ static struct kn_ops make_ops(void)
 	o.gather = kn_cuda_gather;
 	o.read_back = kn_cuda_read_back;
 	o.page_copy = kn_cuda_page_copy;
-	o.sample = kn_cuda_sample;
+	o.sample = op_sample;
 	o.stats = backend_stats;
 	return o;
 }

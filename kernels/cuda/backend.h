@@ -2,8 +2,8 @@
  *
  * The CUDA backend's state, and how its files split work: backend.cu (memory, the table), step.cu (what a step reads
  * and gives), list.cu (commands and graphs), rows.cu (what is done to each row by itself), pages.cu (rotary embedding
- * and pages), attention.cu and attention_mma.cu; products: pack.cu (weights as packed.h has them), matmul.cu (which kernel does what),
- * matvec.cu, mma.cu.
+ * and pages), attention.cu and attention_mma.h; products: pack.cu (weights as packed.h has them), matmul.cu (which kernel does what),
+ * matvec.cu, mma.cu; library.cu, choices.cu (products by the vendor's library).
  */
 #ifndef KERNELS_CUDA_BACKEND_H
 #define KERNELS_CUDA_BACKEND_H
@@ -66,6 +66,9 @@ struct kn_step_set {
 	int n_reads, max_reads;
 };
 
+struct dev_library;
+struct kn_choices;
+
 struct kn_backend {
 	const struct kn_plugin_host *host;
 	struct dev *dev;
@@ -93,6 +96,13 @@ struct kn_backend {
 	struct kn_room scratch, picks;
 	struct kn_room rows, parts, stage; /* converted activations, parts of products, weights on their way */
 	struct kn_converted converted;
+	/* Products by the vendor's library (library.h); NULL: none is to be used, or there is none. */
+	struct dev_library *library;
+	struct kn_choices *choices;
+	char choices_path[1024]; /* where they are kept; "": nowhere */
+	uint64_t tuned_ns;	 /* how long the device was at choosing so far */
+	struct kn_room flat_weights, flat_rows;
+	struct kn_converted flat;
 	/* What is drawn and how: staged and not sent yet, on the device, and what came out. */
 	size_t n_draws; /* bytes; 0: nothing, or sent */
 	struct kn_room draws, drawn;
@@ -162,6 +172,16 @@ void kn_cuda_weight_free(struct kn_backend *b, struct kn_weight *w);
 /* ---- matmul.cu ---- */
 int kn_cuda_embed(struct kn_backend *b, const struct kn_weight *w, float *y);
 int kn_cuda_matmul(struct kn_backend *b, const struct kn_weight *w, const float *x, int n_rows, float *y);
+/* Without the library. */
+int kn_cuda_own_product(struct kn_backend *b, const struct kn_weight *w, const float *x, int n_rows, float *y);
+
+/* ---- library.cu ---- */
+enum { KN_NOT_TAKEN = 1 };
+/* Products that the library makes quicker are its from now on; path: where to keep which, or NULL. Nothing fails. */
+void kn_cuda_library_open(struct kn_backend *b, const char *path);
+void kn_cuda_library_close(struct kn_backend *b);
+/* KN_NOT_TAKEN: the own kernels are to do it; 0 or SL_EIO. */
+int kn_cuda_library_product(struct kn_backend *b, const struct kn_weight *w, const float *x, int n_rows, float *y);
 
 /* ---- pages.cu ---- */
 int kn_cuda_rope_kv_write(struct kn_backend *b, const struct kn_rope *rope, float *q, int n_heads, float *k,

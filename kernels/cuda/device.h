@@ -35,6 +35,8 @@ int dev_open(const struct kn_plugin_host *host, int priority, struct dev **out, 
 void dev_close(struct dev *d);
 /* One line: name, architecture, memory, driver. Borrowed from d. */
 const char *dev_describe(const struct dev *d);
+/* Its address on the bus, "0000:1b:00.0"; "": it has none. Borrowed from d. */
+const char *dev_pci(const struct dev *d);
 /* What the first error was; "" while there is none. */
 const char *dev_fault(const struct dev *d);
 
@@ -57,6 +59,12 @@ bool dev_reached(struct dev *d, int mark);
 /* How often dev_count was called: for every command, recorded or run, and every copy from the host. */
 uint64_t dev_serial(const struct dev *d);
 void dev_count(struct dev *d);
+
+/* How long work of this stream was on the device: of each stretch that a dev_sync ended, from its first work on. */
+uint64_t dev_busy_ns(const struct dev *d);
+
+/* For profilers: what comes from now on is of the range of that name (static), and no more of the one before; NULL: of none. */
+void dev_range(struct dev *d, const char *name);
 
 /* Memory of the host that the device reads and writes by itself (pinned). NULL: none to be had. */
 void *dev_host_alloc(struct dev *d, size_t bytes);

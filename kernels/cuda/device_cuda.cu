@@ -11,20 +11,45 @@
  * the thread's own, so that other threads may load another model meanwhile. Whatever keeps a capture from
  * succeeding leaves the device usable: the list is run plainly, which shows what a real fault is.
  */
+#include <nvtx3/nvToolsExt.h>
+#include <nvtx3/nvToolsExtCudaRt.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "kernels/cuda/list.h"
+#include "kernels/cuda/device_stream.h"
+#include "kernels/cuda/library.h"
 
 struct dev {
 	const struct kn_plugin_host *host;
 	cudaStream_t stream;
 	uint64_t serial;
+	cudaEvent_t firsts[DEV_MARKS + 1]; /* before the first work of those that a mark ends, and of what is open */
 	cudaEvent_t done, marks[DEV_MARKS];
+	int open, began[DEV_MARKS]; /* which of firsts; -1: there was no work */
+	bool working; /* since the last dev_sync or mark */
+	uint64_t busy_ns;
 	struct kn_list *recording;
+	bool in_range;
 	char line[192];
+	char name[160], pci[16];
 	char fault[192];
 };
+
+/* For tests. Memory that is given from now on is the host's, which the device reaches over the bus (pinned; managed memory
+ * that runs out can hang a device), so that they look into it as into the emulation's. */
+static bool memory_on_host;
+/* While set, no graph can be made. */
+static bool no_graphs;
+
+extern "C" __attribute__((visibility("default"))) void sluice_device_memory_on_host(int on)
+{
+	memory_on_host = on != 0;
+}
+
+extern "C" __attribute__((visibility("default"))) void sluice_device_no_graphs(int none)
+{
+	no_graphs = none != 0;
+}
 
 static int fail(struct dev *d, const char *what, cudaError_t rc)
 {
@@ -52,26 +77,25 @@ static void describe(struct dev *d)
 	cudaDeviceProp p;
 	size_t free_bytes = 0, all = 0;
 	int driver = 0;
+	snprintf(d->name, sizeof d->name, "CUDA device");
+	if (cudaDeviceGetPCIBusId(d->pci, sizeof d->pci, 0) != cudaSuccess)
+		d->pci[0] = '\0';
+	snprintf(d->line, sizeof d->line, "CUDA device 0");
 	if (cudaGetDeviceProperties(&p, 0) != cudaSuccess || cudaMemGetInfo(&free_bytes, &all) != cudaSuccess ||
 	    cudaDriverGetVersion(&driver) != cudaSuccess)
-		snprintf(d->line, sizeof d->line, "CUDA device 0");
-	else
-		snprintf(d->line, sizeof d->line, "%.80s, sm_%d%d, %.1f of %.1f GiB free, driver for CUDA %d.%d", p.name,
-			 p.major, p.minor, (double)free_bytes / 0x1p30, (double)all / 0x1p30, driver / 1000,
-			 driver % 1000 / 10);
+		return;
+	snprintf(d->name, sizeof d->name, "%.80s, sm_%d%d, driver for CUDA %d.%d", p.name, p.major, p.minor, driver / 1000,
+		 driver % 1000 / 10);
+	snprintf(d->line, sizeof d->line, "%.80s, sm_%d%d, %.1f of %.1f GiB free, driver for CUDA %d.%d", p.name, p.major,
+		 p.minor, (double)free_bytes / 0x1p30, (double)all / 0x1p30, driver / 1000, driver % 1000 / 10);
 }
 
-static cudaError_t make_events(struct dev *d)
+/* Those there are; after a fault all of them report it again: there is nothing left to do about it. */
+static void drop_handles(struct dev *d)
 {
-	cudaError_t rc = cudaEventCreateWithFlags(&d->done, cudaEventDisableTiming);
-	for (int i = 0; i < DEV_MARKS && rc == cudaSuccess; i++)
-		rc = cudaEventCreateWithFlags(&d->marks[i], cudaEventDisableTiming);
-	return rc;
-}
-
-/* After a fault all of them report it again: there is nothing left to do about it. */
-static void free_stream(struct dev *d)
-{
+	for (int i = 0; i <= DEV_MARKS; i++)
+		if (d->firsts[i] != NULL)
+			(void)cudaEventDestroy(d->firsts[i]);
 	for (int i = 0; i < DEV_MARKS; i++)
 		if (d->marks[i] != NULL)
 			(void)cudaEventDestroy(d->marks[i]);
@@ -79,6 +103,16 @@ static void free_stream(struct dev *d)
 		(void)cudaEventDestroy(d->done);
 	if (d->stream != NULL)
 		(void)cudaStreamDestroy(d->stream);
+}
+
+static cudaError_t make_events(struct dev *d)
+{
+	cudaError_t rc = cudaEventCreate(&d->done);
+	for (int i = 0; i < DEV_MARKS && rc == cudaSuccess; i++)
+		rc = cudaEventCreate(&d->marks[i]);
+	for (int i = 0; i <= DEV_MARKS && rc == cudaSuccess; i++)
+		rc = cudaEventCreate(&d->firsts[i]);
+	return rc;
 }
 
 int dev_open(const struct kn_plugin_host *host, int priority, struct dev **out, struct sl_err *err)
@@ -96,10 +130,11 @@ int dev_open(const struct kn_plugin_host *host, int priority, struct dev **out, 
 	if (rc == cudaSuccess)
 		rc = make_events(d);
 	if (rc != cudaSuccess) {
-		free_stream(d);
+		drop_handles(d);
 		host->free(d);
 		return host->errf(err, SL_EIO, "CUDA device 0: %s", cudaGetErrorString(rc));
 	}
+	nvtxNameCudaStreamA(d->stream, priority > 0 ? "sluice, first" : "sluice");
 	describe(d);
 	*out = d;
 	return 0;
@@ -107,14 +142,30 @@ int dev_open(const struct kn_plugin_host *host, int priority, struct dev **out, 
 
 void dev_close(struct dev *d)
 {
+	dev_range(d, NULL);
 	(void)cudaStreamSynchronize(d->stream);
-	free_stream(d);
+	drop_handles(d);
 	d->host->free(d);
 }
 
 const char *dev_describe(const struct dev *d)
 {
 	return d->line;
+}
+
+cudaStream_t dev_stream(const struct dev *d)
+{
+	return d->stream;
+}
+
+const char *dev_pci(const struct dev *d)
+{
+	return d->pci;
+}
+
+const char *dev_name(const struct dev *d)
+{
+	return d->name;
 }
 
 const char *dev_fault(const struct dev *d)
@@ -125,6 +176,20 @@ const char *dev_fault(const struct dev *d)
 const struct kn_plugin_host *dev_host(const struct dev *d)
 {
 	return d->host;
+}
+
+void dev_range(struct dev *d, const char *name)
+{
+	if (d->in_range)
+		(void)nvtxRangePop();
+	if (name != NULL)
+		(void)nvtxRangePushA(name);
+	d->in_range = name != NULL;
+}
+
+uint64_t dev_busy_ns(const struct dev *d)
+{
+	return d->busy_ns;
 }
 
 uint64_t dev_serial(const struct dev *d)
@@ -156,12 +221,18 @@ struct kn_list *dev_recording(struct dev *d)
 
 /* ---- memory ---- */
 
+static cudaError_t free_memory(void *p)
+{
+	return memory_on_host ? cudaFreeHost(p) : cudaFree(p);
+}
+
 int dev_alloc(struct dev *d, size_t bytes, void **out)
 {
 	void *p = NULL;
 	if (d->fault[0] != '\0')
 		return SL_EIO;
-	cudaError_t rc = cudaMalloc(&p, bytes > 0 ? bytes : 1);
+	size_t room = bytes > 0 ? bytes : 1;
+	cudaError_t rc = memory_on_host ? cudaMallocHost(&p, room) : cudaMalloc(&p, room);
 	if (rc == cudaErrorMemoryAllocation) {
 		(void)cudaGetLastError(); /* not a fault: the caller does with less */
 		return SL_ENOMEM;
@@ -172,7 +243,7 @@ int dev_alloc(struct dev *d, size_t bytes, void **out)
 	if (rc == cudaSuccess)
 		rc = cudaStreamSynchronize(d->stream); /* others may use it on streams of their own */
 	if (rc != cudaSuccess) {
-		(void)cudaFree(p);
+		(void)free_memory(p);
 		return fail(d, "cudaMemset", rc);
 	}
 	*out = p;
@@ -182,7 +253,7 @@ int dev_alloc(struct dev *d, size_t bytes, void **out)
 void dev_free(struct dev *d, void *p)
 {
 	(void)kn_list_flush(d);		/* a fault stays in d */
-	cudaError_t rc = cudaFree(p);	/* waits for the device */
+	cudaError_t rc = free_memory(p); /* waits for the device */
 	if (rc != cudaSuccess)
 		fail(d, "cudaFree", rc);
 }
@@ -204,14 +275,30 @@ void dev_host_free(struct dev *d, void *p)
 		fail(d, "cudaFreeHost", rc);
 }
 
+/* Before work is given. */
+static void begin_work(struct dev *d)
+{
+	if (!d->working)
+		d->working = cudaEventRecord(d->firsts[d->open], d->stream) == cudaSuccess;
+}
+
 int dev_copy_in(struct dev *d, void *to, const void *host, size_t bytes)
 {
 	int flushed = kn_list_flush(d);
 	if (flushed != 0 || d->fault[0] != '\0')
 		return SL_EIO;
 	dev_count(d);
-	cudaError_t rc = cudaMemcpyAsync(to, host, bytes, cudaMemcpyHostToDevice, d->stream);
+	begin_work(d);
+	cudaError_t rc = cudaMemcpyAsync(to, host, bytes, cudaMemcpyDefault, d->stream);
 	return rc == cudaSuccess ? 0 : fail(d, "cudaMemcpy", rc);
+}
+
+/* Both have come. */
+static void add_busy(struct dev *d, cudaEvent_t first, cudaEvent_t last)
+{
+	float ms = 0;
+	if (cudaEventElapsedTime(&ms, first, last) == cudaSuccess)
+		d->busy_ns += (uint64_t)(ms * 1e6f);
 }
 
 int dev_sync(struct dev *d)
@@ -222,6 +309,9 @@ int dev_sync(struct dev *d)
 	cudaError_t rc = cudaEventRecord(d->done, d->stream);
 	if (rc == cudaSuccess)
 		rc = cudaEventSynchronize(d->done);
+	if (rc == cudaSuccess && d->working)
+		add_busy(d, d->firsts[d->open], d->done);
+	d->working = false;
 	return rc == cudaSuccess ? 0 : fail(d, "a step", rc);
 }
 
@@ -230,6 +320,10 @@ int dev_mark(struct dev *d, int mark)
 	if (d->fault[0] != '\0')
 		return SL_EIO;
 	cudaError_t rc = cudaEventRecord(d->marks[mark], d->stream);
+	d->began[mark] = d->working ? d->open : -1;
+	if (d->working)
+		d->open = (d->open + 1) % (DEV_MARKS + 1);
+	d->working = false;
 	return rc == cudaSuccess ? 0 : fail(d, "a step", rc);
 }
 
@@ -238,6 +332,9 @@ int dev_await(struct dev *d, int mark)
 	if (d->fault[0] != '\0')
 		return SL_EIO;
 	cudaError_t rc = cudaEventSynchronize(d->marks[mark]);
+	if (rc == cudaSuccess && d->began[mark] >= 0)
+		add_busy(d, d->firsts[d->began[mark]], d->marks[mark]);
+	d->began[mark] = -1;
 	return rc == cudaSuccess ? 0 : fail(d, "a step", rc);
 }
 
@@ -266,15 +363,17 @@ static cudaError_t issue(struct dev *d, const struct kn_command *c)
 		return cudaLaunchKernel(c->kernel, dim3(c->grid[0], c->grid[1], c->grid[2]),
 					dim3(c->block[0], c->block[1], c->block[2]), where, c->shared, d->stream);
 	}
+	if (c->kind == KN_PRODUCT)
+		return dev_library_run((const struct dev_product_call *)kn_args_of(c)) == 0 ? cudaSuccess : cudaErrorUnknown;
 	const struct kn_copy *copy = (const struct kn_copy *)kn_args_of(c);
-	return cudaMemcpyAsync(copy->to, copy->from, copy->bytes,
-			       c->kind == KN_COPY ? cudaMemcpyDeviceToDevice : cudaMemcpyDeviceToHost, d->stream);
+	return cudaMemcpyAsync(copy->to, copy->from, copy->bytes, cudaMemcpyDefault, d->stream);
 }
 
 int dev_run(struct dev *d, const struct kn_command *c)
 {
 	if (d->fault[0] != '\0')
 		return SL_EIO;
+	begin_work(d);
 	cudaError_t rc = issue(d, c);
 	if (rc == cudaSuccess)
 		return 0;
@@ -286,6 +385,8 @@ int dev_graph_make(struct dev *d, const struct kn_list *l, size_t n, struct dev_
 {
 	if (d->fault[0] != '\0')
 		return SL_EIO;
+	if (no_graphs)
+		return SL_ENOMEM;
 	cudaGraph_t graph = NULL;
 	cudaGraphExec_t exec = NULL;
 	cudaError_t rc = cudaStreamBeginCapture(d->stream, cudaStreamCaptureModeThreadLocal);
@@ -315,6 +416,7 @@ int dev_graph_run(struct dev *d, struct dev_graph *g)
 {
 	if (d->fault[0] != '\0')
 		return SL_EIO;
+	begin_work(d);
 	cudaError_t rc = cudaGraphLaunch((cudaGraphExec_t)g, d->stream);
 	return rc == cudaSuccess ? 0 : fail(d, "a graph", rc);
 }

@@ -29,6 +29,7 @@
  *
  * Thread: a device belongs to one thread at a time; several devices may run at once.
  */
+#include "kernels/cuda/emu_library.h"
 #include "kernels/cuda/emu_queue.h"
 
 #include <pthread.h>
@@ -109,6 +110,7 @@ struct dev {
 	uint64_t serial;
 	struct kn_list *recording;
 	struct emu_queue queue;
+	uint64_t busy_ns;
 	const char *fail_file; /* NULL: none */
 	char fault[192];
 };
@@ -124,6 +126,15 @@ static int order_mode = EMU_FORWARD;
 static uint32_t order_seed = 1;
 static int fail_in; /* launches until one fails; 0: none does */
 static bool no_graphs;
+static char ranges[256];
+
+extern "C" __attribute__((visibility("default"))) const char *sluice_emulation_ranges(void)
+{
+	static char last[sizeof ranges];
+	memcpy(last, ranges, sizeof last);
+	ranges[0] = '\0';
+	return last;
+}
 
 extern "C" __attribute__((visibility("default"))) void sluice_emulation_order(int order, uint32_t seed)
 {
@@ -136,7 +147,7 @@ extern "C" __attribute__((visibility("default"))) void sluice_emulation_fail(int
 	fail_in = n;
 }
 
-extern "C" __attribute__((visibility("default"))) void sluice_emulation_no_graphs(bool none)
+extern "C" __attribute__((visibility("default"))) void sluice_device_no_graphs(bool none)
 {
 	no_graphs = none;
 }
@@ -698,6 +709,18 @@ void emu_cp_async_wait(int n)
 	copy_now(t, ready);
 }
 
+/* Whether somebody wants this launch to fail: then SL_EIO. */
+static int struck(struct dev *d, const char *kernel)
+{
+	if (fail_in > 0 && --fail_in == 0)
+		return fault(d, kernel, "an injected fault");
+	if (d->host->device_fault())
+		return fault(d, kernel, "a fault point");
+	if (d->fail_file != NULL && unlink(d->fail_file) == 0)
+		return fault(d, kernel, "a fault from outside");
+	return 0;
+}
+
 /* Runs a kernel over its grid. */
 static int launch(struct dev *d, const struct kn_command *c)
 {
@@ -705,12 +728,8 @@ static int launch(struct dev *d, const struct kn_command *c)
 	dim3 grid(c->grid[0], c->grid[1], c->grid[2]), block(c->block[0], c->block[1], c->block[2]);
 	size_t shared_bytes = c->shared;
 	int n = (int)(block.x * block.y * block.z);
-	if (fail_in > 0 && --fail_in == 0)
-		return fault(d, kernel, "an injected fault");
-	if (d->host->device_fault())
-		return fault(d, kernel, "a fault point");
-	if (d->fail_file != NULL && unlink(d->fail_file) == 0)
-		return fault(d, kernel, "a fault from outside");
+	if (struck(d, kernel) != 0)
+		return SL_EIO;
 	/* The limits of every device: 48 KiB without asking for more, 65535 blocks but along x. */
 	if (n < 1 || n > MAX_THREADS || n % KN_WARP != 0 || shared_bytes > 48 << 10 || grid.y > 65535 ||
 	    grid.z > 65535 || grid.x < 1 || grid.y < 1 || grid.z < 1)
@@ -745,12 +764,26 @@ static int launch(struct dev *d, const struct kn_command *c)
 	return stuck == NULL ? 0 : fault(d, kernel, stuck);
 }
 
+/* The device's own clock: what a command takes does not depend on the host. Kernels for products are the only ones that
+ * somebody else (library.h) could be quicker at. */
+static uint64_t takes_ns(const struct kn_command *c)
+{
+	if (c->kind == KN_PRODUCT)
+		return emu_library_takes_ns((const struct dev_product_call *)kn_args_of(c));
+	return c->kind == KN_CALL && (strstr(c->name, "mma") != NULL || strstr(c->name, "matvec") != NULL) ? 100000 : 1000;
+}
+
 int emu_run_now(struct dev *d, const struct kn_command *c)
 {
 	if (d->fault[0] != '\0')
 		return SL_EIO;
+	d->busy_ns += takes_ns(c);
 	if (c->kind == KN_CALL)
 		return launch(d, c);
+	if (c->kind == KN_PRODUCT) {
+		int rc = struck(d, c->name);
+		return rc != 0 ? rc : dev_library_run((const struct dev_product_call *)kn_args_of(c));
+	}
 	const struct kn_copy *copy = (const struct kn_copy *)kn_args_of(c);
 	if (copy->bytes > 0)
 		memcpy(copy->to, copy->from, copy->bytes);
@@ -855,6 +888,12 @@ const char *dev_describe(const struct dev *d)
 	return "CUDA kernels emulated on the host, for tests";
 }
 
+const char *dev_pci(const struct dev *d)
+{
+	(void)d;
+	return "";
+}
+
 const char *dev_fault(const struct dev *d)
 {
 	return d->fault;
@@ -901,6 +940,18 @@ int dev_copy_in(struct dev *d, void *to, const void *host, size_t bytes)
 	if (rc == 0 && bytes > 0)
 		memcpy(to, host, bytes);
 	return rc;
+}
+
+void dev_range(struct dev *d, const char *name)
+{
+	(void)d;
+	size_t n = strlen(ranges);
+	snprintf(ranges + n, sizeof ranges - n, "%s;", name != NULL ? name : "");
+}
+
+uint64_t dev_busy_ns(const struct dev *d)
+{
+	return d->busy_ns;
 }
 
 uint64_t dev_serial(const struct dev *d)

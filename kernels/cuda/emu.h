@@ -58,7 +58,17 @@ extern "C" void sluice_emulation_fail(int n);
  * it and not before, as by one that always is. */
 extern "C" void sluice_emulation_eager(bool eager);
 /* While set, no graph can be made. */
-extern "C" void sluice_emulation_no_graphs(bool none);
+extern "C" void sluice_device_no_graphs(bool none);
+
+/* The names that dev_range was given since the last call, each with a semicolon behind it; borrowed until the next. */
+extern "C" const char *sluice_emulation_ranges(void);
+/* emu_library.cu: how many ways its library has, 0: there is none, and which of them is quicker than the kernels
+ * here, -1: none. */
+extern "C" void sluice_emulation_library(int n, int quick);
+/* From now on it takes no way for any product. */
+extern "C" void sluice_emulation_library_refuses(int yes);
+/* Products that it made since it was told what it has. */
+extern "C" int sluice_emulation_library_products(void);
 
 /* Two roundings where the device has one: within the bound of any sum of products, and much faster
  * than the library's where the processor at hand has no instruction for it. */

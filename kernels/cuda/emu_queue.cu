@@ -3,7 +3,6 @@
  * The emulated device's queue (emu_queue.h). Commands are kept byte for byte, as a device's driver keeps its own: the list
  * that they were recorded in may be cleared meanwhile.
  */
-#ifdef KN_EMULATED
 #include "kernels/cuda/emu_queue.h"
 
 struct emu_pinned {
@@ -129,4 +128,3 @@ bool emu_is_pinned(const struct emu_queue *q, const void *p)
 			return true;
 	return false;
 }
-#endif

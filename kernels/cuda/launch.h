@@ -14,7 +14,8 @@
 
 struct dev;
 
-enum kn_command_kind : uint32_t { KN_CALL, KN_COPY, KN_COPY_OUT };
+/* KN_PRODUCT: of the vendor's library (library.h). */
+enum kn_command_kind : uint32_t { KN_CALL, KN_COPY, KN_COPY_OUT, KN_PRODUCT };
 
 enum { KN_COMMAND_ALIGN = 64, KN_MAX_ARGS = 40 };
 

@@ -15,53 +15,12 @@
  *     products. F32 by loads of 16 bytes: 4.65 weights a cycle and multiprocessor at 4.3 TB/s, 2 operations each
  *     and row: 8 rows are 75 of 128 lanes. Not measured on a device.
  */
+#include "kernels/cuda/activations.h"
 #include "kernels/cuda/matmul.h"
 
-enum { THREADS = 128, ROW_THREADS = 256, F32_OUTS = THREADS / KN_WARP, F32_STEP = 4 * KN_WARP };
+enum { THREADS = 128, F32_OUTS = THREADS / KN_WARP, F32_STEP = 4 * KN_WARP };
 
 /* ---- activations ---- */
-
-/* 2^n, for n from -126 to 127. */
-__device__ static inline float power(int n)
-{
-	return kn_bits_float((uint32_t)(n + 127) << 23);
-}
-
-/* The numbers of row `row` from k on that are there. */
-__device__ static inline void load4(const float *x, int k, int n_in, bool there, float *v)
-{
-	if (there && n_in % 4 == 0 && k < n_in && (uintptr_t)(x + k) % sizeof(struct kn_f4) == 0) {
-		struct kn_f4 f = *reinterpret_cast<const struct kn_f4 *>(x + k);
-		v[0] = f.x;
-		v[1] = f.y;
-		v[2] = f.z;
-		v[3] = f.w;
-		return;
-	}
-	for (int i = 0; i < 4; i++)
-		v[i] = there && k + i < n_in ? x[k + i] : 0.0f;
-}
-
-/* The power of two that brings the row's largest magnitude to [2^14, 2^15), as far as there is one; in all threads. */
-__device__ static inline int row_exponent(const float *x, int n_in, bool there)
-{
-	float *most = (float *)kn_shared(), all = 0, v[4];
-	for (int k = 4 * (int)threadIdx.x; k < n_in; k += 4 * ROW_THREADS) {
-		load4(x, k, n_in, there, v);
-		for (int i = 0; i < 4; i++)
-			all = fmaxf(all, fabsf(v[i]));
-	}
-	all = kn_warp_max(all);
-	if (threadIdx.x % KN_WARP == 0)
-		most[threadIdx.x / KN_WARP] = all;
-	kn_barrier();
-	for (int i = 0; i < ROW_THREADS / KN_WARP; i++)
-		all = fmaxf(all, most[i]);
-	int exponent = (int)(kn_float_bits(all) >> 23) - 127;
-	if (exponent < -126 || exponent == 128) /* nothing but zeros and the smallest numbers; infinite */
-		return exponent == 128 ? 0 : 126;
-	return 14 - exponent > 126 ? 126 : 14 - exponent;
-}
 
 /* A block a row: matmul.h says what it makes. */
 template <bool BF16>
@@ -72,16 +31,16 @@ __global__ void convert(const float *x, int n_rows, int n_in, int n_slabs, uint8
 	int exponent = 0;
 	x += (int64_t)row * n_in;
 	if (!BF16)
-		exponent = row_exponent(x, n_in, there);
-	float scale = power(exponent);
+		exponent = kn_row_exponent(x, n_in, there);
+	float scale = kn_power(exponent);
 	if (threadIdx.x == 0)
-		inverse[row] = power(-exponent);
-	for (int i = (int)threadIdx.x; i < n_slabs * 4; i += ROW_THREADS) { /* whole warps */
+		inverse[row] = kn_power(-exponent);
+	for (int i = (int)threadIdx.x; i < n_slabs * 4; i += KN_ROW_THREADS) { /* whole warps */
 		int slab = i / 4, t = i % 4;
 		float v[8], sum[2] = {0, 0};
 		uint32_t pair[4];
-		load4(x, slab * KN_SLAB + 4 * t, n_in, there, v);
-		load4(x, slab * KN_SLAB + 16 + 4 * t, n_in, there, v + 4);
+		kn_load4(x, slab * KN_SLAB + 4 * t, n_in, there, v);
+		kn_load4(x, slab * KN_SLAB + 16 + 4 * t, n_in, there, v + 4);
 		for (int e = 0; e < 4; e++) {
 			float low = v[2 * e] * scale, high = v[2 * e + 1] * scale;
 			pair[e] = BF16 ? kn_pair_bf16(low, high) : kn_pair_f16(low, high);
@@ -115,10 +74,10 @@ static int converted(struct kn_backend *b, const float *x, int n_rows, int n_in,
 	if (c->x == x && c->n_rows == n_rows && c->n_in == n_in && c->bf16 == bf16 && c->serial == dev_serial(b->dev))
 		return 0;
 	c->x = NULL;
-	size_t shared = ROW_THREADS / KN_WARP * sizeof(float);
+	size_t shared = KN_ROW_THREADS / KN_WARP * sizeof(float);
 	float *s = (float *)(at + units), *inverse = (float *)(at + units + sums);
-	rc = bf16 ? KN_LAUNCH(b->dev, convert<true>, (unsigned)all, ROW_THREADS, shared, x, n_rows, n_in, n_slabs, at, s, inverse)
-		  : KN_LAUNCH(b->dev, convert<false>, (unsigned)all, ROW_THREADS, shared, x, n_rows, n_in, n_slabs, at, s,
+	rc = bf16 ? KN_LAUNCH(b->dev, convert<true>, (unsigned)all, KN_ROW_THREADS, shared, x, n_rows, n_in, n_slabs, at, s, inverse)
+		  : KN_LAUNCH(b->dev, convert<false>, (unsigned)all, KN_ROW_THREADS, shared, x, n_rows, n_in, n_slabs, at, s,
 			      inverse);
 	if (rc == 0)
 		*c = {x, n_rows, n_in, bf16, 0};
@@ -139,11 +98,11 @@ __global__ void f32(const float *w, int n_out, int n_in, const float *x, int n_r
 	x += (int64_t)first * n_in;
 	float sum[ROWS] = {}, v[4], xv[4];
 	for (int k = 4 * lane; k < n_in; k += F32_STEP) {
-		load4(w, k, n_in, true, v);
+		kn_load4(w, k, n_in, true, v);
 #pragma unroll
 		for (int r = 0; r < ROWS; r++)
 			if (r < n) {
-				load4(x + (int64_t)r * n_in, k, n_in, true, xv);
+				kn_load4(x + (int64_t)r * n_in, k, n_in, true, xv);
 #pragma unroll
 				for (int i = 0; i < 4; i++)
 					sum[r] = k + i < n_in ? kn_fma(v[i], xv[i], sum[r]) : sum[r];
@@ -170,6 +129,12 @@ static int f32_product(struct kn_backend *b, const struct kn_weight *w, const fl
 }
 
 int kn_cuda_matmul(struct kn_backend *b, const struct kn_weight *w, const float *x, int n_rows, float *y)
+{
+	int rc = kn_cuda_library_product(b, w, x, n_rows, y);
+	return rc == KN_NOT_TAKEN ? kn_cuda_own_product(b, w, x, n_rows, y) : rc;
+}
+
+int kn_cuda_own_product(struct kn_backend *b, const struct kn_weight *w, const float *x, int n_rows, float *y)
 {
 	int rc;
 	if (w->type == KN_F32) {

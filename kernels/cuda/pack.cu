@@ -331,7 +331,7 @@ int kn_cuda_weight_load(struct kn_backend *b, const void *host, int type, int n_
 			struct sl_err *err)
 {
 	bool floats = type == KN_F32 || type == KN_F16 || type == KN_BF16;
-	struct kn_weight w = {NULL, floats && b->fp8_weights ? (int)KN_CUDA_FP8 : type, n_out, n_in};
+	struct kn_weight w = {NULL, floats && b->fp8_weights ? (int)KN_CUDA_FP8 : type, n_out, n_in, false};
 	size_t bytes, row_bytes;
 	void *at;
 	if (b->host->type_block(type) == 0 || (type != KN_F32 && kn_cuda_record_bytes(type) == 0))

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cascade over the demo pair's held-out questions: node tests/bench/cascade.mjs [--quality 0.99] [--questions 300] [--hold 2] [--hold-min 2]
-// [--fitted FOLDER: weights and thresholds from an earlier run with it, or left there for a later one]
+// The cascade over the demo pair's held-out questions: node tests/bench/cascade.mjs [--quality 0.99] [--questions 300] [--hold 2] [--hold-min 1]
+// [--part 2] [--fitted FOLDER: weights and thresholds from an earlier run with it, or left there for a later one]
 //
 // Questions are mixed 70 % easy and 30 % hard, in two halves of different questions. The first is answered by both models:
 // which small answers are right goes into an outcome log, with the confidences that the server logged, and `sluice cascade
 // train` and `calibrate` fit weights and thresholds. The second is answered by the small model, the large one and "auto",
 // greedy and one by one, in turns; what comes of it is printed, targets beside it. Numbers are the same each time, times
-// are not.
+// are not. --part 2 asks those that are in neither half instead: fewer, for a choice that was made by looking at the second.
 import { execFileSync } from 'node:child_process';
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -15,7 +15,7 @@ import { SLUICE, startServer } from '../e2e/harness.mjs';
 import { chat, user } from '../e2e/client.mjs';
 
 const option = (name, otherwise) => (process.argv.includes(name) ? Number(process.argv[process.argv.indexOf(name) + 1]) : otherwise);
-const quality = option('--quality', 0.99), most = option('--questions', 300), holding = option('--hold', 2), leastHeld = option('--hold-min', Math.min(2, holding));
+const quality = option('--quality', 0.99), most = option('--questions', 300), holding = option('--hold', 2), leastHeld = option('--hold-min', 1);
 const fittedAt = process.argv.includes('--fitted') ? process.argv[process.argv.indexOf('--fitted') + 1] : null;
 const HOLD_MS = 250;
 const folder = mkdtempSync(join(tmpdir(), 'sluice-bench-'));
@@ -31,7 +31,13 @@ const all = readFileSync('etc/models/evaluation.jsonl', 'utf8').trim().split('\n
 const easy = shuffled(all.filter((q) => q.model_class === 'easy')), hard = shuffled(all.filter((q) => q.model_class === 'hard'));
 const each = Math.min(most, Math.floor(easy.length / 2 / 0.7), Math.floor(hard.length / 2 / 0.3));
 const nEasy = Math.round(each * 0.7), nHard = Math.round(each * 0.3);
-const split = (from) => shuffled([...easy.slice(from * nEasy, (from + 1) * nEasy), ...hard.slice(from * nHard, (from + 1) * nHard)]);
+/** The fresh ones: as many as are left, in the same shares. */
+const rest = () => {
+  const n = Math.min(Math.floor((easy.length - 2 * nEasy) / 0.7), Math.floor((hard.length - 2 * nHard) / 0.3));
+  const e = Math.round(n * 0.7), h = Math.round(n * 0.3);
+  return shuffled([...easy.slice(2 * nEasy, 2 * nEasy + e), ...hard.slice(2 * nHard, 2 * nHard + h)]);
+};
+const split = (from) => from === 2 ? rest() : shuffled([...easy.slice(from * nEasy, (from + 1) * nEasy), ...hard.slice(from * nHard, (from + 1) * nHard)]);
 
 /** An accepted text stands in the answer as a whole word (Korean particles may follow). */
 const right = (q, text) => q.answer.some((a) => new RegExp(`(?<![\\p{L}\\p{N}])${a.toLowerCase().replace(/[.*+?^${}()|[\]\\]/g, '\\$&')}(?![a-z0-9])`, 'u')
@@ -84,7 +90,7 @@ const second = join(folder, 'second.jsonl');
 server = await start(`${TIER}, sure: ${sure}, low: ${low}, drop: ${drop}`, second, [`cascade.weights=${weights}`]);
 const n = { small: 0, large: 0, auto: 0, alone: 0, largeTokens: 0, always: 0 };
 const times = { small: [], large: [], auto: [] }, steps = [];
-const questions = split(1);
+const questions = split(option('--part', 1));
 const names = ['auto', 'demo-small', 'demo-large'];
 for (const [i, q] of questions.entries()) {
   const r = {};
@@ -111,7 +117,7 @@ const step = at(steps, 0.5), p50 = (name) => at(times[name], 0.5), p99 = (name) 
 /** A figure and what it is to be at most. */
 const target = (what, is, most, means) => `${what.padEnd(34)} ${ms(is).padStart(9)}   at most ${ms(most).padStart(9)} ${is <= most ? 'PASS  ' : 'missed'} (${means})`;
 const report = execFileSync(SLUICE, ['cascade', 'report', second], { encoding: 'utf8' });
-console.log(`${questions.length} questions, ${nEasy} easy and ${nHard} hard, after as many others; thresholds for a quality of ${quality}: sure ${sure}, low ${low}, drop ${drop}
+console.log(`${questions.length} questions, ${questions.filter((q) => q.model_class === 'easy').length} of them easy, after ${nEasy + nHard} others; thresholds for a quality of ${quality}: sure ${sure}, low ${low}, drop ${drop}
 right answers      auto ${n.auto}, small alone ${n.small}, large alone ${n.large}: ${percent(n.auto / n.large)} of always-large
 small model alone  ${percent(n.alone / questions.length)} of requests
 large model made   ${rows('shown') + rows('wasted')} tokens, ${n.largeTokens} of them told; always-large ${n.always}: ${percent((rows('shown') + rows('wasted')) / n.always)}

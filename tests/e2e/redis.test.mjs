@@ -90,17 +90,18 @@ describe('the private Redis', { skip }, () => {
   test('stopped: streams and requests go on, and the gateway stays quick', async () => {
     assert.ok(await up());
     const { redis } = await server.pids();
-    const { shown, done } = streams(32);
-    await shown;
     /** Samples of the loop's lag: [all, those of at most 10 ms]. */
     const lag = async () => {
       const text = await server.metrics();
       return [metric(text, 'sluice_gateway_loop_lag_seconds_count'), Number(/loop_lag_seconds_bucket\{le="0.01"\} (\d+)/.exec(text)[1])];
     };
-    const [all, soon] = await lag();
-    process.kill(redis, 'SIGSTOP');
-    const waits = [];
-    try {
+    /** Forty requests beside 32 streams: the share of the loop's turns that were late, and what nine of ten /live took, in ms. */
+    const round = async (begin) => {
+      const { shown, done } = streams(32);
+      await shown;
+      const [all, soon] = await lag();
+      begin();
+      const waits = [];
       for (let i = 0; i < 40; i++) {
         const t0 = performance.now();
         const [live, r] = await Promise.all([request(server.http, '/live').then((x) => { waits.push(performance.now() - t0); return x; }),
@@ -110,13 +111,21 @@ describe('the private Redis', { skip }, () => {
         assert.ok(performance.now() - t0 < 1500, `request ${i}`);
       }
       assertWhole(await done);
+      const [allThen, soonThen] = await lag();
+      assert.ok(allThen - all > 10, `${allThen - all} turns`);
+      return { late: 1 - (soonThen - soon) / (allThen - all), live: waits.sort((a, b) => a - b)[Math.floor(waits.length * 0.9)] };
+    };
+    // What the machine itself costs is seen in a round with Redis answering.
+    const plain = await round(() => {});
+    let stopped;
+    try {
+      stopped = await round(() => process.kill(redis, 'SIGSTOP'));
     } finally {
       process.kill(redis, 'SIGCONT');
     }
-    const [allThen, soonThen] = await lag();
-    assert.ok(allThen - all > 10 && soonThen - soon >= 0.95 * (allThen - all), `${soonThen - soon} of ${allThen - all} turns within 10 ms`);
-    waits.sort((a, b) => a - b);
-    assert.ok(waits[Math.floor(waits.length * 0.9)] < 50, `/live took ${waits.map((x) => x.toFixed(1)).join(' ')} ms`);
+    const told = `without Redis ${JSON.stringify(stopped)}, with it ${JSON.stringify(plain)}`;
+    assert.ok(stopped.late <= Math.max(0.05, 1.5 * plain.late), told);
+    assert.ok(stopped.live < Math.max(50, 2 * plain.live), told);
     const text = await server.metrics();
     assert.match(text, /sluice_cache_failures_total\{reason="timeout"\} [1-9]/);
     assert.match(text, /sluice_cache_degraded_total\{kind="limit"\} [1-9]/);

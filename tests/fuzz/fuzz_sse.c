@@ -106,10 +106,11 @@ static void round_trip(uint8_t choices, const uint8_t *data, size_t n)
 	size_t n_texts = split(data, n, texts);
 	bool chat = choices & 1, pad = choices & 2, usage = choices & 4;
 	struct sse_stream s;
+	struct sse_rest *last = NULL;
 	struct sl_buf out;
 	struct found f;
 	buf_init(&out, 1 << 20);
-	FUZZ_REQUIRE(sse_init(&s, chat ? &sse_chat_shape : &sse_completion_shape, "id", "a \"model\"\n", 1, usage, pad) == 0);
+	FUZZ_REQUIRE(sse_init(&s, chat ? &sse_chat_shape : &sse_completion_shape, "id", "a \"model\"\n", 1, usage, pad, &last) == 0);
 	for (size_t i = 0; i < n_texts; i++) {
 		size_t before = out.len;
 		FUZZ_REQUIRE(sse_content(&s, &out, (unsigned)i, texts[i].at, texts[i].n, NULL) == 0);
@@ -126,6 +127,7 @@ static void round_trip(uint8_t choices, const uint8_t *data, size_t n)
 	buf_dispose(&f.bytes);
 	buf_dispose(&out);
 	sse_dispose(&s);
+	sse_rest_unref(last);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)

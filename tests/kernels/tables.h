@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The tables that the kernel tests go over: those of the program and, from the shared object beside
- * the tests' build, the CUDA kernels in their emulation.
+ * the tests' build, the CUDA kernels in their emulation; or, where tests/support/backends.h says so, on a device, whose
+ * memory is then the host's, so that tests read and write it like the others'.
  */
 #ifndef TESTS_KERNELS_TABLES_H
 #define TESTS_KERNELS_TABLES_H
@@ -12,6 +13,7 @@
 #include <unistd.h>
 
 #include "kernels/plugin.h"
+#include "tests/support/backends.h"
 
 /* A path from the folder that this test's executable is in. */
 static inline const char *beside(const char *name)
@@ -25,25 +27,33 @@ static inline const char *beside(const char *name)
 	return path;
 }
 
-static inline const struct kn_ops *open_emulated(void)
+/* The shared object with the CUDA kernels that are tested. */
+static inline const char *cuda_path(void)
+{
+	return beside(on_device() ? "../../libsluice-cuda.so" : "../../libsluice-cuda-emulated.so");
+}
+
+static inline const struct kn_ops *open_cuda(void)
 {
 	struct sl_err err = {0};
-	const struct kn_ops *o = kn_plugin_open(beside("../../libsluice-cuda-emulated.so"), &err);
+	const struct kn_ops *o = kn_plugin_open(cuda_path(), &err);
 	if (o == NULL)
 		fail_msg("%s", err.text);
+	if (on_device())
+		assert_true(call_backend(cuda_path(), "sluice_device_memory_on_host", 1));
 	return o;
 }
 
-/* NULL-terminated, the reference first. */
+/* NULL-terminated, the reference first; on a device only those two. */
 static inline const struct kn_ops *const *all_tables(void)
 {
-	static const struct kn_ops *all[8];
+	static const struct kn_ops *all[10];
 	if (all[0] != NULL)
 		return all;
 	int n = 0;
-	for (const struct kn_ops *const *o = kn_available(); *o != NULL; o++)
+	for (const struct kn_ops *const *o = kn_available(); *o != NULL && (n == 0 || !on_device()); o++)
 		all[n++] = *o;
-	all[n] = open_emulated();
+	all[n] = open_cuda();
 	return all;
 }
 

@@ -56,7 +56,7 @@ static void make_world(struct world *w, const struct shape *shape)
 	struct sl_err err = {0};
 	*w = (struct world){.shape = shape, .n_heads = KV_HEADS * shape->group};
 	w->rigs[0].o = kn_available()[0];
-	w->rigs[1].o = open_emulated();
+	w->rigs[1].o = open_cuda();
 	for (int i = 0; i < 2; i++) {
 		struct rig *r = &w->rigs[i];
 		assert_int_equal(r->o->open(&cfg, &r->b, &err), 0);
@@ -322,7 +322,7 @@ static void test_extremes(void **arg)
 		struct rig *r = &w.rigs[1];
 		size_t page = kn_kv_page_bytes(&r->kv);
 		int32_t from = w.table[2 * MAX_PAGES];
-		const struct kn_step none = {0};
+		const struct kn_step none = {.n_rows = 1};
 		assert_int_equal(r->o->page_copy(r->b, &r->kv, from, 95), 0);
 		assert_int_equal(r->o->step_begin(r->b, &none), 0); /* whose end comes after it */
 		assert_int_equal(r->o->step_end(r->b), 0);

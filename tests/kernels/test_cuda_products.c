@@ -70,7 +70,7 @@ static void test_many_blocks(void **arg)
 	(void)arg;
 	enum { ROWS = 64 * 132 - 3, OUT = 130, IN = 288 };
 	static const int types[] = {KN_F16, KN_Q4_K};
-	const struct kn_ops *o = open_emulated();
+	const struct kn_ops *o = open_cuda();
 	for (int t = 0; t < N(types); t++) {
 		struct kn_backend *b = open_table(o, false);
 		struct matrix m = make_matrix(types[t], OUT, types[t] == KN_F16 ? IN : 2304);
@@ -101,7 +101,7 @@ static void test_ranges(void **arg)
 	(void)arg;
 	enum { IN = 512, OUT = 37, ROWS = 20 };
 	static const int types[] = {KN_F16, KN_BF16, KN_Q8_0, KN_Q4_K, KN_Q2_K, KN_MXFP4};
-	const struct kn_ops *o = open_emulated();
+	const struct kn_ops *o = open_cuda();
 	for (int n_rows = 8; n_rows <= ROWS; n_rows += 12)
 		for (int t = 0; t < N(types); t++) {
 			struct kn_backend *b = open_table(o, false);
@@ -167,7 +167,7 @@ static void test_fp8(void **arg)
 {
 	(void)arg;
 	static const int types[] = {KN_F32, KN_F16, KN_BF16}, rows[] = {1, 2, 8, 9, 16, 17, 64}, ins[] = {1, 33, 263, 520};
-	const struct kn_ops *o = open_emulated();
+	const struct kn_ops *o = open_cuda();
 	struct kn_backend *b = open_table(o, true);
 	for (int t = 0; t < N(types); t++)
 		for (int k = 0; k < N(ins); k++) {
@@ -262,7 +262,7 @@ static void test_fp8_logits(void **arg)
 	assert_true(tiny_gguf_write(file, 1));
 	float *plain, *fp8;
 	size_t n = logits_of(file, kn_available()[0], false, &plain);
-	assert_int_equal(logits_of(file, open_emulated(), true, &fp8), n);
+	assert_int_equal(logits_of(file, open_cuda(), true, &fp8), n);
 	double off = 0, all = 0;
 	for (size_t i = 0; i < n; i++) {
 		off += ((double)fp8[i] - (double)plain[i]) * ((double)fp8[i] - (double)plain[i]);

@@ -19,7 +19,7 @@ const struct kn_ops *kn_select(const char *name, struct sl_err *err)
 {
 	(void)name;
 	(void)err;
-	emulated[0] = open_emulated();
+	emulated[0] = open_cuda();
 	return emulated[0];
 }
 

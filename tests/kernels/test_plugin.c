@@ -8,8 +8,6 @@
 #include <stddef.h>
 #include <cmocka.h>
 
-#include <dlfcn.h>
-
 #include "base/fault.h"
 #include "tests/kernels/tables.h"
 
@@ -54,21 +52,14 @@ static void test_cuda(void **arg)
 
 static void fail_launch(int n)
 {
-	void *so = dlopen(beside("../../libsluice-cuda-emulated.so"), RTLD_NOW | RTLD_LOCAL);
-	assert_non_null(so);
-	void (*fail_at)(int);
-	void *symbol = dlsym(so, "sluice_emulation_fail");
-	assert_non_null(symbol);
-	memcpy(&fail_at, &symbol, sizeof fail_at);
-	fail_at(n);
-	dlclose(so);
+	assert_true(call_backend(cuda_path(), "sluice_emulation_fail", n));
 }
 
 /* After a fault every operation fails until the backend is closed; another one is not touched. */
 static void test_fault(void **arg)
 {
 	(void)arg;
-	const struct kn_ops *o = open_emulated();
+	const struct kn_ops *o = open_cuda();
 	struct kn_backend *b, *other;
 	struct sl_err err = {0};
 	struct kn_step s = {.n_rows = 1};
@@ -99,11 +90,44 @@ static void test_fault(void **arg)
 	o->close(other);
 }
 
+/* What a profiler sees of steps. */
+static void test_ranges(void **arg)
+{
+	(void)arg;
+	const struct kn_ops *o = open_cuda();
+	struct kn_backend *b;
+	struct sl_err err = {0};
+	const int32_t apart[] = {0, 1, 2}, together[] = {0, 1, 1};
+	struct kn_step s = {.n_rows = 3, .row_seq = apart};
+	struct kn_draw draw = {.top_p = 1};
+	struct kn_drawn drawn;
+	void *x;
+	assert_int_equal(o->open(&cfg, &b, &err), 0);
+	assert_int_equal(o->mem_alloc(b, 8 * sizeof(float), &x), 0);
+	void *so = dlopen(cuda_path(), RTLD_NOW | RTLD_LOCAL);
+	assert_non_null(so);
+	const char *(*ranges)(void);
+	void *symbol = dlsym(so, "sluice_emulation_ranges");
+	assert_non_null(symbol);
+	memcpy(&ranges, &symbol, sizeof ranges);
+	ranges();
+	assert_int_equal(o->step_begin(b, &s), 0);
+	assert_int_equal(o->sample(b, x, 8, &draw, 1, &drawn), 0);
+	assert_int_equal(o->step_end(b), 0);
+	s.row_seq = together;
+	assert_int_equal(o->step_begin(b, &s), 0);
+	assert_int_equal(o->step_end(b), 0);
+	assert_string_equal(ranges(), "decode;sampling;step;;prefill;step;;");
+	dlclose(so);
+	o->mem_free(b, x);
+	o->close(b);
+}
+
 /* Weights that it can't use are refused by name. */
 static void test_weights(void **arg)
 {
 	(void)arg;
-	const struct kn_ops *o = open_emulated();
+	const struct kn_ops *o = open_cuda();
 	struct kn_backend *b;
 	struct kn_weight w;
 	struct sl_err err = {0};
@@ -120,7 +144,7 @@ static void test_weights(void **arg)
 static void test_no_memory(void **arg)
 {
 	(void)arg;
-	const struct kn_ops *o = open_emulated();
+	const struct kn_ops *o = open_cuda();
 	struct kn_step s = {.n_rows = 1};
 	int failed = 0;
 	for (long nth = 1;; nth++) {
@@ -144,7 +168,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_missing), cmocka_unit_test(test_cuda),      cmocka_unit_test(test_fault),
-	    cmocka_unit_test(test_weights), cmocka_unit_test(test_no_memory),
+	    cmocka_unit_test(test_weights), cmocka_unit_test(test_no_memory), cmocka_unit_test(test_ranges),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

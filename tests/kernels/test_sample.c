@@ -55,7 +55,7 @@ static void open_rig(struct rig *r)
 	struct kn_config cfg = {.max_rows = ROWS, .max_width = WIDEST, .pad_rows = true};
 	struct sl_err err;
 	void *p;
-	*r = (struct rig){.o = open_emulated()};
+	*r = (struct rig){.o = open_cuda()};
 	assert_int_equal(r->o->open(&cfg, &r->b, &err), 0);
 	assert_int_equal(r->o->mem_alloc(r->b, (size_t)ROWS * WIDEST * sizeof(float), &p), 0);
 	r->logits = p;
@@ -287,9 +287,12 @@ static void test_random(void **arg)
 
 /* ---- rows that end up in every way through the kernel ---- */
 
+/* A device has its own. */
 static void set_order(int order)
 {
-	void *so = dlopen(beside("../../libsluice-cuda-emulated.so"), RTLD_NOW | RTLD_LOCAL);
+	if (on_device())
+		return;
+	void *so = dlopen(cuda_path(), RTLD_NOW | RTLD_LOCAL);
 	void (*set)(int, uint32_t);
 	assert_non_null(so);
 	void *symbol = dlsym(so, "sluice_emulation_order");

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# clang-tidy over all sources. A source is skipped while nothing that it was compiled from has
+# tidy.sh [short]: clang-tidy over all sources; short: without the analyzer. A source is skipped while nothing that it was compiled from has
 # changed since it was last clean: the key is a hash over its contents, its headers', and .clang-tidy.
 #
 # ipa=none: the analyzer looks at one function at a time. Looking into the file's own functions, but
@@ -11,7 +11,9 @@ cd "$(dirname "$0")/../.." || exit 1
 cache=build/lint/tidy
 mkdir -p "$cache"
 read -r -a flags < <(pkg-config --cflags libevent libnghttp2 libssl jansson yaml-0.1 libpcre2-8 libxxhash libutf8proc)
-export cache
+only=''
+[ "${1-}" = short ] && only='--checks=-clang-analyzer-*'
+export cache only
 
 one() {
 	local src=$1 key deps isa=()
@@ -19,14 +21,15 @@ one() {
 	deps=$(sed -e 's/\\$//' -e 's/^[^ ]*://' "build/${src%.c}.d" 2>/dev/null | tr ' ' '\n' |
 		grep -E '^(base|kernels|engine|cache|cascade|gateway|cmd)/' | sort -u)
 	# shellcheck disable=SC2086 # names without spaces
-	key=$(cat .clang-tidy "$src" $deps 2>/dev/null | sha256sum | cut -c1-32)
+	key=$({ echo "$only"; cat .clang-tidy "$src" $deps 2>/dev/null; } | sha256sum | cut -c1-32)
 	[ -e "$cache/$key" ] && return 0
 	case $src in
 	*_avx512*) isa=(-mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c) ;;
 	*_vnni*) isa=(-mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mfma -mf16c) ;;
 	*_avx2*) isa=(-mavx2 -mfma -mf16c) ;;
 	esac
-	clang-tidy --quiet "$src" -- -std=gnu11 -D_GNU_SOURCE -I. -Ibuild "$@" "${isa[@]}" \
+	# shellcheck disable=SC2086 # one option or none
+	clang-tidy --quiet $only "$src" -- -std=gnu11 -D_GNU_SOURCE -I. -Ibuild "$@" "${isa[@]}" \
 		-Xclang -analyzer-config -Xclang ipa=none 2>"$cache/err.$$" || {
 		rm -f "$cache/err.$$"
 		return 1

@@ -137,11 +137,11 @@ int model_load(const char *path, const struct kn_ops *ops, struct kn_backend *ba
 	return 0;
 }
 
-int model_load_as(const char *path, const struct model_quantize *q, const struct kn_ops *ops,
+int model_load_as(const char *path, const struct model_how *how, const struct kn_ops *ops,
 		  struct kn_backend *backend, int max_rows, uint64_t max_bytes, struct model **out,
 		  struct sl_err *err)
 {
-	(void)q;
+	(void)how;
 	return model_load(path, ops, backend, max_rows, max_bytes, out, err);
 }
 
@@ -156,6 +156,12 @@ void model_free(struct model *m)
 	pthread_mutex_unlock(&fake_models_lock);
 	chat_template_free(m->template);
 	free(m);
+}
+
+bool model_was_kept(const struct model *m)
+{
+	(void)m;
+	return false;
 }
 
 const struct model_info *model_info(const struct model *m)
@@ -469,6 +475,13 @@ int model_forward_draw(struct model *m, const struct kn_step *s, const struct kn
 {
 	int rc = model_issue(m, s, kv, want, n_want, logits, draws);
 	return rc != 0 ? rc : model_wait(m);
+}
+
+int model_forward_part(struct model *m, const struct kn_step *s, const struct kn_kv *kv, int n_layers, const int32_t *want,
+		       int n_want, float *logits)
+{
+	(void)n_layers;
+	return model_forward(m, s, kv, want, n_want, logits);
 }
 
 int tokenizer_encode(const struct tokenizer *t, const char *text, size_t n, const uint8_t *trust,

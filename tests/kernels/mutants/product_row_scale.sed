@@ -1,4 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
 # kernels/cuda/matmul.cu
 # Rows are scaled and not scaled back.
-s/inverse\[row\] = power(-exponent);/inverse[row] = power(exponent \& 0);/
+s/inverse\[row\] = kn_power(-exponent);/inverse[row] = kn_power(exponent \& 0);/

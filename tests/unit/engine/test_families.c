@@ -18,6 +18,7 @@
 #include "engine/kv.h"
 #include "engine/model.h"
 #include "engine/random_model.h"
+#include "tests/support/backends.h"
 
 enum { N = 300, PAGE = 16, N_PAGES = (N + PAGE - 1) / PAGE, VOCAB = 512 };
 static const int want[] = {0, 63, 64, 130, 255, 256, 299};
@@ -273,7 +274,7 @@ static void test_families(void **state)
 		assert_int_equal(model_file_open(path, &f, &err), 0);
 		oracle_logits(&m, f, tokens, N, want, N_WANT, expected);
 		model_file_close(f);
-		for (const struct kn_ops *const *o = kn_available(); *o != NULL; o++) {
+		for (const struct kn_ops *const *o = tested_backends(); *o != NULL; o++) {
 			struct bench x;
 			double worst = 0;
 			bench_open(&x, *o, 2);

@@ -8,10 +8,11 @@
 
 #include <unistd.h>
 
+#include "../../support/part.h"
 #include "../../support/tiny_gguf.h"
 #include "base/log.h"
 
-enum { REQUESTS = 40, TOKENS = 40 };
+enum { REQUESTS = PART_OF(40), TOKENS = 40 };
 
 static char large_path[64], small_path[64];
 static struct eng_model_config models[2];

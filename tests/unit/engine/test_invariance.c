@@ -11,6 +11,7 @@
 #include "kernels/kv_type.h"
 #include "engine/model.h"
 #include "kernels/kernels.h"
+#include "tests/support/backends.h"
 
 enum { N = 32, TOKENS = 24 };
 
@@ -150,7 +151,7 @@ static void nothing_else_counts(void **state)
 	(void)state;
 	struct answer *expect = calloc(N, sizeof *expect);
 	assert_non_null(expect);
-	for (const struct kn_ops *const *o = kn_available(); *o != NULL; o++) {
+	for (const struct kn_ops *const *o = tested_backends(); *o != NULL; o++) {
 		backend = (*o)->name;
 		if (strcmp(backend, "cpu-ref") == 0)
 			continue; /* the plain oracle: slow, one thread */

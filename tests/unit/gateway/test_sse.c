@@ -48,10 +48,12 @@ static void same(json_t *got, const char *pattern)
 	json_decref(got);
 }
 
+static struct sse_rest *last;
+
 static struct sse_stream chat_with(bool usage)
 {
 	struct sse_stream s;
-	assert_int_equal(sse_init(&s, &sse_chat_shape, "chatcmpl-1", "m \"x\"\n", 1700000000, usage, false), 0);
+	assert_int_equal(sse_init(&s, &sse_chat_shape, "chatcmpl-1", "m \"x\"\n", 1700000000, usage, false, &last), 0);
 	return s;
 }
 
@@ -146,6 +148,43 @@ static void any_text_comes_back_as_it_was(void **state)
 	sse_dispose(&s);
 }
 
+/* Streams of one second and model share all but their ids; each has its own whatever others do. */
+static void streams_of_a_second_share_their_text(void **state)
+{
+	(void)state;
+	struct sse_rest *of_thread = NULL;
+	struct sse_stream s[5];
+	static const struct {
+		const struct sse_shape *shape;
+		const char *id, *model;
+		int64_t created;
+		bool shares; /* with the one before */
+	} streams[] = {{&sse_chat_shape, "a", "m", 1, false},
+		       {&sse_chat_shape, "bb", "m", 1, true},
+		       {&sse_chat_shape, "c", "n", 1, false},
+		       {&sse_chat_shape, "d", "n", 2, false},
+		       {&sse_completion_shape, "e", "n", 2, false}};
+	struct sl_buf b;
+	buf_init(&b, ROOM);
+	for (size_t i = 0; i < 5; i++) {
+		assert_int_equal(sse_init(&s[i], streams[i].shape, streams[i].id, streams[i].model, streams[i].created, false, false,
+					  &of_thread), 0);
+		assert_true(i == 0 || (s[i].rest == s[i - 1].rest) == streams[i].shares);
+	}
+	sse_rest_unref(of_thread);
+	for (size_t i = 0; i < 5; i++) {
+		assert_int_equal(sse_content(&s[i], &b, 0, "x", 1, NULL), 0);
+		json_t *e = take_event(&b);
+		assert_string_equal(json_string_value(json_object_get(e, "id")), streams[i].id);
+		assert_string_equal(json_string_value(json_object_get(e, "model")), streams[i].model);
+		assert_string_equal(json_string_value(json_object_get(e, "object")), streams[i].shape->object);
+		assert_int_equal(json_integer_value(json_object_get(e, "created")), streams[i].created);
+		json_decref(e);
+		sse_dispose(&s[i]);
+	}
+	buf_dispose(&b);
+}
+
 static void an_error_is_an_event_without_choices(void **state)
 {
 	struct sl_buf b;
@@ -222,9 +261,25 @@ static void what_does_not_fit_leaves_nothing(void **state)
 		}
 	}
 	sse_dispose(&s);
-	fault_arm(FAULT_ALLOC, 1, 1);
-	assert_int_equal(sse_init(&s, &sse_chat_shape, "i", "m", 1, false, false), SL_ENOMEM);
-	fault_disarm_all();
+	for (long nth = 1, rc = -1; rc != 0; nth++) {
+		struct sse_rest *of_thread = NULL;
+		fault_arm(FAULT_ALLOC, nth, 1);
+		rc = sse_init(&s, &sse_chat_shape, "i", "m", 1, false, false, &of_thread);
+		fault_disarm_all();
+		if (rc != 0) {
+			assert_int_equal(rc, SL_ENOMEM);
+			assert_null(of_thread);
+		}
+		sse_dispose(&s);
+		sse_rest_unref(of_thread);
+	}
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	sse_rest_unref(last);
+	return 0;
 }
 
 int main(void)
@@ -232,8 +287,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(the_fields_stand_in_their_order), cmocka_unit_test(every_event_is_json),
 	    cmocka_unit_test(usage_comes_without_choices),     cmocka_unit_test(any_text_comes_back_as_it_was),
+	    cmocka_unit_test(streams_of_a_second_share_their_text),
 	    cmocka_unit_test(an_error_is_an_event_without_choices), cmocka_unit_test(a_ping_is_a_comment_and_no_event),
 	    cmocka_unit_test(what_does_not_fit_leaves_nothing),
 	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return cmocka_run_group_tests(tests, NULL, teardown);
 }

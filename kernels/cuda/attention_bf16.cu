@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Attention on tensor cores over pages of bfloat16.
+ */
+#include "kernels/cuda/attention_mma.h"
+
+int kn_attn_mma_bf16(struct kn_backend *b, const struct kn_attn_call *c, int n_items)
+{
+	return kn_attn_mma_kind<BRAIN>(b, c, n_items);
+}

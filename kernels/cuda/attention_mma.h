@@ -1,0 +1,728 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Attention over pages of float16, bfloat16 and 8-bit numbers on tensor cores, for decodes and prompts by one
+ * kernel (Dao, "FlashAttention-2", 2023; split along the sequence as in Dao et al., "Flash-Decoding", 2023).
+ *
+ * A warp has 16 queries, the rows of a matrix operation. It goes over tiles of 64 positions: scores, their
+ * maximum and exponentials, the weighted values added to what the block's tiles before gave. Each block of
+ * KN_ATTN_BLOCK positions begins anew and is merged as attention.h says. Everything a query gets depends on its
+ * own row of the matrices only: an all masked tile changes nothing, so its bits don't depend on its company, nor
+ * on how many warps (prompts: 4 with one set of pages between them; decodes: 1) a thread block has.
+ *
+ * Pages come in units of some positions of keys or of values, 16 bytes a load, through a ring in shared memory
+ * (cp.async), some units ahead of the computation and across tiles and blocks. A tile is its units of keys, then
+ * those of values. Units lie there as in the pool, keys [d][position] and values [position][d], both of
+ * which ldmatrix turns into what the matrix operation wants; chunks of 16 bytes are permuted within a row so
+ * that eight rows of a chunk lie in different banks. Units of 8-bit numbers are made float16 on the way.
+ *
+ * Numbers. Queries become 16-bit, with a power of two as factor of each so that none is too large or small. 8-bit
+ * keys are exact in float16 and their scale goes to the score; values become float16 with their scale (one above
+ * 65504/127, or /448, is taken for that). Weights become 16-bit relative to the largest so far, sums of them do not. So beside
+ * float32's own, an error is: 2^-11 (bfloat16: 2^-8) of each |q·k| and of each weighted value, 8-bit values
+ * 2^-11 once more.
+ *
+ * A position that a query must not see gets the weight zero, and the value zero if no query of the thread block sees it:
+ * what is there may be a page nobody has written.
+ *
+ * VERSIONS
+ *  1  as above. Counted for head_dim 128, per 256 positions of a key head, float16 (128 KiB of pages): decode, one
+ *     warp: 256 cp.async of 512 bytes and some 15 instructions around each, 256 ldmatrix, 512 mma, 128 scores of
+ *     each lane at about 12 instructions, 256 products of values so far: about 7,000 instructions. One SM of an
+ *     H200 has 7,000 cycles for the bytes (4.3 TB/s, 132 SMs, 1.755 GHz) and issues 4 instructions a cycle: a
+ *     quarter of its rate. 8 bits: the same work for half the bytes, and 8 instructions for 16 bytes twice: a
+ *     little over half. On its way are three units of 4 KiB a warp; 8 warps fit an SM by registers (232 for sm_90,
+ *     no spills): 96 KiB, where 33 KiB cover a microsecond. Parts cost 4 + 4 bytes a value and query head: 3 % of the
+ *     traffic for groups of 4, and stay in the second level cache up to about 50 MB.
+ *     Prompts: one ldmatrix (512 bytes, 4 cycles) feeds two mma (4096 multiply-adds): no more than 1,024 a
+ *     cycle, half of what a Hopper SM does with wgmma and four fifths of what mma.sync does there. Not in parts the
+ *     merged values (64 registers) lie in local memory between blocks of positions: 512 bytes a thread for 512 mma.
+ *     head_dim 256 does not fit into registers at all (2 KB of spills): expect half the rate there. Tried: loops of
+ *     units unrolled (4 minutes of compiling, the same registers), 12 warps an SM (80 spilled words in the loop).
+ *     Expected: 75 to 85 % of copy bandwidth for 64 sequences of 4096; 0.7 to 0.85 of FlashAttention-2 for prompts. Not
+ *     measured on a device yet.
+ *     Keys transposed within a page cost nothing here: with pages of 16 tokens or more every load is 16 bytes of a
+ *     contiguous block, and ldmatrix.trans reads keys as it reads values. Pages whose tokens are no power of two
+ *     from 8 (8-bit: 16) on, or heads that are no multiple of 8 (16), are loaded one number at a time.
+ */
+#ifndef KERNELS_CUDA_ATTENTION_MMA_H
+#define KERNELS_CUDA_ATTENTION_MMA_H
+
+#include "kernels/cuda/attention.h"
+
+enum {
+	QUERIES = 16,	/* of a warp: rows of a matrix operation */
+	TILE = 64,	/* positions */
+	COLUMNS = TILE / 8, /* of matrix operations in it */
+	PROMPT_WARPS = 4,
+	MOST_WIDE = 256, /* head_dim */
+};
+
+enum kind { HALF, BRAIN, EIGHT };
+
+#define LOG2_E 1.44269504f
+
+/* So many thread blocks on a multiprocessor: what bounds a thread's registers. The call stays where it is. */
+#ifdef KN_EMULATED
+#define BLOCKS_AT_LEAST(threads, blocks)
+#define IN_PLACE
+#else
+#define BLOCKS_AT_LEAST(threads, blocks) __launch_bounds__(threads, blocks)
+#define IN_PLACE const __grid_constant__
+#endif
+
+/* Two numbers to the nearest, even, the lower half first. */
+template <int KIND> __device__ static inline uint32_t pair_of(float low, float high)
+{
+#ifdef KN_EMULATED
+	return KIND == BRAIN ? kn_pair_bf16(low, high) : kn_pair_f16(low, high);
+#else
+	uint32_t r;
+	if (KIND == BRAIN)
+		asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+	else
+		asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+	return r;
+#endif
+}
+
+/* How a kernel lays out its shared memory. */
+template <int KIND, int WIDE, int WARPS, bool PARTS> struct plan {
+	static constexpr int threads = WARPS * KN_WARP;
+	static constexpr int keys = WARPS == 1 ? 16 : 32; /* positions of a unit */
+	static constexpr int per_tile = TILE / keys;	  /* units of keys, and as many of values */
+	static constexpr int slots = WARPS == 1 ? 4 : 3;
+	static constexpr int bytes = KIND == EIGHT ? 1 : 2; /* of a number in the pool */
+	static constexpr int numbers = keys * WIDE;
+	static constexpr int slot_bytes = numbers * bytes + (KIND == EIGHT ? keys * (int)sizeof(float) : 0);
+	static constexpr int flat_bytes = KIND == EIGHT ? numbers * 2 : 0; /* a unit made float16 */
+	static constexpr int all = slots * slot_bytes + flat_bytes;
+	static_assert(all <= 48 << 10, "more than every device has");
+	/* Of 65536 registers, in quarters: values so far, without parts twice, queries, scores and some 60 others. */
+	static constexpr int blocks = (WIDE > 64 || !PARTS ? 8 : 12) / WARPS;
+};
+
+/* Chunk `chunk` of 8 numbers of a row of N chunks: rows that ldmatrix reads together in different banks. */
+template <int N> __device__ static inline int place_of(int row, int chunk)
+{
+	return N >= 8 ? row * N + (chunk ^ (row & 7)) : row * N + (chunk ^ (row / (8 / N) & (N - 1)));
+}
+
+/* What a thread block goes over. */
+struct span {
+	int seq, kv_head;
+	int from, to;	 /* positions some query of it sees */
+	int first_tile, n_tiles;
+};
+
+/* ---- units on their way into shared memory ---- */
+
+/* Unit u: begins at position *pos; true for keys. */
+template <class P> __device__ static inline bool unit_of(const struct span &s, int u, int *pos)
+{
+	int tile = u / (2 * P::per_tile), i = u % (2 * P::per_tile);
+	*pos = (s.first_tile + tile) * TILE + i % P::per_tile * P::keys;
+	return i < P::per_tile;
+}
+
+/* Chunks of 16 bytes. */
+template <int KIND, int WIDE, class P>
+__device__ static inline void load_wide(const struct kn_attn_call &c, const struct span &s, bool keys, int begin,
+					unsigned char *slot, int t)
+{
+	enum { CHUNK = KIND == EIGHT ? 16 : 8 }; /* numbers */
+	const struct kn_pages &p = c.pages;
+	int hd = p.head_dim;
+	if (keys) {
+		enum { N = P::keys / CHUNK };
+		int i = t % N, pos = begin + i * CHUNK, rows = (hd + 15) / 16 * 16;
+		bool there = pos + CHUNK > s.from && pos < s.to;
+		const uint8_t *at = c.k;
+		if (there)
+			at += kn_block_at(p, s.seq, pos, s.kv_head) + kn_pos_in_page(p, pos) * P::bytes;
+#pragma unroll 8
+		for (int d = t / N; d < rows; d += P::threads / N) {
+			int to = KIND == EIGHT ? d * N + i : place_of<N>(d, i);
+			kn_cp_async16_or_zero(slot + 16 * to, there ? at + (int64_t)d * p.page_tokens * P::bytes : c.k,
+					      there && d < hd);
+		}
+	} else {
+		enum { N = WIDE / CHUNK };
+		int i = t % N;
+		if (i * CHUNK < hd)
+#pragma unroll 8
+			for (int r = t / N; r < P::keys; r += P::threads / N) {
+				int pos = begin + r, to = KIND == EIGHT ? r * N + i : place_of<N>(r, i);
+				bool there = pos >= s.from && pos < s.to;
+				const uint8_t *at = c.v;
+				if (there)
+					at += kn_block_at(p, s.seq, pos, s.kv_head) +
+					      (kn_pos_in_page(p, pos) * hd + i * CHUNK) * P::bytes;
+				kn_cp_async16_or_zero(slot + 16 * to, at, there);
+			}
+	}
+	if (KIND == EIGHT && t < P::keys / 4) {
+		int pos = begin + 4 * t;
+		bool there = pos + 4 > s.from && pos < s.to;
+		const uint8_t *at = keys ? c.k : c.v;
+		if (there)
+			at += kn_block_at(p, s.seq, pos, s.kv_head) + p.scales_at + kn_pos_in_page(p, pos) * 4;
+		kn_cp_async16_or_zero(slot + P::numbers + 16 * t, at, there);
+	}
+}
+
+/* The same one number at a time, for pages that are laid out otherwise. */
+template <int KIND, int WIDE, class P>
+__device__ static inline void load_narrow(const struct kn_attn_call &c, const struct span &s, bool keys, int begin,
+					  unsigned char *slot, int t)
+{
+	const struct kn_pages &p = c.pages;
+	int hd = p.head_dim, rows = (hd + 15) / 16 * 16;
+	for (int x = t; x < P::keys * rows; x += P::threads) {
+		int r = x % P::keys, d = x / P::keys, pos = begin + r;
+		uint16_t value = 0;
+		if (d < hd && pos >= s.from && pos < s.to) {
+			int64_t at = kn_block_at(p, s.seq, pos, s.kv_head);
+			int in = kn_pos_in_page(p, pos);
+			at += (keys ? (int64_t)d * p.page_tokens + in : (int64_t)in * hd + d) * P::bytes;
+			at += (int64_t)(keys ? (uintptr_t)c.k : (uintptr_t)c.v);
+			value = P::bytes == 1 ? *(const uint8_t *)(uintptr_t)at : *(const uint16_t *)(uintptr_t)at;
+		}
+		int row = keys ? d : r, column = keys ? r : d;
+		if (KIND == EIGHT) {
+			slot[row * (keys ? P::keys : WIDE) + column] = (unsigned char)value;
+			continue;
+		}
+		int chunk = keys ? place_of<P::keys / 8>(row, column / 8) : place_of<WIDE / 8>(row, column / 8);
+		((uint16_t *)(void *)slot)[chunk * 8 + column % 8] = value;
+	}
+	if (KIND == EIGHT)
+		for (int r = t; r < P::keys; r += P::threads) {
+			int pos = begin + r;
+			float scale = 0;
+			if (pos >= s.from && pos < s.to)
+				scale = *(const float *)(const void *)((keys ? c.k : c.v) + p.scales_at +
+								       kn_block_at(p, s.seq, pos, s.kv_head) +
+								       kn_pos_in_page(p, pos) * 4);
+			((float *)(void *)(slot + P::numbers))[r] = scale;
+		}
+}
+
+template <int KIND, int WIDE, class P>
+__device__ static inline void load_unit(const struct kn_attn_call &c, const struct span &s, int u, unsigned char *ring, int t)
+{
+	int begin;
+	if (u < 2 * P::per_tile * s.n_tiles) {
+		bool keys = unit_of<P>(s, u, &begin);
+		unsigned char *slot = ring + u % P::slots * P::slot_bytes;
+		if (c.wide)
+			load_wide<KIND, WIDE, P>(c, s, keys, begin, slot, t);
+		else
+			load_narrow<KIND, WIDE, P>(c, s, keys, begin, slot, t);
+	}
+	kn_cp_async_commit(); /* also of nothing, so that groups are units */
+}
+
+/* ---- 8 bits to 16 ---- */
+
+/* Pair `high` (0: bytes 0 and 1) of four: int8 exactly, e4m3 times 2^-8 exactly. */
+__device__ static inline uint32_t f16_pair(uint32_t four, int high, bool fp8)
+{
+	if (fp8) {
+		uint32_t x = kn_byte_perm(four, 0, high ? 0x3424 : 0x1404); /* in the upper byte of each half */
+		return (x & 0x80008000u) | (x & 0x7F007F00u) >> 1;
+	}
+	/* 0x6400 | b is 1024 + b. */
+	return kn_f16x2_sub(kn_byte_perm(four ^ 0x80808080u, 0x64646464u, high ? 0x4342 : 0x4140), 0x64806480u);
+}
+
+__device__ static inline uint32_t times(uint32_t pair, float factor)
+{
+	return pair_of<HALF>(kn_f16_float((uint16_t)pair) * factor, kn_f16_float((uint16_t)(pair >> 16)) * factor);
+}
+
+/* A unit of 8-bit numbers to float16, with the scales of values. */
+template <int WIDE, class P>
+__device__ static inline void flatten(const struct kn_attn_call &c, const struct span &s, bool keys, int begin,
+				      const unsigned char *slot, unsigned char *flat, int t)
+{
+	bool fp8 = c.type == KN_FP8;
+	const struct kn_u4 *from = (const struct kn_u4 *)(const void *)slot;
+	const float *scales = (const float *)(const void *)(slot + P::numbers);
+	struct kn_u4 *to = (struct kn_u4 *)(void *)flat;
+	float most = 65504.0f / (fp8 ? 448.0f : 127.0f);
+	int n = keys ? P::keys / 16 : WIDE / 16, rows = keys ? (c.pages.head_dim + 15) / 16 * 16 : P::keys;
+	for (int x = t; x < rows * n; x += P::threads) {
+		struct kn_u4 b = from[x], low, high;
+		int row = x / n, chunk = x % n * 2;
+		low.x = f16_pair(b.x, 0, fp8);
+		low.y = f16_pair(b.x, 1, fp8);
+		low.z = f16_pair(b.y, 0, fp8);
+		low.w = f16_pair(b.y, 1, fp8);
+		high.x = f16_pair(b.z, 0, fp8);
+		high.y = f16_pair(b.z, 1, fp8);
+		high.z = f16_pair(b.w, 0, fp8);
+		high.w = f16_pair(b.w, 1, fp8);
+		if (keys) {
+			to[place_of<P::keys / 8>(row, chunk)] = low;
+			to[place_of<P::keys / 8>(row, chunk + 1)] = high;
+			continue;
+		}
+		int pos = begin + row;
+		bool there = pos >= s.from && pos < s.to;
+		float scale = scales[row];
+		scale = (scale > most ? most : scale) * (fp8 ? 256.0f : 1.0f);
+		low.x = there ? times(low.x, scale) : 0;
+		low.y = there ? times(low.y, scale) : 0;
+		low.z = there ? times(low.z, scale) : 0;
+		low.w = there ? times(low.w, scale) : 0;
+		high.x = there ? times(high.x, scale) : 0;
+		high.y = there ? times(high.y, scale) : 0;
+		high.z = there ? times(high.z, scale) : 0;
+		high.w = there ? times(high.w, scale) : 0;
+		to[place_of<WIDE / 8>(row, chunk)] = low;
+		to[place_of<WIDE / 8>(row, chunk + 1)] = high;
+	}
+}
+
+/* ---- a warp's queries ---- */
+
+template <int KIND> __device__ static inline void multiply(float *d, const uint32_t *a, const uint32_t *b)
+{
+	if (KIND == BRAIN)
+		kn_mma_bf16_16816(d, a, b);
+	else
+		kn_mma_f16_16816(d, a, b);
+}
+
+/* Of each lane: queries lane / 4 and lane / 4 + 8 of the warp's (index 0 and 1), in matrices of 8 columns
+ * those 2 (lane % 4) and the next. */
+template <int WIDE> struct queries {
+	int first[2], end[2];
+	int from, to;	     /* positions some query of the warp sees */
+	int all_from, all_to; /* those all of them see */
+	float factor[2];     /* of a product, to the score, or to what its cap is taken of */
+	uint32_t q[WIDE / 16][4];
+};
+
+/* The warp's part of the tile of queries, from query `begin` of the item on. */
+template <int KIND, int WIDE>
+__device__ static inline void find_queries(const struct kn_attn_call &c, const struct kn_item &item, int kv_head, int begin,
+					   int lane, struct queries<WIDE> *w)
+{
+	int n = item.n_rows * c.group, hd = c.pages.head_dim;
+	int last = begin + QUERIES < n ? begin + QUERIES : n;
+	w->from = w->all_to = INT32_MAX;
+	w->to = w->all_from = 0;
+	for (int r = begin / c.group; r * c.group < last; r++) {
+		int first, end;
+		kn_seen_by(c, item.row + r, &first, &end);
+		w->from = first < w->from ? first : w->from;
+		w->all_from = first > w->all_from ? first : w->all_from;
+		w->to = end > w->to ? end : w->to;
+		w->all_to = end < w->all_to ? end : w->all_to;
+	}
+#pragma unroll
+	for (int j = 0; j < 2; j++) {
+		int i = begin + lane / 4 + 8 * j;
+		const float *q = NULL;
+		w->first[j] = w->end[j] = 0;
+		if (i < n) {
+			int row = item.row + i / c.group;
+			kn_seen_by(c, row, &w->first[j], &w->end[j]);
+			q = c.q + ((int64_t)row * c.n_heads + kv_head * c.group + i % c.group) * hd;
+		}
+		float value[WIDE / 16][4], most = 0;
+#pragma unroll
+		for (int k = 0; k < WIDE / 16; k++)
+#pragma unroll
+			for (int e = 0; e < 4; e++) {
+				int d = 16 * k + 2 * (lane % 4) + e % 2 + e / 2 * 8;
+				value[k][e] = q != NULL && d < hd ? q[d] : 0.0f;
+				most = fmaxf(most, fabsf(value[k][e]));
+			}
+		most = fmaxf(most, kn_shuffle_xor(most, 1));
+		most = fmaxf(most, kn_shuffle_xor(most, 2));
+		/* Times 2^-exp all are below 2. */
+		int exp = (int)(kn_float_bits(most) >> 23) - 127;
+		exp = exp < -100 ? -100 : exp > 100 ? 100 : exp;
+		float down = kn_bits_float((uint32_t)(127 - exp) << 23);
+		w->factor[j] = c.attn.scale * kn_bits_float((uint32_t)(127 + exp) << 23) * (c.type == KN_FP8 ? 256.0f : 1.0f);
+		w->factor[j] *= c.attn.softcap > 0 ? 1.0f / c.attn.softcap : LOG2_E;
+#pragma unroll
+		for (int k = 0; k < WIDE / 16; k++) {
+			w->q[k][j] = pair_of<KIND>(value[k][0] * down, value[k][1] * down);
+			w->q[k][2 + j] = pair_of<KIND>(value[k][2] * down, value[k][3] * down);
+		}
+	}
+}
+
+/* Four matrices of 8 × 8 from rows row…row + 15 of a unit whose rows have N chunks: of chunk `chunk` the upper and
+ * the lower, of the next chunk likewise. */
+template <int N> __device__ static inline void take_matrices(const unsigned char *unit, int row, int chunk, int lane, uint32_t *b)
+{
+	row += lane / 8 % 2 * 8 + lane % 8;
+	kn_ldmatrix_x4_trans(b, unit + 16 * place_of<N>(row, chunk + lane / 16));
+}
+
+/* Products of the queries with unit i of a tile's keys: into the unit's columns of s[COLUMNS][4]. */
+template <int KIND, int WIDE, class P>
+__device__ static inline void take_keys(const struct queries<WIDE> &w, int hd, const unsigned char *unit, const float *scales,
+					int lane, int i, float (*s)[4])
+{
+	float sum[P::keys / 8][4];
+#pragma unroll
+	for (int n = 0; n < P::keys / 8; n++)
+#pragma unroll
+		for (int e = 0; e < 4; e++)
+			sum[n][e] = 0;
+#pragma unroll
+	for (int k = 0; k < WIDE / 16; k++) {
+		if (16 * k >= hd)
+			continue;
+#pragma unroll
+		for (int n = 0; n < P::keys / 8; n += 2) {
+			uint32_t b[4];
+			take_matrices<P::keys / 8>(unit, 16 * k, n, lane, b);
+			multiply<KIND>(sum[n], w.q[k], b);
+			multiply<KIND>(sum[n + 1], w.q[k], b + 2);
+		}
+	}
+	/* Registers have no index: every unit's columns are looked at. */
+#pragma unroll
+	for (int n = 0; n < COLUMNS; n++)
+#pragma unroll
+		for (int e = 0; e < 4; e++) {
+			int in = n % (P::keys / 8);
+			if (n / (P::keys / 8) != i)
+				continue;
+			s[n][e] = KIND == EIGHT ? sum[in][e] * scales[8 * in + lane % 4 * 2 + e % 2] : sum[in][e];
+		}
+}
+
+/* Products with the queries to scores to the base 2, -INFINITY where a query sees nothing. */
+template <int WIDE>
+__device__ static inline void score(const struct kn_attn_call &c, const struct queries<WIDE> &w, int begin, int lane, float (*s)[4])
+{
+	bool masked = begin < w.all_from || begin + TILE > w.all_to;
+	float cap = c.attn.softcap * LOG2_E;
+#pragma unroll
+	for (int n = 0; n < COLUMNS; n++)
+#pragma unroll
+		for (int e = 0; e < 4; e++) {
+			float x = s[n][e] * w.factor[e / 2];
+			if (cap > 0)
+				x = cap * tanhf(x);
+			if (masked) {
+				int pos = begin + 8 * n + lane % 4 * 2 + e % 2;
+				x = pos >= w.first[e / 2] && pos < w.end[e / 2] ? x : -INFINITY;
+			}
+			s[n][e] = x;
+		}
+}
+
+/* A block of positions so far; the sums are of this lane's columns. */
+template <int WIDE> struct so_far {
+	float max[2], sum[2];
+	float value[WIDE / 8][4];
+};
+
+template <int WIDE> __device__ static inline void begin_block(struct so_far<WIDE> *b)
+{
+#pragma unroll
+	for (int j = 0; j < 2; j++) {
+		b->max[j] = -INFINITY;
+		b->sum[j] = 0;
+	}
+#pragma unroll
+	for (int n = 0; n < WIDE / 8; n++)
+#pragma unroll
+		for (int e = 0; e < 4; e++)
+			b->value[n][e] = 0;
+}
+
+/* Scores of a tile to weights relative to the largest so far, and what there is to the same. */
+template <int WIDE> __device__ static inline void weigh(float (*s)[4], struct so_far<WIDE> *b)
+{
+	float keep[2];
+#pragma unroll
+	for (int j = 0; j < 2; j++) {
+		float max = b->max[j], total = 0;
+#pragma unroll
+		for (int n = 0; n < COLUMNS; n++)
+			max = fmaxf(max, fmaxf(s[n][2 * j], s[n][2 * j + 1]));
+		max = fmaxf(max, kn_shuffle_xor(max, 1));
+		max = fmaxf(max, kn_shuffle_xor(max, 2));
+		float base = max > -INFINITY ? max : 0.0f; /* nothing seen yet: all weights are 0 */
+		keep[j] = exp2f(b->max[j] - base);
+#pragma unroll
+		for (int n = 0; n < COLUMNS; n++)
+#pragma unroll
+			for (int e = 2 * j; e < 2 * j + 2; e++) {
+				s[n][e] = exp2f(s[n][e] - base);
+				total += s[n][e];
+			}
+		b->sum[j] = b->sum[j] * keep[j] + total;
+		b->max[j] = max;
+	}
+#pragma unroll
+	for (int n = 0; n < WIDE / 8; n++)
+#pragma unroll
+		for (int e = 0; e < 4; e++)
+			b->value[n][e] *= keep[e / 2];
+}
+
+/* Weights as factors of matrix operations. */
+template <int KIND> __device__ static inline void round_weights(float (*s)[4], uint32_t (*a)[4])
+{
+#pragma unroll
+	for (int k = 0; k < TILE / 16; k++)
+#pragma unroll
+		for (int e = 0; e < 4; e++)
+			a[k][e] = pair_of<KIND>(s[2 * k + e / 2][e % 2 * 2], s[2 * k + e / 2][e % 2 * 2 + 1]);
+}
+
+/* Unit i of a tile's values, with the weights of its positions. */
+template <int KIND, int WIDE, class P>
+__device__ static inline void take_values(uint32_t (*weights)[4], int hd, const unsigned char *unit, int lane, int i,
+					  struct so_far<WIDE> *b)
+{
+#pragma unroll
+	for (int k = 0; k < P::keys / 16; k++) {
+		uint32_t a[4];
+#pragma unroll
+		for (int e = 0; e < 4; e++) {
+			a[e] = weights[k][e];
+#pragma unroll
+			for (int j = 1; j < P::per_tile; j++)
+				a[e] = j == i ? weights[j * (P::keys / 16) + k][e] : a[e];
+		}
+#pragma unroll
+		for (int n = 0; n < WIDE / 8; n += 2) {
+			if (8 * n >= hd)
+				continue;
+			uint32_t m[4];
+			take_matrices<WIDE / 8>(unit, 16 * k, n, lane, m);
+			multiply<KIND>(b->value[n], a, m);
+			multiply<KIND>(b->value[n + 1], a, m + 2);
+		}
+	}
+}
+
+/* The sums of all columns. */
+template <int WIDE> __device__ static inline void end_block(struct so_far<WIDE> *b)
+{
+#pragma unroll
+	for (int j = 0; j < 2; j++) {
+		b->sum[j] += kn_shuffle_xor(b->sum[j], 1);
+		b->sum[j] += kn_shuffle_xor(b->sum[j], 2);
+	}
+}
+
+/* Query i of an item; false: there is none. */
+__device__ static inline bool find_query(const struct kn_attn_call &c, const struct kn_item &item, int kv_head, int i, int *row,
+					 int *head)
+{
+	*row = item.row + i / c.group;
+	*head = kv_head * c.group + i % c.group;
+	return i < item.n_rows * c.group;
+}
+
+/* begin: the warp's first query. */
+template <int WIDE>
+__device__ static inline void put_part(const struct kn_attn_call &c, const struct kn_item &item, int kv_head, int begin, int block,
+				       const struct so_far<WIDE> &b, int lane)
+{
+#pragma unroll
+	for (int j = 0; j < 2; j++) {
+		int row, head;
+		if (!find_query(c, item, kv_head, begin + lane / 4 + 8 * j, &row, &head) || !(b.max[j] > -INFINITY))
+			continue;
+		float *at = kn_attn_part(c, row, head, block);
+		if (lane % 4 == 0) {
+			at[0] = b.max[j];
+			at[1] = b.sum[j];
+		}
+#pragma unroll
+		for (int n = 0; n < WIDE / 8; n++)
+#pragma unroll
+			for (int e = 0; e < 2; e++) {
+				int d = 8 * n + lane % 4 * 2 + e;
+				if (d < c.pages.head_dim)
+					at[2 + d] = b.value[n][2 * j + e];
+			}
+	}
+}
+
+template <int WIDE> __device__ static inline void merge_block(const struct so_far<WIDE> &b, struct so_far<WIDE> *all)
+{
+#pragma unroll
+	for (int j = 0; j < 2; j++) {
+		float keep = 1, take = 0;
+		if (b.max[j] > -INFINITY)
+			kn_attn_merge<true>(&all->max[j], &all->sum[j], b.max[j], b.sum[j], &keep, &take);
+#pragma unroll
+		for (int n = 0; n < WIDE / 8; n++)
+#pragma unroll
+			for (int e = 2 * j; e < 2 * j + 2; e++)
+				all->value[n][e] = all->value[n][e] * keep + b.value[n][e] * take;
+	}
+}
+
+template <int WIDE>
+__device__ static inline void put_out(const struct kn_attn_call &c, const struct kn_item &item, int kv_head, int begin,
+				      const struct so_far<WIDE> &all, int lane)
+{
+#pragma unroll
+	for (int j = 0; j < 2; j++) {
+		int row, head;
+		if (!find_query(c, item, kv_head, begin + lane / 4 + 8 * j, &row, &head))
+			continue;
+		float *at = c.out + ((int64_t)row * c.n_heads + head) * c.pages.head_dim;
+		float share = 1.0f / all.sum[j]; /* as in combine() */
+#pragma unroll
+		for (int n = 0; n < WIDE / 8; n++)
+#pragma unroll
+			for (int e = 0; e < 2; e++) {
+				int d = 8 * n + lane % 4 * 2 + e;
+				if (d < c.pages.head_dim)
+					at[d] = all.value[n][2 * j + e] * share;
+			}
+	}
+}
+
+/* ---- the kernel ---- */
+
+/* Waits for unit u and sends for the one that takes the place of the unit before. Returns it as 16-bit numbers. */
+template <int KIND, int WIDE, class P>
+__device__ static inline const unsigned char *next_unit(const struct kn_attn_call &c, const struct span &s, int u,
+							unsigned char *ring, unsigned char *flat, int t)
+{
+	const unsigned char *slot = ring + u % P::slots * P::slot_bytes;
+	kn_cp_async_wait<P::slots - 2>();
+	kn_barrier(); /* unit u is there, and nobody uses the one before */
+	load_unit<KIND, WIDE, P>(c, s, u + P::slots - 1, ring, t);
+	if (KIND != EIGHT)
+		return slot;
+	int pos;
+	bool keys = unit_of<P>(s, u, &pos);
+	flatten<WIDE, P>(c, s, keys, pos, slot, flat, t);
+	kn_barrier(); /* its float16 numbers are there */
+	return flat;
+}
+
+
+/* Positions that rows of the tile of queries see, and the tiles of positions of this thread block's; false: none. */
+template <bool PARTS> __device__ static inline bool find_span(const struct kn_attn_call &c, const struct kn_item &item, int begin,
+							      int end, struct span *s)
+{
+	s->from = INT32_MAX;
+	s->to = 0;
+	for (int r = begin / c.group; r * c.group < end; r++) {
+		int first, last;
+		kn_seen_by(c, item.row + r, &first, &last);
+		s->from = first < s->from ? first : s->from;
+		s->to = last > s->to ? last : s->to;
+	}
+	if (PARTS) {
+		int block = (int)blockIdx.z * KN_ATTN_BLOCK;
+		s->from = s->from > block ? s->from : block;
+		s->to = s->to < block + KN_ATTN_BLOCK ? s->to : block + KN_ATTN_BLOCK;
+	}
+	s->first_tile = s->from / TILE;
+	s->n_tiles = (s->to + TILE - 1) / TILE - s->first_tile;
+	return s->from < s->to;
+}
+
+template <int KIND, int WIDE, int WARPS, bool PARTS>
+__global__ void BLOCKS_AT_LEAST(WARPS * KN_WARP, (plan<KIND, WIDE, WARPS, PARTS>::blocks))
+attend_tiles(IN_PLACE struct kn_attn_call c)
+{
+	typedef struct plan<KIND, WIDE, WARPS, PARTS> P;
+	unsigned char *ring = (unsigned char *)kn_shared(), *flat = ring + P::slots * P::slot_bytes;
+	int t = (int)threadIdx.x, lane = t % KN_WARP, hd = c.pages.head_dim;
+	struct kn_item item = c.items[blockIdx.x];
+	int begin = (int)blockIdx.y % c.n_tiles * QUERIES * WARPS, end = begin + QUERIES * WARPS;
+	struct span s;
+	end = end < item.n_rows * c.group ? end : item.n_rows * c.group;
+	s.kv_head = (int)blockIdx.y / c.n_tiles;
+	s.seq = c.row_seq[item.row];
+	if (begin >= end || !find_span<PARTS>(c, item, begin, end, &s))
+		return; /* every thread of the block */
+#pragma unroll 1
+	for (int u = 0; u < P::slots - 1; u++)
+		load_unit<KIND, WIDE, P>(c, s, u, ring, t);
+	struct queries<WIDE> w;
+	begin += t / KN_WARP * QUERIES;
+	find_queries<KIND, WIDE>(c, item, s.kv_head, begin, lane, &w);
+	struct so_far<WIDE> block, all;
+	begin_block(&block);
+	begin_block(&all);
+	int u = 0;
+	/* Units are turns of a loop: unrolled, this would be eight times the code. */
+#pragma unroll 1
+	for (int tile = s.first_tile; tile < s.first_tile + s.n_tiles; tile++) {
+		/* The whole warp. What it leaves out would change nothing. */
+		bool mine = tile * TILE < w.to && (tile + 1) * TILE > w.from;
+		float scores[COLUMNS][4];
+		uint32_t weights[TILE / 16][4];
+#pragma unroll 1
+		for (int i = 0; i < P::per_tile; i++, u++) {
+			const unsigned char *slot = ring + u % P::slots * P::slot_bytes;
+			const unsigned char *unit = next_unit<KIND, WIDE, P>(c, s, u, ring, flat, t);
+			if (mine)
+				take_keys<KIND, WIDE, P>(w, hd, unit, (const float *)(const void *)(slot + P::numbers), lane, i,
+							 scores);
+		}
+		if (mine) {
+			score(c, w, tile * TILE, lane, scores);
+			weigh(scores, &block);
+			round_weights<KIND>(scores, weights);
+		}
+#pragma unroll 1
+		for (int i = 0; i < P::per_tile; i++, u++) {
+			const unsigned char *unit = next_unit<KIND, WIDE, P>(c, s, u, ring, flat, t);
+			if (mine)
+				take_values<KIND, WIDE, P>(weights, hd, unit, lane, i, &block);
+		}
+		if ((tile + 1) * TILE % KN_ATTN_BLOCK != 0 && tile + 1 < s.first_tile + s.n_tiles)
+			continue;
+		end_block(&block);
+		if (PARTS)
+			continue; /* it was the only one */
+		merge_block(block, &all);
+		begin_block(&block);
+	}
+	kn_cp_async_wait<0>();
+	if (!PARTS)
+		put_out(c, item, s.kv_head, begin, all, lane);
+	else if (c.n_parts > 1)
+		put_part(c, item, s.kv_head, begin, (int)blockIdx.z, block, lane);
+	else /* what merging would make of it */
+		put_out(c, item, s.kv_head, begin, block, lane);
+}
+
+template <int KIND, int WIDE, int WARPS> static int launch(struct kn_backend *b, const struct kn_attn_call *c, int n_items)
+{
+	typedef struct plan<KIND, WIDE, WARPS, true> P; /* the same memory without parts */
+	dim3 grid((unsigned)n_items, (unsigned)(c->pages.n_kv_heads * c->n_tiles), c->n_parts > 0 ? (unsigned)c->n_parts : 1);
+	if (WARPS == 1 || c->n_parts > 0)
+		return KN_LAUNCH(b->dev, (attend_tiles<KIND, WIDE, WARPS, true>), grid, P::threads, P::all, *c);
+	return KN_LAUNCH(b->dev, (attend_tiles<KIND, WIDE, WARPS, WARPS == 1>), grid, P::threads, P::all, *c);
+}
+
+template <int KIND, int WIDE> static int launch_wide(struct kn_backend *b, const struct kn_attn_call *c, int n_items)
+{
+	return c->alone ? launch<KIND, WIDE, 1>(b, c, n_items) : launch<KIND, WIDE, PROMPT_WARPS>(b, c, n_items);
+}
+
+/* c->type is of that kind. */
+template <int KIND> static int kn_attn_mma_kind(struct kn_backend *b, const struct kn_attn_call *c, int n_items)
+{
+	if (c->pages.head_dim <= 64)
+		return launch_wide<KIND, 64>(b, c, n_items);
+	if (c->pages.head_dim <= 128)
+		return launch_wide<KIND, 128>(b, c, n_items);
+	return launch_wide<KIND, MOST_WIDE>(b, c, n_items);
+}
+
+#endif

@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef KERNELS_CUDA_EMU_LIBRARY_H
+#define KERNELS_CUDA_EMU_LIBRARY_H
+
+#include "kernels/cuda/library.h"
+
+/* What the emulated device's clock says of a product. */
+uint64_t emu_library_takes_ns(const struct dev_product_call *c);
+
+#endif

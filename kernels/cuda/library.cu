@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Which products the vendor's library makes (library.h), and how.
+ *
+ * A type and a shape, of rows up to a power of two, is decided when it first comes: what the step has so far is run, then the own
+ * kernels and each of the library's ways make the product some times, and the quickest is remembered, for good if there is a
+ * file for it. All of them write the right result, so nothing has to be undone. That costs about BUDGET_NS of the
+ * device's time at most for each and TUNE_NS in all, after which the own kernels do what comes new.
+ *
+ * Only weights of 16 bits and of FP8, which float16 holds exactly; and only more rows than a matrix unit has: below
+ * that memory is the bound, which unpacked weights would need twice.
+ *
+ * VERSIONS
+ *  1  weights are unpacked for each product into one scratch: 2 bytes a weight written and read once more than they must be.
+ *     Counted for a layer of an 8B model on an H200 (218 million weights, 0.87 GB more at 4.3 TB/s: 0.2 ms) against its
+ *     product of 2048 rows (0.9 TFLOP at 790 TFLOP/s: 1.13 ms): 18 %; of 8192 rows 4.5 %. mma.cu is bound by mma.sync, about
+ *     60 % of wgmma's rate: so the library should win from some 1024 rows on. Not measured on a device.
+ */
+#include "kernels/cuda/library.h"
+
+#include "kernels/cuda/activations.h"
+#include "kernels/cuda/matmul.h"
+
+enum { THREADS = 128, LEAST_ROWS = KN_ROWS + 1, LEAST_CLASS = 16, MOST_CLASS = 1 << 14, TRIES = 3, ALIGNED = 16 };
+
+static const uint64_t BUDGET_NS = 100000000, TUNE_NS = 5000000000;
+
+/* ---- matrices as the library wants them ---- */
+
+/* Row blockIdx.x of the weights: float16 or, of that type, bfloat16, a whole number of chunks wide. */
+template <int TYPE> __global__ void unpack(const uint8_t *w, int n_chunks, uint16_t *to)
+{
+	int out = (int)blockIdx.x, half = out % KN_OUTS / 8;
+	const uint8_t *records = w + (int64_t)(out / KN_OUTS) * n_chunks * kn_form<TYPE>::record;
+	to += (int64_t)out * n_chunks * KN_CHUNK;
+	for (int i = (int)threadIdx.x; i < n_chunks * KN_SLABS * 4; i += THREADS) {
+		int slab = i / 4, t = i % 4;
+		const uint8_t *record = records + (int64_t)(slab / KN_SLABS) * kn_form<TYPE>::record;
+		float v[8];
+		kn_weights8<TYPE>(record, slab % KN_SLABS, half, out % 8 * 4 + t, v);
+		for (int h = 0; h < 2; h++) {
+			uint16_t *at = to + slab * KN_SLAB + h * 16 + 4 * t;
+			for (int e = 0; e < 4; e++)
+				at[e] = TYPE == KN_BF16 ? kn_float_bf16(v[4 * h + e]) : kn_float_f16(v[4 * h + e]);
+		}
+	}
+}
+
+/* Row blockIdx.x of the activations, as matmul.h says of them, followed by zeros. */
+template <bool BF16> __global__ void flatten(const float *x, int n_in, int wide, uint16_t *to, float *inverse)
+{
+	int exponent = 0;
+	x += (int64_t)blockIdx.x * n_in;
+	to += (int64_t)blockIdx.x * wide;
+	if (!BF16)
+		exponent = kn_row_exponent(x, n_in, true);
+	float scale = kn_power(exponent), v[4];
+	if (threadIdx.x == 0)
+		inverse[blockIdx.x] = kn_power(-exponent);
+	for (int k = 4 * (int)threadIdx.x; k < wide; k += 4 * KN_ROW_THREADS) {
+		kn_load4(x, k, n_in, true, v);
+		for (int e = 0; e < 4; e++)
+			to[k + e] = BF16 ? kn_float_bf16(v[e] * scale) : kn_float_f16(v[e] * scale);
+	}
+}
+
+/* What the factors' scales make of the sums. */
+__global__ void finish(float *y, int64_t all, int n_out, const float *inverse, const float *w_scale)
+{
+	int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+	if (i < all) {
+		float v = y[i] * inverse[i / n_out];
+		y[i] = w_scale != NULL ? v * w_scale[i % n_out] : v;
+	}
+}
+
+/* ---- a product ---- */
+
+int dev_library_product(struct dev *d, const struct dev_product_call *call)
+{
+	struct {
+		struct kn_command c;
+		struct dev_product_call args;
+	} here;
+	struct kn_command *c = kn_command_begin(d, KN_PRODUCT, sizeof here, &here.c);
+	if (c == NULL)
+		return SL_EIO;
+	c->name = "the library's product";
+	*(struct dev_product_call *)kn_args_of(c) = *call;
+	return kn_command_end(d, c, &here.c);
+}
+
+static struct dev_product shape_of(const struct kn_weight *w, int n_rows)
+{
+	return {w->n_out, (int32_t)kn_cuda_chunks(w->n_in) * KN_CHUNK, n_rows, w->type == KN_BF16};
+}
+
+static int unpacked(struct kn_backend *b, const struct kn_weight *w)
+{
+	unsigned rows = (unsigned)w->n_out;
+	int n_chunks = (int)kn_cuda_chunks(w->n_in);
+	const uint8_t *from = (const uint8_t *)w->data;
+	uint16_t *to = (uint16_t *)b->flat_weights.at;
+	switch (w->type) {
+	case KN_F16: return KN_LAUNCH(b->dev, unpack<KN_F16>, rows, THREADS, 0, from, n_chunks, to);
+	case KN_BF16: return KN_LAUNCH(b->dev, unpack<KN_BF16>, rows, THREADS, 0, from, n_chunks, to);
+	default: return KN_LAUNCH(b->dev, unpack<KN_CUDA_FP8>, rows, THREADS, 0, from, n_chunks, to);
+	}
+}
+
+/* The rows to b->flat_rows, their factors behind them; once for all products of them in a row. */
+static int flattened(struct kn_backend *b, const float *x, int n_rows, const struct kn_weight *w, const struct dev_product *s)
+{
+	struct kn_converted *c = &b->flat;
+	bool bf16 = s->bf16 != 0;
+	if (c->x == x && c->n_rows == n_rows && c->n_in == w->n_in && c->bf16 == bf16 && c->serial == dev_serial(b->dev))
+		return 0;
+	c->x = NULL;
+	uint16_t *to = (uint16_t *)b->flat_rows.at;
+	float *inverse = (float *)(void *)(to + (size_t)n_rows * (size_t)s->n_in);
+	size_t shared = KN_ROW_THREADS / KN_WARP * sizeof(float);
+	int rc = bf16 ? KN_LAUNCH(b->dev, flatten<true>, (unsigned)n_rows, KN_ROW_THREADS, shared, x, w->n_in, s->n_in, to, inverse)
+		      : KN_LAUNCH(b->dev, flatten<false>, (unsigned)n_rows, KN_ROW_THREADS, shared, x, w->n_in, s->n_in, to, inverse);
+	if (rc == 0)
+		*c = {x, n_rows, w->n_in, bf16, 0};
+	return rc;
+}
+
+static int by_library(struct kn_backend *b, const struct kn_weight *w, const float *x, const struct dev_product *s,
+		      const struct dev_algo *algo, float *y)
+{
+	int64_t all = (int64_t)s->n_rows * s->n_out;
+	uint16_t *rows = (uint16_t *)b->flat_rows.at;
+	struct dev_product_call call = {b->library, *s, *algo, b->flat_weights.at, rows, y};
+	int rc = flattened(b, x, s->n_rows, w, s);
+	if (rc == 0)
+		rc = unpacked(b, w);
+	if (rc == 0)
+		rc = dev_library_product(b->dev, &call);
+	if (rc == 0 && !s->bf16) {
+		const float *inverse = (const float *)(void *)(rows + (size_t)s->n_rows * (size_t)s->n_in);
+		const float *w_scale = w->type == KN_CUDA_FP8 ? kn_cuda_fp8_scales(w) : NULL;
+		rc = KN_LAUNCH(b->dev, finish, (unsigned)((all + THREADS - 1) / THREADS), THREADS, 0, y, all, s->n_out, inverse,
+			       w_scale);
+	}
+	b->flat.serial = dev_serial(b->dev); /* y is not x */
+	return rc;
+}
+
+/* ---- the choice ---- */
+
+/* How long the device is at a product, by the library or, algo NULL, by the kernels here. 0 or SL_EIO. */
+static int timed(struct kn_backend *b, const struct kn_weight *w, const float *x, const struct dev_product *s,
+		 const struct dev_algo *algo, float *y, uint64_t *out)
+{
+	int rc = 0;
+	uint64_t begin = 0;
+	for (int i = 0; i <= TRIES && rc == 0; i++) { /* the first one is not counted */
+		b->flat.x = NULL;
+		b->converted.x = NULL;
+		rc = algo != NULL ? by_library(b, w, x, s, algo, y) : kn_cuda_own_product(b, w, x, s->n_rows, y);
+		if (i == 0 && rc == 0) {
+			rc = dev_sync(b->dev);
+			begin = dev_busy_ns(b->dev);
+		}
+	}
+	if (rc == 0)
+		rc = dev_sync(b->dev);
+	*out = dev_busy_ns(b->dev) - begin;
+	return rc;
+}
+
+/* 0 or SL_EIO. */
+static int tune(struct kn_backend *b, const struct kn_weight *w, const float *x, const struct dev_product *s, float *y,
+		struct kn_choice *c)
+{
+	struct dev_algo ways[DEV_MOST_WAYS];
+	struct kn_list *recording = dev_recording(b->dev);
+	uint64_t begin = dev_busy_ns(b->dev), best = 0, took;
+	int rc = kn_list_flush(b->dev), n = dev_library_ways(b->library, s, ways);
+	dev_record(b->dev, NULL);
+	if (rc == 0)
+		rc = timed(b, w, x, s, NULL, y, &best);
+	for (int i = 0; i < n && rc == 0 && dev_busy_ns(b->dev) - begin < BUDGET_NS; i++) {
+		rc = timed(b, w, x, s, &ways[i], y, &took);
+		if (rc == 0 && took < best) {
+			best = took;
+			c->own = false;
+			c->algo = ways[i];
+		}
+	}
+	dev_record(b->dev, recording);
+	b->flat.x = NULL;
+	b->converted.x = NULL;
+	b->tuned_ns += dev_busy_ns(b->dev) - begin;
+	return rc;
+}
+
+/* Room for both matrices; false: there is none, so the own kernels do it. */
+static bool room(struct kn_backend *b, const struct kn_weight *w, const struct dev_product *s)
+{
+	size_t wide = (size_t)s->n_in * sizeof(uint16_t);
+	return kn_cuda_room(b, &b->flat_weights, (size_t)w->n_out * wide) == 0 &&
+	       kn_cuda_room(b, &b->flat_rows, (size_t)s->n_rows * (wide + sizeof(float))) == 0;
+}
+
+void kn_cuda_library_open(struct kn_backend *b, const char *path)
+{
+	struct sl_err why;
+	b->choices = (struct kn_choices *)b->host->zalloc(sizeof *b->choices);
+	if (b->choices == NULL || dev_library_open(b->dev, &b->library, &why) != 0) {
+		b->library = NULL; /* the own kernels do everything */
+		return;
+	}
+	if (path == NULL || path[0] == '\0' || strlen(path) >= sizeof b->choices_path)
+		return;
+	memcpy(b->choices_path, path, strlen(path) + 1);
+	kn_choices_load(b->choices, path, dev_library_key(b->library));
+}
+
+void kn_cuda_library_close(struct kn_backend *b)
+{
+	if (b->library != NULL)
+		dev_library_close(b->library);
+	b->host->free(b->choices);
+}
+
+int kn_cuda_library_product(struct kn_backend *b, const struct kn_weight *w, const float *x, int n_rows, float *y)
+{
+	bool takes = w->type == KN_F16 || w->type == KN_BF16 || w->type == KN_CUDA_FP8;
+	if (b->library == NULL || !takes || n_rows < LEAST_ROWS || n_rows > MOST_CLASS || (uintptr_t)y % ALIGNED != 0)
+		return KN_NOT_TAKEN;
+	struct dev_product s = shape_of(w, n_rows);
+	int32_t rows = LEAST_CLASS;
+	while (rows < n_rows)
+		rows *= 2;
+	const struct kn_choice *known = kn_choices_find(b->choices, w->type, w->n_out, w->n_in, rows);
+	if (known != NULL && known->own)
+		return KN_NOT_TAKEN;
+	if (known == NULL && b->tuned_ns >= TUNE_NS)
+		return KN_NOT_TAKEN;
+	if (!room(b, w, &s))
+		return dev_fault(b->dev)[0] != '\0' ? (int)SL_EIO : (int)KN_NOT_TAKEN;
+	/* What a file says may be of another kind of product: the library knows. */
+	if (known == NULL || !dev_library_takes(b->library, &s, &known->algo)) {
+		struct kn_choice made = {w->type, w->n_out, w->n_in, rows, true, {}};
+		int rc = tune(b, w, x, &s, y, &made);
+		if (rc != 0)
+			return rc;
+		if (!kn_choices_put(b->choices, &made))
+			return KN_NOT_TAKEN;
+		if (b->choices_path[0] != '\0')
+			(void)kn_choices_save(b->choices, b->choices_path, dev_library_key(b->library)); /* else it is measured again */
+		known = kn_choices_find(b->choices, w->type, w->n_out, w->n_in, rows);
+		if (known == NULL || known->own)
+			return KN_NOT_TAKEN;
+	}
+	return by_library(b, w, x, &s, &known->algo, y);
+}

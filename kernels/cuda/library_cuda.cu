@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * cuBLASLt, opened at run time and only once there is a device (cuBLAS documentation, "Using the cuBLASLt API"): the
+ * backend works without it. Headers are the toolkit's; what is used of them means the same in versions 12 and 13.
+ *
+ * Matrices here are rows one after the other, so to the library, whose columns are, they are transposed: y's columns are
+ * rows of activations, y = wᵀ · x with w transposed.
+ */
+#include "kernels/cuda/library.h"
+
+#include <cublasLt.h>
+#include <dlfcn.h>
+#include <stdio.h>
+
+#include "kernels/cuda/device_stream.h"
+
+enum { WORKSPACE = 32 << 20, ALIGNED = 16 };
+
+static_assert(sizeof(struct dev_algo) == sizeof(cublasLtMatmulAlgo_t), "an algorithm is so many words");
+
+/* Its functions, by name. */
+struct calls {
+	decltype(&cublasLtCreate) create;
+	decltype(&cublasLtDestroy) destroy;
+	decltype(&cublasLtGetVersion) version;
+	decltype(&cublasLtMatmulDescCreate) desc_create;
+	decltype(&cublasLtMatmulDescDestroy) desc_destroy;
+	decltype(&cublasLtMatmulDescSetAttribute) desc_set;
+	decltype(&cublasLtMatrixLayoutCreate) layout_create;
+	decltype(&cublasLtMatrixLayoutDestroy) layout_destroy;
+	decltype(&cublasLtMatmulPreferenceCreate) preference_create;
+	decltype(&cublasLtMatmulPreferenceDestroy) preference_destroy;
+	decltype(&cublasLtMatmulPreferenceSetAttribute) preference_set;
+	decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic;
+	decltype(&cublasLtMatmulAlgoCheck) check;
+	decltype(&cublasLtMatmul) matmul;
+};
+
+struct dev_library {
+	struct dev *dev;
+	void *so;
+	struct calls call;
+	cublasLtHandle_t handle;
+	void *workspace;
+	char key[256];
+};
+
+template <class F> static bool get(void *so, const char *name, F *out)
+{
+	void *symbol = dlsym(so, name);
+	memcpy(out, &symbol, sizeof symbol);
+	return symbol != NULL;
+}
+
+static bool get_all(void *so, struct calls *c)
+{
+	return get(so, "cublasLtCreate", &c->create) && get(so, "cublasLtDestroy", &c->destroy) &&
+	       get(so, "cublasLtGetVersion", &c->version) && get(so, "cublasLtMatmulDescCreate", &c->desc_create) &&
+	       get(so, "cublasLtMatmulDescDestroy", &c->desc_destroy) &&
+	       get(so, "cublasLtMatmulDescSetAttribute", &c->desc_set) &&
+	       get(so, "cublasLtMatrixLayoutCreate", &c->layout_create) &&
+	       get(so, "cublasLtMatrixLayoutDestroy", &c->layout_destroy) &&
+	       get(so, "cublasLtMatmulPreferenceCreate", &c->preference_create) &&
+	       get(so, "cublasLtMatmulPreferenceDestroy", &c->preference_destroy) &&
+	       get(so, "cublasLtMatmulPreferenceSetAttribute", &c->preference_set) &&
+	       get(so, "cublasLtMatmulAlgoGetHeuristic", &c->heuristic) && get(so, "cublasLtMatmulAlgoCheck", &c->check) &&
+	       get(so, "cublasLtMatmul", &c->matmul);
+}
+
+/* The product's description. The caller drops it, made whole or not. */
+struct product {
+	cublasLtMatmulDesc_t desc;
+	cublasLtMatrixLayout_t w, x, y;
+};
+
+static void drop(const struct dev_library *l, const struct product *p)
+{
+	if (p->desc != NULL)
+		(void)l->call.desc_destroy(p->desc);
+	const cublasLtMatrixLayout_t all[] = {p->w, p->x, p->y};
+	for (int i = 0; i < 3; i++)
+		if (all[i] != NULL)
+			(void)l->call.layout_destroy(all[i]);
+}
+
+static bool describe(const struct dev_library *l, const struct dev_product *s, struct product *p)
+{
+	const cudaDataType type = s->bf16 ? CUDA_R_16BF : CUDA_R_16F;
+	const cublasOperation_t turned = CUBLAS_OP_T;
+	const uint64_t n_out = (uint64_t)s->n_out, n_in = (uint64_t)s->n_in, n_rows = (uint64_t)s->n_rows;
+	*p = {};
+	return l->call.desc_create(&p->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F) == CUBLAS_STATUS_SUCCESS &&
+	       l->call.desc_set(p->desc, CUBLASLT_MATMUL_DESC_TRANSA, &turned, sizeof turned) == CUBLAS_STATUS_SUCCESS &&
+	       l->call.layout_create(&p->w, type, n_in, n_out, s->n_in) == CUBLAS_STATUS_SUCCESS &&
+	       l->call.layout_create(&p->x, type, n_in, n_rows, s->n_in) == CUBLAS_STATUS_SUCCESS &&
+	       l->call.layout_create(&p->y, CUDA_R_32F, n_out, n_rows, s->n_out) == CUBLAS_STATUS_SUCCESS;
+}
+
+static int open_handle(struct dev_library *l, struct sl_err *err)
+{
+	const struct kn_plugin_host *host = dev_host(l->dev);
+	if (!get_all(l->so, &l->call))
+		return host->errf(err, SL_ENOTFOUND, "libcublasLt lacks a function: %s", dlerror());
+	if (l->call.create(&l->handle) != CUBLAS_STATUS_SUCCESS) {
+		l->handle = NULL;
+		return host->errf(err, SL_ENOTFOUND, "libcublasLt can't be used with this device");
+	}
+	if (dev_alloc(l->dev, WORKSPACE, &l->workspace) != 0) {
+		l->workspace = NULL;
+		return host->errf(err, SL_ENOMEM, "no memory for libcublasLt's workspace");
+	}
+	/* Free memory, which dev_describe tells, is not the device's nature. */
+	snprintf(l->key, sizeof l->key, "%.180s, cuBLASLt %zu", dev_name(l->dev), l->call.version());
+	return 0;
+}
+
+int dev_library_open(struct dev *d, struct dev_library **out, struct sl_err *err)
+{
+	static const char *const names[] = {"libcublasLt.so.13", "libcublasLt.so.12"};
+	const struct kn_plugin_host *host = dev_host(d);
+	struct dev_library *l = (struct dev_library *)host->zalloc(sizeof *l);
+	if (l == NULL)
+		return host->errf(err, SL_ENOMEM, "no memory for libcublasLt");
+	l->dev = d;
+	for (int i = 0; i < 2 && l->so == NULL; i++)
+		l->so = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
+	int rc = l->so != NULL ? open_handle(l, err) : host->errf(err, SL_ENOTFOUND, "%s", dlerror());
+	if (rc != 0) {
+		dev_library_close(l);
+		return rc;
+	}
+	*out = l;
+	return 0;
+}
+
+void dev_library_close(struct dev_library *l)
+{
+	if (l->handle != NULL)
+		(void)l->call.destroy(l->handle);
+	if (l->workspace != NULL)
+		dev_free(l->dev, l->workspace);
+	/* The shared object stays open: like the runtime's, its threads and handlers don't survive it. */
+	dev_host(l->dev)->free(l);
+}
+
+const char *dev_library_key(const struct dev_library *l)
+{
+	return l->key;
+}
+
+int dev_library_ways(struct dev_library *l, const struct dev_product *s, struct dev_algo *out)
+{
+	const uint64_t most = WORKSPACE;
+	const uint32_t aligned = ALIGNED;
+	cublasLtMatmulHeuristicResult_t found[DEV_MOST_WAYS];
+	cublasLtMatmulPreference_t preference = NULL;
+	struct product p;
+	int n = 0, used = 0;
+	bool good = describe(l, s, &p) && l->call.preference_create(&preference) == CUBLAS_STATUS_SUCCESS &&
+		    l->call.preference_set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &most, sizeof most) ==
+			    CUBLAS_STATUS_SUCCESS;
+	const cublasLtMatmulPreferenceAttributes_t each[] = {
+		CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+		CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
+	for (int i = 0; i < 4 && good; i++)
+		good = l->call.preference_set(preference, each[i], &aligned, sizeof aligned) == CUBLAS_STATUS_SUCCESS;
+	if (good && l->call.heuristic(l->handle, p.desc, p.w, p.x, p.y, p.y, preference, DEV_MOST_WAYS, found, &n) ==
+			    CUBLAS_STATUS_SUCCESS)
+		for (int i = 0; i < n; i++)
+			if (found[i].state == CUBLAS_STATUS_SUCCESS)
+				memcpy(&out[used++], &found[i].algo, sizeof *out);
+	if (preference != NULL)
+		(void)l->call.preference_destroy(preference);
+	drop(l, &p);
+	return used;
+}
+
+bool dev_library_takes(struct dev_library *l, const struct dev_product *s, const struct dev_algo *a)
+{
+	cublasLtMatmulAlgo_t algo;
+	cublasLtMatmulHeuristicResult_t result;
+	struct product p;
+	memcpy(&algo, a, sizeof algo);
+	bool good = describe(l, s, &p) &&
+		    l->call.check(l->handle, p.desc, p.w, p.x, p.y, p.y, &algo, &result) == CUBLAS_STATUS_SUCCESS &&
+		    result.workspaceSize <= WORKSPACE;
+	drop(l, &p);
+	return good;
+}
+
+int dev_library_run(const struct dev_product_call *c)
+{
+	const struct dev_library *l = c->library;
+	const float one = 1, zero = 0;
+	cublasLtMatmulAlgo_t algo;
+	struct product p;
+	memcpy(&algo, &c->algo, sizeof algo);
+	bool good = describe(l, &c->shape, &p) &&
+		    l->call.matmul(l->handle, p.desc, &one, c->w, p.w, c->x, p.x, &zero, c->y, p.y, c->y, p.y, &algo, l->workspace,
+				   WORKSPACE, dev_stream(l->dev)) == CUBLAS_STATUS_SUCCESS;
+	drop(l, &p);
+	return good ? 0 : SL_EIO;
+}

@@ -1,0 +1,404 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Products by the vendor's library, which in the emulation plain loops stand in for: that it is asked only where rows may
+ * depend on one another, that the quickest is found and remembered, in memory and in a file that is not believed, and that
+ * whatever it refuses or lacks is made by the kernels here.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include <sys/stat.h>
+
+#include "base/fault.h"
+#include "tests/kernels/tables.h"
+#include "tests/kernels/weights.h"
+
+enum { OUT = 35, IN = 520, MOST = 70, NOBODY = -1 };
+
+static char kept[PATH_MAX + 64];
+
+static void *symbol_of(const char *name)
+{
+	assert_non_null(open_cuda()); /* which keeps it open */
+	void *so = dlopen(cuda_path(), RTLD_NOW | RTLD_LOCAL), *symbol;
+	assert_non_null(so);
+	symbol = dlsym(so, name);
+	assert_non_null(symbol);
+	dlclose(so);
+	return symbol;
+}
+
+static void library(int n_ways, int quick)
+{
+	void (*tell)(int, int);
+	void *symbol = symbol_of("sluice_emulation_library");
+	memcpy(&tell, &symbol, sizeof tell);
+	tell(n_ways, quick);
+}
+
+static int products(void)
+{
+	int (*count)(void);
+	void *symbol = symbol_of("sluice_emulation_library_products");
+	memcpy(&count, &symbol, sizeof count);
+	return count();
+}
+
+struct rig {
+	const struct kn_ops *o;
+	struct kn_backend *b;
+	struct matrix m;
+	struct kn_weight w;
+	float *x, *y;
+	int error_type; /* whose activations it is multiplied with */
+};
+
+static void open_rig(struct rig *r, int type, bool fp8, bool loose, const char *path)
+{
+	struct kn_config cfg = {.max_rows = MOST, .max_width = 1024, .fp8_weights = fp8, .loose_products = loose, .choices_path = path};
+	struct sl_err err = {0};
+	*r = (struct rig){.o = open_cuda(), .error_type = type};
+	state = 11;
+	assert_int_equal(r->o->open(&cfg, &r->b, &err), 0);
+	r->m = make_matrix(type, OUT, IN);
+	assert_int_equal(r->o->weight_load(r->b, r->m.bytes, type, OUT, IN, &r->w, &err), 0);
+	r->x = random_floats(r->o, r->b, MOST * IN);
+	r->y = guarded(r->o, r->b, MOST * OUT);
+	for (int row = 0; row < MOST; row++) /* of very different sizes */
+		for (int k = 0; k < IN; k++)
+			r->x[row * IN + k] = ldexpf(r->x[row * IN + k], row % 40 - 20);
+}
+
+static void close_rig(struct rig *r)
+{
+	check_guards(r->x, MOST * IN);
+	check_guards(r->y, MOST * OUT);
+	r->o->weight_free(r->b, &r->w);
+	drop(r->o, r->b, r->x);
+	drop(r->o, r->b, r->y);
+	drop_matrix(&r->m);
+	r->o->close(r->b);
+}
+
+static int run(struct rig *r, int n_rows)
+{
+	struct kn_step s = {.n_rows = n_rows};
+	int rc = r->o->step_begin(r->b, &s);
+	if (rc == 0)
+		rc = r->o->matmul(r->b, &r->w, r->x, n_rows, r->y);
+	int end = r->o->step_end(r->b);
+	return rc != 0 ? rc : end;
+}
+
+/* As test_cuda_products.c derives it: the activations' error and the sum's, in whatever order. */
+static void check(const struct rig *r, int n_rows)
+{
+	double e = activation_error(r->o, r->error_type);
+	for (int row = 0; row < n_rows; row++) {
+		const float *x = r->x + row * IN;
+		double largest = 0;
+		for (int k = 0; k < IN; k++)
+			largest = fmax(largest, fabs((double)x[k]));
+		for (int i = 0; i < OUT; i++) {
+			double sum = 0, magnitude = 0, weights = 0;
+			for (int k = 0; k < IN; k++) {
+				double w = r->m.values[i * IN + k];
+				sum += w * (double)x[k];
+				magnitude += fabs(w * (double)x[k]);
+				weights += fabs(w);
+			}
+			double bound = (gamma_of(IN + 3) * (1 + e) + e) * magnitude + 0x1p-39 * largest * weights + 0x1p-148;
+			if (!(fabs((double)r->y[row * OUT + i] - sum) <= bound))
+				fail_msg("%s, %d rows, row %d, output %d: %.9g, not %.9g within %.3g", kn_type_name(r->m.type), n_rows, row, i,
+					 (double)r->y[row * OUT + i], sum, bound);
+		}
+	}
+}
+
+static void skip_on_device(void)
+{
+	if (on_device())
+		skip(); /* which has a library, or not, and its own figures */
+}
+
+/* Every type that it takes, with as many rows as make every class, and one way that splits K. */
+static void test_right(void **arg)
+{
+	static const int types[] = {KN_F16, KN_BF16}, rows[] = {9, 16, 17, 64, MOST};
+	(void)arg;
+	if (!on_device())
+		library(2, 1);
+	for (int t = 0; t < N(types); t++)
+		for (int i = 0; i < N(rows); i++) {
+			struct rig r;
+			open_rig(&r, types[t], false, true, NULL);
+			for (int k = 0; k < 3; k++) { /* measured, launched plainly, by a graph */
+				assert_int_equal(run(&r, rows[i]), 0);
+				check(&r, rows[i]);
+			}
+			if (!on_device())
+				assert_true(products() > 0);
+			close_rig(&r);
+		}
+}
+
+/* e4m3 with a scale for each output: as the kernels here make it, but for the order of the sum. */
+static void test_fp8(void **arg)
+{
+	struct rig own, loose;
+	(void)arg;
+	skip_on_device();
+	library(1, 0);
+	open_rig(&own, KN_BF16, true, false, NULL);
+	open_rig(&loose, KN_BF16, true, true, NULL);
+	assert_int_equal(run(&own, 33), 0);
+	assert_int_equal(run(&loose, 33), 0);
+	assert_true(products() > 0);
+	for (int i = 0; i < 33 * OUT; i++) {
+		const float *x = own.x + i / OUT * IN;
+		double magnitude = 0;
+		for (int k = 0; k < IN; k++) /* a weight's rounding to e4m3 is 2^-4 of it at most */
+			magnitude += fabs(own.m.values[i % OUT * IN + k] * (double)x[k]) * (1 + 0x1p-4);
+		assert_true(fabs((double)own.y[i] - (double)loose.y[i]) <= 2 * gamma_of(IN + 3) * magnitude * (1 + 0x1p-11));
+	}
+	close_rig(&own);
+	close_rig(&loose);
+}
+
+/* Not asked: where rows must not depend on one another, for few of them, for types that it does not take. */
+static void test_not_asked(void **arg)
+{
+	struct rig r;
+	(void)arg;
+	skip_on_device();
+	library(1, 0);
+	open_rig(&r, KN_F16, false, false, NULL);
+	assert_int_equal(run(&r, MOST), 0);
+	close_rig(&r);
+	open_rig(&r, KN_F16, false, true, NULL);
+	assert_int_equal(run(&r, 8), 0);
+	check(&r, 8);
+	close_rig(&r);
+	open_rig(&r, KN_F32, false, true, NULL);
+	assert_int_equal(run(&r, 20), 0);
+	close_rig(&r);
+	assert_int_equal(products(), 0);
+}
+
+/* No library at all, or one that takes nothing. */
+static void test_none(void **arg)
+{
+	struct rig r;
+	(void)arg;
+	skip_on_device();
+	for (int refuses = 0; refuses < 2; refuses++) {
+		library(refuses, 0);
+		assert_true(call_backend(cuda_path(), "sluice_emulation_library_refuses", refuses));
+		open_rig(&r, KN_F16, false, true, NULL);
+		assert_int_equal(run(&r, 20), 0);
+		check(&r, 20);
+		assert_int_equal(products(), 0);
+		close_rig(&r);
+	}
+}
+
+static long lines_of(char *text, size_t size)
+{
+	long n = 0;
+	FILE *f = fopen(kept, "r");
+	size_t got = f != NULL ? fread(text, 1, size - 1, f) : 0;
+	text[got] = '\0';
+	if (f != NULL)
+		fclose(f);
+	for (size_t i = 0; i < got; i++)
+		n += text[i] == '\n';
+	return n;
+}
+
+/* The quick way is taken, and kept: the next start measures nothing. */
+static void test_kept(void **arg)
+{
+	struct rig r;
+	char text[4096];
+	(void)arg;
+	skip_on_device();
+	unlink(kept);
+	library(3, 2);
+	open_rig(&r, KN_F16, false, true, kept);
+	assert_int_equal(run(&r, 20), 0);
+	int measured = products();
+	assert_int_equal(run(&r, 32), 0); /* of the same class */
+	assert_int_equal(products(), measured + 1);
+	assert_int_equal(run(&r, 33), 0); /* of another */
+	assert_true(products() > measured + 2);
+	close_rig(&r);
+	assert_int_equal(lines_of(text, sizeof text), 4);
+	char line[128];
+	snprintf(line, sizeof line, "\n%d %d %d 32 0 5c1 2 ", KN_F16, OUT, IN);
+	assert_non_null(strstr(text, line));
+	assert_int_equal(access(kept, X_OK), -1);
+	library(3, 2);
+	open_rig(&r, KN_F16, false, true, kept);
+	assert_int_equal(run(&r, 20), 0);
+	check(&r, 20);
+	assert_int_equal(products(), 1);
+	close_rig(&r);
+}
+
+/* Where its ways are all slow the kernels here do it, and that is kept too. */
+static void test_own_is_quicker(void **arg)
+{
+	struct rig r;
+	char text[4096], line[128];
+	(void)arg;
+	skip_on_device();
+	unlink(kept);
+	library(2, NOBODY);
+	open_rig(&r, KN_F16, false, true, kept);
+	assert_int_equal(run(&r, 12), 0);
+	int measured = products();
+	assert_true(measured > 0);
+	assert_int_equal(run(&r, 12), 0);
+	check(&r, 12);
+	assert_int_equal(products(), measured);
+	close_rig(&r);
+	assert_int_equal(lines_of(text, sizeof text), 3);
+	snprintf(line, sizeof line, "\n%d %d %d 16 1 0 ", KN_F16, OUT, IN);
+	assert_non_null(strstr(text, line));
+	open_rig(&r, KN_F16, false, true, kept);
+	assert_int_equal(run(&r, 12), 0);
+	assert_int_equal(products(), measured);
+	close_rig(&r);
+}
+
+/* A file of another machine, or of nobody: as if there were none. What in it can't be is left out. */
+static void test_not_believed(void **arg)
+{
+	static const char *const heads[] = {"sluice products 1\nanother device\n", "sluice products 2\nthe emulation's library, 1\n",
+					    "", "sluice products 1", "\n\n\n", "sluice products 1\nthe emulation's library, 1\n"};
+	static const char *const bodies[] = {"1 35 520 32 0 5c1 0 0 0 0 0 0\n",	     "1 35 520 32 2 5c1 0 0 0 0 0 0 0\n",
+					     "1 35 520 -32 0 5c1 0 0 0 0 0 0 0\n",   "1 35 520 32 0 5c1 0 0 0 0 0 0 0 7\n",
+					     "1 35 99999999999 32 1 0 0 0 0 0 0 0 0\n", "1 35 520 32 0 fffffffffffffffff 0 0 0 0 0 0 0\n",
+					     "1 35 520 32 0 77 0 0 0 0 0 0 0\n",     "1 35 520 32 0 5c1 9 0 0 0 0 0 0\n",
+					     "1 35 520 32 1 0 0 0 0 0 0 0 0"};
+	(void)arg;
+	skip_on_device();
+	for (int i = 0; i < N(heads) + N(bodies) - 1; i++) {
+		struct rig r;
+		bool body = i >= N(heads) - 1;
+		FILE *f = fopen(kept, "w");
+		assert_non_null(f);
+		fprintf(f, "%s%s", heads[body ? N(heads) - 1 : i], body ? bodies[i - (N(heads) - 1)] : "1 35 520 32 1 0 0 0 0 0 0 0 0\n");
+		fclose(f);
+		library(1, 0);
+		open_rig(&r, KN_F16, false, true, kept);
+		assert_int_equal(run(&r, 20), 0);
+		check(&r, 20);
+		assert_true(products() > 1); /* measured */
+		close_rig(&r);
+	}
+}
+
+/* A folder that is not there: nothing is kept, nothing fails. More than there is room for: the same. */
+static void test_not_kept(void **arg)
+{
+	struct rig r;
+	(void)arg;
+	skip_on_device();
+	library(1, 0);
+	open_rig(&r, KN_F16, false, true, "/nonexistent/folder/products");
+	assert_int_equal(run(&r, 20), 0);
+	assert_int_equal(run(&r, 20), 0);
+	check(&r, 20);
+	close_rig(&r);
+	FILE *f = fopen(kept, "w");
+	assert_non_null(f);
+	fprintf(f, "sluice products 1\nthe emulation's library, 1\n");
+	for (int i = 0; i < 300; i++)
+		fprintf(f, "1 %d 64 16 1 0 0 0 0 0 0 0 0\n", 1000 + i);
+	fclose(f);
+	library(1, 0);
+	open_rig(&r, KN_F16, false, true, kept);
+	assert_int_equal(run(&r, 20), 0);
+	check(&r, 20);
+	close_rig(&r);
+}
+
+/* Its launches fail like others, while it is measured and after. */
+static void test_faults(void **arg)
+{
+	(void)arg;
+	skip_on_device();
+	int failed = 0;
+	for (long nth = 1; nth < 200; nth++) {
+		struct rig r;
+		library(1, 0);
+		open_rig(&r, KN_F16, false, true, NULL);
+		fault_arm(FAULT_DEVICE, nth, 1);
+		int rc = run(&r, 9);
+		rc = rc != 0 ? rc : run(&r, 9);
+		fault_disarm_all();
+		if (rc != 0) {
+			assert_int_equal(rc, SL_EIO);
+			assert_int_equal(run(&r, 9), SL_EIO);
+			assert_non_null(strstr(r.o->describe(r.b), "a fault point"));
+			failed++;
+		}
+		close_rig(&r);
+		if (rc == 0)
+			break;
+	}
+	assert_true(failed > 8 && failed < 199);
+}
+
+/* Whichever allocation fails, the products are made, or the backend does not open. */
+static void test_no_memory(void **arg)
+{
+	struct rig r;
+	(void)arg;
+	skip_on_device();
+	library(1, 0);
+	for (long nth = 1; nth < 20; nth++) {
+		struct kn_config cfg = {.max_rows = MOST, .max_width = 1024, .loose_products = true};
+		struct kn_backend *b = NULL;
+		struct sl_err err = {0};
+		const struct kn_ops *o = open_cuda();
+		fault_arm(FAULT_ALLOC, nth, 1);
+		int rc = o->open(&cfg, &b, &err);
+		fault_disarm_all();
+		if (rc == 0)
+			o->close(b);
+	}
+	open_rig(&r, KN_F16, false, true, NULL);
+	assert_int_equal(run(&r, 20), 0);
+	check(&r, 20);
+	close_rig(&r);
+}
+
+static int setup(void **arg)
+{
+	(void)arg;
+	const char *tmp = getenv("TMPDIR");
+	snprintf(kept, sizeof kept, "%s/sluice-test-library-%ld", tmp != NULL ? tmp : "/tmp", (long)getpid());
+	return 0;
+}
+
+static int teardown(void **arg)
+{
+	(void)arg;
+	unlink(kept);
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_right),	   cmocka_unit_test(test_fp8),		 cmocka_unit_test(test_not_asked),
+	    cmocka_unit_test(test_none),	   cmocka_unit_test(test_kept),		 cmocka_unit_test(test_own_is_quicker),
+	    cmocka_unit_test(test_not_believed),   cmocka_unit_test(test_not_kept),	 cmocka_unit_test(test_faults),
+	    cmocka_unit_test(test_no_memory),
+	};
+	return cmocka_run_group_tests(tests, setup, teardown);
+}

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A libnvidia-ml.so for tests: one device at 0000:1b:00.0, and what a test wants of it.
+ */
+#include <string.h>
+#include <unistd.h>
+
+enum { FINE, NO_START, SILENT, HANGS, BARE };
+
+static int mode, n_begun;
+
+void fake_nvml_mode(int how)
+{
+	mode = how;
+}
+
+int fake_nvml_begun(void)
+{
+	return n_begun;
+}
+
+int nvmlInit_v2(void)
+{
+	n_begun += mode != NO_START;
+	return mode == NO_START ? 9 : 0;
+}
+
+int nvmlShutdown(void)
+{
+	n_begun--;
+	return 0;
+}
+
+int nvmlDeviceGetHandleByPciBusId_v2(const char *pci, void **out)
+{
+	static int device;
+	*out = &device;
+	return strcmp(pci, "0000:1b:00.0") == 0 ? 0 : 6;
+}
+
+static int answer(void)
+{
+	if (mode == HANGS)
+		sleep(4);
+	return mode == SILENT ? 15 : 0;
+}
+
+int nvmlDeviceGetUtilizationRates(void *d, unsigned *out)
+{
+	(void)d;
+	out[0] = 87;
+	out[1] = 41;
+	return answer();
+}
+
+int nvmlDeviceGetMemoryInfo(void *d, unsigned long long *out)
+{
+	(void)d;
+	out[0] = 1000000;
+	out[1] = 400000;
+	out[2] = 600000;
+	return answer();
+}
+
+int nvmlDeviceGetTemperature(void *d, int sensor, unsigned *out)
+{
+	(void)d;
+	*out = 64;
+	return sensor == 0 ? answer() : 2;
+}
+
+int nvmlDeviceGetPowerUsage(void *d, unsigned *out)
+{
+	(void)d;
+	*out = 512345;
+	return answer();
+}
+
+int nvmlDeviceGetEnforcedPowerLimit(void *d, unsigned *out)
+{
+	(void)d;
+	*out = 700000;
+	return answer();
+}
+
+int nvmlDeviceGetClockInfo(void *d, int which, unsigned *out)
+{
+	(void)d;
+	*out = which == 1 ? 1755 : which == 2 ? 3201 : 1;
+	return answer();
+}
+
+/* Idle, software power, hardware thermal, and a bit that nobody knows yet. */
+int nvmlDeviceGetCurrentClocksThrottleReasons(void *d, unsigned long long *out)
+{
+	(void)d;
+	*out = 0x1 | 0x4 | 0x40 | 0x10000;
+	return mode == BARE ? 3 : answer();
+}
+
+int nvmlDeviceGetTotalEccErrors(void *d, int type, int counter, unsigned long long *out)
+{
+	(void)d;
+	*out = type == 1 && counter == 0 ? 3 : 77;
+	return mode == BARE ? 3 : answer();
+}
+
+int nvmlDeviceGetNvLinkState(void *d, unsigned link, int *active)
+{
+	(void)d;
+	*active = link != 2;
+	return mode == BARE || link >= 6 ? 2 : answer();
+}
