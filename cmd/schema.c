@@ -56,6 +56,7 @@ static const char *const coalesce_kinds[] = {"off", "user", "tenant", NULL};
 static const char *const supersede_kinds[] = {"off", "named", "any", NULL};
 static const char *const cleanse_levels[] = {"off", "light", "full", NULL};
 static const char *const compress_modes[] = {"off", "trim", "summary", NULL};
+static const char *const launch_ahead[] = {"auto", "off", NULL};
 static const char *const spec_modes[] = {"off", "ngram", "draft", "auto", NULL};
 static const char *const late_kinds[] = {"queue", "degrade", "refuse", NULL};
 /* The first stands for engine.kv_type. */
@@ -221,6 +222,8 @@ static const struct conf_row all_rows[] = {
 	"Prompts that begin alike are computed once."),
     ROW("engine.share_prefixes", CONF_BOOL, ROOT(engine.share_prefixes), "false", 0, 0,
 	"Also between tenants; then one can tell by the time what another has sent."),
+    ROW_ENUM("engine.launch_ahead", ROOT(engine.launch_ahead), "auto", launch_ahead,
+	     "A device's next step is launched while one runs; off: when its tokens have come."),
     ROW("engine.max_prompt", CONF_BYTES, ROOT(engine.max_prompt), "1MiB", 1, 3 * MIB,
 	"Bytes of one prompt before it is tokenized."),
     ROW_ENUM("engine.speculation.mode", ROOT(engine.spec_mode), "auto", spec_modes,
@@ -888,6 +891,7 @@ void sluice_engine_config(const struct sluice_config *cfg, struct eng_model_conf
 	    .itl_target_ms = (int)e->itl_target_ms,
 	    .no_prefix_cache = !e->prefix_cache,
 	    .share_prefixes = e->share_prefixes,
+	    .no_launch_ahead = e->launch_ahead == 1,
 	    .spec_mode = e->spec_mode,
 	    .spec_max_draft = (int)e->spec_max_draft,
 	    .spec_fixed = e->spec_fixed,

@@ -38,6 +38,7 @@ struct engine_settings {
 	int64_t max_sequences, max_waiting, step_tokens;
 	uint64_t max_prompt, itl_target_ms;
 	bool prefix_cache, share_prefixes;
+	int launch_ahead; /* index of its name */
 	int spec_mode; /* enum eng_spec_mode */
 	int64_t spec_max_draft;
 	bool spec_fixed;

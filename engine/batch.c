@@ -14,7 +14,7 @@
  */
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "engine/batch.h"
+#include "engine/flight.h"
 #include "engine/given.h"
 #include "engine/spec_step.h"
 #include "engine/trade.h"
@@ -31,8 +31,8 @@ static int32_t *page_row(const struct eng_seq *s)
 /* Tokens in s's pages that are its own and not only given: what others may share. */
 static uint32_t own_past(const struct eng_seq *s)
 {
-	uint32_t own = eng_seq_n_own(s);
-	return s->sched.n_past < own ? s->sched.n_past : own;
+	uint32_t own = eng_seq_n_own(s), past = s->sched.n_past - s->n_flying;
+	return past < own ? past : own;
 }
 
 void batch_release(struct eng_seq *s)
@@ -52,6 +52,7 @@ void batch_release(struct eng_seq *s)
 	s->sched.n_cached = own_past(s);
 	s->sched.n_left = eng_seq_n_tokens(s);
 	s->sched.n_pages = s->sched.n_past = 0;
+	flight_leave(s);
 	s->sched.prefilling = true;
 	s->sched.started = false;
 }
@@ -200,6 +201,7 @@ static void start(struct step *st, struct eng_seq *s, uint64_t now)
 static void add_rows(struct step *st, struct batch *b, struct eng_seq *s, uint64_t now)
 {
 	uint32_t n = s->sched.n_tokens;
+	s->n_rows = 0;
 	if (s->place < 0)
 		start(st, s, now);
 	if (is_searching(s) && s->state == SEQ_DECODE) {
@@ -215,7 +217,10 @@ static void add_rows(struct step *st, struct batch *b, struct eng_seq *s, uint64
 	if (take_pages(s, past + n) == 0) {
 		for (uint32_t i = 0; i < n; i++) {
 			int row = b->n_rows++;
-			st->row_token[row] = s->tokens[past + i];
+			bool coming = past + i >= eng_seq_n_tokens(s);
+			BUG_IF(coming && (s->n_coming == 0 || s->coming_from < 0), "a row of a token that nobody draws");
+			st->row_token[row] = coming ? 0 : s->tokens[past + i];
+			st->row_from[row] = coming ? s->coming_from : -1;
 			st->row_pos[row] = (int32_t)(past + i);
 			st->row_seq[row] = s->place;
 			if (prompt_row_tells(s, past + i) || given_row_tells(s, past + i)) {
@@ -224,7 +229,7 @@ static void add_rows(struct step *st, struct batch *b, struct eng_seq *s, uint64
 				b->n_extra_rows++;
 			}
 		}
-		bool decoding = s->state == SEQ_DECODE;
+		bool decoding = !s->sched.prefilling;
 		b->n_decode += decoding;
 		b->n_prefill += decoding ? 0 : n;
 		b->attended.positions += (double)cost_positions(past, n);
@@ -232,6 +237,8 @@ static void add_rows(struct step *st, struct batch *b, struct eng_seq *s, uint64
 		s->sched.served_ns = now;
 		s->sched.n_past += n;
 		s->sched.n_left -= n;
+		s->n_rows = n;
+		s->n_flying += n;
 		if (s->sched.n_left == 0) {
 			st->want[b->n_want] = b->n_rows - 1;
 			st->want_seqs[b->n_want++] = s;
@@ -255,8 +262,9 @@ static double average(double before, double now)
 	return before == 0 ? now : before + (now - before) / 8;
 }
 
-static void measure(struct engine *e, struct eng_model *m, const struct batch *b, uint64_t took_ns)
+static void measure(struct engine *e, struct eng_model *m, const struct flight *f, uint64_t took_ns)
 {
+	const struct batch *b = &f->b;
 	cost_learn(&m->cost, (uint32_t)b->n_rows, b->attended, (double)took_ns);
 	if (e->cfg.spec_mode != ENG_SPEC_OFF && b->n_prefill == 0 && b->n_want == b->n_rows)
 		spec_cost_learn(&m->verify, (uint32_t)b->n_rows, b->attended, (double)took_ns);
@@ -264,7 +272,7 @@ static void measure(struct engine *e, struct eng_model *m, const struct batch *b
 		m->ns_per_decode_step = average(m->ns_per_decode_step, (double)took_ns);
 	atomic_fetch_add(&e->steps, 1);
 	atomic_fetch_add(&e->prefill_tokens, b->n_prefill);
-	atomic_fetch_add(&e->decode_tokens, b->n_decode);
+	atomic_fetch_add(&e->decode_tokens, b->n_decode - (f->n_dropped < b->n_decode ? f->n_dropped : b->n_decode));
 	atomic_store(&e->us_per_prefill_token, (unsigned)(cost_rows_ns(&m->cost, m->e->cfg.step_tokens) / 1e3 / m->e->cfg.step_tokens));
 	atomic_store(&e->us_per_decode_step, (unsigned)(m->ns_per_decode_step / 1e3));
 }
@@ -403,27 +411,29 @@ void batch_draw(struct step *st, struct eng_seq *s, float *logits, uint64_t now)
 }
 
 /* The token of wanted row i: drawn already, or from its logits. */
-static void draw_row(struct step *st, struct eng_seq *s, int i, uint64_t now)
+static void draw_row(struct step *st, const struct flight *f, struct eng_seq *s, int i, uint64_t now)
 {
-	if (st->drawn_at[i] < 0) {
+	if (f->drawn_at[i] < 0) {
 		batch_draw(st, s, st->logits + (size_t)i * (size_t)s->model->info.arch.n_vocab, now);
 		return;
 	}
-	sampler_device_choice(&st->drawn[st->drawn_at[i]], &st->choice);
+	sampler_device_choice(&f->drawn[f->drawn_at[i]], &st->choice);
 	take_choice(st, s, now);
 }
 
 /* The rows of one sequence from the i-th wanted on: first those of its prompt, then the one that a
  * token is drawn from. The next one's index. */
-static int serve(struct step *st, const struct batch *b, int i, uint64_t now)
+static int serve(struct step *st, const struct flight *f, int i, uint64_t now)
 {
-	struct eng_seq *s = st->want_seqs[i];
+	struct eng_seq *s = f->want_seqs[i];
+	if (s == NULL)
+		return i + 1; /* it has left meanwhile, maybe with another choice of its request */
 	size_t n_vocab = (size_t)s->model->info.arch.n_vocab;
 	int end = i + 1;
-	while (end < b->n_want && st->want_seqs[end] == s)
+	while (end < f->b.n_want && f->want_seqs[end] == s)
 		end++;
-	if (s->state == SEQ_DONE || s->state == SEQ_ENDED)
-		return end; /* it went with another choice of its request */
+	bool drawing = f->drawing[end - 1];
+	s->n_coming -= drawing;
 	if (is_searching(s) && s->state == SEQ_DECODE) {
 		beam_step_serve(st, s, st->logits + (size_t)i * n_vocab, now);
 		return end;
@@ -436,7 +446,7 @@ static int serve(struct step *st, const struct batch *b, int i, uint64_t now)
 		given_serve(st, s, st->logits + (size_t)i * n_vocab, end - i, now);
 		return end;
 	}
-	bool usable = true, drawing = s->sched.n_left == 0;
+	bool usable = true;
 	for (; usable && i < end - drawing; i++)
 		usable = prompt_row_take(st, s, st->logits + (size_t)i * n_vocab);
 	prompt_rows_tell(st, s);
@@ -446,25 +456,55 @@ static int serve(struct step *st, const struct batch *b, int i, uint64_t now)
 	else if (drawing && is_searching(s))
 		beam_step_serve(st, s, st->logits + (size_t)(end - 1) * n_vocab, now);
 	else if (drawing)
-		draw_row(st, s, end - 1, now);
+		draw_row(st, f, s, end - 1, now);
 	return end;
 }
 
-bool batch_step(struct step *st, struct eng_model *m, uint64_t *next_due_ns)
+/* ---- a step's way ---- */
+
+/* The rows of the plan are issued. */
+static int issue(struct step *st, struct eng_model *m, const struct batch *b, const struct sched_plan *plan)
+{
+	struct kn_step step = {.n_rows = b->n_rows,
+			       .row_token = st->row_token,
+			       .row_pos = st->row_pos,
+			       .row_seq = st->row_seq,
+			       .row_from = m->n_flights > 0 ? st->row_from : NULL,
+			       .n_seqs = st->e->cfg.max_sequences,
+			       .page_table = m->page_tables,
+			       .max_pages = (int)m->max_pages};
+	struct model_draws draws;
+	device_draw_plan(st, b, m, &draws);
+	uint64_t begin = clock_now_ns();
+	int rc = model_issue(m->model, &step, kv_pool_layout(m->pool), st->want, b->n_want, st->logits, &draws);
+	if (rc != 0)
+		return rc;
+	flight_depart(st, m, b, plan);
+	m->flights[m->n_flights - 1]->issued_ns = begin;
+	return 0;
+}
+
+enum batch_issued batch_issue(struct step *st, struct eng_model *m, uint64_t *next_due_ns)
 {
 	struct sched_plan plan;
 	struct batch b = {0};
+	bool ahead = m->n_flights > 0;
 	uint64_t now = clock_now_ns();
 	struct planning_for whom = {.m = m, .now_ns = now};
-	const struct sched_owner owner = {.ctx = &whom, .look = look, .pages_back = pages_back, .more_pages = more_pages};
+	const struct sched_owner owner = {.ctx = &whom, .look = look, .pages_back = pages_back, .more_pages = more_pages,
+					  .gentle = ahead};
 	if (sched_n_started(m->sched) == 0 && sched_n_queued(m->sched) == 0)
-		return false;
+		return BATCH_IDLE;
+	if (ahead && !flight_foresee(m, now))
+		return BATCH_IDLE;
 	uint32_t n_free = (uint32_t)kv_pool_n_free(m->pool) + prefix_n_reclaimable(m->prefix);
 	sched_plan(m->sched, &owner, &m->cost, n_free, now, &plan);
 	if (plan.next_due_ns < *next_due_ns)
 		*next_due_ns = plan.next_due_ns;
+	m->settle = plan.wants_room;
 	bool changed = evict_planned(m, &plan, now);
-	spec_prepare(st, m, &plan, now);
+	if (!ahead)
+		spec_prepare(st, m, &plan, now);
 	/* Sequences with places first: a start copies a page at most, and may take one of theirs. */
 	for (uint32_t i = 0; i < plan.n_run; i++)
 		add_rows(st, &b, seq_of(plan.run[i]), now);
@@ -472,33 +512,45 @@ bool batch_step(struct step *st, struct eng_model *m, uint64_t *next_due_ns)
 		/* Pages that the pool refused are asked for again soon, not in a loop. */
 		if (plan.n_run > 0 && now + RETRY_MS * NS_PER_MS < *next_due_ns)
 			*next_due_ns = now + RETRY_MS * NS_PER_MS;
-		return changed && plan.n_run == 0;
+		return changed && plan.n_run == 0 ? BATCH_CHANGED : BATCH_IDLE;
 	}
-	struct kn_step step = {.n_rows = b.n_rows,
-			       .row_token = st->row_token,
-			       .row_pos = st->row_pos,
-			       .row_seq = st->row_seq,
-			       .n_seqs = st->e->cfg.max_sequences,
-			       .page_table = m->page_tables,
-			       .max_pages = (int)m->max_pages};
-	struct model_draws draws;
-	device_draw_plan(st, &b, m, &draws);
-	uint64_t begin = clock_now_ns();
-	int rc = model_forward_draw(m->model, &step, kv_pool_layout(m->pool), st->want, b.n_want, st->logits, &draws);
-	if (rc != 0) {
+	if (issue(st, m, &b, &plan) == 0)
+		return BATCH_ISSUED;
+	step_fail_model(st, m, "the device failed in a step");
+	return BATCH_CHANGED;
+}
+
+bool batch_may_go_ahead(const struct eng_model *m)
+{
+	return m->n_flights == 1 && !m->settle && !m->e->cfg.no_launch_ahead && model_ahead(m->model) &&
+	       !m->flights[0]->waited;
+}
+
+uint64_t batch_land(struct step *st, struct eng_model *m)
+{
+	struct flight *f = m->flights[0];
+	if (flight_wait(m) != 0) {
 		step_fail_model(st, m, "the device failed in a step");
-		return true;
+		return 0;
 	}
-	uint64_t done = clock_now_ns();
-	measure(st->e, m, &b, done - begin);
-	for (uint32_t i = 0; i < plan.n_run; i++) {
-		struct eng_seq *s = seq_of(plan.run[i]);
-		if (is_searching(s) && s->state == SEQ_DECODE)
-			continue; /* its rows are no one text */
-		prefix_computed(m->prefix, &s->path, s->tokens, own_past(s), page_row(s));
+	/* The device had one step after the other. */
+	uint64_t done = clock_now_ns(), began = f->issued_ns > m->landed_ns ? f->issued_ns : m->landed_ns;
+	m->landed_ns = done;
+	measure(st->e, m, f, done - began);
+	for (uint32_t i = 0; i < f->n_run; i++) {
+		struct eng_seq *s = f->run[i];
+		if (s == NULL || (is_searching(s) && s->state == SEQ_DECODE))
+			continue; /* it has left, or its rows are no one text */
+		s->n_flying -= f->run_rows[i];
+		uint32_t own = eng_seq_n_own(s), past = f->run_past[i] < own ? f->run_past[i] : own;
+		prefix_computed(m->prefix, &s->path, s->tokens, past, page_row(s));
 	}
-	for (int i = 0; i < b.n_want;)
-		i = serve(st, &b, i, done);
+	for (int i = 0; i < f->b.n_want;)
+		i = serve(st, f, i, done);
+	/* A draft is made of what has been said: none for a step that is planned before. */
+	if (m->n_flights > 1 && spec_pays(st, m, f->want_seqs, f->b.n_want, done))
+		m->settle = true;
+	flight_over(m);
 	batch_wake(m, done);
-	return true;
+	return done - began;
 }

@@ -55,6 +55,7 @@ struct eng_config {
 	int itl_target_ms;         /* what prefill may add to the time between tokens; 0: no target */
 	bool no_prefix_cache;
 	bool share_prefixes;       /* between tenants */
+	bool no_launch_ahead;      /* a device's next step is launched only when the last one's tokens are here */
 	int spec_mode;             /* enum eng_spec_mode */
 	int spec_max_draft;        /* tokens; at most SPEC_MAX_DRAFT count */
 	bool spec_fixed;           /* drafts are always as long as can be, paying or not */

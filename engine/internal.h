@@ -62,6 +62,10 @@ struct eng_model {
 	double draft_accept;       /* of the drafter's tokens, of late, whoever asked */
 	int32_t *draft_tables;     /* [max_sequences][the drafter's max_pages], of its draft_pool */
 	struct eng_seq **places; /* [max_sequences] */
+	struct flight *flights[KN_STEPS_AHEAD]; /* steps on their way, the oldest first (engine/flight.h) */
+	int n_flights;
+	bool settle;           /* the next step is planned when nothing is on its way any more */
+	uint64_t landed_ns;    /* when the last one had come */
 	uint64_t vtime_ns;     /* of the device, spent on this model, by its part (engine/turns.h) */
 	struct cost cost;
 	struct cost_bias ttft_bias[2]; /* of those who find the model idle, and busy */

@@ -19,7 +19,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "engine/device_watch.h"
-#include "engine/internal.h"
+#include "engine/flight.h"
 #include "engine/spec_step.h"
 #include "engine/trade.h"
 #include "kernels/kv_type.h"
@@ -340,6 +340,7 @@ void model_unload(struct eng_model *m)
 	sched_destroy(m->sched);
 	m->sched = NULL;
 	spec_unpair(m);
+	flights_destroy(m);
 	if (m->pool != NULL)
 		kv_pool_destroy(m->pool);
 	m->pool = NULL;

@@ -585,8 +585,12 @@ static int read_logits(struct model *m, int n_want, float *logits, const bool *t
 	return rc;
 }
 
-static int forward(struct model *m, const struct kn_step *s, const struct kn_kv *kv, int n_layers, const int32_t *want,
-		   int n_want, float *logits, const struct model_draws *draws)
+bool model_ahead(const struct model *m) { return m->ops->ahead; }
+int model_wait(struct model *m) { return m->ops->step_wait(m->backend); }
+bool model_ready(const struct model *m) { return m->ops->step_ready(m->backend); }
+
+static int issue(struct model *m, const struct kn_step *s, const struct kn_kv *kv, int n_layers, const int32_t *want,
+		 int n_want, float *logits, const struct model_draws *draws)
 {
 	const struct model_arch *a = &m->info.arch;
 	const struct kn_ops *o = m->ops;
@@ -611,8 +615,23 @@ static int forward(struct model *m, const struct kn_step *s, const struct kn_kv 
 		rc = o->sample(b, m->logits, a->n_vocab, draws->draws, draws->n, draws->drawn);
 	if (rc == 0)
 		rc = read_logits(m, n_want, logits, draws != NULL ? draws->taken : NULL);
-	int end = o->step_end(b);
+	int end = o->step_issue(b);
+	if (rc != 0 && end == 0)
+		(void)o->step_wait(b); /* nobody will ask for it */
 	return rc != 0 ? rc : end;
+}
+
+int model_issue(struct model *m, const struct kn_step *s, const struct kn_kv *kv, const int32_t *want, int n_want,
+		float *logits, const struct model_draws *draws)
+{
+	return issue(m, s, kv, m->info.arch.n_layers, want, n_want, logits, draws);
+}
+
+static int forward(struct model *m, const struct kn_step *s, const struct kn_kv *kv, int n_layers, const int32_t *want,
+		   int n_want, float *logits, const struct model_draws *draws)
+{
+	int rc = issue(m, s, kv, n_layers, want, n_want, logits, draws);
+	return rc != 0 ? rc : model_wait(m);
 }
 
 int model_forward(struct model *m, const struct kn_step *s, const struct kn_kv *kv,

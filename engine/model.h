@@ -80,8 +80,19 @@ struct model_draws {
 };
 /* Whether the model's backend can. */
 bool model_can_draw(const struct model *m);
-/* As model_forward; draws may be NULL. */
+/* As model_forward; draws may be NULL. No step may be on its way. */
 int model_forward_draw(struct model *m, const struct kn_step *s, const struct kn_kv *kv, const int32_t *want, int n_want,
 		       float *logits, const struct model_draws *draws);
+
+/* Whether steps go on by themselves between issue and wait, and take tokens from each other (kn_step.row_from). */
+bool model_ahead(const struct model *m);
+/* model_forward_draw in two parts. What s, want and draws name may be changed once model_issue returns; logits and
+ * draws->drawn are filled when model_wait returns, which waits for the oldest step on its way: at most KN_STEPS_AHEAD.
+ * SL_EIO from either: the device has failed, and all that was on its way with it. */
+int model_issue(struct model *m, const struct kn_step *s, const struct kn_kv *kv, const int32_t *want, int n_want,
+		float *logits, const struct model_draws *draws);
+int model_wait(struct model *m);
+/* Whether model_wait would not have to wait. */
+bool model_ready(const struct model *m);
 
 #endif

@@ -105,6 +105,8 @@ struct sched_owner {
 	uint32_t (*pages_back)(void *ctx, const struct sched_seq *s);
 	/* So many pages would help s: from elsewhere, how many there are more than before. May be NULL. */
 	uint32_t (*more_pages)(void *ctx, const struct sched_seq *s, uint64_t n);
+	/* Nobody gives anything up for another in this plan: who would need that goes without. */
+	bool gentle;
 };
 
 struct sched_plan {
@@ -114,6 +116,7 @@ struct sched_plan {
 	uint32_t n_decode, n_prefill; /* rows of each kind */
 	uint32_t rows_left, pages_left; /* of the step's tokens, and of pages: for nobody yet */
 	uint64_t next_due_ns;     /* of those who only wait for their pace; UINT64_MAX: none */
+	bool wants_room;          /* somebody would have got more, had the plan not been gentle */
 };
 
 /* ---- tenants: shared by the schedulers of all models. One thread. ---- */

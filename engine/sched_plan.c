@@ -133,6 +133,10 @@ static void evict(struct planning *p, struct sched_seq *v)
 /* Evicts until `need` pages beside `kept` are free; all or nothing. */
 static bool make_room(struct planning *p, const struct sched_seq *by, uint32_t need, uint64_t kept)
 {
+	if (p->free < need + kept && p->owner->gentle && p->owner->more_pages != NULL) {
+		p->plan->wants_room = true;
+		return false;
+	}
 	if (p->free < need + kept && p->owner->more_pages != NULL)
 		p->free += p->owner->more_pages(p->owner->ctx, by, need + kept - p->free);
 	uint64_t could = p->free;
@@ -144,6 +148,10 @@ static bool make_room(struct planning *p, const struct sched_seq *by, uint32_t n
 	}
 	if (could < need + kept)
 		return false;
+	if (p->owner->gentle) {
+		p->plan->wants_room = true;
+		return false;
+	}
 	while (p->free < need + kept) {
 		struct sched_seq *worst = NULL;
 		for (uint32_t i = 0; i < p->sc->n_started; i++) {
@@ -174,6 +182,10 @@ static bool make_place(struct planning *p, const struct sched_seq *by)
 		}
 		if (worst == NULL)
 			return false;
+		if (p->owner->gentle) {
+			p->plan->wants_room = true;
+			return false;
+		}
 		evict(p, worst);
 	}
 	return true;

@@ -129,6 +129,10 @@ struct eng_seq {
 	uint32_t n_cached; /* of the prompt, when it started first */
 	uint8_t miss;      /* enum proto_miss: why no more of it was there */
 	int place;         /* row of the model's page tables; -1: none */
+	uint8_t n_coming;  /* tokens that steps on their way draw for it (engine/flight.h) */
+	uint32_t n_flying; /* of n_past: tokens whose rows are on their way */
+	uint32_t n_rows;   /* it has in the step that is being made, of n_past */
+	int32_t coming_from; /* the last one of them: which draw of its step; -1: on the host */
 	struct prefix_path path;
 	struct prefix_waiter waiter;
 	struct sampler_state said; /* for the penalties; empty when there are none */

@@ -18,6 +18,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "engine/flight.h"
 #include "engine/spec_step.h"
 
 enum { LEAST_CHUNK = 8, SPREAD_TOKENS = 128 };
@@ -98,7 +99,7 @@ void spec_unpair(struct eng_model *m)
 bool spec_model_ready(const struct eng_seq *s, uint32_t most)
 {
 	const struct eng_model *small = s->model->drafter;
-	if (small == NULL || atomic_load(&small->state) != PROTO_MODEL_READY)
+	if (small == NULL || atomic_load(&small->state) != PROTO_MODEL_READY || !flight_may_forward(small))
 		return false;
 	uint64_t n = (uint64_t)eng_seq_n_tokens(s) + most, page_tokens = (uint64_t)kv_page_tokens(small->draft_pool);
 	return n <= small->n_ctx && n <= (uint64_t)kv_pool_n_pages(small->draft_pool) * page_tokens;

@@ -19,6 +19,8 @@
  */
 #include "engine/spec_step.h"
 
+#include <string.h>
+
 #include "base/clock.h"
 
 /* Of what the drafts of all say about those of the next request. */
@@ -121,6 +123,38 @@ void spec_prepare(struct step *st, struct eng_model *m, struct sched_plan *plan,
 	m->n_drafting = room < all_room ? m->n_drafting + 1 : 0;
 	if (n_by_model > 0)
 		spec_model_draft(st, m, st->want_seqs, n_by_model);
+}
+
+bool spec_pays(struct step *st, struct eng_model *m, struct eng_seq *const *seqs, int n, uint64_t now)
+{
+	const struct eng_config *cfg = &st->e->cfg;
+	if (cfg->spec_mode == ENG_SPEC_OFF || (sched_n_queued(m->sched) > 0 && !cfg->spec_fixed))
+		return false;
+	struct spec_now step = {.cost = &m->verify};
+	for (int i = 0; i < n; i++) {
+		if (seqs[i] == NULL || seqs[i]->state != SEQ_DECODE)
+			continue;
+		step.rows++;
+		step.tokens++;
+		step.past.positions += (double)seqs[i]->sched.n_past + 1;
+		step.past.reads += (double)seqs[i]->sched.n_past + 1;
+	}
+	for (int i = 0; i < n; i++) {
+		struct eng_seq *s = seqs[i];
+		bool plain = s != NULL && s->state == SEQ_DECODE && s->credit > 0 && !is_searching(s);
+		uint32_t most = plain ? most_of(st, s, STEP_EXTRA_ROWS, now) : 0;
+		if (most == 0)
+			continue;
+		/* A chance that is not taken here is counted, one that is counts when it is. */
+		struct spec_rate rates[SPEC_SOURCES];
+		init_rates(s);
+		memcpy(rates, s->spec.rates, sizeof rates);
+		if (choose(st, s, &step, most, (uint32_t)step.rows) == 0)
+			continue;
+		memcpy(s->spec.rates, rates, sizeof rates);
+		return true;
+	}
+	return false;
 }
 
 void spec_rows(struct step *st, struct batch *b, struct eng_seq *s)

@@ -11,6 +11,7 @@
  * text arrives.
  */
 #include "engine/choices.h"
+#include "engine/flight.h"
 #include "engine/given.h"
 #include "engine/line.h"
 #include "engine/spec_step.h"
@@ -177,6 +178,7 @@ static struct eng_seq *first_of_model(const struct step *st, const struct eng_mo
 
 void step_fail_model(struct step *st, struct eng_model *m, const char *reason)
 {
+	flight_drop(m); /* all that is on its way fails with it */
 	/* One may take others with it, so each is looked for anew. */
 	for (struct eng_seq *s; (s = first_of_model(st, m)) != NULL;)
 		step_finish(st, s, PROTO_FINISH_ERROR, PROTO_ERR_INTERNAL, "The model's device failed.");
@@ -212,6 +214,10 @@ static void on_model(struct step *st, struct eng_model *m)
 	}
 	if (!grow_logits(st, (size_t)m->info.arch.n_vocab)) {
 		set_model_state(st->e, m, PROTO_MODEL_FAILED, "out of memory for logits");
+		return;
+	}
+	if (flights_create(m) != 0) {
+		set_model_state(st->e, m, PROTO_MODEL_FAILED, "out of memory for steps");
 		return;
 	}
 	trade_join(m);
@@ -425,33 +431,111 @@ static void publish_pages(struct engine *e)
 		     total > 0 ? (unsigned)((uint64_t)used * 1000 / total) : 0);
 }
 
-/* One step of the model whose turn it is and that has something to do (engine/turns.h). */
-static bool step_some_model(struct step *st, uint64_t *next_due)
+static bool is_ready(const struct eng_model *m) { return atomic_load(&m->state) == PROTO_MODEL_READY; }
+
+/* Everybody's turn; how many models have something to do or on its way. */
+static int take_turns(struct engine *e, struct turn *turns, bool *skip)
 {
-	struct engine *e = st->e;
-	bool skip[PROTO_MAX_MODELS] = {0};
-	struct turn turns[PROTO_MAX_MODELS] = {0};
-	uint64_t begin = clock_now_ns();
+	uint64_t now = clock_now_ns();
+	int n_busy = 0;
 	for (int i = 0; i < e->n_models; i++) {
 		struct eng_model *m = &e->models[i];
-		skip[i] = atomic_load(&m->state) != PROTO_MODEL_READY;
+		skip[i] = !is_ready(m);
 		turns[i].vtime_ns = m->vtime_ns;
 		if (!skip[i])
-			sched_demand(m->sched, begin, &turns[i].demand);
+			sched_demand(m->sched, now, &turns[i].demand);
+		n_busy += turns[i].demand.load > 0 || m->n_flights > 0;
 	}
 	turns_level(turns, e->n_models);
 	for (int i = 0; i < e->n_models; i++)
 		e->models[i].vtime_ns = turns[i].vtime_ns;
+	return n_busy;
+}
+
+static void land(struct step *st, const struct turn *turns, int i)
+{
+	struct engine *e = st->e;
+	e->models[i].vtime_ns += turns_charge(turns, e->n_models, i, batch_land(st, &e->models[i]));
+}
+
+/* The model whose step on its way is expected first; -1: nothing is on its way. */
+static int soonest(const struct engine *e)
+{
+	int best = -1;
+	double best_ns = 0;
+	for (int i = 0; i < e->n_models; i++) {
+		const struct eng_model *m = &e->models[i];
+		if (m->n_flights == 0)
+			continue;
+		const struct flight *f = m->flights[0];
+		double ns = f->waited ? 0 : (double)(f->issued_ns > m->landed_ns ? f->issued_ns : m->landed_ns) + f->expect_ns;
+		if (best < 0 || ns < best_ns) {
+			best = i;
+			best_ns = ns;
+		}
+	}
+	return best;
+}
+
+/* Steps that run beside the host: each model whose turn comes has one on its way, a model that is alone two. Then one of
+ * them is waited for. */
+static bool keep_busy(struct step *st, const struct turn *turns, int n_busy, bool *skip, uint64_t *next_due)
+{
+	struct engine *e = st->e;
+	bool worked = false;
+	int next;
+	for (int i = 0; i < e->n_models && n_busy > 1; i++) {
+		while (e->models[i].n_flights > 0 && model_ready(e->models[i].model)) {
+			land(st, turns, i);
+			worked = true;
+		}
+	}
+	while ((next = turns_next(turns, e->n_models, skip)) >= 0) {
+		struct eng_model *m = &e->models[next];
+		skip[next] = true;
+		if (!is_ready(m))
+			continue; /* it has failed meanwhile */
+		if (m->n_flights == 0)
+			worked |= batch_issue(st, m, next_due) != BATCH_IDLE;
+		if (n_busy == 1 && is_ready(m) && batch_may_go_ahead(m))
+			(void)batch_issue(st, m, next_due);
+	}
+	if ((next = soonest(e)) < 0)
+		return worked;
+	land(st, turns, next);
+	return true;
+}
+
+/* Steps that run in the host's own time: one, of the model whose turn it is and that has something to do
+ * (engine/turns.h). */
+static bool step_one(struct step *st, const struct turn *turns, bool *skip, uint64_t *next_due)
+{
+	struct engine *e = st->e;
 	int next;
 	while ((next = turns_next(turns, e->n_models, skip)) >= 0) {
+		struct eng_model *m = &e->models[next];
 		skip[next] = true;
-		begin = clock_now_ns();
-		if (!batch_step(st, &e->models[next], next_due))
+		uint64_t begin = clock_now_ns();
+		enum batch_issued issued = batch_issue(st, m, next_due);
+		if (issued == BATCH_IDLE)
 			continue;
-		e->models[next].vtime_ns += turns_charge(turns, e->n_models, next, clock_now_ns() - begin);
+		if (issued == BATCH_ISSUED)
+			(void)batch_land(st, m);
+		m->vtime_ns += turns_charge(turns, e->n_models, next, clock_now_ns() - begin);
 		return true;
 	}
 	return false;
+}
+
+static bool step_some_model(struct step *st, uint64_t *next_due)
+{
+	struct engine *e = st->e;
+	bool skip[PROTO_MAX_MODELS] = {0}, ahead = false;
+	struct turn turns[PROTO_MAX_MODELS] = {0};
+	int n_busy = take_turns(e, turns, skip);
+	for (int i = 0; i < e->n_models; i++)
+		ahead = ahead || (!skip[i] && model_ahead(e->models[i].model));
+	return ahead ? keep_busy(st, turns, n_busy, skip, next_due) : step_one(st, turns, skip, next_due);
 }
 
 void *step_main(void *engine)
@@ -474,6 +558,8 @@ void *step_main(void *engine)
 		sleep_until = worked ? 0 : next < latest ? next : latest;
 	}
 	take_knocks(st);
+	for (int i = 0; i < e->n_models; i++)
+		flight_drop(&e->models[i]);
 	while (!list_empty(&st->all))
 		step_finish(st, list_entry(st->all.next, struct eng_seq, in_all),
 			    PROTO_FINISH_CANCELLED, 0, "");
@@ -507,15 +593,15 @@ int step_create(struct engine *e, struct step **out)
 	st->row_token = sl_zalloc_n(max_rows, sizeof(int32_t));
 	st->row_pos = sl_zalloc_n(max_rows, sizeof(int32_t));
 	st->row_seq = sl_zalloc_n(max_rows, sizeof(int32_t));
+	st->row_from = sl_zalloc_n(max_rows, sizeof(int32_t));
 	st->want = sl_zalloc_n(max_rows, sizeof(int32_t));
 	st->want_seqs = sl_zalloc_n(max_rows, sizeof(void *));
 	st->draws = sl_zalloc_n(max_rows, sizeof *st->draws);
-	st->drawn = sl_zalloc_n(max_rows, sizeof *st->drawn);
 	st->drawn_at = sl_zalloc_n(max_rows, sizeof *st->drawn_at);
 	st->taken = sl_zalloc_n(max_rows, sizeof *st->taken);
 	*out = st;
 	if (st->row_token == NULL || st->row_pos == NULL || st->row_seq == NULL || st->want == NULL ||
-	    st->want_seqs == NULL || st->draws == NULL || st->drawn == NULL || st->drawn_at == NULL || st->taken == NULL)
+	    st->want_seqs == NULL || st->row_from == NULL || st->draws == NULL || st->drawn_at == NULL || st->taken == NULL)
 		return SL_ENOMEM; /* engine_destroy frees it */
 	return 0;
 }
@@ -535,10 +621,10 @@ void step_destroy(struct step *st)
 	sl_free(st->row_token);
 	sl_free(st->row_pos);
 	sl_free(st->row_seq);
+	sl_free(st->row_from);
 	sl_free(st->want);
 	sl_free(st->want_seqs);
 	sl_free(st->draws);
-	sl_free(st->drawn);
 	sl_free(st->drawn_at);
 	sl_free(st->taken);
 	sampler_adjusts_dispose(&st->adjusts);

@@ -23,11 +23,10 @@ struct step {
 	uint64_t load_ns, told_ns; /* of line.c */
 
 	/* The batch's arrays. */
-	int32_t *row_token, *row_pos, *row_seq, *want;
+	int32_t *row_token, *row_pos, *row_seq, *row_from, *want;
 	struct eng_seq **want_seqs;
 	/* Draws on the device (device_draw.c): of row i of want, or -1. */
 	struct kn_draw *draws;
-	struct kn_drawn *drawn;
 	int32_t *drawn_at;
 	bool *taken;
 	struct sampler_adjusts adjusts;
@@ -44,9 +43,18 @@ struct step {
 
 /* ---- batch.c ---- */
 
-/* Plans m's next step and computes it. True when something was computed or changed; else
- * *next_due_ns is lowered to when something may be. */
-bool batch_step(struct step *st, struct eng_model *m, uint64_t *next_due_ns);
+enum batch_issued {
+	BATCH_IDLE,    /* nothing; *next_due_ns was lowered to when something may be */
+	BATCH_CHANGED, /* no step, but something else is different now: m may have failed */
+	BATCH_ISSUED,  /* one more step is on its way */
+};
+
+/* Plans m's next step and issues it, as far as its steps on their way allow. */
+enum batch_issued batch_issue(struct step *st, struct eng_model *m, uint64_t *next_due_ns);
+/* Whether a step may be issued while one is on its way. */
+bool batch_may_go_ahead(const struct eng_model *m);
+/* Waits for m's oldest step on its way and serves its sequences. For how long the device had it, ns. */
+uint64_t batch_land(struct step *st, struct eng_model *m);
 /* Takes place and pages away; the state, and telling the scheduler, is the caller's. */
 void batch_release(struct eng_seq *s);
 /* Those who waited for what has been computed, or will not be, may start. */

@@ -3,7 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/log.h"
-#include "engine/batch.h"
+#include "engine/flight.h"
 #include "engine/kv_memory.h"
 
 /* ---- the memory ---- */
@@ -57,8 +57,10 @@ static struct eng_model *owner_of(const struct engine *e, int slab)
 
 static uint32_t move(struct engine *e, int slab, struct eng_model *from, struct eng_model *to)
 {
-	if (from != NULL)
+	if (from != NULL) {
+		flight_await(from); /* rows on their way write to pages that are free already */
 		kv_pool_take_slab(from->pool, slab);
+	}
 	kv_memory_set_owner(e->memory, slab, to->memory_index);
 	kv_pool_give_slab(to->pool, slab);
 	return (uint32_t)kv_pool_slab(to->pool, slab)->n_pages;

@@ -12,6 +12,11 @@
  * valid on the host only after step_end. An operation returns 0, or SL_EIO after a device fault;
  * after one the backend is dead until closed.
  *
+ * A step may be launched before the one before it has ended: step_end is step_issue, after which the step is on
+ * its way, and step_wait, which fills in what the oldest step on its way gives. Steps, and operations outside of
+ * them, take effect in the order in which they were issued. On backends whose `ahead` is not set a step has run
+ * when step_issue returns.
+ *
  * Batch invariance: each output row depends on its own inputs only. The reduction order over K is
  * fixed by weight type and instruction set; attention reduces at absolute multiples of
  * KN_ATTN_BLOCK positions, left to right, whatever the rows, threads or tiles.
@@ -81,7 +86,13 @@ struct kn_step {
 	const int32_t *page_table; /* [n_seqs][max_pages] page numbers in the pool */
 	int max_pages;
 	int page_tokens; /* of every pool in this step, so that a backend knows which pages it reads; 0: all of them */
+	/* NULL, or [n_rows]: where it is not negative the row's token is what this draw of the last step before that drew
+	 * any made, whether that has ended or not, and row_token says nothing. A draw that made none stands for token 0.
+	 * Backends with `ahead` only. */
+	const int32_t *row_from;
 };
+
+enum { KN_STEPS_AHEAD = 2 }; /* issued and not waited for, at the most */
 
 /* A pool of pages for one layout. A page of a layer holds, for each key head, a block of
  * kn_kv_head_bytes (kv_type.h); it begins ((page·n_layers + layer)·n_kv_heads + head) blocks from k or v.
@@ -193,9 +204,17 @@ struct kn_ops {
 			   struct kn_weight *out, struct sl_err *err);
 	void (*weight_free)(struct kn_backend *b, struct kn_weight *w);
 
-	/* The step's arrays must stay unchanged until step_end. */
+	/* Steps go on by themselves between step_issue and step_wait, and may take tokens from each other (row_from). */
+	bool ahead;
+	/* The step's arrays must stay unchanged until step_issue. At most KN_STEPS_AHEAD - 1 others are on their way. */
 	int (*step_begin)(struct kn_backend *b, const struct kn_step *s);
-	/* Waits for everything since step_begin. */
+	/* What was begun is complete and on its way. */
+	int (*step_issue)(struct kn_backend *b);
+	/* Waits for the oldest step that was issued, and fills in its results. */
+	int (*step_wait)(struct kn_backend *b);
+	/* Whether step_wait would not have to wait. */
+	bool (*step_ready)(struct kn_backend *b);
+	/* Issues the step, and waits for it; no other may be on its way. */
 	int (*step_end)(struct kn_backend *b);
 
 	/* y[r][n_in] = row row_token[r] of w (an embedding table), dequantized. */
@@ -236,14 +255,14 @@ struct kn_ops {
 	/* y[i] = x[rows[i]], i < n: which rows go to the output head. rows is host memory. */
 	int (*gather)(struct kn_backend *b, const float *x, const int32_t *rows, int n, int width,
 		      float *y);
-	/* Host copy of n floats, valid after step_end (on the CPU the pointer itself would do). */
+	/* Host copy of n floats, valid after step_wait (on the CPU the pointer itself would do). */
 	int (*read_back)(struct kn_backend *b, const float *src, size_t n, float *host);
-	/* Copies page src of every layer to page dst (copy on write). */
+	/* Copies page src of every layer to page dst (copy on write), after what was issued before. */
 	int (*page_copy)(struct kn_backend *b, const struct kn_kv *kv, int src, int dst);
 
 	/* NULL where tokens are drawn on the host. Draws n tokens from rows of logits [..][n_vocab], each row
 	 * at most once, which are lost; n_vocab ≤ KN_MAX_SAMPLED_VOCAB. draws may be changed once this returns, out is
-	 * filled after step_end. The same draws from the same logits give the same tokens, whatever runs beside them. */
+	 * filled by step_wait. The same draws from the same logits give the same tokens, whatever runs beside them. */
 	int (*sample)(struct kn_backend *b, float *logits, int n_vocab, const struct kn_draw *draws, int n,
 		      struct kn_drawn *out);
 	/* NULL where there is nothing to count. */

@@ -171,6 +171,19 @@ static int cpu_step_begin(struct kn_backend *b, const struct kn_step *s)
 	return 0;
 }
 
+/* What the step's operations have run. */
+static int cpu_step_wait(struct kn_backend *b)
+{
+	(void)b;
+	return 0;
+}
+
+static bool cpu_step_ready(struct kn_backend *b)
+{
+	(void)b;
+	return true;
+}
+
 static int cpu_step_end(struct kn_backend *b)
 {
 	b->row_work = b->work / b->step->n_rows;
@@ -377,6 +390,7 @@ static int cpu_read_back(struct kn_backend *b, const float *src, size_t n, float
 	.mem_free = cpu_mem_free, .upload = cpu_upload, .weight_load = cpu_weight_load,                \
 	.weight_free = cpu_weight_free, .weight_made = cpu_weight_made,                               \
 	.weight_adopt = cpu_weight_adopt, .made_layout = KN_INT8_LAYOUT, .step_begin = cpu_step_begin, .step_end = cpu_step_end,        \
+	.step_issue = cpu_step_end, .step_wait = cpu_step_wait, .step_ready = cpu_step_ready,          \
 	.embed = cpu_embed, .rmsnorm = cpu_rmsnorm, .add_rmsnorm = cpu_add_rmsnorm,                    \
 	.matmul = cpu_matmul, .kv_type = kn_cpu_kv_type, .rope_kv_write = cpu_rope_kv_write,           \
 	.attention = cpu_attention,                                                                    \

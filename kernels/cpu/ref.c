@@ -101,6 +101,18 @@ static int ref_step_end(struct kn_backend *b)
 	return 0;
 }
 
+static int ref_step_wait(struct kn_backend *b)
+{
+	(void)b;
+	return 0;
+}
+
+static bool ref_step_ready(struct kn_backend *b)
+{
+	(void)b;
+	return true;
+}
+
 static int ref_embed(struct kn_backend *b, const struct kn_weight *w, float *y)
 {
 	for (int r = 0; r < b->step->n_rows; r++)
@@ -346,6 +358,9 @@ const struct kn_ops kn_ref_ops = {
     .weight_load = ref_weight_load,
     .weight_free = ref_weight_free,
     .step_begin = ref_step_begin,
+    .step_issue = ref_step_end,
+    .step_wait = ref_step_wait,
+    .step_ready = ref_step_ready,
     .step_end = ref_step_end,
     .embed = ref_embed,
     .rmsnorm = ref_rmsnorm,

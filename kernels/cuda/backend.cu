@@ -20,9 +20,13 @@ static void backend_close(struct kn_backend *b)
 	dev_record(b->dev, NULL);
 	kn_graphs_drop(b->dev, &b->graphs);
 	kn_list_dispose(&b->list);
-	kn_cuda_host_room_free(b, &b->staged);
-	kn_cuda_host_room_free(b, &b->results);
-	kn_cuda_host_room_free(b, &b->draws_staged);
+	(void)dev_sync(b->dev); /* a step that nobody waits for any more may be at it */
+	for (int i = 0; i < KN_STEPS_AHEAD; i++) {
+		kn_cuda_host_room_free(b, &b->sets[i].staged);
+		kn_cuda_host_room_free(b, &b->sets[i].draws_staged);
+		kn_cuda_host_room_free(b, &b->sets[i].results);
+		b->host->free(b->sets[i].reads);
+	}
 	void *owned[] = {b->ints.at, b->scratch.at, b->picks.at, b->draws.at, b->drawn.at,
 			 b->rows.at, b->parts.at, b->stage.at, b->flat_weights.at, b->flat_rows.at};
 	for (size_t i = 0; i < sizeof owned / sizeof owned[0]; i++)
@@ -106,6 +110,22 @@ static int op_sample(struct kn_backend *b, float *logits, int n_vocab, const str
 }
 
 /* What was recorded is launched here: by then the step is at its end. */
+static int op_step_issue(struct kn_backend *b)
+{
+	dev_range(b->dev, "step");
+	int rc = kn_cuda_step_issue(b);
+	dev_range(b->dev, NULL);
+	return rc;
+}
+
+static int op_step_wait(struct kn_backend *b)
+{
+	dev_range(b->dev, "wait");
+	int rc = kn_cuda_step_wait(b);
+	dev_range(b->dev, NULL);
+	return rc;
+}
+
 static int op_step_end(struct kn_backend *b)
 {
 	dev_range(b->dev, "step");
@@ -195,7 +215,11 @@ static struct kn_ops make_ops(void)
 	o.upload = backend_upload;
 	o.weight_load = kn_cuda_weight_load;
 	o.weight_free = kn_cuda_weight_free;
+	o.ahead = true;
 	o.step_begin = op_step_begin;
+	o.step_issue = op_step_issue;
+	o.step_wait = op_step_wait;
+	o.step_ready = kn_cuda_step_ready;
 	o.step_end = op_step_end;
 	o.embed = kn_cuda_embed;
 	o.rmsnorm = op_rmsnorm;

@@ -37,8 +37,6 @@ struct kn_host_room {
 	bool pinned;
 };
 
-enum { KN_MAX_READS = 64 };
-
 /* Rows of a step that stand together and belong to one sequence: they read the same pages. */
 struct kn_item {
 	int32_t row, n_rows;
@@ -50,6 +48,22 @@ struct kn_converted {
 	int n_rows, n_in;
 	bool bf16;
 	uint64_t serial; /* the stream's, after the last product of them */
+};
+
+/* Where results go that lie one after another. */
+struct kn_read {
+	void *to;
+	size_t bytes;
+};
+
+/* What a step has on the host until it has ended: two of them, so that one is filled while the device works on the
+ * other. On the device there is one of each: what goes there goes in the order of the steps. */
+struct kn_step_set {
+	struct kn_host_room staged, draws_staged; /* what it reads */
+	struct kn_host_room results;
+	size_t n_results;
+	struct kn_read *reads; /* [max_reads] */
+	int n_reads, max_reads;
 };
 
 struct dev_library;
@@ -65,8 +79,10 @@ struct kn_backend {
 	const struct kn_step *step;
 	struct kn_step shaped;
 	int n_real; /* rows that the caller gave */
+	/* Whose step is recorded now, or next; those issued before it: the last n_issued. */
+	struct kn_step_set sets[KN_STEPS_AHEAD];
+	int set, n_issued;
 	/* Its integers, on the host until they are sent (n_staged is 0 then), and on the device. */
-	struct kn_host_room staged;
 	size_t n_staged;
 	int32_t *picks_at; /* in staged, for the rows of a gather; NULL: used or sent */
 	struct kn_room ints;
@@ -88,17 +104,9 @@ struct kn_backend {
 	struct kn_room flat_weights, flat_rows;
 	struct kn_converted flat;
 	/* What is drawn and how: staged and not sent yet, on the device, and what came out. */
-	struct kn_host_room draws_staged;
 	size_t n_draws; /* bytes; 0: nothing, or sent */
 	struct kn_room draws, drawn;
-	/* Its results on the host, until it has ended. */
-	struct kn_host_room results;
-	size_t n_results;
-	struct {
-		void *to;
-		size_t bytes;
-	} reads[KN_MAX_READS];
-	int n_reads;
+	int n_drawn; /* in drawn, by the last step that drew any */
 	struct kn_list list;
 	struct kn_graphs graphs;
 	uint64_t n_steps;
@@ -118,6 +126,9 @@ int kn_cuda_stage_picks(struct kn_backend *b, const int32_t *from, int n, const 
 int kn_cuda_rows(const struct kn_backend *b, int n_rows);
 int kn_cuda_send(void *backend);
 int kn_cuda_step_begin(struct kn_backend *b, const struct kn_step *s);
+int kn_cuda_step_issue(struct kn_backend *b);
+int kn_cuda_step_wait(struct kn_backend *b);
+bool kn_cuda_step_ready(struct kn_backend *b);
 int kn_cuda_step_end(struct kn_backend *b);
 int kn_cuda_read_back(struct kn_backend *b, const float *src, size_t n, float *host);
 /* The same for bytes. */

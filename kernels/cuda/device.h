@@ -43,13 +43,19 @@ const char *dev_fault(const struct dev *d);
 /* Zeroed. SL_ENOMEM leaves the device usable. */
 int dev_alloc(struct dev *d, size_t bytes, void **out);
 void dev_free(struct dev *d, void *p);
-/* The host's memory may be changed once this returns; dev_host_alloc's after the next dev_sync. */
+/* The host's memory may be changed once this returns; dev_host_alloc's after the next dev_sync, or a mark behind it. */
 int dev_copy_in(struct dev *d, void *to, const void *host, size_t bytes);
-/* The host's memory is filled after the next dev_sync. */
+/* The host's memory is filled after the next dev_sync, or a mark behind it. */
 int dev_copy_out(struct dev *d, void *host, const void *from, size_t bytes);
 int dev_copy(struct dev *d, void *to, const void *from, size_t bytes);
 /* Waits for everything so far. */
 int dev_sync(struct dev *d);
+/* What was called so far, which is in no list, is what dev_await of this mark waits for. */
+enum { DEV_MARKS = KN_STEPS_AHEAD };
+int dev_mark(struct dev *d, int mark);
+int dev_await(struct dev *d, int mark);
+/* Whether dev_await would not have to wait; true after a fault. */
+bool dev_reached(struct dev *d, int mark);
 /* How often dev_count was called: for every command, recorded or run, and every copy from the host. */
 uint64_t dev_serial(const struct dev *d);
 void dev_count(struct dev *d);

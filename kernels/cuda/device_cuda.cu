@@ -23,8 +23,10 @@ struct dev {
 	const struct kn_plugin_host *host;
 	cudaStream_t stream;
 	uint64_t serial;
-	cudaEvent_t first, done; /* of the work since the last dev_sync */
-	bool working;	    /* there is some */
+	cudaEvent_t firsts[DEV_MARKS + 1]; /* before the first work of those that a mark ends, and of what is open */
+	cudaEvent_t done, marks[DEV_MARKS];
+	int open, began[DEV_MARKS]; /* which of firsts; -1: there was no work */
+	bool working; /* since the last dev_sync or mark */
 	uint64_t busy_ns;
 	struct kn_list *recording;
 	bool in_range;
@@ -91,12 +93,26 @@ static void describe(struct dev *d)
 /* Those there are; after a fault all of them report it again: there is nothing left to do about it. */
 static void drop_handles(struct dev *d)
 {
-	if (d->first != NULL)
-		(void)cudaEventDestroy(d->first);
+	for (int i = 0; i <= DEV_MARKS; i++)
+		if (d->firsts[i] != NULL)
+			(void)cudaEventDestroy(d->firsts[i]);
+	for (int i = 0; i < DEV_MARKS; i++)
+		if (d->marks[i] != NULL)
+			(void)cudaEventDestroy(d->marks[i]);
 	if (d->done != NULL)
 		(void)cudaEventDestroy(d->done);
 	if (d->stream != NULL)
 		(void)cudaStreamDestroy(d->stream);
+}
+
+static cudaError_t make_events(struct dev *d)
+{
+	cudaError_t rc = cudaEventCreate(&d->done);
+	for (int i = 0; i < DEV_MARKS && rc == cudaSuccess; i++)
+		rc = cudaEventCreate(&d->marks[i]);
+	for (int i = 0; i <= DEV_MARKS && rc == cudaSuccess; i++)
+		rc = cudaEventCreate(&d->firsts[i]);
+	return rc;
 }
 
 int dev_open(const struct kn_plugin_host *host, int priority, struct dev **out, struct sl_err *err)
@@ -112,9 +128,7 @@ int dev_open(const struct kn_plugin_host *host, int priority, struct dev **out, 
 	if (rc == cudaSuccess)
 		rc = cudaStreamCreateWithPriority(&d->stream, cudaStreamNonBlocking, priority > 0 ? greatest : least);
 	if (rc == cudaSuccess)
-		rc = cudaEventCreate(&d->first);
-	if (rc == cudaSuccess)
-		rc = cudaEventCreate(&d->done);
+		rc = make_events(d);
 	if (rc != cudaSuccess) {
 		drop_handles(d);
 		host->free(d);
@@ -267,7 +281,7 @@ void dev_host_free(struct dev *d, void *p)
 static void begin_work(struct dev *d)
 {
 	if (!d->working)
-		d->working = cudaEventRecord(d->first, d->stream) == cudaSuccess;
+		d->working = cudaEventRecord(d->firsts[d->open], d->stream) == cudaSuccess;
 }
 
 int dev_copy_in(struct dev *d, void *to, const void *host, size_t bytes)
@@ -281,6 +295,14 @@ int dev_copy_in(struct dev *d, void *to, const void *host, size_t bytes)
 	return rc == cudaSuccess ? 0 : fail(d, "cudaMemcpy", rc);
 }
 
+/* Both have come. */
+static void add_busy(struct dev *d, cudaEvent_t first, cudaEvent_t last)
+{
+	float ms = 0;
+	if (cudaEventElapsedTime(&ms, first, last) == cudaSuccess)
+		d->busy_ns += (uint64_t)(ms * 1e6f);
+}
+
 int dev_sync(struct dev *d)
 {
 	int flushed = kn_list_flush(d);
@@ -289,11 +311,47 @@ int dev_sync(struct dev *d)
 	cudaError_t rc = cudaEventRecord(d->done, d->stream);
 	if (rc == cudaSuccess)
 		rc = cudaEventSynchronize(d->done);
-	float ms = 0;
-	if (rc == cudaSuccess && d->working && cudaEventElapsedTime(&ms, d->first, d->done) == cudaSuccess)
-		d->busy_ns += (uint64_t)(ms * 1e6f);
+	if (rc == cudaSuccess && d->working)
+		add_busy(d, d->firsts[d->open], d->done);
 	d->working = false;
 	return rc == cudaSuccess ? 0 : fail(d, "a step", rc);
+}
+
+int dev_mark(struct dev *d, int mark)
+{
+	if (d->fault[0] != '\0')
+		return SL_EIO;
+	cudaError_t rc = cudaEventRecord(d->marks[mark], d->stream);
+	d->began[mark] = d->working ? d->open : -1;
+	if (d->working)
+		d->open = (d->open + 1) % (DEV_MARKS + 1);
+	d->working = false;
+	return rc == cudaSuccess ? 0 : fail(d, "a step", rc);
+}
+
+int dev_await(struct dev *d, int mark)
+{
+	if (d->fault[0] != '\0')
+		return SL_EIO;
+	cudaError_t rc = cudaEventSynchronize(d->marks[mark]);
+	if (rc == cudaSuccess && d->began[mark] >= 0)
+		add_busy(d, d->firsts[d->began[mark]], d->marks[mark]);
+	d->began[mark] = -1;
+	return rc == cudaSuccess ? 0 : fail(d, "a step", rc);
+}
+
+bool dev_reached(struct dev *d, int mark)
+{
+	if (d->fault[0] != '\0')
+		return true;
+	cudaError_t rc = cudaEventQuery(d->marks[mark]);
+	if (rc == cudaErrorNotReady) {
+		(void)cudaGetLastError();
+		return false;
+	}
+	if (rc != cudaSuccess)
+		fail(d, "a step", rc);
+	return true;
 }
 
 /* ---- commands ---- */

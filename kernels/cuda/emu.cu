@@ -11,7 +11,9 @@
  *  - the order in which warps, and lanes in a warp, go on is the test's choice (emu_order). Each warp runs
  *    as far as it gets, so what one writes and another reads with no barrier between shows in one order
  *    or the other;
- *  - device memory is malloc's, exactly as long as asked for: a sanitizer sees every access outside.
+ *  - device memory is malloc's, exactly as long as asked for: a sanitizer sees every access outside;
+ *  - the device is behind: a command is done when somebody waits for it (emu_queue.h), and pinned memory is read and
+ *    written then, so what is changed or read too early shows.
  *
  * Threads of a block are fibres: a switch saves six registers, which is what makes whole models
  * bearable (ucontext, used on other processors, makes a system call at each). They are kept between
@@ -28,6 +30,7 @@
  * Thread: a device belongs to one thread at a time; several devices may run at once.
  */
 #include "kernels/cuda/emu_library.h"
+#include "kernels/cuda/emu_queue.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -106,6 +109,7 @@ struct dev {
 	struct runner *runner;
 	uint64_t serial;
 	struct kn_list *recording;
+	struct emu_queue queue;
 	uint64_t busy_ns;
 	const char *fail_file; /* NULL: none */
 	char fault[192];
@@ -769,7 +773,7 @@ static uint64_t takes_ns(const struct kn_command *c)
 	return c->kind == KN_CALL && (strstr(c->name, "mma") != NULL || strstr(c->name, "matvec") != NULL) ? 100000 : 1000;
 }
 
-int dev_run(struct dev *d, const struct kn_command *c)
+int emu_run_now(struct dev *d, const struct kn_command *c)
 {
 	if (d->fault[0] != '\0')
 		return SL_EIO;
@@ -784,6 +788,29 @@ int dev_run(struct dev *d, const struct kn_command *c)
 	if (copy->bytes > 0)
 		memcpy(copy->to, copy->from, copy->bytes);
 	return 0;
+}
+
+int dev_run(struct dev *d, const struct kn_command *c)
+{
+	return d->fault[0] != '\0' ? SL_EIO : emu_queue_put(d, &d->queue, c);
+}
+
+int dev_mark(struct dev *d, int mark)
+{
+	if (d->fault[0] != '\0')
+		return SL_EIO;
+	emu_queue_mark(&d->queue, mark);
+	return 0;
+}
+
+int dev_await(struct dev *d, int mark)
+{
+	return d->fault[0] != '\0' ? SL_EIO : emu_queue_run(d, &d->queue, mark);
+}
+
+bool dev_reached(struct dev *d, int mark)
+{
+	return d->fault[0] != '\0' || emu_queue_reached(&d->queue, mark);
 }
 
 int dev_graph_make(struct dev *d, const struct kn_list *l, size_t n, struct dev_graph **out)
@@ -812,6 +839,7 @@ int dev_graph_run(struct dev *d, struct dev_graph *g)
 
 void dev_graph_free(struct dev *d, struct dev_graph *g)
 {
+	(void)emu_queue_run(d, &d->queue, EMU_ALL); /* a fault stays in d */
 	kn_list_dispose(&g->list);
 	d->host->free(g);
 }
@@ -825,6 +853,8 @@ int dev_probe(const struct kn_plugin_host *host, struct sl_err *err)
 
 void dev_close(struct dev *d)
 {
+	(void)emu_queue_run(d, &d->queue, EMU_ALL);
+	emu_queue_dispose(&d->queue);
 	runner_free(d);
 	d->host->free(d->threads);
 	d->host->free(d->warps);
@@ -838,6 +868,7 @@ int dev_open(const struct kn_plugin_host *host, int priority, struct dev **out, 
 	if (d == NULL)
 		return host->errf(err, SL_ENOMEM, "no memory for the emulated device");
 	d->host = host;
+	d->queue.host = host;
 	d->fail_file = getenv("SLUICE_EMULATION_FAIL_FILE");
 	d->threads = (struct emu_thread *)host->zalloc(MAX_THREADS * sizeof *d->threads);
 	d->warps = (struct emu_warp *)host->zalloc(MAX_THREADS / KN_WARP * sizeof *d->warps);
@@ -883,17 +914,18 @@ int dev_alloc(struct dev *d, size_t bytes, void **out)
 void dev_free(struct dev *d, void *p)
 {
 	(void)kn_list_flush(d); /* a fault stays in d */
+	(void)emu_queue_run(d, &d->queue, EMU_ALL);
 	free(p);
 }
 
 void *dev_host_alloc(struct dev *d, size_t bytes)
 {
-	return d->host->zalloc(bytes > 0 ? bytes : 1);
+	return emu_pinned_alloc(&d->queue, bytes);
 }
 
 void dev_host_free(struct dev *d, void *p)
 {
-	d->host->free(p);
+	emu_pinned_free(&d->queue, p);
 }
 
 int dev_copy_in(struct dev *d, void *to, const void *host, size_t bytes)
@@ -902,9 +934,12 @@ int dev_copy_in(struct dev *d, void *to, const void *host, size_t bytes)
 	if (rc != 0 || d->fault[0] != '\0')
 		return SL_EIO;
 	dev_count(d);
-	if (bytes > 0)
+	if (emu_is_pinned(&d->queue, host))
+		return emu_queue_copy(d, &d->queue, to, host, bytes);
+	rc = emu_queue_run(d, &d->queue, EMU_ALL);
+	if (rc == 0 && bytes > 0)
 		memcpy(to, host, bytes);
-	return 0;
+	return rc;
 }
 
 void dev_range(struct dev *d, const char *name)
@@ -932,7 +967,7 @@ void dev_count(struct dev *d)
 int dev_sync(struct dev *d)
 {
 	int rc = kn_list_flush(d);
-	return rc != 0 || d->fault[0] != '\0' ? SL_EIO : 0;
+	return rc != 0 || d->fault[0] != '\0' ? SL_EIO : emu_queue_run(d, &d->queue, EMU_ALL);
 }
 
 const struct kn_plugin_host *dev_host(const struct dev *d)

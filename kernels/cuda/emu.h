@@ -54,6 +54,9 @@ enum emu_order { EMU_FORWARD, EMU_BACKWARD, EMU_SHUFFLED };
 extern "C" void sluice_emulation_order(int order, uint32_t seed);
 /* The n-th launch from now on fails as a device fault would; 0: none. */
 extern "C" void sluice_emulation_fail(int n);
+/* While set, what is called is done at once, as by a device that is never behind. Else it is done when somebody waits for
+ * it and not before, as by one that always is. */
+extern "C" void sluice_emulation_eager(bool eager);
 /* While set, no graph can be made. */
 extern "C" void sluice_device_no_graphs(bool none);
 

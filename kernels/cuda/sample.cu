@@ -623,6 +623,7 @@ int kn_cuda_sample(struct kn_backend *b, float *logits, int n_vocab, const struc
 	size_t bytes = head + n_adjust * sizeof(struct kn_adjust);
 	if (kn_cuda_room(b, &b->drawn, (size_t)most * sizeof *out) != 0)
 		return SL_EIO;
+	b->n_drawn = n;
 	uint8_t *device, *host = kn_cuda_stage_draws(b, bytes, &device);
 	if (host == NULL)
 		return SL_EIO;

@@ -15,6 +15,10 @@
  *
  * Results are copied to pinned memory, behind the graph, and to where they are wanted once the step's event
  * has come.
+ *
+ * A step may be issued while the one before it runs. Both go to one stream, so on the device they share all memory,
+ * and the list of the second is that of the first, byte for byte: only what the device copies from and to by itself,
+ * the pinned memory, there is twice. Tokens that the step before draws are put among this one's by its first kernel.
  */
 #include "kernels/cuda/backend.h"
 
@@ -78,25 +82,26 @@ int kn_cuda_send(void *backend)
 	size_t draws = b->n_draws;
 	b->picks_at = NULL; /* too late for these */
 	b->n_staged = b->n_draws = 0;
-	int rc = n == 0 ? 0 : dev_copy_in(b->dev, b->ints.at, b->staged.at, n * sizeof(int32_t));
-	return rc != 0 || draws == 0 ? rc : dev_copy_in(b->dev, b->draws.at, b->draws_staged.at, draws);
+	const struct kn_step_set *set = &b->sets[b->set];
+	int rc = n == 0 ? 0 : dev_copy_in(b->dev, b->ints.at, set->staged.at, n * sizeof(int32_t));
+	return rc != 0 || draws == 0 ? rc : dev_copy_in(b->dev, b->draws.at, set->draws_staged.at, draws);
 }
 
 uint8_t *kn_cuda_stage_draws(struct kn_backend *b, size_t bytes, uint8_t **device)
 {
 	/* Others of this step go first, and are read before they are overwritten. */
 	if ((b->n_draws > 0 && dev_sync(b->dev) != 0) || kn_cuda_room(b, &b->draws, bytes) != 0 ||
-	    host_room(b, &b->draws_staged, bytes) != 0)
+	    host_room(b, &b->sets[b->set].draws_staged, bytes) != 0)
 		return NULL;
 	b->n_draws = bytes;
 	*device = (uint8_t *)b->draws.at;
-	return (uint8_t *)b->draws_staged.at;
+	return (uint8_t *)b->sets[b->set].draws_staged.at;
 }
 
 /* Room for n integers of the step, zero, on the host; *device: where they will be. There is enough. */
 static int32_t *stage(struct kn_backend *b, size_t n, const int32_t **device)
 {
-	int32_t *here = (int32_t *)b->staged.at + b->n_staged;
+	int32_t *here = (int32_t *)b->sets[b->set].staged.at + b->n_staged;
 	*device = (int32_t *)b->ints.at + b->n_staged;
 	b->n_staged += n;
 	memset(here, 0, n * sizeof *here);
@@ -112,7 +117,7 @@ int kn_cuda_stage_picks(struct kn_backend *b, const int32_t *from, int n, const 
 		memcpy(b->picks_at, from, (size_t)n * sizeof *from);
 		for (int i = n; i < to; i++)
 			b->picks_at[i] = from[n - 1];
-		*device = (int32_t *)b->ints.at + (b->picks_at - (int32_t *)b->staged.at);
+		*device = (int32_t *)b->ints.at + (b->picks_at - (int32_t *)b->sets[b->set].staged.at);
 		b->picks_at = NULL;
 		return 0;
 	}
@@ -209,6 +214,42 @@ static const int32_t *stage_rows(struct kn_backend *b, const int32_t *from, int 
 	return here;
 }
 
+/* ---- tokens of the step before ---- */
+
+__global__ void take_tokens(int32_t *token, const int32_t *from, int n, const struct kn_drawn *drawn)
+{
+	int r = (int)(blockIdx.x * blockDim.x + threadIdx.x);
+	if (r >= n || from[r] < 0)
+		return;
+	int32_t id = drawn[from[r]].id;
+	token[r] = id >= 0 ? id : 0; /* where there was none nobody will ask what follows it */
+}
+
+static bool takes(const struct kn_step *s)
+{
+	for (int r = 0; s->row_from != NULL && r < s->n_rows; r++)
+		if (s->row_from[r] >= 0)
+			return true;
+	return false;
+}
+
+/* Whether there are such draws. */
+static bool from_is_there(const struct kn_backend *b, const struct kn_step *s)
+{
+	for (int r = 0; s->row_from != NULL && r < s->n_rows; r++)
+		if (s->row_from[r] >= b->n_drawn)
+			return false;
+	return true;
+}
+
+static int take(struct kn_backend *b, const int32_t *from)
+{
+	int n = b->shaped.n_rows, threads = 4 * KN_WARP;
+	return KN_LAUNCH(b->dev, take_tokens, (unsigned)((n + threads - 1) / threads), (unsigned)threads, 0,
+			 (int32_t *)b->ints.at + (b->token - (const int32_t *)b->ints.at), from, n,
+			 (const struct kn_drawn *)b->drawn.at);
+}
+
 static int fail_begin(struct kn_backend *b)
 {
 	return dev_fail(b->dev, "a step", "no memory for what it reads");
@@ -217,9 +258,11 @@ static int fail_begin(struct kn_backend *b)
 int kn_cuda_step_begin(struct kn_backend *b, const struct kn_step *s)
 {
 	bool paged = s->row_seq != NULL && s->row_pos != NULL && s->page_table != NULL;
-	const int32_t *at;
+	const int32_t *at, *from = NULL;
 	if (dev_fault(b->dev)[0] != '\0')
 		return SL_EIO;
+	if (b->n_issued == KN_STEPS_AHEAD || !from_is_there(b, s))
+		return SL_EUNSUPPORTED;
 	b->last_pos = 0;
 	b->converted.x = NULL; /* so that a step's commands depend on the step alone */
 	for (int r = 0; s->row_pos != NULL && r < s->n_rows; r++)
@@ -227,9 +270,10 @@ int kn_cuda_step_begin(struct kn_backend *b, const struct kn_step *s)
 	int rows = rows_of_class(b, s), n_seqs = paged ? number_seqs(b, s) : 0, stride = paged ? stride_of(b, s) : 0;
 	if (n_seqs < 0)
 		return fail_begin(b);
-	/* Three arrays, two of items, what is gathered, tables. */
-	size_t table = (size_t)n_seqs * (size_t)stride, n = 8 * (size_t)rows + table;
-	if (kn_cuda_room(b, &b->ints, n * sizeof(int32_t)) != 0 || host_room(b, &b->staged, n * sizeof(int32_t)) != 0)
+	/* Four arrays, two of items, what is gathered, tables. */
+	size_t table = (size_t)n_seqs * (size_t)stride, n = 9 * (size_t)rows + table;
+	if (kn_cuda_room(b, &b->ints, n * sizeof(int32_t)) != 0 ||
+	    host_room(b, &b->sets[b->set].staged, n * sizeof(int32_t)) != 0)
 		return fail_begin(b);
 	b->n_staged = 0;
 	b->n_real = s->n_rows;
@@ -238,6 +282,8 @@ int kn_cuda_step_begin(struct kn_backend *b, const struct kn_step *s)
 	b->shaped.row_token = stage_rows(b, s->row_token, s->n_rows, rows, &b->token);
 	b->shaped.row_pos = stage_rows(b, s->row_pos, s->n_rows, rows, &b->pos);
 	b->shaped.row_seq = stage_rows(b, s->row_seq, s->n_rows, rows, &b->seq);
+	bool taking = takes(s);
+	stage_rows(b, taking ? s->row_from : NULL, s->n_rows, rows, &from);
 	struct kn_item *alone = (struct kn_item *)stage(b, 2 * (size_t)rows, &at);
 	b->alone = (const struct kn_item *)at;
 	struct kn_item *together = (struct kn_item *)stage(b, 2 * (size_t)rows, &at);
@@ -264,25 +310,63 @@ int kn_cuda_step_begin(struct kn_backend *b, const struct kn_step *s)
 	b->step = &b->shaped;
 	kn_list_clear(&b->list);
 	dev_record(b->dev, &b->list);
-	return 0;
+	return taking ? take(b, from) : 0;
 }
 
 /* ---- what it gives ---- */
 
-static void deliver(struct kn_backend *b)
+static void forget(struct kn_step_set *set)
 {
-	const uint8_t *from = (const uint8_t *)b->results.at;
-	for (int i = 0; i < b->n_reads; i++) {
-		memcpy(b->reads[i].to, from, b->reads[i].bytes);
-		from += b->reads[i].bytes;
+	set->n_reads = 0;
+	set->n_results = 0;
+}
+
+static void deliver(struct kn_step_set *set)
+{
+	const uint8_t *from = (const uint8_t *)set->results.at;
+	for (int i = 0; i < set->n_reads; i++) {
+		memcpy(set->reads[i].to, from, set->reads[i].bytes);
+		from += set->reads[i].bytes;
 	}
-	b->n_reads = 0;
-	b->n_results = 0;
+	forget(set);
 }
 
 int kn_cuda_read_back(struct kn_backend *b, const float *src, size_t n, float *host)
 {
 	return kn_cuda_read_bytes(b, src, n * sizeof *host, host);
+}
+
+static int more_reads(struct kn_backend *b, struct kn_step_set *set)
+{
+	if (set->n_reads < set->max_reads)
+		return 0;
+	int max = 2 * set->max_reads + 16;
+	struct kn_read *grown = (struct kn_read *)b->host->zalloc((size_t)max * sizeof *grown);
+	if (grown == NULL)
+		return dev_fail(b->dev, "a step", "no memory for its results");
+	if (set->n_reads > 0)
+		memcpy(grown, set->reads, (size_t)set->n_reads * sizeof *grown);
+	b->host->free(set->reads);
+	set->reads = grown;
+	set->max_reads = max;
+	return 0;
+}
+
+/* What is there already, or on its way there, moves: where it is wanted it may come only when the step is waited for. */
+static int more_results(struct kn_backend *b, struct kn_step_set *set, size_t bytes)
+{
+	struct kn_host_room grown = {};
+	if (set->n_results + bytes <= set->results.bytes)
+		return 0;
+	if (set->n_results > 0 && dev_sync(b->dev) != 0)
+		return SL_EIO;
+	if (host_room(b, &grown, set->n_results + bytes) != 0)
+		return SL_EIO;
+	if (set->n_results > 0)
+		memcpy(grown.at, set->results.at, set->n_results);
+	kn_cuda_host_room_free(b, &set->results);
+	set->results = grown;
+	return 0;
 }
 
 int kn_cuda_read_bytes(struct kn_backend *b, const void *src, size_t bytes, void *host)
@@ -291,21 +375,17 @@ int kn_cuda_read_bytes(struct kn_backend *b, const void *src, size_t bytes, void
 		return SL_EIO;
 	if (b->step == NULL)
 		return dev_copy_out(b->dev, host, src, bytes);
-	if (b->n_reads == KN_MAX_READS || b->n_results + bytes > b->results.bytes) {
-		if (b->n_reads > 0 && dev_sync(b->dev) != 0)
-			return SL_EIO;
-		deliver(b);
-		if (host_room(b, &b->results, bytes) != 0)
-			return SL_EIO;
-	}
-	b->reads[b->n_reads].to = host;
-	b->reads[b->n_reads++].bytes = bytes;
-	int rc = dev_copy_out(b->dev, (uint8_t *)b->results.at + b->n_results, src, bytes);
-	b->n_results += bytes;
+	struct kn_step_set *set = &b->sets[b->set];
+	if (more_reads(b, set) != 0 || more_results(b, set, bytes) != 0)
+		return SL_EIO;
+	set->reads[set->n_reads].to = host;
+	set->reads[set->n_reads++].bytes = bytes;
+	int rc = dev_copy_out(b->dev, (uint8_t *)set->results.at + set->n_results, src, bytes);
+	set->n_results += bytes;
 	return rc;
 }
 
-int kn_cuda_step_end(struct kn_backend *b)
+int kn_cuda_step_issue(struct kn_backend *b)
 {
 	const struct kn_list *l = &b->list;
 	bool graph = !l->broken && b->shaped.n_rows <= MAX_CLASS;
@@ -317,14 +397,45 @@ int kn_cuda_step_end(struct kn_backend *b)
 	if (rc == 0)
 		rc = kn_list_run(b->dev, l, head, l->n);
 	if (rc == 0)
-		rc = dev_sync(b->dev);
-	if (rc == 0)
-		deliver(b);
-	b->n_reads = 0;
-	b->n_results = 0;
+		rc = dev_mark(b->dev, b->set);
+	if (rc == 0) {
+		b->set = (b->set + 1) % KN_STEPS_AHEAD;
+		b->n_issued++;
+	} else {
+		forget(&b->sets[b->set]);
+	}
 	b->n_draws = 0;
 	b->step = NULL;
 	b->n_steps++;
 	kn_list_clear(&b->list);
 	return rc;
+}
+
+static int oldest(const struct kn_backend *b)
+{
+	return (b->set + KN_STEPS_AHEAD - b->n_issued) % KN_STEPS_AHEAD;
+}
+
+int kn_cuda_step_wait(struct kn_backend *b)
+{
+	if (b->n_issued == 0)
+		return SL_EIO;
+	int set = oldest(b), rc = dev_await(b->dev, set);
+	b->n_issued--;
+	if (rc == 0)
+		deliver(&b->sets[set]);
+	else
+		forget(&b->sets[set]);
+	return rc;
+}
+
+bool kn_cuda_step_ready(struct kn_backend *b)
+{
+	return b->n_issued == 0 || dev_reached(b->dev, oldest(b));
+}
+
+int kn_cuda_step_end(struct kn_backend *b)
+{
+	int rc = kn_cuda_step_issue(b);
+	return rc != 0 ? rc : kn_cuda_step_wait(b);
 }

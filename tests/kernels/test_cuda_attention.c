@@ -322,7 +322,10 @@ static void test_extremes(void **arg)
 		struct rig *r = &w.rigs[1];
 		size_t page = kn_kv_page_bytes(&r->kv);
 		int32_t from = w.table[2 * MAX_PAGES];
+		const struct kn_step none = {.n_rows = 1};
 		assert_int_equal(r->o->page_copy(r->b, &r->kv, from, 95), 0);
+		assert_int_equal(r->o->step_begin(r->b, &none), 0); /* whose end comes after it */
+		assert_int_equal(r->o->step_end(r->b), 0);
 		assert_memory_equal((uint8_t *)r->kv.k + 95 * page, (uint8_t *)r->kv.k + (size_t)from * page, page);
 		assert_memory_equal((uint8_t *)r->kv.v + 95 * page, (uint8_t *)r->kv.v + (size_t)from * page, page);
 		drop_world(&w);

@@ -111,14 +111,12 @@ static void close_small(struct small *m)
 	m->o->close(m->b);
 }
 
-/* One step; want[n_want] of its rows give logits. What the first operation that failed said, or the end. */
-static int forward(struct small *m, const struct kn_step *s, const int32_t *want, int n_want)
+/* Logits of the wanted rows of a step that has begun. */
+static int compute(struct small *m, int n, const int32_t *want, int n_want)
 {
 	const struct kn_ops *o = m->o;
 	struct kn_backend *b = m->b;
-	int n = s->n_rows, rc = o->step_begin(b, s);
-	if (rc != 0)
-		return rc;
+	int rc;
 	if ((rc = o->embed(b, &m->embed, m->x)) == 0 &&
 	    (rc = o->rmsnorm(b, m->x, m->gain, 1e-5f, n, EMBD, m->normed)) == 0 &&
 	    (rc = o->matmul(b, &m->q, m->normed, n, m->qs)) == 0 && (rc = o->matmul(b, &m->k, m->normed, n, m->ks)) == 0 &&
@@ -127,8 +125,20 @@ static int forward(struct small *m, const struct kn_step *s, const int32_t *want
 	    (rc = o->rope_kv_write(b, &rope, m->qs, HEADS, m->ks, m->vs, &m->kv, 0)) == 0 &&
 	    (rc = o->attention(b, m->qs, HEADS, &m->kv, 0, &plain_attn, m->attn)) == 0 &&
 	    (rc = o->matmul(b, &m->out, m->attn, n, m->normed)) == 0 && (rc = o->add(b, m->x, m->normed, n, EMBD)) == 0 &&
-	    (rc = o->gather(b, m->x, want, n_want, EMBD, m->normed)) == 0 &&
-	    (rc = o->matmul(b, &m->head, m->normed, n_want, m->logits)) == 0)
+	    (rc = o->gather(b, m->x, want, n_want, EMBD, m->normed)) == 0)
+		rc = o->matmul(b, &m->head, m->normed, n_want, m->logits);
+	return rc;
+}
+
+/* One step; want[n_want] of its rows give logits. What the first operation that failed said, or the end. */
+static int forward(struct small *m, const struct kn_step *s, const int32_t *want, int n_want)
+{
+	const struct kn_ops *o = m->o;
+	struct kn_backend *b = m->b;
+	int rc = o->step_begin(b, s);
+	if (rc != 0)
+		return rc;
+	if ((rc = compute(m, s->n_rows, want, n_want)) == 0)
 		rc = o->read_back(b, m->logits, (size_t)n_want * VOCAB, m->host);
 	int end = o->step_end(b);
 	return rc != 0 ? rc : end;
@@ -386,12 +396,170 @@ static void test_no_memory(void **arg)
 	assert_true(failed >= 2 && refused >= 2);
 }
 
+/* ---- a step issued while another is on its way ---- */
+
+/* Rows, draws and what they gave, of steps in which each of n sequences makes a token. */
+struct made {
+	struct rows r;
+	int32_t from[MOST];
+	struct kn_draw draws[MOST];
+	struct kn_drawn drawn[MOST];
+};
+
+/* Step i: row k is sequence (k + i) % n, so that no row takes the token of its own number. Every fifth row
+ * begins anew with a token of the host's. */
+static const struct kn_step *step_of(struct made *s, const struct made *before, int n, int i, bool on_device)
+{
+	state = 1000 + (uint32_t)i;
+	decodes(&s->r, n, 0, 0);
+	for (int k = 0; k < n; k++) {
+		int seq = (k + i) % n, was = (seq - (i - 1) % n + n) % n; /* its row before, whose draw stands at the end's distance */
+		bool anew = before == NULL || (k + i) % 5 == 4;
+		s->r.seq[k] = seq;
+		s->r.pos[k] = 3 + i;
+		s->r.want[k] = n - 1 - k;
+		s->from[k] = anew ? -1 : n - 1 - was;
+		if (!anew)
+			s->r.token[k] = on_device ? VOCAB - 1 : before->drawn[n - 1 - was].id;
+		s->draws[k] = (struct kn_draw){.row = k, .temperature = 1, .top_p = 1, .u = (double)(next_bits() % 1000) / 1000};
+	}
+	s->r.step.row_from = on_device ? s->from : NULL;
+	return &s->r.step;
+}
+
+static int issue(struct small *m, struct made *s, const struct kn_step *step)
+{
+	int rc = m->o->step_begin(m->b, step);
+	if (rc != 0)
+		return rc;
+	rc = compute(m, step->n_rows, s->r.want, step->n_rows);
+	if (rc == 0)
+		rc = m->o->sample(m->b, m->logits, VOCAB, s->draws, step->n_rows, s->drawn);
+	int end = m->o->step_issue(m->b);
+	/* Nothing that was given is read any more. */
+	memset(s->draws, 0xEE, sizeof s->draws);
+	memset(s->r.token, 0xEE, sizeof s->r.token);
+	memset(s->r.pos, 0xEE, sizeof s->r.pos);
+	memset(s->r.seq, 0xEE, sizeof s->r.seq);
+	memset(s->from, 0xEE, sizeof s->from);
+	return rc != 0 ? rc : end;
+}
+
+enum { AHEAD_STEPS = 14 };
+
+static void same_ahead(int n, bool eager)
+{
+	static struct made one_by_one[AHEAD_STEPS], ahead[AHEAD_STEPS];
+	struct small plain, device;
+	open_small(&plain, true);
+	open_small(&device, true);
+	for (int i = 0; i < AHEAD_STEPS; i++) {
+		struct made *s = &one_by_one[i];
+		assert_int_equal(issue(&plain, s, step_of(s, i > 0 ? s - 1 : NULL, n, i, false)), 0);
+		assert_int_equal(plain.o->step_wait(plain.b), 0);
+	}
+	bool emulated = call_backend(cuda_path(), "sluice_emulation_eager", eager);
+	for (int i = 0; i < AHEAD_STEPS; i++) {
+		struct made *s = &ahead[i];
+		memset(s->drawn, 0, sizeof s->drawn);
+		assert_int_equal(issue(&device, s, step_of(s, i > 0 ? s - 1 : NULL, n, i, true)), 0);
+		assert_int_equal(s->drawn[0].n_top + s->drawn[0].id, 0); /* not before it is waited for */
+		if (i == 0)
+			continue;
+		if (emulated)
+			assert_int_equal(device.o->step_ready(device.b), eager);
+		assert_int_equal(device.o->step_wait(device.b), 0);
+		for (int k = 0; k < n; k++)
+			assert_int_equal(s[-1].drawn[k].id, one_by_one[i - 1].drawn[k].id);
+	}
+	assert_int_equal(device.o->step_wait(device.b), 0);
+	(void)call_backend(cuda_path(), "sluice_emulation_eager", false);
+	for (int k = 0; k < n; k++)
+		assert_int_equal(ahead[AHEAD_STEPS - 1].drawn[k].id, one_by_one[AHEAD_STEPS - 1].drawn[k].id);
+	same_pages(&plain, &device);
+	if (n <= 8)
+		assert_true(stats_of(&device).graph_hits >= 6);
+	close_small(&plain);
+	close_small(&device);
+}
+
+/* Tokens that only the device knows give the steps that the host would have made of them, with graphs and without. */
+static void test_ahead(void **arg)
+{
+	(void)arg;
+	static const int sizes[] = {1, 5, 8, 20};
+	for (int i = 0; i < N(sizes); i++)
+		same_ahead(sizes[i], false);
+	same_ahead(5, true);
+}
+
+/* Buffers grow while a step is on its way: its results are its own. */
+static void test_growth_ahead(void **arg)
+{
+	(void)arg;
+	static struct made few, many;
+	static struct kn_drawn expect[2][MOST];
+	for (int ahead = 0; ahead < 2; ahead++) {
+		struct small m;
+		open_small(&m, true);
+		assert_int_equal(issue(&m, &few, step_of(&few, NULL, 3, 0, false)), 0);
+		if (ahead == 0)
+			assert_int_equal(m.o->step_wait(m.b), 0);
+		assert_int_equal(issue(&m, &many, step_of(&many, NULL, 66, 1, false)), 0);
+		for (int i = 0; i <= ahead; i++)
+			assert_int_equal(m.o->step_wait(m.b), 0);
+		for (int k = 0; k < 66 + 3; k++) {
+			const struct kn_drawn *d = k < 66 ? &many.drawn[k] : &few.drawn[k - 66];
+			expect[ahead][k] = *d;
+			assert_int_equal(expect[ahead][k].id, expect[0][k].id);
+		}
+		close_small(&m);
+	}
+}
+
+/* What can't be is refused and changes nothing; of two steps on their way the one that fails says so. */
+static void test_faults_ahead(void **arg)
+{
+	(void)arg;
+	static struct made s[4];
+	struct small m;
+	open_small(&m, true);
+	assert_int_equal(m.o->step_wait(m.b), SL_EIO); /* nothing is on its way */
+	assert_true(m.o->step_ready(m.b));
+	step_of(&s[0], NULL, 4, 0, true);
+	s[0].from[2] = 0; /* nobody has drawn yet */
+	assert_int_equal(m.o->step_begin(m.b, &s[0].r.step), SL_EUNSUPPORTED);
+	assert_int_equal(issue(&m, &s[0], step_of(&s[0], NULL, 4, 0, true)), 0);
+	step_of(&s[1], &s[0], 4, 1, true);
+	s[1].from[0] = 4; /* there were four draws */
+	assert_int_equal(m.o->step_begin(m.b, &s[1].r.step), SL_EUNSUPPORTED);
+	assert_int_equal(issue(&m, &s[1], step_of(&s[1], &s[0], 4, 1, true)), 0);
+	assert_int_equal(m.o->step_begin(m.b, step_of(&s[2], NULL, 4, 2, true)), SL_EUNSUPPORTED); /* a third one */
+	assert_int_equal(m.o->step_wait(m.b), 0);
+	/* The one after this fails: it had been issued. */
+	assert_int_equal(issue(&m, &s[2], step_of(&s[2], &s[1], 4, 2, true)), 0);
+	assert_int_equal(m.o->step_wait(m.b), 0);
+	fault_arm(FAULT_DEVICE, 5, 1);
+	assert_int_equal(m.o->step_wait(m.b), SL_EIO);
+	fault_disarm_all();
+	assert_int_equal(m.o->step_begin(m.b, step_of(&s[3], NULL, 4, 3, true)), SL_EIO);
+	assert_int_equal(m.o->step_wait(m.b), SL_EIO);
+	assert_true(m.o->step_ready(m.b));
+	close_small(&m);
+	/* A backend is closed with steps on their way. */
+	open_small(&m, true);
+	assert_int_equal(issue(&m, &s[0], step_of(&s[0], NULL, 4, 0, true)), 0);
+	assert_int_equal(issue(&m, &s[1], step_of(&s[1], &s[0], 4, 1, true)), 0);
+	close_small(&m);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_replay),       cmocka_unit_test(test_padding),  cmocka_unit_test(test_growth),
 	    cmocka_unit_test(test_bounded),      cmocka_unit_test(test_many_results),
 	    cmocka_unit_test(test_fault_in_graph), cmocka_unit_test(test_no_memory),
+	    cmocka_unit_test(test_ahead), cmocka_unit_test(test_growth_ahead), cmocka_unit_test(test_faults_ahead),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

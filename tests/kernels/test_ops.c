@@ -764,7 +764,10 @@ static void copy_case(const struct kn_ops *o, int type)
 		for (size_t j = 0; j < bytes; j++)
 			now[j] = (uint8_t)next_bits();
 		memcpy(was, now, bytes);
+		const struct kn_step none = {.n_rows = 1};
 		assert_int_equal(o->page_copy(b, &c.kv, 82, 5), 0);
+		assert_int_equal(o->step_begin(b, &none), 0); /* whose end comes after it */
+		assert_int_equal(o->step_end(b), 0);
 		memcpy(was + 5 * page, was + 82 * page, page);
 		assert_memory_equal(now, was, bytes);
 		check_guards(sides[i], c.n);

@@ -19,6 +19,7 @@
 
 #include "engine/model.h"
 #include "engine/sampler.h"
+#include "kernels/cpu/ref.h"
 #include "kernels/kv_type.h"
 
 enum { FAKE_EOS = 256, FAKE_BOS = 257, FAKE_VOCAB = 258, FAKE_CTX = 512 };
@@ -33,6 +34,36 @@ struct model {
 	struct chat_template *template;
 	int max_rows;
 	bool near; /* "near" in its path: it says something else after one text in four */
+	struct kn_backend *backend;
+	struct model *next; /* of all there are */
+	bool failed;
+	struct fake_step *steps[KN_STEPS_AHEAD]; /* on their way, the oldest first */
+	int n_steps;
+	int32_t drawn[1024]; /* by the last step that drew any */
+	int n_drawn;
+};
+
+/* A copy of what model_issue was given. */
+struct fake_step {
+	struct kn_step s;
+	struct kn_kv kv;
+	int32_t *ints; /* all arrays of s, and want */
+	const int32_t *want;
+	int n_want;
+	float *logits, *to; /* where they are made, and wanted */
+	struct kn_draw *draws;
+	struct kn_adjust *adjusts;
+	struct kn_drawn *drawn, *out;
+	bool *taken;
+	int n_draws;
+	bool computed;
+	int rc;
+	/* Pages to copy once it is computed: they came after it. */
+	struct fake_copy {
+		struct kn_kv kv;
+		int src, dst;
+	} copies[64];
+	int n_copies;
 };
 
 static struct {
@@ -43,15 +74,26 @@ static struct {
 	atomic_int step_us;     /* a step takes so long */
 	atomic_int draws;       /* tokens are drawn where the logits are, as on a device */
 	atomic_int drawn;       /* so many were */
+	atomic_int ahead;       /* steps go on by themselves: 1: they are computed when somebody waits for them, 2: at once,
+				 * but what they give comes then */
+	atomic_int n_ahead;     /* so many were issued while another was on its way */
+	atomic_int n_beside;    /* so many while another model's was */
+	atomic_int n_on_way;    /* of all models */
+	atomic_int n_taken;     /* rows whose token was drawn by the step before */
 	pthread_mutex_t gate;   /* held: every step waits */
 } fake = {.fail_next = -1, .gate = PTHREAD_MUTEX_INITIALIZER};
 
+static struct model *fake_models;
+static pthread_mutex_t fake_models_lock = PTHREAD_MUTEX_INITIALIZER;
 static char fake_bytes[FAKE_VOCAB];
+static pthread_mutex_t fake_scratch_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct sampler_scratch fake_scratch;
 
 static __attribute__((constructor)) void fake_init(void)
 {
 	for (int i = 0; i < FAKE_VOCAB; i++)
 		fake_bytes[i] = (char)i;
+	BUG_IF(sampler_scratch_reserve(&fake_scratch, FAKE_VOCAB) != 0, "fake: no memory");
 }
 
 static const char fake_chat[] = "{% for m in messages %}<{{ m['role'] }}>{{ m['content'] }}{% endfor %}"
@@ -74,7 +116,6 @@ int model_load(const char *path, const struct kn_ops *ops, struct kn_backend *ba
 	       uint64_t max_bytes, struct model **out, struct sl_err *err)
 {
 	(void)ops;
-	(void)backend;
 	(void)max_bytes;
 	if (strstr(path, "bad") != NULL)
 		return sl_errf(err, SL_EINVAL, "%s: these are no weights", path);
@@ -87,22 +128,40 @@ int model_load(const char *path, const struct kn_ops *ops, struct kn_backend *ba
 		free(m);
 		return rc;
 	}
+	m->backend = backend;
+	pthread_mutex_lock(&fake_models_lock);
+	m->next = fake_models;
+	fake_models = m;
+	pthread_mutex_unlock(&fake_models_lock);
 	*out = m;
 	return 0;
 }
 
-int model_load_as(const char *path, const struct model_quantize *q, const struct kn_ops *ops,
+int model_load_as(const char *path, const struct model_how *how, const struct kn_ops *ops,
 		  struct kn_backend *backend, int max_rows, uint64_t max_bytes, struct model **out,
 		  struct sl_err *err)
 {
-	(void)q;
+	(void)how;
 	return model_load(path, ops, backend, max_rows, max_bytes, out, err);
 }
 
 void model_free(struct model *m)
 {
+	BUG_IF(m->n_steps > 0, "fake: %d steps are on their way", m->n_steps);
+	pthread_mutex_lock(&fake_models_lock);
+	struct model **at = &fake_models;
+	while (*at != m)
+		at = &(*at)->next;
+	*at = m->next;
+	pthread_mutex_unlock(&fake_models_lock);
 	chat_template_free(m->template);
 	free(m);
+}
+
+bool model_was_kept(const struct model *m)
+{
+	(void)m;
+	return false;
 }
 
 const struct model_info *model_info(const struct model *m)
@@ -136,17 +195,21 @@ bool model_can_draw(const struct model *m)
  * reads it shows. */
 static void fake_draw(const struct kn_draw *d, float *row, struct kn_drawn *out)
 {
-	static _Thread_local struct sampler_scratch scratch;
 	struct sampler_choice told;
 	double l[FAKE_VOCAB], max = -INFINITY, mass = 0, at;
 	int32_t id = 0;
-	BUG_IF(d->n_penalties > 0 || d->top_k > 0 || d->top_p < 1 || d->min_p > 0, "fake: a filter");
+	BUG_IF(d->top_k > 0 || d->top_p < 1 || d->min_p > 0, "fake: a filter");
 	for (int i = 0; i < FAKE_VOCAB; i++)
 		l[i] = (double)row[i];
 	for (int i = 0; i < d->n_bias; i++)
 		l[d->adjust[i].id] += (double)d->adjust[i].a;
+	for (int i = d->n_bias; i < d->n_bias + d->n_penalties; i++) {
+		const struct kn_adjust *a = &d->adjust[i];
+		double was = l[a->id];
+		l[a->id] = (was > 0 ? was / (double)a->a : was * (double)a->a) - (double)a->b;
+	}
 	for (int i = 0; i < d->n_out; i++)
-		l[d->adjust[d->n_bias + i].id] = -INFINITY;
+		l[d->adjust[d->n_bias + d->n_penalties + i].id] = -INFINITY;
 	for (int i = FAKE_VOCAB - 1; i >= 0; i--) {
 		id = l[i] >= max ? i : id;
 		max = l[i] >= max ? l[i] : max;
@@ -160,9 +223,9 @@ static void fake_draw(const struct kn_draw *d, float *row, struct kn_drawn *out)
 			id = i;
 		at -= w;
 	}
-	BUG_IF(sampler_scratch_reserve(&scratch, FAKE_VOCAB) != 0, "fake: no memory");
-	sampler_prompt_logprob(row, FAKE_VOCAB, id, d->n_top, &scratch, &told);
-	sampler_scratch_dispose(&scratch);
+	pthread_mutex_lock(&fake_scratch_lock);
+	sampler_prompt_logprob(row, FAKE_VOCAB, id, d->n_top, &fake_scratch, &told);
+	pthread_mutex_unlock(&fake_scratch_lock);
 	*out = (struct kn_drawn){.id = id, .logprob = d->want_logprob ? told.logprob : NAN,
 				 .n_top = d->want_logprob ? told.n_top : 0};
 	for (int i = 0; i < out->n_top; i++)
@@ -178,9 +241,11 @@ int model_forward(struct model *m, const struct kn_step *s, const struct kn_kv *
 	return model_forward_draw(m, s, kv, want, n_want, logits, NULL);
 }
 
-int model_forward_draw(struct model *m, const struct kn_step *s, const struct kn_kv *kv, const int32_t *want, int n_want,
-		       float *logits, const struct model_draws *draws)
+/* What a step computes, in the order in which steps were issued. row_token may have been changed: by draws. */
+static int fake_compute(struct model *m, struct fake_step *f)
 {
+	const struct kn_step *s = &f->s;
+	const struct kn_kv *kv = &f->kv;
 	/* A token's number lies at the beginning of its elements, whatever their type is. */
 	uint8_t *k = kv->k;
 	size_t page_stride = kn_kv_page_bytes(kv);
@@ -202,16 +267,23 @@ int model_forward_draw(struct model *m, const struct kn_step *s, const struct kn
 	atomic_fetch_add(&fake.forwards, 1);
 	if (s->n_rows > atomic_load(&fake.max_rows_seen))
 		atomic_store(&fake.max_rows_seen, s->n_rows);
-	if (n_want > atomic_load(&fake.max_want_seen))
-		atomic_store(&fake.max_want_seen, n_want);
+	if (f->n_want > atomic_load(&fake.max_want_seen))
+		atomic_store(&fake.max_want_seen, f->n_want);
+	for (int r = 0; r < s->n_rows && s->row_from != NULL; r++) {
+		int32_t from = s->row_from[r];
+		BUG_IF(from >= m->n_drawn, "fake: a row from draw %d of %d", from, m->n_drawn);
+		if (from >= 0)
+			((int32_t *)(uintptr_t)s->row_token)[r] = m->drawn[from] >= 0 ? m->drawn[from] : 0;
+		atomic_fetch_add(&fake.n_taken, from >= 0);
+	}
 	for (int r = 0; r < s->n_rows; r++) {
 		const int32_t *table = s->page_table + (size_t)s->row_seq[r] * (size_t)s->max_pages;
 		size_t page = (size_t)table[s->row_pos[r] / kv->page_tokens];
 		uint16_t v = (uint16_t)(s->row_token[r] + 1);
 		memcpy(k + page * page_stride + (size_t)(s->row_pos[r] % kv->page_tokens) * token_stride, &v, sizeof v);
 	}
-	for (int w = 0; w < n_want; w++) {
-		int r = want[w];
+	for (int w = 0; w < f->n_want; w++) {
+		int r = f->want[w];
 		const int32_t *table = s->page_table + (size_t)s->row_seq[r] * (size_t)s->max_pages;
 		uint64_t h = 1;
 		for (int pos = 0; pos <= s->row_pos[r]; pos++) {
@@ -222,7 +294,7 @@ int model_forward_draw(struct model *m, const struct kn_step *s, const struct kn
 		}
 		if (m->near && fake_mix(h, 77) % 4 == 0)
 			h = fake_mix(h, 78);
-		float *row = logits + (size_t)w * FAKE_VOCAB;
+		float *row = f->logits + (size_t)w * FAKE_VOCAB;
 		for (int i = 0; i < FAKE_VOCAB; i++) {
 			bool letter = (i >= 'a' && i <= 'z') || i == ' ';
 			row[i] = letter ? (float)(fake_mix(h, (uint64_t)i) % 1000) / 100.0f : -50.0f;
@@ -230,11 +302,186 @@ int model_forward_draw(struct model *m, const struct kn_step *s, const struct kn
 		if (!atomic_load(&fake.end_never))
 			row[FAKE_EOS] = (float)(fake_mix(h, 999) % 1050) / 100.0f;
 	}
-	for (int i = 0; draws != NULL && i < draws->n; i++) {
-		BUG_IF(!draws->taken[draws->draws[i].row], "fake: a row that is drawn and read");
-		fake_draw(&draws->draws[i], logits + (size_t)draws->draws[i].row * FAKE_VOCAB, &draws->drawn[i]);
+	for (int i = 0; i < f->n_draws; i++) {
+		BUG_IF(!f->taken[f->draws[i].row], "fake: a row that is drawn and read");
+		fake_draw(&f->draws[i], f->logits + (size_t)f->draws[i].row * FAKE_VOCAB, &f->drawn[i]);
+		m->drawn[i] = f->drawn[i].id;
 	}
+	m->n_drawn = f->n_draws > 0 ? f->n_draws : m->n_drawn;
 	return 0;
+}
+
+static void *fake_copy(const void *from, size_t n)
+{
+	void *to = malloc(n > 0 ? n : 1);
+	BUG_IF(to == NULL, "fake: no memory");
+	if (n > 0)
+		memcpy(to, from, n);
+	return to;
+}
+
+static const int32_t *fake_ints(int32_t **at, const int32_t *from, size_t n)
+{
+	int32_t *here = *at;
+	if (from == NULL)
+		return NULL;
+	memcpy(here, from, n * sizeof *from);
+	*at += n;
+	return here;
+}
+
+static void fake_step_free(struct fake_step *f)
+{
+	free(f->ints);
+	free(f->logits);
+	free(f->draws);
+	free(f->adjusts);
+	free(f->drawn);
+	free(f->taken);
+	free(f);
+}
+
+static struct fake_step *fake_step_of(const struct kn_step *s, const struct kn_kv *kv, const int32_t *want, int n_want,
+				      float *logits, const struct model_draws *draws)
+{
+	struct fake_step *f = fake_copy(&(struct fake_step){.s = *s, .kv = *kv, .n_want = n_want, .to = logits}, sizeof *f);
+	size_t rows = (size_t)s->n_rows, table = (size_t)s->n_seqs * (size_t)s->max_pages;
+	int32_t *at = f->ints = malloc((4 * rows + table + (size_t)n_want) * sizeof *at);
+	f->logits = calloc((size_t)n_want + 1, FAKE_VOCAB * sizeof *f->logits);
+	BUG_IF(f->ints == NULL || f->logits == NULL, "fake: no memory");
+	f->s.row_token = fake_ints(&at, s->row_token, rows);
+	f->s.row_pos = fake_ints(&at, s->row_pos, rows);
+	f->s.row_seq = fake_ints(&at, s->row_seq, rows);
+	f->s.row_from = fake_ints(&at, s->row_from, rows);
+	f->s.page_table = fake_ints(&at, s->page_table, table);
+	f->want = fake_ints(&at, want, (size_t)n_want);
+	if (draws == NULL || draws->n == 0)
+		return f;
+	size_t n = (size_t)draws->n, n_adjusts = 0, k = 0;
+	for (size_t i = 0; i < n; i++)
+		n_adjusts += (size_t)(draws->draws[i].n_bias + draws->draws[i].n_penalties + draws->draws[i].n_out);
+	f->n_draws = draws->n;
+	f->out = draws->drawn;
+	f->draws = fake_copy(draws->draws, n * sizeof *f->draws);
+	f->taken = fake_copy(draws->taken, (size_t)n_want * sizeof *f->taken);
+	f->adjusts = malloc((n_adjusts + 1) * sizeof *f->adjusts);
+	f->drawn = malloc(n * sizeof *f->drawn);
+	BUG_IF(f->adjusts == NULL || f->drawn == NULL, "fake: no memory");
+	for (size_t i = 0; i < n; i++) {
+		size_t each = (size_t)(f->draws[i].n_bias + f->draws[i].n_penalties + f->draws[i].n_out);
+		if (each > 0)
+			memcpy(f->adjusts + k, f->draws[i].adjust, each * sizeof *f->adjusts);
+		f->draws[i].adjust = f->adjusts + k;
+		k += each;
+	}
+	return f;
+}
+
+bool model_ahead(const struct model *m)
+{
+	(void)m;
+	return atomic_load(&fake.ahead) != 0;
+}
+
+static void fake_compute_once(struct model *m, struct fake_step *f)
+{
+	if (f->computed)
+		return;
+	f->rc = m->failed ? SL_EIO : fake_compute(m, f);
+	f->computed = true;
+	m->failed = f->rc != 0; /* for good, as a device's fault */
+	for (int i = 0; i < f->n_copies; i++)
+		kn_ref_ops.page_copy(m->backend, &f->copies[i].kv, f->copies[i].src, f->copies[i].dst);
+}
+
+/* The reference, but for copies of pages, which come after the steps that were issued before. */
+static int fake_page_copy(struct kn_backend *b, const struct kn_kv *kv, int src, int dst)
+{
+	pthread_mutex_lock(&fake_models_lock);
+	struct model *m = fake_models;
+	while (m != NULL && m->backend != b)
+		m = m->next;
+	pthread_mutex_unlock(&fake_models_lock);
+	struct fake_step *last = m != NULL && m->n_steps > 0 ? m->steps[m->n_steps - 1] : NULL;
+	if (last == NULL || last->computed)
+		return kn_ref_ops.page_copy(b, kv, src, dst);
+	BUG_IF(last->n_copies == 64, "fake: too many copies");
+	last->copies[last->n_copies++] = (struct fake_copy){.kv = *kv, .src = src, .dst = dst};
+	return 0;
+}
+
+static struct kn_ops fake_ops;
+static const struct kn_ops *fake_available[2];
+
+const struct kn_ops *const *kn_available(void)
+{
+	return fake_available;
+}
+
+const struct kn_ops *kn_select(const char *name, struct sl_err *err)
+{
+	(void)name;
+	(void)err;
+	return &fake_ops;
+}
+
+static __attribute__((constructor)) void fake_ops_init(void)
+{
+	fake_ops = kn_ref_ops;
+	fake_ops.page_copy = fake_page_copy;
+	fake_available[0] = &fake_ops;
+}
+
+int model_issue(struct model *m, const struct kn_step *s, const struct kn_kv *kv, const int32_t *want, int n_want,
+		float *logits, const struct model_draws *draws)
+{
+	BUG_IF(m->n_steps == (model_ahead(m) ? KN_STEPS_AHEAD : 1), "fake: %d steps on their way", m->n_steps);
+	struct fake_step *f = fake_step_of(s, kv, want, n_want, logits, draws);
+	atomic_fetch_add(&fake.n_ahead, m->n_steps > 0);
+	atomic_fetch_add(&fake.n_beside, atomic_fetch_add(&fake.n_on_way, 1) > m->n_steps);
+	m->steps[m->n_steps++] = f;
+	if (atomic_load(&fake.ahead) != 1)
+		fake_compute_once(m, f);
+	if (model_ahead(m) || f->rc == 0)
+		return 0;
+	return model_wait(m);
+}
+
+int model_wait(struct model *m)
+{
+	BUG_IF(m->n_steps == 0, "fake: nothing is on its way");
+	struct fake_step *f = m->steps[0];
+	fake_compute_once(m, f);
+	if (f->rc == 0 && f->n_draws > 0)
+		memcpy(f->out, f->drawn, (size_t)f->n_draws * sizeof *f->out);
+	for (int i = 0; f->rc == 0 && i < f->n_want; i++)
+		if (f->taken == NULL || !f->taken[i])
+			memcpy(f->to + (size_t)i * FAKE_VOCAB, f->logits + (size_t)i * FAKE_VOCAB, FAKE_VOCAB * sizeof *f->to);
+	int rc = f->rc;
+	atomic_fetch_sub(&fake.n_on_way, 1);
+	m->steps[0] = m->steps[1];
+	m->n_steps--;
+	fake_step_free(f);
+	return rc;
+}
+
+bool model_ready(const struct model *m)
+{
+	return m->n_steps == 0 || m->steps[0]->computed;
+}
+
+int model_forward_draw(struct model *m, const struct kn_step *s, const struct kn_kv *kv, const int32_t *want, int n_want,
+		       float *logits, const struct model_draws *draws)
+{
+	int rc = model_issue(m, s, kv, want, n_want, logits, draws);
+	return rc != 0 ? rc : model_wait(m);
+}
+
+int model_forward_part(struct model *m, const struct kn_step *s, const struct kn_kv *kv, int n_layers, const int32_t *want,
+		       int n_want, float *logits)
+{
+	(void)n_layers;
+	return model_forward(m, s, kv, want, n_want, logits);
 }
 
 int tokenizer_encode(const struct tokenizer *t, const char *text, size_t n, const uint8_t *trust,

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What an emulated device has been told to do and has not done yet, and the memory of the host that it reads and
+ * writes by itself meanwhile. Private to the emulation.
+ */
+#ifndef KERNELS_CUDA_EMU_QUEUE_H
+#define KERNELS_CUDA_EMU_QUEUE_H
+
+#include "kernels/cuda/list.h"
+
+struct emu_pinned;
+
+struct emu_queue {
+	const struct kn_plugin_host *host;
+	uint8_t *at; /* [room] commands one after another, KN_COMMAND_ALIGN-aligned */
+	void *owned;
+	size_t n, room;    /* bytes */
+	uint64_t n_before; /* bytes that have been done, of all there ever were: those at `at` begin there */
+	uint64_t marks[DEV_MARKS];
+	struct emu_pinned *pinned;
+};
+
+enum { EMU_ALL = -1 };
+
+void emu_queue_dispose(struct emu_queue *q);
+/* Done later; at once while sluice_emulation_eager, or when there is no memory to keep it. 0 or SL_EIO. */
+int emu_queue_put(struct dev *d, struct emu_queue *q, const struct kn_command *c);
+int emu_queue_copy(struct dev *d, struct emu_queue *q, void *to, const void *from, size_t bytes);
+void emu_queue_mark(struct emu_queue *q, int mark);
+bool emu_queue_reached(const struct emu_queue *q, int mark);
+/* Does what was put before the mark, or all of it; after a fault the rest is dropped. 0 or SL_EIO. */
+int emu_queue_run(struct dev *d, struct emu_queue *q, int mark);
+
+/* NULL: no memory. Zeroed. */
+void *emu_pinned_alloc(struct emu_queue *q, size_t bytes);
+void emu_pinned_free(struct emu_queue *q, void *p);
+bool emu_is_pinned(const struct emu_queue *q, const void *p);
+
+/* ---- emu.cu ---- */
+int emu_run_now(struct dev *d, const struct kn_command *c);
+
+#endif

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The engine on the emulated device, with the small demonstration model: what requests say, log probabilities bit for bit,
+ * is the same alone and together, and whether the next step is launched while one runs or not. The
+ * emulated device does nothing before somebody waits for it (kernels/cuda/emu_queue.h), so whatever
+ * is changed or read too early shows. Run from the repository's root.
+ */
+#include "../unit/engine/engine_run.h"
+
+#include "base/fault.h"
+#include "tests/kernels/tables.h"
+
+/* Instead of kernels/select.c's. */
+static const struct kn_ops *emulated[2];
+
+const struct kn_ops *const *kn_available(void) { return emulated; }
+
+const struct kn_ops *kn_select(const char *name, struct sl_err *err)
+{
+	(void)name;
+	(void)err;
+	emulated[0] = open_cuda();
+	return emulated[0];
+}
+
+enum { N_REQUESTS = 5, MADE = 8 };
+
+static const struct eng_model_config models[] = {{.name = "small", .path = "etc/models/demo-small.gguf"}};
+static const char *const said[N_REQUESTS] = {"The capital of France is", "One two three four five six",
+					      "The capital of France is not", "A fox", "Tell me of hens and of foxes, and"};
+
+static struct eng_config config(bool ahead)
+{
+	return (struct eng_config){.models = models, .n_models = 1, .backend = "cuda-emulated", .n_threads = 1,
+				   .n_text_workers = 1, .page_tokens = 4, .kv_bytes = 8 << 20, .max_sequences = 4,
+				   .max_waiting = 16, .step_tokens = 8, .max_prompt_bytes = 1 << 20,
+				   .no_launch_ahead = !ahead};
+}
+
+static struct proto_submit request(int i)
+{
+	struct proto_submit req = run_plain(said[i], MADE);
+	req.flags |= PROTO_SUBMIT_IGNORE_EOS;
+	req.temperature = i % 2 == 0 ? 0 : 0.8f;
+	req.top_p = i == 3 ? 0.9f : 1;
+	req.presence_penalty = i == 4 ? 0.4f : 0; /* depends on what was said: not ahead */
+	req.seed = 50 + (uint64_t)i;
+	return req;
+}
+
+static void together(bool ahead, struct answer *expect, bool first)
+{
+	struct run r;
+	struct eng_config cfg = config(ahead);
+	run_start(&r, &cfg);
+	for (int i = 0; i < N_REQUESTS; i++) {
+		struct proto_submit req = request(i);
+		run_submit(&r, (uint64_t)i + 1, &req);
+		run_credit(&r, (uint64_t)i + 1, i == 0 ? 3 : MADE);
+		if (first) {
+			run_credit(&r, (uint64_t)i + 1, MADE);
+			expect[i] = *run_until_done(&r, (uint64_t)i + 1);
+			assert_int_equal(expect[i].n_tokens, MADE);
+		}
+	}
+	run_credit(&r, 1, MADE);
+	for (int i = 0; i < N_REQUESTS && !first; i++)
+		run_assert_same(run_until_done(&r, (uint64_t)i + 1), &expect[i]);
+	/* Stop strings that end an answer whose next row is on its way; a cancelled one beside it. */
+	struct proto_submit stops = request(3), cut = request(1);
+	cut.max_tokens = 40;
+	stops.n_stops = 1;
+	stops.stops[0] = (struct proto_str){.at = expect[3].text + expect[3].text_end[3],
+					    .n = expect[3].text_end[4] - expect[3].text_end[3]};
+	run_submit(&r, 20, &cut);
+	run_credit(&r, 20, 40);
+	if (stops.stops[0].n > 0) {
+		const struct answer *a = run_one(&r, 21, &stops);
+		assert_int_equal(a->end.finish, PROTO_FINISH_STOP);
+		assert_in_range(a->end.n_completion, 1, 5);
+		assert_memory_equal(a->text, expect[3].text, a->n_text);
+	}
+	engine_cancel(r.e, 20);
+	run_until_done(&r, 20);
+	run_until_idle(&r);
+	run_stop(&r);
+}
+
+static void same_ahead(void **state)
+{
+	(void)state;
+	struct answer *expect = calloc(N_REQUESTS, sizeof *expect);
+	assert_non_null(expect);
+	together(false, expect, true);
+	together(true, expect, false);
+	free(expect);
+}
+
+static void count_fault(void *ctx) { atomic_fetch_add((atomic_int *)ctx, 1); }
+
+/* A launch fails in the second of two steps on their way. */
+static void fails_ahead(void **state)
+{
+	(void)state;
+	struct run r;
+	struct eng_config cfg = config(true);
+	atomic_int faults = 0;
+	cfg.on_fault = count_fault;
+	cfg.on_fault_ctx = &faults;
+	run_start(&r, &cfg);
+	for (uint64_t i = 1; i <= 3; i++) {
+		struct proto_submit req = request((int)i - 1);
+		req.max_tokens = 60;
+		run_submit(&r, i, &req);
+		run_credit(&r, i, 60);
+	}
+	RUN_UNTIL(&r, r.answers[2].n_tokens >= 4);
+	fault_arm(FAULT_DEVICE, 30, 1);
+	for (uint64_t i = 1; i <= 3; i++)
+		assert_int_equal(run_until_done(&r, i)->end.finish, PROTO_FINISH_ERROR);
+	fault_disarm_all();
+	run_until_idle(&r);
+	run_stop(&r);
+	assert_int_equal(atomic_load(&faults), 1);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {cmocka_unit_test(same_ahead), cmocka_unit_test(fails_ahead)};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
