@@ -18,7 +18,7 @@
 static const char usage[] =
     "usage: sluice bench machine [FILE] [--threads N] [--seconds S] [--repeat N] [--json]\n"
     "       sluice bench model FILE [--prompt N] [--tokens N] [--batch 1,2,4,8] [--threads N]\n"
-    "              [--repeat N] [--json]\n"
+    "              [--weights FOLDER] [--repeat N] [--json]\n"
     "       sluice bench engine FILE [--scenario NAME] [--threads N] [--json]\n"
     "       sluice bench speculation FILE [--draft FILE] [--threads N] [--rounds N] [--tokens N]\n"
     "              [--max-draft N] [--json]\n"

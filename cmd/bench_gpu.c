@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * `sluice bench gpu PART`: what a device's kernels take, for tests/bench/gpu.sh, which puts them beside the device's
- * ceilings. A line for each figure: `NAME SECONDS BYTES OPERATIONS`, where bytes and operations (a multiply-add is two) are
- * the least that must be moved and done.
+ * ceilings. A line for each figure: `NAME SECONDS BYTES OPERATIONS`, where bytes and operations (a multiply-add is
+ * two) are the least that must be moved and done.
  *
- * A figure is that of one operation among many of one step: the difference between a step with many of them and one with
- * one, so that what launching a step costs is not in it. --loose: with the vendor's library where it is quicker. Shapes are those of an 8B Llama; --tiny makes them small enough for
- * the emulation, which tries the program and says nothing about speed.
+ * A figure is that of one operation among many of one step: the difference between a step with many of them and one
+ * with one, so that what launching a step costs is not in it. --loose: with the vendor's library where it is quicker.
+ * Shapes are those of an 8B Llama; --tiny makes them small enough for the emulation, which tries the program and says
+ * nothing about speed.
  */
 #include <math.h>
 #include <stdio.h>
@@ -82,7 +83,12 @@ static int random_weight(struct gpu_bench *x, int type, int n_out, int n_in, str
 	size_t row = kn_row_bytes(type, (size_t)n_in);
 	uint8_t *host = sl_zalloc_n((size_t)n_out, row);
 	float *values = sl_zalloc_n((size_t)n_in, sizeof *values);
-	int rc = host == NULL || values == NULL ? bench_complain(1, "out of memory") : 0;
+	int rc = 0;
+	if (host == NULL || values == NULL) {
+		sl_free(host);
+		sl_free(values);
+		return bench_complain(1, "out of memory");
+	}
 	for (int r = 0; r < RANDOM_ROWS && r < n_out && rc == 0; r++) {
 		for (int i = 0; i < n_in; i++)
 			values[i] = draw(x) / sqrtf((float)n_in);
@@ -222,7 +228,8 @@ static int bench_matvec_type(struct gpu_bench *x, int type)
 	enum { MOST = 256, WIDEST = 14336 };
 	int cut = x->tiny ? 64 : 1, rc = 0;
 	double bytes = 0, weights = 0;
-	struct products p = {.x = random_room(x, (size_t)MOST * WIDEST / (size_t)cut), .y = room(x, (size_t)MOST * WIDEST / (size_t)cut)};
+	size_t n = (size_t)MOST * WIDEST / (size_t)cut;
+	struct products p = {.x = random_room(x, n), .y = room(x, n)};
 	if (p.x == NULL || p.y == NULL)
 		rc = bench_complain(1, "out of memory");
 	for (int i = 0; i < N_MATRICES && rc == 0; i++) {
@@ -232,7 +239,7 @@ static int bench_matvec_type(struct gpu_bench *x, int type)
 		rc = random_weight(x, type, n_out, n_in, &p.w[i]);
 		p.n += rc == 0;
 		weights += (double)n_out * n_in;
-		bytes += x->fp8 ? (double)n_out * n_in + 4.0 * n_out : (double)kn_row_bytes(type, (size_t)n_in) * n_out;
+		bytes += x->fp8 ? (double)n_out * (n_in + 4) : (double)kn_row_bytes(type, (size_t)n_in) * n_out;
 	}
 	for (size_t r = 0; r < (x->tiny ? 2 : sizeof rows / sizeof *rows) && rc == 0; r++) {
 		char name[64];
@@ -373,9 +380,12 @@ static int bench_sample(struct gpu_bench *x)
 	size_t all = (size_t)n * (size_t)vocab;
 	float *logits = room(x, all), *host = sl_zalloc_n(all, sizeof *host);
 	double best = 0;
-	if (logits == NULL || host == NULL || x->ops->sample == NULL)
-		rc = bench_complain(1, "out of memory");
-	for (size_t i = 0; i < all && rc == 0; i++)
+	if (logits == NULL || host == NULL || x->ops->sample == NULL) {
+		drop(x, logits);
+		sl_free(host);
+		return bench_complain(1, "no memory for logits, or %s draws no tokens", x->ops->name);
+	}
+	for (size_t i = 0; i < all; i++)
 		host[i] = 8 * draw(x);
 	for (int i = 0; i < n; i++)
 		draws[i] = (struct kn_draw){.row = i, .temperature = 0.8f, .top_p = 0.95f, .u = (i + 0.5) / n};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * `sluice bench gpu model`: steps of a model's file on a device, tokens drawn there: decodes of some batches at a context,
- * prompts, a draft's verification, a prompt of which the tree has the most.
+ * `sluice bench gpu model`: steps of a model's file on a device, tokens drawn there: decodes of some batches at a
+ * context, prompts, a draft's verification, a prompt of which the tree has the most.
  *
  * Time is the caller's (from before a step is given to when its tokens are on the host), the median of some steps, the
  * first ones left out: those make graphs. Where the backend tells what of it the device worked (kn_stats), the rest is
@@ -115,7 +115,8 @@ static double decode_s(struct rig *r, int batch, int context, int n_steps, doubl
 {
 	double took[MOST_STEPS], rest[MOST_STEPS];
 	int n = 0;
-	for (int k = 0; k < WARM + n_steps; k++) {
+	int warm = r->x->tiny ? 1 : WARM;
+	for (int k = 0; k < warm + n_steps; k++) {
 		uint64_t device_ns = 0;
 		for (int i = 0; i < batch; i++) {
 			r->token[i] = (k * 31 + i * 7919) % r->n_vocab;
@@ -125,7 +126,7 @@ static double decode_s(struct rig *r, int batch, int context, int n_steps, doubl
 		double seconds = step(r, batch, batch, &device_ns);
 		if (!(seconds > 0))
 			return 0;
-		if (k < WARM)
+		if (k < warm)
 			continue;
 		took[n] = seconds;
 		rest[n++] = device_ns > 0 ? seconds - (double)device_ns / 1e9 : 0;
@@ -161,9 +162,10 @@ static double prompt_s(struct rig *r, int from, int to, int n_times)
 static double verify_s(struct rig *r, int n, int context, int n_steps)
 {
 	double took[MOST_STEPS];
-	for (int k = -WARM; k < n_steps; k++) {
+	int warm = r->x->tiny ? 1 : WARM;
+	for (int k = -warm; k < n_steps; k++) {
 		for (int i = 0; i < n; i++) {
-			r->token[i] = (k + WARM + i) % r->n_vocab;
+			r->token[i] = (k + warm + i) % r->n_vocab;
 			r->pos[i] = context - n + i;
 			r->seq[i] = 0;
 		}
@@ -221,7 +223,7 @@ static int prompts(struct rig *r, const char *kind, int few, int n_times)
 int bench_gpu_model(struct gpu_bench *x, const char *path, const char *kind)
 {
 	static struct rig r;
-	int context = x->tiny ? 24 : 1024, few = x->tiny ? 32 : 2048, n_steps = x->tiny ? 2 : 30, n_times = x->tiny ? 1 : 3;
+	int context = x->tiny ? 24 : 1024, few = x->tiny ? 16 : 2048, n_steps = x->tiny ? 1 : 30, n_times = x->tiny ? 1 : 3;
 	r = (struct rig){.x = x, .chunk = few};
 	int rc = open_rig(&r, path, x->tiny ? 8 : MOST_SEQS, context, 4 * few + few / 4);
 	if (rc == 0)

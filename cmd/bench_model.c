@@ -17,6 +17,7 @@
 #include "cmd/cmd.h"
 #include "engine/kv.h"
 #include "engine/model.h"
+#include "engine/weight_cache.h"
 #include "kernels/ceiling.h"
 #include "kernels/kv_type.h"
 
@@ -35,6 +36,7 @@ struct bench {
 	struct kn_backend *b;
 	struct model *m;
 	struct kv_pool *pool;
+	struct weight_cache_config cache;
 	int n_seqs, max_pages;
 	int32_t *pages; /* [n_seqs][max_pages] */
 	int32_t *token, *pos, *seq, *want;
@@ -46,9 +48,13 @@ struct bench {
 	double head_ops;     /* of them the output's, which a prompt needs once */
 };
 
-static int bench_open(struct bench *x, const char *path, const char *kv, int n_threads, int n_seqs, int context)
+/* weights: folder where they are kept rearranged; NULL: not. */
+static int bench_open(struct bench *x, const char *path, const char *kv, const char *weights, int n_threads, int n_seqs,
+		      int context)
 {
 	struct sl_err err = {0};
+	x->cache = (struct weight_cache_config){.folder = weights, .max_bytes = UINT64_MAX, .n_threads = n_threads};
+	const struct model_how how = {.cache = weights != NULL ? &x->cache : NULL};
 	struct model_info info;
 	if (model_inspect(path, &info, &err) != 0)
 		return bench_complain(1, "%s", err.text);
@@ -58,7 +64,7 @@ static int bench_open(struct bench *x, const char *path, const char *kv, int n_t
 			       .pad_rows = true};
 	x->ops = kn_select("auto", &err);
 	if (x->ops == NULL || x->ops->open(&kc, &x->b, &err) != 0 ||
-	    model_load(path, x->ops, x->b, rows, 0, &x->m, &err) != 0)
+	    model_load_as(path, &how, x->ops, x->b, rows, 0, &x->m, &err) != 0)
 		return bench_complain(1, "%s", err.text);
 	x->kv_type = strcmp(kv, "auto") == 0 ? kn_kv_type_auto(x->ops) : kn_kv_type_from_name(kv);
 	x->kv_bytes = (double)kv_page_bytes(x->kv_type, PAGE, a->n_layers, a->n_kv_heads, a->head_dim) / PAGE;
@@ -183,7 +189,7 @@ static int summary(const char *path, int n_threads, int n_times, bool json)
 	struct bench x = {0};
 	struct kn_ceilings c = {0};
 	double one[SUM_TIMES], few[SUM_TIMES], many[SUM_TIMES], drafts[SUM_TIMES], prompt[SUM_TIMES], read[SUM_TIMES], rate[SUM_TIMES];
-	int rc = bench_open(&x, path, "auto", n_threads, SUM_MANY, SUM_PROMPT + 1);
+	int rc = bench_open(&x, path, "auto", NULL, n_threads, SUM_MANY, SUM_PROMPT + 1);
 	if (rc != 0) {
 		bench_close(&x);
 		return rc;
@@ -273,7 +279,7 @@ int bench_machine(int argc, char **argv)
 
 int bench_model(int argc, char **argv)
 {
-	const char *path = NULL, *batches_text = "1,2,4,8", *kv = "auto";
+	const char *path = NULL, *batches_text = "1,2,4,8", *kv = "auto", *weights = NULL;
 	double context = 0, prompt = 512, tokens = 64, threads = 0, repeat = 3;
 	bool json = false;
 	const struct bench_option options[] = {
@@ -281,6 +287,7 @@ int bench_model(int argc, char **argv)
 	    {"--batch", NULL, &batches_text, NULL, 0, 0},     {"--threads", &threads, NULL, NULL, 0, 256},
 	    {"--repeat", &repeat, NULL, NULL, 1, MAX_REPEAT}, {"--json", NULL, NULL, &json, 0, 0},
 	    {"--context", &context, NULL, NULL, 0, 1 << 20},  {"--kv", NULL, &kv, NULL, 0, 0},
+	    {"--weights", NULL, &weights, NULL, 0, 0},
 	};
 	int rc = bench_parse(argc, argv, options, sizeof options / sizeof *options, &path);
 	if (rc != 0)
@@ -296,7 +303,7 @@ int bench_model(int argc, char **argv)
 	struct bench x = {0};
 	struct kn_ceilings c;
 	int most = (int)(context > prompt ? context : prompt);
-	rc = bench_open(&x, path, kv, n_threads, widest, most + (int)tokens + 1);
+	rc = bench_open(&x, path, kv, weights, n_threads, widest, most + (int)tokens + 1);
 	if (rc == 0 && kn_measure_ceilings(n_threads, 0.5, &c) != 0)
 		rc = bench_complain(1, "out of memory");
 	if (rc != 0) {
@@ -315,8 +322,9 @@ int bench_model(int argc, char **argv)
 		       n_threads, c.read_bytes, c.fp32_ops, x.weight_bytes, (int)prompt, seen[0], median, seen[n - 1], share);
 	} else {
 		bench_header();
-		printf("%d threads read %.1f GB/s and do %.3f Tflop/s; a step reads %.1f MB of weights\n\n", n_threads,
-		       c.read_bytes / 1e9, c.fp32_ops / 1e12, x.weight_bytes / 1e6);
+		printf("%d threads read %.1f GB/s and do %.3f Tflop/s; a step reads %.1f MB of weights%s\n\n", n_threads,
+		       c.read_bytes / 1e9, c.fp32_ops / 1e12, x.weight_bytes / 1e6,
+		       model_was_kept(x.m) ? ", mapped from a file" : "");
 		printf("                        tokens/s  least / median / most    share of the ceiling\n");
 		printf("prompt of %-6d       %10.1f %10.1f %10.1f    %5.1f %% of fp32\n", (int)prompt, seen[0], median,
 		       seen[n - 1], 100 * share);

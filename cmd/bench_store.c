@@ -47,8 +47,10 @@ static void nap(void) { usleep(1000); }
 static int connect_to(const char *path)
 {
 	struct sockaddr_un to = {.sun_family = AF_UNIX};
+	int n = snprintf(to.sun_path, sizeof to.sun_path, "%s", path);
+	if (n < 0 || (size_t)n >= sizeof to.sun_path)
+		return -1; /* too long for any socket */
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	snprintf(to.sun_path, sizeof to.sun_path, "%s", path);
 	if (fd >= 0 && connect(fd, (struct sockaddr *)&to, sizeof to) != 0) {
 		close(fd);
 		fd = -1;

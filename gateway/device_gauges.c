@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Gauges of the engine's device (device_gauges.h). They are registered when there is something to tell for the first time;
- * when the device falls silent, sluice_device_up says so and the others are 0.
+ * Gauges of the engine's device (device_gauges.h). They are registered when there is something to tell for the first
+ * time; when the device falls silent, sluice_device_up says so and the others are 0.
  */
 #include "gateway/device_gauges.h"
 

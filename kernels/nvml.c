@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * NVML by dlopen (nvml.h). Its types and numbers are part of a stable binary interface, so what is used of them is written
- * down here. A function that an older library lacks, or a device does not support, leaves its figure 0.
+ * NVML by dlopen (nvml.h). Its types and numbers are part of a stable binary interface, so what is used of them is
+ * written down here. A function that an older library lacks, or a device does not support, leaves its figure 0.
  */
 #include "kernels/nvml.h"
 
@@ -10,7 +10,8 @@
 
 #include "base/alloc.h"
 
-enum { NVML_SUCCESS = 0, TEMPERATURE_GPU = 0, CLOCK_SM = 1, CLOCK_MEMORY = 2, UNCORRECTED = 1, VOLATILE_ECC = 0, MAX_LINKS = 18 };
+enum { NVML_SUCCESS = 0, TEMPERATURE_GPU = 0, CLOCK_SM = 1, CLOCK_MEMORY = 2 };
+enum { UNCORRECTED = 1, VOLATILE_ECC = 0, MAX_LINKS = 18 };
 
 /* nvmlClocksThrottleReason… */
 enum {
@@ -122,8 +123,9 @@ static uint32_t slowed_of(unsigned long long reasons)
 		out |= KN_SLOWED_THERMAL;
 	if (reasons & REASON_HARDWARE_SLOWDOWN)
 		out |= KN_SLOWED_HARDWARE;
-	if (reasons & ~(unsigned long long)(REASON_IDLE | REASON_SOFTWARE_POWER | REASON_HARDWARE_POWER | REASON_SOFTWARE_THERMAL |
-					    REASON_HARDWARE_THERMAL | REASON_HARDWARE_SLOWDOWN))
+	const unsigned long long told = REASON_IDLE | REASON_SOFTWARE_POWER | REASON_HARDWARE_POWER | REASON_SOFTWARE_THERMAL |
+					REASON_HARDWARE_THERMAL | REASON_HARDWARE_SLOWDOWN;
+	if (reasons & ~told)
 		out |= KN_SLOWED_OTHER;
 	return out;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What NVIDIA's management library tells of a device (NVML API reference): how busy, warm and throttled it is. The library
- * is the driver's and is opened at run time; no header of it is needed.
+ * What NVIDIA's management library tells of a device (NVML API reference): how busy, warm and throttled it is. The
+ * library is the driver's and is opened at run time; no header of it is needed.
  *
  * Calls can take milliseconds, or hang with a driver that does: not for threads that others wait for.
  */

@@ -16,6 +16,17 @@
  *      Measured, 2 × 8 outputs by 1 / 2 / 3 / 4 rows: narrow 55 / 74 / 116 / 119, fine 60 / 65 / 75 / 101,
  *      wide 50 / 60 / 64 / 66. Before sums were kept in registers (settled): narrow 77, wide 62 for 4 rows.
  *      8 outputs by 6 rows: 77, 88 and 63. 16 by 6: 95, 68 and 56, the accumulators being in memory.
+ *   2  weights from memory, few rows (8192 or 32768 × 2048, one thread, the best of many; GMAC/s of Q8_0):
+ *      before, 1 / 4 / 8 / 16 rows: 12 / 27 to 32 / 35 to 40 / 45 to 49, half of the inner loop, which waits while a panel is filled.
+ *      Asking for the next chunk while one is multiplied: 14 / 44 / 46 to 52 / 52 to 55. And Q8_0 without a panel, chunks of 512:
+ *      17 / 50 / 59 to 61 / 60 to 62, what the first-level cache gives. Q4_K, 8 rows: 57 to 71; 1 row: 19 as before,
+ *      which is what taking it apart costs.
+ *      Expected, tried and not kept, many rows: panels of 512 or 1024 along K, so that they stay in the first-level cache for all
+ *      rows, and Q8_0 without a panel: 43 to 61 where there had been 55 to 64. Not the panel's place but the inner loop is
+ *      the limit there. That loop's instructions by themselves are 72 to 80 with vpsignb, 98 without; products of
+ *      sixteen bits (vpmaddwd, vpaddd) 80, which would double what activations take; activations as two halves of four
+ *      bits (vpmaddubsw, vpaddw twice) 80, and three more instructions a block. Weights made unsigned saturate: 2 · 255 · 127 does not
+ *      fit, and pairs of activations that could do it are in nine of ten blocks (reckoned, normally distributed).
  */
 #include <immintrin.h>
 #include <string.h>

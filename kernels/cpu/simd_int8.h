@@ -53,6 +53,7 @@ enum {
 	FEW_CHUNK = 512,
 	MANY_CHUNK = 2048,
 	MAX_TILES = 16,
+	AHEAD = 8192, /* bytes of weights between what is multiplied and what is asked for */
 };
 
 enum kind { NARROW, FINE, WIDE, PLAIN };
@@ -554,6 +555,8 @@ struct job {
 	enum kind kind; /* the type's, or plain */
 	multiply_fn *multiply;
 	size_t row_bytes;   /* of the file */
+	int chunk;          /* weights along K of a panel */
+	size_t chunk_bytes; /* of so many weights of a group */
 	size_t group_bytes; /* of a panel's group */
 	const struct int8_block *x;
 	size_t n_blocks; /* of a row of x */
@@ -566,16 +569,10 @@ INLINE int at_most(int n, int most)
 	return n < most ? n : most;
 }
 
-/* Bytes of n weights of an output, as in the file. */
-INLINE size_t bytes_of(const struct job *j, int n)
-{
-	return n > 0 ? kn_row_bytes(j->w->type & ~KN_INTERLEAVED, (size_t)n) : 0;
-}
-
-/* Where the weights of a group begin, from k on. */
+/* Where the weights of a group begin, from k on, a multiple of the chunk. */
 INLINE const uint8_t *weights_at(const struct job *j, int group, int k)
 {
-	return (const uint8_t *)j->w->data + ((size_t)group * j->row_bytes + bytes_of(j, k)) * INT8_OUT;
+	return (const uint8_t *)j->w->data + (size_t)group * j->row_bytes * INT8_OUT + (size_t)(k / j->chunk) * j->chunk_bytes;
 }
 
 /* n weights from k on of the groups of a tile to its panel. */
@@ -611,18 +608,25 @@ static void multiply_tile(const struct job *j, int o, int o1, int k, int n, cons
 
 /* A tile's panel with all rows, of which there are few: it takes memory longer to bring weights than the processor to multiply
  * them, so the tile's next chunk along K, or behind the last one the next tile's first, is asked for meanwhile. */
-static void multiply_few(const struct job *j, int o, int o1, int k, int n, int chunk, const uint8_t *panel)
+static void multiply_few(const struct job *j, int o, int o1, int k, int n, size_t each, const uint8_t *panel)
 {
-	int n_passes = (j->n_rows + TILE_ROWS - 1) / TILE_ROWS, left = j->w->n_in - k - n;
-	bool last = left <= 0;
-	size_t blocks = (size_t)(n / INT8_BLOCK), bytes = bytes_of(j, at_most(last ? j->w->n_in : left, chunk)) * INT8_OUT;
-	size_t each = bytes / ((size_t)n_passes * blocks) + 1;
+	bool last = k + n >= j->w->n_in;
+	const int group = (last ? o + VECTORS * LANES : o) / INT8_OUT, next_k = last ? 0 : k + n;
+	struct ahead ahead = {.each = each};
 	for (int r = 0, pass = 0; r < j->n_rows; r += TILE_ROWS, pass++) {
-		struct ahead ahead = {.each = each};
 		for (int g = 0; g < TILE_GROUPS; g++)
-			ahead.at[g] = weights_at(j, (last ? o + VECTORS * LANES : o) / INT8_OUT + g, last ? 0 : k + n) +
-				      (size_t)pass * each * blocks;
+			ahead.at[g] = weights_at(j, group + g, next_k) + (size_t)(pass * (n / INT8_BLOCK)) * each;
 		multiply_tile(j, o, o1, k, n, panel, &ahead, r, at_most(j->n_rows - r, TILE_ROWS));
+	}
+}
+
+/* No more rows than a tile has, of weights that need no panel: a whole row of the matrix at once. */
+static void multiply_at_once(const struct job *j, int o0, int o1)
+{
+	for (int o = o0; o < o1; o += VECTORS * LANES) {
+		const uint8_t *weights = weights_at(j, o / INT8_OUT, 0);
+		const struct ahead ahead = {.at = {weights + AHEAD}, .each = panel_block(PLAIN)};
+		multiply_tile(j, o, o1, 0, j->w->n_in, weights, &ahead, 0, j->n_rows);
 	}
 }
 
@@ -642,12 +646,18 @@ static void matmul(const struct kn_weight *w, int o0, int o1, const void *packed
 	enum { OUTPUTS = VECTORS * LANES };
 	const struct type *type = &types[w->type & ~KN_INTERLEAVED];
 	bool few = n_rows <= FEW_ROWS, plain = few && PLAIN_Q8_0 && (w->type & ~KN_INTERLEAVED) == KN_Q8_0;
-	int chunk = few ? FEW_CHUNK : MANY_CHUNK, n_tiles = 1;
-	struct job j = {.w = w, .type = type, .kind = plain ? PLAIN : type->kind, .x = packed, .n_rows = n_rows, .y = y};
+	int chunk = at_most(w->n_in, few ? FEW_CHUNK : MANY_CHUNK), n_tiles = 1;
+	struct job j = {.w = w, .type = type, .kind = plain ? PLAIN : type->kind, .chunk = chunk, .x = packed, .n_rows = n_rows, .y = y};
 	j.multiply = multiply_of(j.kind, type);
 	j.row_bytes = kn_row_bytes(w->type & ~KN_INTERLEAVED, (size_t)w->n_in);
+	j.chunk_bytes = kn_row_bytes(w->type & ~KN_INTERLEAVED, (size_t)chunk) * INT8_OUT;
 	j.n_blocks = (size_t)w->n_in / INT8_BLOCK;
-	chunk = at_most(w->n_in, chunk);
+	if (plain && n_rows <= TILE_ROWS) {
+		multiply_at_once(&j, o0, o1);
+		return;
+	}
+	/* Of what is asked for, with a block of 32 of a pass. */
+	size_t n_passes = ((size_t)n_rows + TILE_ROWS - 1) / TILE_ROWS, each = j.chunk_bytes / (n_passes * (size_t)(chunk / INT8_BLOCK)) + 1;
 	j.group_bytes = panel_bytes(j.kind, chunk);
 	size_t tile_bytes = TILE_GROUPS * j.group_bytes, fit = tile_floats * sizeof *tile / tile_bytes;
 	BUG_IF(fit < 1, "a tile of %zu bytes, there is room for %zu", tile_bytes, tile_floats * sizeof *tile);
@@ -663,7 +673,7 @@ static void matmul(const struct kn_weight *w, int o0, int o1, const void *packed
 				fill(&j, from / INT8_OUT, n_groups, k, n, panel + (size_t)t * tile_bytes);
 			}
 			if (few)
-				multiply_few(&j, o, o1, k, n, chunk, plain ? weights_at(&j, o / INT8_OUT, k) : panel);
+				multiply_few(&j, o, o1, k, n, each, plain ? weights_at(&j, o / INT8_OUT, k) : panel);
 			else
 				multiply_many(&j, o, o1, k, n, used, panel);
 		}

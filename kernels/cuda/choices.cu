@@ -23,7 +23,7 @@ static bool same(const struct kn_choice *c, int type, int n_out, int n_in, int r
 	return c->type == type && c->n_out == n_out && c->n_in == n_in && c->rows == rows;
 }
 
-const struct kn_choice *kn_choices_find(const struct kn_choices *c, int type, int n_out, int n_in, int rows)
+struct kn_choice *kn_choices_find(struct kn_choices *c, int type, int n_out, int n_in, int rows)
 {
 	for (int i = 0; i < c->n; i++)
 		if (same(&c->all[i], type, n_out, n_in, rows))
@@ -68,7 +68,7 @@ static bool parse(const char *line, struct kn_choice *c)
 	for (int i = 0; i < 5; i++)
 		if (!number(&line, 10, most[i], &v[i]) || (i > 0 && i < 4 && v[i] == 0))
 			return false;
-	*c = {(int32_t)v[0], (int32_t)v[1], (int32_t)v[2], (int32_t)v[3], v[4] == 1, {}};
+	*c = {(int32_t)v[0], (int32_t)v[1], (int32_t)v[2], (int32_t)v[3], v[4] == 1, {}, 0};
 	for (int i = 0; i < DEV_ALGO_WORDS; i++) {
 		if (!number(&line, 16, UINT64_MAX, &word))
 			return false;

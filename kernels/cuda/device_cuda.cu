@@ -239,7 +239,9 @@ int dev_alloc(struct dev *d, size_t bytes, void **out)
 	}
 	if (rc != cudaSuccess)
 		return fail(d, "cudaMalloc", rc);
-	rc = cudaMemsetAsync(p, 0, bytes, d->stream);
+	rc = memory_on_host ? cudaSuccess : cudaMemsetAsync(p, 0, bytes, d->stream);
+	if (memory_on_host)
+		memset(p, 0, bytes);
 	if (rc == cudaSuccess)
 		rc = cudaStreamSynchronize(d->stream); /* others may use it on streams of their own */
 	if (rc != cudaSuccess) {

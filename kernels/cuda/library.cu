@@ -204,6 +204,15 @@ static bool room(struct kn_backend *b, const struct kn_weight *w, const struct d
 	       kn_cuda_room(b, &b->flat_rows, (size_t)s->n_rows * (wide + sizeof(float))) == 0;
 }
 
+/* What a file says may be of another kind of product, and another number of rows may want another way: the library
+ * knows. Asking takes it microseconds, so not again for as many rows. */
+static bool taken(struct kn_backend *b, const struct dev_product *s, struct kn_choice *c)
+{
+	if (c->taken_rows != s->n_rows)
+		c->taken_rows = dev_library_takes(b->library, s, &c->algo) ? s->n_rows : 0;
+	return c->taken_rows != 0;
+}
+
 void kn_cuda_library_open(struct kn_backend *b, const char *path)
 {
 	struct sl_err why;
@@ -234,16 +243,15 @@ int kn_cuda_library_product(struct kn_backend *b, const struct kn_weight *w, con
 	int32_t rows = LEAST_CLASS;
 	while (rows < n_rows)
 		rows *= 2;
-	const struct kn_choice *known = kn_choices_find(b->choices, w->type, w->n_out, w->n_in, rows);
+	struct kn_choice *known = kn_choices_find(b->choices, w->type, w->n_out, w->n_in, rows);
 	if (known != NULL && known->own)
 		return KN_NOT_TAKEN;
 	if (known == NULL && b->tuned_ns >= TUNE_NS)
 		return KN_NOT_TAKEN;
 	if (!room(b, w, &s))
 		return dev_fault(b->dev)[0] != '\0' ? (int)SL_EIO : (int)KN_NOT_TAKEN;
-	/* What a file says may be of another kind of product: the library knows. */
-	if (known == NULL || !dev_library_takes(b->library, &s, &known->algo)) {
-		struct kn_choice made = {w->type, w->n_out, w->n_in, rows, true, {}};
+	if (known == NULL || !taken(b, &s, known)) {
+		struct kn_choice made = {w->type, w->n_out, w->n_in, rows, true, {}, 0};
 		int rc = tune(b, w, x, &s, y, &made);
 		if (rc != 0)
 			return rc;

@@ -61,6 +61,7 @@ struct kn_choice {
 	int32_t type, n_out, n_in, rows;
 	bool own; /* the kernels here; otherwise algo */
 	struct dev_algo algo;
+	int32_t taken_rows; /* the library was asked for so many last, and takes it; 0: not asked. In no file. */
 };
 
 struct kn_choices {
@@ -69,7 +70,7 @@ struct kn_choices {
 };
 
 /* NULL: not decided yet. Borrowed until the next put. */
-const struct kn_choice *kn_choices_find(const struct kn_choices *c, int type, int n_out, int n_in, int rows);
+struct kn_choice *kn_choices_find(struct kn_choices *c, int type, int n_out, int n_in, int rows);
 /* Adds it or takes the place of the one for the same; false: there is no room. */
 bool kn_choices_put(struct kn_choices *c, const struct kn_choice *one);
 /* Adds those of the file at path that are not there, if it is of that key; what is not as written here is left out. */

@@ -267,6 +267,27 @@ describe('the cascade, whose gateway is killed', { skip }, () => {
     await cutAll(poor, Array(4).fill(REFUSED), 26);
   });
 
+  /* Stopped and not killed: a store that is gone is known at once, one that is silent only by its patience. */
+  test('a store that falls silent before, in and after the switch: the reader sees none of it', async () => {
+    for (const at of [1, 10, 20, 23]) {
+      const t = text(`unsure@20 differ@9 silent k${n++}`), { redis } = await server.pids();
+      let stopped = false;
+      try {
+        const r = await ask(server.http, server.keys.paid, t, { model: 'auto', seed: 3, max_tokens: N }, { enough: (list) => {
+          if (!stopped && list.length >= at) { stopped = true; process.kill(redis, 'SIGSTOP'); }
+          return false;
+        } });
+        assert.ok(stopped && r.status === 200 && isLast(r.events.at(-1)), `${at}: ${r.text}`);
+        const about = aboutOf(r.events);
+        assert.deepEqual([textOf(r.events), about.reason], [expected(t, about.parts), 'shown'], `${at}`);
+        assert.deepEqual(r.events.map(idOf), r.events.map((_, i) => i), `${at}`);
+      } finally {
+        process.kill(redis, 'SIGCONT');
+      }
+      assert.ok(await until(async () => metric(await server.metrics(), 'sluice_cache_up') >= 1, PATIENCE), server.log());
+    }
+  });
+
   test('killed again while it goes on, and a response in the background', async () => {
     const t = text('unsure@20 differ@9 twice'), body = { model: 'auto', seed: 3, max_tokens: N };
     const uncut = await ask(server.http, server.keys.paid, t, body);

@@ -193,6 +193,54 @@ static void test_many_rows(void **arg)
 	}
 }
 
+/* What weight_load has made, taken by another backend as it is: the same bits. Anything else is refused. */
+static void test_adopted(void **arg)
+{
+	(void)arg;
+	enum { ROWS = 9 };
+	int n_tried = 0;
+	for (const struct kn_ops *const *o = kn_available(); *o != NULL; o++) {
+		assert_int_equal((*o)->made_layout != NULL, (*o)->weight_made != NULL && (*o)->weight_adopt != NULL);
+		for (size_t t = 0; (*o)->made_layout != NULL && t < sizeof types / sizeof *types; t++) {
+			struct product p;
+			struct kn_weight w, none;
+			struct sl_err err = {0};
+			size_t bytes = 0;
+			begin(&p, *o, types[t], ROWS);
+			const void *made = (*o)->weight_made(p.b, &p.w, &bytes);
+			if (made == NULL) {
+				assert_int_equal((*o)->weight_adopt(p.b, p.m.bytes, 64, types[t], N_OUT, N_IN, &none, &err), SL_EUNSUPPORTED);
+				end(&p);
+				continue;
+			}
+			void *copy = aligned_alloc(KN_ALIGN, (bytes + KN_ALIGN - 1) / KN_ALIGN * KN_ALIGN);
+			memcpy(copy, made, bytes);
+			run(&p, 0, ROWS);
+			float *first = malloc(ROWS * N_OUT * sizeof *first);
+			memcpy(first, p.y, ROWS * N_OUT * sizeof *first);
+			assert_int_equal((*o)->weight_adopt(p.b, copy, bytes - 1, types[t], N_OUT, N_IN, &w, &err), SL_EINVAL);
+			assert_int_equal((*o)->weight_adopt(p.b, copy, bytes, types[t], N_OUT + 16, N_IN, &w, &err), SL_EINVAL);
+			assert_int_equal((*o)->weight_adopt(p.b, copy, bytes, types[t], N_OUT, N_IN + 1, &w, &err), SL_EINVAL);
+			assert_int_equal((*o)->weight_adopt(p.b, copy, bytes, types[t], -1, N_IN, &w, &err), SL_EINVAL);
+			assert_int_equal((*o)->weight_adopt(p.b, copy, bytes, KN_F32, N_OUT, N_IN, &w, &err), SL_EUNSUPPORTED);
+			assert_int_equal((*o)->weight_adopt(p.b, copy, bytes, types[t], N_OUT, N_IN, &w, &err), 0);
+			assert_ptr_equal((*o)->weight_made(p.b, &w, &bytes), copy);
+			(*o)->weight_free(p.b, &p.w);
+			p.w = w;
+			memset(p.y, 0, ROWS * N_OUT * sizeof *p.y);
+			run(&p, 0, ROWS);
+			assert_memory_equal(p.y, first, ROWS * N_OUT * sizeof *first);
+			end(&p); /* frees the weight, not what it was made of */
+			((uint8_t *)copy)[bytes - 1] = 0;
+			free(copy);
+			free(first);
+			n_tried++;
+		}
+	}
+	if (n_tried == 0)
+		skip();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -200,6 +248,7 @@ int main(void)
 	    cmocka_unit_test(test_extremes),
 	    cmocka_unit_test(test_not_finite),
 	    cmocka_unit_test(test_many_rows),
+	    cmocka_unit_test(test_adopted),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
