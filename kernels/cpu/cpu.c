@@ -186,7 +186,7 @@ static bool cpu_step_ready(struct kn_backend *b)
 
 static int cpu_step_end(struct kn_backend *b)
 {
-	b->row_work = b->work / b->step->n_rows;
+	b->row_work = b->step->n_rows > 0 ? b->work / b->step->n_rows : 0;
 	b->lone = false;
 	b->step = NULL;
 	b->packed_of = NULL;

@@ -325,8 +325,12 @@ static inline const char *battery_pages(struct rig *rigs, int type)
 		wrong = attend_rows(rigs, &w, 11 * KV_HEADS, &windowed); /* all too many for parts */
 	if (wrong == NULL && type == KN_F32)
 		wrong = attend_rows(rigs, &w, 11 * KV_HEADS, &plain); /* likewise, and alone in three parts */
-	for (int i = 0; i < 2 && wrong == NULL; i++)
+	for (int i = 0; i < 2 && wrong == NULL; i++) {
+		const struct kn_step none = {0}; /* its end comes after the copy's */
 		did(&rigs[i], rigs[i].o->page_copy(rigs[i].b, &w.kv[i], w.table[3], 89));
+		did(&rigs[i], rigs[i].o->step_begin(rigs[i].b, &none));
+		did(&rigs[i], rigs[i].o->step_end(rigs[i].b));
+	}
 	if (wrong == NULL)
 		wrong = same_pool(&w);
 	for (int i = 0; i < 2; i++) {

@@ -12,7 +12,7 @@
 #include "../../support/tiny_gguf.h"
 #include "base/log.h"
 
-enum { REQUESTS = PART_OF(40), TOKENS = 40 };
+enum { REQUESTS = 40, RUNS = PART_OF(REQUESTS), TOKENS = 40 };
 
 static char large_path[64], small_path[64];
 static struct eng_model_config models[2];
@@ -99,7 +99,7 @@ static void it_goes_on_as_if_undisturbed(void **state)
 		cfg.spec_mode = ways[w].spec;
 		cfg.no_prefix_cache = ways[w].no_cache;
 		run_start(&r, &cfg);
-		for (int i = (int)w; i < REQUESTS; i += w == 0 ? 1 : 5) {
+		for (int i = (int)w; i < RUNS; i += w == 0 ? 1 : 5) {
 			struct proto_submit req = request(i);
 			*whole = *again(&r, 2, &req);
 			check_seams(&r, &req, whole, 13);
@@ -118,7 +118,7 @@ static void what_is_kept_is_gone_on_from(void **state)
 	struct run r;
 	struct answer *whole = calloc(1, sizeof *whole);
 	run_start(&r, &cfg);
-	for (int i = 0; i < REQUESTS; i += 2) {
+	for (int i = 0; i < RUNS; i += 2) {
 		struct proto_submit req = request(i), longer = run_plain("", 0);
 		req.frequency_penalty = req.presence_penalty = 0;
 		req.repetition_penalty = 1;
@@ -171,7 +171,7 @@ static void what_is_kept_counts(void **state)
 	run_start(&r, &cfg);
 	cfg.step_tokens = 3;
 	run_start(&chunks, &cfg);
-	for (int i = 0; i < REQUESTS; i++) {
+	for (int i = 0; i < RUNS; i++) {
 		struct proto_submit req = request(i);
 		*whole = *again(&r, 2, &req);
 		if (whole->n_tokens < 12)
@@ -286,7 +286,7 @@ static void answers_of_another_model(void **state)
 	int n_partly = 0;
 	static const struct proto_id_f32 biases[] = {{'a', 60}, {'b', 60}};
 	run_start(&r, &cfg);
-	for (int i = 0; i < REQUESTS; i++) {
+	for (int i = 0; i < RUNS; i++) {
 		struct proto_submit req = request(i);
 		req.logit_bias = biases; /* so that they have much in common */
 		req.n_logit_bias = 2;

@@ -10,7 +10,6 @@
 #include <math.h>
 #include <unistd.h>
 
-#include "../../support/part.h"
 #include "../../support/tiny_gguf.h"
 #include "base/log.h"
 
@@ -78,7 +77,7 @@ static int n_prompts(void)
 {
 	const char *text = getenv("SPEC_PROMPTS");
 	long n = text != NULL ? strtol(text, NULL, 10) : 0;
-	return n > 0 && n < 1000000 ? (int)n : PART_OF(3 * BATCH);
+	return n > 0 && n < 1000000 ? (int)n : 3 * BATCH;
 }
 
 static void answers_are_the_plain_ones(void **state)
