@@ -387,6 +387,12 @@ int bench_overload(int argc, char **argv)
 	turn_for(&r, peak_s);
 	double peak_rate = (double)peak.good / ms(clock_now_ns() - begin) * 1e3;
 	stop_asking(&r);
+	if (peak.good == 0) {
+		close_run(&r);
+		bench_box_close(&box);
+		return bench_complain(1, "no answer began within %.0f ms in the %.0f s of its peak: a longer --target or --peak-seconds",
+				      s.target_ms, peak_s);
+	}
 	r.n_off = 0;
 	begin = clock_now_ns();
 	uint64_t unsent = ask_at(&r, factor * peak_rate, seconds, &flood), end = clock_now_ns();
@@ -457,6 +463,15 @@ static int measure_capacity(struct bench_box *box, struct shape *s, int n, doubl
 
 enum { WINDOWS = 3 };
 
+static void turn_both(struct run *high, struct run *low, double seconds)
+{
+	uint64_t end = clock_now_ns() + (uint64_t)(seconds * 1e9);
+	while (clock_now_ns() < end) {
+		load_client_turn(high->client, clock_now_ns() + 2 * NS_PER_MS);
+		load_client_turn(low->client, clock_now_ns());
+	}
+}
+
 static int measure_windows(struct bench_box *box, struct shape *s, int paced, int unpaced, double seconds, double tokens,
 			   double with[WINDOWS], double without[WINDOWS], double *low, struct sl_err *err)
 {
@@ -484,13 +499,12 @@ static int measure_windows(struct bench_box *box, struct shape *s, int paced, in
 		}
 		if (rc == 0 && slow.ttft.n < (uint64_t)paced)
 			rc = sl_errf(err, SL_EIO, "the paced streams do not begin: %s", slow.why);
+		/* Nor is their burst, which is computed at once and told at their pace. */
+		if (rc == 0)
+			turn_both(&r, &p, seconds);
 		if (rc == 0) {
-			uint64_t begin = clock_now_ns(), end = begin + (uint64_t)(seconds * 1e9), before = high.events;
-			uint64_t slow_before = slow.events;
-			while (clock_now_ns() < end) {
-				load_client_turn(r.client, clock_now_ns() + 2 * NS_PER_MS);
-				load_client_turn(p.client, clock_now_ns());
-			}
+			uint64_t begin = clock_now_ns(), before = high.events, slow_before = slow.events;
+			turn_both(&r, &p, seconds);
 			double took = ms(clock_now_ns() - begin) / 1e3;
 			with[i] = (double)(high.events - before) / took;
 			low_events += (double)(slow.events - slow_before) / took / WINDOWS;

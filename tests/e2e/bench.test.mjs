@@ -78,6 +78,17 @@ test('bench serve: a server under load, by tier, and one that refuses', async (t
   assert.equal(await server.stop(), 0, server.log());
 });
 
+test('bench overload: figures of the echo engine, and a target that nothing meets is said', () => {
+  const short = ['--peak-seconds', '1', '--seconds', '2'];
+  const good = bench('overload', ...short, '--json');
+  assert.equal(good.status, 0, good.stderr);
+  const figures = JSON.parse(good.stdout);
+  assert.ok(figures.goodput_of_peak > 0 && figures.refused > 0 && figures.refusal_p99_ms > 0, good.stdout);
+  const none = bench('overload', ...short, '--first-token', '100', '--target', '1');
+  assert.equal(none.status, 1);
+  assert.match(none.stderr, /no answer began within 1 ms in the 1 s of its peak/);
+});
+
 test('bench: wrong arguments are named', () => {
   assert.match(bench('machine', '--threads', 'many').stderr, /--threads: many/);
   assert.match(bench('model', small, '--batch', '0').stderr, /--batch/);
