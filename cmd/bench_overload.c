@@ -512,6 +512,8 @@ static int measure_windows(struct bench_box *box, struct shape *s, int paced, in
 		close_run(&p);
 	}
 	*low = low_events;
+	if (rc == 0 && !(low_events > 0))
+		rc = sl_errf(err, SL_EIO, "the paced streams told nothing while they were measured: windows of more --seconds");
 	close_run(&r);
 	bench_box_stop(box);
 	return rc;
