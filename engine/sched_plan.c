@@ -375,6 +375,7 @@ static bool may_start(struct planning *p, struct sched_seq *s)
 	if (look.blocked)
 		return false;
 	s->n_cached = look.n_cached;
+	s->n_found = look.n_cached_pages;
 	uint32_t whole = pages_to_finish(p, s), have = look.n_cached_pages;
 	uint32_t need = (whole > have ? whole - have : 0) + look.n_unpinned;
 	if (!make_room(p, s, need, p->promised) || !make_place(p, s))
@@ -427,7 +428,8 @@ static void run_prompt(struct planning *p, struct sched_seq *s)
 		p->rows_left = 0;
 		return;
 	}
-	uint32_t held = s->started ? s->n_pages : cached / p->cfg->page_tokens;
+	uint32_t found = cached / p->cfg->page_tokens;
+	uint32_t held = s->started ? s->n_pages : found < s->n_found ? found : s->n_found;
 	uint32_t want = pages_for(p, (uint64_t)n_past + chunk);
 	uint32_t need = want > held ? want - held : 0;
 	if (!make_room(p, s, need, 0))
