@@ -56,7 +56,7 @@ int kv_swap_create(const struct kn_ops *ops, struct kn_backend *b, struct kv_poo
 	size_t page = 2 * kn_kv_page_bytes(kv_pool_layout(p));
 	if (ops->page_out == NULL)
 		return sl_errf(err, SL_EUNSUPPORTED, "the backend %s swaps no pages", ops->name);
-	uint64_t n = bytes / page, most = (uint64_t)kv_pool_page_limit(p) * 2;
+	uint64_t n = bytes / page, most = (uint64_t)kv_pool_page_limit(p) * 4;
 	n = n < most ? n : most;
 	n = n < INT32_MAX ? n : INT32_MAX;
 	if (n == 0)

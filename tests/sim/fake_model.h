@@ -73,6 +73,7 @@ static struct {
 	atomic_int max_rows_seen, max_want_seen;
 	atomic_int end_never;   /* no end tokens */
 	atomic_int step_us;     /* a step takes so long */
+	atomic_int copy_us;     /* and a page to the host or from there */
 	atomic_int draws;       /* tokens are drawn where the logits are, as on a device */
 	atomic_int drawn;       /* so many were */
 	atomic_int ahead;       /* steps go on by themselves: 1: they are computed when somebody waits for them, 2: at once,
@@ -393,12 +394,20 @@ bool model_ahead(const struct model *m)
 	return atomic_load(&fake.ahead) != 0;
 }
 
+static void fake_sleep(int us)
+{
+	struct timespec ts = {.tv_nsec = us * 1000L};
+	if (us > 0)
+		nanosleep(&ts, NULL);
+}
+
 static int fake_copy_now(struct kn_backend *b, const struct fake_copy *c)
 {
 	size_t half = kn_kv_page_bytes(&c->kv);
 	uint8_t *k = c->kv.k, *v = c->kv.v, *host = c->host;
 	if (c->src >= 0 && c->dst >= 0)
 		return kn_ref_ops.page_copy(b, &c->kv, c->src, c->dst);
+	fake_sleep(atomic_load(&fake.copy_us));
 	if (c->dst < 0) {
 		memcpy(host, k + (size_t)c->src * half, half);
 		memcpy(host + half, v + (size_t)c->src * half, half);
