@@ -130,7 +130,29 @@ static void evict(struct planning *p, struct sched_seq *v)
 	}
 }
 
-/* Evicts until `need` pages beside `kept` are free; all or nothing. */
+/* Those without credit give up their places and pages if that may be enough for by: what they share with each other only is in
+ * nobody's pages_back, and comes back when all of them go. How much it is the next plan sees. */
+static void evict_paused(struct planning *p, const struct sched_seq *by, uint64_t want)
+{
+	uint64_t at_most = p->free;
+	for (uint32_t i = 0; i < p->sc->n_started; i++) {
+		const struct sched_seq *v = p->sc->started[i];
+		at_most += !v->credit && may_evict(p, v, by) ? v->n_pages : 0;
+	}
+	if (at_most < want)
+		return;
+	if (p->owner->gentle) {
+		p->plan->wants_room = true;
+		return;
+	}
+	for (uint32_t i = 0; i < p->sc->n_started; i++) {
+		struct sched_seq *v = p->sc->started[i];
+		if (!v->credit && may_evict(p, v, by))
+			evict(p, v);
+	}
+}
+
+/* Evicts until `need` pages beside `kept` are free; false: not in this plan. */
 static bool make_room(struct planning *p, const struct sched_seq *by, uint32_t need, uint64_t kept)
 {
 	if (p->free < need + kept && p->owner->gentle && p->owner->more_pages != NULL) {
@@ -146,8 +168,10 @@ static bool make_room(struct planning *p, const struct sched_seq *by, uint32_t n
 		if (may_evict(p, p->sc->started[i], by))
 			could += pages_back(p, p->sc->started[i]);
 	}
-	if (could < need + kept)
+	if (could < need + kept) {
+		evict_paused(p, by, need + kept);
 		return false;
+	}
 	if (p->owner->gentle) {
 		p->plan->wants_room = true;
 		return false;

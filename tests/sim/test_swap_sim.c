@@ -202,14 +202,11 @@ static void faults_while_swapping(void **state)
 	atomic_store(&fake.end_never, 1);
 	for (int round = 0; round < 13; round++) {
 		struct run r;
-		atomic_store(&fake.step_us, round == 0 ? 0 : 200);
+		atomic_store(&fake.step_us, 200);
 		run_start(&r, &cfg);
-		if (round > 0) {
-			swapped_and_waiting(&r, 0);
+		swapped_and_waiting(&r, 0);
+		if (round > 0)
 			fault_arm(FAULT_KV_PAGE, round * 9, 2);
-		} else {
-			swapped_and_waiting(&r, 0);
-		}
 		for (uint64_t i = 0; i < 2; i++) {
 			const struct answer *a = run_until_done(&r, i + 1);
 			if (round == 0)
@@ -225,15 +222,46 @@ static void faults_while_swapping(void **state)
 	atomic_store(&fake.end_never, 0);
 }
 
+/* Two of the same prompt have stopped reading, and hold nearly all pages between them, none alone: they make room. */
+static void paused_twins_make_room(void **state)
+{
+	(void)state;
+	static char text[160], longer[120];
+	memset(text, 't', sizeof text - 1);
+	memset(longer, 'o', sizeof longer - 1);
+	for (int how = 0; how < 2; how++) {
+		struct eng_config cfg = scarce(how == 1 ? 400 : 0);
+		struct run r;
+		struct proto_submit twin = run_plain(text, 40), other = run_plain(longer, 60);
+		atomic_store(&fake.end_never, 1);
+		run_start(&r, &cfg);
+		for (uint64_t i = 1; i <= 2; i++) {
+			run_submit(&r, i, &twin);
+			run_credit(&r, i, 2);
+			RUN_UNTIL(&r, r.answers[i].n_tokens == 2);
+		}
+		assert_int_equal(run_one(&r, 3, &other)->end.finish, PROTO_FINISH_LENGTH);
+		for (uint64_t i = 1; i <= 2; i++) {
+			run_credit(&r, i, 38);
+			assert_int_equal(run_until_done(&r, i)->n_tokens, 40);
+		}
+		run_assert_same(&r.answers[1], &r.answers[2]);
+		run_until_idle(&r);
+		run_stop(&r);
+		atomic_store(&fake.end_never, 0);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(same_when_swapped), cmocka_unit_test(same_when_traded), cmocka_unit_test(only_where_it_pays),
 	    cmocka_unit_test(turmoil_with_swap), cmocka_unit_test(ends_while_swapped), cmocka_unit_test(faults_while_swapping),
+	    cmocka_unit_test(paused_twins_make_room),
 	};
 	const struct CMUnitTest again[] = {
 	    cmocka_unit_test(same_when_swapped), cmocka_unit_test(same_when_traded), cmocka_unit_test(turmoil_with_swap),
-	    cmocka_unit_test(ends_while_swapped),
+	    cmocka_unit_test(ends_while_swapped), cmocka_unit_test(paused_twins_make_room),
 	};
 	int failed = cmocka_run_group_tests(tests, NULL, NULL);
 	spec_mode = ENG_SPEC_NGRAM;
