@@ -122,11 +122,13 @@ static void several_choices(void **state)
 	run_until_idle(&r);
 	run_stop(&r);
 
-	for (int how = 0; how < 4; how++) {
+	for (int how = 0; how < 5; how++) {
 		cfg = config();
 		cfg.max_sequences = how == 1 ? 8 : 24;
 		cfg.step_tokens = how == 2 ? 3 : 16;
-		if (how == 3)
+		cfg.swap_bytes = how == 4 ? 1 << 16 : 0;
+		cfg.swap_fixed = true;
+		if (how >= 3)
 			cfg.kv_bytes = kv_page_bytes(KN_F16, 4, 1, 1, 8) * 52;
 		cfg.no_prefix_cache = how == 2;
 		run_start(&r, &cfg);
@@ -353,10 +355,12 @@ static void prompt_logprobs(void **state)
 	(void)state;
 	struct eng_config cfg = config();
 	atomic_store(&fake.end_never, 1);
-	for (int round = 0; round < 4; round++) {
+	for (int round = 0; round < 5; round++) {
 		struct run r;
 		cfg.step_tokens = round == 0 ? 200 : round == 1 ? 7 : 64;
-		if (round == 3) /* pre-empted on the way */
+		cfg.swap_bytes = round == 4 ? 1 << 16 : 0;
+		cfg.swap_fixed = true;
+		if (round >= 3) /* pre-empted on the way */
 			cfg.kv_bytes = (uint64_t)(240 / cfg.page_tokens + 1) * kv_page_bytes(KN_F16, cfg.page_tokens, 1, 1, 8);
 		run_start(&r, &cfg);
 		struct proto_submit req = run_plain("a", 150);
