@@ -160,7 +160,7 @@ static int load_vector(struct model *m, const char *name, int n, float offset, f
 	void *p = NULL;
 	if (host == NULL || m->ops->mem_alloc(m->backend, (size_t)n * sizeof(float), &p) != 0) {
 		sl_free(host);
-		return sl_errf(err, SL_ENOMEM, "%s: no memory", model_file_path(m->file));
+		return sl_errf(err, SL_ENOMEM, "%s: no memory for tensor %s of %d floats", model_file_path(m->file), name, n);
 	}
 	kn_dequantize(t->type, t->data, (size_t)n, host);
 	for (int i = 0; i < n; i++)
@@ -305,8 +305,9 @@ static int alloc_activations(struct model *m, struct sl_err *err)
 	for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++) {
 		void *p;
 		if (m->ops->mem_alloc(m->backend, buffers[i].width * (size_t)m->max_rows * sizeof(float), &p) != 0)
-			return sl_errf(err, SL_ENOMEM, "%s: no memory for steps of %d rows", model_file_path(m->file),
-				       m->max_rows);
+			return sl_errf(err, SL_ENOMEM, "%s: no memory for steps of %d rows: %zu bytes for %zu floats of each",
+				       model_file_path(m->file), m->max_rows,
+				       buffers[i].width * (size_t)m->max_rows * sizeof(float), buffers[i].width);
 		*buffers[i].out = p;
 	}
 	return 0;

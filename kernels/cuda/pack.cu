@@ -344,8 +344,11 @@ int kn_cuda_weight_load(struct kn_backend *b, const void *host, int type, int n_
 	if (rc == 0 && (rc = fill(b, &w, (const uint8_t *)host, type, (int64_t)row_bytes)) != 0)
 		dev_free(b->dev, at);
 	if (rc != 0)
-		return b->host->errf(err, rc, "%zu bytes of weights on the device: %s", bytes,
+		return b->host->errf(err, rc, "%zu bytes for a matrix of %d × %d %s on the device: %s", bytes, n_out, n_in,
+				     b->host->type_name(type),
 				     rc == SL_ENOMEM ? "no memory" : dev_fault(b->dev));
+	b->widest_in = n_in > b->widest_in ? n_in : b->widest_in;
+	b->longest_out = n_out > b->longest_out ? n_out : b->longest_out;
 	*out = w;
 	return 0;
 }
