@@ -50,7 +50,7 @@ NVCCFLAGS := --split-compile $(JOBS) -Xptxas --split-compile=$(JOBS) -std=c++17 
 CUDA_SRC := $(sort $(wildcard kernels/cuda/attention*.cu)) $(filter-out kernels/cuda/attention%,$(wildcard kernels/cuda/*.cu))
 CUDA_OBJ := $(patsubst %.cu,$(B)/%.o,$(filter-out kernels/cuda/emu%.cu,$(CUDA_SRC)))
 CUDA_SO := $(if $(NVCC),$(if $(SAN),,$(B)/libsluice-cuda.so))
-# The same sources compiled for the emulation, for tests (kernels/cuda/emu.cu). No C++ library is used.
+# The same sources compiled for the emulation, for tests (kernels/cuda/emu.cu, emu_device.cu). No C++ library is used.
 CXX := $(if $(filter default,$(origin CXX)),$(if $(findstring clang,$(CC)),clang++,g++),$(CXX))
 EMU_SRC := $(filter-out %_cuda.cu,$(CUDA_SRC))
 EMU_OBJ := $(EMU_SRC:kernels/cuda/%.cu=$(B)/emulated/%.o)
