@@ -120,6 +120,7 @@ struct kn_attn {
 	float scale;   /* of q·k */
 	float softcap; /* cap·tanh(score/cap); 0: none */
 	int window;    /* positions seen, the row's own included; 0: all */
+	int q_row;     /* floats from a row of queries to the next; 0: they lie one after another. Otherwise of joined ones only. */
 };
 
 struct kn_backend; /* each backend defines its own */
@@ -203,6 +204,22 @@ struct kn_ops {
 	int (*weight_load)(struct kn_backend *b, const void *host, int type, int n_out, int n_in,
 			   struct kn_weight *out, struct sl_err *err);
 	void (*weight_free)(struct kn_backend *b, struct kn_weight *w);
+
+	/* Products of the same rows made as one, and what reads their joined outputs; all NULL where there are none. Every
+	 * number has the bits that it has without.
+	 * weight_load_joined: as weight_load, of n ≥ 1 matrices of one type and width, matrix i with n_outs[i] rows at
+	 * host[i], one below the other. SL_EUNSUPPORTED: not of these shapes, so they are loaded one by one. */
+	int (*weight_load_joined)(struct kn_backend *b, const void *const *host, const int *n_outs, int n, int type, int n_in,
+				  struct kn_weight *out, struct sl_err *err);
+	/* Rows of qkv [rows][n_heads + 2·n_kv_heads][head_dim] are queries, then keys, then values. Each head of the queries and of
+	 * the keys as rmsnorm does, with its gain [head_dim]. */
+	int (*qkv_norm)(struct kn_backend *b, float *qkv, int n_heads, int n_kv_heads, int head_dim, const float *q_gain,
+			const float *k_gain, float eps, int n_rows);
+	/* As rope_kv_write. */
+	int (*qkv_rope_write)(struct kn_backend *b, const struct kn_rope *rope, float *qkv, int n_heads, const struct kn_kv *kv,
+			      int layer);
+	/* y[r][i] = act(x[r][i]) · x[r][width + i], of x [n_rows][2·width]: as silu_mul or gelu_mul. */
+	int (*gate_mul)(struct kn_backend *b, const float *x, int n_rows, int width, bool gelu, float *y);
 
 	/* Steps go on by themselves between step_issue and step_wait, and may take tokens from each other (row_from). */
 	bool ahead;

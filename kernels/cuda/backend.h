@@ -144,6 +144,9 @@ int kn_cuda_add_rmsnorm(struct kn_backend *b, float *x, const float *add, const 
 			float *y);
 int kn_cuda_silu_mul(struct kn_backend *b, float *gate, const float *up, int n_rows, int width);
 int kn_cuda_gelu_mul(struct kn_backend *b, float *gate, const float *up, int n_rows, int width);
+int kn_cuda_gate_mul(struct kn_backend *b, const float *x, int n_rows, int width, bool gelu, float *y);
+int kn_cuda_qkv_norm(struct kn_backend *b, float *qkv, int n_heads, int n_kv_heads, int head_dim, const float *q_gain,
+		     const float *k_gain, float eps, int n_rows);
 int kn_cuda_add(struct kn_backend *b, float *x, const float *y, int n_rows, int width);
 int kn_cuda_add_row(struct kn_backend *b, float *x, const float *row, int n_rows, int width);
 int kn_cuda_scale(struct kn_backend *b, float *x, float factor, int n_rows, int width);
@@ -167,6 +170,8 @@ int64_t kn_cuda_record_bytes(int type);
 const float *kn_cuda_fp8_scales(const struct kn_weight *w);
 int kn_cuda_weight_load(struct kn_backend *b, const void *host, int type, int n_out, int n_in, struct kn_weight *out,
 			struct sl_err *err);
+int kn_cuda_weight_load_joined(struct kn_backend *b, const void *const *host, const int *n_outs, int n, int type, int n_in,
+			       struct kn_weight *out, struct sl_err *err);
 void kn_cuda_weight_free(struct kn_backend *b, struct kn_weight *w);
 
 /* ---- matmul.cu ---- */
@@ -186,6 +191,8 @@ int kn_cuda_library_product(struct kn_backend *b, const struct kn_weight *w, con
 /* ---- pages.cu ---- */
 int kn_cuda_rope_kv_write(struct kn_backend *b, const struct kn_rope *rope, float *q, int n_heads, float *k,
 			  const float *v, const struct kn_kv *kv, int layer);
+int kn_cuda_qkv_rope_write(struct kn_backend *b, const struct kn_rope *rope, float *qkv, int n_heads, const struct kn_kv *kv,
+			   int layer);
 int kn_cuda_page_copy(struct kn_backend *b, const struct kn_kv *kv, int src, int dst);
 
 /* ---- attention.cu ---- */

@@ -289,21 +289,23 @@ const float *kn_cuda_fp8_scales(const struct kn_weight *w)
 	return (const float *)((const uint8_t *)w->data + records * kn_form<KN_CUDA_FP8>::record);
 }
 
-/* The matrix at host to w->data, which is zero. */
-static int fill(struct kn_backend *b, const struct kn_weight *w, const uint8_t *host, int from, int64_t row_bytes)
+/* The n_rows rows at host to w->data, which is zero, from its row `begin` on. */
+static int fill(struct kn_backend *b, const struct kn_weight *w, const uint8_t *host, int from, int64_t row_bytes, int begin,
+		int n_rows)
 {
 	if (w->type == KN_F32)
-		return dev_copy_in(b->dev, const_cast<void *>(w->data), host, (size_t)row_bytes * (size_t)w->n_out);
+		return dev_copy_in(b->dev, (uint8_t *)const_cast<void *>(w->data) + begin * row_bytes, host,
+				   (size_t)row_bytes * (size_t)n_rows);
 	int64_t least = KN_OUTS, fits = STAGE_BYTES / row_bytes / least * least, most = 65535 * least; /* a grid's limit */
 	fits = fits < least ? least : fits > most ? most : fits;
-	if (fits > w->n_out)
-		fits = w->n_out;
+	if (fits > n_rows)
+		fits = n_rows;
 	int rc = kn_cuda_room(b, &b->stage, (size_t)(fits * row_bytes));
-	for (int first = 0, n; rc == 0 && first < w->n_out; first += n) {
-		n = w->n_out - first < fits ? w->n_out - first : (int)fits;
+	for (int first = 0, n; rc == 0 && first < n_rows; first += n) {
+		n = n_rows - first < fits ? n_rows - first : (int)fits;
 		rc = dev_copy_in(b->dev, b->stage.at, host + first * row_bytes, (size_t)(n * row_bytes));
 		if (rc == 0)
-			rc = pack_piece(b, w, from, (const uint8_t *)b->stage.at, row_bytes, first, n);
+			rc = pack_piece(b, w, from, (const uint8_t *)b->stage.at, row_bytes, begin + first, n);
 	}
 	return rc;
 }
@@ -327,10 +329,28 @@ static int size_of(struct kn_backend *b, const struct kn_weight *w, int from, si
 		       : 0;
 }
 
+/* Rows of all of them, or 0 where that is no number of rows. */
+static int rows_of_all(const int *n_outs, int n)
+{
+	int all = 0;
+	for (int i = 0; i < n; i++)
+		if (n_outs[i] < 1 || __builtin_add_overflow(all, n_outs[i], &all))
+			return 0;
+	return all;
+}
+
 int kn_cuda_weight_load(struct kn_backend *b, const void *host, int type, int n_out, int n_in, struct kn_weight *out,
 			struct sl_err *err)
 {
+	return kn_cuda_weight_load_joined(b, &host, &n_out, 1, type, n_in, out, err);
+}
+
+/* Packed, each of them but the last one is whole tiles, so a tile's records are what they are when it is alone. */
+int kn_cuda_weight_load_joined(struct kn_backend *b, const void *const *host, const int *n_outs, int n, int type, int n_in,
+			       struct kn_weight *out, struct sl_err *err)
+{
 	bool floats = type == KN_F32 || type == KN_F16 || type == KN_BF16;
+	int n_out = rows_of_all(n_outs, n);
 	struct kn_weight w = {NULL, floats && b->fp8_weights ? (int)KN_CUDA_FP8 : type, n_out, n_in, false};
 	size_t bytes, row_bytes;
 	void *at;
@@ -339,10 +359,14 @@ int kn_cuda_weight_load(struct kn_backend *b, const void *host, int type, int n_
 				     b->host->type_name(type));
 	if (size_of(b, &w, type, &bytes, &row_bytes) != 0)
 		return b->host->errf(err, SL_EINVAL, "a weight of %d × %d %s", n_out, n_in, b->host->type_name(type));
+	for (int i = 0; i + 1 < n; i++)
+		if (w.type != KN_F32 && n_outs[i] % KN_OUTS != 0)
+			return b->host->errf(err, SL_EUNSUPPORTED, "%d rows are not joined with others", n_outs[i]);
 	int rc = dev_alloc(b->dev, bytes, &at);
 	w.data = at;
-	if (rc == 0 && (rc = fill(b, &w, (const uint8_t *)host, type, (int64_t)row_bytes)) != 0)
-		dev_free(b->dev, at);
+	for (int i = 0, begin = 0; i < n && rc == 0; begin += n_outs[i++])
+		if ((rc = fill(b, &w, (const uint8_t *)host[i], type, (int64_t)row_bytes, begin, n_outs[i])) != 0)
+			dev_free(b->dev, at);
 	if (rc != 0)
 		return b->host->errf(err, rc, "%zu bytes of weights on the device: %s", bytes,
 				     rc == SL_ENOMEM ? "no memory" : dev_fault(b->dev));

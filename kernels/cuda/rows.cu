@@ -150,6 +150,33 @@ __global__ void norm_narrow(struct norm c)
 		norm_row<true>(c, (int64_t)row * c.width, t % KN_WARP, NULL);
 }
 
+/* A warp a head: of each row queries' and keys' heads, which lie side by side and have gains of their own. */
+__global__ void norm_heads(struct norm c, const float *k_gain, int n_heads, int n_all, int row_floats)
+{
+	int t = (int)threadIdx.x, i = (int)blockIdx.x * WARPS + t / KN_WARP, head = i % n_all;
+	if (head >= n_heads)
+		c.gain = k_gain;
+	if (i < c.n_rows) /* the whole warp */
+		norm_row<true>(c, (int64_t)(i / n_all) * row_floats + (int64_t)head * c.width, t % KN_WARP, NULL);
+}
+
+int kn_cuda_qkv_norm(struct kn_backend *b, float *qkv, int n_heads, int n_kv_heads, int head_dim, const float *q_gain,
+		     const float *k_gain, float eps, int n_rows)
+{
+	struct norm c = {};
+	int all = n_heads + n_kv_heads;
+	if (head_dim > NARROW)
+		return SL_EUNSUPPORTED; /* wider than attention takes */
+	c.x = c.y = qkv;
+	c.gain = q_gain;
+	c.eps = eps;
+	c.n_rows = n_rows * all;
+	c.width = head_dim;
+	c.wide = head_dim % 4 == 0 && aligned(qkv) && aligned(q_gain) && aligned(k_gain);
+	return KN_LAUNCH(b->dev, norm_heads, (unsigned)((c.n_rows + WARPS - 1) / WARPS), THREADS, 0, c, k_gain, n_heads, all,
+			 (all + n_kv_heads) * head_dim);
+}
+
 static int launch_norm(struct kn_backend *b, float *x, const float *add, const float *gain, float eps, int n_rows, int width, float *y)
 {
 	struct norm c = {}; /* a command's unused bytes are zero */
@@ -275,6 +302,30 @@ int kn_cuda_silu_mul(struct kn_backend *b, float *gate, const float *up, int n_r
 int kn_cuda_gelu_mul(struct kn_backend *b, float *gate, const float *up, int n_rows, int width)
 {
 	return launch(b, gelu_mul{}, gate, up, n_rows, width, 0);
+}
+
+/* Row blockIdx.x of y: what op makes of the two halves of that row of x. */
+template <class OP> __global__ void halves(OP op, const float *x, int width, float *y, bool wide)
+{
+	int i = 4 * ((int)blockIdx.y * THREADS + (int)threadIdx.x);
+	int64_t row = blockIdx.x;
+	if (i >= width)
+		return;
+	struct kn_f4 v = load4(x + row * 2 * width, i, width, wide), up = load4(x + (row * 2 + 1) * width, i, width, wide);
+	v.x = op.of(v.x, up.x);
+	v.y = op.of(v.y, up.y);
+	v.z = op.of(v.z, up.z);
+	v.w = op.of(v.w, up.w);
+	store4(y + row * width, i, width, wide, v);
+}
+
+int kn_cuda_gate_mul(struct kn_backend *b, const float *x, int n_rows, int width, bool gelu, float *y)
+{
+	dim3 grid((unsigned)n_rows, blocks_of(width));
+	bool wide = width % 4 == 0 && aligned(x) && aligned(y);
+	if (gelu)
+		return KN_LAUNCH(b->dev, halves<gelu_mul>, grid, THREADS, 0, gelu_mul{}, x, width, y, wide);
+	return KN_LAUNCH(b->dev, halves<silu_mul>, grid, THREADS, 0, silu_mul{}, x, width, y, wide);
 }
 
 int kn_cuda_add(struct kn_backend *b, float *x, const float *y, int n_rows, int width)

@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Products made as one (kernels.h, weight_load_joined) and what reads their joined outputs: every number has the bits that
+ * it has when each is made by itself, whatever the type and the rows; shapes that are not joined are refused, and
+ * a failure leaves nothing behind.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include "base/fault.h"
+#include "kernels/kv_type.h"
+#include "tests/kernels/tables.h"
+#include "tests/kernels/weights.h"
+
+enum { ROWS = 70, PARTS = 3, Q = 4, KV = 2, HEAD = 24, PAGE = 16, POSITIONS = 300, N_PAGES = 20 };
+
+static const struct kn_ops *o;
+
+static struct kn_backend *open_backend(bool fp8)
+{
+	struct kn_config cfg = {.max_rows = ROWS, .max_width = 4096, .fp8_weights = fp8};
+	struct kn_backend *b = NULL;
+	struct sl_err err = {0};
+	o = open_cuda();
+	assert_int_equal(o->open(&cfg, &b, &err), 0);
+	return b;
+}
+
+static void run(struct kn_backend *b, const struct kn_weight *w, const float *x, int n_rows, float *y)
+{
+	struct kn_step s = {.n_rows = n_rows};
+	assert_int_equal(o->step_begin(b, &s), 0);
+	assert_int_equal(o->matmul(b, w, x, n_rows, y), 0);
+	assert_int_equal(o->step_end(b), 0);
+}
+
+static void product_case(int type, bool fp8, const int *n_outs, int n_in)
+{
+	static const int rows[] = {1, 9, 17, ROWS};
+	struct kn_backend *b = open_backend(fp8);
+	struct matrix m[PARTS];
+	struct kn_weight each[PARTS], all;
+	const void *host[PARTS];
+	struct sl_err err = {0};
+	int width = 0;
+	for (int i = 0; i < PARTS; i++) {
+		m[i] = make_matrix(type, n_outs[i], n_in);
+		host[i] = m[i].bytes;
+		width += n_outs[i];
+		assert_int_equal(o->weight_load(b, m[i].bytes, type, n_outs[i], n_in, &each[i], &err), 0);
+	}
+	if (o->weight_load_joined(b, host, n_outs, PARTS, type, n_in, &all, &err) != 0)
+		fail_msg("%s: %s", kn_type_name(type), err.text);
+	assert_int_equal(all.n_out, width);
+	float *x = random_floats(o, b, (size_t)ROWS * (size_t)n_in), *y = guarded(o, b, (size_t)ROWS * (size_t)width);
+	float *one = guarded(o, b, (size_t)ROWS * (size_t)width);
+	for (int r = 0; r < N(rows); r++) {
+		run(b, &all, x, rows[r], y);
+		for (int i = 0, at = 0; i < PARTS; at += n_outs[i++]) {
+			run(b, &each[i], x, rows[r], one);
+			for (int k = 0; k < rows[r]; k++)
+				assert_memory_equal(y + k * width + at, one + k * n_outs[i], (size_t)n_outs[i] * sizeof *y);
+		}
+	}
+	check_guards(y, (size_t)ROWS * (size_t)width);
+	drop(o, b, x);
+	drop(o, b, y);
+	drop(o, b, one);
+	o->weight_free(b, &all);
+	for (int i = 0; i < PARTS; i++) {
+		o->weight_free(b, &each[i]);
+		drop_matrix(&m[i]);
+	}
+	o->close(b);
+}
+
+static void test_products(void **arg)
+{
+	static const int tiles[PARTS] = {48, 16, 21}, any[PARTS] = {5, 1, 3};
+	(void)arg;
+	for (int t = 0; t < N_TYPES; t++)
+		product_case(kn_type_at(t), false, tiles, 512);
+	product_case(KN_F32, false, any, 33);
+	product_case(KN_BF16, true, tiles, 264);
+}
+
+/* Each step, of each kind of rows; their bits against those of the operations on rows that are not joined. */
+static void test_rows(void **arg)
+{
+	enum { WIDTH = 1030, HEADS = Q + 2 * KV, ROW = HEADS * HEAD };
+	(void)arg;
+	struct kn_backend *b = open_backend(false);
+	float *x = random_floats(o, b, 3 * 2 * WIDTH), *y = guarded(o, b, 3 * WIDTH), *gate = guarded(o, b, WIDTH), *up = guarded(o, b, WIDTH);
+	struct kn_step s = {.n_rows = 3};
+	for (int width = WIDTH - 3; width <= WIDTH; width++) /* of which one lets 16 bytes be read at once */
+		for (int gelu = 0; gelu < 2; gelu++) {
+			assert_int_equal(o->step_begin(b, &s), 0);
+			assert_int_equal(o->gate_mul(b, x, 3, width, gelu, y), 0);
+			assert_int_equal(o->step_end(b), 0);
+			for (int r = 0; r < 3; r++) {
+				memcpy(gate, x + (size_t)(2 * r) * (size_t)width, (size_t)width * sizeof *gate);
+				memcpy(up, x + (size_t)(2 * r + 1) * (size_t)width, (size_t)width * sizeof *up);
+				assert_int_equal(o->step_begin(b, &s), 0);
+				assert_int_equal((gelu ? o->gelu_mul : o->silu_mul)(b, gate, up, 1, width), 0);
+				assert_int_equal(o->step_end(b), 0);
+				assert_memory_equal(gate, y + (size_t)r * (size_t)width, (size_t)width * sizeof *y);
+			}
+		}
+	check_guards(y, 3 * WIDTH);
+	float *qkv = random_floats(o, b, 3 * ROW), *was = guarded(o, b, 3 * ROW), *gain = random_floats(o, b, 2 * HEAD);
+	float *head = guarded(o, b, HEAD);
+	memcpy(was, qkv, 3 * ROW * sizeof *was);
+	assert_int_equal(o->step_begin(b, &s), 0);
+	assert_int_equal(o->qkv_norm(b, qkv, Q, KV, HEAD, gain, gain + HEAD, 1e-5f, 3), 0);
+	assert_int_equal(o->step_end(b), 0);
+	for (int i = 0; i < 3 * HEADS; i++) {
+		int h = i % HEADS;
+		if (h < Q + KV) {
+			assert_int_equal(o->step_begin(b, &s), 0);
+			assert_int_equal(o->rmsnorm(b, was + i * HEAD, h < Q ? gain : gain + HEAD, 1e-5f, 1, HEAD, head), 0);
+			assert_int_equal(o->step_end(b), 0);
+		} else {
+			memcpy(head, was + i * HEAD, HEAD * sizeof *head);
+		}
+		assert_memory_equal(qkv + i * HEAD, head, HEAD * sizeof *head);
+	}
+	check_guards(qkv, 3 * ROW);
+	assert_int_equal(o->qkv_norm(b, qkv, Q, KV, 1028, gain, gain, 1e-5f, 1), SL_EUNSUPPORTED);
+	float *all[] = {x, y, gate, up, qkv, was, gain, head};
+	for (int i = 0; i < N(all); i++)
+		drop(o, b, all[i]);
+	o->close(b);
+}
+
+struct pages {
+	struct kn_kv kv;
+	size_t bytes;
+};
+
+static struct pages make_pages(struct kn_backend *b, int type)
+{
+	struct pages p = {.kv = {.type = type, .n_pages = N_PAGES, .page_tokens = PAGE, .n_layers = 1, .n_kv_heads = KV, .head_dim = HEAD}};
+	p.bytes = (size_t)(N_PAGES * KV) * kn_kv_head_bytes(type, PAGE, HEAD);
+	assert_int_equal(o->mem_alloc(b, p.bytes, &p.kv.k), 0);
+	assert_int_equal(o->mem_alloc(b, p.bytes, &p.kv.v), 0);
+	return p;
+}
+
+/* A prompt and then a decode through pages, by both. */
+static void pages_case(int type, int n_rot, bool halves)
+{
+	enum { WIDE = (Q + 2 * KV) * HEAD };
+	static double freq[HEAD / 2];
+	static const int starts[] = {0, ROWS, 2 * ROWS, 3 * ROWS, POSITIONS - 1, POSITIONS}; /* of steps */
+	struct kn_backend *b = open_backend(false);
+	struct kn_rope rope = {.n_rot = n_rot, .halves = halves, .magnitude = 1, .inv_freq = freq};
+	struct pages one = make_pages(b, type), three = make_pages(b, type);
+	struct kn_attn how = {.scale = 0.3f, .softcap = 4, .window = 150}, joined = how;
+	int32_t pos[POSITIONS], seq[POSITIONS] = {0}, table[N_PAGES];
+	joined.q_row = WIDE;
+	for (int i = 0; i < HEAD / 2; i++)
+		freq[i] = pow(100, -2.0 * i / n_rot);
+	for (int i = 0; i < POSITIONS; i++)
+		pos[i] = i;
+	for (int i = 0; i < N_PAGES; i++)
+		table[i] = (i * 7 + 3) % N_PAGES;
+	float *qkv = guarded(o, b, POSITIONS * WIDE), *out[2] = {guarded(o, b, ROWS * Q * HEAD), guarded(o, b, ROWS * Q * HEAD)};
+	float *q = guarded(o, b, POSITIONS * Q * HEAD), *k = guarded(o, b, POSITIONS * KV * HEAD), *v = guarded(o, b, POSITIONS * KV * HEAD);
+	for (int i = 0; i + 1 < N(starts); i++) {
+		int n = starts[i + 1] - starts[i] > ROWS ? ROWS : starts[i + 1] - starts[i];
+		struct kn_step s = {.n_rows = n, .row_pos = pos + starts[i], .row_seq = seq, .n_seqs = 1, .page_table = table,
+				    .max_pages = N_PAGES};
+		for (int r = 0; r < n * WIDE; r++)
+			qkv[r] = next_float();
+		for (int r = 0; r < n; r++) {
+			memcpy(q + r * Q * HEAD, qkv + r * WIDE, Q * HEAD * sizeof *q);
+			memcpy(k + r * KV * HEAD, qkv + r * WIDE + Q * HEAD, KV * HEAD * sizeof *k);
+			memcpy(v + r * KV * HEAD, qkv + r * WIDE + (Q + KV) * HEAD, KV * HEAD * sizeof *v);
+		}
+		assert_int_equal(o->step_begin(b, &s), 0);
+		assert_int_equal(o->qkv_rope_write(b, &rope, qkv, Q, &one.kv, 0), 0);
+		assert_int_equal(o->attention(b, qkv, Q, &one.kv, 0, &joined, out[0]), 0);
+		assert_int_equal(o->rope_kv_write(b, &rope, q, Q, k, v, &three.kv, 0), 0);
+		assert_int_equal(o->attention(b, q, Q, &three.kv, 0, &how, out[1]), 0);
+		assert_int_equal(o->step_end(b), 0);
+		assert_memory_equal(out[0], out[1], (size_t)(n * Q * HEAD) * sizeof(float));
+	}
+	assert_memory_equal(one.kv.k, three.kv.k, one.bytes);
+	assert_memory_equal(one.kv.v, three.kv.v, one.bytes);
+	check_guards(qkv, POSITIONS * WIDE);
+	float *all[] = {qkv, out[0], out[1], q, k, v};
+	for (int i = 0; i < N(all); i++)
+		drop(o, b, all[i]);
+	void *pools[] = {one.kv.k, one.kv.v, three.kv.k, three.kv.v};
+	for (int i = 0; i < N(pools); i++)
+		o->mem_free(b, pools[i]);
+	o->close(b);
+}
+
+static void test_pages(void **arg)
+{
+	(void)arg;
+	pages_case(KN_F32, HEAD, true);
+	pages_case(KN_F16, HEAD - 4, false);
+	pages_case(KN_FP8, HEAD, false);
+}
+
+static void test_refused(void **arg)
+{
+	static const int odd[] = {24, 16}, none[] = {16, 0}, huge[] = {INT32_MAX - 15, 1024}, good[] = {16, 16};
+	(void)arg;
+	struct kn_backend *b = open_backend(false);
+	struct matrix m = make_matrix(KN_F16, 32, 64);
+	const void *host[] = {m.bytes, m.bytes};
+	struct kn_weight w;
+	struct sl_err err = {0};
+	assert_int_equal(o->weight_load_joined(b, host, odd, 2, KN_F16, 64, &w, &err), SL_EUNSUPPORTED);
+	assert_non_null(strstr(err.text, "24 rows"));
+	assert_int_equal(o->weight_load_joined(b, host, none, 2, KN_F16, 64, &w, &err), SL_EINVAL);
+	assert_int_equal(o->weight_load_joined(b, host, huge, 2, KN_F16, 64, &w, &err), SL_EINVAL);
+	assert_int_equal(o->weight_load_joined(b, host, good, 2, KN_Q4_K, 64, &w, &err), SL_EINVAL);
+	assert_int_equal(o->weight_load_joined(b, host, good, 2, 12345, 64, &w, &err), SL_EUNSUPPORTED);
+	drop_matrix(&m);
+	o->close(b);
+}
+
+/* The device fails in the middle: between two of them. */
+static void test_fault(void **arg)
+{
+	static const int outs[] = {16, 16, 16};
+	(void)arg;
+	if (on_device())
+		skip();
+	for (int n = 1; n <= 4; n++) {
+		struct kn_backend *b = open_backend(false);
+		struct matrix m = make_matrix(KN_F16, 16, 64);
+		const void *host[] = {m.bytes, m.bytes, m.bytes};
+		struct kn_weight w = {0};
+		struct sl_err err = {0};
+		call_backend(cuda_path(), "sluice_emulation_fail", n);
+		int rc = o->weight_load_joined(b, host, outs, 3, KN_F16, 64, &w, &err);
+		assert_int_equal(rc, n <= 2 ? SL_EIO : 0); /* each is done when the next comes: the last one is still on its way */
+		call_backend(cuda_path(), "sluice_emulation_fail", 0);
+		if (rc == 0)
+			o->weight_free(b, &w);
+		drop_matrix(&m);
+		o->close(b);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_products), cmocka_unit_test(test_rows),  cmocka_unit_test(test_pages),
+	    cmocka_unit_test(test_refused),  cmocka_unit_test(test_fault),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
