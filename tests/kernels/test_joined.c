@@ -9,7 +9,8 @@
 #include <stddef.h>
 #include <cmocka.h>
 
-#include "base/fault.h"
+#include "engine/model.h"
+#include "engine/random_model.h"
 #include "kernels/kv_type.h"
 #include "tests/kernels/tables.h"
 #include "tests/kernels/weights.h"
@@ -250,11 +251,83 @@ static void test_fault(void **arg)
 	}
 }
 
+/* ---- models ---- */
+
+enum { LENGTH = 5 };
+
+/* Logits of a few rows in one step. */
+static float *logits_of(const struct kn_ops *ops, const char *path, size_t *n)
+{
+	struct kn_config cfg = {.max_rows = 8, .max_width = 1024, .pad_rows = true};
+	struct kn_backend *b;
+	struct model *m;
+	struct sl_err err = {0};
+	int32_t tokens[LENGTH], pos[LENGTH], seq[LENGTH] = {0}, page[1] = {0};
+	assert_int_equal(ops->open(&cfg, &b, &err), 0);
+	if (model_load(path, ops, b, 8, 0, &m, &err) != 0)
+		fail_msg("%s", err.text);
+	const struct model_arch *a = &model_info(m)->arch;
+	struct kn_kv kv = {.type = KN_F16, .n_pages = 1, .page_tokens = 16, .n_layers = a->n_layers,
+			   .n_kv_heads = a->n_kv_heads, .head_dim = a->head_dim};
+	size_t bytes = (size_t)(a->n_layers * a->n_kv_heads) * kn_kv_head_bytes(KN_F16, 16, a->head_dim);
+	assert_int_equal(ops->mem_alloc(b, bytes, &kv.k), 0);
+	assert_int_equal(ops->mem_alloc(b, bytes, &kv.v), 0);
+	for (int i = 0; i < LENGTH; i++) {
+		tokens[i] = (i * 37 + 11) % a->n_vocab;
+		pos[i] = i;
+	}
+	const int32_t want[2] = {1, LENGTH - 1};
+	struct kn_step s = {.n_rows = LENGTH, .row_token = tokens, .row_pos = pos, .row_seq = seq, .n_seqs = 1,
+			    .page_table = page, .max_pages = 1};
+	*n = 2 * (size_t)a->n_vocab;
+	float *out = calloc(*n, sizeof *out);
+	assert_non_null(out);
+	assert_int_equal(model_forward(m, &s, &kv, want, 2, out), 0);
+	ops->mem_free(b, kv.k);
+	ops->mem_free(b, kv.v);
+	model_free(m);
+	ops->close(b);
+	return out;
+}
+
+/* Models with biases, with norms of heads, with matrices that are joined in the file, with other gates, and with a matrix of
+ * another type among three: as on the same backend when it joins nothing. */
+static void test_models(void **arg)
+{
+	static const struct {
+		const char *shape, *plan;
+	} cases[] = {{"tiny-qwen2", "bf16"}, {"tiny-qwen3", "f32"}, {"tiny-phi3", "q8_0"}, {"tiny-gemma3", "f16"}, {"tiny-llama", "q4_k_m"}};
+	char path[PATH_MAX + 64];
+	(void)arg;
+	snprintf(path, sizeof path, "%s", beside("test_joined.gguf"));
+	for (int i = 0; i < N(cases); i++) {
+		struct random_model r = {.path = path, .name = "joined", .seed = 5};
+		struct sl_err err = {0};
+		struct kn_ops apart = *open_cuda();
+		size_t n, n_apart;
+		apart.weight_load_joined = NULL;
+		assert_int_equal(random_shape_find(cases[i].shape, &r.arch, &err), 0);
+		assert_int_equal(weight_plan_parse(cases[i].plan, &r.plan, &err), 0);
+		r.arch.n_vocab = RANDOM_LEAST_VOCAB + 12;
+		if (random_model_write(&r, NULL, &err) != 0)
+			fail_msg("%s", err.text);
+		float *joined = logits_of(open_cuda(), path, &n), *separate = logits_of(&apart, path, &n_apart);
+		assert_int_equal(n, n_apart);
+		for (size_t k = 0; k < n; k++)
+			assert_true(isfinite(joined[k]));
+		assert_memory_equal(joined, separate, n * sizeof *joined);
+		free(joined);
+		free(separate);
+	}
+	unlink(path);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_products), cmocka_unit_test(test_rows),  cmocka_unit_test(test_pages),
 	    cmocka_unit_test(test_refused),  cmocka_unit_test(test_fault),
+	    cmocka_unit_test(test_models),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
