@@ -52,6 +52,8 @@ enum kn_type {
 	KN_IQ4_XS = 23,
 	KN_BF16 = 30,
 	KN_MXFP4 = 39,
+	/* In no file (kn_type_in_files), with a number of our own below 64: what others become on load. */
+	KN_INT4 = 63,
 	/* Of keys and values only (kv_type.h), with numbers of our own. */
 	KN_KV_Q8 = 1000,
 	KN_FP8 = 1001,
@@ -65,6 +67,8 @@ size_t kn_row_bytes(int type, size_t n);
 const char *kn_type_name(int type);
 /* The type of that name ("q4_k", in any case) that this build knows, or -1. */
 int kn_type_from_name(const char *name);
+/* Whether files may have it: GGUF's own number. */
+bool kn_type_in_files(int type);
 /* Type i of those this build knows, from 0; -1 past the last. */
 int kn_type_at(int i);
 

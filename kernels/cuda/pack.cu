@@ -31,13 +31,15 @@ template <int TYPE> __device__ static inline const uint8_t *block_of(const uint8
 	constexpr int block = TYPE == KN_Q4_0 || TYPE == KN_Q4_1 || TYPE == KN_Q5_0 || TYPE == KN_Q5_1 ||
 					      TYPE == KN_Q8_0 || TYPE == KN_IQ4_NL || TYPE == KN_MXFP4
 				      ? 32
-				      : 256;
+				      : TYPE == KN_INT4 ? 128
+							: 256;
 	constexpr int bytes = TYPE == KN_Q4_0 || TYPE == KN_IQ4_NL ? 18
 			      : TYPE == KN_Q4_1			   ? 20
 			      : TYPE == KN_Q5_0			   ? 22
 			      : TYPE == KN_Q5_1			   ? 24
 			      : TYPE == KN_Q8_0			   ? 34
 			      : TYPE == KN_MXFP4		   ? 17
+			      : TYPE == KN_INT4			   ? 66
 			      : TYPE == KN_Q2_K			   ? 84
 			      : TYPE == KN_Q3_K			   ? 110
 			      : TYPE == KN_Q4_K			   ? 144
@@ -65,6 +67,8 @@ template <int TYPE> __device__ static inline uint32_t code_of(const uint8_t *row
 	case KN_Q4_0:
 	case KN_IQ4_NL:
 		return nibble(at + 2, i);
+	case KN_INT4:
+		return nibble(at + 2 + k % 128 / 32 * 16, i);
 	case KN_Q4_1:
 		return nibble(at + 4, i);
 	case KN_MXFP4:
@@ -180,6 +184,14 @@ __device__ static inline void put_heads(uint8_t *first, uint8_t *second, const u
 					if (form::scaled == KN_D_M)
 						second[2 * s + i] = d[2 + i];
 				}
+		}
+		return;
+	}
+	if (form::scaled == KN_D_128) {
+		for (int i = 0; i < 2; i++) {
+			second[i] = at[i];
+			if (chunk * KN_CHUNK + KN_CHUNK / 2 < n_in)
+				second[2 + i] = block_of<TYPE>(row, chunk * KN_CHUNK + KN_CHUNK / 2)[i];
 		}
 		return;
 	}
