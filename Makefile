@@ -199,7 +199,7 @@ $(MUTANTS): $(B)/%.so: %.sed $(EMU_OBJ)
 	@mkdir -p $(@D) $(B)/$*/kernels/cuda
 	$(Q)src=$$(sed -n '2s/^# //p' $<); to=$(B)/$*/$$src; sed -f $< $$src >$$to; \
 	  ! cmp -s $$src $$to || { echo "$<: changes nothing in $$src"; exit 1; }; \
-	  case $$src in *.cu) of=$$src ;; *) of=$$(grep -l "\"$$src\"" $(EMU_SRC)) ;; esac; \
+	  case $$src in *.cu) of=$$src ;; *) of=$$(grep -lF " $$src" $(EMU_OBJ:.o=.d) | sed 's|.*/\(.*\)\.d$$|kernels/cuda/\1.cu|') ;; esac; \
 	  others='$(EMU_OBJ)'; made=; for f in $$of; do \
 	    o=$$(basename $$f .cu); made="$$made $(B)/$*/$$o.o"; in=$$f; if [ $$f = $$src ]; then in=$$to; fi; \
 	    $(CXX) $(EMU_FLAGS) -w -O0 -g0 -I$(B)/$* -I. -c -o $(B)/$*/$$o.o $$in || exit 1; \
