@@ -30,9 +30,8 @@ __device__ static inline void kn_load4(const float *x, int k, int n_in, bool the
 		v[i] = there && k + i < n_in ? x[k + i] : 0.0f;
 }
 
-/* The power of two that brings the row's largest magnitude to [2^14, 2^15), as far as there is one; in all
- * KN_ROW_THREADS threads. Shared memory: a float for each of their warps. */
-__device__ static inline int kn_row_exponent(const float *x, int n_in, bool there)
+/* The row's largest magnitude, in all KN_ROW_THREADS threads. Shared memory: a float for each of their warps. */
+__device__ static inline float kn_row_largest(const float *x, int n_in, bool there)
 {
 	float *most = (float *)kn_shared(), all = 0, v[4];
 	for (int k = 4 * (int)threadIdx.x; k < n_in; k += 4 * KN_ROW_THREADS) {
@@ -46,10 +45,22 @@ __device__ static inline int kn_row_exponent(const float *x, int n_in, bool ther
 	kn_barrier();
 	for (int i = 0; i < KN_ROW_THREADS / KN_WARP; i++)
 		all = fmaxf(all, most[i]);
-	int exponent = (int)(kn_float_bits(all) >> 23) - 127;
+	return all;
+}
+
+/* The power of two that brings the largest magnitude to [2^14, 2^15), as far as there is one. */
+__device__ static inline int kn_scaling_exponent(float largest)
+{
+	int exponent = (int)(kn_float_bits(largest) >> 23) - 127;
 	if (exponent < -126 || exponent == 128) /* nothing but zeros and the smallest numbers; infinite */
 		return exponent == 128 ? 0 : 126;
 	return 14 - exponent > 126 ? 126 : 14 - exponent;
+}
+
+/* That of a row, as kn_row_largest. */
+__device__ static inline int kn_row_exponent(const float *x, int n_in, bool there)
+{
+	return kn_scaling_exponent(kn_row_largest(x, n_in, there));
 }
 
 #endif

@@ -46,7 +46,7 @@ struct kn_item {
 struct kn_converted {
 	const float *x; /* NULL: none */
 	int n_rows, n_in;
-	bool bf16;
+	int numbers; /* what they are: enum dev_numbers (library.h) */
 	uint64_t serial; /* the stream's, after the last product of them */
 };
 

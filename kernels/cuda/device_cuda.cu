@@ -30,6 +30,7 @@ struct dev {
 	bool in_range;
 	char line[192];
 	char name[160], pci[16];
+	int capability;
 };
 
 /* For tests. Memory that is given from now on is the host's, which the device reaches over the bus (pinned; managed memory
@@ -79,6 +80,7 @@ static void describe(struct dev *d)
 	if (cudaGetDeviceProperties(&p, 0) != cudaSuccess || cudaMemGetInfo(&free_bytes, &all) != cudaSuccess ||
 	    cudaDriverGetVersion(&driver) != cudaSuccess)
 		return;
+	d->capability = p.major * 10 + p.minor;
 	snprintf(d->name, sizeof d->name, "%.80s, sm_%d%d, driver for CUDA %d.%d", p.name, p.major, p.minor, driver / 1000,
 		 driver % 1000 / 10);
 	snprintf(d->line, sizeof d->line, "%.80s, sm_%d%d, %.1f of %.1f GiB free, driver for CUDA %d.%d", p.name, p.major,
@@ -151,6 +153,11 @@ const char *dev_describe(const struct dev *d)
 cudaStream_t dev_stream(const struct dev *d)
 {
 	return d->stream;
+}
+
+int dev_capability(const struct dev *d)
+{
+	return d->capability;
 }
 
 const char *dev_pci(const struct dev *d)

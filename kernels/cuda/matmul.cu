@@ -71,7 +71,7 @@ static int converted(struct kn_backend *b, const float *x, int n_rows, int n_in,
 		return rc;
 	uint8_t *at = (uint8_t *)b->rows.at;
 	*out = {at, (float *)(at + units), (float *)(at + units + sums), n_rows, n_slabs};
-	if (c->x == x && c->n_rows == n_rows && c->n_in == n_in && c->bf16 == bf16 && c->serial == dev_serial(b->dev))
+	if (c->x == x && c->n_rows == n_rows && c->n_in == n_in && c->numbers == (int)bf16 && c->serial == dev_serial(b->dev))
 		return 0;
 	c->x = NULL;
 	size_t shared = KN_ROW_THREADS / KN_WARP * sizeof(float);
