@@ -5,7 +5,7 @@
 #ifndef KERNELS_CUDA_ACTIVATIONS_H
 #define KERNELS_CUDA_ACTIVATIONS_H
 
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/matmul.h"
 
 enum { KN_ROW_THREADS = 256 }; /* of a block, which has a row */
 
@@ -55,6 +55,28 @@ __device__ static inline int kn_scaling_exponent(float largest)
 	if (exponent < -126 || exponent == 128) /* nothing but zeros and the smallest numbers; infinite */
 		return exponent == 128 ? 0 : 126;
 	return 14 - exponent > 126 ? 126 : 14 - exponent;
+}
+
+/* Four numbers of row `row`, from k on (a multiple of 4), to where products take them from: matmul.h. In all lanes of a warp, which
+ * have neighbours in order. */
+__device__ static inline void kn_put_units(const struct kn_into &to, int row, int k, const struct kn_f4 &v, float scale)
+{
+	int slab = k / KN_SLAB, half = k % KN_SLAB / 16, t = k / 4 % 4, tile = row / KN_ROWS, in = row % KN_ROWS;
+	uint32_t pair[2] = {to.bf16 ? kn_pair_bf16(v.x * scale, v.y * scale) : kn_pair_f16(v.x * scale, v.y * scale),
+			    to.bf16 ? kn_pair_bf16(v.z * scale, v.w * scale) : kn_pair_f16(v.z * scale, v.w * scale)};
+	int64_t at = (int64_t)tile * to.n_slabs + slab;
+	uint32_t *unit = reinterpret_cast<uint32_t *>(to.units + at * KN_PIECE + (in * 4 + t) * 16 + half * 8);
+	unit[0] = pair[0];
+	unit[1] = pair[1];
+	if (to.bf16)
+		return; /* the whole warp */
+	float sum = 0;
+	for (int i = 0; i < 2; i++)
+		sum += kn_f16_float((uint16_t)pair[i]) + kn_f16_float((uint16_t)(pair[i] >> 16));
+	sum += kn_shuffle_xor(sum, 1);
+	sum += kn_shuffle_xor(sum, 2);
+	if (t == 0)
+		to.sums[(at * 2 + half) * KN_ROWS + in] = sum;
 }
 
 /* That of a row, as kn_row_largest. */

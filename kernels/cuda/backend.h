@@ -50,6 +50,13 @@ struct kn_converted {
 	uint64_t serial; /* the stream's, after the last product of them */
 };
 
+/* Rows n_in wide that weights are multiplied with, and as which numbers. */
+struct kn_width {
+	int n_in, numbers; /* enum dev_numbers; -1: as several */
+};
+
+enum { KN_N_WIDTHS = 8 };
+
 /* Where results go that lie one after another. */
 struct kn_read {
 	void *to;
@@ -96,6 +103,8 @@ struct kn_backend {
 	struct kn_room scratch, picks;
 	struct kn_room rows, parts, stage; /* converted activations, parts of products, weights on their way */
 	struct kn_converted converted;
+	struct kn_width widths[KN_N_WIDTHS]; /* of the weights that were loaded */
+	int n_widths;
 	/* Products by the vendor's library (library.h); NULL: none is to be used, or there is none. */
 	struct dev_library *library;
 	struct kn_choices *choices;
@@ -177,6 +186,20 @@ void kn_cuda_weight_free(struct kn_backend *b, struct kn_weight *w);
 /* ---- matmul.cu ---- */
 int kn_cuda_embed(struct kn_backend *b, const struct kn_weight *w, float *y);
 int kn_cuda_matmul(struct kn_backend *b, const struct kn_weight *w, const float *x, int n_rows, float *y);
+/* Where an operation that makes rows of activations puts them as products take them, and what it is to be told with: see matmul.cu. */
+struct kn_into {
+	uint8_t *units; /* NULL: nowhere */
+	float *sums, *inverse;
+	int n_slabs, n_rows, n_all; /* rows there are, and with those that fill up the last tile */
+	bool bf16;
+};
+/* Of n_rows rows at x, n_in wide, which all products of such rows take as the same numbers; out->units NULL where they don't or
+ * the library may make them. SL_EIO. */
+int kn_cuda_into(struct kn_backend *b, int n_rows, int n_in, struct kn_into *out);
+/* It was launched: products of the rows at x need no conversion. */
+void kn_cuda_converted(struct kn_backend *b, const float *x, int n_in, const struct kn_into *to);
+/* Weights n_in wide of a type are loaded. */
+void kn_cuda_note_width(struct kn_backend *b, int type, int n_in);
 /* Without the library. */
 int kn_cuda_own_product(struct kn_backend *b, const struct kn_weight *w, const float *x, int n_rows, float *y);
 

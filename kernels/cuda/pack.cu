@@ -383,6 +383,7 @@ int kn_cuda_weight_load_joined(struct kn_backend *b, const void *const *host, co
 		return b->host->errf(err, rc, "%zu bytes of weights on the device: %s", bytes,
 				     rc == SL_ENOMEM ? "no memory" : dev_fault(b->dev));
 	*out = w;
+	kn_cuda_note_width(b, w.type, n_in);
 	return 0;
 }
 

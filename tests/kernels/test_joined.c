@@ -135,6 +135,120 @@ static void test_rows(void **arg)
 	o->close(b);
 }
 
+/* ---- conversions ---- */
+
+/* A norm, or a gate, and a product of what it makes: as it is, and with rows that were touched between, so that the product
+ * converts them itself. */
+static int chain(struct kn_backend *b, const struct kn_weight *w, int which, bool touched, float *x, const float *add, const float *gain,
+		 int n_rows, float *made, float *y)
+{
+	struct kn_step s = {.n_rows = n_rows};
+	int rc = o->step_begin(b, &s), end;
+	if (rc == 0 && which == 0)
+		rc = o->rmsnorm(b, x, gain, 1e-5f, n_rows, w->n_in, made);
+	if (rc == 0 && which == 1)
+		rc = o->add_rmsnorm(b, x, add, gain, 1e-5f, n_rows, w->n_in, made);
+	if (rc == 0 && which > 1)
+		rc = o->gate_mul(b, x, n_rows, w->n_in, which == 3, made);
+	if (rc == 0 && touched)
+		rc = o->scale(b, made, 1, n_rows, w->n_in);
+	if (rc == 0)
+		rc = o->matmul(b, w, made, n_rows, y);
+	end = o->step_end(b);
+	return rc != 0 ? rc : end;
+}
+
+static void chain_case(int type, int width, int n_rows, int which)
+{
+	enum { OUT = 19 };
+	struct kn_backend *b = open_backend(false);
+	struct matrix m = make_matrix(type, OUT, width);
+	struct kn_weight w;
+	struct sl_err err = {0};
+	size_t n = (size_t)(n_rows * width), bytes = n * sizeof(float);
+	assert_int_equal(o->weight_load(b, m.bytes, type, OUT, width, &w, &err), 0);
+	float *start = random_floats(o, b, 2 * n), *add = random_floats(o, b, n), *gain = random_floats(o, b, (size_t)width);
+	float *x = guarded(o, b, 2 * n), *made[2] = {guarded(o, b, n), guarded(o, b, n)}, *y[2], *was = guarded(o, b, 2 * n);
+	for (int r = 0; r < n_rows; r++)
+		for (int k = 0; k < 2 * width; k++) /* rows of different sizes, one that stands out at another place in each */
+			start[r * 2 * width + k] = ldexpf(start[r * 2 * width + k], r % 5 * 3) * (k == (r * 37) % width ? 50 : 1);
+	for (int i = 0; i < 2; i++) {
+		y[i] = guarded(o, b, (size_t)(n_rows * OUT));
+		memcpy(x, start, 2 * bytes);
+		assert_int_equal(chain(b, &w, which, i == 1, x, add, gain, n_rows, made[i], y[i]), 0);
+		if (i == 0)
+			memcpy(was, x, 2 * bytes);
+	}
+	assert_memory_equal(x, was, 2 * bytes);
+	assert_memory_equal(made[0], made[1], bytes);
+	assert_memory_equal(y[0], y[1], (size_t)(n_rows * OUT) * sizeof(float));
+	check_guards(made[0], n);
+	check_guards(x, 2 * n);
+	float *all[] = {start, add, gain, x, made[0], made[1], y[0], y[1], was};
+	for (int i = 0; i < N(all); i++)
+		drop(o, b, all[i]);
+	o->weight_free(b, &w);
+	drop_matrix(&m);
+	o->close(b);
+}
+
+static void test_conversions(void **arg)
+{
+	(void)arg;
+	for (int which = 0; which < 4; which++) {
+		chain_case(KN_BF16, 263, 1, which);
+		chain_case(KN_F16, 96, 9, which); /* rows of a warp, and a tile that is not full */
+		chain_case(KN_Q4_K, 1280, 3, which); /* which wants sums of the activations */
+		chain_case(KN_INT4, 8576, 2, which); /* more than is kept in registers */
+	}
+}
+
+/* How many launches a step is: the one after the last can't fail. */
+static int launches(int which, bool touched, int other)
+{
+	for (int nth = 1;; nth++) {
+		struct kn_backend *b = open_backend(false);
+		struct matrix m = make_matrix(KN_BF16, 16, 64), f = make_matrix(KN_F16, 16, 64);
+		struct kn_weight w, w2;
+		struct sl_err err = {0};
+		assert_int_equal(o->weight_load(b, m.bytes, KN_BF16, 16, 64, &w, &err), 0);
+		if (other != 0)
+			assert_int_equal(o->weight_load(b, f.bytes, KN_F16, 16, 64, &w2, &err), 0);
+		float *x = random_floats(o, b, 128), *made = guarded(o, b, 64), *y = guarded(o, b, 16);
+		struct kn_step none = {0};
+		assert_int_equal(o->step_begin(b, &none), 0); /* so that nothing is on its way */
+		assert_int_equal(o->step_end(b), 0);
+		call_backend(cuda_path(), "sluice_emulation_fail", nth);
+		int rc = chain(b, &w, which, touched, x, x + 64, x + 64, 1, made, y);
+		call_backend(cuda_path(), "sluice_emulation_fail", 0);
+		assert_true(rc == 0 || rc == SL_EIO);
+		drop(o, b, x);
+		drop(o, b, made);
+		drop(o, b, y);
+		o->weight_free(b, &w);
+		if (other != 0)
+			o->weight_free(b, &w2);
+		drop_matrix(&m);
+		drop_matrix(&f);
+		o->close(b);
+		if (rc == 0)
+			return nth - 1;
+	}
+}
+
+/* A conversion is no launch of its own where all weights of the width take the same numbers. */
+static void test_launches(void **arg)
+{
+	(void)arg;
+	if (on_device())
+		skip();
+	for (int which = 0; which < 4; which++) {
+		assert_int_equal(launches(which, false, 0), 2);
+		assert_int_equal(launches(which, true, 0), 4);
+		assert_int_equal(launches(which, false, 1), 3);
+	}
+}
+
 struct pages {
 	struct kn_kv kv;
 	size_t bytes;
@@ -327,7 +441,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_products), cmocka_unit_test(test_rows),  cmocka_unit_test(test_pages),
 	    cmocka_unit_test(test_refused),  cmocka_unit_test(test_fault),
-	    cmocka_unit_test(test_models),
+	    cmocka_unit_test(test_models),   cmocka_unit_test(test_conversions), cmocka_unit_test(test_launches),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
