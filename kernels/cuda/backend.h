@@ -55,7 +55,7 @@ struct kn_width {
 	int n_in, numbers; /* enum dev_numbers; -1: as several */
 };
 
-enum { KN_N_WIDTHS = 8 };
+enum { KN_N_WIDTHS = 16 };
 
 /* Where results go that lie one after another. */
 struct kn_read {

@@ -410,6 +410,54 @@ static inline const char *battery_joined(struct rig *r)
 	return same ? NULL : "a joined product has other bits";
 }
 
+/* Rows that a norm makes, and a gate, and their product, which converts them itself only when they were touched: the same bits; and
+ * those of a norm in place, which converts nothing. */
+static inline const char *battery_converted(struct rig *r)
+{
+	enum { ROWS = 3, OUT = 5 };
+	static const struct {
+		int type, width;
+	} cases[] = {{KN_Q4_1, 288}, {KN_F16, 1285}};
+	const struct kn_ops *o = r->o;
+	bool same = true;
+	for (int i = 0; i < N(cases); i++) {
+		int width = cases[i].width;
+		size_t n = (size_t)(ROWS * width);
+		struct matrix m = make_matrix(cases[i].type, OUT, width);
+		struct kn_weight w;
+		struct sl_err err;
+		struct kn_step s = {.n_rows = ROWS};
+		float *x = room(r, 2 * n), *made = room(r, n), *z = room(r, n), *y[2] = {room(r, ROWS * OUT), room(r, ROWS * OUT)};
+		for (size_t k = 0; k < 2 * n; k++)
+			x[k] = next_float() * (k % 97 == 0 ? 8 : 1);
+		memcpy(z, x, n * sizeof *z);
+		did(r, o->weight_load(r->b, m.bytes, cases[i].type, OUT, width, &w, &err));
+		for (int gate = 0; gate < 2; gate++) {
+			for (int touched = 0; touched < 2; touched++) {
+				did(r, o->step_begin(r->b, &s));
+				did(r, gate ? o->gate_mul(r->b, x, ROWS, width, false, made) : o->rmsnorm(r->b, x, x, 1e-5f, ROWS, width, made));
+				if (touched)
+					did(r, o->scale(r->b, made, 1, ROWS, width));
+				did(r, o->matmul(r->b, &w, made, ROWS, y[touched]));
+				did(r, o->step_end(r->b));
+			}
+			same = same && memcmp(y[0], y[1], ROWS * OUT * sizeof(float)) == 0;
+			if (gate)
+				continue;
+			did(r, o->step_begin(r->b, &s));
+			did(r, o->rmsnorm(r->b, z, x, 1e-5f, ROWS, width, z));
+			did(r, o->step_end(r->b));
+			same = same && memcmp(z, made, n * sizeof(float)) == 0;
+		}
+		float *rooms[] = {x, made, z, y[0], y[1]};
+		for (int k = 0; k < N(rooms); k++)
+			o->mem_free(r->b, rooms[k]);
+		o->weight_free(r->b, &w);
+		drop_matrix(&m);
+	}
+	return same ? NULL : "a product of rows that were converted where they were made has other bits";
+}
+
 /* The whole: NULL when o gives what the reference gives. */
 static inline const char *battery(const struct kn_ops *o)
 {
@@ -436,6 +484,8 @@ static inline const char *battery(const struct kn_ops *o)
 		wrong = battery_pages(rigs, kv_types[i]);
 	if (wrong == NULL && o->weight_load_joined != NULL)
 		wrong = battery_joined(&rigs[1]);
+	if (wrong == NULL && o->weight_load_joined != NULL)
+		wrong = battery_converted(&rigs[1]);
 	if (rigs[1].rc != 0)
 		wrong = "an operation failed";
 	for (int i = 0; i < 2; i++)
