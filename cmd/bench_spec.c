@@ -147,7 +147,9 @@ static void on_event(void *ctx, const struct eng_event *ev)
 		a->done = true;
 		a->failed = a->failed || ev->u.done.finish == PROTO_FINISH_ERROR;
 	}
-	pthread_cond_signal(&a->news);
+	/* (Not for each token: who waits would wake up on a processor that computes.) */
+	if (ev->kind == ENG_MODEL || a->done)
+		pthread_cond_signal(&a->news);
 	pthread_mutex_unlock(&a->lock);
 }
 

@@ -32,7 +32,7 @@ void eng_seq_set_state(struct eng_counters *c, struct eng_seq *s, enum eng_seq_s
 	s->state = to;
 }
 
-enum { GRID_LEAST_NS = 10000000, GRID_MOST_NS = 40000000 };
+enum { GRID_LEAST_NS = 10000000, GRID_MOST_NS = 1280000000 };
 
 /* A bucket of `burst` tokens filled at rate_tps, kept as the time at which the next token would be
  * due if none were early (the generic cell rate algorithm of ITU-T I.371). */
@@ -55,7 +55,7 @@ void eng_seq_pace(struct eng_seq *s, uint64_t now_ns)
 	s->pace_next_ns += s->pace_each_ns;
 }
 
-/* A quarter of the time between two tokens, about, and at most 40 ms; 0: it is paced too fast for one. */
+/* A quarter of the time between two tokens, about, and at most 1.28 s; 0: it is paced too fast for one. */
 static uint64_t grid_of(uint64_t each_ns)
 {
 	uint64_t grid = 0;

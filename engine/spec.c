@@ -20,6 +20,8 @@ void spec_rate_learn(struct spec_rate *r, uint32_t n_compared, uint32_t n_accept
 		r->accept += recent * (1 - r->accept);
 	if (n_compared > n_accepted)
 		r->accept -= recent * r->accept;
+	else
+		r->patience = SPEC_FIRST_PATIENCE; /* what it says is right: only what rows are thought to cost may be wrong */
 }
 
 static double expected(double accept, uint32_t n)
@@ -52,38 +54,49 @@ void spec_cost_learn(struct cost *c, uint32_t rows, struct cost_past past, doubl
 	cost_learn(c, rows, past, ns);
 }
 
+/* What the rows of the step cost with so many more of them, [0..SPEC_MAX_DRAFT]. Looked up once for all lengths: a
+ * step of a small model is not much longer than what looking for the best length in the curve itself takes. */
+struct curve {
+	double ns[SPEC_MAX_DRAFT + 1];
+	double past_ns; /* attention of the step without a draft */
+};
+
 /* Fewer rows are not dearer than more, whatever was measured. */
-static double rows_ns(const struct spec_now *now, uint32_t n)
+static void draw_curve(const struct spec_now *now, struct curve *out)
 {
-	double ns = cost_rows_ns(now->cost, now->rows + n);
-	for (uint32_t more = n + 1; more <= SPEC_MAX_DRAFT; more++) {
-		double other = cost_rows_ns(now->cost, now->rows + more);
-		ns = other < ns ? other : ns;
+	double least = cost_rows_ns(now->cost, now->rows + SPEC_MAX_DRAFT);
+	for (int n = SPEC_MAX_DRAFT; n >= 0; n--) {
+		double ns = cost_rows_ns(now->cost, now->rows + n);
+		least = ns < least ? ns : least;
+		out->ns[n] = least;
 	}
-	return ns;
+	out->past_ns = cost_past_ns(now->cost, now->past);
 }
 
-static double plain_ns(const struct spec_now *now)
+static double plain_ns(const struct curve *c)
 {
-	return rows_ns(now, 0) + cost_past_ns(now->cost, now->past);
+	return c->ns[0] + c->past_ns;
 }
 
 /* The step with a draft of n, without what drafting costs once. */
-static double draft_ns(const struct spec_now *now, uint32_t n_past, uint32_t n, const struct spec_price *price)
+static double draft_ns(const struct curve *c, const struct spec_now *now, uint32_t n_past, uint32_t n,
+		       const struct spec_price *price)
 {
-	return rows_ns(now, n) + cost_past_ns(now->cost, past_with(now, n_past, n)) +
-	       n * price->each_ns;
+	return c->ns[n] + cost_past_ns(now->cost, past_with(now, n_past, n)) + n * price->each_ns;
 }
 
 /* The length of the greatest throughput, and what it gains over none. */
-static uint32_t best_length(double accept, const struct spec_now *now, uint32_t n_past, uint32_t most,
+static uint32_t best_length(const struct curve *c, double accept, const struct spec_now *now, uint32_t n_past, uint32_t most,
 			    const struct spec_price *price, double *gain)
 {
 	uint32_t best = 0;
-	double plain = now->tokens / plain_ns(now), once = price->spread > 0 ? price->once_ns / price->spread : 0;
+	double plain = now->tokens / plain_ns(c), once = price->spread > 0 ? price->once_ns / price->spread : 0;
+	double all = 1, adds = 0;
 	*gain = 0;
 	for (uint32_t n = 1; n <= most; n++) {
-		double adds = expected(accept, n), ns = draft_ns(now, n_past, n, price) + once * (1 + adds);
+		all *= accept;
+		adds += all;
+		double ns = draft_ns(c, now, n_past, n, price) + once * (1 + adds);
 		double g = (now->tokens + adds) / ns / plain;
 		if (g > *gain) {
 			*gain = g;
@@ -97,7 +110,10 @@ uint32_t spec_length(struct spec_rate *r, const struct spec_now *now, uint32_t n
 		     const struct spec_price *price)
 {
 	double gain;
-	uint32_t n = best_length(r->accept, now, n_past, most, price, &gain);
+	struct curve c;
+	most = most < SPEC_MAX_DRAFT ? most : SPEC_MAX_DRAFT;
+	draw_curve(now, &c);
+	uint32_t n = best_length(&c, r->accept, now, n_past, most, price, &gain);
 	if (n > 0 && gain > least_gain) {
 		r->patience = SPEC_FIRST_PATIENCE;
 		r->unused = 0;
@@ -105,12 +121,13 @@ uint32_t spec_length(struct spec_rate *r, const struct spec_now *now, uint32_t n
 	}
 	/* Where not even right drafts would pay (the machine is busy with many rows, as far as is known),
 	 * it is tried as seldom as can be: what is known may be old. */
-	best_length(1, now, n_past, most, price, &gain);
+	best_length(&c, 1, now, n_past, most, price, &gain);
 	uint32_t patience = gain > least_gain ? r->patience : SPEC_MOST_PATIENCE;
 	if (most == 0 || ++r->unused < patience)
 		return 0;
 	n = most < SPEC_TRIAL ? most : SPEC_TRIAL;
-	double plain = plain_ns(now), costs = draft_ns(now, n_past, n, price) - plain + price->once_ns;
+	double plain = plain_ns(&c), costs = draft_ns(&c, now, n_past, n, price) - plain + price->once_ns;
+	costs -= expected(r->accept, n) * plain / now->tokens; /* what it brings if it is as right as was seen */
 	if (costs > trial_share * r->unused * plain)
 		return 0;
 	r->unused = 0;

@@ -21,7 +21,7 @@
 enum {
 	SPEC_MAX_DRAFT = 16,
 	SPEC_TRIAL = 2,           /* tokens of a draft that is not expected to pay */
-	SPEC_FIRST_PATIENCE = 16, /* chances left unused before a trial, doubled by each that fails */
+	SPEC_FIRST_PATIENCE = 16, /* chances left unused before a trial, doubled by each until one is right */
 	SPEC_MOST_PATIENCE = 512,
 	SPEC_PLAIN_EACH = 32, /* steps with drafts, then one without, so that its cost stays known */
 };

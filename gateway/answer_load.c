@@ -222,27 +222,28 @@ enum load_verdict answer_load_first(struct answer *a, struct proto_submit *s, ui
 {
 	const struct gw_tier_config *tier = tier_of(a);
 	uint64_t now = clock_now_ns(), ms = engine_link_wait_ms(a->app->link, s->model, s->priority);
-	uint64_t again = load_memo_find(&a->app->memo, s->tenant, s->model, now);
-	struct load_case c = case_of(a, ms);
+	/* (Where nobody waits the tenant's own have gone, too.) */
+	uint64_t own = ms < SHORT_MS ? 0 : load_memo_find(&a->app->memo, s->tenant, s->model, now);
+	uint64_t room = 2 * engine_link_place_us(a->app->link, s->model) / 1000;
+	/* With some room: who is refused here is told at once, who is refused there after a step. */
+	own += room < own / 4 ? room : own / 4;
+	struct load_case c = case_of(a, own > ms ? own : ms);
 	enum load_verdict v = load_decide(tier, &c, retry_ms);
-	if (v == LOAD_GO && again > 0 && tier->when_late != GW_LATE_QUEUE) {
-		*retry_ms = again;
-		v = tier->when_late == GW_LATE_DEGRADE && c.other_model ? LOAD_DEGRADE : LOAD_REFUSE;
-	}
 	if (v == LOAD_GO && ms >= SHORT_MS && config(a)->queue.most > 0 &&
 	    !waiting_has_room(a->app->waiting, (size_t)config(a)->queue.most, tier->priority)) {
 		*retry_ms = ms;
 		v = LOAD_REFUSE;
 	}
-	if (v != LOAD_DEGRADE)
+	if (v == LOAD_REFUSE)
 		return v;
-	if (c.other_model) {
-		if (!take_model(a, other_model(a)))
-			return LOAD_GO;
+	if (v == LOAD_DEGRADE && c.other_model && !take_model(a, other_model(a)))
+		v = LOAD_GO;
+	if (v == LOAD_DEGRADE) {
 		s->model = (uint16_t)a->line.model;
+		shorten(a, s);
+		set_degraded(a, c.other_model ? "model" : "length");
 	}
-	shorten(a, s);
-	set_degraded(a, c.other_model ? "model" : "length");
+	load_memo_sent(&a->app->memo, s->tenant, s->model, engine_link_place_us(a->app->link, s->model), now);
 	return v;
 }
 
@@ -341,6 +342,7 @@ bool answer_load_queued(struct answer *a, struct answer_run *run)
 {
 	const struct proto_queued *q = gen_queued(run->gen);
 	uint64_t ms = q->predicted_ttft_us / 1000, retry_ms, now = clock_now_ns();
+	uint64_t each_us = engine_link_place_us(a->app->link, a->line.model), each_ms = each_us / 1000;
 	struct load_case c = case_of(a, ms);
 	if (a->twin) {
 		bool hopeless = ms > c.most_ms;
@@ -348,14 +350,19 @@ bool answer_load_queued(struct answer *a, struct answer_run *run)
 			refuse(a, LATE, ms - c.most_ms, "The server is busy: the first token would come too late.");
 		return !hopeless;
 	}
+	/* The tenant's next one waits as long, or if this one stays, for its turn too. */
+	load_memo_put(&a->app->memo, a->key->tenant, a->line.model, ms, now);
 	if (is_prompt_refused(a, q))
 		return false;
 	c.other_model = c.other_model && may_submit_again(a);
 	c.shorter = c.shorter && !answer_has_twins(a);
 	switch (load_decide(tier_of(a), &c, &retry_ms)) {
-	case LOAD_GO: return true;
+	case LOAD_GO:
+		load_memo_sent(&a->app->memo, a->key->tenant, a->line.model, each_us, now);
+		return true;
 	case LOAD_REFUSE:
-		load_memo_put(&a->app->memo, a->key->tenant, a->line.model, now + retry_ms * NS_PER_MS, now);
+		/* The next one is let through when it is likely to stay, not as soon as it might. */
+		load_memo_put(&a->app->memo, a->key->tenant, a->line.model, ms + (each_ms < ms / 4 ? each_ms : ms / 4), now);
 		refuse(a, LATE, retry_ms, "The server is busy: the first token would come too late.");
 		return false;
 	case LOAD_DEGRADE: break;

@@ -89,13 +89,26 @@ static bool wait_for_tick(struct answer *a)
 	return true;
 }
 
-/* One was told that has text. What comes late is made up for a little at a time. */
+/* One is told that has text. What comes late is made up for a little at a time; the first burst is not made up for,
+ * or it would be followed by silence. */
 static void tick(struct answer *a)
 {
 	if (a->key->tier->pace_tps <= 0)
 		return;
 	uint64_t each = (uint64_t)(1e9 / a->key->tier->pace_tps), now = clock_now_ns();
+	if (!is_paced(a))
+		a->pace_ns = now;
 	a->pace_ns = a->pace_ns + each > now + each * 3 / 4 ? a->pace_ns + each : now + each * 3 / 4;
+}
+
+/* How many tokens may be told together. */
+static uint32_t together(const struct answer *a)
+{
+	const struct gw_tier_config *tier = a->key->tier;
+	if (a->logged || is_paced(a))
+		return 1;
+	uint64_t left = tier->pace_tps > 0 && !answer_is_behind(a) ? (uint64_t)tier->pace_burst - a->n_told : GROUP_TOKENS;
+	return left < GROUP_TOKENS ? (uint32_t)left : GROUP_TOKENS;
 }
 
 static int take_logprobs(struct answer *a, struct answer_run *run, struct answer_choice *c,
@@ -200,7 +213,7 @@ static int render_run(struct answer *a, struct answer_run *run, struct sl_buf *o
 {
 	unsigned first = (unsigned)(run - a->runs) * a->n;
 	struct gen_chunk chunk;
-	if (may_tell_more(a, run) && gen_peek(run->gen, &run->sub, may_tell(a, a->logged || is_paced(a) ? 1 : GROUP_TOKENS), &chunk)) {
+	if (may_tell_more(a, run) && gen_peek(run->gen, &run->sub, may_tell(a, together(a)), &chunk)) {
 		unsigned index = first + chunk.choice;
 		cut(run->gen, &chunk);
 		if (is_paced(a) ? wait_for_tick(a) : hold_back(a, run, &chunk))

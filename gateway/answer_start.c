@@ -16,6 +16,8 @@
 enum {
 	MAX_ANSWER = 4 << 20, /* text of a choice that is kept as a whole */
 	MAX_LOGPROBS = 32 << 20,
+	/* So many tokens the engine may be ahead of what a paced reader is told: its steps are not even, the flow is. */
+	PACE_AHEAD = 4,
 };
 
 /* Of every choice that tells none; only read. */
@@ -173,7 +175,7 @@ static void fill_submit(struct answer *a, const struct answer_spec *spec, struct
 	if (tier->weight > 0)
 		s->weight = (uint32_t)tier->weight;
 	s->rate_tps = (float)tier->pace_tps;
-	s->burst = (uint32_t)tier->pace_burst;
+	s->burst = (uint32_t)tier->pace_burst + PACE_AHEAD;
 	s->deadline_ms = (uint32_t)tier->deadline_ms;
 	s->max_tokens = spec->has_max_tokens && spec->max_tokens < most ? spec->max_tokens : most;
 	if (s->min_tokens > s->max_tokens)

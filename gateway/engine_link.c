@@ -586,6 +586,8 @@ uint64_t engine_link_wait_ms(const struct engine_link *l, int model, uint8_t pri
 	return (load->told.of[line_of(priority)].wait_us + behind * load->told.us_per_place) / 1000;
 }
 
+uint64_t engine_link_place_us(const struct engine_link *l, int model) { return l->loads[model].told.us_per_place; }
+
 void engine_link_on_load(struct engine_link *l, void (*fn)(void *ctx, const struct proto_load *m), void *ctx)
 {
 	l->on_load = fn;

@@ -6,8 +6,8 @@
 #include "base/clock.h"
 
 enum {
-	MEMO_PART = 8, /* of the wait: so soon the engine is asked again, */
-	MEMO_LEAST_MS = 100, MEMO_MOST_MS = 2000, /* within these bounds */
+	MEMO_PART = 4, /* of the wait: so soon the engine is asked again, */
+	MEMO_LEAST_MS = 100, /* but not sooner */
 	CERTAIN_MS = 50, /* of shorter waits the half is chance */
 };
 
@@ -77,21 +77,38 @@ bool load_is_high(const struct load_levels *l, int model, int64_t priority)
 
 static size_t row_of(uint64_t tenant, int model)
 {
-	return (size_t)((tenant ^ (uint64_t)model * 0x9e3779b97f4a7c15u) % (sizeof((struct load_memo *)0)->of / sizeof(struct load_refused)));
+	return (size_t)((tenant ^ (uint64_t)model * 0x9e3779b97f4a7c15u) % (sizeof((struct load_memo *)0)->of / sizeof(struct load_word)));
 }
 
-void load_memo_put(struct load_memo *m, uint64_t tenant, int model, uint64_t ready_ns, uint64_t now_ns)
+/* It holds for a part of the wait; one that is sent later is a question, and others wait for what comes of it. */
+static void hold(struct load_word *w, uint64_t now_ns)
 {
-	uint64_t part = (ready_ns - now_ns) / MEMO_PART, least = MEMO_LEAST_MS * NS_PER_MS, most = MEMO_MOST_MS * NS_PER_MS;
-	uint64_t until = now_ns + (part < least ? least : part < most ? part : most);
-	m->of[row_of(tenant, model)] = (struct load_refused){
-	    .tenant = tenant, .model = model, .ready_ns = ready_ns, .until_ns = until < ready_ns ? until : ready_ns};
+	uint64_t part = (w->begin_ns - now_ns) / MEMO_PART, least = MEMO_LEAST_MS * NS_PER_MS;
+	w->until_ns = now_ns + (part > least ? part : least);
+	w->until_ns = w->until_ns < w->begin_ns ? w->until_ns : w->begin_ns;
+}
+
+void load_memo_put(struct load_memo *m, uint64_t tenant, int model, uint64_t wait_ms, uint64_t now_ns)
+{
+	struct load_word *w = &m->of[row_of(tenant, model)];
+	*w = (struct load_word){.tenant = tenant, .model = model, .begin_ns = now_ns + wait_ms * NS_PER_MS};
+	hold(w, now_ns);
+}
+
+void load_memo_sent(struct load_memo *m, uint64_t tenant, int model, uint64_t each_us, uint64_t now_ns)
+{
+	struct load_word *w = &m->of[row_of(tenant, model)];
+	if (w->tenant != tenant || w->model != model || now_ns >= w->begin_ns)
+		return;
+	w->begin_ns += each_us * 1000;
+	if (now_ns >= w->until_ns)
+		hold(w, now_ns);
 }
 
 uint64_t load_memo_find(const struct load_memo *m, uint64_t tenant, int model, uint64_t now_ns)
 {
-	const struct load_refused *r = &m->of[row_of(tenant, model)];
-	if (r->tenant != tenant || r->model != model || now_ns >= r->until_ns)
+	const struct load_word *w = &m->of[row_of(tenant, model)];
+	if (w->tenant != tenant || w->model != model || now_ns >= w->until_ns)
 		return 0;
-	return (r->ready_ns - now_ns) / NS_PER_MS + 1;
+	return (w->begin_ns - now_ns) / NS_PER_MS + 1;
 }

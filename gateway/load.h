@@ -54,19 +54,23 @@ struct load_levels {
 bool load_levels_see(struct load_levels *l, const struct proto_load *now, uint64_t high_ms, uint64_t low_ms);
 bool load_is_high(const struct load_levels *l, int model, int64_t priority);
 
-/* ---- who was refused just now ---- */
+/* ---- what the engine said of a tenant just now ---- */
 
-/* A tenant that floods is told no without asking the engine again, for a moment. */
+/* LOAD tells what a newcomer of a tenant that has nothing here would wait. One of a tenant that has much here waits for
+ * its own, and how long the engine says only between two steps, which may take seconds. So its last word on each
+ * is kept: when the tenant's next one would begin, later by one place's turn for each that was sent since. */
 struct load_memo {
-	struct load_refused {
-		uint64_t tenant, until_ns, ready_ns;
+	struct load_word {
+		uint64_t tenant, until_ns, begin_ns;
 		int model; /* of until_ns 0: nobody's */
 	} of[256];
 };
 
-/* ready_ns: when it would be let in. */
-void load_memo_put(struct load_memo *m, uint64_t tenant, int model, uint64_t ready_ns, uint64_t now_ns);
-/* In how many ms it would be let in; 0: that is not known. */
+/* The engine says that one of this tenant's begins in wait_ms. */
+void load_memo_put(struct load_memo *m, uint64_t tenant, int model, uint64_t wait_ms, uint64_t now_ns);
+/* One more is sent to it; in each_us a place becomes free, on the average. */
+void load_memo_sent(struct load_memo *m, uint64_t tenant, int model, uint64_t each_us, uint64_t now_ns);
+/* What the tenant's next one would wait; 0: that is not known, or to be asked again. */
 uint64_t load_memo_find(const struct load_memo *m, uint64_t tenant, int model, uint64_t now_ns);
 
 #endif

@@ -107,27 +107,49 @@ static void levels_have_two_thresholds(void **unused)
 	assert_false(load_levels_see(&l, &now, 2000, 500));
 }
 
-static void a_refusal_is_remembered_for_a_moment(void **unused)
+static void the_last_word_on_a_tenant_is_kept(void **unused)
 {
 	(void)unused;
 	static struct load_memo m;
 	uint64_t t = 1000 * NS_PER_S;
 	assert_int_equal(load_memo_find(&m, 0, 0, t), 0);
 	assert_int_equal(load_memo_find(&m, 7, 1, t), 0);
-	load_memo_put(&m, 7, 1, t + 3 * NS_PER_S, t);
+	load_memo_sent(&m, 7, 1, 5000, t); /* nothing is known, nothing becomes known */
+	assert_int_equal(load_memo_find(&m, 7, 1, t), 0);
+	load_memo_put(&m, 7, 1, 3000, t);
 	assert_int_equal(load_memo_find(&m, 7, 1, t), 3001);
 	assert_int_equal(load_memo_find(&m, 7, 1, t + 50 * NS_PER_MS), 2951);
 	assert_int_equal(load_memo_find(&m, 7, 2, t), 0);
 	assert_int_equal(load_memo_find(&m, 8, 1, t), 0);
-	assert_int_equal(load_memo_find(&m, 7, 1, t + 374 * NS_PER_MS), 2627);
-	assert_int_equal(load_memo_find(&m, 7, 1, t + 375 * NS_PER_MS), 0);
-	load_memo_put(&m, 7, 1, t + 60 * NS_PER_S, t);
-	assert_true(load_memo_find(&m, 7, 1, t + 1999 * NS_PER_MS) > 0);
-	assert_int_equal(load_memo_find(&m, 7, 1, t + 2000 * NS_PER_MS), 0);
+	assert_int_equal(load_memo_find(&m, 7, 1, t + 749 * NS_PER_MS), 2252);
+	assert_int_equal(load_memo_find(&m, 7, 1, t + 750 * NS_PER_MS), 0);
 	/* Not beyond what it says. */
-	load_memo_put(&m, 7, 1, t + 10 * NS_PER_MS, t);
+	load_memo_put(&m, 7, 1, 10, t);
 	assert_int_equal(load_memo_find(&m, 7, 1, t + 9 * NS_PER_MS), 2);
 	assert_int_equal(load_memo_find(&m, 7, 1, t + 10 * NS_PER_MS), 0);
+	load_memo_sent(&m, 7, 1, 5000, t + 10 * NS_PER_MS);
+	assert_int_equal(load_memo_find(&m, 7, 1, t + 10 * NS_PER_MS), 0);
+}
+
+static void who_was_sent_since_is_before_the_next(void **unused)
+{
+	(void)unused;
+	static struct load_memo m;
+	uint64_t t = 1000 * NS_PER_S;
+	load_memo_put(&m, 7, 1, 4000, t);
+	load_memo_sent(&m, 7, 1, 500 * 1000, t);
+	load_memo_sent(&m, 8, 1, 500 * 1000, t);
+	assert_int_equal(load_memo_find(&m, 7, 1, t), 4501);
+	/* It is no longer believed: one is sent to ask, and those that come meanwhile are told what is known. */
+	uint64_t later = t + 1000 * NS_PER_MS;
+	assert_int_equal(load_memo_find(&m, 7, 1, later), 0);
+	load_memo_sent(&m, 7, 1, 500 * 1000, later);
+	assert_int_equal(load_memo_find(&m, 7, 1, later), 4001);
+	assert_int_equal(load_memo_find(&m, 7, 1, later + 999 * NS_PER_MS), 3002);
+	assert_int_equal(load_memo_find(&m, 7, 1, later + 1000 * NS_PER_MS), 0);
+	/* The answer to it is the new word. */
+	load_memo_put(&m, 7, 1, 100, later);
+	assert_int_equal(load_memo_find(&m, 7, 1, later), 101);
 }
 
 int main(void)
@@ -136,7 +158,8 @@ int main(void)
 	    cmocka_unit_test(by_tier),
 	    cmocka_unit_test(a_margin_is_learnt),
 	    cmocka_unit_test(levels_have_two_thresholds),
-	    cmocka_unit_test(a_refusal_is_remembered_for_a_moment),
+	    cmocka_unit_test(the_last_word_on_a_tenant_is_kept),
+	    cmocka_unit_test(who_was_sent_since_is_before_the_next),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
