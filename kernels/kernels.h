@@ -140,7 +140,8 @@ struct kn_config {
 	 * a gather. So a backend may compute more rows than it was given, in steps of few shapes. */
 	bool pad_rows;
 	/* A row's products may depend, within the bounds that all have, on how many rows there are: where a vendor's
-	 * library is quicker, it makes them. Not set: batch invariance as above. */
+	 * library is quicker, it makes them. With fp8_weights it may round activations to e4m3 too (2^-4 of each). Not set:
+	 * batch invariance as above. */
 	bool loose_products;
 	const char *choices_path; /* with it: a file to keep in what was found quicker; NULL: none. Not kept by the callee. */
 };
