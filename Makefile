@@ -50,7 +50,7 @@ NVCCFLAGS := --split-compile $(JOBS) -Xptxas --split-compile=$(JOBS) -std=c++17 
 CUDA_SRC := $(sort $(wildcard kernels/cuda/attention*.cu)) $(filter-out kernels/cuda/attention%,$(wildcard kernels/cuda/*.cu))
 CUDA_OBJ := $(patsubst %.cu,$(B)/%.o,$(filter-out kernels/cuda/emu%.cu,$(CUDA_SRC)))
 CUDA_SO := $(if $(NVCC),$(if $(SAN),,$(B)/libsluice-cuda.so))
-# The same sources compiled for the emulation, for tests (kernels/cuda/emu.cu). No C++ library is used.
+# The same sources compiled for the emulation, for tests (kernels/cuda/emu.cu, emu_device.cu). No C++ library is used.
 CXX := $(if $(filter default,$(origin CXX)),$(if $(findstring clang,$(CC)),clang++,g++),$(CXX))
 EMU_SRC := $(filter-out %_cuda.cu,$(CUDA_SRC))
 EMU_OBJ := $(EMU_SRC:kernels/cuda/%.cu=$(B)/emulated/%.o)
@@ -199,7 +199,7 @@ $(MUTANTS): $(B)/%.so: %.sed $(EMU_OBJ)
 	@mkdir -p $(@D) $(B)/$*/kernels/cuda
 	$(Q)src=$$(sed -n '2s/^# //p' $<); to=$(B)/$*/$$src; sed -f $< $$src >$$to; \
 	  ! cmp -s $$src $$to || { echo "$<: changes nothing in $$src"; exit 1; }; \
-	  case $$src in *.cu) of=$$src ;; *) of=$$(grep -l "\"$$src\"" $(EMU_SRC)) ;; esac; \
+	  case $$src in *.cu) of=$$src ;; *) of=$$(grep -lF " $$src" $(EMU_OBJ:.o=.d) | sed 's|.*/\(.*\)\.d$$|kernels/cuda/\1.cu|') ;; esac; \
 	  others='$(EMU_OBJ)'; made=; for f in $$of; do \
 	    o=$$(basename $$f .cu); made="$$made $(B)/$*/$$o.o"; in=$$f; if [ $$f = $$src ]; then in=$$to; fi; \
 	    $(CXX) $(EMU_FLAGS) -w -O0 -g0 -I$(B)/$* -I. -c -o $(B)/$*/$$o.o $$in || exit 1; \

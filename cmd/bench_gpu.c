@@ -257,7 +257,7 @@ static int bench_matvec_type(struct gpu_bench *x, int type)
 
 static int bench_matvec(struct gpu_bench *x)
 {
-	static const int types[] = {KN_BF16, KN_Q8_0, KN_Q4_0, KN_Q4_K};
+	static const int types[] = {KN_BF16, KN_Q8_0, KN_INT4, KN_Q4_0, KN_Q4_K};
 	int rc = 0;
 	for (size_t i = 0; i < (x->fp8 ? 1 : sizeof types / sizeof *types); i++)
 		rc |= bench_matvec_type(x, types[i]);

@@ -71,7 +71,7 @@ static const struct conf_row model_rows[] = {
     ROW_ENUM("role", MODEL(role), "none", roles,
 	     "small and large are the pair that tiers and the default choose from."),
     ROW("quantize", CONF_STRING, MODEL(quantize), "", 0, 16,
-	"A weight type (q8_0, q4_k, ...; fp8 with CUDA) that float matrices become on load; empty: as in the file."),
+	"A weight type (q8_0, q4_k, ...; int4; fp8 with CUDA) that float matrices become on load; empty: as in the file."),
     ROW_ENUM("kv_type", MODEL(kv_type), "default", kv_types,
 	     "What its keys and values are kept in; default: engine.kv_type."),
     ROW_END,

@@ -22,7 +22,7 @@ struct eng_model_config {
 	const char *name; /* as clients ask for it */
 	const char *path;
 	int role; /* enum proto_role */
-	/* Matrices of floats are converted to the weight type of that name on load, "fp8" by backends that have it;
+	/* Matrices of floats are converted to the weight type of that name on load ("int4": of Q8_0 too), "fp8" by backends that have it;
 	 * NULL or "": not. */
 	const char *quantize;
 	/* Type of its keys and values by name (kernels/kv_type.h); NULL or "": eng_config's. */

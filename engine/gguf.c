@@ -176,8 +176,10 @@ static int read_tensor(struct gguf *g, struct cursor *c, struct gguf_tensor *t, 
 	t->type = type <= INT_MAX ? (int)type : -1;
 	/* A type this build does not know has no size here; whoever needs the tensor refuses it. */
 	uint64_t block = (uint64_t)kn_type_block(t->type);
-	if (block == 0)
+	if (!kn_type_in_files(t->type)) {
+		t->type = block > 0 ? -1 : t->type;
 		return 0;
+	}
 	if (t->dims[0] % block != 0)
 		return fail(g, err, "row length is no multiple of the block in tensor", s);
 	if (__builtin_mul_overflow(elements / block, kn_type_block_bytes(t->type), &t->bytes))

@@ -116,7 +116,7 @@ void gguf_add_tensor(struct gguf_writer *w, const char *name, int type, int n_di
 	BUG_IF(w->started, "%s: a tensor after data", w->path);
 	size_t block = (size_t)kn_type_block(type);
 	uint64_t bytes = block > 0 ? kn_type_block_bytes(type) : 0;
-	if (block == 0 || dims[0] % block != 0 || w->n_tensors == MAX_TENSORS) {
+	if (!kn_type_in_files(type) || dims[0] % block != 0 || w->n_tensors == MAX_TENSORS) {
 		fault(w, SL_EINVAL, "a tensor that can't be written");
 		return;
 	}

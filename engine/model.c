@@ -22,8 +22,10 @@
 /* Vectors in backend memory; those that the family does not have are NULL. */
 struct layer {
 	float *attn_norm, *ffn_norm, *post_attn_norm, *post_ffn_norm;
-	float *q_norm, *k_norm, *q_bias, *k_bias, *v_bias;
-	struct kn_weight q, k, v, o, gate, up, down;
+	float *q_norm, *k_norm, *q_bias, *k_bias, *v_bias; /* of a joined product all biases are in q_bias */
+	/* Products made as one, where the backend does so, have no data of their own but are in qkv and gate_up, which have
+	 * none where it does not. */
+	struct kn_weight q, k, v, o, gate, up, down, qkv, gate_up;
 	struct kn_attn attn;
 	const struct kn_rope *rope;
 };
@@ -43,8 +45,8 @@ struct model {
 	double inv_freq[2][ARCH_MAX_ROT];
 	bool *used; /* [tensors of the file], until the weights are loaded */
 	int max_rows;
-	/* Activations: [max_rows][…]. */
-	float *x, *normed, *q, *k, *v, *attn, *gate, *up, *logits;
+	/* Activations: [max_rows][…]. qkv and gate_up are joined outputs; what no layer needs is NULL. */
+	float *x, *normed, *q, *k, *v, *qkv, *attn, *gate, *up, *gate_up, *logits;
 };
 
 /* ---- what the head says ---- */
@@ -146,8 +148,37 @@ static int load_rows(struct model *m, const struct model_tensor *t, int first_ro
 	return weight_store_load(m->store, t, first_row, n_out, n_in, out, err);
 }
 
+/* Matrices of one width below one another, as one: SL_EUNSUPPORTED, and nothing else has changed, where the backend or their types
+ * don't allow it. */
+static int load_joined(struct model *m, const char *const *names, const int *n_outs, int n, int n_in, struct kn_weight *out,
+		       struct sl_err *err)
+{
+	const struct model_tensor *t[WEIGHT_STORE_JOINED];
+	int rc = m->ops->weight_load_joined == NULL ? SL_EUNSUPPORTED : 0;
+	for (int i = 0; i < n && rc == 0; i++) {
+		rc = find_matrix(m, names[i], n_outs[i], n_in, &t[i], err);
+		if (rc == 0 && t[i]->type != t[0]->type)
+			rc = SL_EUNSUPPORTED;
+	}
+	if (rc == 0)
+		rc = weight_store_load_joined(m->store, t, n, out, err);
+	for (int i = 0; i < n && rc == 0; i++)
+		model_file_let_go(m->file, t[i]);
+	return rc;
+}
+
+/* n floats of the backend, in *out; whatever comes of it, model_free gives them back. */
+static int alloc_floats(struct model *m, const char *what, size_t n, float **out, struct sl_err *err)
+{
+	void *p = NULL;
+	if (m->ops->mem_alloc(m->backend, n * sizeof(float), &p) != 0)
+		return sl_errf(err, SL_ENOMEM, "%s: no memory for %s of %zu floats", model_file_path(m->file), what, n);
+	*out = p;
+	return 0;
+}
+
 /* A vector of floats, brought to the backend, with offset added to each. */
-static int load_vector(struct model *m, const char *name, int n, float offset, float **out, struct sl_err *err)
+static int put_vector(struct model *m, const char *name, int n, float offset, float *to, struct sl_err *err)
 {
 	const struct model_tensor *t = take_tensor(m, name, err);
 	if (t == NULL)
@@ -157,19 +188,21 @@ static int load_vector(struct model *m, const char *name, int n, float offset, f
 		return sl_errf(err, SL_EINVAL, "%s: tensor %s is not a vector of %d floats", model_file_path(m->file),
 			       name, n);
 	float *host = sl_zalloc_n((size_t)n, sizeof *host);
-	void *p = NULL;
-	if (host == NULL || m->ops->mem_alloc(m->backend, (size_t)n * sizeof(float), &p) != 0) {
-		sl_free(host);
+	if (host == NULL)
 		return sl_errf(err, SL_ENOMEM, "%s: no memory for tensor %s of %d floats", model_file_path(m->file), name, n);
-	}
 	kn_dequantize(t->type, t->data, (size_t)n, host);
 	for (int i = 0; i < n; i++)
 		host[i] += offset;
-	*out = p;
-	int rc = m->ops->upload(m->backend, p, host, (size_t)n);
+	int rc = m->ops->upload(m->backend, to, host, (size_t)n);
 	sl_free(host);
 	return rc == 0 ? 0 : sl_errf(err, rc, "%s: tensor %s can't be brought to the device", model_file_path(m->file),
 				     name);
+}
+
+static int load_vector(struct model *m, const char *name, int n, float offset, float **out, struct sl_err *err)
+{
+	int rc = alloc_floats(m, name, (size_t)n, out, err);
+	return rc != 0 ? rc : put_vector(m, name, n, offset, *out, err);
 }
 
 static const char *in_layer(int i, const char *what, char name[64])
@@ -184,9 +217,11 @@ static int load_qkv(struct model *m, int i, struct sl_err *err)
 	const struct model_arch *a = &m->info.arch;
 	struct layer *l = &m->layers[i];
 	int q_width = a->n_heads * a->head_dim, kv_width = a->n_kv_heads * a->head_dim, rc;
-	char name[64];
+	char name[64], names[3][64];
 	if (model_file_find(m->file, in_layer(i, "attn_qkv.weight", name)) != NULL) {
 		const struct model_tensor *t = NULL;
+		if (m->ops->weight_load_joined != NULL)
+			return load_matrix(m, name, q_width + 2 * kv_width, a->n_embd, &l->qkv, err);
 		if ((rc = find_matrix(m, name, q_width + 2 * kv_width, a->n_embd, &t, err)) != 0 ||
 		    (rc = load_rows(m, t, 0, q_width, a->n_embd, &l->q, err)) != 0 ||
 		    (rc = load_rows(m, t, q_width, kv_width, a->n_embd, &l->k, err)) != 0 ||
@@ -196,6 +231,10 @@ static int load_qkv(struct model *m, int i, struct sl_err *err)
 			model_file_let_go(m->file, t);
 		return 0;
 	}
+	const char *const all[] = {in_layer(i, "attn_q.weight", names[0]), in_layer(i, "attn_k.weight", names[1]),
+				   in_layer(i, "attn_v.weight", names[2])};
+	if ((rc = load_joined(m, all, (const int[]){q_width, kv_width, kv_width}, 3, a->n_embd, &l->qkv, err)) != SL_EUNSUPPORTED)
+		return rc;
 	if ((rc = load_matrix(m, in_layer(i, "attn_q.weight", name), q_width, a->n_embd, &l->q, err)) != 0 ||
 	    (rc = load_matrix(m, in_layer(i, "attn_k.weight", name), kv_width, a->n_embd, &l->k, err)) != 0)
 		return rc;
@@ -207,10 +246,12 @@ static int load_gate_up(struct model *m, int i, struct sl_err *err)
 {
 	const struct model_arch *a = &m->info.arch;
 	struct layer *l = &m->layers[i];
-	char name[64];
+	char name[64], names[2][64];
 	int rc;
 	if (model_file_find(m->file, in_layer(i, "ffn_gate.weight", name)) == NULL) {
 		const struct model_tensor *t = NULL;
+		if (m->ops->weight_load_joined != NULL)
+			return load_matrix(m, in_layer(i, "ffn_up.weight", name), 2 * a->n_ff, a->n_embd, &l->gate_up, err);
 		if ((rc = find_matrix(m, in_layer(i, "ffn_up.weight", name), 2 * a->n_ff, a->n_embd, &t, err)) != 0 ||
 		    (rc = load_rows(m, t, 0, a->n_ff, a->n_embd, &l->gate, err)) != 0 ||
 		    (rc = load_rows(m, t, a->n_ff, a->n_ff, a->n_embd, &l->up, err)) != 0)
@@ -219,16 +260,38 @@ static int load_gate_up(struct model *m, int i, struct sl_err *err)
 			model_file_let_go(m->file, t);
 		return 0;
 	}
+	const char *const both[] = {in_layer(i, "ffn_gate.weight", names[0]), in_layer(i, "ffn_up.weight", names[1])};
+	if ((rc = load_joined(m, both, (const int[]){a->n_ff, a->n_ff}, 2, a->n_embd, &l->gate_up, err)) != SL_EUNSUPPORTED)
+		return rc;
 	if ((rc = load_matrix(m, name, a->n_ff, a->n_embd, &l->gate, err)) != 0)
 		return rc;
 	return load_matrix(m, in_layer(i, "ffn_up.weight", name), a->n_ff, a->n_embd, &l->up, err);
+}
+
+/* Of queries, keys and values: joined like their products. */
+static int load_biases(struct model *m, int i, struct sl_err *err)
+{
+	const struct model_arch *a = &m->info.arch;
+	struct layer *l = &m->layers[i];
+	int q_width = a->n_heads * a->head_dim, kv_width = a->n_kv_heads * a->head_dim, rc;
+	bool joined = l->qkv.data != NULL;
+	char name[64];
+	if ((rc = alloc_floats(m, "biases", (size_t)(joined ? q_width + 2 * kv_width : q_width), &l->q_bias, err)) != 0 ||
+	    (!joined && (rc = alloc_floats(m, "biases", (size_t)kv_width, &l->k_bias, err)) != 0) ||
+	    (!joined && (rc = alloc_floats(m, "biases", (size_t)kv_width, &l->v_bias, err)) != 0))
+		return rc;
+	float *k = joined ? l->q_bias + q_width : l->k_bias, *v = joined ? k + kv_width : l->v_bias;
+	if ((rc = put_vector(m, in_layer(i, "attn_q.bias", name), q_width, 0, l->q_bias, err)) != 0 ||
+	    (rc = put_vector(m, in_layer(i, "attn_k.bias", name), kv_width, 0, k, err)) != 0)
+		return rc;
+	return put_vector(m, in_layer(i, "attn_v.bias", name), kv_width, 0, v, err);
 }
 
 static int load_layer(struct model *m, int i, struct sl_err *err)
 {
 	const struct model_arch *a = &m->info.arch;
 	struct layer *l = &m->layers[i];
-	int q_width = a->n_heads * a->head_dim, kv_width = a->n_kv_heads * a->head_dim;
+	int q_width = a->n_heads * a->head_dim;
 	float gain = a->norm_gain_offset;
 	const struct {
 		bool has;
@@ -243,12 +306,11 @@ static int load_layer(struct model *m, int i, struct sl_err *err)
 	    {a->post_norms, "post_ffw_norm.weight", a->n_embd, gain, &l->post_ffn_norm},
 	    {a->qk_norm, "attn_q_norm.weight", a->head_dim, gain, &l->q_norm},
 	    {a->qk_norm, "attn_k_norm.weight", a->head_dim, gain, &l->k_norm},
-	    {a->qkv_bias, "attn_q.bias", q_width, 0, &l->q_bias},
-	    {a->qkv_bias, "attn_k.bias", kv_width, 0, &l->k_bias},
-	    {a->qkv_bias, "attn_v.bias", kv_width, 0, &l->v_bias},
 	};
 	char name[64];
 	int rc = load_qkv(m, i, err);
+	if (rc == 0 && a->qkv_bias)
+		rc = load_biases(m, i, err);
 	if (rc == 0)
 		rc = load_matrix(m, in_layer(i, "attn_output.weight", name), a->n_embd, q_width, &l->o, err);
 	if (rc == 0)
@@ -261,6 +323,8 @@ static int load_layer(struct model *m, int i, struct sl_err *err)
 					 vectors[k].out, err);
 	int window = arch_window(a, i);
 	l->attn = (struct kn_attn){.scale = a->attn_scale, .softcap = a->attn_softcap, .window = window};
+	if (l->qkv.data != NULL)
+		l->attn.q_row = l->qkv.n_out;
 	l->rope = window > 0 ? &m->rope_windowed : &m->rope;
 	return rc;
 }
@@ -293,17 +357,27 @@ static int alloc_activations(struct model *m, struct sl_err *err)
 {
 	const struct model_arch *a = &m->info.arch;
 	size_t q_width = (size_t)a->n_heads * (size_t)a->head_dim;
-	size_t kv_width = (size_t)a->n_kv_heads * (size_t)a->head_dim;
+	size_t kv_width = (size_t)a->n_kv_heads * (size_t)a->head_dim, ff = (size_t)a->n_ff;
+	bool three = false, qkv = false, two = false, gate_up = false; /* some layer has them */
+	for (int i = 0; i < a->n_layers; i++) {
+		const struct layer *l = &m->layers[i];
+		*(l->qkv.data != NULL ? &qkv : &three) = true;
+		*(l->gate_up.data != NULL ? &gate_up : &two) = true;
+	}
 	const struct {
 		float **out;
 		size_t width;
+		bool has;
 	} buffers[] = {
-	    {&m->x, (size_t)a->n_embd}, {&m->normed, (size_t)a->n_embd}, {&m->q, q_width},
-	    {&m->k, kv_width},          {&m->v, kv_width},               {&m->attn, q_width},
-	    {&m->gate, (size_t)a->n_ff}, {&m->up, (size_t)a->n_ff},      {&m->logits, (size_t)a->n_vocab},
+	    {&m->x, (size_t)a->n_embd, true}, {&m->normed, (size_t)a->n_embd, true},   {&m->attn, q_width, true},
+	    {&m->q, q_width, three},	      {&m->k, kv_width, three},		       {&m->v, kv_width, three},
+	    {&m->gate, ff, true},	      {&m->up, ff, two},		       {&m->logits, (size_t)a->n_vocab, true},
+	    {&m->gate_up, 2 * ff, gate_up},   {&m->qkv, q_width + 2 * kv_width, qkv},
 	};
 	for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++) {
 		void *p;
+		if (!buffers[i].has)
+			continue;
 		if (m->ops->mem_alloc(m->backend, buffers[i].width * (size_t)m->max_rows * sizeof(float), &p) != 0)
 			return sl_errf(err, SL_ENOMEM, "%s: no memory for steps of %d rows: %zu bytes for %zu floats of each",
 				       model_file_path(m->file), m->max_rows,
@@ -460,7 +534,7 @@ void model_free(struct model *m)
 	weight_store_close(m->store);
 	for (int i = 0; m->layers != NULL && i < m->info.arch.n_layers; i++) {
 		struct layer *l = &m->layers[i];
-		struct kn_weight *weights[] = {&l->q, &l->k, &l->v, &l->o, &l->gate, &l->up, &l->down};
+		struct kn_weight *weights[] = {&l->q, &l->k, &l->v, &l->o, &l->gate, &l->up, &l->down, &l->qkv, &l->gate_up};
 		for (size_t k = 0; k < sizeof weights / sizeof weights[0]; k++)
 			free_weight(m, weights[k]);
 		float *vectors[] = {l->attn_norm, l->ffn_norm, l->post_attn_norm, l->post_ffn_norm, l->q_norm,
@@ -472,7 +546,7 @@ void model_free(struct model *m)
 		free_weight(m, &m->head);
 	free_weight(m, &m->embed);
 	float *memory[] = {m->output_norm, m->x, m->normed, m->q, m->k, m->v, m->attn, m->gate,
-			   m->up, m->logits};
+			   m->up, m->logits, m->qkv, m->gate_up};
 	for (size_t i = 0; i < sizeof memory / sizeof memory[0]; i++)
 		free_memory(m, memory[i]);
 	sl_free(m->layers);
@@ -505,8 +579,25 @@ static int add_back(struct model *m, const float *post_norm, const float *next_n
 	return m->ops->add_rmsnorm(m->backend, m->x, m->normed, next_norm, a->rms_eps, n, a->n_embd, m->normed);
 }
 
-/* Queries, keys and values of the rows in m->normed. */
-static int project(struct model *m, const struct layer *l, int n)
+/* As project, in m->qkv, and on to the pages: one product. */
+static int project_joined(struct model *m, const struct layer *l, int n, const struct kn_kv *kv, int layer)
+{
+	const struct model_arch *a = &m->info.arch;
+	const struct kn_ops *o = m->ops;
+	struct kn_backend *b = m->backend;
+	int rc;
+	if ((rc = o->matmul(b, &l->qkv, m->normed, n, m->qkv)) != 0)
+		return rc;
+	if (l->q_bias != NULL && (rc = o->add_row(b, m->qkv, l->q_bias, n, l->qkv.n_out)) != 0)
+		return rc;
+	if (l->q_norm != NULL && (rc = o->qkv_norm(b, m->qkv, a->n_heads, a->n_kv_heads, a->head_dim, l->q_norm, l->k_norm,
+						   a->rms_eps, n)) != 0)
+		return rc;
+	return o->qkv_rope_write(b, l->rope, m->qkv, a->n_heads, kv, layer);
+}
+
+/* Queries, keys and values of the rows in m->normed, turned, the latter two in their pages. */
+static int project(struct model *m, const struct layer *l, int n, const struct kn_kv *kv, int layer)
 {
 	const struct model_arch *a = &m->info.arch;
 	const struct kn_ops *o = m->ops;
@@ -525,7 +616,24 @@ static int project(struct model *m, const struct layer *l, int n)
 	    ((rc = o->rmsnorm(b, m->q, l->q_norm, a->rms_eps, n * a->n_heads, a->head_dim, m->q)) != 0 ||
 	     (rc = o->rmsnorm(b, m->k, l->k_norm, a->rms_eps, n * a->n_kv_heads, a->head_dim, m->k)) != 0))
 		return rc;
-	return 0;
+	return o->rope_kv_write(b, l->rope, m->q, a->n_heads, m->k, m->v, kv, layer);
+}
+
+/* What goes into the second matrix of the feed-forward half, in m->gate. */
+static int widen(struct model *m, const struct layer *l, int n)
+{
+	const struct model_arch *a = &m->info.arch;
+	const struct kn_ops *o = m->ops;
+	struct kn_backend *b = m->backend;
+	bool gelu = a->act == ARCH_GELU_TANH;
+	int rc;
+	if (l->gate_up.data != NULL) {
+		rc = o->matmul(b, &l->gate_up, m->normed, n, m->gate_up);
+		return rc != 0 ? rc : o->gate_mul(b, m->gate_up, n, a->n_ff, gelu, m->gate);
+	}
+	if ((rc = o->matmul(b, &l->gate, m->normed, n, m->gate)) != 0 || (rc = o->matmul(b, &l->up, m->normed, n, m->up)) != 0)
+		return rc;
+	return gelu ? o->gelu_mul(b, m->gate, m->up, n, a->n_ff) : o->silu_mul(b, m->gate, m->up, n, a->n_ff);
 }
 
 /* Takes x normed in m->normed, and leaves it there for the next layer. */
@@ -535,18 +643,13 @@ static int forward_layer(struct model *m, int i, int n, const struct kn_kv *kv)
 	const struct kn_ops *o = m->ops;
 	struct kn_backend *b = m->backend;
 	struct layer *l = &m->layers[i];
+	bool joined = l->qkv.data != NULL;
 	int rc;
-	if ((rc = project(m, l, n)) != 0 ||
-	    (rc = o->rope_kv_write(b, l->rope, m->q, a->n_heads, m->k, m->v, kv, i)) != 0 ||
-	    (rc = o->attention(b, m->q, a->n_heads, kv, i, &l->attn, m->attn)) != 0 ||
+	if ((rc = joined ? project_joined(m, l, n, kv, i) : project(m, l, n, kv, i)) != 0 ||
+	    (rc = o->attention(b, joined ? m->qkv : m->q, a->n_heads, kv, i, &l->attn, m->attn)) != 0 ||
 	    (rc = o->matmul(b, &l->o, m->attn, n, m->normed)) != 0 ||
-	    (rc = add_back(m, l->post_attn_norm, l->ffn_norm, n)) != 0 ||
-	    (rc = o->matmul(b, &l->gate, m->normed, n, m->gate)) != 0 ||
-	    (rc = o->matmul(b, &l->up, m->normed, n, m->up)) != 0)
-		return rc;
-	rc = a->act == ARCH_GELU_TANH ? o->gelu_mul(b, m->gate, m->up, n, a->n_ff)
-				      : o->silu_mul(b, m->gate, m->up, n, a->n_ff);
-	if (rc != 0 || (rc = o->matmul(b, &l->down, m->gate, n, m->normed)) != 0)
+	    (rc = add_back(m, l->post_attn_norm, l->ffn_norm, n)) != 0 || (rc = widen(m, l, n)) != 0 ||
+	    (rc = o->matmul(b, &l->down, m->gate, n, m->normed)) != 0)
 		return rc;
 	return add_back(m, l->post_ffn_norm, i + 1 < a->n_layers ? l[1].attn_norm : NULL, n);
 }

@@ -202,10 +202,15 @@ static void float_row(void *ctx, uint64_t row, float *out)
 	kn_dequantize(t->type, (const uint8_t *)t->data + row * kn_row_bytes(t->type, width), width, out);
 }
 
+/* Four bits with one scale for 128 weights are too few for what tokens begin and end with: those two stay as they are, as checkpoints of
+ * that kind have them. */
 static bool quantizes(const struct model_tensor *t, int type)
 {
 	bool floats = t->type == KN_F32 || t->type == KN_F16 || t->type == KN_BF16;
-	return floats && t->type != type && t->n_dims == 2 && t->dims[0] % (uint64_t)kn_type_block(type) == 0;
+	bool ends = strcmp(t->name, "token_embd.weight") == 0 || strcmp(t->name, "output.weight") == 0;
+	if (type == KN_INT4 && ends)
+		return false;
+	return (floats || (type == KN_INT4 && t->type == KN_Q8_0)) && t->type != type && t->n_dims == 2 && t->dims[0] % (uint64_t)kn_type_block(type) == 0;
 }
 
 static int quantize_tensor(struct model_file *f, size_t i, int type, int n_threads, struct convert_progress *p,

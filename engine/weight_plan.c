@@ -24,14 +24,15 @@ int weight_plan_parse(const char *name, struct weight_plan *out, struct sl_err *
 		return 0;
 	}
 	int type = kn_type_from_name(name);
-	if (type >= 0) {
+	if (kn_type_in_files(type)) {
 		*out = (struct weight_plan){type, type};
 		return 0;
 	}
 	char all[256];
 	size_t n = 0;
 	for (int i = 0; kn_type_at(i) >= 0 && n < sizeof all; i++)
-		n += (size_t)snprintf(all + n, sizeof all - n, "%s, ", kn_type_name(kn_type_at(i)));
+		if (kn_type_in_files(kn_type_at(i)))
+			n += (size_t)snprintf(all + n, sizeof all - n, "%s, ", kn_type_name(kn_type_at(i)));
 	return sl_errf(err, SL_EINVAL, "no type is named %.40s (there are %sQ4_K_M, Q5_K_M)", name, all);
 }
 

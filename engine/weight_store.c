@@ -124,6 +124,22 @@ int weight_store_load(struct weight_store *s, const struct model_tensor *t, int 
 	return rc;
 }
 
+int weight_store_load_joined(struct weight_store *s, const struct model_tensor *const *t, int n, struct kn_weight *out,
+			     struct sl_err *err)
+{
+	const void *host[WEIGHT_STORE_JOINED] = {0};
+	int n_outs[WEIGHT_STORE_JOINED] = {0}, n_in = (int)t[0]->dims[0];
+	BUG_IF(n < 1 || n > WEIGHT_STORE_JOINED || s->ops->weight_made != NULL, "%d matrices joined", n);
+	for (int i = 0; i < n; i++) {
+		host[i] = t[i]->data;
+		n_outs[i] = (int)t[i]->dims[1];
+	}
+	int rc = s->ops->weight_load_joined(s->backend, host, n_outs, n, t[0]->type, n_in, out, err);
+	for (int i = 0; i < n && rc == 0; i++)
+		convert_advance(s->progress, t[i]->bytes);
+	return rc;
+}
+
 void weight_store_loaded(struct weight_store *s)
 {
 	s->progress = NULL;

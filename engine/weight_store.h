@@ -26,6 +26,11 @@ int weight_store_open(const struct kn_ops *ops, struct kn_backend *b, const stru
 /* Rows first_row … first_row + n_out - 1 of t, with n_in elements each. As kn_ops.weight_load. */
 int weight_store_load(struct weight_store *s, const struct model_tensor *t, int first_row, int n_out, int n_in,
 		      struct kn_weight *out, struct sl_err *err);
+/* All rows of n matrices of one type and width below one another. As kn_ops.weight_load_joined, which the backend has: one that has
+ * keeps nothing. n ≤ WEIGHT_STORE_JOINED. */
+enum { WEIGHT_STORE_JOINED = 3 };
+int weight_store_load_joined(struct weight_store *s, const struct model_tensor *const *t, int n, struct kn_weight *out,
+			     struct sl_err *err);
 /* All are loaded: from now on a file of them is written if there was none. */
 void weight_store_loaded(struct weight_store *s);
 /* Whether the weights came from a file. */

@@ -12,6 +12,7 @@
  *  Q8_0       32   34   d 2 | qs 32 int8                      d · q
  *  IQ4_NL     32   18   d 2 | qs 16                           d · kn_nl_values[q]
  *  MXFP4      32   17   e 1 | qs 16                           2^(e - 128) · kn_fp4_values[q]
+ *  INT4      128   66  d 2 | qs 64                           d · (q - 8)
  *  Q2_K      256   84   sc 16 | qs 64 | d 2 | m 2             d · low(sc) · q - m · high(sc)
  *  Q3_K      256  110   qh 32 | qs 64 | sc 12 | d 2           d · (sc - 32) · (q - 4)
  *  Q4_K      256  144   d 2 | m 2 | sc 12 | qs 128            d · sc · q - m · mn
@@ -22,6 +23,7 @@
  * Where weight i finds its bits:
  *  - Blocks of 32: nibble i is low(qs[i]) for i < 16 and high(qs[i - 16]) from there; the fifth bit of
  *    Q5 is bit i of qh.
+ *  - INT4: as four blocks of 32, one after the other.
  *  - Q4_K, Q5_K: runs of 64; in run g weight l < 32 is low(qs[32g + l]) and weight 32 + l is high of
  *    the same byte; the fifth bit of Q5_K is bit 2g, or 2g + 1, of qh[l]. sc and mn: one for each 32.
  *  - Q2_K, Q3_K: halves of 128; in half h weight 32j + l (j < 4, l < 32) has bits 2j and 2j + 1 of
@@ -33,6 +35,10 @@
  * Packed scales of six bits: Q4_K and Q5_K below (kn_scale_min); Q3_K: scale i has its low four bits in
  * low(sc[i]) for i < 8 and high(sc[i - 8]) from there, its upper two at bit 2(i / 4) of sc[8 + i % 4];
  * IQ4_XS: low four bits in a nibble of sl, in order, low first, upper two at bit 2i of sh.
+ *
+ * INT4 is in no file: floats and Q8_0 become it on load. Symmetric, one scale for each 128 weights along K, as most
+ * checkpoints of four bits for 16-bit activations are: a zero point would cost a kernel the sums of the activations and a
+ * multiply-add each, 1/32 bit more, and buys little where weights lie around zero; Q4_1 and Q4_K have minimums.
  *
  * Every product above is exact in float32 (at most 11 + 6 + 7 bits), so a weight is rounded at most
  * once, in the sum with a minimum, and every implementation gives the same bits.

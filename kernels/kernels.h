@@ -52,6 +52,8 @@ enum kn_type {
 	KN_IQ4_XS = 23,
 	KN_BF16 = 30,
 	KN_MXFP4 = 39,
+	/* In no file (kn_type_in_files), with a number of our own below 64: what others become on load. */
+	KN_INT4 = 63,
 	/* Of keys and values only (kv_type.h), with numbers of our own. */
 	KN_KV_Q8 = 1000,
 	KN_FP8 = 1001,
@@ -65,6 +67,8 @@ size_t kn_row_bytes(int type, size_t n);
 const char *kn_type_name(int type);
 /* The type of that name ("q4_k", in any case) that this build knows, or -1. */
 int kn_type_from_name(const char *name);
+/* Whether files may have it: GGUF's own number. */
+bool kn_type_in_files(int type);
 /* Type i of those this build knows, from 0; -1 past the last. */
 int kn_type_at(int i);
 
@@ -120,6 +124,7 @@ struct kn_attn {
 	float scale;   /* of q·k */
 	float softcap; /* cap·tanh(score/cap); 0: none */
 	int window;    /* positions seen, the row's own included; 0: all */
+	int q_row;     /* floats from a row of queries to the next; 0: they lie one after another. Otherwise of joined ones only. */
 };
 
 struct kn_backend; /* each backend defines its own */
@@ -135,7 +140,8 @@ struct kn_config {
 	 * a gather. So a backend may compute more rows than it was given, in steps of few shapes. */
 	bool pad_rows;
 	/* A row's products may depend, within the bounds that all have, on how many rows there are: where a vendor's
-	 * library is quicker, it makes them. Not set: batch invariance as above. */
+	 * library is quicker, it makes them. With fp8_weights it may round activations to e4m3 too (2^-4 of each). Not set:
+	 * batch invariance as above. */
 	bool loose_products;
 	const char *choices_path; /* with it: a file to keep in what was found quicker; NULL: none. Not kept by the callee. */
 };
@@ -213,6 +219,22 @@ struct kn_ops {
 	int (*weight_load)(struct kn_backend *b, const void *host, int type, int n_out, int n_in,
 			   struct kn_weight *out, struct sl_err *err);
 	void (*weight_free)(struct kn_backend *b, struct kn_weight *w);
+
+	/* Products of the same rows made as one, and what reads their joined outputs; all NULL where there are none. Every
+	 * number has the bits that it has without.
+	 * weight_load_joined: as weight_load, of n ≥ 1 matrices of one type and width, matrix i with n_outs[i] rows at
+	 * host[i], one below the other. SL_EUNSUPPORTED: not of these shapes, so they are loaded one by one. */
+	int (*weight_load_joined)(struct kn_backend *b, const void *const *host, const int *n_outs, int n, int type, int n_in,
+				  struct kn_weight *out, struct sl_err *err);
+	/* Rows of qkv [rows][n_heads + 2·n_kv_heads][head_dim] are queries, then keys, then values. Each head of the queries and of
+	 * the keys as rmsnorm does, with its gain [head_dim]. */
+	int (*qkv_norm)(struct kn_backend *b, float *qkv, int n_heads, int n_kv_heads, int head_dim, const float *q_gain,
+			const float *k_gain, float eps, int n_rows);
+	/* As rope_kv_write. */
+	int (*qkv_rope_write)(struct kn_backend *b, const struct kn_rope *rope, float *qkv, int n_heads, const struct kn_kv *kv,
+			      int layer);
+	/* y[r][i] = act(x[r][i]) · x[r][width + i], of x [n_rows][2·width]: as silu_mul or gelu_mul. */
+	int (*gate_mul)(struct kn_backend *b, const float *x, int n_rows, int width, bool gelu, float *y);
 
 	/* Steps go on by themselves between step_issue and step_wait, and may take tokens from each other (row_from). */
 	bool ahead;

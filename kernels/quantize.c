@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From float32 to the weight types: the door, the types without blocks, and blocks of 32. Blocks of
+ * From float32 to the weight types: the door, the types without blocks, and blocks of 32 and 128. Blocks of
  * 256 are quantize_k.c's; the searches are quantize_fit.c's. The layouts are in blocks.h.
  *
  * A scale is rounded to what is stored before the values are, so that they make up for it.
@@ -126,6 +126,20 @@ static int q4_0(const float *x, uint8_t *at)
 	return rc;
 }
 
+/* kernels/blocks.h: a scale for 128. */
+static int int4(const float *x, uint8_t *at)
+{
+	static const struct kn_grid g = {.lowest = -8, .n = 16};
+	uint8_t q[128];
+	float d;
+	int rc = kn_put_f16(at, kn_fit_scale(&g, x, 128), &d);
+	for (int i = 0; i < 128; i++)
+		q[i] = (uint8_t)kn_grid_index(&g, kn_over(x[i], d));
+	for (int i = 0; i < 4; i++)
+		kn_put_nibbles(at + 2 + 16 * i, q + 32 * i);
+	return rc;
+}
+
 static int q4_1(const float *x, uint8_t *at)
 {
 	uint8_t q[32];
@@ -199,7 +213,7 @@ static int (*const encoders[])(const float *x, uint8_t *at) = {
     [KN_Q5_1] = q5_1,	       [KN_Q8_0] = q8_0,	  [KN_IQ4_NL] = iq4_nl,
     [KN_MXFP4] = mxfp4,	       [KN_Q2_K] = kn_encode_q2_k, [KN_Q3_K] = kn_encode_q3_k,
     [KN_Q4_K] = kn_encode_q4_k, [KN_Q5_K] = kn_encode_q5_k, [KN_Q6_K] = kn_encode_q6_k,
-    [KN_IQ4_XS] = kn_encode_iq4_xs,
+    [KN_IQ4_XS] = kn_encode_iq4_xs, [KN_INT4] = int4,
 };
 
 int kn_quantize_row(int type, const float *x, size_t n, void *out)

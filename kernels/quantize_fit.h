@@ -23,7 +23,7 @@ struct kn_grid {
 int kn_grid_index(const struct kn_grid *g, float v); /* the nearest; v may be anything finite */
 float kn_grid_value(const struct kn_grid *g, int index);
 
-/* The scale (of either sign) of x ≈ scale · value; 0 for zeros. n: 16 or 32. */
+/* The scale (of either sign) of x ≈ scale · value; 0 for zeros. n: 16, 32 or 128. */
 float kn_fit_scale(const struct kn_grid *g, const float *x, int n);
 /* x ≈ scale · q + offset, 0 ≤ q ≤ max, scale ≥ 0; the offset is not above zero where asked. */
 void kn_fit_affine(int max, bool no_positive, const float *x, int n, float *scale, float *offset);

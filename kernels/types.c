@@ -14,7 +14,7 @@ static const struct {
     {KN_Q5_1, 32, 24, "Q5_1"},    {KN_Q8_0, 32, 34, "Q8_0"},     {KN_Q2_K, 256, 84, "Q2_K"},
     {KN_Q3_K, 256, 110, "Q3_K"},  {KN_Q4_K, 256, 144, "Q4_K"},   {KN_Q5_K, 256, 176, "Q5_K"},
     {KN_Q6_K, 256, 210, "Q6_K"},  {KN_IQ4_NL, 32, 18, "IQ4_NL"}, {KN_IQ4_XS, 256, 136, "IQ4_XS"},
-    {KN_MXFP4, 32, 17, "MXFP4"},
+    {KN_MXFP4, 32, 17, "MXFP4"},  {KN_INT4, 128, 66, "INT4"},
 };
 
 enum { N_TYPES = sizeof types / sizeof types[0] };
@@ -67,6 +67,11 @@ int kn_type_from_name(const char *name)
 		if (strcasecmp(types[i].name, name) == 0)
 			return types[i].type;
 	return -1;
+}
+
+bool kn_type_in_files(int type)
+{
+	return type != KN_INT4 && kn_type_block(type) > 0;
 }
 
 int kn_type_at(int i)

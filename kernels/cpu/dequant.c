@@ -47,6 +47,13 @@ static void q4_0(const uint8_t *at, size_t n, float *y)
 			y[i] = kn_f16_at(at) * (float)(nibble(at + 2, i) - 8);
 }
 
+static void int4(const uint8_t *at, size_t n, float *y)
+{
+	for (; n > 0; n -= 128, at += 66, y += 128)
+		for (int i = 0; i < 128; i++)
+			y[i] = kn_f16_at(at) * (float)(nibble(at + 2 + i / 32 * 16, i % 32) - 8);
+}
+
 static void q4_1(const uint8_t *at, size_t n, float *y)
 {
 	for (; n > 0; n -= 32, at += 20, y += 32)
@@ -168,7 +175,7 @@ static void (*const decoders[])(const uint8_t *at, size_t n, float *y) = {
     [KN_F32] = f32,	  [KN_F16] = f16,   [KN_BF16] = bf16, [KN_Q4_0] = q4_0,	    [KN_Q4_1] = q4_1,
     [KN_Q5_0] = q5_0,	  [KN_Q5_1] = q5_1, [KN_Q8_0] = q8_0, [KN_Q2_K] = q2_k,	    [KN_Q3_K] = q3_k,
     [KN_Q4_K] = q4_k,	  [KN_Q5_K] = q5_k, [KN_Q6_K] = q6_k, [KN_IQ4_NL] = iq4_nl, [KN_IQ4_XS] = iq4_xs,
-    [KN_MXFP4] = mxfp4,
+    [KN_MXFP4] = mxfp4,	  [KN_INT4] = int4,
 };
 
 void kn_dequantize(int type, const void *at, size_t n, float *y)

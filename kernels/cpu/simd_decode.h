@@ -110,6 +110,15 @@ static void decode_q4_0(const uint8_t *at, size_t n, float *out)
 	}
 }
 
+static void decode_int4(const uint8_t *at, size_t n, float *out)
+{
+	for (; n > 0; n -= 128, at += 66) {
+		struct map map = map_centred(f16_at(at), 8, 15);
+		for (int i = 0; i < 4; i++, out += 32 / LANES * STEP)
+			decode_nibbles(at + 2 + 16 * i, map, map, 16, out);
+	}
+}
+
 static void decode_q4_1(const uint8_t *at, size_t n, float *out)
 {
 	struct scales d = scales_at(at, n, 20), m = scales_at(at + 2, n, 20);
@@ -328,5 +337,5 @@ static void (*const decoders[])(const uint8_t *at, size_t n, float *out) = {
     [KN_Q5_1] = decode_q5_1,	 [KN_Q8_0] = decode_q8_0,   [KN_Q2_K] = decode_q2_k,
     [KN_Q3_K] = decode_q3_k,	 [KN_Q4_K] = decode_q4_k,   [KN_Q5_K] = decode_q5_k,
     [KN_Q6_K] = decode_q6_k,	 [KN_IQ4_NL] = decode_iq4_nl, [KN_IQ4_XS] = decode_iq4_xs,
-    [KN_MXFP4] = decode_mxfp4,
+    [KN_MXFP4] = decode_mxfp4,	 [KN_INT4] = decode_int4,
 };

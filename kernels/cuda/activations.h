@@ -5,7 +5,7 @@
 #ifndef KERNELS_CUDA_ACTIVATIONS_H
 #define KERNELS_CUDA_ACTIVATIONS_H
 
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/matmul.h"
 
 enum { KN_ROW_THREADS = 256 }; /* of a block, which has a row */
 
@@ -30,9 +30,8 @@ __device__ static inline void kn_load4(const float *x, int k, int n_in, bool the
 		v[i] = there && k + i < n_in ? x[k + i] : 0.0f;
 }
 
-/* The power of two that brings the row's largest magnitude to [2^14, 2^15), as far as there is one; in all
- * KN_ROW_THREADS threads. Shared memory: a float for each of their warps. */
-__device__ static inline int kn_row_exponent(const float *x, int n_in, bool there)
+/* The row's largest magnitude, in all KN_ROW_THREADS threads. Shared memory: a float for each of their warps. */
+__device__ static inline float kn_row_largest(const float *x, int n_in, bool there)
 {
 	float *most = (float *)kn_shared(), all = 0, v[4];
 	for (int k = 4 * (int)threadIdx.x; k < n_in; k += 4 * KN_ROW_THREADS) {
@@ -46,10 +45,44 @@ __device__ static inline int kn_row_exponent(const float *x, int n_in, bool ther
 	kn_barrier();
 	for (int i = 0; i < KN_ROW_THREADS / KN_WARP; i++)
 		all = fmaxf(all, most[i]);
-	int exponent = (int)(kn_float_bits(all) >> 23) - 127;
+	return all;
+}
+
+/* The power of two that brings the largest magnitude to [2^14, 2^15), as far as there is one. */
+__device__ static inline int kn_scaling_exponent(float largest)
+{
+	int exponent = (int)(kn_float_bits(largest) >> 23) - 127;
 	if (exponent < -126 || exponent == 128) /* nothing but zeros and the smallest numbers; infinite */
 		return exponent == 128 ? 0 : 126;
 	return 14 - exponent > 126 ? 126 : 14 - exponent;
+}
+
+/* Four numbers of row `row`, from k on (a multiple of 4), to where products take them from: matmul.h. In all lanes of a warp, which
+ * have neighbours in order. */
+__device__ static inline void kn_put_units(const struct kn_into &to, int row, int k, const struct kn_f4 &v, float scale)
+{
+	int slab = k / KN_SLAB, half = k % KN_SLAB / 16, t = k / 4 % 4, tile = row / KN_ROWS, in = row % KN_ROWS;
+	uint32_t pair[2] = {to.bf16 ? kn_pair_bf16(v.x * scale, v.y * scale) : kn_pair_f16(v.x * scale, v.y * scale),
+			    to.bf16 ? kn_pair_bf16(v.z * scale, v.w * scale) : kn_pair_f16(v.z * scale, v.w * scale)};
+	int64_t at = (int64_t)tile * to.n_slabs + slab;
+	uint32_t *unit = reinterpret_cast<uint32_t *>(to.units + at * KN_PIECE + (in * 4 + t) * 16 + half * 8);
+	unit[0] = pair[0];
+	unit[1] = pair[1];
+	if (to.bf16)
+		return; /* the whole warp */
+	float sum = 0;
+	for (int i = 0; i < 2; i++)
+		sum += kn_f16_float((uint16_t)pair[i]) + kn_f16_float((uint16_t)(pair[i] >> 16));
+	sum += kn_shuffle_xor(sum, 1);
+	sum += kn_shuffle_xor(sum, 2);
+	if (t == 0)
+		to.sums[(at * 2 + half) * KN_ROWS + in] = sum;
+}
+
+/* That of a row, as kn_row_largest. */
+__device__ static inline int kn_row_exponent(const float *x, int n_in, bool there)
+{
+	return kn_scaling_exponent(kn_row_largest(x, n_in, there));
 }
 
 #endif

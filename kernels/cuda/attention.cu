@@ -276,7 +276,7 @@ template <bool F32, bool PARTS> __global__ void attend(struct kn_attn_call c)
 		if (j >= all.n)
 			continue;
 		for (int d = t; d < hd; d += THREADS) {
-			s.q[j * hd + d] = c.q[((int64_t)all.row[j] * c.n_heads + all.head[j]) * hd + d];
+			s.q[j * hd + d] = c.q[(int64_t)all.row[j] * c.attn.q_row + all.head[j] * hd + d];
 			s.sum[j * hd + d] = 0;
 		}
 	}
@@ -461,6 +461,8 @@ int kn_cuda_attention(struct kn_backend *b, const float *q, int n_heads, const s
 	c.row_pos = b->pos;
 	c.row_seq = b->seq;
 	c.attn = *attn;
+	if (c.attn.q_row == 0)
+		c.attn.q_row = n_heads * kv->head_dim;
 	c.n_heads = n_heads;
 	c.group = n_heads / kv->n_kv_heads;
 	int rc = attend_items(b, &c, b->alone, b->n_alone, true);

@@ -329,7 +329,7 @@ __device__ static inline void find_queries(const struct kn_attn_call &c, const s
 		if (i < n) {
 			int row = item.row + i / c.group;
 			kn_seen_by(c, row, &w->first[j], &w->end[j]);
-			q = c.q + ((int64_t)row * c.n_heads + kv_head * c.group + i % c.group) * hd;
+			q = c.q + (int64_t)row * c.attn.q_row + (kv_head * c.group + i % c.group) * hd;
 		}
 		float value[WIDE / 16][4], most = 0;
 #pragma unroll

@@ -164,6 +164,17 @@ static int op_gelu_mul(struct kn_backend *b, float *gate, const float *up, int n
 	return kn_cuda_gelu_mul(b, gate, up, kn_cuda_rows(b, n_rows), width);
 }
 
+static int op_gate_mul(struct kn_backend *b, const float *x, int n_rows, int width, bool gelu, float *y)
+{
+	return kn_cuda_gate_mul(b, x, kn_cuda_rows(b, n_rows), width, gelu, y);
+}
+
+static int op_qkv_norm(struct kn_backend *b, float *qkv, int n_heads, int n_kv_heads, int head_dim, const float *q_gain,
+		       const float *k_gain, float eps, int n_rows)
+{
+	return kn_cuda_qkv_norm(b, qkv, n_heads, n_kv_heads, head_dim, q_gain, k_gain, eps, kn_cuda_rows(b, n_rows));
+}
+
 static int op_add(struct kn_backend *b, float *x, const float *y, int n_rows, int width)
 {
 	return kn_cuda_add(b, x, y, kn_cuda_rows(b, n_rows), width);
@@ -217,6 +228,10 @@ static struct kn_ops make_ops(void)
 	o.upload = backend_upload;
 	o.weight_load = kn_cuda_weight_load;
 	o.weight_free = kn_cuda_weight_free;
+	o.weight_load_joined = kn_cuda_weight_load_joined;
+	o.qkv_norm = op_qkv_norm;
+	o.qkv_rope_write = kn_cuda_qkv_rope_write;
+	o.gate_mul = op_gate_mul;
 	o.ahead = true;
 	o.step_begin = op_step_begin;
 	o.step_issue = op_step_issue;

@@ -46,9 +46,16 @@ struct kn_item {
 struct kn_converted {
 	const float *x; /* NULL: none */
 	int n_rows, n_in;
-	bool bf16;
+	int numbers; /* what they are: enum dev_numbers (library.h) */
 	uint64_t serial; /* the stream's, after the last product of them */
 };
+
+/* Rows n_in wide that weights are multiplied with, and as which numbers. */
+struct kn_width {
+	int n_in, numbers; /* enum dev_numbers; -1: as several */
+};
+
+enum { KN_N_WIDTHS = 16 };
 
 /* Where results go that lie one after another. */
 struct kn_read {
@@ -98,6 +105,8 @@ struct kn_backend {
 	struct kn_room scratch, picks;
 	struct kn_room rows, parts, stage; /* converted activations, parts of products, weights on their way */
 	struct kn_converted converted;
+	struct kn_width widths[KN_N_WIDTHS]; /* of the weights that were loaded */
+	int n_widths;
 	/* Products by the vendor's library (library.h); NULL: none is to be used, or there is none. */
 	struct dev_library *library;
 	struct kn_choices *choices;
@@ -154,6 +163,9 @@ int kn_cuda_add_rmsnorm(struct kn_backend *b, float *x, const float *add, const 
 			float *y);
 int kn_cuda_silu_mul(struct kn_backend *b, float *gate, const float *up, int n_rows, int width);
 int kn_cuda_gelu_mul(struct kn_backend *b, float *gate, const float *up, int n_rows, int width);
+int kn_cuda_gate_mul(struct kn_backend *b, const float *x, int n_rows, int width, bool gelu, float *y);
+int kn_cuda_qkv_norm(struct kn_backend *b, float *qkv, int n_heads, int n_kv_heads, int head_dim, const float *q_gain,
+		     const float *k_gain, float eps, int n_rows);
 int kn_cuda_add(struct kn_backend *b, float *x, const float *y, int n_rows, int width);
 int kn_cuda_add_row(struct kn_backend *b, float *x, const float *row, int n_rows, int width);
 int kn_cuda_scale(struct kn_backend *b, float *x, float factor, int n_rows, int width);
@@ -177,11 +189,27 @@ int64_t kn_cuda_record_bytes(int type);
 const float *kn_cuda_fp8_scales(const struct kn_weight *w);
 int kn_cuda_weight_load(struct kn_backend *b, const void *host, int type, int n_out, int n_in, struct kn_weight *out,
 			struct sl_err *err);
+int kn_cuda_weight_load_joined(struct kn_backend *b, const void *const *host, const int *n_outs, int n, int type, int n_in,
+			       struct kn_weight *out, struct sl_err *err);
 void kn_cuda_weight_free(struct kn_backend *b, struct kn_weight *w);
 
 /* ---- matmul.cu ---- */
 int kn_cuda_embed(struct kn_backend *b, const struct kn_weight *w, float *y);
 int kn_cuda_matmul(struct kn_backend *b, const struct kn_weight *w, const float *x, int n_rows, float *y);
+/* Where an operation that makes rows of activations puts them as products take them, and what it is to be told with: see matmul.cu. */
+struct kn_into {
+	uint8_t *units; /* NULL: nowhere */
+	float *sums, *inverse;
+	int n_slabs, n_rows, n_all; /* rows there are, and with those that fill up the last tile */
+	bool bf16;
+};
+/* Of n_rows rows at x, n_in wide, which all products of such rows take as the same numbers; out->units NULL where they don't or
+ * the library may make them. SL_EIO. */
+int kn_cuda_into(struct kn_backend *b, int n_rows, int n_in, struct kn_into *out);
+/* It was launched: products of the rows at x need no conversion. */
+void kn_cuda_converted(struct kn_backend *b, const float *x, int n_in, const struct kn_into *to);
+/* Weights n_in wide of a type are loaded. */
+void kn_cuda_note_width(struct kn_backend *b, int type, int n_in);
 /* Without the library. */
 int kn_cuda_own_product(struct kn_backend *b, const struct kn_weight *w, const float *x, int n_rows, float *y);
 
@@ -196,6 +224,8 @@ int kn_cuda_library_product(struct kn_backend *b, const struct kn_weight *w, con
 /* ---- pages.cu ---- */
 int kn_cuda_rope_kv_write(struct kn_backend *b, const struct kn_rope *rope, float *q, int n_heads, float *k,
 			  const float *v, const struct kn_kv *kv, int layer);
+int kn_cuda_qkv_rope_write(struct kn_backend *b, const struct kn_rope *rope, float *qkv, int n_heads, const struct kn_kv *kv,
+			   int layer);
 int kn_cuda_page_copy(struct kn_backend *b, const struct kn_kv *kv, int src, int dst);
 
 /* ---- attention.cu ---- */

@@ -3,11 +3,12 @@
  * Which products are whose (library.h), in memory and in a file, so that a machine is not measured at every start. Host
  * code.
  *
- * The file is text: a line that says what it is, the key, then a line for each choice: type, n_out, n_in, rows, 1 for the own
- * kernels, eight words in hexadecimal. It is read like anything from outside: every number is within bounds or the line
+ * The file is text: a line that says what it is, the key, then a line for each choice: type, n_out, n_in, rows, who (0 the
+ * library, 1 the own kernels, 2 the library with FP8), eight words in hexadecimal. It is read like anything from outside: every number is within bounds or the line
  * is none.
  */
 #include "kernels/cuda/library.h"
+#include "kernels/cuda/packed.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -15,6 +16,8 @@
 #include <unistd.h>
 
 enum { LINE = 512, PATH = 4096, MOST_LINES = 4 * KN_MAX_CHOICES, MOST_TYPE = 1 << 20, MOST_SIDE = 1 << 30 };
+
+enum who { LIBRARY, OWN, LIBRARY_FP8 };
 
 static const char magic[] = "sluice products 1";
 
@@ -64,11 +67,13 @@ static bool number(const char **at, int base, uint64_t most, uint64_t *out)
 static bool parse(const char *line, struct kn_choice *c)
 {
 	uint64_t v[5], word;
-	static const uint64_t most[5] = {MOST_TYPE, MOST_SIDE, MOST_SIDE, MOST_SIDE, 1};
+	static const uint64_t most[5] = {MOST_TYPE, MOST_SIDE, MOST_SIDE, MOST_SIDE, LIBRARY_FP8};
 	for (int i = 0; i < 5; i++)
 		if (!number(&line, 10, most[i], &v[i]) || (i > 0 && i < 4 && v[i] == 0))
 			return false;
-	*c = {(int32_t)v[0], (int32_t)v[1], (int32_t)v[2], (int32_t)v[3], v[4] == 1, {}, 0};
+	if (v[4] == LIBRARY_FP8 && v[0] != KN_CUDA_FP8)
+		return false;
+	*c = {(int32_t)v[0], (int32_t)v[1], (int32_t)v[2], (int32_t)v[3], v[4] == OWN, v[4] == LIBRARY_FP8, {}, 0};
 	for (int i = 0; i < DEV_ALGO_WORDS; i++) {
 		if (!number(&line, 16, UINT64_MAX, &word))
 			return false;
@@ -108,7 +113,8 @@ static bool write_all(FILE *f, const struct kn_choices *c, const char *key)
 	bool good = fprintf(f, "%s\n%s\n", magic, key) > 0;
 	for (int i = 0; i < c->n && good; i++) {
 		const struct kn_choice *o = &c->all[i];
-		good = fprintf(f, "%d %d %d %d %d", o->type, o->n_out, o->n_in, o->rows, o->own) > 0;
+		good = fprintf(f, "%d %d %d %d %d", o->type, o->n_out, o->n_in, o->rows,
+			       o->own ? OWN : o->fp8 ? LIBRARY_FP8 : LIBRARY) > 0;
 		for (int w = 0; w < DEV_ALGO_WORDS && good; w++)
 			good = fprintf(f, " %llx", (unsigned long long)o->algo.word[w]) > 0;
 		good = good && fputc('\n', f) != EOF;

@@ -16,23 +16,21 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "kernels/cuda/device_base.h"
 #include "kernels/cuda/device_stream.h"
 #include "kernels/cuda/library.h"
 
 struct dev {
-	const struct kn_plugin_host *host;
+	struct dev_base base;
 	cudaStream_t stream;
-	uint64_t serial;
 	cudaEvent_t firsts[DEV_MARKS + 1]; /* before the first work of those that a mark ends, and of what is open */
 	cudaEvent_t done, marks[DEV_MARKS];
 	int open, began[DEV_MARKS]; /* which of firsts; -1: there was no work */
 	bool working; /* since the last dev_sync or mark */
-	uint64_t busy_ns;
-	struct kn_list *recording;
 	bool in_range;
 	char line[192];
 	char name[160], pci[16];
-	char fault[192];
+	int capability;
 };
 
 /* For tests. Memory that is given from now on is the host's, which the device reaches over the bus (pinned; managed memory
@@ -53,9 +51,7 @@ extern "C" __attribute__((visibility("default"))) void sluice_device_no_graphs(i
 
 static int fail(struct dev *d, const char *what, cudaError_t rc)
 {
-	if (d->fault[0] == '\0')
-		snprintf(d->fault, sizeof d->fault, "%s: %s", what, cudaGetErrorString(rc));
-	return SL_EIO;
+	return dev_fail(d, what, cudaGetErrorString(rc));
 }
 
 int dev_probe(const struct kn_plugin_host *host, struct sl_err *err)
@@ -84,6 +80,7 @@ static void describe(struct dev *d)
 	if (cudaGetDeviceProperties(&p, 0) != cudaSuccess || cudaMemGetInfo(&free_bytes, &all) != cudaSuccess ||
 	    cudaDriverGetVersion(&driver) != cudaSuccess)
 		return;
+	d->capability = p.major * 10 + p.minor;
 	snprintf(d->name, sizeof d->name, "%.80s, sm_%d%d, driver for CUDA %d.%d", p.name, p.major, p.minor, driver / 1000,
 		 driver % 1000 / 10);
 	snprintf(d->line, sizeof d->line, "%.80s, sm_%d%d, %.1f of %.1f GiB free, driver for CUDA %d.%d", p.name, p.major,
@@ -121,7 +118,7 @@ int dev_open(const struct kn_plugin_host *host, int priority, struct dev **out, 
 	int least = 0, greatest = 0; /* smaller numbers go first */
 	if (d == NULL)
 		return host->errf(err, SL_ENOMEM, "no memory for the CUDA backend");
-	d->host = host;
+	d->base.host = host;
 	cudaError_t rc = cudaSetDevice(0);
 	if (rc == cudaSuccess)
 		rc = cudaDeviceGetStreamPriorityRange(&least, &greatest);
@@ -145,7 +142,7 @@ void dev_close(struct dev *d)
 	dev_range(d, NULL);
 	(void)cudaStreamSynchronize(d->stream);
 	drop_handles(d);
-	d->host->free(d);
+	d->base.host->free(d);
 }
 
 const char *dev_describe(const struct dev *d)
@@ -158,6 +155,11 @@ cudaStream_t dev_stream(const struct dev *d)
 	return d->stream;
 }
 
+int dev_capability(const struct dev *d)
+{
+	return d->capability;
+}
+
 const char *dev_pci(const struct dev *d)
 {
 	return d->pci;
@@ -168,16 +170,6 @@ const char *dev_name(const struct dev *d)
 	return d->name;
 }
 
-const char *dev_fault(const struct dev *d)
-{
-	return d->fault;
-}
-
-const struct kn_plugin_host *dev_host(const struct dev *d)
-{
-	return d->host;
-}
-
 void dev_range(struct dev *d, const char *name)
 {
 	if (d->in_range)
@@ -185,38 +177,6 @@ void dev_range(struct dev *d, const char *name)
 	if (name != NULL)
 		(void)nvtxRangePushA(name);
 	d->in_range = name != NULL;
-}
-
-uint64_t dev_busy_ns(const struct dev *d)
-{
-	return d->busy_ns;
-}
-
-uint64_t dev_serial(const struct dev *d)
-{
-	return d->serial;
-}
-
-void dev_count(struct dev *d)
-{
-	d->serial++;
-}
-
-int dev_fail(struct dev *d, const char *what, const char *why)
-{
-	if (d->fault[0] == '\0')
-		snprintf(d->fault, sizeof d->fault, "%s: %s", what, why);
-	return SL_EIO;
-}
-
-void dev_record(struct dev *d, struct kn_list *l)
-{
-	d->recording = l;
-}
-
-struct kn_list *dev_recording(struct dev *d)
-{
-	return d->recording;
 }
 
 /* ---- memory ---- */
@@ -229,7 +189,7 @@ static cudaError_t free_memory(void *p)
 int dev_alloc(struct dev *d, size_t bytes, void **out)
 {
 	void *p = NULL;
-	if (d->fault[0] != '\0')
+	if (d->base.fault[0] != '\0')
 		return SL_EIO;
 	size_t room = bytes > 0 ? bytes : 1;
 	cudaError_t rc = memory_on_host ? cudaMallocHost(&p, room) : cudaMalloc(&p, room);
@@ -255,7 +215,7 @@ int dev_alloc(struct dev *d, size_t bytes, void **out)
 bool dev_memory(struct dev *d, uint64_t *free_bytes, uint64_t *total)
 {
 	size_t there = 0, all = 0;
-	if (d->fault[0] != '\0' || memory_on_host)
+	if (d->base.fault[0] != '\0' || memory_on_host)
 		return false;
 	if (cudaMemGetInfo(&there, &all) != cudaSuccess) {
 		(void)cudaGetLastError();
@@ -277,7 +237,7 @@ void dev_free(struct dev *d, void *p)
 void *dev_host_alloc(struct dev *d, size_t bytes)
 {
 	void *p = NULL;
-	if (d->fault[0] != '\0' || cudaMallocHost(&p, bytes > 0 ? bytes : 1) != cudaSuccess) {
+	if (d->base.fault[0] != '\0' || cudaMallocHost(&p, bytes > 0 ? bytes : 1) != cudaSuccess) {
 		(void)cudaGetLastError(); /* not a fault: the caller does without */
 		return NULL;
 	}
@@ -301,7 +261,7 @@ static void begin_work(struct dev *d)
 int dev_copy_in(struct dev *d, void *to, const void *host, size_t bytes)
 {
 	int flushed = kn_list_flush(d);
-	if (flushed != 0 || d->fault[0] != '\0')
+	if (flushed != 0 || d->base.fault[0] != '\0')
 		return SL_EIO;
 	dev_count(d);
 	begin_work(d);
@@ -314,13 +274,13 @@ static void add_busy(struct dev *d, cudaEvent_t first, cudaEvent_t last)
 {
 	float ms = 0;
 	if (cudaEventElapsedTime(&ms, first, last) == cudaSuccess)
-		d->busy_ns += (uint64_t)(ms * 1e6f);
+		d->base.busy_ns += (uint64_t)(ms * 1e6f);
 }
 
 int dev_sync(struct dev *d)
 {
 	int flushed = kn_list_flush(d);
-	if (flushed != 0 || d->fault[0] != '\0')
+	if (flushed != 0 || d->base.fault[0] != '\0')
 		return SL_EIO;
 	cudaError_t rc = cudaEventRecord(d->done, d->stream);
 	if (rc == cudaSuccess)
@@ -333,7 +293,7 @@ int dev_sync(struct dev *d)
 
 int dev_mark(struct dev *d, int mark)
 {
-	if (d->fault[0] != '\0')
+	if (d->base.fault[0] != '\0')
 		return SL_EIO;
 	cudaError_t rc = cudaEventRecord(d->marks[mark], d->stream);
 	d->began[mark] = d->working ? d->open : -1;
@@ -345,7 +305,7 @@ int dev_mark(struct dev *d, int mark)
 
 int dev_await(struct dev *d, int mark)
 {
-	if (d->fault[0] != '\0')
+	if (d->base.fault[0] != '\0')
 		return SL_EIO;
 	cudaError_t rc = cudaEventSynchronize(d->marks[mark]);
 	if (rc == cudaSuccess && d->began[mark] >= 0)
@@ -356,7 +316,7 @@ int dev_await(struct dev *d, int mark)
 
 bool dev_reached(struct dev *d, int mark)
 {
-	if (d->fault[0] != '\0')
+	if (d->base.fault[0] != '\0')
 		return true;
 	cudaError_t rc = cudaEventQuery(d->marks[mark]);
 	if (rc == cudaErrorNotReady) {
@@ -387,7 +347,7 @@ static cudaError_t issue(struct dev *d, const struct kn_command *c)
 
 int dev_run(struct dev *d, const struct kn_command *c)
 {
-	if (d->fault[0] != '\0')
+	if (d->base.fault[0] != '\0')
 		return SL_EIO;
 	begin_work(d);
 	cudaError_t rc = issue(d, c);
@@ -399,7 +359,7 @@ int dev_run(struct dev *d, const struct kn_command *c)
 
 int dev_graph_make(struct dev *d, const struct kn_list *l, size_t n, struct dev_graph **out)
 {
-	if (d->fault[0] != '\0')
+	if (d->base.fault[0] != '\0')
 		return SL_EIO;
 	if (no_graphs)
 		return SL_ENOMEM;
@@ -430,7 +390,7 @@ int dev_graph_make(struct dev *d, const struct kn_list *l, size_t n, struct dev_
 
 int dev_graph_run(struct dev *d, struct dev_graph *g)
 {
-	if (d->fault[0] != '\0')
+	if (d->base.fault[0] != '\0')
 		return SL_EIO;
 	begin_work(d);
 	cudaError_t rc = cudaGraphLaunch((cudaGraphExec_t)g, d->stream);

@@ -9,6 +9,8 @@
 
 #include "kernels/cuda/device.h"
 
+/* Of the architecture: 89, 90, 100. 0: not known. */
+int dev_capability(const struct dev *d);
 cudaStream_t dev_stream(const struct dev *d);
 /* Name, architecture, driver: what stays the same from start to start. Borrowed from d. */
 const char *dev_name(const struct dev *d);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The device layer with no device: kernels run on the host by the rules of CUDA's execution model, one
- * block after the other. It exists to find mistakes, so it is strict where a device is lenient:
+ * Kernels with no device: they run on the host by the rules of CUDA's execution model, one
+ * block after the other (emu_device.cu is the device that they believe in). It exists to find mistakes, so it is strict where a device is lenient:
  *  - shared memory is as long as the launch said and full of NaNs when a block begins;
  *  - a barrier that some thread of the block never reaches, and a shuffle or a matrix operation that some lane never
  *    reaches, are faults, with the kernel's name, and like a device's they stay;
@@ -10,10 +10,7 @@
  *    a fault;
  *  - the order in which warps, and lanes in a warp, go on is the test's choice (emu_order). Each warp runs
  *    as far as it gets, so what one writes and another reads with no barrier between shows in one order
- *    or the other;
- *  - device memory is malloc's, exactly as long as asked for: a sanitizer sees every access outside;
- *  - the device is behind: a command is done when somebody waits for it (emu_queue.h), and pinned memory is read and
- *    written then, so what is changed or read too early shows.
+ *    or the other.
  *
  * Threads of a block are fibres: a switch saves six registers, which is what makes whole models
  * bearable (ucontext, used on other processors, makes a system call at each). They are kept between
@@ -21,22 +18,18 @@
  * with the thread sanitizer have, they are threads of the system and the sanitizer names both lines
  * of a race.
  *
- * Where the environment names a file in SLUICE_EMULATION_FAIL_FILE, the launch that finds it there removes it and fails:
- * so a test can break the device of another process when it likes, once.
- *
  * What it can't show: memory that is not coherent between blocks, occupancy, speed, rounding of
  * the device's own exp, tanh, sin and cos.
  *
- * Thread: a device belongs to one thread at a time; several devices may run at once.
+ * Thread: one at a time runs the blocks of a device; several devices may run at once.
  */
-#include "kernels/cuda/emu_library.h"
-#include "kernels/cuda/emu_memory.h"
-#include "kernels/cuda/emu_queue.h"
+#include "kernels/cuda/emu_blocks.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
+#ifdef KN_EMU_THREADS
+#include <pthread.h>
+#endif
 
 #if defined(__SANITIZE_ADDRESS__)
 #define EMU_ASAN 1
@@ -103,39 +96,17 @@ struct emu_block {
 	const char *misuse; /* NULL, or what a device would not have done */
 };
 
-struct dev {
+struct emu_blocks {
 	const struct kn_plugin_host *host;
 	struct emu_thread *threads; /* [MAX_THREADS] */
 	struct emu_warp *warps;     /* [MAX_THREADS / KN_WARP] */
 	struct runner *runner;
-	uint64_t serial;
-	struct kn_list *recording;
-	struct emu_queue queue;
-	uint64_t busy_ns;
-	const char *fail_file; /* NULL: none */
-	char fault[192];
-};
-
-/* What was captured: a copy, as a device has one. */
-struct dev_graph {
-	struct kn_list list;
 };
 
 static thread_local struct emu_thread *self;
 
 static int order_mode = EMU_FORWARD;
 static uint32_t order_seed = 1;
-static int fail_in; /* launches until one fails; 0: none does */
-static bool no_graphs;
-static char ranges[256];
-
-extern "C" __attribute__((visibility("default"))) const char *sluice_emulation_ranges(void)
-{
-	static char last[sizeof ranges];
-	memcpy(last, ranges, sizeof last);
-	ranges[0] = '\0';
-	return last;
-}
 
 extern "C" __attribute__((visibility("default"))) void sluice_emulation_order(int order, uint32_t seed)
 {
@@ -143,28 +114,11 @@ extern "C" __attribute__((visibility("default"))) void sluice_emulation_order(in
 	order_seed = seed | 1;
 }
 
-extern "C" __attribute__((visibility("default"))) void sluice_emulation_fail(int n)
-{
-	fail_in = n;
-}
-
-extern "C" __attribute__((visibility("default"))) void sluice_device_no_graphs(bool none)
-{
-	no_graphs = none;
-}
-
 const dim3 &emu_thread_idx(void) { return self->idx; }
 const dim3 &emu_block_idx(void) { return self->block->idx; }
 const dim3 &emu_block_dim(void) { return self->block->dim; }
 const dim3 &emu_grid_dim(void) { return self->block->grid; }
 void *kn_shared(void) { return self->block->shared; }
-
-static int fault(struct dev *d, const char *kernel, const char *what)
-{
-	if (d->fault[0] == '\0')
-		snprintf(d->fault, sizeof d->fault, "%s: %s", kernel, what);
-	return SL_EIO;
-}
 
 #ifndef KN_EMU_THREADS
 /* ---- fibres ---- */
@@ -288,32 +242,32 @@ static void make_fibre(struct fibre *f)
 #endif
 }
 
-static void runner_free(struct dev *d)
+static void runner_free(struct emu_blocks *r)
 {
-	if (d->runner != NULL)
+	if (r->runner != NULL)
 		for (int i = 0; i < MAX_THREADS; i++)
-			free(d->runner->fibres[i].stack);
-	d->host->free(d->runner);
+			free(r->runner->fibres[i].stack);
+	r->host->free(r->runner);
 }
 
-static int runner_make(struct dev *d)
+static int runner_make(struct emu_blocks *r)
 {
-	d->runner = (struct runner *)d->host->zalloc(sizeof *d->runner);
-	return d->runner != NULL ? 0 : SL_ENOMEM;
+	r->runner = (struct runner *)r->host->zalloc(sizeof *r->runner);
+	return r->runner != NULL ? 0 : SL_ENOMEM;
 }
 
 /* Fibres for n threads. */
-static int runner_need(struct dev *d, int n)
+static int runner_need(struct emu_blocks *r, int n)
 {
 	for (int i = 0; i < n; i++) {
-		struct fibre *f = &d->runner->fibres[i];
+		struct fibre *f = &r->runner->fibres[i];
 		if (f->stack == NULL && posix_memalign((void **)&f->stack, 64, STACK_BYTES) != 0) {
 			f->stack = NULL;
 			return SL_ENOMEM;
 		}
 		if (!f->made)
 			make_fibre(f);
-		d->threads[i].fibre = f;
+		r->threads[i].fibre = f;
 	}
 	return 0;
 }
@@ -470,26 +424,26 @@ static void meet(struct runner *r, struct meeting *m, int why)
 	pthread_mutex_unlock(&r->lock);
 }
 
-static void runner_free(struct dev *d)
+static void runner_free(struct emu_blocks *r)
 {
-	d->host->free(d->runner);
+	r->host->free(r->runner);
 }
 
-static int runner_make(struct dev *d)
+static int runner_make(struct emu_blocks *r)
 {
-	d->runner = (struct runner *)d->host->zalloc(sizeof *d->runner);
-	if (d->runner == NULL)
+	r->runner = (struct runner *)r->host->zalloc(sizeof *r->runner);
+	if (r->runner == NULL)
 		return SL_ENOMEM;
-	pthread_mutex_init(&d->runner->lock, NULL);
-	pthread_cond_init(&d->runner->met, NULL);
+	pthread_mutex_init(&r->runner->lock, NULL);
+	pthread_cond_init(&r->runner->met, NULL);
 	return 0;
 }
 
-static int runner_need(struct dev *d, int n)
+static int runner_need(struct emu_blocks *r, int n)
 {
-	d->runner->block.n = n;
+	r->runner->block.n = n;
 	for (int i = 0; i < n / KN_WARP; i++)
-		d->runner->warp[i].n = KN_WARP;
+		r->runner->warp[i].n = KN_WARP;
 	return 0;
 }
 
@@ -710,47 +664,35 @@ void emu_cp_async_wait(int n)
 	copy_now(t, ready);
 }
 
-/* Whether somebody wants this launch to fail: then SL_EIO. */
-static int struck(struct dev *d, const char *kernel)
+/* Whether a device takes a launch: 48 KiB shared without asking for more, 65535 blocks but along x. */
+static bool fits(const struct kn_command *c, const dim3 &grid, int n)
 {
-	if (fail_in > 0 && --fail_in == 0)
-		return fault(d, kernel, "an injected fault");
-	if (d->host->device_fault())
-		return fault(d, kernel, "a fault point");
-	if (d->fail_file != NULL && unlink(d->fail_file) == 0)
-		return fault(d, kernel, "a fault from outside");
-	return 0;
+	return n >= 1 && n <= MAX_THREADS && n % KN_WARP == 0 && c->shared <= 48 << 10 && grid.y <= 65535 && grid.z <= 65535 &&
+	       grid.x >= 1 && grid.y >= 1 && grid.z >= 1;
 }
 
-/* Runs a kernel over its grid. */
-static int launch(struct dev *d, const struct kn_command *c)
+const char *emu_blocks_run(struct emu_blocks *r, const struct kn_command *c)
 {
-	const char *kernel = c->name;
 	dim3 grid(c->grid[0], c->grid[1], c->grid[2]), block(c->block[0], c->block[1], c->block[2]);
-	size_t shared_bytes = c->shared;
 	int n = (int)(block.x * block.y * block.z);
-	if (struck(d, kernel) != 0)
-		return SL_EIO;
-	/* The limits of every device: 48 KiB without asking for more, 65535 blocks but along x. */
-	if (n < 1 || n > MAX_THREADS || n % KN_WARP != 0 || shared_bytes > 48 << 10 || grid.y > 65535 ||
-	    grid.z > 65535 || grid.x < 1 || grid.y < 1 || grid.z < 1)
-		return fault(d, kernel, "a launch that no device takes");
-	if (runner_need(d, n) != 0)
-		return fault(d, kernel, "no memory for its threads");
+	if (!fits(c, grid, n))
+		return "a launch that no device takes";
+	if (runner_need(r, n) != 0)
+		return "no memory for its threads";
 	struct emu_block b = {};
-	b.kernel = kernel;
+	b.kernel = c->name;
 	b.command = c;
 	b.grid = grid;
 	b.dim = block;
 	b.n = n;
-	b.threads = d->threads;
-	b.warps = d->warps;
-	b.runner = d->runner;
-	b.shared_bytes = shared_bytes;
-	if (posix_memalign(&b.shared, 64, shared_bytes > 0 ? shared_bytes : 1) != 0)
-		return fault(d, kernel, "no memory for what its threads share");
+	b.threads = r->threads;
+	b.warps = r->warps;
+	b.runner = r->runner;
+	b.shared_bytes = c->shared;
+	if (posix_memalign(&b.shared, 64, b.shared_bytes > 0 ? b.shared_bytes : 1) != 0)
+		return "no memory for what its threads share";
 	for (int i = 0; i < n; i++) {
-		struct emu_thread *t = &d->threads[i];
+		struct emu_thread *t = &r->threads[i];
 		unsigned u = (unsigned)i;
 		t->block = &b;
 		t->n = i;
@@ -759,243 +701,32 @@ static int launch(struct dev *d, const struct kn_command *c)
 		t->n_copies = 0;
 	}
 	for (int i = 0; i < n / KN_WARP; i++)
-		d->warps[i].done = 0;
+		r->warps[i].done = 0;
 	const char *stuck = run_grid(&b);
 	free(b.shared);
-	return stuck == NULL ? 0 : fault(d, kernel, stuck);
+	return stuck;
 }
 
-/* The device's own clock: what a command takes does not depend on the host. Kernels for products are the only ones that
- * somebody else (library.h) could be quicker at. */
-static uint64_t takes_ns(const struct kn_command *c)
+void emu_blocks_free(struct emu_blocks *r)
 {
-	if (c->kind == KN_PRODUCT)
-		return emu_library_takes_ns((const struct dev_product_call *)kn_args_of(c));
-	return c->kind == KN_CALL && (strstr(c->name, "mma") != NULL || strstr(c->name, "matvec") != NULL) ? 100000 : 1000;
+	runner_free(r);
+	r->host->free(r->threads);
+	r->host->free(r->warps);
+	r->host->free(r);
 }
 
-int emu_run_now(struct dev *d, const struct kn_command *c)
+int emu_blocks_make(const struct kn_plugin_host *host, struct emu_blocks **out)
 {
-	if (d->fault[0] != '\0')
-		return SL_EIO;
-	d->busy_ns += takes_ns(c);
-	if (c->kind == KN_CALL)
-		return launch(d, c);
-	if (c->kind == KN_PRODUCT) {
-		int rc = struck(d, c->name);
-		return rc != 0 ? rc : dev_library_run((const struct dev_product_call *)kn_args_of(c));
-	}
-	const struct kn_copy *copy = (const struct kn_copy *)kn_args_of(c);
-	if (copy->bytes > 0)
-		memcpy(copy->to, copy->from, copy->bytes);
-	return 0;
-}
-
-int dev_run(struct dev *d, const struct kn_command *c)
-{
-	return d->fault[0] != '\0' ? SL_EIO : emu_queue_put(d, &d->queue, c);
-}
-
-int dev_mark(struct dev *d, int mark)
-{
-	if (d->fault[0] != '\0')
-		return SL_EIO;
-	emu_queue_mark(&d->queue, mark);
-	return 0;
-}
-
-int dev_await(struct dev *d, int mark)
-{
-	return d->fault[0] != '\0' ? SL_EIO : emu_queue_run(d, &d->queue, mark);
-}
-
-bool dev_reached(struct dev *d, int mark)
-{
-	return d->fault[0] != '\0' || emu_queue_reached(&d->queue, mark);
-}
-
-int dev_graph_make(struct dev *d, const struct kn_list *l, size_t n, struct dev_graph **out)
-{
-	struct dev_graph *g = no_graphs ? NULL : (struct dev_graph *)d->host->zalloc(sizeof *g);
-	if (g == NULL)
+	struct emu_blocks *r = (struct emu_blocks *)host->zalloc(sizeof *r);
+	if (r == NULL)
 		return SL_ENOMEM;
-	g->list.host = d->host;
-	g->list.owned = d->host->zalloc(n + KN_COMMAND_ALIGN);
-	if (g->list.owned == NULL) {
-		d->host->free(g);
+	r->host = host;
+	r->threads = (struct emu_thread *)host->zalloc(MAX_THREADS * sizeof *r->threads);
+	r->warps = (struct emu_warp *)host->zalloc(MAX_THREADS / KN_WARP * sizeof *r->warps);
+	if (r->threads == NULL || r->warps == NULL || runner_make(r) != 0) {
+		emu_blocks_free(r);
 		return SL_ENOMEM;
 	}
-	uintptr_t at = (uintptr_t)g->list.owned + KN_COMMAND_ALIGN - 1;
-	g->list.at = (uint8_t *)(at / KN_COMMAND_ALIGN * KN_COMMAND_ALIGN);
-	g->list.n = g->list.room = n;
-	memcpy(g->list.at, l->at, n);
-	emu_count_graph(1);
-	*out = g;
+	*out = r;
 	return 0;
-}
-
-int dev_graph_run(struct dev *d, struct dev_graph *g)
-{
-	return kn_list_run(d, &g->list, 0, g->list.n);
-}
-
-void dev_graph_free(struct dev *d, struct dev_graph *g)
-{
-	(void)emu_queue_run(d, &d->queue, EMU_ALL); /* a fault stays in d */
-	kn_list_dispose(&g->list);
-	d->host->free(g);
-	emu_count_graph(-1);
-}
-
-int dev_probe(const struct kn_plugin_host *host, struct sl_err *err)
-{
-	(void)host;
-	(void)err;
-	return 0;
-}
-
-void dev_close(struct dev *d)
-{
-	(void)emu_queue_run(d, &d->queue, EMU_ALL);
-	emu_queue_dispose(&d->queue);
-	emu_count_device(-1);
-	runner_free(d);
-	d->host->free(d->threads);
-	d->host->free(d->warps);
-	d->host->free(d);
-}
-
-int dev_open(const struct kn_plugin_host *host, int priority, struct dev **out, struct sl_err *err)
-{
-	(void)priority;
-	struct dev *d = (struct dev *)host->zalloc(sizeof *d);
-	if (d == NULL)
-		return host->errf(err, SL_ENOMEM, "no memory for the emulated device");
-	d->host = host;
-	d->queue.host = host;
-	d->fail_file = getenv("SLUICE_EMULATION_FAIL_FILE");
-	d->threads = (struct emu_thread *)host->zalloc(MAX_THREADS * sizeof *d->threads);
-	d->warps = (struct emu_warp *)host->zalloc(MAX_THREADS / KN_WARP * sizeof *d->warps);
-	if (d->threads == NULL || d->warps == NULL || runner_make(d) != 0) {
-		host->free(d->threads);
-		host->free(d->warps);
-		host->free(d);
-		return host->errf(err, SL_ENOMEM, "no memory for the emulated device");
-	}
-	emu_count_device(1);
-	*out = d;
-	return 0;
-}
-
-const char *dev_describe(const struct dev *d)
-{
-	(void)d;
-	return "CUDA kernels emulated on the host, for tests";
-}
-
-const char *dev_pci(const struct dev *d)
-{
-	(void)d;
-	return "";
-}
-
-const char *dev_fault(const struct dev *d)
-{
-	return d->fault;
-}
-
-int dev_alloc(struct dev *d, size_t bytes, void **out)
-{
-	if (d->fault[0] != '\0')
-		return SL_EIO;
-	void *p = emu_memory_alloc(bytes);
-	if (p == NULL)
-		return SL_ENOMEM;
-	*out = p;
-	return 0;
-}
-
-bool dev_memory(struct dev *d, uint64_t *free_bytes, uint64_t *total)
-{
-	(void)d;
-	return emu_memory_tell(free_bytes, total);
-}
-
-void dev_free(struct dev *d, void *p)
-{
-	(void)kn_list_flush(d); /* a fault stays in d */
-	(void)emu_queue_run(d, &d->queue, EMU_ALL);
-	emu_memory_free(p);
-}
-
-void *dev_host_alloc(struct dev *d, size_t bytes)
-{
-	return emu_pinned_alloc(&d->queue, bytes);
-}
-
-void dev_host_free(struct dev *d, void *p)
-{
-	emu_pinned_free(&d->queue, p);
-}
-
-int dev_copy_in(struct dev *d, void *to, const void *host, size_t bytes)
-{
-	int rc = kn_list_flush(d);
-	if (rc != 0 || d->fault[0] != '\0')
-		return SL_EIO;
-	dev_count(d);
-	if (emu_is_pinned(&d->queue, host))
-		return emu_queue_copy(d, &d->queue, to, host, bytes);
-	rc = emu_queue_run(d, &d->queue, EMU_ALL);
-	if (rc == 0 && bytes > 0)
-		memcpy(to, host, bytes);
-	return rc;
-}
-
-void dev_range(struct dev *d, const char *name)
-{
-	(void)d;
-	size_t n = strlen(ranges);
-	snprintf(ranges + n, sizeof ranges - n, "%s;", name != NULL ? name : "");
-}
-
-uint64_t dev_busy_ns(const struct dev *d)
-{
-	return d->busy_ns;
-}
-
-uint64_t dev_serial(const struct dev *d)
-{
-	return d->serial;
-}
-
-void dev_count(struct dev *d)
-{
-	d->serial++;
-}
-
-int dev_sync(struct dev *d)
-{
-	int rc = kn_list_flush(d);
-	return rc != 0 || d->fault[0] != '\0' ? SL_EIO : emu_queue_run(d, &d->queue, EMU_ALL);
-}
-
-const struct kn_plugin_host *dev_host(const struct dev *d)
-{
-	return d->host;
-}
-
-int dev_fail(struct dev *d, const char *what, const char *why)
-{
-	return fault(d, what, why);
-}
-
-void dev_record(struct dev *d, struct kn_list *l)
-{
-	d->recording = l;
-}
-
-struct kn_list *dev_recording(struct dev *d)
-{
-	return d->recording;
 }

@@ -67,6 +67,8 @@ extern "C" const char *sluice_emulation_ranges(void);
 extern "C" void sluice_emulation_library(int n, int quick);
 /* From now on it takes no way for any product. */
 extern "C" void sluice_emulation_library_refuses(int yes);
+/* From now on it does that with e4m3: enum dev_fp8; of sides that are multiples of 16. */
+extern "C" void sluice_emulation_library_fp8(int what);
 /* Products that it made since it was told what it has. */
 extern "C" int sluice_emulation_library_products(void);
 

@@ -17,6 +17,7 @@ enum { WAY = 0x5C1, QUICK_NS = 1000, SLOW_NS = 5000000 };
 
 static int n_ways, quickest, n_products;
 static bool refuses;
+static int fp8; /* enum dev_fp8 */
 
 extern "C" __attribute__((visibility("default"))) void sluice_emulation_library(int n, int quick)
 {
@@ -24,6 +25,11 @@ extern "C" __attribute__((visibility("default"))) void sluice_emulation_library(
 	quickest = quick;
 	n_products = 0;
 	refuses = false;
+}
+
+extern "C" __attribute__((visibility("default"))) void sluice_emulation_library_fp8(int what)
+{
+	fp8 = what;
 }
 
 extern "C" __attribute__((visibility("default"))) void sluice_emulation_library_refuses(int yes)
@@ -59,6 +65,12 @@ const char *dev_library_key(const struct dev_library *l)
 	return "the emulation's library, 1";
 }
 
+enum dev_fp8 dev_library_fp8(const struct dev_library *l)
+{
+	(void)l;
+	return (enum dev_fp8)fp8;
+}
+
 int dev_library_ways(struct dev_library *l, const struct dev_product *s, struct dev_algo *out)
 {
 	int n = 0;
@@ -72,19 +84,23 @@ int dev_library_ways(struct dev_library *l, const struct dev_product *s, struct 
 
 bool dev_library_takes(struct dev_library *l, const struct dev_product *s, const struct dev_algo *a)
 {
-	(void)l;
-	return !refuses && a->word[0] == WAY && a->word[1] < (uint64_t)n_ways && s->n_in % 8 == 0;
+	bool sides = s->numbers != DEV_E4M3 ? s->n_in % 8 == 0
+					     : dev_library_fp8(l) != DEV_FP8_NONE && s->n_in % 16 == 0 && s->n_out % 16 == 0;
+	return !refuses && a->word[0] == WAY && a->word[1] < (uint64_t)n_ways && sides;
 }
 
-static float value(const void *at, int64_t i, bool bf16)
+static float value(const void *at, int64_t i, enum dev_numbers numbers)
 {
+	if (numbers == DEV_E4M3)
+		return kn_e4m3_float(static_cast<const uint8_t *>(at)[i]);
 	uint16_t h = static_cast<const uint16_t *>(at)[i];
-	return bf16 ? kn_bf16_float(h) : kn_f16_float(h);
+	return numbers == DEV_BF16 ? kn_bf16_float(h) : kn_f16_float(h);
 }
 
+/* Eight bits are quicker than sixteen. */
 uint64_t emu_library_takes_ns(const struct dev_product_call *c)
 {
-	return (int)c->algo.word[1] == quickest ? QUICK_NS : SLOW_NS;
+	return ((int)c->algo.word[1] == quickest ? QUICK_NS : SLOW_NS) / (c->shape.numbers == DEV_E4M3 ? 2 : 1);
 }
 
 int dev_library_run(const struct dev_product_call *c)
@@ -96,8 +112,9 @@ int dev_library_run(const struct dev_product_call *c)
 		for (int64_t o = 0; o < s->n_out; o++) {
 			float sum[2] = {0, 0};
 			for (int64_t k = 0; k < s->n_in; k++)
-				sum[k >= half] += value(c->w, o * s->n_in + k, s->bf16 != 0) * value(c->x, r * s->n_in + k, s->bf16 != 0);
-			c->y[r * s->n_out + o] = sum[0] + sum[1];
+				sum[k >= half] += value(c->w, o * s->n_in + k, s->numbers) * value(c->x, r * s->n_in + k, s->numbers);
+			float scale = c->w_scale != NULL ? c->w_scale[o] * c->x_scale[r] : 1.0f;
+			c->y[r * s->n_out + o] = (sum[0] + sum[1]) * scale;
 		}
 	return 0;
 }

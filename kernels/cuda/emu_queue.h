@@ -36,7 +36,7 @@ void *emu_pinned_alloc(struct emu_queue *q, size_t bytes);
 void emu_pinned_free(struct emu_queue *q, void *p);
 bool emu_is_pinned(const struct emu_queue *q, const void *p);
 
-/* ---- emu.cu ---- */
+/* ---- emu_device.cu ---- */
 int emu_run_now(struct dev *d, const struct kn_command *c);
 
 #endif

@@ -7,7 +7,7 @@
  * file for it. All of them write the right result, so nothing has to be undone. That costs about BUDGET_NS of the
  * device's time at most for each and TUNE_NS in all, after which the own kernels do what comes new.
  *
- * Only weights of 16 bits and of FP8, which float16 holds exactly; and only more rows than a matrix unit has: below
+ * Only weights of 16 bits and of FP8, which float16 holds exactly, and which are also tried as they are; and only more rows than a matrix unit has: below
  * that memory is the bound, which unpacked weights would need twice.
  *
  * VERSIONS
@@ -15,6 +15,9 @@
  *     Counted for a layer of an 8B model on an H200 (218 million weights, 0.87 GB more at 4.3 TB/s: 0.2 ms) against its
  *     product of 2048 rows (0.9 TFLOP at 790 TFLOP/s: 1.13 ms): 18 %; of 8192 rows 4.5 %. mma.cu is bound by mma.sync, about
  *     60 % of wgmma's rate: so the library should win from some 1024 rows on. Not measured on a device.
+ *  2  FP8 as it is: half the bytes unpacked (0.44 GB a layer of an 8B model: 0.1 ms) and twice the matrix rate: 0.57 ms
+ *     for its product of 2048 rows. Where the library takes a scale for each output and row (9.0) the pass over y goes. Not
+ *     measured on a device.
  */
 #include "kernels/cuda/library.h"
 
@@ -64,6 +67,43 @@ template <bool BF16> __global__ void flatten(const float *x, int n_in, int wide,
 	}
 }
 
+/* Row blockIdx.x of weights in e4m3, as they are, a whole number of chunks wide. */
+__global__ void unpack_e4m3(const uint8_t *w, int n_chunks, uint8_t *to)
+{
+	typedef kn_form<KN_CUDA_FP8> form;
+	int out = (int)blockIdx.x, half = out % KN_OUTS / 8;
+	const uint8_t *records = w + (int64_t)(out / KN_OUTS) * n_chunks * form::record;
+	to += (int64_t)out * n_chunks * KN_CHUNK;
+	for (int i = (int)threadIdx.x; i < n_chunks * KN_SLABS * 4; i += THREADS) {
+		int slab = i / 4, t = i % 4;
+		const uint8_t *lane = records + (int64_t)(slab / KN_SLABS) * form::record + slab % KN_SLABS * KN_PIECE +
+				      (out % 8 * 4 + t) * 16 + half * 8;
+		for (int h = 0; h < 2; h++)
+			*reinterpret_cast<uint32_t *>(to + slab * KN_SLAB + h * 16 + 4 * t) =
+				*reinterpret_cast<const uint32_t *>(lane + 4 * h);
+	}
+}
+
+/* Row blockIdx.x of the activations in e4m3, followed by zeros, and what to multiply them with. What is not finite makes
+ * codes of the row no numbers. */
+__global__ void flatten_e4m3(const float *x, int n_in, int wide, uint8_t *to, float *scale)
+{
+	x += (int64_t)blockIdx.x * n_in;
+	to += (int64_t)blockIdx.x * wide;
+	float by = kn_row_largest(x, n_in, true) / 448.0f, v[4];
+	if (threadIdx.x == 0)
+		scale[blockIdx.x] = by;
+	for (int k = 4 * (int)threadIdx.x; k < wide; k += 4 * KN_ROW_THREADS) {
+		uint32_t four = 0;
+		kn_load4(x, k, n_in, true, v);
+		for (int e = 0; e < 4; e++) {
+			uint32_t code = by > 0 || v[e] != v[e] ? kn_float_e4m3(v[e] / by) : 0;
+			four |= (code & 255) << 8 * e;
+		}
+		*reinterpret_cast<uint32_t *>(to + k) = four;
+	}
+}
+
 /* What the factors' scales make of the sums. */
 __global__ void finish(float *y, int64_t all, int n_out, const float *inverse, const float *w_scale)
 {
@@ -90,17 +130,25 @@ int dev_library_product(struct dev *d, const struct dev_product_call *call)
 	return kn_command_end(d, c, &here.c);
 }
 
-static struct dev_product shape_of(const struct kn_weight *w, int n_rows)
+static struct dev_product shape_of(const struct kn_weight *w, int n_rows, bool fp8)
 {
-	return {w->n_out, (int32_t)kn_cuda_chunks(w->n_in) * KN_CHUNK, n_rows, w->type == KN_BF16};
+	return {w->n_out, (int32_t)kn_cuda_chunks(w->n_in) * KN_CHUNK, n_rows, fp8 ? DEV_E4M3 : w->type == KN_BF16 ? DEV_BF16 : DEV_F16};
 }
 
-static int unpacked(struct kn_backend *b, const struct kn_weight *w)
+/* Bytes of a row. */
+static size_t wide_of(const struct dev_product *s)
+{
+	return (size_t)s->n_in * (s->numbers == DEV_E4M3 ? 1 : 2);
+}
+
+static int unpacked(struct kn_backend *b, const struct kn_weight *w, bool fp8)
 {
 	unsigned rows = (unsigned)w->n_out;
 	int n_chunks = (int)kn_cuda_chunks(w->n_in);
 	const uint8_t *from = (const uint8_t *)w->data;
 	uint16_t *to = (uint16_t *)b->flat_weights.at;
+	if (fp8)
+		return KN_LAUNCH(b->dev, unpack_e4m3, rows, THREADS, 0, from, n_chunks, (uint8_t *)b->flat_weights.at);
 	switch (w->type) {
 	case KN_F16: return KN_LAUNCH(b->dev, unpack<KN_F16>, rows, THREADS, 0, from, n_chunks, to);
 	case KN_BF16: return KN_LAUNCH(b->dev, unpack<KN_BF16>, rows, THREADS, 0, from, n_chunks, to);
@@ -112,17 +160,28 @@ static int unpacked(struct kn_backend *b, const struct kn_weight *w)
 static int flattened(struct kn_backend *b, const float *x, int n_rows, const struct kn_weight *w, const struct dev_product *s)
 {
 	struct kn_converted *c = &b->flat;
-	bool bf16 = s->bf16 != 0;
-	if (c->x == x && c->n_rows == n_rows && c->n_in == w->n_in && c->bf16 == bf16 && c->serial == dev_serial(b->dev))
+	int rc;
+	if (c->x == x && c->n_rows == n_rows && c->n_in == w->n_in && c->numbers == (int)s->numbers && c->serial == dev_serial(b->dev))
 		return 0;
 	c->x = NULL;
-	uint16_t *to = (uint16_t *)b->flat_rows.at;
-	float *inverse = (float *)(void *)(to + (size_t)n_rows * (size_t)s->n_in);
+	uint8_t *to = (uint8_t *)b->flat_rows.at;
+	float *inverse = (float *)(void *)(to + (size_t)n_rows * wide_of(s));
 	size_t shared = KN_ROW_THREADS / KN_WARP * sizeof(float);
-	int rc = bf16 ? KN_LAUNCH(b->dev, flatten<true>, (unsigned)n_rows, KN_ROW_THREADS, shared, x, w->n_in, s->n_in, to, inverse)
-		      : KN_LAUNCH(b->dev, flatten<false>, (unsigned)n_rows, KN_ROW_THREADS, shared, x, w->n_in, s->n_in, to, inverse);
+	switch (s->numbers) {
+	case DEV_BF16:
+		rc = KN_LAUNCH(b->dev, flatten<true>, (unsigned)n_rows, KN_ROW_THREADS, shared, x, w->n_in, s->n_in, (uint16_t *)(void *)to,
+			       inverse);
+		break;
+	case DEV_E4M3:
+		rc = KN_LAUNCH(b->dev, flatten_e4m3, (unsigned)n_rows, KN_ROW_THREADS, shared, x, w->n_in, s->n_in, to, inverse);
+		break;
+	default:
+		rc = KN_LAUNCH(b->dev, flatten<false>, (unsigned)n_rows, KN_ROW_THREADS, shared, x, w->n_in, s->n_in, (uint16_t *)(void *)to,
+			       inverse);
+		break;
+	}
 	if (rc == 0)
-		*c = {x, n_rows, w->n_in, bf16, 0};
+		*c = {x, n_rows, w->n_in, (int)s->numbers, 0};
 	return rc;
 }
 
@@ -130,16 +189,17 @@ static int by_library(struct kn_backend *b, const struct kn_weight *w, const flo
 		      const struct dev_algo *algo, float *y)
 {
 	int64_t all = (int64_t)s->n_rows * s->n_out;
-	uint16_t *rows = (uint16_t *)b->flat_rows.at;
-	struct dev_product_call call = {b->library, *s, *algo, b->flat_weights.at, rows, y};
+	const uint8_t *rows = (const uint8_t *)b->flat_rows.at;
+	const float *inverse = (const float *)(const void *)(rows + (size_t)s->n_rows * wide_of(s));
+	const float *w_scale = w->type == KN_CUDA_FP8 ? kn_cuda_fp8_scales(w) : NULL;
+	bool scaled = s->numbers == DEV_E4M3 && dev_library_fp8(b->library) == DEV_FP8_SCALED;
+	struct dev_product_call call = {b->library, *s, *algo, b->flat_weights.at, rows, y, scaled ? w_scale : NULL, scaled ? inverse : NULL};
 	int rc = flattened(b, x, s->n_rows, w, s);
 	if (rc == 0)
-		rc = unpacked(b, w);
+		rc = unpacked(b, w, s->numbers == DEV_E4M3);
 	if (rc == 0)
 		rc = dev_library_product(b->dev, &call);
-	if (rc == 0 && !s->bf16) {
-		const float *inverse = (const float *)(void *)(rows + (size_t)s->n_rows * (size_t)s->n_in);
-		const float *w_scale = w->type == KN_CUDA_FP8 ? kn_cuda_fp8_scales(w) : NULL;
+	if (rc == 0 && s->numbers != DEV_BF16 && !scaled) {
 		rc = KN_LAUNCH(b->dev, finish, (unsigned)((all + THREADS - 1) / THREADS), THREADS, 0, y, all, s->n_out, inverse,
 			       w_scale);
 	}
@@ -170,25 +230,44 @@ static int timed(struct kn_backend *b, const struct kn_weight *w, const float *x
 	return rc;
 }
 
-/* 0 or SL_EIO. */
-static int tune(struct kn_backend *b, const struct kn_weight *w, const float *x, const struct dev_product *s, float *y,
-		struct kn_choice *c)
+/* The library's ways with numbers of one kind, of which one may be quicker than *best; 0 or SL_EIO. */
+static int try_ways(struct kn_backend *b, const struct kn_weight *w, const float *x, const struct dev_product *s, float *y,
+		    uint64_t *best, struct kn_choice *c)
 {
 	struct dev_algo ways[DEV_MOST_WAYS];
-	struct kn_list *recording = dev_recording(b->dev);
-	uint64_t begin = dev_busy_ns(b->dev), best = 0, took;
-	int rc = kn_list_flush(b->dev), n = dev_library_ways(b->library, s, ways);
-	dev_record(b->dev, NULL);
-	if (rc == 0)
-		rc = timed(b, w, x, s, NULL, y, &best);
+	uint64_t begin = dev_busy_ns(b->dev), took;
+	int rc = 0, n = dev_library_ways(b->library, s, ways);
 	for (int i = 0; i < n && rc == 0 && dev_busy_ns(b->dev) - begin < BUDGET_NS; i++) {
 		rc = timed(b, w, x, s, &ways[i], y, &took);
-		if (rc == 0 && took < best) {
-			best = took;
+		if (rc == 0 && took < *best) {
+			*best = took;
 			c->own = false;
+			c->fp8 = s->numbers == DEV_E4M3;
 			c->algo = ways[i];
 		}
 	}
+	return rc;
+}
+
+static bool multiplies_fp8(const struct kn_backend *b, const struct kn_weight *w)
+{
+	return w->type == KN_CUDA_FP8 && dev_library_fp8(b->library) != DEV_FP8_NONE;
+}
+
+/* 0 or SL_EIO. */
+static int tune(struct kn_backend *b, const struct kn_weight *w, const float *x, int n_rows, float *y, struct kn_choice *c)
+{
+	struct dev_product s = shape_of(w, n_rows, false), s8 = shape_of(w, n_rows, true);
+	struct kn_list *recording = dev_recording(b->dev);
+	uint64_t begin = dev_busy_ns(b->dev), best = 0;
+	int rc = kn_list_flush(b->dev);
+	dev_record(b->dev, NULL);
+	if (rc == 0)
+		rc = timed(b, w, x, &s, NULL, y, &best);
+	if (rc == 0 && multiplies_fp8(b, w))
+		rc = try_ways(b, w, x, &s8, y, &best, c);
+	if (rc == 0)
+		rc = try_ways(b, w, x, &s, y, &best, c);
 	dev_record(b->dev, recording);
 	b->flat.x = NULL;
 	b->converted.x = NULL;
@@ -199,7 +278,7 @@ static int tune(struct kn_backend *b, const struct kn_weight *w, const float *x,
 /* Room for both matrices; false: there is none, so the own kernels do it. */
 static bool room(struct kn_backend *b, const struct kn_weight *w, const struct dev_product *s)
 {
-	size_t wide = (size_t)s->n_in * sizeof(uint16_t);
+	size_t wide = (size_t)s->n_in * sizeof(uint16_t); /* for whichever numbers */
 	return kn_cuda_room(b, &b->flat_weights, (size_t)w->n_out * wide) == 0 &&
 	       kn_cuda_room(b, &b->flat_rows, (size_t)s->n_rows * (wide + sizeof(float))) == 0;
 }
@@ -239,7 +318,7 @@ int kn_cuda_library_product(struct kn_backend *b, const struct kn_weight *w, con
 	bool takes = w->type == KN_F16 || w->type == KN_BF16 || w->type == KN_CUDA_FP8;
 	if (b->library == NULL || !takes || n_rows < LEAST_ROWS || n_rows > MOST_CLASS || (uintptr_t)y % ALIGNED != 0)
 		return KN_NOT_TAKEN;
-	struct dev_product s = shape_of(w, n_rows);
+	struct dev_product s = shape_of(w, n_rows, false);
 	int32_t rows = LEAST_CLASS;
 	while (rows < n_rows)
 		rows *= 2;
@@ -250,9 +329,11 @@ int kn_cuda_library_product(struct kn_backend *b, const struct kn_weight *w, con
 		return KN_NOT_TAKEN;
 	if (!room(b, w, &s))
 		return dev_fault(b->dev)[0] != '\0' ? (int)SL_EIO : (int)KN_NOT_TAKEN;
-	if (known == NULL || !taken(b, &s, known)) {
-		struct kn_choice made = {w->type, w->n_out, w->n_in, rows, true, {}, 0};
-		int rc = tune(b, w, x, &s, y, &made);
+	if (known != NULL && known->fp8)
+		s = shape_of(w, n_rows, true);
+	if (known == NULL || (known->fp8 && !multiplies_fp8(b, w)) || !taken(b, &s, known)) {
+		struct kn_choice made = {w->type, w->n_out, w->n_in, rows, true, false, {}, 0};
+		int rc = tune(b, w, x, n_rows, y, &made);
 		if (rc != 0)
 			return rc;
 		if (!kn_choices_put(b->choices, &made))
@@ -262,6 +343,7 @@ int kn_cuda_library_product(struct kn_backend *b, const struct kn_weight *w, con
 		known = kn_choices_find(b->choices, w->type, w->n_out, w->n_in, rows);
 		if (known == NULL || known->own)
 			return KN_NOT_TAKEN;
+		s = shape_of(w, n_rows, known->fp8);
 	}
 	return by_library(b, w, x, &s, &known->algo, y);
 }

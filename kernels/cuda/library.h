@@ -8,6 +8,11 @@
  * unpacked and the activations rounded, both into scratch, the product, and its scales. What that costs is in what is
  * timed when it is decided. The weights are exact there and the activations those of every product (matmul.h); only
  * the order of a sum is another one, so the error is bounded as there: by gamma(K) times the sum of the magnitudes.
+ *
+ * Weights of FP8 are multiplied as float16, or, where the library does so and it is quicker, as they are, with activations
+ * of FP8 too: each row is divided by a scale that makes its largest 448 and rounded to the nearest e4m3. Then an activation
+ * is off by 2^-4 of itself at most, or 2^-10 of its scale, and a result by as much of the magnitudes of its products: that
+ * is more than all other products' error, so it is only where products may be loose.
  */
 #ifndef KERNELS_CUDA_LIBRARY_H
 #define KERNELS_CUDA_LIBRARY_H
@@ -21,11 +26,18 @@ struct dev_algo {
 	uint64_t word[DEV_ALGO_WORDS];
 };
 
-/* y[n_rows][n_out] = x[n_rows][n_in] · w[n_out][n_in]ᵀ, both of bfloat16 or of float16, sums and y in float32; n_in a multiple
- * of 8. No bytes between its members: it is a part of commands. */
+/* Of both factors. */
+enum dev_numbers : int32_t { DEV_F16, DEV_BF16, DEV_E4M3 };
+
+/* y[n_rows][n_out] = x[n_rows][n_in] · w[n_out][n_in]ᵀ, sums and y in float32; a row of n_in numbers is a multiple of 16 bytes. No
+ * bytes between its members: it is a part of commands. */
 struct dev_product {
-	int32_t n_out, n_in, n_rows, bf16;
+	int32_t n_out, n_in, n_rows;
+	enum dev_numbers numbers;
 };
+
+/* What a library does with e4m3: nothing, plain products, or products with a scale for each output and each row. */
+enum dev_fp8 { DEV_FP8_NONE, DEV_FP8_PLAIN, DEV_FP8_SCALED };
 
 struct dev_library;
 
@@ -36,6 +48,7 @@ struct dev_product_call {
 	struct dev_algo algo;
 	const void *w, *x;
 	float *y;
+	const float *w_scale, *x_scale; /* of e4m3 where the library is DEV_FP8_SCALED: [n_out], [n_rows]; else NULL */
 };
 
 /* SL_ENOTFOUND and *err: why there is none. */
@@ -43,6 +56,7 @@ int dev_library_open(struct dev *d, struct dev_library **out, struct sl_err *err
 void dev_library_close(struct dev_library *l);
 /* One line without control characters: device, driver and library with their versions. What is kept of ways is for that. */
 const char *dev_library_key(const struct dev_library *l);
+enum dev_fp8 dev_library_fp8(const struct dev_library *l);
 /* Ways to make it, likely ones first; how many of at most DEV_MOST_WAYS. */
 int dev_library_ways(struct dev_library *l, const struct dev_product *s, struct dev_algo *out);
 /* Whether the library takes that way for this product. */
@@ -60,6 +74,7 @@ enum { KN_MAX_CHOICES = 256 };
 struct kn_choice {
 	int32_t type, n_out, n_in, rows;
 	bool own; /* the kernels here; otherwise algo */
+	bool fp8; /* algo multiplies e4m3; only of weights of that type */
 	struct dev_algo algo;
 	int32_t taken_rows; /* the library was asked for so many last, and takes it; 0: not asked. In no file. */
 };

@@ -5,6 +5,9 @@
  *
  * Matrices here are rows one after the other, so to the library, whose columns are, they are transposed: y's columns are
  * rows of activations, y = wᵀ · x with w transposed.
+ *
+ * e4m3 from 8.9 on. A scale for each output and row is for 9.0 only (the same documentation, "FP8 data types"); on others the
+ * sums come unscaled. Sums are not the faster ones with fewer bits: that attribute stays as it is by default.
  */
 #include "kernels/cuda/library.h"
 
@@ -83,14 +86,34 @@ static void drop(const struct dev_library *l, const struct product *p)
 			(void)l->call.layout_destroy(all[i]);
 }
 
-static bool describe(const struct dev_library *l, const struct dev_product *s, struct product *p)
+/* Those of the call, or, for what only asks, any address: it is not read. */
+static bool describe_scales(const struct dev_library *l, const struct dev_product_call *c, struct product *p)
 {
-	const cudaDataType type = s->bf16 ? CUDA_R_16BF : CUDA_R_16F;
+	const cublasLtMatmulMatrixScale_t mode = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
+	const void *w = c != NULL ? c->w_scale : l->workspace, *x = c != NULL ? c->x_scale : l->workspace;
+	return l->call.desc_set(p->desc, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, &mode, sizeof mode) == CUBLAS_STATUS_SUCCESS &&
+	       l->call.desc_set(p->desc, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, &mode, sizeof mode) == CUBLAS_STATUS_SUCCESS &&
+	       l->call.desc_set(p->desc, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &w, sizeof w) == CUBLAS_STATUS_SUCCESS &&
+	       l->call.desc_set(p->desc, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &x, sizeof x) == CUBLAS_STATUS_SUCCESS;
+}
+
+enum dev_fp8 dev_library_fp8(const struct dev_library *l)
+{
+	int capability = dev_capability(l->dev);
+	return capability < 89 ? DEV_FP8_NONE : capability == 90 ? DEV_FP8_SCALED : DEV_FP8_PLAIN;
+}
+
+/* c NULL: nothing is made yet. */
+static bool describe(const struct dev_library *l, const struct dev_product *s, const struct dev_product_call *c, struct product *p)
+{
+	const cudaDataType type = s->numbers == DEV_E4M3 ? CUDA_R_8F_E4M3 : s->numbers == DEV_BF16 ? CUDA_R_16BF : CUDA_R_16F;
+	const bool scaled = s->numbers == DEV_E4M3 && dev_library_fp8(l) == DEV_FP8_SCALED;
 	const cublasOperation_t turned = CUBLAS_OP_T;
 	const uint64_t n_out = (uint64_t)s->n_out, n_in = (uint64_t)s->n_in, n_rows = (uint64_t)s->n_rows;
 	*p = {};
 	return l->call.desc_create(&p->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F) == CUBLAS_STATUS_SUCCESS &&
 	       l->call.desc_set(p->desc, CUBLASLT_MATMUL_DESC_TRANSA, &turned, sizeof turned) == CUBLAS_STATUS_SUCCESS &&
+	       (!scaled || describe_scales(l, c, p)) &&
 	       l->call.layout_create(&p->w, type, n_in, n_out, s->n_in) == CUBLAS_STATUS_SUCCESS &&
 	       l->call.layout_create(&p->x, type, n_in, n_rows, s->n_in) == CUBLAS_STATUS_SUCCESS &&
 	       l->call.layout_create(&p->y, CUDA_R_32F, n_out, n_rows, s->n_out) == CUBLAS_STATUS_SUCCESS;
@@ -156,7 +179,7 @@ int dev_library_ways(struct dev_library *l, const struct dev_product *s, struct 
 	cublasLtMatmulPreference_t preference = NULL;
 	struct product p;
 	int n = 0, used = 0;
-	bool good = describe(l, s, &p) && l->call.preference_create(&preference) == CUBLAS_STATUS_SUCCESS &&
+	bool good = describe(l, s, NULL, &p) && l->call.preference_create(&preference) == CUBLAS_STATUS_SUCCESS &&
 		    l->call.preference_set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &most, sizeof most) ==
 			    CUBLAS_STATUS_SUCCESS;
 	const cublasLtMatmulPreferenceAttributes_t each[] = {
@@ -181,7 +204,7 @@ bool dev_library_takes(struct dev_library *l, const struct dev_product *s, const
 	cublasLtMatmulHeuristicResult_t result;
 	struct product p;
 	memcpy(&algo, a, sizeof algo);
-	bool good = describe(l, s, &p) &&
+	bool good = describe(l, s, NULL, &p) &&
 		    l->call.check(l->handle, p.desc, p.w, p.x, p.y, p.y, &algo, &result) == CUBLAS_STATUS_SUCCESS &&
 		    result.workspaceSize <= WORKSPACE;
 	drop(l, &p);
@@ -195,7 +218,7 @@ int dev_library_run(const struct dev_product_call *c)
 	cublasLtMatmulAlgo_t algo;
 	struct product p;
 	memcpy(&algo, &c->algo, sizeof algo);
-	bool good = describe(l, &c->shape, &p) &&
+	bool good = describe(l, &c->shape, c, &p) &&
 		    l->call.matmul(l->handle, p.desc, &one, c->w, p.w, c->x, p.x, &zero, c->y, p.y, c->y, p.y, &algo, l->workspace,
 				   WORKSPACE, dev_stream(l->dev)) == CUBLAS_STATUS_SUCCESS;
 	drop(l, &p);

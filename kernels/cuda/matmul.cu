@@ -3,7 +3,8 @@
  * Products and embedding rows: which kernel does what, and what has none of its own.
  *
  * Activations are converted once for all products of the same rows (queries, keys and values; gate and up): a
- * conversion is good as long as nothing was put on the stream since but products of it.
+ * conversion is good as long as nothing was put on the stream since but products of it. A norm and a gate, which have
+ * the numbers at hand, make it along with them where all weights of that width take the same: bit for bit as `convert` does.
  *
  * Weights of F32 are multiplied without matrix units: a warp makes an output of up to KN_TILE rows, each lane
  * four weights at a time, in turns; a fixed tree adds the lanes up. The order depends on the width alone.
@@ -59,29 +60,78 @@ __global__ void convert(const float *x, int n_rows, int n_in, int n_slabs, uint8
 	}
 }
 
-/* The rows as a product takes them, in b->rows. */
-static int converted(struct kn_backend *b, const float *x, int n_rows, int n_in, bool bf16, struct kn_rows *out)
+/* Room for rows as products take them, in b->rows; units, then sums, then inverses. */
+static int room_for(struct kn_backend *b, int n_rows, int n_in, bool bf16, struct kn_into *out)
 {
 	int n_slabs = (int)kn_cuda_chunks(n_in) * KN_SLABS, tiles = (n_rows + KN_ROWS - 1) / KN_ROWS;
 	size_t all = (size_t)tiles * KN_ROWS, units = (size_t)tiles * (size_t)n_slabs * KN_PIECE;
 	size_t sums = (size_t)tiles * (size_t)n_slabs * 2 * KN_ROWS * sizeof(float);
-	struct kn_converted *c = &b->converted;
 	int rc = kn_cuda_room(b, &b->rows, units + sums + all * sizeof(float));
 	if (rc != 0)
 		return rc;
 	uint8_t *at = (uint8_t *)b->rows.at;
-	*out = {at, (float *)(at + units), (float *)(at + units + sums), n_rows, n_slabs};
-	if (c->x == x && c->n_rows == n_rows && c->n_in == n_in && c->bf16 == bf16 && c->serial == dev_serial(b->dev))
+	*out = {}; /* a part of commands */
+	out->units = at;
+	out->sums = (float *)(at + units);
+	out->inverse = (float *)(at + units + sums);
+	out->n_slabs = n_slabs;
+	out->n_rows = n_rows;
+	out->n_all = (int)all;
+	out->bf16 = bf16;
+	return 0;
+}
+
+/* The rows as a product takes them. */
+static int converted(struct kn_backend *b, const float *x, int n_rows, int n_in, bool bf16, struct kn_rows *out)
+{
+	struct kn_converted *c = &b->converted;
+	struct kn_into to;
+	int rc = room_for(b, n_rows, n_in, bf16, &to);
+	if (rc != 0)
+		return rc;
+	*out = {to.units, to.sums, to.inverse, n_rows, to.n_slabs};
+	if (c->x == x && c->n_rows == n_rows && c->n_in == n_in && c->numbers == (int)bf16 && c->serial == dev_serial(b->dev))
 		return 0;
 	c->x = NULL;
 	size_t shared = KN_ROW_THREADS / KN_WARP * sizeof(float);
-	float *s = (float *)(at + units), *inverse = (float *)(at + units + sums);
-	rc = bf16 ? KN_LAUNCH(b->dev, convert<true>, (unsigned)all, KN_ROW_THREADS, shared, x, n_rows, n_in, n_slabs, at, s, inverse)
-		  : KN_LAUNCH(b->dev, convert<false>, (unsigned)all, KN_ROW_THREADS, shared, x, n_rows, n_in, n_slabs, at, s,
-			      inverse);
+	unsigned blocks = (unsigned)to.n_all;
+	rc = bf16 ? KN_LAUNCH(b->dev, convert<true>, blocks, KN_ROW_THREADS, shared, x, n_rows, n_in, to.n_slabs, to.units, to.sums,
+			      to.inverse)
+		  : KN_LAUNCH(b->dev, convert<false>, blocks, KN_ROW_THREADS, shared, x, n_rows, n_in, to.n_slabs, to.units, to.sums,
+			      to.inverse);
 	if (rc == 0)
 		*c = {x, n_rows, n_in, bf16, 0};
 	return rc;
+}
+
+/* ---- conversions by who makes the rows ---- */
+
+void kn_cuda_note_width(struct kn_backend *b, int type, int n_in)
+{
+	int numbers = type == KN_F32 ? -1 : type == KN_BF16, i = 0;
+	while (i < b->n_widths && b->widths[i].n_in != n_in)
+		i++;
+	if (i < b->n_widths && b->widths[i].numbers != numbers)
+		b->widths[i].numbers = -1;
+	else if (i == b->n_widths && i < KN_N_WIDTHS) /* others are converted as ever */
+		b->widths[b->n_widths++] = {n_in, numbers};
+}
+
+int kn_cuda_into(struct kn_backend *b, int n_rows, int n_in, struct kn_into *out)
+{
+	int i = 0;
+	*out = {};
+	while (i < b->n_widths && b->widths[i].n_in != n_in)
+		i++;
+	if (i == b->n_widths || b->widths[i].numbers < 0 || b->library != NULL)
+		return 0;
+	b->converted.x = NULL;
+	return room_for(b, n_rows, n_in, b->widths[i].numbers != 0, out);
+}
+
+void kn_cuda_converted(struct kn_backend *b, const float *x, int n_in, const struct kn_into *to)
+{
+	b->converted = {x, to->n_rows, n_in, (int)to->bf16, dev_serial(b->dev)};
 }
 
 /* ---- F32 ---- */

@@ -54,6 +54,8 @@ __device__ static inline void half_chunk(const struct kn_product &p, const uint8
 	typedef kn_form<TYPE> form;
 	constexpr int group = form::group < STAGE_SLABS ? form::group : STAGE_SLABS;
 	int lane = (int)threadIdx.x % KN_WARP, n_tiles = (p.x.n_rows + KN_ROWS - 1) / KN_ROWS;
+	float unscaled[NT][4] = {};
+	static_assert(STAGE_SLABS % form::every == 0, "a scale's slabs");
 #pragma unroll
 	for (int g = 0; g < STAGE_SLABS; g += group) {
 		struct kn_u4 piece[form::held];
@@ -69,7 +71,7 @@ __device__ static inline void half_chunk(const struct kn_product &p, const uint8
 				if (form::has_min && first_n + warp_n + n < n_tiles)
 					kn_load_sums(p.x, first_n + warp_n + n, chunk * KN_SLABS + from + g + s, lane % 4, xsum[n]);
 			}
-			kn_slab_product<TYPE, NT>(piece, heads, (from + g + s) % form::group, from + g + s, x, xsum, sum);
+			kn_slab_product<TYPE, NT>(piece, heads, (from + g + s) % form::group, from + g + s, x, xsum, unscaled, sum);
 		}
 	}
 }

@@ -31,13 +31,15 @@ template <int TYPE> __device__ static inline const uint8_t *block_of(const uint8
 	constexpr int block = TYPE == KN_Q4_0 || TYPE == KN_Q4_1 || TYPE == KN_Q5_0 || TYPE == KN_Q5_1 ||
 					      TYPE == KN_Q8_0 || TYPE == KN_IQ4_NL || TYPE == KN_MXFP4
 				      ? 32
-				      : 256;
+				      : TYPE == KN_INT4 ? 128
+							: 256;
 	constexpr int bytes = TYPE == KN_Q4_0 || TYPE == KN_IQ4_NL ? 18
 			      : TYPE == KN_Q4_1			   ? 20
 			      : TYPE == KN_Q5_0			   ? 22
 			      : TYPE == KN_Q5_1			   ? 24
 			      : TYPE == KN_Q8_0			   ? 34
 			      : TYPE == KN_MXFP4		   ? 17
+			      : TYPE == KN_INT4			   ? 66
 			      : TYPE == KN_Q2_K			   ? 84
 			      : TYPE == KN_Q3_K			   ? 110
 			      : TYPE == KN_Q4_K			   ? 144
@@ -65,6 +67,8 @@ template <int TYPE> __device__ static inline uint32_t code_of(const uint8_t *row
 	case KN_Q4_0:
 	case KN_IQ4_NL:
 		return nibble(at + 2, i);
+	case KN_INT4:
+		return nibble(at + 2 + k % 128 / 32 * 16, i);
 	case KN_Q4_1:
 		return nibble(at + 4, i);
 	case KN_MXFP4:
@@ -183,6 +187,14 @@ __device__ static inline void put_heads(uint8_t *first, uint8_t *second, const u
 		}
 		return;
 	}
+	if (form::scaled == KN_D_128) {
+		for (int i = 0; i < 2; i++) {
+			second[i] = at[i];
+			if (chunk * KN_CHUNK + KN_CHUNK / 2 < n_in)
+				second[2 + i] = block_of<TYPE>(row, chunk * KN_CHUNK + KN_CHUNK / 2)[i];
+		}
+		return;
+	}
 	const int scales_at = TYPE == KN_Q6_K ? 192 : TYPE == KN_Q3_K ? 96 : TYPE == KN_Q2_K ? 0 : 4;
 	const int d_at = TYPE == KN_Q6_K ? 208 : TYPE == KN_Q3_K ? 108 : TYPE == KN_Q2_K ? 80 : 0;
 	const uint8_t *sc = at + scales_at;
@@ -289,21 +301,23 @@ const float *kn_cuda_fp8_scales(const struct kn_weight *w)
 	return (const float *)((const uint8_t *)w->data + records * kn_form<KN_CUDA_FP8>::record);
 }
 
-/* The matrix at host to w->data, which is zero. */
-static int fill(struct kn_backend *b, const struct kn_weight *w, const uint8_t *host, int from, int64_t row_bytes)
+/* The n_rows rows at host to w->data, which is zero, from its row `begin` on. */
+static int fill(struct kn_backend *b, const struct kn_weight *w, const uint8_t *host, int from, int64_t row_bytes, int begin,
+		int n_rows)
 {
 	if (w->type == KN_F32)
-		return dev_copy_in(b->dev, const_cast<void *>(w->data), host, (size_t)row_bytes * (size_t)w->n_out);
+		return dev_copy_in(b->dev, (uint8_t *)const_cast<void *>(w->data) + begin * row_bytes, host,
+				   (size_t)row_bytes * (size_t)n_rows);
 	int64_t least = KN_OUTS, fits = STAGE_BYTES / row_bytes / least * least, most = 65535 * least; /* a grid's limit */
 	fits = fits < least ? least : fits > most ? most : fits;
-	if (fits > w->n_out)
-		fits = w->n_out;
+	if (fits > n_rows)
+		fits = n_rows;
 	int rc = kn_cuda_room(b, &b->stage, (size_t)(fits * row_bytes));
-	for (int first = 0, n; rc == 0 && first < w->n_out; first += n) {
-		n = w->n_out - first < fits ? w->n_out - first : (int)fits;
+	for (int first = 0, n; rc == 0 && first < n_rows; first += n) {
+		n = n_rows - first < fits ? n_rows - first : (int)fits;
 		rc = dev_copy_in(b->dev, b->stage.at, host + first * row_bytes, (size_t)(n * row_bytes));
 		if (rc == 0)
-			rc = pack_piece(b, w, from, (const uint8_t *)b->stage.at, row_bytes, first, n);
+			rc = pack_piece(b, w, from, (const uint8_t *)b->stage.at, row_bytes, begin + first, n);
 	}
 	return rc;
 }
@@ -327,10 +341,28 @@ static int size_of(struct kn_backend *b, const struct kn_weight *w, int from, si
 		       : 0;
 }
 
+/* Rows of all of them, or 0 where that is no number of rows. */
+static int rows_of_all(const int *n_outs, int n)
+{
+	int all = 0;
+	for (int i = 0; i < n; i++)
+		if (n_outs[i] < 1 || __builtin_add_overflow(all, n_outs[i], &all))
+			return 0;
+	return all;
+}
+
 int kn_cuda_weight_load(struct kn_backend *b, const void *host, int type, int n_out, int n_in, struct kn_weight *out,
 			struct sl_err *err)
 {
+	return kn_cuda_weight_load_joined(b, &host, &n_out, 1, type, n_in, out, err);
+}
+
+/* Packed, each of them but the last one is whole tiles, so a tile's records are what they are when it is alone. */
+int kn_cuda_weight_load_joined(struct kn_backend *b, const void *const *host, const int *n_outs, int n, int type, int n_in,
+			       struct kn_weight *out, struct sl_err *err)
+{
 	bool floats = type == KN_F32 || type == KN_F16 || type == KN_BF16;
+	int n_out = rows_of_all(n_outs, n);
 	struct kn_weight w = {NULL, floats && b->fp8_weights ? (int)KN_CUDA_FP8 : type, n_out, n_in, false};
 	size_t bytes, row_bytes;
 	void *at;
@@ -339,10 +371,14 @@ int kn_cuda_weight_load(struct kn_backend *b, const void *host, int type, int n_
 				     b->host->type_name(type));
 	if (size_of(b, &w, type, &bytes, &row_bytes) != 0)
 		return b->host->errf(err, SL_EINVAL, "a weight of %d × %d %s", n_out, n_in, b->host->type_name(type));
+	for (int i = 0; i + 1 < n; i++)
+		if (w.type != KN_F32 && n_outs[i] % KN_OUTS != 0)
+			return b->host->errf(err, SL_EUNSUPPORTED, "%d rows are not joined with others", n_outs[i]);
 	int rc = dev_alloc(b->dev, bytes, &at);
 	w.data = at;
-	if (rc == 0 && (rc = fill(b, &w, (const uint8_t *)host, type, (int64_t)row_bytes)) != 0)
-		dev_free(b->dev, at);
+	for (int i = 0, begin = 0; i < n && rc == 0; begin += n_outs[i++])
+		if ((rc = fill(b, &w, (const uint8_t *)host[i], type, (int64_t)row_bytes, begin, n_outs[i])) != 0)
+			dev_free(b->dev, at);
 	if (rc != 0)
 		return b->host->errf(err, rc, "%zu bytes for a matrix of %d × %d %s on the device: %s", bytes, n_out, n_in,
 				     b->host->type_name(type),
@@ -350,6 +386,7 @@ int kn_cuda_weight_load(struct kn_backend *b, const void *host, int type, int n_
 	b->widest_in = n_in > b->widest_in ? n_in : b->widest_in;
 	b->longest_out = n_out > b->longest_out ? n_out : b->longest_out;
 	*out = w;
+	kn_cuda_note_width(b, w.type, n_in);
 	return 0;
 }
 

@@ -30,6 +30,7 @@
  *  Q3_K               2, 1    sc of each 16 weights         d
  *  Q2_K               2       sc and mn, nibbles, of each 16  d, m
  *  IQ4_XS             4       sc of each slab               d
+ *  INT4               4                                     d of each half of the chunk
  *
  * That is as long as in the file but for the last chunk's padding and 2 to 3 % for Q3_K to Q5_K, whose packed scales
  * of six bits would cost 24 instructions a slab.
@@ -46,10 +47,10 @@ enum { KN_CUDA_FP8 = 1 << 16 };
 
 #define KN_PACKED_TYPES(X)                                                                                  \
 	X(KN_F16) X(KN_BF16) X(KN_CUDA_FP8) X(KN_Q4_0) X(KN_Q4_1) X(KN_Q5_0) X(KN_Q5_1) X(KN_Q8_0) X(KN_IQ4_NL) \
-	X(KN_MXFP4) X(KN_Q2_K) X(KN_Q3_K) X(KN_Q4_K) X(KN_Q5_K) X(KN_Q6_K) X(KN_IQ4_XS)
+	X(KN_MXFP4) X(KN_Q2_K) X(KN_Q3_K) X(KN_Q4_K) X(KN_Q5_K) X(KN_Q6_K) X(KN_IQ4_XS) X(KN_INT4)
 
 /* What scales the quants of a slab. */
-enum kn_scaled { KN_PLAIN, KN_D, KN_D_M, KN_E, KN_SC, KN_SC_MN, KN_SC16, KN_SC16_MN };
+enum kn_scaled { KN_PLAIN, KN_D, KN_D_128, KN_D_M, KN_E, KN_SC, KN_SC_MN, KN_SC16, KN_SC16_MN };
 
 template <int TYPE> struct kn_form {
 	static constexpr bool none = TYPE == KN_F16 || TYPE == KN_BF16 || TYPE == KN_CUDA_FP8;
@@ -62,6 +63,7 @@ template <int TYPE> struct kn_form {
 													       : 0;
 	static constexpr int scaled = none						   ? KN_PLAIN
 				      : TYPE == KN_Q4_1 || TYPE == KN_Q5_1		   ? KN_D_M
+				      : TYPE == KN_INT4					   ? KN_D_128
 				      : TYPE == KN_MXFP4				   ? KN_E
 				      : TYPE == KN_IQ4_XS				   ? KN_SC
 				      : TYPE == KN_Q4_K || TYPE == KN_Q5_K		   ? KN_SC_MN
@@ -70,10 +72,12 @@ template <int TYPE> struct kn_form {
 											   : KN_D;
 	static constexpr bool by16 = scaled == KN_SC16 || scaled == KN_SC16_MN;
 	static constexpr bool has_min = scaled == KN_D_M || scaled == KN_SC_MN || scaled == KN_SC16_MN;
+	/* Slabs of one scale, whose products a matrix unit adds up before they are scaled. */
+	static constexpr int every = scaled == KN_D_128 ? 4 : 1;
 	/* Bytes of an output's heads in a record. */
-	static constexpr int first = scaled == KN_PLAIN ? 0 : scaled == KN_E || scaled == KN_SC ? 8 : 16;
+	static constexpr int first = scaled == KN_PLAIN || scaled == KN_D_128 ? 0 : scaled == KN_E || scaled == KN_SC ? 8 : 16;
 	static constexpr int second = scaled == KN_D_M					  ? 16
-				      : scaled == KN_SC_MN || scaled == KN_SC16_MN	  ? 4
+				      : scaled == KN_SC_MN || scaled == KN_SC16_MN || scaled == KN_D_128 ? 4
 				      : scaled == KN_SC || scaled == KN_SC16		  ? 2
 											  : 0;
 	static constexpr int pieces = main + more;
@@ -81,7 +85,7 @@ template <int TYPE> struct kn_form {
 	static constexpr int record = second_at + KN_OUTS * second;
 	/* Taken off a code, and off a scale's byte. */
 	static constexpr int off = TYPE == KN_Q8_0   ? 128
-				   : TYPE == KN_Q4_0 ? 8
+				   : TYPE == KN_Q4_0 || TYPE == KN_INT4 ? 8
 				   : TYPE == KN_Q5_0 ? 16
 				   : TYPE == KN_Q6_K ? 32
 				   : TYPE == KN_Q3_K ? 4
@@ -178,7 +182,7 @@ template <int TYPE> __device__ static inline void kn_quants(const struct kn_u4 *
 /* The heads of an output in a record. */
 struct kn_heads {
 	struct kn_u4 first, second;
-	float d, m; /* where they are of the whole chunk */
+	float d, m; /* where they are of the whole chunk; of its halves */
 };
 
 template <int TYPE> __device__ static inline struct kn_heads kn_load_heads(const uint8_t *record, int out)
@@ -228,6 +232,9 @@ __device__ static inline void kn_scales(const struct kn_heads &h, int slab, floa
 		break;
 	case KN_D:
 		scale[0] = kn_half_float(h.first, slab);
+		break;
+	case KN_D_128:
+		scale[0] = slab < KN_SLABS / 2 ? h.d : h.m;
 		break;
 	case KN_E: {
 		uint32_t e = kn_word(h.first, slab / 4) >> slab % 4 * 8 & 255; /* 2^(e - 128), a subnormal for e < 2 */
@@ -291,10 +298,11 @@ __device__ static inline void kn_add_scaled(float *part, const float (*scale)[2]
 
 /* sum[n][4] += the slab's weights of 16 outputs times the activations of n tiles of eight rows, as the lane holds
  * both. x[n]: what kn_mma takes of the slab; xsum[n][h][2]: sums of activations over the slab's halves, of rows 2t and
- * 2t + 1, where the type has minimums. */
+ * 2t + 1, where the type has minimums. part[n][4]: what is not scaled yet, zero before the first slab of a chunk or of its
+ * second half, and after the last. */
 template <int TYPE, int NT>
 __device__ static inline void kn_slab_product(const struct kn_u4 *piece, const struct kn_heads *heads, int in_group, int slab,
-					      const struct kn_u4 *x, const float (*xsum)[2][2], float (*sum)[4])
+					      const struct kn_u4 *x, const float (*xsum)[2][2], float (*part)[4], float (*sum)[4])
 {
 	typedef kn_form<TYPE> form;
 	uint32_t q[2][4];
@@ -307,7 +315,7 @@ __device__ static inline void kn_slab_product(const struct kn_u4 *piece, const s
 	}
 #pragma unroll
 	for (int n = 0; n < NT; n++) {
-		float part[4] = {0, 0, 0, 0}, *into = form::scaled == KN_PLAIN ? sum[n] : part;
+		float *into = form::scaled == KN_PLAIN ? sum[n] : part[n];
 #pragma unroll
 		for (int j = 0; j < 2; j++) {
 			uint32_t a[4] = {q[0][2 * j], q[1][2 * j], q[0][2 * j + 1], q[1][2 * j + 1]};
@@ -317,8 +325,8 @@ __device__ static inline void kn_slab_product(const struct kn_u4 *piece, const s
 			else
 				kn_mma_f16_16816(into, a, b);
 			if constexpr (form::scaled != KN_PLAIN)
-				if (form::by16 || j == 1)
-					kn_add_scaled<TYPE>(part, scale, min, xsum[n], j, sum[n]);
+				if (form::by16 || (j == 1 && slab % form::every == form::every - 1))
+					kn_add_scaled<TYPE>(part[n], scale, min, xsum[n], j, sum[n]);
 		}
 	}
 }

@@ -12,6 +12,7 @@
  *     bytes touched for 1, 2 or 4, which the second level cache puts together when a prompt fills the page: 0.26 MB
  *     of it a row and layer at most. Not measured on a device yet; expected: decodes bound by the launch (the
  *     double sines of 64 pairs are made by 64 threads at once), prompts within 2 times a copy.
+ *  3  queries, keys and values may be parts of one row (a joined product's): a stride.
  */
 #include "kernels/cuda/backend.h"
 
@@ -116,9 +117,10 @@ __device__ static inline void put(int type, uint8_t *block, int scale_at, const 
 	}
 }
 
-/* Block (row, y) has key heads y · heads_each and up. */
+/* Block (row, y) has key heads y · heads_each and up. q_row, k_row: floats from a row to the next. */
 __global__ void rope_kv_write(struct turn turn, struct kn_pages pages, int type, const int32_t *row_pos, const int32_t *row_seq,
-			      float *q, int n_heads, float *k, const float *v, uint8_t *k_pool, uint8_t *v_pool, int heads_each)
+			      float *q, int n_heads, int q_row, float *k, const float *v, int k_row, uint8_t *k_pool,
+			      uint8_t *v_pool, int heads_each)
 {
 	float *turns = (float *)kn_shared(); /* [n_rot / 2][cosine, sine] */
 	int t = (int)threadIdx.x, row = (int)blockIdx.x, hd = pages.head_dim, pos = row_pos[row];
@@ -130,9 +132,9 @@ __global__ void rope_kv_write(struct turn turn, struct kn_pages pages, int type,
 		turns[2 * i + 1] = (float)((double)turn.magnitude * sin(angle));
 	}
 	kn_barrier();
-	q += ((int64_t)row * n_heads + (int64_t)first * group) * hd;
-	k += ((int64_t)row * pages.n_kv_heads + first) * hd;
-	v += ((int64_t)row * pages.n_kv_heads + first) * hd;
+	q += (int64_t)row * q_row + (int64_t)first * group * hd;
+	k += (int64_t)row * k_row + (int64_t)first * hd;
+	v += (int64_t)row * k_row + (int64_t)first * hd;
 	rotate(turn, turns, q, n * group, hd, t);
 	rotate(turn, turns, k, n, hd, t);
 	kn_barrier(); /* other threads turned what is written now */
@@ -178,8 +180,8 @@ static int freqs_of(struct kn_backend *b, const struct kn_rope *rope, const doub
 	return 0;
 }
 
-int kn_cuda_rope_kv_write(struct kn_backend *b, const struct kn_rope *rope, float *q, int n_heads, float *k,
-			  const float *v, const struct kn_kv *kv, int layer)
+static int launch(struct kn_backend *b, const struct kn_rope *rope, float *q, int n_heads, int q_row, float *k, const float *v,
+		  int k_row, const struct kn_kv *kv, int layer)
 {
 	struct turn turn = {};
 	turn.n_rot = rope->n_rot;
@@ -192,8 +194,21 @@ int kn_cuda_rope_kv_write(struct kn_backend *b, const struct kn_rope *rope, floa
 	int n_rows = b->step->n_rows, heads_each = n_rows < MANY_ROWS ? 1 : kv->n_kv_heads;
 	dim3 grid((unsigned)n_rows, (unsigned)((kv->n_kv_heads + heads_each - 1) / heads_each));
 	return KN_LAUNCH(b->dev, rope_kv_write, grid, THREADS, (size_t)rope->n_rot * sizeof(float), turn,
-			 kn_pages_of(b, kv, layer), kv->type, b->pos, b->seq, q, n_heads, k, v, (uint8_t *)kv->k,
+			 kn_pages_of(b, kv, layer), kv->type, b->pos, b->seq, q, n_heads, q_row, k, v, k_row, (uint8_t *)kv->k,
 			 (uint8_t *)kv->v, heads_each);
+}
+
+int kn_cuda_rope_kv_write(struct kn_backend *b, const struct kn_rope *rope, float *q, int n_heads, float *k,
+			  const float *v, const struct kn_kv *kv, int layer)
+{
+	return launch(b, rope, q, n_heads, n_heads * kv->head_dim, k, v, kv->n_kv_heads * kv->head_dim, kv, layer);
+}
+
+int kn_cuda_qkv_rope_write(struct kn_backend *b, const struct kn_rope *rope, float *qkv, int n_heads, const struct kn_kv *kv,
+			   int layer)
+{
+	int q_width = n_heads * kv->head_dim, kv_width = kv->n_kv_heads * kv->head_dim, row = q_width + 2 * kv_width;
+	return launch(b, rope, qkv, n_heads, row, qkv + q_width, qkv + q_width + kv_width, row, kv, layer);
 }
 
 int kn_cuda_page_copy(struct kn_backend *b, const struct kn_kv *kv, int src, int dst)

@@ -12,8 +12,15 @@
  *     to 12 instructions for 16 bytes where an SM of an H200 has 110: bound by memory from some 500 rows on, below by
  *     the launch. silu_mul: an exponential and a division for each number, 40 instructions for 32 bytes in and 16
  *     out. Not measured on a device yet; expected: within 10 % of a copy for 512 rows of 4096.
+ *  3  a norm and a gate write their rows as products take them, too: three of a layer's four conversions (the fourth
+ *     is attention's output) are no launches any more and read nothing. Counted for a layer of an 8B model (4096 wide, 14336
+ *     in the middle, 1024 keys), launches of a decode without parts of attention: before 3 products + convert, rope,
+ *     attention, convert + product, norm, convert + 2 products, gate, convert + product, norm: 16 (17 where parts are
+ *     combined); with products of several matrices as one and these 10 (11): norm, qkv, rope, attention, convert, o, norm,
+ *     gate-up, gate, down; at 1.5 to 2 µs a launch in a graph some 10 µs of a layer whose weights take 110 (bf16). Activations
+ *     of a row: conversions read 4 bytes of 4096 + 4096 + 14336 numbers, 90 kB, less. Not measured on a device.
  */
-#include "kernels/cuda/backend.h"
+#include "kernels/cuda/activations.h"
 
 enum {
 	THREADS = 128,
@@ -68,6 +75,7 @@ struct norm {
 	float eps;
 	int n_rows, width;
 	bool wide;
+	struct kn_into to;
 };
 
 /* Numbers i…i+3 of a row, with what is added to it. */
@@ -89,7 +97,8 @@ __device__ static inline float squares(const struct kn_f4 &v, float sum)
 	return kn_fma(v.w, v.w, kn_fma(v.z, v.z, kn_fma(v.y, v.y, kn_fma(v.x, v.x, sum))));
 }
 
-__device__ static inline void put_normed(const struct norm &c, int64_t row, int i, const struct kn_f4 &v, float scale)
+/* What is put there is returned. */
+__device__ static inline struct kn_f4 put_normed(const struct norm &c, int64_t row, int i, const struct kn_f4 &v, float scale)
 {
 	struct kn_f4 g = load4(c.gain, i, c.width, c.wide), y;
 	y.x = v.x * scale * g.x;
@@ -99,15 +108,54 @@ __device__ static inline void put_normed(const struct norm &c, int64_t row, int 
 	store4(c.y + row, i, c.width, c.wide, y);
 	if (c.add != NULL)
 		store4(c.x + row, i, c.width, c.wide, v);
+	return y;
+}
+
+__device__ static inline float largest_of(const struct kn_f4 &v, float most)
+{
+	return fmaxf(fmaxf(fmaxf(most, fabsf(v.x)), fmaxf(fabsf(v.y), fabsf(v.z))), fabsf(v.w));
+}
+
+/* Row number `row`, made before by the same threads, as products take it: of each thread the first numbers are in
+ * `kept`, zeros past the end, what follows is read from y, NULL for a row that is not there. most: the thread's largest.
+ * Shared memory: a float for each warp of the block, which nobody needs any more. */
+template <bool WARP>
+__device__ static inline void convert_row(const struct kn_into &to, int row, int t, const struct kn_f4 *kept, int n_kept, const float *y,
+					  int width, bool wide, float most, float *largest)
+{
+	constexpr int N = WARP ? (int)KN_WARP : (int)NORM_THREADS;
+	const struct kn_f4 zero = {0, 0, 0, 0};
+	int end = to.n_slabs * KN_SLAB; /* whole warps of it */
+	most = kn_warp_max(most);
+	if (!WARP) {
+		kn_barrier();
+		if (t % KN_WARP == 0)
+			largest[t / KN_WARP] = most;
+		kn_barrier();
+		for (int i = 0; i < NORM_WARPS; i++)
+			most = fmaxf(most, largest[i]);
+	}
+	int exponent = to.bf16 ? 0 : kn_scaling_exponent(most);
+	float scale = kn_power(exponent);
+	if (t == 0)
+		to.inverse[row] = kn_power(-exponent);
+#pragma unroll
+	for (int j = 0; j < KEPT; j++) {
+		int i = 4 * (t + j * N);
+		if (j < n_kept && i < end)
+			kn_put_units(to, row, i, kept[j], scale);
+	}
+	for (int i = 4 * (t + n_kept * N); i < end; i += 4 * N)
+		kn_put_units(to, row, i, y != NULL && i < width ? load4(y, i, width, wide) : zero, scale);
 }
 
 /* A row by n threads, of which this is number t. What does not stay in registers is made again: it is written
- * only by whoever reads it. WARP: by a warp. */
-template <bool WARP> __device__ static inline void norm_row(const struct norm &c, int64_t row, int t, float *sums)
+ * only by whoever reads it. WARP: by a warp. INTO: as products take it, too. */
+template <bool WARP, bool INTO = false> __device__ static inline void norm_row(const struct norm &c, int64_t row, int t, float *sums)
 {
 	constexpr int N = WARP ? (int)KN_WARP : (int)NORM_THREADS;
-	struct kn_f4 kept[KEPT];
-	float sum = 0;
+	struct kn_f4 kept[KEPT] = {};
+	float sum = 0, most = 0;
 #pragma unroll
 	for (int j = 0; j < KEPT; j++) {
 		int i = 4 * (t + j * N);
@@ -131,11 +179,40 @@ template <bool WARP> __device__ static inline void norm_row(const struct norm &c
 #pragma unroll
 	for (int j = 0; j < KEPT; j++) {
 		int i = 4 * (t + j * N);
-		if (i < c.width)
-			put_normed(c, row, i, kept[j], scale);
+		if (i < c.width) {
+			kept[j] = put_normed(c, row, i, kept[j], scale);
+			most = largest_of(kept[j], most);
+		}
 	}
 	for (int i = 4 * (t + KEPT * N); i < c.width; i += 4 * N)
-		put_normed(c, row, i, summand(c, row, i), scale);
+		most = largest_of(put_normed(c, row, i, summand(c, row, i), scale), most);
+	if constexpr (INTO)
+		convert_row<WARP>(c.to, (int)(row / c.width), t, kept, KEPT, c.y + row, c.width, c.wide, most, sums);
+}
+
+/* Row number `row` of a tile that has fewer. */
+template <bool WARP> __device__ static inline void no_row(const struct kn_into &to, int row, int t, float *sums)
+{
+	const struct kn_f4 none[KEPT] = {};
+	convert_row<WARP>(to, row, t, none, KEPT, NULL, 0, false, 0, sums);
+}
+
+__global__ void norm_wide_into(struct norm c)
+{
+	int row = (int)blockIdx.x, t = (int)threadIdx.x;
+	if (row < c.n_rows)
+		norm_row<false, true>(c, (int64_t)row * c.width, t, (float *)kn_shared());
+	else
+		no_row<false>(c.to, row, t, (float *)kn_shared());
+}
+
+__global__ void norm_narrow_into(struct norm c)
+{
+	int t = (int)threadIdx.x, row = (int)blockIdx.x * WARPS + t / KN_WARP; /* each whole warp has one, and there are all */
+	if (row < c.n_rows)
+		norm_row<true, true>(c, (int64_t)row * c.width, t % KN_WARP, NULL);
+	else
+		no_row<true>(c.to, row, t % KN_WARP, NULL);
 }
 
 __global__ void norm_wide(struct norm c)
@@ -150,6 +227,33 @@ __global__ void norm_narrow(struct norm c)
 		norm_row<true>(c, (int64_t)row * c.width, t % KN_WARP, NULL);
 }
 
+/* A warp a head: of each row queries' and keys' heads, which lie side by side and have gains of their own. */
+__global__ void norm_heads(struct norm c, const float *k_gain, int n_heads, int n_all, int row_floats)
+{
+	int t = (int)threadIdx.x, i = (int)blockIdx.x * WARPS + t / KN_WARP, head = i % n_all;
+	if (head >= n_heads)
+		c.gain = k_gain;
+	if (i < c.n_rows) /* the whole warp */
+		norm_row<true>(c, (int64_t)(i / n_all) * row_floats + (int64_t)head * c.width, t % KN_WARP, NULL);
+}
+
+int kn_cuda_qkv_norm(struct kn_backend *b, float *qkv, int n_heads, int n_kv_heads, int head_dim, const float *q_gain,
+		     const float *k_gain, float eps, int n_rows)
+{
+	struct norm c = {};
+	int all = n_heads + n_kv_heads;
+	if (head_dim > NARROW)
+		return SL_EUNSUPPORTED; /* wider than attention takes */
+	c.x = c.y = qkv;
+	c.gain = q_gain;
+	c.eps = eps;
+	c.n_rows = n_rows * all;
+	c.width = head_dim;
+	c.wide = head_dim % 4 == 0 && aligned(qkv) && aligned(q_gain) && aligned(k_gain);
+	return KN_LAUNCH(b->dev, norm_heads, (unsigned)((c.n_rows + WARPS - 1) / WARPS), THREADS, 0, c, k_gain, n_heads, all,
+			 (all + n_kv_heads) * head_dim);
+}
+
 static int launch_norm(struct kn_backend *b, float *x, const float *add, const float *gain, float eps, int n_rows, int width, float *y)
 {
 	struct norm c = {}; /* a command's unused bytes are zero */
@@ -161,6 +265,16 @@ static int launch_norm(struct kn_backend *b, float *x, const float *add, const f
 	c.n_rows = n_rows;
 	c.width = width;
 	c.wide = width % 4 == 0 && aligned(x) && (add == NULL || aligned(add)) && aligned(gain) && aligned(y);
+	/* In place it is the norm of a head or of what is added, which nothing multiplies. */
+	if (n_rows > 0 && (add != NULL || x != y) && kn_cuda_into(b, n_rows, width, &c.to) != 0)
+		return SL_EIO;
+	if (c.to.units != NULL) {
+		unsigned all = (unsigned)c.to.n_all; /* a multiple of 8 */
+		int rc = width <= NARROW ? KN_LAUNCH(b->dev, norm_narrow_into, all / WARPS, THREADS, 0, c)
+					 : KN_LAUNCH(b->dev, norm_wide_into, all, NORM_THREADS, NORM_WARPS * sizeof(float), c);
+		kn_cuda_converted(b, y, width, &c.to);
+		return rc;
+	}
 	if (width <= NARROW)
 		return KN_LAUNCH(b->dev, norm_narrow, (unsigned)((n_rows + WARPS - 1) / WARPS), THREADS, 0, c);
 	return KN_LAUNCH(b->dev, norm_wide, (unsigned)n_rows, NORM_THREADS, NORM_WARPS * sizeof(float), c);
@@ -275,6 +389,63 @@ int kn_cuda_silu_mul(struct kn_backend *b, float *gate, const float *up, int n_r
 int kn_cuda_gelu_mul(struct kn_backend *b, float *gate, const float *up, int n_rows, int width)
 {
 	return launch(b, gelu_mul{}, gate, up, n_rows, width, 0);
+}
+
+/* Row blockIdx.x of y: what op makes of the two halves of that row of x. */
+template <class OP> __global__ void halves(OP op, const float *x, int width, float *y, bool wide)
+{
+	int i = 4 * ((int)blockIdx.y * THREADS + (int)threadIdx.x);
+	int64_t row = blockIdx.x;
+	if (i >= width)
+		return;
+	struct kn_f4 v = load4(x + row * 2 * width, i, width, wide), up = load4(x + (row * 2 + 1) * width, i, width, wide);
+	v.x = op.of(v.x, up.x);
+	v.y = op.of(v.y, up.y);
+	v.z = op.of(v.z, up.z);
+	v.w = op.of(v.w, up.w);
+	store4(y + row * width, i, width, wide, v);
+}
+
+/* The same, and as products take it: a block a row. */
+template <class OP> __global__ void halves_into(OP op, const float *x, int width, float *y, bool wide, struct kn_into to)
+{
+	int64_t row = blockIdx.x;
+	float most = 0;
+	bool there = row < to.n_rows;
+	for (int i = 4 * (int)threadIdx.x; there && i < width; i += 4 * NORM_THREADS) {
+		struct kn_f4 v = load4(x + row * 2 * width, i, width, wide), up = load4(x + (row * 2 + 1) * width, i, width, wide);
+		v.x = op.of(v.x, up.x);
+		v.y = op.of(v.y, up.y);
+		v.z = op.of(v.z, up.z);
+		v.w = op.of(v.w, up.w);
+		store4(y + row * width, i, width, wide, v);
+		most = largest_of(v, most);
+	}
+	convert_row<false>(to, (int)row, (int)threadIdx.x, NULL, 0, there ? y + row * width : NULL, width, wide, most,
+			   (float *)kn_shared());
+}
+
+template <class OP> static int launch_halves_into(struct kn_backend *b, OP op, const float *x, int width, float *y, bool wide,
+						  const struct kn_into &to)
+{
+	int rc = KN_LAUNCH(b->dev, halves_into<OP>, (unsigned)to.n_all, NORM_THREADS, NORM_WARPS * sizeof(float), op, x, width, y,
+			   wide, to);
+	kn_cuda_converted(b, y, width, &to);
+	return rc;
+}
+
+int kn_cuda_gate_mul(struct kn_backend *b, const float *x, int n_rows, int width, bool gelu, float *y)
+{
+	struct kn_into to;
+	if (kn_cuda_into(b, n_rows, width, &to) != 0)
+		return SL_EIO;
+	dim3 grid((unsigned)n_rows, blocks_of(width));
+	bool wide = width % 4 == 0 && aligned(x) && aligned(y);
+	if (to.units != NULL)
+		return gelu ? launch_halves_into(b, gelu_mul{}, x, width, y, wide, to) : launch_halves_into(b, silu_mul{}, x, width, y, wide, to);
+	if (gelu)
+		return KN_LAUNCH(b->dev, halves<gelu_mul>, grid, THREADS, 0, gelu_mul{}, x, width, y, wide);
+	return KN_LAUNCH(b->dev, halves<silu_mul>, grid, THREADS, 0, silu_mul{}, x, width, y, wide);
 }
 
 int kn_cuda_add(struct kn_backend *b, float *x, const float *y, int n_rows, int width)

@@ -340,13 +340,131 @@ static inline const char *battery_pages(struct rig *rigs, int type)
 	return wrong;
 }
 
+/* ---- joined products ---- */
+
+/* A joined product and what reads it against the same of the table itself with each matrix alone: other bits are wrong. */
+static inline const char *battery_joined(struct rig *r)
+{
+	enum { ROWS = 3, IN = 264, Q = 2 * KV_HEADS * HEAD, K = KV_HEADS * HEAD, ALL = Q + 2 * K };
+	static const int outs[3] = {Q, K, K};
+	static const double freq[12] = {1, 0.5, 0.3};
+	static int32_t pos[ROWS] = {0, 1, 2}, seq[ROWS], table[1];
+	const struct kn_rope rope = {.n_rot = 24, .magnitude = 1, .inv_freq = freq};
+	const struct kn_attn plain = {.scale = 1}, strided = {.scale = 1, .q_row = ALL};
+	const struct kn_ops *o = r->o;
+	struct kn_step s = {.n_rows = ROWS, .row_pos = pos, .row_seq = seq, .n_seqs = 1, .page_table = table, .max_pages = 1};
+	struct matrix m[3];
+	struct kn_weight each[3], all;
+	const void *host[3];
+	struct sl_err err;
+	size_t pool = KV_HEADS * kn_kv_head_bytes(KN_F16, PAGE, HEAD) / sizeof(float);
+	struct kn_kv kv[2];
+	float *x = room(r, ROWS * IN), *y = room(r, ROWS * ALL), *part[3], *out[2], *gain = room(r, 2 * HEAD);
+	for (int i = 0; i < ROWS * IN; i++)
+		x[i] = next_float();
+	for (int i = 0; i < 2 * HEAD; i++)
+		gain[i] = next_float();
+	for (int i = 0; i < 3; i++) {
+		m[i] = make_matrix(KN_BF16, outs[i], IN);
+		host[i] = m[i].bytes;
+		part[i] = room(r, (size_t)(ROWS * outs[i]));
+		did(r, o->weight_load(r->b, host[i], KN_BF16, outs[i], IN, &each[i], &err));
+	}
+	for (int i = 0; i < 2; i++) {
+		kv[i] = (struct kn_kv){.type = KN_F16, .n_pages = 1, .page_tokens = PAGE, .n_layers = 1, .n_kv_heads = KV_HEADS,
+				       .head_dim = HEAD, .k = room(r, pool), .v = room(r, pool)};
+		out[i] = room(r, ROWS * ALL);
+	}
+	did(r, o->weight_load_joined(r->b, host, outs, 3, KN_BF16, IN, &all, &err));
+	did(r, o->step_begin(r->b, &s));
+	did(r, o->matmul(r->b, &all, x, ROWS, y));
+	did(r, o->qkv_norm(r->b, y, 2 * KV_HEADS, KV_HEADS, HEAD, gain, gain + HEAD, 1e-5f, ROWS));
+	did(r, o->qkv_rope_write(r->b, &rope, y, 2 * KV_HEADS, &kv[0], 0));
+	did(r, o->attention(r->b, y, 2 * KV_HEADS, &kv[0], 0, &strided, out[0]));
+	for (int i = 0; i < 3; i++)
+		did(r, o->matmul(r->b, &each[i], x, ROWS, part[i]));
+	did(r, o->rmsnorm(r->b, part[0], gain, 1e-5f, ROWS * 2 * KV_HEADS, HEAD, part[0]));
+	did(r, o->rmsnorm(r->b, part[1], gain + HEAD, 1e-5f, ROWS * KV_HEADS, HEAD, part[1]));
+	did(r, o->rope_kv_write(r->b, &rope, part[0], 2 * KV_HEADS, part[1], part[2], &kv[1], 0));
+	did(r, o->attention(r->b, part[0], 2 * KV_HEADS, &kv[1], 0, &plain, out[1]));
+	did(r, o->step_end(r->b));
+	bool same = memcmp(out[0], out[1], ROWS * Q * sizeof(float)) == 0 && memcmp(kv[0].k, kv[1].k, pool * sizeof(float)) == 0 &&
+		    memcmp(kv[0].v, kv[1].v, pool * sizeof(float)) == 0;
+	/* Two halves of rows of y, as if they were gates and what they open. */
+	did(r, o->step_begin(r->b, &s));
+	did(r, o->gate_mul(r->b, y, ROWS, ALL / 2, false, out[0]));
+	for (int i = 0; i < ROWS; i++)
+		memcpy(out[1] + i * (ALL / 2), y + i * ALL, ALL / 2 * sizeof(float));
+	for (int i = 0; i < ROWS; i++)
+		did(r, o->silu_mul(r->b, out[1] + i * (ALL / 2), y + i * ALL + ALL / 2, 1, ALL / 2));
+	did(r, o->step_end(r->b));
+	same = same && memcmp(out[0], out[1], ROWS * (ALL / 2) * sizeof(float)) == 0;
+	float *rooms[] = {x, y, gain, part[0], part[1], part[2], out[0], out[1], kv[0].k, kv[0].v, kv[1].k, kv[1].v};
+	for (int i = 0; i < N(rooms); i++)
+		o->mem_free(r->b, rooms[i]);
+	o->weight_free(r->b, &all);
+	for (int i = 0; i < 3; i++) {
+		o->weight_free(r->b, &each[i]);
+		drop_matrix(&m[i]);
+	}
+	return same ? NULL : "a joined product has other bits";
+}
+
+/* Rows that a norm makes, and a gate, and their product, which converts them itself only when they were touched: the same bits; and
+ * those of a norm in place, which converts nothing. */
+static inline const char *battery_converted(struct rig *r)
+{
+	enum { ROWS = 3, OUT = 5 };
+	static const struct {
+		int type, width;
+	} cases[] = {{KN_Q4_1, 288}, {KN_F16, 1285}};
+	const struct kn_ops *o = r->o;
+	bool same = true;
+	for (int i = 0; i < N(cases); i++) {
+		int width = cases[i].width;
+		size_t n = (size_t)(ROWS * width);
+		struct matrix m = make_matrix(cases[i].type, OUT, width);
+		struct kn_weight w;
+		struct sl_err err;
+		struct kn_step s = {.n_rows = ROWS};
+		float *x = room(r, 2 * n), *made = room(r, n), *z = room(r, n), *y[2] = {room(r, ROWS * OUT), room(r, ROWS * OUT)};
+		for (size_t k = 0; k < 2 * n; k++)
+			x[k] = next_float() * (k % 97 == 0 ? 8 : 1);
+		memcpy(z, x, n * sizeof *z);
+		did(r, o->weight_load(r->b, m.bytes, cases[i].type, OUT, width, &w, &err));
+		for (int gate = 0; gate < 2; gate++) {
+			for (int touched = 0; touched < 2; touched++) {
+				did(r, o->step_begin(r->b, &s));
+				did(r, gate ? o->gate_mul(r->b, x, ROWS, width, false, made) : o->rmsnorm(r->b, x, x, 1e-5f, ROWS, width, made));
+				if (touched)
+					did(r, o->scale(r->b, made, 1, ROWS, width));
+				did(r, o->matmul(r->b, &w, made, ROWS, y[touched]));
+				did(r, o->step_end(r->b));
+			}
+			same = same && memcmp(y[0], y[1], ROWS * OUT * sizeof(float)) == 0;
+			if (gate)
+				continue;
+			did(r, o->step_begin(r->b, &s));
+			did(r, o->rmsnorm(r->b, z, x, 1e-5f, ROWS, width, z));
+			did(r, o->step_end(r->b));
+			same = same && memcmp(z, made, n * sizeof(float)) == 0;
+		}
+		float *rooms[] = {x, made, z, y[0], y[1]};
+		for (int k = 0; k < N(rooms); k++)
+			o->mem_free(r->b, rooms[k]);
+		o->weight_free(r->b, &w);
+		drop_matrix(&m);
+	}
+	return same ? NULL : "a product of rows that were converted where they were made has other bits";
+}
+
 /* The whole: NULL when o gives what the reference gives. */
 static inline const char *battery(const struct kn_ops *o)
 {
 	static const struct {
 		int type, n_in, n_rows;
 	} products[] = {{KN_F32, 37, 1}, {KN_F16, 263, 3}, {KN_BF16, 520, 11}, {KN_Q8_0, 96, 8}, {KN_Q4_K, 512, 9},
-			{KN_Q6_K, 256, 2}, {KN_BF16, 2309, 5}, {KN_Q4_K, 2560, 70}, {KN_Q6_K, 768, 17}};
+			{KN_Q6_K, 256, 2}, {KN_BF16, 2309, 5}, {KN_Q4_K, 2560, 70}, {KN_Q6_K, 768, 17}, {KN_INT4, 768, 3}, {KN_INT4, 2176, 24}};
 	struct kn_config cfg = {.n_threads = 1, .max_rows = 64, .max_width = 4096};
 	struct rig rigs[2] = {{.o = kn_available()[0]}, {.o = o}};
 	const char *wrong = NULL;
@@ -364,6 +482,10 @@ static inline const char *battery(const struct kn_ops *o)
 	static const int kv_types[] = {KN_F32, KN_F16, KN_KV_Q8};
 	for (int i = 0; i < N(kv_types) && wrong == NULL; i++)
 		wrong = battery_pages(rigs, kv_types[i]);
+	if (wrong == NULL && o->weight_load_joined != NULL)
+		wrong = battery_joined(&rigs[1]);
+	if (wrong == NULL && o->weight_load_joined != NULL)
+		wrong = battery_converted(&rigs[1]);
 	if (rigs[1].rc != 0)
 		wrong = "an operation failed";
 	for (int i = 0; i < 2; i++)

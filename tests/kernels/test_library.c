@@ -36,6 +36,7 @@ static void library(int n_ways, int quick)
 	void *symbol = symbol_of("sluice_emulation_library");
 	memcpy(&tell, &symbol, sizeof tell);
 	tell(n_ways, quick);
+	assert_true(call_backend(cuda_path(), "sluice_emulation_library_fp8", 0));
 }
 
 static int products(void)
@@ -117,6 +118,19 @@ static void check(const struct rig *r, int n_rows)
 	}
 }
 
+static long lines_of(char *text, size_t size)
+{
+	long n = 0;
+	FILE *f = fopen(kept, "r");
+	size_t got = f != NULL ? fread(text, 1, size - 1, f) : 0;
+	text[got] = '\0';
+	if (f != NULL)
+		fclose(f);
+	for (size_t i = 0; i < got; i++)
+		n += text[i] == '\n';
+	return n;
+}
+
 static void skip_on_device(void)
 {
 	if (on_device())
@@ -167,6 +181,156 @@ static void test_fp8(void **arg)
 	close_rig(&loose);
 }
 
+enum { FP8_NONE, FP8_PLAIN, FP8_SCALED }; /* as in library.h */
+
+/* Products of n_rows rows by weights of n_out outputs that become FP8, in y; the library then has so many ways. */
+static int fp8_product(int what, bool loose, int n_out, int n_rows, const char *path, float *x, float *y, struct matrix *m)
+{
+	struct kn_config cfg = {.max_rows = MOST, .max_width = 1024, .fp8_weights = true, .loose_products = loose, .choices_path = path};
+	const struct kn_ops *o = open_cuda();
+	struct kn_backend *b = NULL;
+	struct kn_weight w;
+	struct sl_err err = {0};
+	struct kn_step s = {.n_rows = n_rows};
+	state = 5;
+	*m = make_matrix(KN_BF16, n_out, IN);
+	for (int i = 0; i < n_rows * IN; i++)
+		x[i] = ldexpf(next_float(), i / IN % 40 - 20);
+	library(1, 0);
+	assert_true(call_backend(cuda_path(), "sluice_emulation_library_fp8", what));
+	assert_int_equal(o->open(&cfg, &b, &err), 0);
+	float *dx = guarded(o, b, (size_t)(n_rows * IN)), *dy = guarded(o, b, (size_t)(n_rows * n_out));
+	memcpy(dx, x, (size_t)(n_rows * IN) * sizeof *x);
+	assert_int_equal(o->weight_load(b, m->bytes, KN_BF16, n_out, IN, &w, &err), 0);
+	for (int i = 0; i < 3; i++) { /* measured, launched plainly, by a graph */
+		assert_int_equal(o->step_begin(b, &s), 0);
+		assert_int_equal(o->matmul(b, &w, dx, n_rows, dy), 0);
+		assert_int_equal(o->step_end(b), 0);
+	}
+	memcpy(y, dy, (size_t)(n_rows * n_out) * sizeof *y);
+	check_guards(dy, (size_t)(n_rows * n_out));
+	drop(o, b, dx);
+	drop(o, b, dy);
+	o->weight_free(b, &w);
+	o->close(b);
+	return products();
+}
+
+/* Activations in e4m3: each is off by 2^-4 of itself, or 2^-10 of what makes the row's largest 448. Weights are those that the own
+ * kernels have, up to 1 + 2^-4 of the matrix's. Whether the library has scales or not, the products are the same but for their
+ * last multiplications. */
+static void test_fp8_activations(void **arg)
+{
+	enum { WIDE = 48, ROWS = 33 };
+	static float x[ROWS * IN], own[ROWS * WIDE], got[2][ROWS * WIDE];
+	struct matrix m;
+	double most = 0;
+	(void)arg;
+	skip_on_device();
+	assert_int_equal(fp8_product(FP8_SCALED, false, WIDE, ROWS, NULL, x, own, &m), 0); /* invariance is asked for */
+	drop_matrix(&m);
+	for (int k = 0; k < 2; k++) {
+		assert_true(fp8_product(k == 0 ? FP8_PLAIN : FP8_SCALED, true, WIDE, ROWS, NULL, x, got[k], &m) > 0);
+		for (int i = 0; i < ROWS * WIDE; i++) {
+			const float *row = x + i / WIDE * IN;
+			double magnitude = 0, weights = 0, largest = 0;
+			for (int j = 0; j < IN; j++) {
+				double w = fabs(m.values[i % WIDE * IN + j]) * (1 + 0x1p-4);
+				magnitude += w * fabs((double)row[j]);
+				weights += w;
+				largest = fmax(largest, fabs((double)row[j]));
+			}
+			double off = fabs((double)got[k][i] - (double)own[i]);
+			most = fmax(most, off / magnitude);
+			double bound = (0x1p-4 + 0x1p-11 + 3 * gamma_of(IN + 5)) * magnitude + 0x1p-10 * largest / 448 * weights;
+			if (!(off <= bound))
+				fail_msg("row %d, output %d: %.9g, not %.9g within %.3g", i / WIDE, i % WIDE, (double)got[k][i], (double)own[i], bound);
+		}
+		drop_matrix(&m);
+	}
+	assert_true(most > 0x1p-11); /* it was FP8 */
+	for (int i = 0; i < ROWS * WIDE; i++)
+		assert_true(fabs((double)got[0][i] - (double)got[1][i]) <= 4 * U * fabs((double)got[0][i]));
+}
+
+/* Shapes that the library does not take in FP8 are multiplied in float16; what was found is kept and believed only of that type. */
+static void test_fp8_kept(void **arg)
+{
+	static float x[20 * IN], y[20 * 48];
+	char text[4096], line[128];
+	struct matrix m;
+	(void)arg;
+	skip_on_device();
+	unlink(kept);
+	int measured = fp8_product(FP8_SCALED, true, 48, 20, kept, x, y, &m);
+	drop_matrix(&m);
+	assert_int_equal(lines_of(text, sizeof text), 3);
+	assert_non_null(strstr(text, " 48 520 32 2 5c1 0 "));
+	assert_true(measured > 3);
+	assert_int_equal(fp8_product(FP8_SCALED, true, 48, 20, kept, x, y, &m), 3);
+	drop_matrix(&m);
+	/* The same file where there is no FP8 any more: measured again, and by float16. */
+	assert_true(fp8_product(FP8_NONE, true, 48, 20, kept, x, y, &m) > 3);
+	drop_matrix(&m);
+	lines_of(text, sizeof text);
+	assert_null(strstr(text, " 32 2 5c1 "));
+	unlink(kept);
+	assert_true(fp8_product(FP8_SCALED, true, 35, 20, kept, x, y, &m) > 3);
+	drop_matrix(&m);
+	lines_of(text, sizeof text);
+	snprintf(line, sizeof line, " 35 %d 32 0 5c1 0 ", IN);
+	assert_non_null(strstr(text, line));
+	/* Of weights of another type such a line is none. */
+	FILE *f = fopen(kept, "w");
+	struct rig r;
+	assert_non_null(f);
+	fprintf(f, "sluice products 1\nthe emulation's library, 1\n1 35 520 32 2 5c1 0 0 0 0 0 0 0\n");
+	fclose(f);
+	library(1, 0);
+	open_rig(&r, KN_F16, false, true, kept);
+	assert_int_equal(run(&r, 20), 0);
+	check(&r, 20);
+	assert_true(products() > 1);
+	close_rig(&r);
+}
+
+/* Rows of zeros, and rows with what is not finite, which spoil no other. */
+static void test_fp8_rows(void **arg)
+{
+	enum { WIDE = 48, ROWS = 12 };
+	(void)arg;
+	skip_on_device();
+	struct kn_config cfg = {.max_rows = MOST, .max_width = 1024, .fp8_weights = true, .loose_products = true};
+	const struct kn_ops *o = open_cuda();
+	struct kn_backend *b = NULL;
+	struct kn_weight w;
+	struct sl_err err = {0};
+	struct kn_step s = {.n_rows = ROWS};
+	library(1, 0);
+	assert_true(call_backend(cuda_path(), "sluice_emulation_library_fp8", FP8_SCALED));
+	assert_int_equal(o->open(&cfg, &b, &err), 0);
+	struct matrix m = make_matrix(KN_BF16, WIDE, IN);
+	assert_int_equal(o->weight_load(b, m.bytes, KN_BF16, WIDE, IN, &w, &err), 0);
+	float *x = random_floats(o, b, ROWS * IN), *y = guarded(o, b, ROWS * WIDE);
+	memset(x, 0, IN * sizeof *x);
+	x[2 * IN + 7] = NAN;
+	x[4 * IN + 9] = -INFINITY;
+	assert_int_equal(o->step_begin(b, &s), 0);
+	assert_int_equal(o->matmul(b, &w, x, ROWS, y), 0);
+	assert_int_equal(o->step_end(b), 0);
+	assert_true(products() > 0);
+	for (int i = 0; i < ROWS * WIDE; i++) {
+		bool spoilt = i / WIDE == 2 || i / WIDE == 4;
+		assert_true(spoilt ? !isfinite(y[i]) : isfinite(y[i]));
+		assert_true(i >= WIDE || y[i] == 0);
+	}
+	drop(o, b, x);
+	drop(o, b, y);
+	o->weight_free(b, &w);
+	drop_matrix(&m);
+	o->close(b);
+}
+
 /* Not asked: where rows must not depend on one another, for few of them, for types that it does not take. */
 static void test_not_asked(void **arg)
 {
@@ -202,19 +366,6 @@ static void test_none(void **arg)
 		assert_int_equal(products(), 0);
 		close_rig(&r);
 	}
-}
-
-static long lines_of(char *text, size_t size)
-{
-	long n = 0;
-	FILE *f = fopen(kept, "r");
-	size_t got = f != NULL ? fread(text, 1, size - 1, f) : 0;
-	text[got] = '\0';
-	if (f != NULL)
-		fclose(f);
-	for (size_t i = 0; i < got; i++)
-		n += text[i] == '\n';
-	return n;
 }
 
 /* The quick way is taken, and kept: the next start measures nothing. */
@@ -396,6 +547,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_right),	   cmocka_unit_test(test_fp8),		 cmocka_unit_test(test_not_asked),
+	    cmocka_unit_test(test_fp8_activations), cmocka_unit_test(test_fp8_kept),	 cmocka_unit_test(test_fp8_rows),
 	    cmocka_unit_test(test_none),	   cmocka_unit_test(test_kept),		 cmocka_unit_test(test_own_is_quicker),
 	    cmocka_unit_test(test_not_believed),   cmocka_unit_test(test_not_kept),	 cmocka_unit_test(test_faults),
 	    cmocka_unit_test(test_no_memory),

@@ -68,6 +68,7 @@ static double even_loss(int type)
 	case KN_Q2_K: return loss_of_levels(4);
 	case KN_Q3_K: return loss_of_levels(8);
 	case KN_Q4_0:
+	case KN_INT4:
 	case KN_Q4_1:
 	case KN_Q4_K: return loss_of_levels(16);
 	case KN_Q5_0:

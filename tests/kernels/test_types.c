@@ -50,10 +50,12 @@ static void test_table(void **arg)
 			lower[i] = (char)(name[i] >= 'A' && name[i] <= 'Z' ? name[i] + 32 : name[i]);
 		assert_int_equal(kn_type_from_name(name), t);
 		assert_int_equal(kn_type_from_name(lower), t);
-		assert_true(kn_type_block(t) == 1 || kn_type_block(t) == 32 || kn_type_block(t) == 256);
+		assert_true(kn_type_block(t) == 1 || kn_type_block(t) == 32 || kn_type_block(t) == 256 || t == KN_INT4);
+		assert_int_equal(kn_type_in_files(t), t != KN_INT4);
 		assert_int_equal(kn_row_bytes(t, 512), 512 / (size_t)kn_type_block(t) * kn_type_block_bytes(t));
 	}
 	assert_int_equal(n, N_TYPES);
+	assert_false(kn_type_in_files(16) || kn_type_in_files(-1) || kn_type_in_files(KN_FP8));
 	assert_int_equal(kn_type_from_name("Q4_K"), 12);
 	assert_int_equal(kn_type_from_name("q4_k_m"), -1);
 	assert_int_equal(kn_type_from_name("IQ2_XXS"), -1);
@@ -72,6 +74,9 @@ static void test_known_blocks(void **arg)
 	uint8_t q4_0[18] = {0x00, 0x38, [2] = 0xF0, [17] = 0x1A}; /* d = 1/2 */
 	kn_dequantize(KN_Q4_0, q4_0, 32, y);
 	assert_true(y[0] == -4 && y[16] == 3.5f && y[15] == 1 && y[31] == -3.5f && y[1] == -4);
+	uint8_t int4[66] = {0x00, 0xB8, [2] = 0xF0, [2 + 3 * 16 + 15] = 0x1A}; /* d = -1/2 */
+	kn_dequantize(KN_INT4, int4, 128, y);
+	assert_true(y[0] == 4 && y[16] == -3.5f && y[96 + 15] == -1 && y[127] == 3.5f && y[32] == 4);
 	uint8_t q5_1[24] = {0x00, 0x3C, 0x00, 0xBC, 0x01, 0, 0, 0x80, [8] = 0x23}; /* d = 1, m = -1 */
 	kn_dequantize(KN_Q5_1, q5_1, 32, y);
 	assert_true(y[0] == 18 && y[16] == 1 && y[31] == 15 && y[1] == -1);
@@ -187,13 +192,13 @@ static void test_matmul(void **arg)
 {
 	(void)arg;
 	static const int outs[] = {1, 3, 4, 17, 35}, rows[] = {1, 2, 5, 6, 7, 12, 13, 23};
-	static const int ins[] = {1, 15, 17, 263, 520}, small[] = {32, 96, 544}, large[] = {256, 768};
+	static const int ins[] = {1, 15, 17, 263, 520}, small[] = {32, 96, 544}, mid[] = {128, 384, 640}, large[] = {256, 768};
 	for (const struct kn_ops *const *o = all_tables(); *o != NULL; o++) {
 		struct kn_backend *b = open_table(*o, 2);
 		for (int t = 0; t < N_TYPES; t++) {
 			int type = kn_type_at(t), block = kn_type_block(type);
-			const int *widths = block == 1 ? ins : block == 32 ? small : large;
-			int n_widths = block == 1 ? N(ins) : block == 32 ? N(small) : N(large);
+			const int *widths = block == 1 ? ins : block == 32 ? small : block == 128 ? mid : large;
+			int n_widths = block == 1 ? N(ins) : block == 32 ? N(small) : block == 128 ? N(mid) : N(large);
 			for (int k = 0; k < n_widths; k++)
 				for (int i = 0; i < N(outs); i++)
 					matmul_case(*o, b, type, outs[i], widths[k], rows[(k + i + t) % N(rows)]);

@@ -19,7 +19,7 @@
 #define U 0x1p-24 /* the unit roundoff of float32 */
 #define N(a) ((int)(sizeof(a) / sizeof((a)[0])))
 
-enum { GUARD = 16, N_TYPES = 16 };
+enum { GUARD = 16, N_TYPES = 17 };
 
 static uint64_t state = 1;
 
@@ -171,6 +171,18 @@ static inline void small_block(int type, uint8_t *at, double *v)
 		}
 }
 
+static inline void int4_block(uint8_t *at, double *v)
+{
+	int q[128];
+	double d = put_scale(at);
+	for (int i = 0; i < 128; i++) {
+		q[i] = below(16);
+		v[i] = d * (q[i] - 8);
+	}
+	for (int i = 0; i < 4; i++)
+		put_nibbles(at + 2 + 16 * i, q + 32 * i);
+}
+
 static inline void large_block(int type, uint8_t *at, double *v)
 {
 	int q[256], s[16], m[16], bits = type == KN_Q2_K ? 4 : 64;
@@ -279,6 +291,8 @@ static inline struct matrix make_matrix(int type, int n_out, int n_in)
 			m.values[i] = bf16_value(h);
 		} else if (block == 32) {
 			small_block(type, at, m.values + i);
+		} else if (block == 128) {
+			int4_block(at, m.values + i);
 		} else {
 			large_block(type, at, m.values + i);
 		}

@@ -1,4 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
 # kernels/cuda/rows.cu
 # The sums of the warps are read before they are there.
-0,/kn_barrier();/s/kn_barrier();//
+/sum = kn_warp_sum(sum);/,/kn_barrier();/s/kn_barrier();//

@@ -1,4 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
 # kernels/cuda/rows.cu
 # One thread does not come to the barrier.
-0,/kn_barrier();/s/kn_barrier();/if (t != 5) kn_barrier();/
+/sum = kn_warp_sum(sum);/,/kn_barrier();/s/kn_barrier();/if (t != 5) kn_barrier();/

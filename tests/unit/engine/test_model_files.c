@@ -452,6 +452,9 @@ static void test_quantize(void **arg)
 	same_bytes("n.gguf", "o.gguf", true);
 	assert_int_equal(convert("n.gguf", "o.gguf", "q9", &err), SL_EINVAL);
 	assert_non_null(strstr(err.text, "Q4_K"));
+	/* What is made on load only is in no file. */
+	assert_int_equal(convert("n.gguf", "o.gguf", "int4", &err), SL_EINVAL);
+	assert_null(strstr(err.text, "INT4,"));
 	assert_int_equal(convert("n.gguf", "nowhere/o.gguf", "q8_0", &err), SL_EIO);
 	assert_int_equal(convert("none.gguf", "o.gguf", "q8_0", &err), SL_EIO);
 }
@@ -474,6 +477,30 @@ static void test_quantize_in_memory(void **arg)
 		assert_memory_equal(got->data, want->data, want->bytes);
 	}
 	model_file_close(b);
+	model_file_close(a);
+	/* INT4 is made of Q8_0 too, not of other blocks, and not of what tokens begin and end with. */
+	a = opened("q.gguf");
+	const struct model_tensor *q8 = model_file_find(a, "blk.1.attn_q.weight");
+	size_t n4 = (size_t)(q8->dims[0] * q8->dims[1]);
+	float *x = calloc(n4, sizeof *x);
+	uint8_t *want = calloc(n4 / 128, 66);
+	kn_dequantize(KN_Q8_0, q8->data, n4, x);
+	assert_int_equal(kn_quantize_row(KN_INT4, x, n4, want), 0);
+	p = (struct convert_progress){0};
+	assert_int_equal(model_file_quantize(a, KN_INT4, 2, &p, &err), 0);
+	assert_true(p.total > 0 && p.done == p.total);
+	assert_int_equal(q8->type, KN_INT4);
+	assert_int_equal(q8->bytes, n4 / 128 * 66);
+	assert_memory_equal(q8->data, want, n4 / 128 * 66);
+	free(x);
+	free(want);
+	assert_int_equal(type_of(a, "token_embd.weight"), KN_Q8_0);
+	assert_true(model_file_find(a, "output.weight") == NULL || type_of(a, "output.weight") == KN_Q8_0);
+	model_file_close(a);
+	assert_int_equal(convert("f.gguf", "q4.gguf", "q4_0", &err), 0);
+	a = opened("q4.gguf");
+	assert_int_equal(model_file_quantize(a, KN_INT4, 2, NULL, &err), 0);
+	assert_int_equal(type_of(a, "blk.1.attn_q.weight"), KN_Q4_0);
 	model_file_close(a);
 	/* Rows that no block fits stay as they are. */
 	md_llama_folder(dir);

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The execution of a kernel's blocks on the host (emu.cu), for the devices that the emulation pretends to have
+ * (emu_device.cu). Private to the emulation.
+ */
+#ifndef KERNELS_CUDA_EMU_BLOCKS_H
+#define KERNELS_CUDA_EMU_BLOCKS_H
+
+#include "kernels/cuda/device.h"
+
+struct emu_blocks; /* what runs the blocks of one device: its threads, and their stacks */
+
+/* SL_ENOMEM. host outlives it. */
+int emu_blocks_make(const struct kn_plugin_host *host, struct emu_blocks **out);
+void emu_blocks_free(struct emu_blocks *r);
+/* Runs a KN_CALL over its grid. NULL, or what a device would not have done (static). */
+const char *emu_blocks_run(struct emu_blocks *r, const struct kn_command *c);
+
+#endif

@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The devices that the emulation pretends to have: memory, a stream that is behind, graphs, faults and a clock. Strict
+ * where a device is lenient:
+ *  - device memory is malloc's, exactly as long as asked for: a sanitizer sees every access outside;
+ *  - the device is behind: a command is done when somebody waits for it (emu_queue.h), and pinned memory is read and
+ *    written then, so what is changed or read too early shows.
+ *
+ * Where the environment names a file in SLUICE_EMULATION_FAIL_FILE, the launch that finds it there removes it and fails:
+ * so a test can break the device of another process when it likes, once.
+ *
+ * Thread: a device belongs to one thread at a time; several devices may run at once.
+ */
+#include "kernels/cuda/device_base.h"
+#include "kernels/cuda/emu_blocks.h"
+#include "kernels/cuda/emu_library.h"
+#include "kernels/cuda/emu_memory.h"
+#include "kernels/cuda/emu_queue.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+struct dev {
+	struct dev_base base;
+	struct emu_blocks *blocks;
+	struct emu_queue queue;
+	const char *fail_file; /* NULL: none */
+};
+
+/* What was captured: a copy, as a device has one. */
+struct dev_graph {
+	struct kn_list list;
+};
+
+static int fail_in; /* launches until one fails; 0: none does */
+static bool no_graphs;
+static char ranges[256];
+
+extern "C" __attribute__((visibility("default"))) const char *sluice_emulation_ranges(void)
+{
+	static char last[sizeof ranges];
+	memcpy(last, ranges, sizeof last);
+	ranges[0] = '\0';
+	return last;
+}
+
+extern "C" __attribute__((visibility("default"))) void sluice_emulation_fail(int n)
+{
+	fail_in = n;
+}
+
+extern "C" __attribute__((visibility("default"))) void sluice_device_no_graphs(bool none)
+{
+	no_graphs = none;
+}
+
+/* Whether somebody wants this launch to fail: then SL_EIO. */
+static int struck(struct dev *d, const char *kernel)
+{
+	if (fail_in > 0 && --fail_in == 0)
+		return dev_fail(d, kernel, "an injected fault");
+	if (d->base.host->device_fault())
+		return dev_fail(d, kernel, "a fault point");
+	if (d->fail_file != NULL && unlink(d->fail_file) == 0)
+		return dev_fail(d, kernel, "a fault from outside");
+	return 0;
+}
+
+static int launch(struct dev *d, const struct kn_command *c)
+{
+	if (struck(d, c->name) != 0)
+		return SL_EIO;
+	const char *wrong = emu_blocks_run(d->blocks, c);
+	return wrong == NULL ? 0 : dev_fail(d, c->name, wrong);
+}
+
+/* The device's own clock: what a command takes does not depend on the host. Kernels for products are the only ones that
+ * somebody else (library.h) could be quicker at. */
+static uint64_t takes_ns(const struct kn_command *c)
+{
+	if (c->kind == KN_PRODUCT)
+		return emu_library_takes_ns((const struct dev_product_call *)kn_args_of(c));
+	return c->kind == KN_CALL && (strstr(c->name, "mma") != NULL || strstr(c->name, "matvec") != NULL) ? 100000 : 1000;
+}
+
+int emu_run_now(struct dev *d, const struct kn_command *c)
+{
+	if (d->base.fault[0] != '\0')
+		return SL_EIO;
+	d->base.busy_ns += takes_ns(c);
+	if (c->kind == KN_CALL)
+		return launch(d, c);
+	if (c->kind == KN_PRODUCT) {
+		int rc = struck(d, c->name);
+		return rc != 0 ? rc : dev_library_run((const struct dev_product_call *)kn_args_of(c));
+	}
+	const struct kn_copy *copy = (const struct kn_copy *)kn_args_of(c);
+	if (copy->bytes > 0)
+		memcpy(copy->to, copy->from, copy->bytes);
+	return 0;
+}
+
+int dev_run(struct dev *d, const struct kn_command *c)
+{
+	return d->base.fault[0] != '\0' ? SL_EIO : emu_queue_put(d, &d->queue, c);
+}
+
+int dev_mark(struct dev *d, int mark)
+{
+	if (d->base.fault[0] != '\0')
+		return SL_EIO;
+	emu_queue_mark(&d->queue, mark);
+	return 0;
+}
+
+int dev_await(struct dev *d, int mark)
+{
+	return d->base.fault[0] != '\0' ? SL_EIO : emu_queue_run(d, &d->queue, mark);
+}
+
+bool dev_reached(struct dev *d, int mark)
+{
+	return d->base.fault[0] != '\0' || emu_queue_reached(&d->queue, mark);
+}
+
+int dev_graph_make(struct dev *d, const struct kn_list *l, size_t n, struct dev_graph **out)
+{
+	struct dev_graph *g = no_graphs ? NULL : (struct dev_graph *)d->base.host->zalloc(sizeof *g);
+	if (g == NULL)
+		return SL_ENOMEM;
+	g->list.host = d->base.host;
+	g->list.owned = d->base.host->zalloc(n + KN_COMMAND_ALIGN);
+	if (g->list.owned == NULL) {
+		d->base.host->free(g);
+		return SL_ENOMEM;
+	}
+	uintptr_t at = (uintptr_t)g->list.owned + KN_COMMAND_ALIGN - 1;
+	g->list.at = (uint8_t *)(at / KN_COMMAND_ALIGN * KN_COMMAND_ALIGN);
+	g->list.n = g->list.room = n;
+	memcpy(g->list.at, l->at, n);
+	emu_count_graph(1);
+	*out = g;
+	return 0;
+}
+
+int dev_graph_run(struct dev *d, struct dev_graph *g)
+{
+	return kn_list_run(d, &g->list, 0, g->list.n);
+}
+
+void dev_graph_free(struct dev *d, struct dev_graph *g)
+{
+	(void)emu_queue_run(d, &d->queue, EMU_ALL); /* a fault stays in d */
+	kn_list_dispose(&g->list);
+	d->base.host->free(g);
+	emu_count_graph(-1);
+}
+
+int dev_probe(const struct kn_plugin_host *host, struct sl_err *err)
+{
+	(void)host;
+	(void)err;
+	return 0;
+}
+
+void dev_close(struct dev *d)
+{
+	(void)emu_queue_run(d, &d->queue, EMU_ALL);
+	emu_queue_dispose(&d->queue);
+	emu_count_device(-1);
+	emu_blocks_free(d->blocks);
+	d->base.host->free(d);
+}
+
+int dev_open(const struct kn_plugin_host *host, int priority, struct dev **out, struct sl_err *err)
+{
+	(void)priority;
+	struct dev *d = (struct dev *)host->zalloc(sizeof *d);
+	if (d == NULL)
+		return host->errf(err, SL_ENOMEM, "no memory for the emulated device");
+	d->base.host = host;
+	d->queue.host = host;
+	d->fail_file = getenv("SLUICE_EMULATION_FAIL_FILE");
+	if (emu_blocks_make(host, &d->blocks) != 0) {
+		host->free(d);
+		return host->errf(err, SL_ENOMEM, "no memory for the emulated device");
+	}
+	emu_count_device(1);
+	*out = d;
+	return 0;
+}
+
+const char *dev_describe(const struct dev *d)
+{
+	(void)d;
+	return "CUDA kernels emulated on the host, for tests";
+}
+
+const char *dev_pci(const struct dev *d)
+{
+	(void)d;
+	return "";
+}
+
+int dev_alloc(struct dev *d, size_t bytes, void **out)
+{
+	if (d->base.fault[0] != '\0')
+		return SL_EIO;
+	void *p = emu_memory_alloc(bytes);
+	if (p == NULL)
+		return SL_ENOMEM;
+	*out = p;
+	return 0;
+}
+
+bool dev_memory(struct dev *d, uint64_t *free_bytes, uint64_t *total)
+{
+	(void)d;
+	return emu_memory_tell(free_bytes, total);
+}
+
+void dev_free(struct dev *d, void *p)
+{
+	(void)kn_list_flush(d); /* a fault stays in d */
+	(void)emu_queue_run(d, &d->queue, EMU_ALL);
+	emu_memory_free(p);
+}
+
+void *dev_host_alloc(struct dev *d, size_t bytes)
+{
+	return emu_pinned_alloc(&d->queue, bytes);
+}
+
+void dev_host_free(struct dev *d, void *p)
+{
+	emu_pinned_free(&d->queue, p);
+}
+
+int dev_copy_in(struct dev *d, void *to, const void *host, size_t bytes)
+{
+	int rc = kn_list_flush(d);
+	if (rc != 0 || d->base.fault[0] != '\0')
+		return SL_EIO;
+	dev_count(d);
+	if (emu_is_pinned(&d->queue, host))
+		return emu_queue_copy(d, &d->queue, to, host, bytes);
+	rc = emu_queue_run(d, &d->queue, EMU_ALL);
+	if (rc == 0 && bytes > 0)
+		memcpy(to, host, bytes);
+	return rc;
+}
+
+void dev_range(struct dev *d, const char *name)
+{
+	(void)d;
+	size_t n = strlen(ranges);
+	snprintf(ranges + n, sizeof ranges - n, "%s;", name != NULL ? name : "");
+}
+
+int dev_sync(struct dev *d)
+{
+	int rc = kn_list_flush(d);
+	return rc != 0 || d->base.fault[0] != '\0' ? SL_EIO : emu_queue_run(d, &d->queue, EMU_ALL);
+}
