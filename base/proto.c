@@ -459,6 +459,11 @@ int proto_put_stats(struct sl_buf *out, const struct proto_stats *m)
 	proto_w_u64(&w, m->spec_drafts);
 	proto_w_u64(&w, m->spec_drafted);
 	proto_w_u64(&w, m->spec_accepted);
+	proto_w_u64(&w, m->swapped_out);
+	proto_w_u64(&w, m->swapped_in);
+	proto_w_u64(&w, m->swap_full);
+	proto_w_u32(&w, m->swap_places);
+	proto_w_u32(&w, m->swap_used);
 	put_device(&w, &m->device);
 	return proto_w_end(&w);
 }
@@ -504,6 +509,11 @@ int proto_get_stats(const uint8_t *p, size_t n, struct proto_stats *out, struct 
 	out->spec_drafts = proto_r_u64(&r);
 	out->spec_drafted = proto_r_u64(&r);
 	out->spec_accepted = proto_r_u64(&r);
+	out->swapped_out = proto_r_u64(&r);
+	out->swapped_in = proto_r_u64(&r);
+	out->swap_full = proto_r_u64(&r);
+	out->swap_places = proto_r_u32(&r);
+	out->swap_used = proto_r_u32(&r);
 	get_device(&r, &out->device);
 	return proto_r_end(&r, PROTO_STATS, err);
 }

@@ -59,7 +59,7 @@
 #include "base/err.h"
 
 enum {
-	PROTO_VERSION = 7,
+	PROTO_VERSION = 8,
 	PROTO_HEAD_BYTES = 16,
 	PROTO_MAX_PAYLOAD = 4 << 20, /* a SUBMIT; every other type is far below */
 	PROTO_MAX_NAME = 128,
@@ -341,6 +341,9 @@ struct proto_stats {
 	uint32_t prefix_pages;     /* held by the prefix tree */
 	uint32_t kv_used_permille; /* of all pages: those of running sequences and of the tree */
 	uint64_t spec_drafts, spec_drafted, spec_accepted; /* drafts, tokens in them, and those accepted */
+	uint64_t swapped_out, swapped_in; /* pages of pre-empted sequences, to the host's memory and back */
+	uint64_t swap_full;		  /* pre-emptions that found no room there */
+	uint32_t swap_places, swap_used;  /* pages that find room there, and those that do */
 	struct proto_device device;
 };
 

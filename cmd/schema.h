@@ -43,6 +43,8 @@ struct engine_settings {
 	int64_t spec_max_draft;
 	bool spec_fixed;
 	bool cuda_batch_invariant;
+	double cuda_memory;
+	uint64_t cuda_swap;
 	char *weight_cache; /* never empty after loading */
 	uint64_t weight_cache_size;
 	struct conf_list models; /* struct model_settings */

@@ -12,10 +12,13 @@
  * The plan counts pages and the pool has them; when an allocation fails all the same (a fault
  * point), the sequence sits this step out.
  */
+#include <stdio.h>
+
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "engine/flight.h"
 #include "engine/given.h"
+#include "engine/seq_swap.h"
 #include "engine/spec_step.h"
 #include "engine/trade.h"
 
@@ -117,8 +120,10 @@ static void look(void *ctx, struct sched_seq *view, struct sched_look *out)
 	struct eng_model *m = p->m;
 	struct eng_seq *s = seq_of(view);
 	struct prefix_match match;
-	if (m->e->cfg.no_prefix_cache || s->prompt_logprobs > 0)
+	if (m->e->cfg.no_prefix_cache || s->prompt_logprobs > 0) {
+		out->n_cached = seq_swap_would_have(s, 0);
 		return;
+	}
 	prefix_lookup(m->prefix, s->salt, s->tokens, eng_seq_n_own(s), &match);
 	if (match.pending != NULL) {
 		struct eng_seq *other = (struct eng_seq *)(void *)((char *)prefix_claimant(match.pending) -
@@ -128,7 +133,7 @@ static void look(void *ctx, struct sched_seq *view, struct sched_look *out)
 		out->blocked = true;
 		return;
 	}
-	out->n_cached = match.n_tokens;
+	out->n_cached = seq_swap_would_have(s, match.n_tokens);
 	out->n_cached_pages = match.n_pages;
 	out->n_unpinned = match.n_unpinned;
 }
@@ -151,6 +156,7 @@ static uint32_t more_pages(void *ctx, const struct sched_seq *by, uint64_t n)
 void batch_preempt(struct eng_seq *s, uint64_t now)
 {
 	struct engine *e = s->model->e;
+	seq_swap_out(s, own_past(s));
 	batch_release(s);
 	eng_seq_set_state(&e->counters, s, SEQ_WAITING);
 	sched_update(s->model->sched, &s->sched, now);
@@ -187,6 +193,7 @@ static void start(struct step *st, struct eng_seq *s, uint64_t now)
 	if (!st->e->cfg.no_prefix_cache && s->prompt_logprobs == 0)
 		s->sched.n_past = prefix_begin(m->prefix, s->salt, s->tokens, own, own, &s->path, page_row(s),
 					       &s->sched.n_pages);
+	seq_swap_in(s);
 	s->sched.n_left = n - s->sched.n_past;
 	s->sched.started = true;
 	if (s->started_ns != 0)
@@ -462,6 +469,15 @@ static int serve(struct step *st, const struct flight *f, int i, uint64_t now)
 
 /* ---- a step's way ---- */
 
+/* m's device has failed; what it says of itself is said. */
+static void fail(struct step *st, struct eng_model *m)
+{
+	char why[PROTO_MAX_MESSAGE + 1];
+	const char *more = m->ops->memory != NULL ? m->ops->describe(m->backend) : "";
+	snprintf(why, sizeof why, "the device failed in a step%s%s", more[0] != '\0' ? ": " : "", more);
+	step_fail_model(st, m, why);
+}
+
 /* The rows of the plan are issued. */
 static int issue(struct step *st, struct eng_model *m, const struct batch *b, const struct sched_plan *plan)
 {
@@ -516,7 +532,7 @@ enum batch_issued batch_issue(struct step *st, struct eng_model *m, uint64_t *ne
 	}
 	if (issue(st, m, &b, &plan) == 0)
 		return BATCH_ISSUED;
-	step_fail_model(st, m, "the device failed in a step");
+	fail(st, m);
 	return BATCH_CHANGED;
 }
 
@@ -530,7 +546,7 @@ uint64_t batch_land(struct step *st, struct eng_model *m)
 {
 	struct flight *f = m->flights[0];
 	if (flight_wait(m) != 0) {
-		step_fail_model(st, m, "the device failed in a step");
+		fail(st, m);
 		return 0;
 	}
 	/* The device had one step after the other. */

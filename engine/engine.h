@@ -45,6 +45,10 @@ struct eng_config {
 	int n_text_workers;        /* at least 1 */
 	int page_tokens;           /* 16 */
 	uint64_t kv_bytes;         /* for all pools together */
+	double device_memory;      /* on a device that tells how much memory it has: the part of it that may be taken in all;
+				    * what weights and steps leave of that is for the pools then. 0: kv_bytes are */
+	uint64_t swap_bytes;       /* of the host, for pages of those who are pre-empted on a device; 0: none */
+	bool swap_fixed;           /* always swapped where there is room, paying or not: for tests */
 	const char *kv_type;       /* of the keys and values of models that name none; NULL, "", "auto": float16 where
 				    * the backend has it */
 	uint64_t max_model_bytes;  /* a model file above it fails with a clear line; 0: what memory allows */

@@ -192,7 +192,7 @@ bool flight_foresee(struct eng_model *m, uint64_t now_ns)
 	const struct flight *f = m->flights[0];
 	for (int i = 0; i < f->b.n_want; i++) {
 		const struct eng_seq *s = f->want_seqs[i];
-		if (s != NULL && (f->drawn_at[i] < 0 || sampler_needs_state(&s->sampling)))
+		if (s != NULL && f->drawn_at[i] < 0)
 			return false;
 	}
 	for (int i = 0; i < f->b.n_want; i++) {

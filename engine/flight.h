@@ -7,9 +7,9 @@
  * What is not known yet, the tokens that the first one draws, the second takes on the device (kn_step.row_from).
  * A flight keeps what serving needs.
  *
- * Which steps are launched so: those after one whose tokens are all drawn on the device, by draws that do not depend
- * on what was said before (penalties do), and in which nobody has to give anything up for another
- * (sched_owner.gentle). A sequence of the first goes on in the second where its token, whatever it is, does not use up
+ * Which steps are launched so: those after one whose tokens are all drawn on the device, and in which nobody has to give
+ * anything up for another (sched_owner.gentle). Where penalties count what was said, the device counts the token that is coming
+ * (kn_draw.said). A sequence of the first goes on in the second where its token, whatever it is, does not use up
  * its credit, its length or its pace. If it ends all the same, by a stop or because it was cancelled, the second has
  * computed a row too many: it is dropped, and nothing of it was told.
  *

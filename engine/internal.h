@@ -11,6 +11,7 @@
 
 #include "engine/engine.h"
 #include "engine/kv.h"
+#include "engine/kv_swap.h"
 #include "engine/model.h"
 #include "engine/prefix.h"
 #include "engine/prompt_memo.h"
@@ -40,7 +41,8 @@ struct eng_model {
 	int told; /* quarters of the conversion that were logged */
 	uint64_t told_ns; /* when something of the rearranging last was; 0: it has not begun */
 	struct model_info info;
-	bool inspected, loaded;
+	bool inspected, loaded; /* its head is known, and it has not failed */
+	uint64_t load_began_ns;
 	struct sl_err load_err; /* why not; may hold anything when it was loaded */
 	const struct kn_ops *ops;
 	struct kn_backend *backend;
@@ -53,6 +55,7 @@ struct eng_model {
 	int memory_index; /* its pool's among those that share the engine's memory */
 	bool trading;     /* slabs may be taken from it, and given to it */
 	struct kv_pool *pool, *draft_pool; /* the latter for what it drafts for another; NULL: nothing */
+	struct kv_swap *swap;  /* NULL: nothing is swapped */
 	struct prefix_tree *prefix;
 	struct sched *sched;
 	uint32_t n_ctx;        /* what the pool allows one sequence */
@@ -94,6 +97,7 @@ struct engine {
 	struct eng_model *models;
 	struct kv_memory *memory; /* of the models' pages; NULL: each has its own */
 	struct kn_backend *memory_backend;
+	bool planned; /* cfg.kv_bytes is what the device has left (engine/device_memory.h) */
 	int n_models;
 	pthread_mutex_t info_lock;
 
@@ -109,6 +113,8 @@ struct engine {
 	atomic_ullong steps, prefill_tokens, decode_tokens;
 	atomic_ullong prompt_tokens, cached_tokens, preempted; /* of prompts that started */
 	_Atomic(struct device_watch *) watch; /* NULL: no device, or none that tells how it is */
+	atomic_ullong swapped_out, swapped_in, swap_full; /* pages; and how often there was no place for them */
+	atomic_uint swap_places, swap_used;
 	atomic_ullong spec_drafts, spec_drafted, spec_accepted;
 	atomic_uint us_per_prefill_token, us_per_decode_step;
 

@@ -109,7 +109,7 @@ int kv_pool_create(const struct kn_ops *ops, struct kn_backend *b, int type, int
 		if (p->layout.k != NULL)
 			ops->mem_free(b, p->layout.k);
 		pool_free(p);
-		return sl_errf(err, SL_ENOMEM, "no memory for a KV pool of %zu MiB", half >> 19);
+		return sl_errf(err, SL_ENOMEM, "no memory for a KV pool of %zu KiB", half >> 9);
 	}
 	set_slab(p, 0, 0, n_pages);
 	kv_pool_give_slab(p, 0);

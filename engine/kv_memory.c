@@ -78,7 +78,7 @@ int kv_memory_create(const struct kn_ops *ops, struct kn_backend *b, uint64_t by
 		if (m->k != NULL)
 			ops->mem_free(b, m->k);
 		sl_free(m);
-		return sl_errf(err, SL_ENOMEM, "no memory for KV pools of %zu MiB", half >> 19);
+		return sl_errf(err, SL_ENOMEM, "no memory for KV pools of %zu KiB", half >> 9);
 	}
 	set_parts(m, page_bytes, all);
 	*out = m;

@@ -9,15 +9,21 @@
  * and trade it (engine/trade.h). One that drafts for another has a second, smaller pool for that: there
  * are drafts only while few sequences run.
  *
+ * On a device that tells how much memory it has, the weights of all models are loaded first, and what they leave is the
+ * budget (engine/device_memory.h); so no estimate of theirs can be wrong, and what a model that failed would have taken is
+ * there for the others.
+ *
  * Before a model is given away a few rows go through a few of its layers: this tells how long a token takes, so that
  * the first prediction is one. The real steps then tell better.
  */
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "engine/device_memory.h"
 #include "engine/device_watch.h"
 #include "engine/flight.h"
 #include "engine/spec_step.h"
@@ -32,6 +38,7 @@ enum {
 	AGE_MS = 2000,     /* without service: a tier is one rank better */
 	STARVE_MS = 10000,
 	PAUSED_MS = 1000,
+	SWAP_PART = 8, /* of the machine's memory: so much at most is for pages of a device */
 	DRAFT_PART = 4, /* of the pages of a pool: so many a pool for drafts has */
 };
 
@@ -45,13 +52,14 @@ static size_t page_bytes(const struct eng_model *m)
 static uint64_t pages_each(const struct engine *e)
 {
 	uint64_t one_of_each = 0;
+	const uint64_t part = e->planned ? 1 : DRAFT_PART; /* nothing of a device is resident only when it is used */
 	for (int i = 0; i < e->n_models; i++) {
 		if (e->models[i].inspected &&
 		    __builtin_add_overflow(one_of_each, page_bytes(&e->models[i]),
 					   &one_of_each))
 			return 0;
 		if (spec_may_draft(e, &e->models[i]) &&
-		    __builtin_add_overflow(one_of_each, page_bytes(&e->models[i]) / DRAFT_PART + 1,
+		    __builtin_add_overflow(one_of_each, page_bytes(&e->models[i]) / part + 1,
 					   &one_of_each))
 			return 0;
 	}
@@ -69,8 +77,9 @@ static int make_pool(struct eng_model *m)
 	n_pages = n_pages < useful ? n_pages : useful;
 	if (n_pages < 2)
 		return sl_errf(&m->load_err, SL_ELIMIT,
-			       "the KV memory of %llu bytes is too small for two pages of %zu bytes",
-			       (unsigned long long)e->cfg.kv_bytes, page_bytes(m));
+			       "the KV memory of %llu bytes%s is too small for two pages of %zu bytes",
+			       (unsigned long long)e->cfg.kv_bytes, e->planned ? ", all that the device has left," : "",
+			       page_bytes(m));
 	int rc = e->memory != NULL
 		? kv_pool_create_in(e->memory, m->memory_index, m->ops, m->backend, m->kv_type, e->cfg.page_tokens, a->n_layers,
 				    a->n_kv_heads, a->head_dim, &m->pool, &m->load_err)
@@ -243,6 +252,32 @@ static int warm_up(struct eng_model *m)
 	return 0;
 }
 
+/* Its part of the host's memory for pages of those who are pre-empted. Without any they are computed again. */
+static int make_swap(struct eng_model *m)
+{
+	const struct engine *e = m->e;
+	uint64_t bytes = e->cfg.swap_bytes, n = 0;
+	long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+	uint64_t most = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page / SWAP_PART : 0;
+	struct sl_err err;
+	for (int i = 0; i < e->n_models; i++)
+		n += e->models[i].inspected;
+	if (bytes == 0 || m->ops->page_out == NULL || n == 0)
+		return 0;
+	bytes = (bytes < most ? bytes : most) / n;
+	int rc = kv_swap_create(m->ops, m->backend, m->pool, bytes, &m->swap, &err);
+	if (rc == 0)
+		log_info("model %s: %u pages, %llu MiB, of the host for those who are pre-empted; one is copied in %.1f us", m->name,
+			 kv_swap_n_places(m->swap),
+			 (unsigned long long)kv_swap_n_places(m->swap) * kv_swap_page_bytes(m->swap) >> 20,
+			 kv_swap_ns(m->swap, 1) / 1e3);
+	else if (rc != SL_EIO)
+		log_warn("model %s: those who are pre-empted are computed again: %s", m->name, err.text);
+	else
+		return sl_errf(&m->load_err, rc, "%s: %s", m->path, err.text);
+	return 0;
+}
+
 static int max_width(const struct model_arch *a)
 {
 	int widths[] = {a->n_embd, a->n_ff, a->n_heads * a->head_dim, a->n_vocab};
@@ -298,6 +333,7 @@ static void watch_device(const struct eng_model *m)
 		atomic_store(&m->e->watch, device_watch_start(NULL, s.pci));
 }
 
+/* All but its pages. */
 static int load(struct eng_model *m)
 {
 	const struct engine *e = m->e;
@@ -317,13 +353,7 @@ static int load(struct eng_model *m)
 		watch_device(m);
 	if (rc == 0)
 		rc = load_weights(m, max_rows);
-	if (rc == 0)
-		rc = check_vocabulary(m);
-	if (rc == 0)
-		rc = make_pool(m);
-	if (rc == 0)
-		rc = warm_up(m);
-	return rc;
+	return rc == 0 ? check_vocabulary(m) : rc;
 }
 
 /* How the device's steps were launched: what is not a hit costs launches. */
@@ -346,6 +376,8 @@ void model_unload(struct eng_model *m)
 	m->sched = NULL;
 	spec_unpair(m);
 	flights_destroy(m);
+	kv_swap_destroy(m->swap);
+	m->swap = NULL;
 	if (m->pool != NULL)
 		kv_pool_destroy(m->pool);
 	m->pool = NULL;
@@ -404,29 +436,100 @@ static struct eng_model *smallest_of(struct engine *e, const bool *taken)
 	return best;
 }
 
+/* Its backend, weights and text. False: it has failed, and holds nothing any more. */
+static bool begin(struct eng_model *m)
+{
+	m->load_began_ns = clock_now_ns();
+	int rc = m->inspected ? load(m) : SL_EINVAL;
+	if (rc == 0)
+		return true;
+	if (m->load_err.text[0] == '\0')
+		sl_errf(&m->load_err, rc, "%s: %s", m->path, sl_code_name(rc));
+	model_unload(m);
+	return false;
+}
+
+/* Its pages; then it is given away, loaded or not. */
+static void finish(struct eng_model *m, bool begun)
+{
+	int rc = begun ? make_pool(m) : SL_EIO;
+	if (rc == 0)
+		rc = warm_up(m);
+	if (rc == 0)
+		rc = make_swap(m);
+	m->loaded = rc == 0;
+	if (begun && rc != 0) {
+		if (m->load_err.text[0] == '\0')
+			sl_errf(&m->load_err, rc, "%s: %s", m->path, sl_code_name(rc));
+		model_unload(m);
+	} else if (rc == 0) {
+		log_info("model %s: loaded in %llu ms on %s%s; KV in %s, pages of %zu bytes", m->name,
+			 (unsigned long long)((clock_now_ns() - m->load_began_ns) / NS_PER_MS), m->ops->describe(m->backend),
+			 model_was_kept(m->model) ? ", weights kept from before" : "", kn_kv_type_name(m->kv_type), page_bytes(m));
+	}
+	mailbox_send(&m->e->box, &m->mail.mail);
+}
+
+/* With all weights there. */
+static void plan_memory(struct engine *e)
+{
+	struct kn_memory now = {0}, one;
+	struct device_plan plan;
+	uint64_t later = 0;
+	char line[256];
+	for (int i = 0; i < e->n_models; i++) {
+		const struct eng_model *m = &e->models[i];
+		if (m->backend == NULL || !m->ops->memory(m->backend, &one))
+			continue;
+		now = one;
+		later += one.later;
+	}
+	if (now.total == 0)
+		return; /* none was loaded */
+	device_memory_plan(&now, later, e->cfg.device_memory, &plan);
+	e->cfg.kv_bytes = plan.kv;
+	log_info("%s", device_memory_line(&plan, line, sizeof line));
+}
+
+/* Whether the budget for pages follows from what the device says. */
+static bool tells_memory(const struct engine *e)
+{
+	struct kn_config kc = {.n_threads = 1, .max_rows = 1, .max_width = 64};
+	struct kn_backend *b;
+	struct kn_memory now;
+	struct sl_err err;
+	if (e->cfg.device_memory <= 0 || e->ops->memory == NULL || e->ops->open(&kc, &b, &err) != 0)
+		return false;
+	bool tells = e->ops->memory(b, &now);
+	e->ops->close(b);
+	return tells;
+}
+
 void *loader_main(void *engine)
 {
 	struct engine *e = engine;
-	bool taken[PROTO_MAX_MODELS] = {0};
+	bool taken[PROTO_MAX_MODELS] = {0}, begun[PROTO_MAX_MODELS] = {0};
+	struct eng_model *order[PROTO_MAX_MODELS], *m;
+	int n = 0;
 	for (int i = 0; i < e->n_models; i++)
 		inspect(&e->models[i]);
-	trade_make_memory(e, pages_each(e));
-	struct eng_model *m;
-	while ((m = smallest_of(e, taken)) != NULL && !atomic_load(&e->stopping)) {
+	e->planned = tells_memory(e);
+	if (!e->planned)
+		trade_make_memory(e, pages_each(e));
+	for (; (m = smallest_of(e, taken)) != NULL && !atomic_load(&e->stopping); n++) {
 		taken[m->index] = true;
-		uint64_t begin = clock_now_ns();
-		int rc = m->inspected ? load(m) : SL_EINVAL;
-		m->loaded = rc == 0;
-		if (rc != 0) {
-			if (m->load_err.text[0] == '\0')
-				sl_errf(&m->load_err, rc, "%s: %s", m->path, sl_code_name(rc));
-			model_unload(m);
-		} else {
-			log_info("model %s: loaded in %llu ms on %s%s; KV in %s, pages of %zu bytes", m->name,
-				 (unsigned long long)((clock_now_ns() - begin) / NS_PER_MS),
-				 m->ops->describe(m->backend), model_was_kept(m->model) ? ", weights kept from before" : "", kn_kv_type_name(m->kv_type), page_bytes(m));
-		}
-		mailbox_send(&e->box, &m->mail.mail);
+		order[n] = m;
+		begun[n] = begin(m);
+		if (e->planned)
+			m->inspected = begun[n]; /* the others' memory has no part for it */
+		else
+			finish(m, begun[n]);
 	}
+	if (!e->planned)
+		return NULL;
+	plan_memory(e);
+	trade_make_memory(e, pages_each(e));
+	for (int i = 0; i < n && !atomic_load(&e->stopping); i++)
+		finish(order[i], begun[i]);
 	return NULL;
 }

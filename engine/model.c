@@ -172,7 +172,7 @@ static int alloc_floats(struct model *m, size_t n, float **out, struct sl_err *e
 {
 	void *p = NULL;
 	if (m->ops->mem_alloc(m->backend, n * sizeof(float), &p) != 0)
-		return sl_errf(err, SL_ENOMEM, "%s: no memory", model_file_path(m->file));
+		return sl_errf(err, SL_ENOMEM, "%s: no memory for a tensor of %zu floats", model_file_path(m->file), n);
 	*out = p;
 	return 0;
 }
@@ -189,7 +189,7 @@ static int put_vector(struct model *m, const char *name, int n, float offset, fl
 			       name, n);
 	float *host = sl_zalloc_n((size_t)n, sizeof *host);
 	if (host == NULL)
-		return sl_errf(err, SL_ENOMEM, "%s: no memory", model_file_path(m->file));
+		return sl_errf(err, SL_ENOMEM, "%s: no memory for tensor %s of %d floats", model_file_path(m->file), name, n);
 	kn_dequantize(t->type, t->data, (size_t)n, host);
 	for (int i = 0; i < n; i++)
 		host[i] += offset;
@@ -379,8 +379,9 @@ static int alloc_activations(struct model *m, struct sl_err *err)
 		if (!buffers[i].has)
 			continue;
 		if (m->ops->mem_alloc(m->backend, buffers[i].width * (size_t)m->max_rows * sizeof(float), &p) != 0)
-			return sl_errf(err, SL_ENOMEM, "%s: no memory for steps of %d rows", model_file_path(m->file),
-				       m->max_rows);
+			return sl_errf(err, SL_ENOMEM, "%s: no memory for steps of %d rows: %zu bytes for %zu floats of each",
+				       model_file_path(m->file), m->max_rows,
+				       buffers[i].width * (size_t)m->max_rows * sizeof(float), buffers[i].width);
 		*buffers[i].out = p;
 	}
 	return 0;

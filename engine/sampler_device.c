@@ -52,28 +52,40 @@ static void put_out(struct sampler_adjusts *a, const int32_t *ids, uint32_t n)
 		put(a, ids[i], 0, 0);
 }
 
-static void put_penalties(struct sampler_adjusts *a, const struct sampler_params *p, const struct sampler_state *state)
+/* What presence and frequency take from a token that was made so often. */
+static float taken_from(const struct sampler_params *p, uint32_t made)
+{
+	return made > 0 ? p->presence_penalty + p->frequency_penalty * (float)made : 0;
+}
+
+/* With room for one that is not among them, where one is to be said. */
+static void put_penalties(struct sampler_adjusts *a, const struct sampler_params *p, const struct sampler_state *state,
+			  int32_t said)
 {
 	for (uint32_t i = 0; i < state->n_slots; i++) {
 		const struct sampler_count *c = &state->slots[i];
 		uint32_t made = c->made & ~SAMPLER_IN_PROMPT;
-		if (c->id >= 0)
-			put(a, c->id, p->repetition_penalty,
-			    made > 0 ? p->presence_penalty + p->frequency_penalty * (float)made : 0);
+		if (c->id < 0)
+			continue;
+		put(a, c->id, p->repetition_penalty, taken_from(p, made));
+		a->at[a->n - 1].more = taken_from(p, made + 1);
 	}
+	if (said > 0)
+		put(a, -1, p->repetition_penalty, taken_from(p, 1));
 }
 
 int sampler_device_draw(const struct sampler_params *p, const struct sampler_state *state, uint64_t index, int32_t row,
-			struct sampler_adjusts *a, struct kn_draw *out)
+			int32_t said, struct sampler_adjusts *a, struct kn_draw *out)
 {
 	size_t first = a->n;
 	uint32_t penalised = n_penalised(p, state);
-	if (reserve(a, p->n_bias + penalised + n_excluded(p, index)) != 0)
+	said = sampler_needs_state(p) ? said : 0;
+	if (reserve(a, p->n_bias + penalised + 1 + n_excluded(p, index)) != 0)
 		return SL_ENOMEM;
 	for (uint16_t i = 0; i < p->n_bias; i++)
 		put(a, (int32_t)p->bias[i].id, p->bias[i].v, 0);
-	if (penalised > 0)
-		put_penalties(a, p, state);
+	if (penalised > 0 || said > 0)
+		put_penalties(a, p, state, said);
 	size_t before_out = a->n;
 	if (index < p->min_tokens)
 		put_out(a, p->stop_ids, p->n_stop_ids);
@@ -89,7 +101,8 @@ int sampler_device_draw(const struct sampler_params *p, const struct sampler_sta
 				.n_top = p->want_logprob ? p->n_top : 0,
 				.n_bias = p->n_bias,
 				.n_penalties = (int32_t)(before_out - first) - p->n_bias,
-				.n_out = (int32_t)(a->n - before_out)};
+				.n_out = (int32_t)(a->n - before_out),
+				.said = said};
 	return 0;
 }
 

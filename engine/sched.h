@@ -68,6 +68,7 @@ struct sched_seq {
 	uint32_t n_past;    /* tokens in its pages */
 	uint32_t n_left;    /* tokens to compute before the next can be drawn; at least 1 */
 	uint32_t n_cached;  /* of these, while it has not started: expected to be there already */
+	uint32_t n_found;   /* pages: of n_cached, while it has not started: those that need not be allocated */
 	uint32_t n_pages;   /* held */
 	uint32_t width;     /* places and rows of a decode step: 1, or more for beams */
 	uint8_t priority;   /* 0 is first */
@@ -94,7 +95,7 @@ struct sched_seq {
 /* What a sequence would find if it started now. */
 struct sched_look {
 	bool blocked;
-	uint32_t n_cached, n_cached_pages;
+	uint32_t n_cached, n_cached_pages; /* tokens that need not be computed, and pages that need not be allocated */
 	uint32_t n_unpinned; /* of these pages: counted as free so far */
 };
 

@@ -130,7 +130,29 @@ static void evict(struct planning *p, struct sched_seq *v)
 	}
 }
 
-/* Evicts until `need` pages beside `kept` are free; all or nothing. */
+/* Those without credit give up their places and pages if that may be enough for by: what they share with each other only is in
+ * nobody's pages_back, and comes back when all of them go. How much it is the next plan sees. */
+static void evict_paused(struct planning *p, const struct sched_seq *by, uint64_t want)
+{
+	uint64_t at_most = p->free;
+	for (uint32_t i = 0; i < p->sc->n_started; i++) {
+		const struct sched_seq *v = p->sc->started[i];
+		at_most += !v->credit && may_evict(p, v, by) ? v->n_pages : 0;
+	}
+	if (at_most < want)
+		return;
+	if (p->owner->gentle) {
+		p->plan->wants_room = true;
+		return;
+	}
+	for (uint32_t i = 0; i < p->sc->n_started; i++) {
+		struct sched_seq *v = p->sc->started[i];
+		if (!v->credit && may_evict(p, v, by))
+			evict(p, v);
+	}
+}
+
+/* Evicts until `need` pages beside `kept` are free; false: not in this plan. */
 static bool make_room(struct planning *p, const struct sched_seq *by, uint32_t need, uint64_t kept)
 {
 	if (p->free < need + kept && p->owner->gentle && p->owner->more_pages != NULL) {
@@ -146,8 +168,10 @@ static bool make_room(struct planning *p, const struct sched_seq *by, uint32_t n
 		if (may_evict(p, p->sc->started[i], by))
 			could += pages_back(p, p->sc->started[i]);
 	}
-	if (could < need + kept)
+	if (could < need + kept) {
+		evict_paused(p, by, need + kept);
 		return false;
+	}
 	if (p->owner->gentle) {
 		p->plan->wants_room = true;
 		return false;
@@ -375,6 +399,7 @@ static bool may_start(struct planning *p, struct sched_seq *s)
 	if (look.blocked)
 		return false;
 	s->n_cached = look.n_cached;
+	s->n_found = look.n_cached_pages;
 	uint32_t whole = pages_to_finish(p, s), have = look.n_cached_pages;
 	uint32_t need = (whole > have ? whole - have : 0) + look.n_unpinned;
 	if (!make_room(p, s, need, p->promised) || !make_place(p, s))
@@ -427,7 +452,8 @@ static void run_prompt(struct planning *p, struct sched_seq *s)
 		p->rows_left = 0;
 		return;
 	}
-	uint32_t held = s->started ? s->n_pages : cached / p->cfg->page_tokens;
+	uint32_t found = cached / p->cfg->page_tokens;
+	uint32_t held = s->started ? s->n_pages : found < s->n_found ? found : s->n_found;
 	uint32_t want = pages_for(p, (uint64_t)n_past + chunk);
 	uint32_t need = want > held ? want - held : 0;
 	if (!make_room(p, s, need, 0))

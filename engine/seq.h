@@ -18,6 +18,7 @@
 #include "base/mailbox.h"
 #include "base/proto.h"
 #include "engine/idmap.h"
+#include "engine/kv_swap.h"
 #include "engine/ngram.h"
 #include "engine/prefix.h"
 #include "engine/sampler.h"
@@ -133,6 +134,7 @@ struct eng_seq {
 	uint32_t n_flying; /* of n_past: tokens whose rows are on their way */
 	uint32_t n_rows;   /* it has in the step that is being made, of n_past */
 	int32_t coming_from; /* the last one of them: which draw of its step; -1: on the host */
+	struct kv_swapped swapped; /* pages that wait for it on the host, while it has no place */
 	struct prefix_path path;
 	struct prefix_waiter waiter;
 	struct sampler_state said; /* for the penalties; empty when there are none */

@@ -14,6 +14,7 @@
 #include "engine/flight.h"
 #include "engine/given.h"
 #include "engine/line.h"
+#include "engine/seq_swap.h"
 #include "engine/spec_step.h"
 #include "engine/step.h"
 #include "engine/trade.h"
@@ -49,6 +50,7 @@ static void seq_drop(struct engine *e, struct eng_seq *s)
 static void give_back(struct step *st, struct eng_seq *s, uint64_t now)
 {
 	batch_release(s);
+	seq_swap_drop(s);
 	if (s->model != NULL) {
 		sched_remove(s->model->sched, &s->sched);
 		batch_wake(s->model, now);
@@ -414,7 +416,7 @@ static uint64_t check_deadlines(struct step *st)
 
 static void publish_pages(struct engine *e)
 {
-	unsigned total = 0, n_free = 0, prefix = 0, used = 0;
+	unsigned total = 0, n_free = 0, prefix = 0, used = 0, places = 0, places_used = 0;
 	for (int i = 0; i < e->n_models; i++) {
 		struct eng_model *m = &e->models[i];
 		if (atomic_load(&m->state) != PROTO_MODEL_READY)
@@ -423,7 +425,11 @@ static void publish_pages(struct engine *e)
 		n_free += (unsigned)kv_pool_n_free(m->pool) + prefix_n_reclaimable(m->prefix);
 		used += (unsigned)(kv_pool_n_pages(m->pool) - kv_pool_n_free(m->pool));
 		prefix += prefix_n_pages(m->prefix);
+		places += m->swap != NULL ? kv_swap_n_places(m->swap) : 0;
+		places_used += m->swap != NULL ? kv_swap_n_places(m->swap) - kv_swap_n_free(m->swap) : 0;
 	}
+	atomic_store(&e->swap_places, places);
+	atomic_store(&e->swap_used, places_used);
 	atomic_store(&e->pages_total, total);
 	atomic_store(&e->pages_free, n_free);
 	atomic_store(&e->prefix_pages, prefix);

@@ -58,7 +58,9 @@ static struct eng_model *owner_of(const struct engine *e, int slab)
 static uint32_t move(struct engine *e, int slab, struct eng_model *from, struct eng_model *to)
 {
 	if (from != NULL) {
-		flight_await(from); /* rows on their way write to pages that are free already */
+		flight_await(from); /* rows on their way write to pages that are free already, */
+		if (from->ops->settle != NULL)
+			(void)from->ops->settle(from->backend); /* and so do copies; a fault shows in the next step */
 		kv_pool_take_slab(from->pool, slab);
 	}
 	kv_memory_set_owner(e->memory, slab, to->memory_index);

@@ -72,7 +72,17 @@ static struct metric engine_prefill = {.kind = METRIC_COUNTER, .name = "sluice_e
 static struct metric engine_decode = {.kind = METRIC_COUNTER, .name = "sluice_engine_decode_tokens_total",
 				      .help = "Tokens generated"};
 static struct metric engine_preempted = {.kind = METRIC_COUNTER, .name = "sluice_engine_preemptions_total",
-					 .help = "Sequences that gave up their pages to be computed again"};
+					 .help = "Sequences that gave up their pages, to be computed again or swapped"};
+static struct metric swapped_out = {.kind = METRIC_COUNTER, .name = "sluice_engine_swapped_out_pages_total",
+				    .help = "KV pages of pre-empted sequences that were brought to the host's memory"};
+static struct metric swapped_in = {.kind = METRIC_COUNTER, .name = "sluice_engine_swapped_in_pages_total",
+				   .help = "KV pages that were brought back from there"};
+static struct metric swap_full = {.kind = METRIC_COUNTER, .name = "sluice_engine_swap_full_total",
+				  .help = "Sequences that were pre-empted when there was no room for their pages there"};
+static struct metric swap_places = {.kind = METRIC_GAUGE, .name = "sluice_engine_swap_pages",
+				    .help = "KV pages that the host's memory has room for"};
+static struct metric swap_used = {.kind = METRIC_GAUGE, .name = "sluice_engine_swap_pages_used",
+				  .help = "KV pages that are there now"};
 static struct metric engine_looked_up = {.kind = METRIC_COUNTER, .name = "sluice_engine_prefix_queries_total",
 					 .help = "Prompt tokens looked up in the prefix tree"};
 static struct metric engine_found = {.kind = METRIC_COUNTER, .name = "sluice_engine_prefix_hits_total",
@@ -144,7 +154,7 @@ static void register_metrics(void)
 {
 	struct metric *const all[] = {&engine_up, &engine_running, &engine_waiting, &engine_pages,
 				      &engine_pages_free, &engine_steps, &engine_prefill, &engine_decode,
-				      &engine_preempted, &engine_looked_up, &engine_found, &engine_tree, &engine_submitted,
+				      &engine_preempted, &swapped_out, &swapped_in, &swap_full, &swap_places, &swap_used, &engine_looked_up, &engine_found, &engine_tree, &engine_submitted,
 				      &engine_cancelled,
 				      &vllm_running, &vllm_waiting, &vllm_kv, &vllm_looked_up, &vllm_found,
 				      &vllm_preempted, &vllm_prompt, &vllm_generated,
@@ -490,6 +500,11 @@ static void on_tick(evutil_socket_t fd, short what, void *ctx)
 	metric_set(&engine_prefill, (int64_t)st->prefill_tokens);
 	metric_set(&engine_decode, (int64_t)st->decode_tokens);
 	metric_set(&engine_preempted, (int64_t)st->preemptions);
+	metric_set(&swapped_out, (int64_t)st->swapped_out);
+	metric_set(&swapped_in, (int64_t)st->swapped_in);
+	metric_set(&swap_full, (int64_t)st->swap_full);
+	metric_set(&swap_places, st->swap_places);
+	metric_set(&swap_used, st->swap_used);
 	metric_set(&engine_looked_up, (int64_t)st->prefix_queries);
 	metric_set(&engine_found, (int64_t)st->prefix_hits);
 	metric_set(&engine_tree, st->prefix_pages);

@@ -152,7 +152,7 @@ enum { KN_MAX_TOP = 20, KN_MAX_SAMPLED_VOCAB = 1 << 20 };
 struct kn_adjust {
 	int32_t id;
 	float a, b; /* of a bias: l + a; of a penalty: (l > 0 ? l / a : l · a) - b */
-	float was;  /* the backend's */
+	float more; /* of a penalty where kn_draw.said counts: b, if that token is this one. Lost by the draw */
 };
 
 /* How a token is drawn from a row of logits: the meaning is engine/sampler.h's, where the sources stand. */
@@ -166,6 +166,10 @@ struct kn_draw {
 	/* Biases (an id may come twice), then penalties (each id once), then ids that are out. Host memory. */
 	int32_t n_bias, n_penalties, n_out;
 	const struct kn_adjust *adjust;
+	/* 0, or 1 + a row of the step whose token, which the host may not know yet (kn_step.row_from), has been said once
+	 * more than the penalties know: the one of that id has `more` for its b. Where there is none, the last one, whose
+	 * id is -1, is that token's. */
+	int32_t said;
 };
 
 struct kn_id_logprob {
@@ -188,6 +192,12 @@ struct kn_stats {
 	uint64_t graphs; /* there are now */
 	uint64_t device_ns; /* from when a step's first work was on the device to its end; 0: not told */
 	char pci[16];	    /* the device by its bus, "0000:1b:00.0"; "": none */
+};
+
+/* Of a device with memory of its own: bytes. */
+struct kn_memory {
+	uint64_t free, total; /* of all of it, whoever has the rest */
+	uint64_t later;	      /* at most what this backend will take beside mem_alloc and weights: for steps and graphs */
 };
 
 struct kn_ops {
@@ -281,6 +291,19 @@ struct kn_ops {
 	int (*read_back)(struct kn_backend *b, const float *src, size_t n, float *host);
 	/* Copies page src of every layer to page dst (copy on write), after what was issued before. */
 	int (*page_copy)(struct kn_backend *b, const struct kn_kv *kv, int src, int dst);
+
+	/* NULL where all memory is the host's. False: the device does not tell. Weights are loaded by then. */
+	bool (*memory)(struct kn_backend *b, struct kn_memory *out);
+	/* Waits for all that was called so far; outside of steps, others may be on their way. NULL: there is never anything
+	 * to wait for. */
+	int (*settle)(struct kn_backend *b);
+	/* Pages in memory of the host, as they are, byte for byte: keys of every layer, then values. All NULL where all memory
+	 * is the host's. host_alloc: aligned to 16 bytes, copies reach it by themselves; SL_ENOMEM. page_out and page_in
+	 * take effect in the order of what is issued; the host sees what page_out wrote after settle. */
+	int (*host_alloc)(struct kn_backend *b, size_t bytes, void **out);
+	void (*host_free)(struct kn_backend *b, void *p);
+	int (*page_out)(struct kn_backend *b, const struct kn_kv *kv, int page, void *host);
+	int (*page_in)(struct kn_backend *b, const struct kn_kv *kv, const void *host, int page);
 
 	/* NULL where tokens are drawn on the host. Draws n tokens from rows of logits [..][n_vocab], each row
 	 * at most once, which are lost; n_vocab ≤ KN_MAX_SAMPLED_VOCAB. draws may be changed once this returns, out is

@@ -67,7 +67,9 @@ static int backend_open(const struct kn_config *cfg, struct kn_backend **out, st
 static const char *backend_describe(struct kn_backend *b)
 {
 	const char *fault = dev_fault(b->dev);
-	snprintf(b->line, sizeof b->line, "%s%s%.100s", dev_describe(b->dev), fault[0] ? ", failed: " : "", fault);
+	int n = snprintf(b->line, sizeof b->line, "%s%s%.100s", dev_describe(b->dev), fault[0] ? ", failed: " : "", fault);
+	if (b->lacked > 0 && n > 0 && (size_t)n < sizeof b->line)
+		snprintf(b->line + n, sizeof b->line - (size_t)n, ", no memory for %zu bytes of its steps", b->lacked);
 	return b->line;
 }
 
@@ -252,6 +254,12 @@ static struct kn_ops make_ops(void)
 	o.gather = kn_cuda_gather;
 	o.read_back = kn_cuda_read_back;
 	o.page_copy = kn_cuda_page_copy;
+	o.memory = kn_cuda_memory;
+	o.settle = kn_cuda_settle;
+	o.host_alloc = kn_cuda_host_alloc;
+	o.host_free = kn_cuda_host_free;
+	o.page_out = kn_cuda_page_out;
+	o.page_in = kn_cuda_page_in;
 	o.sample = op_sample;
 	o.stats = backend_stats;
 	return o;

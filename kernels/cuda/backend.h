@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The CUDA backend's state, and how its files split work: backend.cu (memory, the table), step.cu (what a step reads
+ * The CUDA backend's state, and how its files split work: backend.cu (the table), memory.cu, step.cu (what a step reads
  * and gives), list.cu (commands and graphs), rows.cu (what is done to each row by itself), pages.cu (rotary embedding
  * and pages), attention.cu and attention_mma.h; products: pack.cu (weights as packed.h has them), matmul.cu (which kernel does what),
  * matvec.cu, mma.cu; library.cu, choices.cu (products by the vendor's library).
@@ -80,6 +80,8 @@ struct kn_backend {
 	const struct kn_plugin_host *host;
 	struct dev *dev;
 	int max_rows;
+	int widest_in, longest_out; /* of the weights that were loaded */
+	size_t lacked;		    /* bytes that a step needed and the device did not have; 0: none */
 	bool fp8_weights;
 	bool pad_rows;
 	/* The step as the device sees it: rows up to a class, tables of what it reads. NULL: outside of steps. */
@@ -145,6 +147,14 @@ int kn_cuda_read_bytes(struct kn_backend *b, const void *src, size_t bytes, void
 /* Room for the draws of this step, to be filled before the next operation; *device: where they will be. NULL after a
  * fault. */
 uint8_t *kn_cuda_stage_draws(struct kn_backend *b, size_t bytes, uint8_t **device);
+
+/* ---- memory.cu ---- */
+bool kn_cuda_memory(struct kn_backend *b, struct kn_memory *out);
+int kn_cuda_settle(struct kn_backend *b);
+int kn_cuda_host_alloc(struct kn_backend *b, size_t bytes, void **out);
+void kn_cuda_host_free(struct kn_backend *b, void *p);
+int kn_cuda_page_out(struct kn_backend *b, const struct kn_kv *kv, int page, void *host);
+int kn_cuda_page_in(struct kn_backend *b, const struct kn_kv *kv, const void *host, int page);
 
 /* ---- rows.cu ---- */
 int kn_cuda_rmsnorm(struct kn_backend *b, const float *x, const float *gain, float eps, int n_rows, int width,

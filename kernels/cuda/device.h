@@ -43,6 +43,8 @@ const char *dev_fault(const struct dev *d);
 /* Zeroed. SL_ENOMEM leaves the device usable. */
 int dev_alloc(struct dev *d, size_t bytes, void **out);
 void dev_free(struct dev *d, void *p);
+/* Of the whole device, in bytes; false: it does not tell. */
+bool dev_memory(struct dev *d, uint64_t *free_bytes, uint64_t *total);
 /* The host's memory may be changed once this returns; dev_host_alloc's after the next dev_sync, or a mark behind it. */
 int dev_copy_in(struct dev *d, void *to, const void *host, size_t bytes);
 /* The host's memory is filled after the next dev_sync, or a mark behind it. */

@@ -212,6 +212,20 @@ int dev_alloc(struct dev *d, size_t bytes, void **out)
 	return 0;
 }
 
+bool dev_memory(struct dev *d, uint64_t *free_bytes, uint64_t *total)
+{
+	size_t there = 0, all = 0;
+	if (d->base.fault[0] != '\0' || memory_on_host)
+		return false;
+	if (cudaMemGetInfo(&there, &all) != cudaSuccess) {
+		(void)cudaGetLastError();
+		return false;
+	}
+	*free_bytes = there;
+	*total = all;
+	return true;
+}
+
 void dev_free(struct dev *d, void *p)
 {
 	(void)kn_list_flush(d);		/* a fault stays in d */

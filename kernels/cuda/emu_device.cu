@@ -14,6 +14,7 @@
 #include "kernels/cuda/device_base.h"
 #include "kernels/cuda/emu_blocks.h"
 #include "kernels/cuda/emu_library.h"
+#include "kernels/cuda/emu_memory.h"
 #include "kernels/cuda/emu_queue.h"
 
 #include <stdio.h>
@@ -138,6 +139,7 @@ int dev_graph_make(struct dev *d, const struct kn_list *l, size_t n, struct dev_
 	g->list.at = (uint8_t *)(at / KN_COMMAND_ALIGN * KN_COMMAND_ALIGN);
 	g->list.n = g->list.room = n;
 	memcpy(g->list.at, l->at, n);
+	emu_count_graph(1);
 	*out = g;
 	return 0;
 }
@@ -152,6 +154,7 @@ void dev_graph_free(struct dev *d, struct dev_graph *g)
 	(void)emu_queue_run(d, &d->queue, EMU_ALL); /* a fault stays in d */
 	kn_list_dispose(&g->list);
 	d->base.host->free(g);
+	emu_count_graph(-1);
 }
 
 int dev_probe(const struct kn_plugin_host *host, struct sl_err *err)
@@ -165,6 +168,7 @@ void dev_close(struct dev *d)
 {
 	(void)emu_queue_run(d, &d->queue, EMU_ALL);
 	emu_queue_dispose(&d->queue);
+	emu_count_device(-1);
 	emu_blocks_free(d->blocks);
 	d->base.host->free(d);
 }
@@ -182,6 +186,7 @@ int dev_open(const struct kn_plugin_host *host, int priority, struct dev **out, 
 		host->free(d);
 		return host->errf(err, SL_ENOMEM, "no memory for the emulated device");
 	}
+	emu_count_device(1);
 	*out = d;
 	return 0;
 }
@@ -200,21 +205,26 @@ const char *dev_pci(const struct dev *d)
 
 int dev_alloc(struct dev *d, size_t bytes, void **out)
 {
-	void *p = NULL;
 	if (d->base.fault[0] != '\0')
 		return SL_EIO;
-	if (bytes > PTRDIFF_MAX || posix_memalign(&p, KN_ALIGN, bytes > 0 ? bytes : 1) != 0)
+	void *p = emu_memory_alloc(bytes);
+	if (p == NULL)
 		return SL_ENOMEM;
-	memset(p, 0, bytes);
 	*out = p;
 	return 0;
+}
+
+bool dev_memory(struct dev *d, uint64_t *free_bytes, uint64_t *total)
+{
+	(void)d;
+	return emu_memory_tell(free_bytes, total);
 }
 
 void dev_free(struct dev *d, void *p)
 {
 	(void)kn_list_flush(d); /* a fault stays in d */
 	(void)emu_queue_run(d, &d->queue, EMU_ALL);
-	free(p);
+	emu_memory_free(p);
 }
 
 void *dev_host_alloc(struct dev *d, size_t bytes)

@@ -380,8 +380,11 @@ int kn_cuda_weight_load_joined(struct kn_backend *b, const void *const *host, co
 		if ((rc = fill(b, &w, (const uint8_t *)host[i], type, (int64_t)row_bytes, begin, n_outs[i])) != 0)
 			dev_free(b->dev, at);
 	if (rc != 0)
-		return b->host->errf(err, rc, "%zu bytes of weights on the device: %s", bytes,
+		return b->host->errf(err, rc, "%zu bytes for a matrix of %d × %d %s on the device: %s", bytes, n_out, n_in,
+				     b->host->type_name(type),
 				     rc == SL_ENOMEM ? "no memory" : dev_fault(b->dev));
+	b->widest_in = n_in > b->widest_in ? n_in : b->widest_in;
+	b->longest_out = n_out > b->longest_out ? n_out : b->longest_out;
 	*out = w;
 	kn_cuda_note_width(b, w.type, n_in);
 	return 0;

@@ -49,6 +49,7 @@ struct sample_job {
 	int32_t row, top_k;	   /* row -1: none */
 	int32_t first, n_bias, n_penalties, n_out; /* of the adjustments, one kind behind the other */
 	int32_t want_logprob, n_top;
+	int32_t said; /* 0, or 1 + a row */
 };
 
 struct sample_shared {
@@ -472,7 +473,25 @@ __device__ static void draw(struct sample_shared *s, const float *l, int n, cons
 
 /* ---- a row ---- */
 
-/* Biases, penalties, exclusions, each in its turn; what stood there before is kept beside them. */
+/* The token id has been said once more than the n penalties know, the last of which is free. */
+__device__ static void say_once_more(struct sample_shared *s, struct kn_adjust *a, int n, int32_t id, int t)
+{
+	kn_barrier();
+	if (t == 0)
+		s->found = (uint32_t)n;
+	kn_barrier();
+	for (int i = t; i + 1 < n; i += THREADS)
+		if (a[i].id == id) {
+			a[i].b = a[i].more;
+			s->found = (uint32_t)i;
+		}
+	kn_barrier();
+	if (t == 0 && s->found == (uint32_t)n)
+		a[n - 1].id = id;
+	kn_barrier();
+}
+
+/* Biases, penalties, exclusions, each in its turn; what stood there before is kept beside them, in `more`. */
 __device__ static void adjust(struct sample_shared *s, float *l, struct kn_adjust *a, const struct sample_job &job, int t)
 {
 	int n = job.n_bias;
@@ -481,7 +500,7 @@ __device__ static void adjust(struct sample_shared *s, float *l, struct kn_adjus
 		for (int j = 0; j < i && first; j++)
 			first = a[j].id != a[i].id;
 		float v = l[a[i].id];
-		a[i].was = v;
+		a[i].more = v;
 		if (!first)
 			continue; /* whoever is first adds them all */
 		if (v == INFINITY)
@@ -494,8 +513,10 @@ __device__ static void adjust(struct sample_shared *s, float *l, struct kn_adjus
 	kn_barrier();
 	a += n;
 	for (int i = t; i < job.n_penalties; i += THREADS) {
+		if (a[i].id < 0)
+			continue; /* nobody's */
 		float v = l[a[i].id];
-		a[i].was = v;
+		a[i].more = v;
 		if (v == INFINITY)
 			s->bad = 1;
 		l[a[i].id] = (v > 0 ? v / a[i].a : v * a[i].a) - a[i].b;
@@ -504,7 +525,7 @@ __device__ static void adjust(struct sample_shared *s, float *l, struct kn_adjus
 	a += job.n_penalties;
 	for (int i = t; i < job.n_out; i += THREADS) {
 		float v = l[a[i].id];
-		a[i].was = v;
+		a[i].more = v;
 		if (v == INFINITY)
 			s->bad = 1;
 	}
@@ -519,7 +540,7 @@ __device__ static float said(const float *l, const struct kn_adjust *a, int n, i
 {
 	for (int i = 0; i < n; i++)
 		if (a[i].id == id)
-			return a[i].was;
+			return a[i].more;
 	return l[id];
 }
 
@@ -539,7 +560,8 @@ __device__ static void tops(struct sample_shared *s, const float *l, int n, floa
 	kn_barrier();
 }
 
-__global__ void sample(float *logits, int n, const struct sample_job *jobs, struct kn_adjust *adjusts, struct kn_drawn *out)
+__global__ void sample(float *logits, int n, const struct sample_job *jobs, struct kn_adjust *adjusts, const int32_t *token,
+		       struct kn_drawn *out)
 {
 	struct sample_shared *s = (struct sample_shared *)kn_shared();
 	const struct sample_job job = jobs[blockIdx.x];
@@ -571,6 +593,8 @@ __global__ void sample(float *logits, int n, const struct sample_job *jobs, stru
 		}
 	}
 	if (usable && n_adjust > 0) {
+		if (job.said > 0)
+			say_once_more(s, a + job.n_bias, job.n_penalties, token[job.said - 1], t);
 		adjust(s, l, a, job, t);
 		best = largest(s, l, n, false, t);
 		usable = s->bad == 0 && best != 0 && rank_value(best) < INFINITY;
@@ -609,6 +633,7 @@ static void fill_job(struct sample_job *job, const struct kn_draw *d, int n_voca
 	job->n_out = d->n_out;
 	job->want_logprob = d->want_logprob;
 	job->n_top = d->want_logprob ? d->n_top : 0;
+	job->said = d->said;
 }
 
 int kn_cuda_sample(struct kn_backend *b, float *logits, int n_vocab, const struct kn_draw *draws, int n, struct kn_drawn *out)
@@ -617,6 +642,9 @@ int kn_cuda_sample(struct kn_backend *b, float *logits, int n_vocab, const struc
 	size_t n_adjust = 0;
 	if (b->step == NULL || n < 1 || n_vocab < 1 || n_vocab > KN_MAX_SAMPLED_VOCAB)
 		return SL_EUNSUPPORTED;
+	for (int i = 0; i < n; i++)
+		if (draws[i].said > b->n_real || (draws[i].said > 0 && draws[i].n_penalties < 1))
+			return SL_EUNSUPPORTED;
 	for (int i = 0; i < n; i++)
 		n_adjust += (size_t)(draws[i].n_bias + draws[i].n_penalties + draws[i].n_out);
 	size_t head = ((size_t)most * sizeof(struct sample_job) + KN_ALIGN - 1) / KN_ALIGN * KN_ALIGN;
@@ -642,7 +670,7 @@ int kn_cuda_sample(struct kn_backend *b, float *logits, int n_vocab, const struc
 		first += each;
 	}
 	int rc = KN_LAUNCH(b->dev, sample, (unsigned)most, THREADS, sizeof(struct sample_shared), logits, n_vocab,
-			   (const struct sample_job *)(const void *)device, (struct kn_adjust *)(void *)(device + head),
+			   (const struct sample_job *)(const void *)device, (struct kn_adjust *)(void *)(device + head), b->token,
 			   (struct kn_drawn *)b->drawn.at);
 	return rc != 0 ? rc : kn_cuda_read_bytes(b, b->drawn.at, (size_t)n * sizeof *out, out);
 }

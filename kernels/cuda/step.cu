@@ -40,8 +40,14 @@ int kn_cuda_room(struct kn_backend *b, struct kn_room *room, size_t bytes)
 	room->bytes = 0;
 	size_t grown = bytes + bytes / 2;
 	rc = dev_alloc(b->dev, grown, &room->at);
+	if (rc == SL_ENOMEM) { /* without what it may grow by */
+		grown = bytes;
+		rc = dev_alloc(b->dev, grown, &room->at);
+	}
 	if (rc == 0)
 		room->bytes = grown;
+	else if (rc == SL_ENOMEM)
+		b->lacked = bytes;
 	return rc;
 }
 

@@ -43,7 +43,9 @@ static struct proto_submit request(int i)
 	req.flags |= PROTO_SUBMIT_IGNORE_EOS;
 	req.temperature = i % 2 == 0 ? 0 : 0.8f;
 	req.top_p = i == 3 ? 0.9f : 1;
-	req.presence_penalty = i == 4 ? 0.4f : 0; /* depends on what was said: not ahead */
+	req.presence_penalty = i == 4 ? 0.4f : 0; /* depend on what was said, which the device counts itself */
+	req.frequency_penalty = i >= 3 ? 0.7f : 0;
+	req.repetition_penalty = i == 2 ? 1.2f : 1;
 	req.seed = 50 + (uint64_t)i;
 	return req;
 }

@@ -95,7 +95,7 @@ static void draw_all(struct rig *r, const struct job *jobs, int n, int n_vocab, 
 		const struct job *j = &jobs[i];
 		assert_true(sampler_on_device(&j->p, &j->said, n_vocab));
 		memcpy(r->logits + (size_t)i * (size_t)n_vocab, j->logits, (size_t)n_vocab * sizeof(float));
-		assert_int_equal(sampler_device_draw(&j->p, &j->said, j->index, i, &r->adjusts, &draws[i]), 0);
+		assert_int_equal(sampler_device_draw(&j->p, &j->said, j->index, i, 0, &r->adjusts, &draws[i]), 0);
 	}
 	sampler_adjusts_point(&r->adjusts, draws, n);
 	assert_int_equal(r->o->step_begin(r->b, &s), 0);
@@ -396,6 +396,85 @@ static void test_twice(void **arg)
 	close_rig(&r);
 }
 
+/* A token that the host does not know of yet when it asks for the draw: the same draw, bit for bit, as when it does. */
+static void test_said_on_the_device(void **arg)
+{
+	(void)arg;
+	static struct job jobs[ROWS];
+	struct sampler_choice known[ROWS];
+	struct rig r;
+	int differs = 0;
+	open_rig(&r);
+	state = 11;
+	for (int round = 0; round < 24; round++) {
+		struct kn_draw draws[ROWS];
+		struct kn_drawn drawn[ROWS];
+		int32_t tokens[ROWS], n_vocab = round % 3 == 0 ? 40 : 1500;
+		set_order(round % 3);
+		memset(jobs, 0, sizeof jobs);
+		r.adjusts.n = 0;
+		for (int i = 0; i < ROWS; i++) {
+			struct job *j = &jobs[i];
+			make_row(j, n_vocab);
+			j->p = plain;
+			j->p.want_logprob = i % 2 == 0;
+			j->p.n_top = i % 4 == 0 ? 3 : 0;
+			j->p.temperature = i == 1 ? 0 : 0.9f;
+			j->p.seed = next_bits();
+			j->index = (uint64_t)round;
+			j->p.repetition_penalty = i % 3 == 0 ? 1.3f : 1;
+			j->p.presence_penalty = i % 3 != 0 || i > 5 ? 1.7f : 0;
+			j->p.frequency_penalty = i % 4 > 1 ? 0.9f : 0;
+			j->p.ignore_eos = i % 2 == 1;
+			j->p.end_ids = ends;
+			j->p.n_end_ids = 1;
+			for (int k = 0; k < i * 3; k++)
+				assert_int_equal(sampler_state_add(&j->said, (int32_t)next_bits() & 31), 0);
+			const int32_t prompt[2] = {33, 34};
+			assert_int_equal(sampler_state_add_prompt(&j->said, prompt, 2), 0);
+			/* One that was said, one of the prompt alone, or a new one. */
+			tokens[i] = round % 4 == 0 ? 33 : (int32_t)next_bits() & 39;
+			tokens[i] = tokens[i] < n_vocab ? tokens[i] : 1;
+			j->logits[tokens[i]] = 4; /* it would come again */
+			memcpy(r.logits + (size_t)i * (size_t)n_vocab, j->logits, (size_t)n_vocab * sizeof(float));
+			assert_int_equal(sampler_device_draw(&j->p, &j->said, j->index, i, i + 1, &r.adjusts, &draws[i]), 0);
+			assert_int_equal(draws[i].said, i + 1);
+		}
+		struct kn_step s = {.n_rows = ROWS, .row_token = tokens};
+		sampler_adjusts_point(&r.adjusts, draws, ROWS);
+		assert_int_equal(r.o->step_begin(r.b, &s), 0);
+		assert_int_equal(r.o->sample(r.b, r.logits, n_vocab, draws, ROWS, drawn), 0);
+		assert_int_equal(r.o->step_end(r.b), 0);
+		draw_all(&r, jobs, ROWS, n_vocab, known); /* without it */
+		for (int i = 0; i < ROWS; i++)
+			differs += known[i].id != drawn[i].id;
+		for (int i = 0; i < ROWS; i++)
+			assert_int_equal(sampler_state_add(&jobs[i].said, tokens[i]), 0);
+		draw_all(&r, jobs, ROWS, n_vocab, known);
+		for (int i = 0; i < ROWS; i++) {
+			struct sampler_choice told;
+			sampler_device_choice(&drawn[i], &told);
+			assert_int_equal(told.id, known[i].id);
+			assert_memory_equal(&told.logprob, &known[i].logprob, sizeof(float));
+			assert_int_equal(told.n_top, known[i].n_top);
+			assert_memory_equal(told.top, known[i].top, told.n_top * sizeof *told.top);
+			sampler_state_dispose(&jobs[i].said);
+		}
+	}
+	assert_true(differs > 20); /* it is no matter of nothing */
+	/* Rows that the step has not, and no room for the token. */
+	struct kn_step s = {.n_rows = 1};
+	struct kn_draw d = {.temperature = 1, .top_p = 1, .said = 2, .n_penalties = 1};
+	struct kn_drawn one;
+	assert_int_equal(r.o->step_begin(r.b, &s), 0);
+	assert_int_equal(r.o->sample(r.b, r.logits, 40, &d, 1, &one), SL_EUNSUPPORTED);
+	d = (struct kn_draw){.temperature = 1, .top_p = 1, .said = 1};
+	assert_int_equal(r.o->sample(r.b, r.logits, 40, &d, 1, &one), SL_EUNSUPPORTED);
+	assert_int_equal(r.o->step_end(r.b), 0);
+	set_order(FORWARD);
+	close_rig(&r);
+}
+
 /* What only the sampler can do, and memory that ends. */
 static void test_left_to_the_host(void **arg)
 {
@@ -414,9 +493,9 @@ static void test_left_to_the_host(void **arg)
 		assert_int_equal(sampler_state_add(&said, i), 0);
 	assert_true(sampler_on_device(&p, &said, 100000));
 	fault_arm(FAULT_ALLOC, 1, 1);
-	assert_int_equal(sampler_device_draw(&p, &said, 0, 0, &a, &d), SL_ENOMEM);
+	assert_int_equal(sampler_device_draw(&p, &said, 0, 0, 0, &a, &d), SL_ENOMEM);
 	fault_disarm_all();
-	assert_int_equal(sampler_device_draw(&p, &said, 0, 0, &a, &d), 0);
+	assert_int_equal(sampler_device_draw(&p, &said, 0, 0, 0, &a, &d), 0);
 	assert_int_equal(sampler_state_add(&said, SAMPLER_MAX_ADJUSTS), 0);
 	assert_false(sampler_on_device(&p, &said, 100000));
 	sampler_state_dispose(&said);
@@ -428,7 +507,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_random),   cmocka_unit_test(test_flat_and_tied),
 	    cmocka_unit_test(test_unusable), cmocka_unit_test(test_twice),
-	    cmocka_unit_test(test_left_to_the_host),
+	    cmocka_unit_test(test_said_on_the_device), cmocka_unit_test(test_left_to_the_host),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

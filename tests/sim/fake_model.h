@@ -61,9 +61,10 @@ struct fake_step {
 	/* Pages to copy once it is computed: they came after it. */
 	struct fake_copy {
 		struct kn_kv kv;
-		int src, dst;
-	} copies[64];
-	int n_copies;
+		int src, dst; /* -1: the host's */
+		void *host;
+	} *copies;
+	int n_copies, max_copies;
 };
 
 static struct {
@@ -72,6 +73,7 @@ static struct {
 	atomic_int max_rows_seen, max_want_seen;
 	atomic_int end_never;   /* no end tokens */
 	atomic_int step_us;     /* a step takes so long */
+	atomic_int copy_us;     /* and a page to the host or from there */
 	atomic_int draws;       /* tokens are drawn where the logits are, as on a device */
 	atomic_int drawn;       /* so many were */
 	atomic_int ahead;       /* steps go on by themselves: 1: they are computed when somebody waits for them, 2: at once,
@@ -79,6 +81,7 @@ static struct {
 	atomic_int n_ahead;     /* so many were issued while another was on its way */
 	atomic_int n_beside;    /* so many while another model's was */
 	atomic_int n_on_way;    /* of all models */
+	atomic_int n_out, n_in; /* pages copied to the host, and from there */
 	atomic_int n_taken;     /* rows whose token was drawn by the step before */
 	pthread_mutex_t gate;   /* held: every step waits */
 } fake = {.fail_next = -1, .gate = PTHREAD_MUTEX_INITIALIZER};
@@ -193,8 +196,10 @@ bool model_can_draw(const struct model *m)
 
 /* What a device does, in double and without filters; the row is no number afterwards, so that whoever
  * reads it shows. */
-static void fake_draw(const struct kn_draw *d, float *row, struct kn_drawn *out)
+static void fake_draw(const struct kn_draw *d, const struct kn_step *s, float *row, struct kn_drawn *out)
 {
+	int32_t said = d->said > 0 ? s->row_token[d->said - 1] : -1;
+	bool found = said < 0;
 	struct sampler_choice told;
 	double l[FAKE_VOCAB], max = -INFINITY, mass = 0, at;
 	int32_t id = 0;
@@ -203,10 +208,15 @@ static void fake_draw(const struct kn_draw *d, float *row, struct kn_drawn *out)
 		l[i] = (double)row[i];
 	for (int i = 0; i < d->n_bias; i++)
 		l[d->adjust[i].id] += (double)d->adjust[i].a;
+	BUG_IF(d->said > s->n_rows || (d->said > 0 && d->n_penalties == 0), "fake: a draw that counts row %d", d->said);
 	for (int i = d->n_bias; i < d->n_bias + d->n_penalties; i++) {
 		const struct kn_adjust *a = &d->adjust[i];
-		double was = l[a->id];
-		l[a->id] = (was > 0 ? was / (double)a->a : was * (double)a->a) - (double)a->b;
+		int32_t adjusted = a->id >= 0 ? a->id : found ? -1 : said;
+		if (adjusted < 0)
+			continue;
+		double was = l[adjusted], b = a->id == said ? (double)a->more : (double)a->b;
+		found = found || a->id == said;
+		l[adjusted] = (was > 0 ? was / (double)a->a : was * (double)a->a) - b;
 	}
 	for (int i = 0; i < d->n_out; i++)
 		l[d->adjust[d->n_bias + d->n_penalties + i].id] = -INFINITY;
@@ -304,7 +314,7 @@ static int fake_compute(struct model *m, struct fake_step *f)
 	}
 	for (int i = 0; i < f->n_draws; i++) {
 		BUG_IF(!f->taken[f->draws[i].row], "fake: a row that is drawn and read");
-		fake_draw(&f->draws[i], f->logits + (size_t)f->draws[i].row * FAKE_VOCAB, &f->drawn[i]);
+		fake_draw(&f->draws[i], s, f->logits + (size_t)f->draws[i].row * FAKE_VOCAB, &f->drawn[i]);
 		m->drawn[i] = f->drawn[i].id;
 	}
 	m->n_drawn = f->n_draws > 0 ? f->n_draws : m->n_drawn;
@@ -338,6 +348,7 @@ static void fake_step_free(struct fake_step *f)
 	free(f->adjusts);
 	free(f->drawn);
 	free(f->taken);
+	free(f->copies);
 	free(f);
 }
 
@@ -383,6 +394,31 @@ bool model_ahead(const struct model *m)
 	return atomic_load(&fake.ahead) != 0;
 }
 
+static void fake_sleep(int us)
+{
+	struct timespec ts = {.tv_nsec = us * 1000L};
+	if (us > 0)
+		nanosleep(&ts, NULL);
+}
+
+static int fake_copy_now(struct kn_backend *b, const struct fake_copy *c)
+{
+	size_t half = kn_kv_page_bytes(&c->kv);
+	uint8_t *k = c->kv.k, *v = c->kv.v, *host = c->host;
+	if (c->src >= 0 && c->dst >= 0)
+		return kn_ref_ops.page_copy(b, &c->kv, c->src, c->dst);
+	fake_sleep(atomic_load(&fake.copy_us));
+	if (c->dst < 0) {
+		memcpy(host, k + (size_t)c->src * half, half);
+		memcpy(host + half, v + (size_t)c->src * half, half);
+	} else {
+		memcpy(k + (size_t)c->dst * half, host, half);
+		memcpy(v + (size_t)c->dst * half, host + half, half);
+	}
+	atomic_fetch_add(c->dst < 0 ? &fake.n_out : &fake.n_in, 1);
+	return 0;
+}
+
 static void fake_compute_once(struct model *m, struct fake_step *f)
 {
 	if (f->computed)
@@ -391,23 +427,71 @@ static void fake_compute_once(struct model *m, struct fake_step *f)
 	f->computed = true;
 	m->failed = f->rc != 0; /* for good, as a device's fault */
 	for (int i = 0; i < f->n_copies; i++)
-		kn_ref_ops.page_copy(m->backend, &f->copies[i].kv, f->copies[i].src, f->copies[i].dst);
+		fake_copy_now(m->backend, &f->copies[i]);
 }
 
-/* The reference, but for copies of pages, which come after the steps that were issued before. */
-static int fake_page_copy(struct kn_backend *b, const struct kn_kv *kv, int src, int dst)
+static struct model *fake_model_of(const struct kn_backend *b)
 {
 	pthread_mutex_lock(&fake_models_lock);
 	struct model *m = fake_models;
 	while (m != NULL && m->backend != b)
 		m = m->next;
 	pthread_mutex_unlock(&fake_models_lock);
+	return m;
+}
+
+/* The reference, but for copies of pages, which come after the steps that were issued before. */
+static int fake_copy_later(struct kn_backend *b, const struct fake_copy *c)
+{
+	struct model *m = fake_model_of(b);
 	struct fake_step *last = m != NULL && m->n_steps > 0 ? m->steps[m->n_steps - 1] : NULL;
+	if (m != NULL && m->failed)
+		return SL_EIO;
 	if (last == NULL || last->computed)
-		return kn_ref_ops.page_copy(b, kv, src, dst);
-	BUG_IF(last->n_copies == 64, "fake: too many copies");
-	last->copies[last->n_copies++] = (struct fake_copy){.kv = *kv, .src = src, .dst = dst};
+		return fake_copy_now(b, c);
+	if (last->n_copies == last->max_copies) {
+		last->max_copies = 2 * last->max_copies + 16;
+		last->copies = realloc(last->copies, (size_t)last->max_copies * sizeof *last->copies);
+		BUG_IF(last->copies == NULL, "fake: no memory");
+	}
+	last->copies[last->n_copies++] = *c;
 	return 0;
+}
+
+static int fake_page_copy(struct kn_backend *b, const struct kn_kv *kv, int src, int dst)
+{
+	return fake_copy_later(b, &(struct fake_copy){.kv = *kv, .src = src, .dst = dst});
+}
+
+static int fake_page_out(struct kn_backend *b, const struct kn_kv *kv, int page, void *host)
+{
+	return fake_copy_later(b, &(struct fake_copy){.kv = *kv, .src = page, .dst = -1, .host = host});
+}
+
+static int fake_page_in(struct kn_backend *b, const struct kn_kv *kv, const void *host, int page)
+{
+	return fake_copy_later(b, &(struct fake_copy){.kv = *kv, .src = -1, .dst = page, .host = (void *)(uintptr_t)host});
+}
+
+static int fake_settle(struct kn_backend *b)
+{
+	struct model *m = fake_model_of(b);
+	for (int i = 0; m != NULL && i < m->n_steps; i++)
+		fake_compute_once(m, m->steps[i]);
+	return m != NULL && m->failed ? SL_EIO : 0;
+}
+
+static int fake_host_alloc(struct kn_backend *b, size_t bytes, void **out)
+{
+	(void)b;
+	*out = calloc(1, bytes);
+	return *out != NULL ? 0 : SL_ENOMEM;
+}
+
+static void fake_host_free(struct kn_backend *b, void *p)
+{
+	(void)b;
+	free(p);
 }
 
 static struct kn_ops fake_ops;
@@ -429,6 +513,11 @@ static __attribute__((constructor)) void fake_ops_init(void)
 {
 	fake_ops = kn_ref_ops;
 	fake_ops.page_copy = fake_page_copy;
+	fake_ops.page_out = fake_page_out;
+	fake_ops.page_in = fake_page_in;
+	fake_ops.settle = fake_settle;
+	fake_ops.host_alloc = fake_host_alloc;
+	fake_ops.host_free = fake_host_free;
 	fake_available[0] = &fake_ops;
 }
 

@@ -147,7 +147,7 @@ static void frames(struct sl_buf frame[N_FRAMES])
 			 1, 2, 3, 4, 5, 6, STR("why")}), 0);
 	assert_int_equal(proto_put_counted(&frame[8], 8, &(struct proto_counted){0, 99, STR("")}), 0);
 	assert_int_equal(proto_put_stats(&frame[9], &(struct proto_stats){1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13,
-			 14, 15, 16, 17, 18, 19, 20, 21, {1, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33}}), 0);
+			 14, 15, 16, 17, 18, 19, 20, 21, 34, 35, 36, 37, 38, {1, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33}}), 0);
 	assert_int_equal(proto_put_bye(&frame[10], &(struct proto_bye){STR("bye")}), 0);
 	assert_int_equal(proto_put_tokens(&frame[11], 7, &(struct proto_tokens){.n = 2, .n_top = 3, .tokens = two_tokens,
 			 .tops = six_pairs, .text = STR("abcde"), .pieces = {.of = piece_of_id}}), 0);

@@ -233,7 +233,7 @@ static inline const struct answer *run_one(struct run *r, uint64_t id,
 	return run_until_done(r, id);
 }
 
-/* Nothing runs or waits and every page is free. Pages and counters are published at the end of the
+/* Nothing runs or waits, every page is free and none is on the host. Pages and counters are published at the end of the
  * turn that told DONE, so this polls. */
 static inline void run_until_idle(struct run *r)
 {
@@ -241,7 +241,7 @@ static inline void run_until_idle(struct run *r)
 	struct proto_stats s;
 	do {
 		engine_stats(r->e, &s);
-		if (s.running == 0 && s.waiting == 0 && s.pages_free == s.pages_total)
+		if (s.running == 0 && s.waiting == 0 && s.pages_free == s.pages_total && s.swap_used == 0)
 			return;
 		struct timespec ts = {.tv_nsec = 1000000};
 		nanosleep(&ts, NULL);

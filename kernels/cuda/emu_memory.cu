@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See emu_memory.h. The size of each piece stands before it.
+ */
+#include "kernels/cuda/emu_memory.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/kernels.h"
+
+static uint64_t size, used;
+static int n_devices, n_graphs, fail_in;
+
+extern "C" __attribute__((visibility("default"))) void sluice_emulation_memory(uint64_t bytes)
+{
+	__atomic_store_n(&size, bytes, __ATOMIC_RELAXED);
+}
+
+extern "C" __attribute__((visibility("default"))) void sluice_emulation_no_memory(int n)
+{
+	__atomic_store_n(&fail_in, n, __ATOMIC_RELAXED);
+}
+
+extern "C" __attribute__((visibility("default"))) void sluice_emulation_alive(struct emu_alive *out)
+{
+	out->bytes = __atomic_load_n(&used, __ATOMIC_RELAXED);
+	out->devices = __atomic_load_n(&n_devices, __ATOMIC_RELAXED);
+	out->graphs = __atomic_load_n(&n_graphs, __ATOMIC_RELAXED);
+}
+
+/* False: there is not so much left. */
+static bool take(size_t bytes)
+{
+	uint64_t all = __atomic_load_n(&size, __ATOMIC_RELAXED), was = __atomic_load_n(&used, __ATOMIC_RELAXED);
+	do {
+		if (all > 0 && (bytes > all || was > all - bytes))
+			return false;
+	} while (!__atomic_compare_exchange_n(&used, &was, was + bytes, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+	return true;
+}
+
+static bool struck(void)
+{
+	return __atomic_load_n(&fail_in, __ATOMIC_RELAXED) > 0 && __atomic_sub_fetch(&fail_in, 1, __ATOMIC_RELAXED) == 0;
+}
+
+void *emu_memory_alloc(size_t bytes)
+{
+	void *p = NULL;
+	if (bytes > PTRDIFF_MAX - KN_ALIGN || struck() || !take(bytes))
+		return NULL;
+	if (posix_memalign(&p, KN_ALIGN, bytes + KN_ALIGN) != 0) {
+		__atomic_fetch_sub(&used, bytes, __ATOMIC_RELAXED);
+		return NULL;
+	}
+	memset(p, 0, bytes + KN_ALIGN);
+	memcpy(p, &bytes, sizeof bytes);
+	return (uint8_t *)p + KN_ALIGN;
+}
+
+void emu_memory_free(void *p)
+{
+	size_t bytes;
+	if (p == NULL)
+		return;
+	p = (uint8_t *)p - KN_ALIGN;
+	memcpy(&bytes, p, sizeof bytes);
+	__atomic_fetch_sub(&used, bytes, __ATOMIC_RELAXED);
+	free(p);
+}
+
+bool emu_memory_tell(uint64_t *free_bytes, uint64_t *total)
+{
+	uint64_t now = __atomic_load_n(&used, __ATOMIC_RELAXED);
+	*total = __atomic_load_n(&size, __ATOMIC_RELAXED);
+	*free_bytes = *total > now ? *total - now : 0;
+	return *total > 0;
+}
+
+void emu_count_device(int n)
+{
+	__atomic_fetch_add(&n_devices, n, __ATOMIC_RELAXED);
+}
+
+void emu_count_graph(int n)
+{
+	__atomic_fetch_add(&n_graphs, n, __ATOMIC_RELAXED);
+}
