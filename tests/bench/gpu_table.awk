@@ -89,7 +89,7 @@ END {
 	share("int4 decode, one sequence, of its floor", "decode_q4_0_1", "")
 	times("fp8 decode, one sequence, against bf16", "decode_bf16_1", "decode_fp8_1", 1.5)
 	times("int4 decode, one sequence, against bf16", "decode_bf16_1", "decode_q4_0_1", 2.2)
-	n = split("BF16 fp8 Q8_0 Q4_0 Q4_K", types, " ")
+	n = split("BF16 fp8 Q8_0 INT4 Q4_0 Q4_K", types, " ")
 	for (i = 1; i <= n; i++)
 		for (k = split("1 8 64 256", rows, " "); k > 0; k--)
 			share("products of a layer, " types[i] ", rows: " rows[5 - k], "product_" types[i] "_" rows[5 - k], rows[5 - k] <= 8 ? 0.80 : "")
