@@ -98,6 +98,42 @@ static void same_ahead(void **state)
 	free(expect);
 }
 
+/* In other chunks and pages, all at once with places for all, and again, when the prompts are in the prefix tree: the switch for
+ * batch-invariant products is on. */
+static void same_in_other_chunks(void **state)
+{
+	(void)state;
+	struct answer *expect = calloc(N_REQUESTS, sizeof *expect);
+	assert_non_null(expect);
+	together(false, expect, true);
+	static const int rows[] = {5, 64}, page[] = {2, 16};
+	for (int k = 0; k < 2; k++) {
+		struct run r;
+		struct eng_config cfg = config(true);
+		cfg.step_tokens = rows[k];
+		cfg.page_tokens = page[k];
+		cfg.max_sequences = N_REQUESTS;
+		assert_false(cfg.loose_products);
+		run_start(&r, &cfg);
+		uint32_t cached = 0;
+		for (int again = 0; again < 2; again++) {
+			for (int i = 0; i < N_REQUESTS; i++) {
+				struct proto_submit req = request(i);
+				run_submit_again(&r, (uint64_t)i + 1, &req);
+				run_credit(&r, (uint64_t)i + 1, MADE);
+			}
+			for (int i = 0; i < N_REQUESTS; i++) {
+				const struct answer *a = run_until_done(&r, (uint64_t)i + 1);
+				run_assert_same(a, &expect[i]);
+				cached += again > 0 ? a->end.n_cached : 0;
+			}
+		}
+		assert_true(page[k] > 2 || cached > 0);
+		run_stop(&r);
+	}
+	free(expect);
+}
+
 static void count_fault(void *ctx) { atomic_fetch_add((atomic_int *)ctx, 1); }
 
 /* A launch fails in the second of two steps on their way. */
@@ -128,6 +164,6 @@ static void fails_ahead(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(same_ahead), cmocka_unit_test(fails_ahead)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(same_ahead), cmocka_unit_test(same_in_other_chunks), cmocka_unit_test(fails_ahead)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
