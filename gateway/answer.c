@@ -558,8 +558,10 @@ static uint64_t beat(struct answer *a)
 
 void answer_wait(struct answer *a, uint64_t ns)
 {
+	/* In between heartbeats may be due: it looks, and waits again. */
+	uint64_t most = a->app->t->cfg->heartbeat_ms * NS_PER_MS;
 	a->waits = true;
-	gw_timer_start(&a->app->t->timers, &a->timer, ns);
+	gw_timer_start(&a->app->t->timers, &a->timer, most > 0 && most < ns ? most : ns);
 }
 
 void answer_on_timer(struct gw_timer *timer)

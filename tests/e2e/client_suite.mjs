@@ -223,8 +223,10 @@ function vercelSuite(x, { direct }) {
 
   if (direct) test('Vercel AI SDK: a place that is taken is waited for', async () => {
     // The place of the key is taken for three quarters of a second: the SDK's retry finds it free.
-    const taken = chat(x.http, x.server.keys.free, { model: 'default', messages: user('a b c') });
-    assert.ok(await isBusy(x.server));
+    let taken;
+    await new Promise((begun) => {
+      taken = chat(x.http, x.server.keys.free, { model: 'default', messages: user('a b c') }, { onEvent: begun });
+    });
     await assert.rejects(generateText({ model: model('default', 'free'), prompt: 'x', maxRetries: 0 }),
       (e) => e.statusCode === 429 && e.isRetryable);
     assert.equal((await generateText({ model: model('default', 'free'), prompt: 'later', maxRetries: 2 })).text, 'later');

@@ -134,14 +134,14 @@ for (const threads of THREADS) {
       const text = unique();
       const { out, given } = await cost(async () => {
         let twin;
-        await ask(text, { leave: 12, begun: () => { twin ??= ask(text); } });
+        await ask(text, { leave: 60, begun: () => { twin ??= ask(text); } });
         return twin;
       });
       assert.deepEqual([out.text, out.finish, out.usage, given], [text, 'stop', null, 1]);
       const long = unique(`repeat ${WORDS}`);
       const before = await counter('sluice_engine_cancelled_total');
       let twin;
-      await ask(long, { leave: 12, begun: () => { twin ??= ask(long, { leave: 200 }); } });
+      await ask(long, { leave: 60, begun: () => { twin ??= ask(long, { leave: 200 }); } });
       await twin;
       assert.ok(await until(async () => await counter('sluice_engine_cancelled_total') === before + 1, 2000));
       assert.ok(await until(async () => await counter('sluice_engine_running') === 0, 2000));
