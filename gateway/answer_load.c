@@ -33,6 +33,7 @@
 enum {
 	SHORT_MS = 50, /* who is predicted sooner does not wait, whoever is before him */
 	LEAST_TELL_MS = 100,
+	SOON_MS = 20, /* a refusal takes no longer, if it can be helped */
 };
 
 enum reason { LATE, FULL, WAITED, PROMPT, DISPLACED, N_REASONS };
@@ -344,6 +345,9 @@ bool answer_load_queued(struct answer *a, struct answer_run *run)
 	uint64_t ms = q->predicted_ttft_us / 1000, retry_ms, now = clock_now_ns();
 	uint64_t each_us = engine_link_place_us(a->app->link, a->line.model), each_ms = each_us / 1000;
 	struct load_case c = case_of(a, ms);
+	/* Who has been let through here and was counted only after a long step is not sent away on a mere chance. */
+	if (now - a->started_ns > SOON_MS * NS_PER_MS)
+		c.margin = 1;
 	if (a->twin) {
 		bool hopeless = ms > c.most_ms;
 		if (hopeless)

@@ -217,7 +217,7 @@ void answer_start(struct exchange *x, const struct answer_spec *spec)
 	struct answer *a = answer_create(x->app, x, x->snapshot, x->key, spec);
 	struct proto_submit s;
 	if (a == NULL) {
-		exchange_error(x, &answer_no_memory, answer_no_memory_text);
+		exchange_error(x, &answer_no_memory, "%s", answer_no_memory_text);
 		if (spec->format->dispose != NULL)
 			spec->format->dispose(spec->own);
 		return;

@@ -114,7 +114,9 @@ static void read_place(char out[PLACE_BYTES])
 		close(fd);
 	boot[strcspn(boot, "\n ")] = '\0';
 	space[strcspn(space, " ")] = '\0';
-	snprintf(out, PLACE_BYTES, n > 0 && m > 0 ? "%s/%s" : "", boot, space);
+	out[0] = '\0';
+	if (n > 0 && m > 0)
+		snprintf(out, PLACE_BYTES, "%s/%s", boot, space);
 }
 
 /* The lease's text, made once. */
