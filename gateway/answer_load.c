@@ -227,7 +227,7 @@ enum load_verdict answer_load_first(struct answer *a, struct proto_submit *s, ui
 	const struct gw_tier_config *tier = tier_of(a);
 	uint64_t now = clock_now_ns(), ms = engine_link_wait_ms(a->app->link, s->model, s->priority);
 	/* (Where nobody waits the tenant's own have gone, too.) */
-	uint64_t own = ms < SHORT_MS ? 0 : load_memo_find(&a->app->memo, s->tenant, s->model, now);
+	uint64_t own = ms < SHORT_MS ? 0 : load_memo_find(&a->app->memo, s->tenant, s->model, s->priority, now);
 	uint64_t room = 2 * engine_link_place_us(a->app->link, s->model) / 1000;
 	/* With some room: who is refused here is told at once, who is refused there after a step. */
 	own += room < own / 4 ? room : own / 4;
@@ -247,7 +247,7 @@ enum load_verdict answer_load_first(struct answer *a, struct proto_submit *s, ui
 		shorten(a, s);
 		set_degraded(a, c.other_model ? "model" : "length");
 	}
-	load_memo_sent(&a->app->memo, s->tenant, s->model, engine_link_place_us(a->app->link, s->model), now);
+	load_memo_sent(&a->app->memo, s->tenant, s->model, s->priority, engine_link_place_us(a->app->link, s->model), now);
 	return v;
 }
 
@@ -347,6 +347,7 @@ bool answer_load_queued(struct answer *a, struct answer_run *run)
 	const struct proto_queued *q = gen_queued(run->gen);
 	uint64_t ms = q->predicted_ttft_us / 1000, retry_ms, now = clock_now_ns();
 	uint64_t each_us = engine_link_place_us(a->app->link, a->line.model), each_ms = each_us / 1000;
+	uint8_t priority = (uint8_t)tier_of(a)->priority;
 	struct load_case c = case_of(a, ms);
 	/* Who has been let through here and was counted only after a long step is not sent away on a mere chance. */
 	if (now - a->started_ns > SOON_MS * NS_PER_MS)
@@ -358,18 +359,18 @@ bool answer_load_queued(struct answer *a, struct answer_run *run)
 		return !hopeless;
 	}
 	/* The tenant's next one waits as long, or if this one stays, for its turn too. */
-	load_memo_put(&a->app->memo, a->key->tenant, a->line.model, ms, now);
+	load_memo_put(&a->app->memo, a->key->tenant, a->line.model, priority, ms, now);
 	if (is_prompt_refused(a, q))
 		return false;
 	c.other_model = c.other_model && may_submit_again(a);
 	c.shorter = c.shorter && !answer_has_twins(a);
 	switch (load_decide(tier_of(a), &c, &retry_ms)) {
 	case LOAD_GO:
-		load_memo_sent(&a->app->memo, a->key->tenant, a->line.model, each_us, now);
+		load_memo_sent(&a->app->memo, a->key->tenant, a->line.model, priority, each_us, now);
 		return true;
 	case LOAD_REFUSE:
 		/* The next one is let through when it is likely to stay, not as soon as it might. */
-		load_memo_put(&a->app->memo, a->key->tenant, a->line.model, ms + (each_ms < ms / 4 ? each_ms : ms / 4), now);
+		load_memo_put(&a->app->memo, a->key->tenant, a->line.model, priority, ms + (each_ms < ms / 4 ? each_ms : ms / 4), now);
 		refuse(a, LATE, retry_ms, "The server is busy: the first token would come too late.");
 		return false;
 	case LOAD_DEGRADE: break;

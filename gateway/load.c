@@ -75,9 +75,10 @@ bool load_is_high(const struct load_levels *l, int model, int64_t priority)
 
 /* ---- the memo ---- */
 
-static size_t row_of(uint64_t tenant, int model)
+static size_t row_of(uint64_t tenant, int model, uint8_t priority)
 {
-	return (size_t)((tenant ^ (uint64_t)model * 0x9e3779b97f4a7c15u) % (sizeof((struct load_memo *)0)->of / sizeof(struct load_word)));
+	uint64_t line = (uint64_t)model * PROTO_PRIORITIES + priority;
+	return (size_t)((tenant ^ line * 0x9e3779b97f4a7c15u) % (sizeof((struct load_memo *)0)->of / sizeof(struct load_word)));
 }
 
 /* It holds for a part of the wait; one that is sent later is a question, and others wait for what comes of it. */
@@ -88,27 +89,27 @@ static void hold(struct load_word *w, uint64_t now_ns)
 	w->until_ns = w->until_ns < w->begin_ns ? w->until_ns : w->begin_ns;
 }
 
-void load_memo_put(struct load_memo *m, uint64_t tenant, int model, uint64_t wait_ms, uint64_t now_ns)
+void load_memo_put(struct load_memo *m, uint64_t tenant, int model, uint8_t priority, uint64_t wait_ms, uint64_t now_ns)
 {
-	struct load_word *w = &m->of[row_of(tenant, model)];
-	*w = (struct load_word){.tenant = tenant, .model = model, .begin_ns = now_ns + wait_ms * NS_PER_MS};
+	struct load_word *w = &m->of[row_of(tenant, model, priority)];
+	*w = (struct load_word){.tenant = tenant, .model = model, .priority = priority, .begin_ns = now_ns + wait_ms * NS_PER_MS};
 	hold(w, now_ns);
 }
 
-void load_memo_sent(struct load_memo *m, uint64_t tenant, int model, uint64_t each_us, uint64_t now_ns)
+void load_memo_sent(struct load_memo *m, uint64_t tenant, int model, uint8_t priority, uint64_t each_us, uint64_t now_ns)
 {
-	struct load_word *w = &m->of[row_of(tenant, model)];
-	if (w->tenant != tenant || w->model != model || now_ns >= w->begin_ns)
+	struct load_word *w = &m->of[row_of(tenant, model, priority)];
+	if (w->tenant != tenant || w->model != model || w->priority != priority || now_ns >= w->begin_ns)
 		return;
 	w->begin_ns += each_us * 1000;
 	if (now_ns >= w->until_ns)
 		hold(w, now_ns);
 }
 
-uint64_t load_memo_find(const struct load_memo *m, uint64_t tenant, int model, uint64_t now_ns)
+uint64_t load_memo_find(const struct load_memo *m, uint64_t tenant, int model, uint8_t priority, uint64_t now_ns)
 {
-	const struct load_word *w = &m->of[row_of(tenant, model)];
-	if (w->tenant != tenant || w->model != model || now_ns >= w->until_ns)
+	const struct load_word *w = &m->of[row_of(tenant, model, priority)];
+	if (w->tenant != tenant || w->model != model || w->priority != priority || now_ns >= w->until_ns)
 		return 0;
 	return (w->begin_ns - now_ns) / NS_PER_MS + 1;
 }

@@ -61,16 +61,17 @@ bool load_is_high(const struct load_levels *l, int model, int64_t priority);
  * is kept: when the tenant's next one would begin, later by one place's turn for each that was sent since. */
 struct load_memo {
 	struct load_word {
-		uint64_t tenant, until_ns, begin_ns;
-		int model; /* of until_ns 0: nobody's */
+		uint64_t tenant, until_ns, begin_ns; /* of until_ns 0: nobody's */
+		int model;
+		uint8_t priority;
 	} of[256];
 };
 
-/* The engine says that one of this tenant's begins in wait_ms. */
-void load_memo_put(struct load_memo *m, uint64_t tenant, int model, uint64_t wait_ms, uint64_t now_ns);
+/* The engine says that one of this tenant's, of that priority, begins in wait_ms. */
+void load_memo_put(struct load_memo *m, uint64_t tenant, int model, uint8_t priority, uint64_t wait_ms, uint64_t now_ns);
 /* One more is sent to it; in each_us a place becomes free, on the average. */
-void load_memo_sent(struct load_memo *m, uint64_t tenant, int model, uint64_t each_us, uint64_t now_ns);
+void load_memo_sent(struct load_memo *m, uint64_t tenant, int model, uint8_t priority, uint64_t each_us, uint64_t now_ns);
 /* What the tenant's next one would wait; 0: that is not known, or to be asked again. */
-uint64_t load_memo_find(const struct load_memo *m, uint64_t tenant, int model, uint64_t now_ns);
+uint64_t load_memo_find(const struct load_memo *m, uint64_t tenant, int model, uint8_t priority, uint64_t now_ns);
 
 #endif

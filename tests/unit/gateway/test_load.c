@@ -112,23 +112,24 @@ static void the_last_word_on_a_tenant_is_kept(void **unused)
 	(void)unused;
 	static struct load_memo m;
 	uint64_t t = 1000 * NS_PER_S;
-	assert_int_equal(load_memo_find(&m, 0, 0, t), 0);
-	assert_int_equal(load_memo_find(&m, 7, 1, t), 0);
-	load_memo_sent(&m, 7, 1, 5000, t); /* nothing is known, nothing becomes known */
-	assert_int_equal(load_memo_find(&m, 7, 1, t), 0);
-	load_memo_put(&m, 7, 1, 3000, t);
-	assert_int_equal(load_memo_find(&m, 7, 1, t), 3001);
-	assert_int_equal(load_memo_find(&m, 7, 1, t + 50 * NS_PER_MS), 2951);
-	assert_int_equal(load_memo_find(&m, 7, 2, t), 0);
-	assert_int_equal(load_memo_find(&m, 8, 1, t), 0);
-	assert_int_equal(load_memo_find(&m, 7, 1, t + 749 * NS_PER_MS), 2252);
-	assert_int_equal(load_memo_find(&m, 7, 1, t + 750 * NS_PER_MS), 0);
+	assert_int_equal(load_memo_find(&m, 0, 0, 0, t), 0);
+	assert_int_equal(load_memo_find(&m, 7, 1, 0, t), 0);
+	load_memo_sent(&m, 7, 1, 0, 5000, t); /* nothing is known, nothing becomes known */
+	assert_int_equal(load_memo_find(&m, 7, 1, 0, t), 0);
+	load_memo_put(&m, 7, 1, 0, 3000, t);
+	assert_int_equal(load_memo_find(&m, 7, 1, 0, t), 3001);
+	assert_int_equal(load_memo_find(&m, 7, 1, 0, t + 50 * NS_PER_MS), 2951);
+	assert_int_equal(load_memo_find(&m, 7, 2, 0, t), 0);
+	assert_int_equal(load_memo_find(&m, 8, 1, 0, t), 0);
+	assert_int_equal(load_memo_find(&m, 7, 1, 1, t), 0); /* another key of the tenant, of a worse tier */
+	assert_int_equal(load_memo_find(&m, 7, 1, 0, t + 749 * NS_PER_MS), 2252);
+	assert_int_equal(load_memo_find(&m, 7, 1, 0, t + 750 * NS_PER_MS), 0);
 	/* Not beyond what it says. */
-	load_memo_put(&m, 7, 1, 10, t);
-	assert_int_equal(load_memo_find(&m, 7, 1, t + 9 * NS_PER_MS), 2);
-	assert_int_equal(load_memo_find(&m, 7, 1, t + 10 * NS_PER_MS), 0);
-	load_memo_sent(&m, 7, 1, 5000, t + 10 * NS_PER_MS);
-	assert_int_equal(load_memo_find(&m, 7, 1, t + 10 * NS_PER_MS), 0);
+	load_memo_put(&m, 7, 1, 0, 10, t);
+	assert_int_equal(load_memo_find(&m, 7, 1, 0, t + 9 * NS_PER_MS), 2);
+	assert_int_equal(load_memo_find(&m, 7, 1, 0, t + 10 * NS_PER_MS), 0);
+	load_memo_sent(&m, 7, 1, 0, 5000, t + 10 * NS_PER_MS);
+	assert_int_equal(load_memo_find(&m, 7, 1, 0, t + 10 * NS_PER_MS), 0);
 }
 
 static void who_was_sent_since_is_before_the_next(void **unused)
@@ -136,20 +137,20 @@ static void who_was_sent_since_is_before_the_next(void **unused)
 	(void)unused;
 	static struct load_memo m;
 	uint64_t t = 1000 * NS_PER_S;
-	load_memo_put(&m, 7, 1, 4000, t);
-	load_memo_sent(&m, 7, 1, 500 * 1000, t);
-	load_memo_sent(&m, 8, 1, 500 * 1000, t);
-	assert_int_equal(load_memo_find(&m, 7, 1, t), 4501);
+	load_memo_put(&m, 7, 1, 0, 4000, t);
+	load_memo_sent(&m, 7, 1, 0, 500 * 1000, t);
+	load_memo_sent(&m, 8, 1, 0, 500 * 1000, t);
+	assert_int_equal(load_memo_find(&m, 7, 1, 0, t), 4501);
 	/* It is no longer believed: one is sent to ask, and those that come meanwhile are told what is known. */
 	uint64_t later = t + 1000 * NS_PER_MS;
-	assert_int_equal(load_memo_find(&m, 7, 1, later), 0);
-	load_memo_sent(&m, 7, 1, 500 * 1000, later);
-	assert_int_equal(load_memo_find(&m, 7, 1, later), 4001);
-	assert_int_equal(load_memo_find(&m, 7, 1, later + 999 * NS_PER_MS), 3002);
-	assert_int_equal(load_memo_find(&m, 7, 1, later + 1000 * NS_PER_MS), 0);
+	assert_int_equal(load_memo_find(&m, 7, 1, 0, later), 0);
+	load_memo_sent(&m, 7, 1, 0, 500 * 1000, later);
+	assert_int_equal(load_memo_find(&m, 7, 1, 0, later), 4001);
+	assert_int_equal(load_memo_find(&m, 7, 1, 0, later + 999 * NS_PER_MS), 3002);
+	assert_int_equal(load_memo_find(&m, 7, 1, 0, later + 1000 * NS_PER_MS), 0);
 	/* The answer to it is the new word. */
-	load_memo_put(&m, 7, 1, 100, later);
-	assert_int_equal(load_memo_find(&m, 7, 1, later), 101);
+	load_memo_put(&m, 7, 1, 0, 100, later);
+	assert_int_equal(load_memo_find(&m, 7, 1, 0, later), 101);
 }
 
 int main(void)
