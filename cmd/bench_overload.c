@@ -301,6 +301,7 @@ static void close_run(struct run *r)
 struct shape {
 	const char *model; /* NULL: the echo */
 	double slots, rate, ttft_ms, target_ms, pace_tps;
+	double threads; /* the engine's; 0: one for each processor */
 	bool plain; /* without speculation */
 };
 
@@ -315,9 +316,9 @@ static int start_box(struct bench_box *b, const struct shape *s, struct sl_err *
 			 s->rate, s->ttft_ms, s->slots);
 	else
 		snprintf(engine, sizeof engine,
-			 "  max_sequences: %.0f\n  max_waiting: 1000\n  kv_memory: 2GiB\n  speculation:\n    mode: %s\n"
+			 "  threads: %.0f\n  max_sequences: %.0f\n  max_waiting: 1000\n  kv_memory: 2GiB\n  speculation:\n    mode: %s\n"
 			 "  models:\n    - name: bench\n      path: %s\n",
-			 s->slots, s->plain ? "off" : "auto", s->model);
+			 s->threads, s->slots, s->plain ? "off" : "auto", s->model);
 	snprintf(gateway, sizeof gateway,
 		 "  threads: 1\n"
 		 "  queue:\n    size: 900\n    tell: 10ms\n"
@@ -357,7 +358,7 @@ int bench_overload(int argc, char **argv)
 	    {"--seconds", &seconds, NULL, NULL, 1, 3600}, {"--peak-seconds", &peak_s, NULL, NULL, 1, 3600},
 	    {"--factor", &factor, NULL, NULL, 1, 1000},	  {"--slots", &s.slots, NULL, NULL, 1, 4096},
 	    {"--rate", &s.rate, NULL, NULL, 1, 1e6},	  {"--first-token", &s.ttft_ms, NULL, NULL, 0, 1e5},
-	    {"--target", &s.target_ms, NULL, NULL, 1, 60000},
+	    {"--target", &s.target_ms, NULL, NULL, 1, 60000}, {"--threads", &s.threads, NULL, NULL, 0, 1024},
 	    {"--prompt-tokens", &r.prompt, NULL, NULL, 1, 8000},
 	    {"--max-tokens", &r.tokens, NULL, NULL, 2, 1e5}, {"--json", NULL, NULL, &json, 0, 0},
 	};
