@@ -13,7 +13,7 @@
 
 #include "kernels/cpu/int8.h"
 
-enum { LANES = 16, TILE_ROWS = 6, BIAS_WIDE = 128 };
+enum { LANES = 16, TILE_ROWS = 6, BIAS_WIDE = 128, DIRECT_K_ROWS = TILE_ROWS };
 
 typedef __m512 vf;
 typedef int32_t vi __attribute__((vector_size(64)));
@@ -110,6 +110,16 @@ struct sums {
 static inline struct sums sums_begin(const int32_t *begin)
 {
 	return (struct sums){_mm512_set1_epi32(*begin)};
+}
+
+static inline struct sums sums_eights(const int32_t *begin)
+{
+	return (struct sums){_mm512_set1_epi32(*begin / 2)};
+}
+
+static inline struct sums sums_zero(void)
+{
+	return (struct sums){_mm512_setzero_si512()};
 }
 
 static inline struct sums sums_dot(struct sums s, vb w, vb x)

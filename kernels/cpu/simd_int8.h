@@ -261,14 +261,14 @@ INLINE vb16 scale_k(const uint8_t *sc, int j)
 {
 	if (j < 4)
 		return b16_load(sc + j * INT8_OUT) & 63;
-	return (b16_load(sc + (j + 4) * INT8_OUT) & 15) | (b16_load(sc + (j - 4) * INT8_OUT) >> 6) << 4;
+	return (b16_load(sc + (j + 4) * INT8_OUT) & 15) | (b16_load(sc + (j - 4) * INT8_OUT) >> 2 & 48);
 }
 
 INLINE vb16 min_k(const uint8_t *sc, int j)
 {
 	if (j < 4)
 		return b16_load(sc + (j + 4) * INT8_OUT) & 63;
-	return b16_load(sc + (j + 4) * INT8_OUT) >> 4 | (b16_load(sc + j * INT8_OUT) >> 6) << 4;
+	return b16_load(sc + (j + 4) * INT8_OUT) >> 4 | (b16_load(sc + j * INT8_OUT) >> 2 & 48);
 }
 
 INLINE void unpack_k(bool fifth, const uint8_t *at, int n, uint8_t *out)
@@ -549,6 +549,8 @@ static multiply_fn *multiply_of(enum kind kind, const struct type *t)
 /* Where groups are as wide as tiles and nothing is added to weights, few rows take Q8_0 from where it lies. */
 enum { PLAIN_Q8_0 = BIAS_WIDE == 0 && TILE_GROUPS == 1 };
 
+#include "kernels/cpu/simd_nibbles.h"
+
 struct job {
 	const struct kn_weight *w;
 	const struct type *type;
@@ -623,10 +625,16 @@ static void multiply_few(const struct job *j, int o, int o1, int k, int n, size_
 /* No more rows than a tile has, of weights that need no panel: a whole row of the matrix at once. */
 static void multiply_at_once(const struct job *j, int o0, int o1)
 {
+	const size_t group = j->row_bytes * INT8_OUT;
+	struct job tile = *j;
 	for (int o = o0; o < o1; o += VECTORS * LANES) {
 		const uint8_t *weights = weights_at(j, o / INT8_OUT, 0);
-		const struct ahead ahead = {.at = {weights + AHEAD}, .each = panel_block(PLAIN)};
-		multiply_tile(j, o, o1, 0, j->w->n_in, weights, &ahead, 0, j->n_rows);
+		struct ahead ahead = {.each = group / j->n_blocks};
+		/* Of the last tile there may be one group only: its outputs twice, and the second ones are dropped. */
+		tile.group_bytes = o + (TILE_GROUPS - 1) * INT8_OUT < o1 ? group : 0;
+		for (int g = 0; g < TILE_GROUPS; g++)
+			ahead.at[g] = weights + (size_t)g * tile.group_bytes + AHEAD;
+		multiply_tile(&tile, o, o1, 0, j->w->n_in, weights, &ahead, 0, j->n_rows);
 	}
 }
 
@@ -652,7 +660,9 @@ static void matmul(const struct kn_weight *w, int o0, int o1, const void *packed
 	j.row_bytes = kn_row_bytes(w->type & ~KN_INTERLEAVED, (size_t)w->n_in);
 	j.chunk_bytes = kn_row_bytes(w->type & ~KN_INTERLEAVED, (size_t)chunk) * INT8_OUT;
 	j.n_blocks = (size_t)w->n_in / INT8_BLOCK;
-	if (plain && n_rows <= TILE_ROWS) {
+	multiply_fn *direct = plain && n_rows <= TILE_ROWS ? j.multiply : direct_of(w->type & ~KN_INTERLEAVED, n_rows);
+	if (direct != NULL) {
+		j.multiply = direct;
 		multiply_at_once(&j, o0, o1);
 		return;
 	}

@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Products of few rows with weights of four bits straight from where they lie: no panel is written and read again,
+ * which costs more than the products themselves where one row is all there is. Included by simd_int8.h; an
+ * instruction set's file brings, beside what it says there,
+ *
+ *   sums_eights sums_zero        sums that begin at -8 · Σ q of the activations, and at nothing
+ *   DIRECT_K_ROWS                so many rows of Q4_K at most: more of them don't fit its registers
+ *
+ * The bits are the panels': sums of integers are exact, and what follows is the same, in the same order.
+ */
+
+/* ---- sums of 32 ---- */
+
+/* Words 0 to 3 in the low nibbles, 4 to 7 in the high ones. */
+INLINE void dot_low_high(const uint8_t *qs, size_t group_bytes, const struct int8_block *x, size_t x_step,
+			 struct sums (*s)[VECTORS], int n_r)
+{
+	UNROLL for (int k = 0; k < 4; k++) {
+		vb low[VECTORS], high[VECTORS];
+		UNROLL for (int i = 0; i < VECTORS; i++) {
+			vb q = b_load(vector_at(qs + k * WORD, group_bytes, i));
+			low[i] = q & 15;
+			high[i] = q >> 4;
+		}
+		UNROLL for (int r = 0; r < n_r; r++) {
+			const int8_t *xq = x[(size_t)r * x_step].q + 4 * k;
+			vb x_low = b_word(xq), x_high = b_word(xq + 16);
+			UNROLL for (int i = 0; i < VECTORS; i++)
+				s[r][i] = sums_dot(sums_dot(s[r][i], low[i], x_low), high[i], x_high);
+		}
+	}
+}
+
+/* All eight words in the low nibbles, or in the high ones. */
+INLINE void dot_one(const uint8_t *qs, bool high, size_t group_bytes, const struct int8_block *x, size_t x_step,
+		    struct sums (*s)[VECTORS], int n_r)
+{
+	UNROLL for (int k = 0; k < 8; k++) {
+		vb w[VECTORS];
+		UNROLL for (int i = 0; i < VECTORS; i++) {
+			vb q = b_load(vector_at(qs + k * WORD, group_bytes, i));
+			w[i] = high ? q >> 4 : q & 15;
+		}
+		UNROLL for (int r = 0; r < n_r; r++) {
+			vb xr = b_word(x[(size_t)r * x_step].q + 4 * k);
+			UNROLL for (int i = 0; i < VECTORS; i++)
+				s[r][i] = sums_dot(s[r][i], w[i], xr);
+		}
+	}
+}
+
+/* ---- scales ---- */
+
+/* Where float16s of a tile's outputs begin, of vector i. */
+INLINE const uint8_t *halves_at(const uint8_t *at, size_t group_bytes, int i)
+{
+	return at + (size_t)(i * LANES / INT8_OUT) * group_bytes + i * LANES % INT8_OUT * 2;
+}
+
+/* One integer of each output of a tile, as floats. */
+INLINE void spread(const vb16 *of_groups, vf *out)
+{
+	uint8_t bytes[TILE_GROUPS][INT8_OUT];
+	memcpy(bytes, of_groups, sizeof bytes);
+	UNROLL for (int i = 0; i < VECTORS; i++)
+		out[i] = v_float(v_i8(bytes[i * LANES / INT8_OUT] + i * LANES % INT8_OUT));
+}
+
+/* What a block of 32 adds to its rows. */
+INLINE void add_block(vf (*acc)[VECTORS], struct sums (*s)[VECTORS], const vf *scale, const vf *offset,
+		      const struct int8_block *x, size_t x_step, int n_r)
+{
+	UNROLL for (int r = 0; r < n_r; r++) {
+		vf d = v_set(x[(size_t)r * x_step].d), total = v_set(x[(size_t)r * x_step].sum);
+		UNROLL for (int i = 0; i < VECTORS; i++)
+			acc[r][i] = v_fma(v_float(sums_end(s[r][i])), scale[i] * d, acc[r][i]);
+		if (offset == NULL)
+			continue;
+		UNROLL for (int i = 0; i < VECTORS; i++)
+			acc[r][i] = v_fma(offset[i], total, acc[r][i]);
+	}
+}
+
+/* What is asked for of each group's stream while this is multiplied: `bytes` more. */
+struct stream {
+	const uint8_t *near[TILE_GROUPS];
+	const uint8_t *to[TILE_GROUPS];
+};
+
+INLINE void bring_more(struct stream *m, size_t bytes)
+{
+	UNROLL for (int g = 0; g < TILE_GROUPS; g++) {
+		m->to[g] += bytes;
+		m->near[g] = bring(m->near[g], m->to[g]);
+	}
+}
+
+/* ---- blocks of the types ---- */
+
+INLINE void take_q4_0(const uint8_t *at, size_t group_bytes, const struct int8_block *x, size_t x_step,
+		      vf (*acc)[VECTORS], struct stream *more, int n_r)
+{
+	struct sums s[TILE_ROWS][VECTORS];
+	vf scale[VECTORS];
+	bring_more(more, HALVES + WORDS_4);
+	UNROLL for (int r = 0; r < n_r; r++)
+		UNROLL for (int i = 0; i < VECTORS; i++)
+			s[r][i] = sums_eights(&x[(size_t)r * x_step].begin[0]);
+	dot_low_high(at + HALVES, group_bytes, x, x_step, s, n_r);
+	UNROLL for (int i = 0; i < VECTORS; i++)
+		scale[i] = v_f16(halves_at(at, group_bytes, i));
+	add_block(acc, s, scale, NULL, x, x_step, n_r);
+}
+
+INLINE void take_q4_1(const uint8_t *at, size_t group_bytes, const struct int8_block *x, size_t x_step,
+		      vf (*acc)[VECTORS], struct stream *more, int n_r)
+{
+	struct sums s[TILE_ROWS][VECTORS];
+	vf scale[VECTORS], offset[VECTORS];
+	bring_more(more, 2 * HALVES + WORDS_4);
+	UNROLL for (int r = 0; r < n_r; r++)
+		UNROLL for (int i = 0; i < VECTORS; i++)
+			s[r][i] = sums_zero();
+	dot_low_high(at + 2 * HALVES, group_bytes, x, x_step, s, n_r);
+	UNROLL for (int i = 0; i < VECTORS; i++) {
+		scale[i] = v_f16(halves_at(at, group_bytes, i));
+		offset[i] = v_fma(scale[i], v_set(0), v_f16(halves_at(at + HALVES, group_bytes, i)));
+	}
+	add_block(acc, s, scale, offset, x, x_step, n_r);
+}
+
+/* Eight blocks of 32. */
+INLINE void take_q4_k(const uint8_t *at, size_t group_bytes, const struct int8_block *x, size_t x_step,
+		      vf (*acc)[VECTORS], struct stream *more, int n_r)
+{
+	const uint8_t *sc = at + 2 * HALVES, *qs = sc + 12 * INT8_OUT;
+	UNROLL for (int j = 0; j < 8; j++, x++) {
+		struct sums s[TILE_ROWS][VECTORS];
+		vf scale[VECTORS], offset[VECTORS];
+		vb16 scales[TILE_GROUPS], mins[TILE_GROUPS];
+		bring_more(more, (2 * HALVES + 12 * INT8_OUT + 32 * WORD) / 8);
+		UNROLL for (int r = 0; r < n_r; r++)
+			UNROLL for (int i = 0; i < VECTORS; i++)
+				s[r][i] = sums_zero();
+		dot_one(qs + j / 2 * 8 * WORD, j % 2 != 0, group_bytes, x, x_step, s, n_r);
+		UNROLL for (int g = 0; g < TILE_GROUPS; g++) {
+			scales[g] = scale_k(sc + (size_t)g * group_bytes, j);
+			mins[g] = min_k(sc + (size_t)g * group_bytes, j);
+		}
+		spread(scales, scale);
+		spread(mins, offset);
+		UNROLL for (int i = 0; i < VECTORS; i++) {
+			scale[i] = v_f16(halves_at(at, group_bytes, i)) * scale[i];
+			offset[i] = v_fma(scale[i], v_set(0), v_set(-1) * v_f16(halves_at(at + HALVES, group_bytes, i)) * offset[i]);
+		}
+		add_block(acc, s, scale, offset, x, x_step, n_r);
+	}
+}
+
+/* ---- a tile ---- */
+
+/* As multiply_n, from weights as they lie; `type` is a constant where this is inlined. */
+INLINE void direct_n(const uint8_t *at, size_t group_bytes, const struct int8_block *x, size_t x_step, int n_blocks,
+		     float *y, size_t y_step, const struct ahead *ahead, int type, int n_r)
+{
+	const size_t bytes = type == KN_Q4_0   ? HALVES + WORDS_4
+			     : type == KN_Q4_1 ? 2 * HALVES + WORDS_4
+					       : 2 * HALVES + 12 * INT8_OUT + 32 * WORD;
+	const int step = type == KN_Q4_K ? KN_K_BLOCK / INT8_BLOCK : 1;
+	struct stream more;
+	memcpy(more.near, ahead->at, sizeof more.near);
+	memcpy(more.to, ahead->at, sizeof more.to);
+	vf acc[TILE_ROWS][VECTORS];
+	UNROLL for (int r = 0; r < n_r; r++)
+		UNROLL for (int i = 0; i < VECTORS; i++)
+			acc[r][i] = v_load(y + (size_t)r * y_step + i * LANES);
+	for (int b = 0; b < n_blocks; b += step, x += step, at += bytes) {
+		switch (type) {
+		case KN_Q4_0: take_q4_0(at, group_bytes, x, x_step, acc, &more, n_r); break;
+		case KN_Q4_1: take_q4_1(at, group_bytes, x, x_step, acc, &more, n_r); break;
+		default: take_q4_k(at, group_bytes, x, x_step, acc, &more, n_r); break;
+		}
+	}
+	UNROLL for (int r = 0; r < n_r; r++)
+		UNROLL for (int i = 0; i < VECTORS; i++)
+			v_store(y + (size_t)r * y_step + i * LANES, acc[r][i]);
+}
+
+#define DIRECT_CASE(n) direct_n(at, group_bytes, x, x_step, n_blocks, y, y_step, ahead, type, ROWS(n))
+#define DIRECT(name, of_type)                                                                          \
+	static void name(const uint8_t *at, size_t group_bytes, const struct int8_block *x, size_t x_step, \
+			 int n_blocks, float *y, size_t y_step, const struct ahead *ahead, int n_r)    \
+	{                                                                                              \
+		const int type = of_type;                                                              \
+		switch (n_r) {                                                                         \
+		case 1: DIRECT_CASE(1); break;                                                         \
+		case 2: DIRECT_CASE(2); break;                                                         \
+		case 3: DIRECT_CASE(3); break;                                                         \
+		case 4: DIRECT_CASE(4); break;                                                         \
+		case 5: DIRECT_CASE(5); break;                                                         \
+		default: DIRECT_CASE(6); break;                                                        \
+		}                                                                                      \
+	}
+
+DIRECT(direct_q4_0, KN_Q4_0)
+DIRECT(direct_q4_1, KN_Q4_1)
+DIRECT(direct_q4_k, KN_Q4_K)
+
+/* NULL: there is none for this type, or none that so many rows gain by. */
+static multiply_fn *direct_of(int type, int n_rows)
+{
+	if (n_rows > (type == KN_Q4_K ? DIRECT_K_ROWS : TILE_ROWS))
+		return NULL;
+	switch (type) {
+	case KN_Q4_0: return direct_q4_0;
+	case KN_Q4_1: return direct_q4_1;
+	case KN_Q4_K: return direct_q4_k;
+	default: return NULL;
+	}
+}
