@@ -51,7 +51,8 @@ test('every part of the measurement runs, and the table has a row for every dema
   assert.ok(rows.every((c) => c.length === 6), r.text);
   const of = (start) => rows.find((c) => c[0].startsWith(start)) ?? assert.fail(`no row: ${start}`);
   const ran = ['copy, read', 'product of 8192³, bf16', 'product of 8192³, weights in fp8', 'bf16 decode, one', 'bf16 decode, batch 8',
-    'fp8 decode, one sequence, of', 'int4 decode, one sequence, of', 'fp8 decode, one sequence, against', 'int4 decode, one sequence, against',
+    'fp8 decode, one sequence, of', 'int4 decode, groups of 128, one sequence, of', 'fp8 decode, one sequence, against', 'int4 decode, groups of 128, one sequence, against', 'Q4_0 decode, one sequence, of',
+    'prompt of 2K, int4',
     'products of a layer, BF16, rows: 1', 'products of a layer, fp8, rows: 8', 'products of a layer, Q4_K, rows: 8',
     'decode attention', 'prompt of 2K, bf16', 'prompt of 8K, bf16', 'gap', 'sampling', 'prompt of 2K + 100', 'verifying 5'];
   for (const start of ran) assert.notEqual(of(start)[5], 'not run', `${start}: ${r.text}`);

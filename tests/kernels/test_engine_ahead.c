@@ -134,6 +134,48 @@ static void same_in_other_chunks(void **state)
 	free(expect);
 }
 
+/* With drafts from the text, that pay or not: answers are those of plain steps, whether steps without a draft are launched ahead or
+ * none is. */
+static void same_with_drafts(void **state)
+{
+	(void)state;
+	enum { N_DRAFTED = 2 };
+	static const char *const again[N_DRAFTED] = {"one two three four one two three four one two three", "A fox and a hen. A fox and a"};
+	struct answer *expect = calloc(N_DRAFTED, sizeof *expect);
+	assert_non_null(expect);
+	for (int how = 0; how < 4; how++) { /* plain; drafts at will, ahead; always, ahead; always, not ahead */
+		struct run r;
+		struct proto_stats s;
+		struct eng_config cfg = config(how == 1 || how == 2);
+		cfg.step_tokens = 32;
+		cfg.page_tokens = 16;
+		cfg.spec_mode = how == 0 ? ENG_SPEC_OFF : ENG_SPEC_NGRAM;
+		cfg.spec_max_draft = 4;
+		cfg.spec_fixed = how >= 2;
+		run_start(&r, &cfg);
+		for (int i = 0; i < N_DRAFTED; i++) {
+			struct proto_submit req = run_plain(again[i], MADE);
+			req.flags |= PROTO_SUBMIT_IGNORE_EOS;
+			req.temperature = i == 0 ? 0 : 0.7f;
+			req.seed = 7;
+			run_submit(&r, (uint64_t)i + 1, &req);
+			run_credit(&r, (uint64_t)i + 1, MADE);
+		}
+		for (int i = 0; i < N_DRAFTED; i++) {
+			const struct answer *a = run_until_done(&r, (uint64_t)i + 1);
+			if (how == 0)
+				expect[i] = *a;
+			else
+				run_assert_same(a, &expect[i]);
+		}
+		run_until_idle(&r);
+		engine_stats(r.e, &s);
+		assert_true(how < 2 || s.spec_drafts > 0);
+		run_stop(&r);
+	}
+	free(expect);
+}
+
 static void count_fault(void *ctx) { atomic_fetch_add((atomic_int *)ctx, 1); }
 
 /* A launch fails in the second of two steps on their way. */
@@ -164,6 +206,7 @@ static void fails_ahead(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(same_ahead), cmocka_unit_test(same_in_other_chunks), cmocka_unit_test(fails_ahead)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(same_ahead), cmocka_unit_test(same_in_other_chunks),
+					   cmocka_unit_test(same_with_drafts), cmocka_unit_test(fails_ahead)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
