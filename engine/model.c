@@ -415,7 +415,7 @@ static int check_size(const struct model *m, uint64_t max_bytes, struct sl_err *
 	uint64_t memory = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : UINT64_MAX;
 	bool by_config = max_bytes > 0 && max_bytes < memory;
 	uint64_t most = by_config ? max_bytes : memory;
-	if (m->info.file_bytes <= most)
+	if (m->info.file_bytes <= most || (!by_config && model_file_is_random(m->file))) /* it needs the device's alone */
 		return 0;
 	return sl_errf(err, SL_ELIMIT, "%s: too big: the file has %llu MiB, %s %llu MiB", model_file_path(m->file),
 		       (unsigned long long)(m->info.file_bytes >> 20),

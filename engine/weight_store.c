@@ -43,7 +43,8 @@ static bool settled(const struct model_stamp *stamp)
 static bool make_key(struct weight_store *s, struct model_stamp *stamp)
 {
 	const char *path = model_file_path(s->file), *layout = s->ops->made_layout;
-	if (model_file_is_random(s->file) || layout == NULL || s->ops->weight_made == NULL || s->ops->weight_adopt == NULL || !model_stamp_of(s->file, stamp))
+	if (model_file_is_random(s->file) || layout == NULL || s->ops->weight_made == NULL || s->ops->weight_adopt == NULL ||
+	    !model_stamp_of(s->file, stamp))
 		return false;
 	uint64_t of_layout = XXH3_64bits(layout, strlen(layout));
 	XXH128_hash_t h = XXH3_128bits_withSeed(stamp->digest, sizeof stamp->digest, of_layout);

@@ -2,8 +2,8 @@
  *
  * The CUDA backend's state, and how its files split work: backend.cu (the table), memory.cu, step.cu (what a step reads
  * and gives), list.cu (commands and graphs), rows.cu (what is done to each row by itself), pages.cu (rotary embedding
- * and pages), attention.cu and attention_mma.h; products: pack.cu (weights as packed.h has them), noise.cu (weights of no file), matmul.cu (which kernel does what),
- * matvec.cu, mma.cu; library.cu, choices.cu (products by the vendor's library).
+ * and pages), attention.cu and attention_mma.h; products: pack.cu (weights as packed.h has them), noise.cu (weights of no file),
+ * matmul.cu (which kernel does what), matvec.cu, mma.cu; library.cu, choices.cu (products by the vendor's library).
  */
 #ifndef KERNELS_CUDA_BACKEND_H
 #define KERNELS_CUDA_BACKEND_H

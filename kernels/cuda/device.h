@@ -11,8 +11,8 @@
  *  - own conversions of types, kn_fma where a fused multiply-add is meant: nvcc gets --fmad=false, so
  *    that the same expression has the same bits in every kernel.
  *
- * Everything goes to one stream and takes effect in call order, but copies aside, which have a stream of their own. The first error stays: from then on
- * every call returns SL_EIO until the device is closed.
+ * Everything goes to one stream and takes effect in call order, but for copies aside, which have a stream of their own. The
+ * first error stays: from then on every call returns SL_EIO until the device is closed.
  *
  * While a list is recorded (list.h), launches, dev_copy and dev_copy_out are put at its end; every other
  * call that touches the device's memory runs what is in it first, so the order of effects is that of the calls.
