@@ -72,7 +72,7 @@ static void open_rig(struct rig *r, int type, bool fp8, bool loose, const char *
 	assert_int_equal(r->o->open(&cfg, &r->b, &err), 0);
 	r->m = make_matrix(type, OUT, r->n_in);
 	assert_int_equal(r->o->weight_load(r->b, r->m.bytes, type, OUT, r->n_in, &r->w, &err), 0);
-	r->x = random_floats(r->o, r->b, (size_t)(MOST * r->n_in));
+	r->x = random_floats(r->o, r->b, (size_t)MOST * (size_t)r->n_in);
 	r->y = guarded(r->o, r->b, MOST * OUT);
 	for (int row = 0; row < MOST; row++) /* of very different sizes */
 		for (int k = 0; k < r->n_in; k++)
@@ -81,7 +81,7 @@ static void open_rig(struct rig *r, int type, bool fp8, bool loose, const char *
 
 static void close_rig(struct rig *r)
 {
-	check_guards(r->x, (size_t)(MOST * r->n_in));
+	check_guards(r->x, (size_t)MOST * (size_t)r->n_in);
 	check_guards(r->y, MOST * OUT);
 	r->o->weight_free(r->b, &r->w);
 	drop(r->o, r->b, r->x);
@@ -269,16 +269,16 @@ static int fp8_product(int what, bool loose, int n_out, int n_rows, const char *
 	library(1, 0);
 	assert_true(call_backend(cuda_path(), "sluice_emulation_library_fp8", what));
 	assert_int_equal(o->open(&cfg, &b, &err), 0);
-	float *dx = guarded(o, b, (size_t)(n_rows * IN)), *dy = guarded(o, b, (size_t)(n_rows * n_out));
-	memcpy(dx, x, (size_t)(n_rows * IN) * sizeof *x);
+	float *dx = guarded(o, b, (size_t)n_rows * IN), *dy = guarded(o, b, (size_t)n_rows * (size_t)n_out);
+	memcpy(dx, x, (size_t)n_rows * IN * sizeof *x);
 	assert_int_equal(o->weight_load(b, m->bytes, KN_BF16, n_out, IN, &w, &err), 0);
 	for (int i = 0; i < 3; i++) { /* measured, launched plainly, by a graph */
 		assert_int_equal(o->step_begin(b, &s), 0);
 		assert_int_equal(o->matmul(b, &w, dx, n_rows, dy), 0);
 		assert_int_equal(o->step_end(b), 0);
 	}
-	memcpy(y, dy, (size_t)(n_rows * n_out) * sizeof *y);
-	check_guards(dy, (size_t)(n_rows * n_out));
+	memcpy(y, dy, (size_t)n_rows * (size_t)n_out * sizeof *y);
+	check_guards(dy, (size_t)n_rows * (size_t)n_out);
 	drop(o, b, dx);
 	drop(o, b, dy);
 	o->weight_free(b, &w);

@@ -79,7 +79,7 @@ static void test_spread(void **arg)
 					squares += v * v;
 					together += v * (double)other[r * IN + i];
 				}
-				assert_true(r == 0 || memcmp(x, x + r * IN, IN * sizeof *x) != 0);
+				assert_memory_not_equal(r == 0 ? other : x, x + r * IN, IN * sizeof *x);
 			}
 			/* Outputs of equal activations have nothing in common: what a block's codes are beside zero has its scale's sign. A row of
 			 * blocks of 256 codes that are off by half a step (of 1 / 2.3 spreads) sums to 3.6 times √IN spreads. */

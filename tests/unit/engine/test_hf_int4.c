@@ -139,7 +139,7 @@ static void write_folder(const char *config)
 
 /* ---- how each form packs ---- */
 
-static void put_scale(void *scales, const char *dtype, size_t i, float v)
+static void put_scale(void *scales, const char *dtype, int i, float v)
 {
 	uint16_t h;
 	uint32_t bits;
@@ -168,7 +168,7 @@ static void pack_gptq(int group, uint32_t off, const char *dtype)
 	for (int g = 0; g < groups; g++)
 		for (int o = 0; o < OUT; o++) {
 			z[g * (OUT / 8) + o / 8] |= (zero[o][g] - off) << 4 * (o % 8);
-			put_scale(s, dtype, (size_t)(g * OUT + o), scale[o][g]);
+			put_scale(s, dtype, g * OUT + o, scale[o][g]);
 		}
 }
 
@@ -185,7 +185,7 @@ static void pack_awq(int group, const char *dtype)
 				q[k * (OUT / 8) + c] |= code[o][k] << 4 * i;
 			for (int g = 0; g < groups; g++) {
 				z[g * (OUT / 8) + c] |= zero[o][g] << 4 * i;
-				put_scale(s, dtype, (size_t)(g * OUT + o), scale[o][g]);
+				put_scale(s, dtype, g * OUT + o, scale[o][g]);
 			}
 		}
 }
@@ -204,7 +204,7 @@ static void pack_packed(int group, bool zeros, const char *dtype)
 		for (int g = 0; g < groups; g++) {
 			if (zeros)
 				z[o / 8 * groups + g] |= zero[o][g] << 4 * (o % 8);
-			put_scale(s, dtype, (size_t)(o * groups + g), scale[o][g]);
+			put_scale(s, dtype, o * groups + g, scale[o][g]);
 		}
 	}
 }
@@ -241,12 +241,14 @@ static void check(const char *config, int group, int type)
 	assert_int_equal(t->bytes, OUT * kn_row_bytes(type, IN));
 	assert_null(t->data);
 	for (int again = 0; again < 2; again++) {
-		if (model_file_bring(f, t, &err) != 0 || model_file_bring(f, t, &err) != 0)
+		if (model_file_bring(f, t, &err) != 0)
 			fail_msg("%s", err.text);
+		assert_int_equal(model_file_bring(f, t, &err), 0);
 		for (int o = 0; o < OUT; o++) {
 			kn_dequantize(type, (const uint8_t *)t->data + (size_t)o * kn_row_bytes(type, IN), IN, row);
 			for (int k = 0; k < IN; k++) {
-				double s = (double)scale[o][k / group], z = zero[o][k / group], want = s * (code[o][k] - z);
+				int g = k / group;
+				double s = (double)scale[o][g], z = zero[o][g], want = s * (code[o][k] - z);
 				double bound = type == KN_Q4_1 ? 0x1p-11 * s * z + 0x1p-23 * fabs(want) : 0;
 				if (!(fabs((double)row[k] - want) <= bound))
 					fail_msg("%s: weight %d of %d is %.9g, not %.9g", config, k, o, (double)row[k], want);
