@@ -6,6 +6,7 @@
  *
  * A figure is that of one operation among many of one step: the difference between a step with many of them and one
  * with one, so that what launching a step costs is not in it. --loose: with the vendor's library where it is quicker.
+ * Weights are made on the device. `sluice bench ops` and `sluice bench model` with a device for their --backend are these parts too.
  * Shapes are those of an 8B Llama; --tiny makes them small enough for the emulation, which tries the program and says
  * nothing about speed.
  */
@@ -18,9 +19,8 @@
 #include "cmd/bench_gpu.h"
 #include "cmd/cmd.h"
 #include "kernels/kv_type.h"
-#include "kernels/quantize.h"
 
-enum { TIMES = 5, MANY = 8, PAGE = 16, RANDOM_ROWS = 16, N_MATRICES = 7 };
+enum { TIMES = 5, MANY = 8, PAGE = 16, N_MATRICES = 7 };
 
 void bench_gpu_tell(const char *name, double seconds, double bytes, double operations)
 {
@@ -76,32 +76,16 @@ static void drop(struct gpu_bench *x, void *p)
 		x->ops->mem_free(x->b, p);
 }
 
-/* A matrix of random weights, some rows of which come again and again: making them all would take minutes. */
+/* A matrix of random weights, made on the device. */
 static int random_weight(struct gpu_bench *x, int type, int n_out, int n_in, struct kn_weight *w)
 {
+	const struct kn_noise noise = {.seed = x->random++, .spread = 1 / sqrtf((float)n_in)};
 	struct sl_err err = {0};
-	size_t row = kn_row_bytes(type, (size_t)n_in);
-	uint8_t *host = sl_zalloc_n((size_t)n_out, row);
-	float *values = sl_zalloc_n((size_t)n_in, sizeof *values);
-	int rc = 0;
-	if (host == NULL || values == NULL) {
-		sl_free(host);
-		sl_free(values);
-		return bench_complain(1, "out of memory");
-	}
-	for (int r = 0; r < RANDOM_ROWS && r < n_out && rc == 0; r++) {
-		for (int i = 0; i < n_in; i++)
-			values[i] = draw(x) / sqrtf((float)n_in);
-		if (kn_quantize_row(type, values, (size_t)n_in, host + (size_t)r * row) != 0)
-			rc = bench_complain(1, "no weights of type %s", kn_type_name(type));
-	}
-	for (int r = RANDOM_ROWS; r < n_out && rc == 0; r++)
-		memcpy(host + (size_t)r * row, host + (size_t)(r % RANDOM_ROWS) * row, row);
-	if (rc == 0 && x->ops->weight_load(x->b, host, type, n_out, n_in, w, &err) != 0)
-		rc = bench_complain(1, "%s", err.text);
-	sl_free(host);
-	sl_free(values);
-	return rc;
+	if (x->ops->weight_random == NULL)
+		return bench_complain(1, "%s makes no weights at random", x->ops->name);
+	if (x->ops->weight_random(x->b, &noise, &n_out, 1, type, n_in, w, &err) != 0)
+		return bench_complain(1, "%s", err.text);
+	return 0;
 }
 
 /* ---- timing ---- */
@@ -407,15 +391,36 @@ static int bench_sample(struct gpu_bench *x)
 	return rc;
 }
 
+/* ---- the commands ---- */
+
+static const struct {
+	const char *name;
+	int (*run)(struct gpu_bench *x);
+	bool fp8;
+} parts[] = {{"copy", bench_copy, false},	{"matrix", bench_matrix, false},      {"matrix-fp8", bench_matrix, true},
+	     {"products", bench_matvec, false}, {"products-fp8", bench_matvec, true}, {"attention", bench_attention, false},
+	     {"sample", bench_sample, false}};
+
+static int run_part(struct gpu_bench *x, size_t i)
+{
+	x->fp8 = parts[i].fp8;
+	int rc = bench_gpu_open(x, x->tiny ? 256 : 8192, 131072, x->fp8);
+	if (rc == 0)
+		rc = parts[i].run(x);
+	if (x->b != NULL)
+		x->ops->close(x->b);
+	x->b = NULL;
+	return rc;
+}
+
+static int run_model(struct gpu_bench *x, const char *path, const char *kind)
+{
+	x->fp8 = strcmp(kind, "fp8") == 0;
+	return bench_gpu_model(x, path, kind);
+}
+
 int bench_gpu(int argc, char **argv)
 {
-	static const struct {
-		const char *name;
-		int (*run)(struct gpu_bench *x);
-		bool fp8;
-	} parts[] = {{"copy", bench_copy, false},	    {"matrix", bench_matrix, false},	  {"matrix-fp8", bench_matrix, true},
-		     {"products", bench_matvec, false},	    {"products-fp8", bench_matvec, true}, {"attention", bench_attention, false},
-		     {"sample", bench_sample, false}};
 	struct gpu_bench x = {.backend = "cuda", .random = 1};
 	const char *part = NULL, *model = NULL, *kind = "bf16";
 	const struct bench_option options[] = {{"--backend", NULL, &x.backend, NULL, 0, 0},
@@ -428,22 +433,50 @@ int bench_gpu(int argc, char **argv)
 		return rc;
 	if (part != NULL && strcmp(part, "model") == 0) {
 		if (model == NULL)
-			return bench_complain(CMD_EXIT_USAGE, "gpu model needs --model FILE");
-		x.fp8 = strcmp(kind, "fp8") == 0;
-		return bench_gpu_model(&x, model, kind);
+			return bench_complain(CMD_EXIT_USAGE, "gpu model needs --model FILE or random:SHAPE:TYPE");
+		return run_model(&x, model, kind);
 	}
-	for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-		if (part == NULL || strcmp(part, parts[i].name) != 0)
-			continue;
-		int most = x.tiny ? 256 : 8192;
-		x.fp8 = parts[i].fp8;
-		rc = bench_gpu_open(&x, most, 131072, x.fp8);
-		if (rc == 0)
-			rc = parts[i].run(&x);
-		if (x.b != NULL)
-			x.ops->close(x.b);
-		return rc;
-	}
+	for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+		if (part != NULL && strcmp(part, parts[i].name) == 0)
+			return run_part(&x, i);
 	return bench_complain(CMD_EXIT_USAGE, "gpu needs a part: copy, matrix, matrix-fp8, products, products-fp8, attention, "
 					      "sample, model");
+}
+
+bool bench_gpu_asked(int argc, char **argv)
+{
+	for (int i = 1; i + 1 < argc; i++)
+		if (strcmp(argv[i], "--backend") == 0 && strncmp(argv[i + 1], "cuda", 4) == 0)
+			return true;
+	return false;
+}
+
+int bench_gpu_ops(int argc, char **argv)
+{
+	struct gpu_bench x = {.backend = "cuda", .random = 1};
+	const struct bench_option options[] = {{"--backend", NULL, &x.backend, NULL, 0, 0},
+					       {"--loose", NULL, NULL, &x.loose, 0, 0},
+					       {"--tiny", NULL, NULL, &x.tiny, 0, 0}};
+	int rc = bench_parse(argc, argv, options, sizeof options / sizeof *options, NULL), worst = 0;
+	for (size_t i = 0; i < sizeof parts / sizeof *parts && rc == 0; i++) {
+		int part = run_part(&x, i);
+		worst = part != 0 ? part : worst;
+	}
+	return rc != 0 ? rc : worst;
+}
+
+int bench_gpu_model_of(int argc, char **argv)
+{
+	struct gpu_bench x = {.backend = "cuda", .random = 1};
+	const char *path = NULL, *kind = "model";
+	const struct bench_option options[] = {{"--backend", NULL, &x.backend, NULL, 0, 0},
+					       {"--kind", NULL, &kind, NULL, 0, 0},
+					       {"--loose", NULL, NULL, &x.loose, 0, 0},
+					       {"--tiny", NULL, NULL, &x.tiny, 0, 0}};
+	int rc = bench_parse(argc, argv, options, sizeof options / sizeof *options, &path);
+	if (rc != 0)
+		return rc;
+	if (path == NULL)
+		return bench_complain(CMD_EXIT_USAGE, "model needs a file or random:SHAPE:TYPE");
+	return run_model(&x, path, kind);
 }

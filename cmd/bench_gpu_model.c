@@ -68,7 +68,7 @@ static int open_rig(struct rig *r, const char *path, int n_seqs, int context, in
 	double embed = (double)a->n_vocab * a->n_embd;
 	r->step_ops = 2 * ((double)info.n_params - (a->tied_embeddings ? 0 : embed));
 	r->head_ops = 2 * embed;
-	r->weight_bytes = (double)info.file_bytes * (r->step_ops / 2 / (double)info.n_params);
+	r->weight_bytes = (double)(info.file_bytes - (a->tied_embeddings ? 0 : info.embed_bytes));
 	if (x->fp8)
 		r->weight_bytes = r->step_ops / 2;
 	r->kv_bytes = (double)kv_page_bytes(type, PAGE, a->n_layers, a->n_kv_heads, a->head_dim) / PAGE;

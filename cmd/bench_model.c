@@ -14,6 +14,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "cmd/bench.h"
+#include "cmd/bench_gpu.h"
 #include "cmd/cmd.h"
 #include "engine/kv.h"
 #include "engine/model.h"
@@ -87,7 +88,7 @@ static int bench_open(struct bench *x, const char *path, const char *kv, const c
 	double embed = (double)a->n_vocab * a->n_embd;
 	x->step_ops = 2 * ((double)info.n_params - (a->tied_embeddings ? 0 : embed));
 	x->head_ops = 2 * embed;
-	x->weight_bytes = (double)info.file_bytes * (x->step_ops / 2 / (double)info.n_params);
+	x->weight_bytes = (double)(info.file_bytes - (a->tied_embeddings ? 0 : info.embed_bytes));
 	return 0;
 }
 
@@ -279,6 +280,8 @@ int bench_machine(int argc, char **argv)
 
 int bench_model(int argc, char **argv)
 {
+	if (bench_gpu_asked(argc, argv))
+		return bench_gpu_model_of(argc, argv);
 	const char *path = NULL, *batches_text = "1,2,4,8", *kv = "auto", *weights = NULL;
 	double context = 0, prompt = 512, tokens = 64, threads = 0, repeat = 3;
 	bool json = false;

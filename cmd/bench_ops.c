@@ -14,6 +14,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "cmd/bench.h"
+#include "cmd/bench_gpu.h"
 #include "cmd/cmd.h"
 #include "kernels/ceiling.h"
 #include "kernels/kernels.h"
@@ -338,6 +339,8 @@ static void run_all(struct ops_bench *x, const char *only, bool quick)
 
 int bench_ops(int argc, char **argv)
 {
+	if (bench_gpu_asked(argc, argv))
+		return bench_gpu_ops(argc, argv);
 	const char *backend = "auto", *only = NULL;
 	double threads = 0;
 	bool json = false, quick = false;

@@ -51,6 +51,7 @@ void batch_release(struct eng_seq *s)
 		kv_page_unref(s->model->pool, row[i]);
 	s->model->places[s->place] = NULL;
 	s->place = -1;
+	s->arriving = false;
 	/* Most of it can be had again as long as nobody needs the pages. */
 	s->sched.n_cached = own_past(s);
 	s->sched.n_left = eng_seq_n_tokens(s);
@@ -216,6 +217,11 @@ static void add_rows(struct step *st, struct batch *b, struct eng_seq *s, uint64
 		return;
 	}
 	n = n < s->sched.n_left ? n : s->sched.n_left;
+	/* While its pages come back, others' steps don't wait for them. */
+	if ((b->n_rows > 0 || s->model->n_flights > 0) && seq_swap_arriving(s)) {
+		sched_update(s->model->sched, &s->sched, now);
+		return;
+	}
 	uint32_t past = s->sched.n_past;
 	n = prompt_rows_fit(s, past, n, STEP_EXTRA_ROWS - b->n_extra_rows);
 	n = given_rows_fit(s, past, n, STEP_EXTRA_ROWS - b->n_extra_rows);

@@ -20,7 +20,7 @@
 enum { ALIGNMENT = 32, MAX_HEAD = 1 << 30, MAX_TENSORS = 1 << 16 };
 
 struct gguf_writer {
-	char *path, *partial;
+	char *path, *partial; /* partial NULL: to a file that is the caller's */
 	int fd;
 	struct sl_err err; /* the first fault */
 	struct sl_buf keys, infos;
@@ -199,19 +199,32 @@ int gguf_writer_status(const struct gguf_writer *w) { return w->err.code; }
 
 /* ---- the file ---- */
 
-int gguf_writer_create(const char *path, struct gguf_writer **out, struct sl_err *err)
+static struct gguf_writer *make(const char *path, struct sl_err *err)
 {
 	struct gguf_writer *w = sl_zalloc(sizeof *w);
-	size_t n = strlen(path) + 32;
 	if (w != NULL) {
 		w->fd = -1;
 		w->path = sl_strdup(path);
-		w->partial = sl_alloc(n);
 		w->sizes = sl_zalloc_n(MAX_TENSORS, sizeof *w->sizes);
 		buf_init(&w->keys, MAX_HEAD);
 		buf_init(&w->infos, MAX_HEAD);
 	}
-	if (w == NULL || w->path == NULL || w->partial == NULL || w->sizes == NULL) {
+	if (w == NULL || w->path == NULL || w->sizes == NULL) {
+		gguf_writer_abort(w);
+		sl_errf(err, SL_ENOMEM, "%s: no memory", path);
+		return NULL;
+	}
+	return w;
+}
+
+int gguf_writer_create(const char *path, struct gguf_writer **out, struct sl_err *err)
+{
+	struct gguf_writer *w = make(path, err);
+	size_t n = strlen(path) + 32;
+	if (w == NULL)
+		return SL_ENOMEM;
+	w->partial = sl_alloc(n);
+	if (w->partial == NULL) {
 		gguf_writer_abort(w);
 		return sl_errf(err, SL_ENOMEM, "%s: no memory", path);
 	}
@@ -226,11 +239,21 @@ int gguf_writer_create(const char *path, struct gguf_writer **out, struct sl_err
 	return 0;
 }
 
+int gguf_writer_create_fd(int fd, const char *name, struct gguf_writer **out, struct sl_err *err)
+{
+	struct gguf_writer *w = make(name, err);
+	if (w == NULL)
+		return SL_ENOMEM;
+	w->fd = fd;
+	*out = w;
+	return 0;
+}
+
 void gguf_writer_abort(struct gguf_writer *w)
 {
 	if (w == NULL)
 		return;
-	if (w->fd >= 0) {
+	if (w->fd >= 0 && w->partial != NULL) {
 		close(w->fd);
 		unlink(w->partial);
 	}
@@ -247,14 +270,14 @@ int gguf_writer_finish(struct gguf_writer *w, struct sl_err *err)
 	if (w->err.code == 0 && !w->started)
 		start(w);
 	BUG_IF(w->err.code == 0 && w->at_tensor != w->n_tensors, "%s: tensors lack bytes", w->path);
-	if (w->err.code == 0 && fsync(w->fd) != 0)
+	if (w->err.code == 0 && w->partial != NULL && fsync(w->fd) != 0)
 		sl_errf(&w->err, SL_EIO, "%s: %m", w->path);
-	if (w->err.code == 0 && rename(w->partial, w->path) != 0)
+	if (w->err.code == 0 && w->partial != NULL && rename(w->partial, w->path) != 0)
 		sl_errf(&w->err, SL_EIO, "%s: %m", w->path);
 	int rc = w->err.code;
 	if (rc != 0 && err != NULL)
 		*err = w->err;
-	if (rc == 0) {
+	if (rc == 0 && w->partial != NULL) {
 		close(w->fd);
 		w->fd = -1;
 	}

@@ -14,6 +14,8 @@
 struct gguf_writer;
 
 int gguf_writer_create(const char *path, struct gguf_writer **out, struct sl_err *err);
+/* To an empty file that is the caller's, open for writing, and stays open; after a fault there is a part of it. name is for messages. */
+int gguf_writer_create_fd(int fd, const char *name, struct gguf_writer **out, struct sl_err *err);
 
 void gguf_put_str(struct gguf_writer *w, const char *key, const char *s, size_t n);
 void gguf_put_u32(struct gguf_writer *w, const char *key, uint32_t v);

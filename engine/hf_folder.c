@@ -18,7 +18,7 @@
 #include "base/json_depth.h"
 #include "base/json_scan.h"
 #include "engine/arch_read.h"
-#include "engine/hf_folder.h"
+#include "engine/hf_int4.h"
 #include "engine/map_file.h"
 #include "engine/safetensors.h"
 #include "kernels/quantize.h"
@@ -51,6 +51,8 @@ struct hf_folder {
 	size_t n_end_ids;
 	char *names;      /* of hf_tensors */
 	float *converted; /* likewise */
+	struct hf_int4 int4;
+	struct hf_int4_matrix *matrices; /* of four bits, of hf_tensors */
 };
 
 static char *join(const char *folder, const char *name)
@@ -142,15 +144,8 @@ static int read_config(struct hf_folder *f, struct sl_err *err)
 	const json_t *quantized = json_object_get(f->root, "quantization_config");
 	if (quantized == NULL)
 		quantized = json_object_get(f->config, "quantization_config");
-	if (quantized != NULL && !json_is_null(quantized)) {
-		char method[32];
-		const char *name = json_string_value(json_object_get(quantized, "quant_method"));
-		copy_word(method, sizeof method, name != NULL ? name : "unknown");
-		return sl_errf(err, SL_EUNSUPPORTED,
-			       "%s/config.json: the weights are quantized (%s), which is not supported: take the "
-			       "model's F32, F16 or BF16 folder, or a GGUF file",
-			       f->path, method);
-	}
+	if (quantized != NULL && !json_is_null(quantized))
+		return hf_int4_config(quantized, f->path, &f->int4, err);
 	return 0;
 }
 
@@ -429,22 +424,58 @@ static bool is_tied(const struct hf_folder *f)
 	return json_is_true(tied);
 }
 
+static const struct st_tensor *find_theirs(const void *folder, const char *name)
+{
+	const struct hf_folder *f = folder;
+	for (size_t i = 0; i < f->n_parts; i++)
+		for (size_t k = 0; k < safetensors_n(f->parts[i].file); k++)
+			if (strcmp(safetensors_at(f->parts[i].file, k)->name, name) == 0)
+				return safetensors_at(f->parts[i].file, k);
+	return NULL;
+}
+
+/* The name that a tensor has here; false: it is none of a text model, or a part of another one. *packed: of four bits. */
+static bool name_of(const struct hf_folder *f, const struct st_tensor *s, char *name, size_t size, bool *packed)
+{
+	const char *family = hf_family(f->model_type), *theirs = s->name;
+	char plain[ST_MAX_NAME + 16];
+	bool belongs = false;
+	*packed = f->int4.form != HF_INT4_NONE && hf_int4_names(&f->int4, s->name, plain, sizeof plain, &belongs);
+	if (*packed)
+		theirs = plain;
+	return !belongs && hf_gguf_name(theirs, family ? family : "", name, size);
+}
+
+/* A matrix of four bits, which is made when it is wanted. */
+static int convert_packed(struct hf_folder *f, const struct st_tensor *s, char *name, struct hf_int4_matrix *m, struct model_tensor *t,
+			  struct sl_err *err)
+{
+	int rc = hf_int4_matrix(&f->int4, s, find_theirs, f, f->path, m, err);
+	if (rc != 0)
+		return rc;
+	int type = hf_int4_type(m);
+	*t = (struct model_tensor){.name = name, .type = type, .n_dims = 2, .dims = {m->n_in, m->n_out, 1, 1}, .packed = m,
+				   .bytes = m->n_out * kn_row_bytes(type, m->n_in)};
+	return 0;
+}
+
 int hf_tensors(struct hf_folder *f, struct model_tensor **out, size_t *n, struct sl_err *err)
 {
-	const char *family = hf_family(f->model_type);
-	size_t all = 0, used = 0, name_bytes = 0;
-	char name[ST_MAX_NAME + 1];
+	bool packed;
+	size_t all = 0, used = 0, name_bytes = 0, n_packed = 0;
+	char name[ST_MAX_NAME + 16];
 	for (size_t i = 0; i < f->n_parts; i++) {
 		all += safetensors_n(f->parts[i].file);
 		for (size_t k = 0; k < safetensors_n(f->parts[i].file); k++) {
-			const char *theirs = safetensors_at(f->parts[i].file, k)->name;
-			if (hf_gguf_name(theirs, family ? family : "", name, sizeof name))
+			if (name_of(f, safetensors_at(f->parts[i].file, k), name, sizeof name, &packed))
 				name_bytes += strlen(name) + 1;
+			n_packed += packed;
 		}
 	}
 	struct model_tensor *tensors = sl_zalloc_n(all, sizeof *tensors);
+	struct hf_int4_matrix *matrix = f->matrices = sl_zalloc_n(n_packed, sizeof *f->matrices);
 	char *at = f->names = sl_alloc(name_bytes);
-	if (tensors == NULL || at == NULL) {
+	if (tensors == NULL || at == NULL || matrix == NULL) {
 		sl_free(tensors);
 		return sl_errf(err, SL_ENOMEM, "%s: no memory for %zu tensors", f->path, all);
 	}
@@ -452,12 +483,12 @@ int hf_tensors(struct hf_folder *f, struct model_tensor **out, size_t *n, struct
 	for (size_t i = 0; i < f->n_parts && rc == 0; i++) {
 		for (size_t k = 0; k < safetensors_n(f->parts[i].file) && rc == 0; k++) {
 			const struct st_tensor *s = safetensors_at(f->parts[i].file, k);
-			if (!hf_gguf_name(s->name, family ? family : "", name, sizeof name) ||
+			if (!name_of(f, s, name, sizeof name, &packed) ||
 			    (strcmp(name, "output.weight") == 0 && is_tied(f)))
 				continue;
 			size_t bytes = strlen(name) + 1;
 			memcpy(at, name, bytes);
-			rc = convert(f, s, at, &tensors[used], err);
+			rc = packed ? convert_packed(f, s, at, matrix++, &tensors[used], err) : convert(f, s, at, &tensors[used], err);
 			at += bytes;
 			used++;
 		}
@@ -512,6 +543,7 @@ void hf_close(struct hf_folder *f)
 	sl_free(f->template);
 	sl_free(f->names);
 	sl_free(f->converted);
+	sl_free(f->matrices);
 	sl_free(f->path);
 	sl_free(f);
 }

@@ -56,6 +56,8 @@ static void read_info(const struct model_file *f, struct model_info *info)
 	snprintf(info->name, sizeof info->name, "%.63s", model_file_name(f));
 	info->file_bytes = model_file_bytes(f);
 	info->n_params = 0;
+	const struct model_tensor *embed = model_file_find(f, "token_embd.weight");
+	info->embed_bytes = embed != NULL ? embed->bytes : 0;
 
 	int counts[64] = {0};
 	for (size_t i = 0; i < model_file_n_tensors(f); i++) {
@@ -126,7 +128,7 @@ static int find_matrix(struct model *m, const char *name, int n_out, int n_in, c
 	if (t->n_dims != 2 || t->dims[0] != (uint64_t)n_in || t->dims[1] != (uint64_t)n_out)
 		return sl_errf(err, SL_EINVAL, "%s: tensor %s is %llu × %llu, not %d × %d", model_file_path(m->file),
 			       name, (unsigned long long)t->dims[0], (unsigned long long)t->dims[1], n_in, n_out);
-	return 0;
+	return model_file_bring(m->file, t, err);
 }
 
 static int load_matrix(struct model *m, const char *name, int n_out, int n_in, struct kn_weight *out,
@@ -413,7 +415,7 @@ static int check_size(const struct model *m, uint64_t max_bytes, struct sl_err *
 	uint64_t memory = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : UINT64_MAX;
 	bool by_config = max_bytes > 0 && max_bytes < memory;
 	uint64_t most = by_config ? max_bytes : memory;
-	if (m->info.file_bytes <= most)
+	if (m->info.file_bytes <= most || (!by_config && model_file_is_random(m->file))) /* it needs the device's alone */
 		return 0;
 	return sl_errf(err, SL_ELIMIT, "%s: too big: the file has %llu MiB, %s %llu MiB", model_file_path(m->file),
 		       (unsigned long long)(m->info.file_bytes >> 20),

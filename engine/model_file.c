@@ -17,18 +17,22 @@
 #include "engine/convert.h"
 #include "engine/gguf_split.h"
 #include "engine/hf_folder.h"
+#include "engine/hf_int4.h"
 #include "engine/map_file.h"
+#include "engine/random_source.h"
 #include "kernels/quantize.h"
 
 struct model_file {
 	char *path;
 	struct gguf **parts; /* or */
 	size_t n_parts;
-	struct hf_folder *folder;
+	struct hf_folder *folder; /* or */
+	struct random_source *random;
 	struct model_tensor *tensors;
 	uint32_t *by_name;
 	size_t n_tensors;
-	void **owned; /* [n_tensors] quantized data; NULL before model_file_quantize */
+	void **owned; /* [n_tensors] data that were made; NULL: none were */
+	bool quantized;
 	char name[128];
 	char form[64];
 };
@@ -77,6 +81,31 @@ const struct model_tensor *model_file_find(const struct model_file *f, const cha
 size_t model_file_n_tensors(const struct model_file *f) { return f->n_tensors; }
 const struct model_tensor *model_file_tensor_at(const struct model_file *f, size_t i) { return &f->tensors[i]; }
 
+static bool may_own(struct model_file *f)
+{
+	if (f->owned == NULL)
+		f->owned = sl_zalloc_n(f->n_tensors, sizeof(void *));
+	return f->owned != NULL;
+}
+
+int model_file_bring(struct model_file *f, const struct model_tensor *t, struct sl_err *err)
+{
+	size_t i = (size_t)(t - f->tensors);
+	if (t->packed == NULL || t->data != NULL)
+		return 0;
+	if (!may_own(f) || (f->owned[i] = sl_alloc((size_t)t->bytes)) == NULL)
+		return sl_errf(err, SL_ENOMEM, "%s: no memory for tensor %s", f->path, t->name);
+	int rc = hf_int4_make(t->packed, f->path, 0, f->owned[i], err);
+	if (rc != 0) {
+		sl_free(f->owned[i]);
+		f->owned[i] = NULL;
+		return rc;
+	}
+	map_file_let_go(t->packed->q, (size_t)t->packed->q_bytes);
+	f->tensors[i].data = f->owned[i];
+	return 0;
+}
+
 void model_file_let_go(struct model_file *f, const struct model_tensor *t)
 {
 	size_t i = (size_t)(t - f->tensors);
@@ -84,12 +113,21 @@ void model_file_let_go(struct model_file *f, const struct model_tensor *t)
 		sl_free(f->owned[i]);
 		f->owned[i] = NULL;
 		f->tensors[i].data = NULL;
-	} else {
+	} else if (t->data != NULL && t->packed == NULL) {
 		map_file_let_go(t->data, (size_t)t->bytes);
 	}
 }
 
 /* ---- opening ---- */
+
+static void put_gguf_tensors(const struct gguf *g, struct model_tensor *out)
+{
+	for (size_t i = 0; i < gguf_n_tensors(g); i++, out++) {
+		const struct gguf_tensor *t = gguf_tensor_at(g, i);
+		*out = (struct model_tensor){.name = t->name, .type = t->type, .n_dims = t->n_dims, .data = t->data, .bytes = t->bytes};
+		memcpy(out->dims, t->dims, sizeof t->dims);
+	}
+}
 
 static int open_gguf(struct model_file *f, struct sl_err *err)
 {
@@ -101,16 +139,8 @@ static int open_gguf(struct model_file *f, struct sl_err *err)
 	f->tensors = sl_zalloc_n(f->n_tensors, sizeof *f->tensors);
 	if (f->tensors == NULL)
 		return sl_errf(err, SL_ENOMEM, "%s: no memory for %zu tensors", f->path, f->n_tensors);
-	struct model_tensor *out = f->tensors;
-	for (size_t p = 0; p < f->n_parts; p++) {
-		for (size_t i = 0; i < gguf_n_tensors(f->parts[p]); i++) {
-			const struct gguf_tensor *t = gguf_tensor_at(f->parts[p], i);
-			*out = (struct model_tensor){.name = t->name, .type = t->type, .n_dims = t->n_dims,
-						     .data = t->data, .bytes = t->bytes};
-			memcpy(out->dims, t->dims, sizeof t->dims);
-			out++;
-		}
-	}
+	for (size_t p = 0, at = 0; p < f->n_parts; at += gguf_n_tensors(f->parts[p++]))
+		put_gguf_tensors(f->parts[p], f->tensors + at);
 	struct proto_str name;
 	struct sl_err ignored;
 	if (gguf_get_str(f->parts[0], "general.name", &name, &ignored) == 0)
@@ -136,6 +166,27 @@ static int open_folder(struct model_file *f, struct sl_err *err)
 	return 0;
 }
 
+static int open_random(struct model_file *f, struct sl_err *err)
+{
+	int rc = random_source_open(f->path, &f->random, err);
+	if (rc != 0)
+		return rc;
+	size_t n = gguf_n_tensors(f->random->head);
+	f->n_tensors = n + f->random->n;
+	f->tensors = sl_zalloc_n(f->n_tensors, sizeof *f->tensors);
+	if (f->tensors == NULL)
+		return sl_errf(err, SL_ENOMEM, "%s: no memory for %zu tensors", f->path, f->n_tensors);
+	put_gguf_tensors(f->random->head, f->tensors);
+	for (size_t i = 0; i < f->random->n; i++) {
+		const struct random_matrix *x = &f->random->matrices[i];
+		f->tensors[n + i] = (struct model_tensor){.name = x->name, .type = x->type, .n_dims = 2, .dims = {x->n_in, x->n_out, 1, 1},
+							  .noise = x->noise, .bytes = x->n_out * kn_row_bytes(x->type, (size_t)x->n_in)};
+	}
+	snprintf(f->name, sizeof f->name, "%s", f->path);
+	snprintf(f->form, sizeof f->form, "made at random");
+	return 0;
+}
+
 int model_file_open(const char *path, struct model_file **out, struct sl_err *err)
 {
 	struct stat st;
@@ -147,7 +198,7 @@ int model_file_open(const char *path, struct model_file **out, struct sl_err *er
 		return sl_errf(err, SL_ENOMEM, "%s: no memory", path);
 	}
 	bool is_folder = stat(path, &st) == 0 && S_ISDIR(st.st_mode);
-	int rc = is_folder ? open_folder(f, err) : open_gguf(f, err);
+	int rc = random_source_names(path) ? open_random(f, err) : is_folder ? open_folder(f, err) : open_gguf(f, err);
 	if (rc == 0)
 		rc = make_index(f, err);
 	if (rc != 0) {
@@ -169,6 +220,7 @@ void model_file_close(struct model_file *f)
 	sl_free(f->by_name);
 	gguf_close_parts(f->parts, f->n_parts);
 	hf_close(f->folder);
+	random_source_close(f->random);
 	sl_free(f->path);
 	sl_free(f);
 }
@@ -176,7 +228,15 @@ void model_file_close(struct model_file *f)
 const char *model_file_path(const struct model_file *f) { return f->path; }
 const char *model_file_name(const struct model_file *f) { return f->name; }
 const char *model_file_form(const struct model_file *f) { return f->form; }
-const struct gguf *model_file_gguf(const struct model_file *f) { return f->n_parts > 0 ? f->parts[0] : NULL; }
+
+/* Where keys are; NULL: in a folder. */
+static const struct gguf *keys_of(const struct model_file *f)
+{
+	return f->random != NULL ? f->random->head : f->n_parts > 0 ? f->parts[0] : NULL;
+}
+
+const struct gguf *model_file_gguf(const struct model_file *f) { return keys_of(f); }
+bool model_file_is_random(const struct model_file *f) { return f->random != NULL; }
 
 size_t model_file_n_parts(const struct model_file *f) { return f->n_parts; }
 const struct gguf *model_file_part(const struct model_file *f, size_t i) { return f->parts[i]; }
@@ -190,6 +250,8 @@ uint64_t model_file_bytes(const struct model_file *f)
 	uint64_t bytes = 0;
 	for (size_t p = 0; p < f->n_parts; p++)
 		bytes += gguf_file_bytes(f->parts[p]);
+	for (size_t i = 0; f->random != NULL && i < f->n_tensors; i++)
+		bytes += f->tensors[i].bytes;
 	return bytes;
 }
 
@@ -239,9 +301,11 @@ static int quantize_tensor(struct model_file *f, size_t i, int type, int n_threa
 
 int model_file_quantize(struct model_file *f, int type, int n_threads, struct convert_progress *p, struct sl_err *err)
 {
-	BUG_IF(f->owned != NULL, "%s: quantized twice", f->path);
-	f->owned = sl_zalloc_n(f->n_tensors, sizeof(void *));
-	if (f->owned == NULL)
+	BUG_IF(f->quantized, "%s: quantized twice", f->path);
+	f->quantized = true;
+	if (f->random != NULL)
+		return sl_errf(err, SL_EUNSUPPORTED, "%s: weights that are in no file are not converted", f->path);
+	if (!may_own(f))
 		return sl_errf(err, SL_ENOMEM, "%s: no memory", f->path);
 	for (size_t i = 0; p != NULL && i < f->n_tensors; i++)
 		if (quantizes(&f->tensors[i], type))
@@ -262,7 +326,7 @@ int model_file_arch(const struct model_file *f, struct model_arch *out, struct s
 
 int model_file_tokenizer(const struct model_file *f, struct tokenizer **out, struct sl_err *err)
 {
-	int rc = f->folder != NULL ? hf_tokenizer(f->folder, out, err) : tokenizer_create(f->parts[0], out, err);
+	int rc = f->folder != NULL ? hf_tokenizer(f->folder, out, err) : tokenizer_create(keys_of(f), out, err);
 	const struct model_tensor *embed = model_file_find(f, "token_embd.weight");
 	/* Rows without a token: they are never sampled on purpose, but an id of theirs must be one. */
 	if (rc == 0 && embed != NULL && embed->dims[1] <= ARCH_MAX_VOCAB && tokenizer_pad(*out, (size_t)embed->dims[1]) != 0) {
@@ -275,7 +339,7 @@ int model_file_tokenizer(const struct model_file *f, struct tokenizer **out, str
 int model_file_template(const struct model_file *f, struct proto_str *out, struct sl_err *err)
 {
 	return f->folder != NULL ? hf_template(f->folder, out, err)
-				 : gguf_get_str(f->parts[0], "tokenizer.chat_template", out, err);
+				 : gguf_get_str(keys_of(f), "tokenizer.chat_template", out, err);
 }
 
 static bool makes_tokens(struct proto_str key)
@@ -289,10 +353,11 @@ uint64_t model_file_text(const struct model_file *f)
 {
 	if (f->folder != NULL)
 		return 0;
+	const struct gguf *g = keys_of(f);
 	uint64_t sum = 0; /* in whatever order the keys stand */
-	for (size_t i = 0; i < gguf_n_keys(f->parts[0]); i++) {
+	for (size_t i = 0; i < gguf_n_keys(g); i++) {
 		enum gguf_value type;
-		struct proto_str value, key = gguf_raw_key(f->parts[0], i, &type, &value);
+		struct proto_str value, key = gguf_raw_key(g, i, &type, &value);
 		if (makes_tokens(key))
 			sum += XXH3_64bits_withSeed(value.at, value.n, XXH3_64bits_withSeed(key.at, key.n, (uint64_t)type));
 	}

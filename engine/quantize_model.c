@@ -21,7 +21,7 @@
 enum { COPY_PIECE = 8 << 20 };
 
 struct job {
-	const struct model_file *file;
+	struct model_file *file;
 	const struct weight_plan *plan;
 	const struct hf_folder *folder; /* NULL: from GGUF */
 	struct model_arch arch;         /* of a folder */
@@ -101,6 +101,9 @@ static int write_tensor(struct job *j, const struct model_tensor *t)
 	struct source s = source_of(j, t);
 	struct convert c = {.row = source_row, .ctx = &s, .type = type_of(j, t), .width = (size_t)t->dims[0],
 			    .n_threads = j->n_threads};
+	int rc = model_file_bring(j->file, t, j->err);
+	if (rc != 0)
+		return rc;
 	if (c.type != t->type || s.pair_heads > 0 || s.add != 0)
 		return convert_write(&c, t->name, rows_of(t), j->w, j->progress, j->err);
 	for (uint64_t at = 0; at < t->bytes && gguf_writer_status(j->w) == 0; at += COPY_PIECE) {
@@ -162,8 +165,12 @@ static int write_all(struct job *j)
 		rc = declare_tensors(j);
 	for (int i = 0; i < n_extras && rc == 0; i++)
 		gguf_write_data(j->w, extras[i].values, (size_t)extras[i].n * sizeof(float));
-	for (size_t i = 0; i < model_file_n_tensors(j->file) && rc == 0; i++)
-		rc = write_tensor(j, model_file_tensor_at(j->file, i));
+	for (size_t i = 0; i < model_file_n_tensors(j->file) && rc == 0; i++) {
+		const struct model_tensor *t = model_file_tensor_at(j->file, i);
+		rc = write_tensor(j, t);
+		if (t->packed != NULL)
+			model_file_let_go(j->file, t);
+	}
 	return rc;
 }
 
@@ -187,6 +194,10 @@ int quantize_model(const char *in, const char *out, const struct weight_plan *pl
 	int rc = model_file_open(in, &f, err);
 	if (rc != 0)
 		return rc;
+	if (model_file_is_random(f)) {
+		model_file_close(f);
+		return sl_errf(err, SL_EUNSUPPORTED, "%s: weights that are in no file are not converted", in);
+	}
 	struct job j = {.file = f, .plan = plan, .folder = model_file_folder(f), .n_layers = count_layers(f),
 			.n_threads = n_threads, .tied = model_file_find(f, "output.weight") == NULL,
 			.progress = p != NULL ? p : &mine, .err = err};

@@ -77,6 +77,9 @@ struct run {
 	struct convert_progress *progress;
 	struct sl_err *err;
 	bool data;
+	/* Told of each matrix in the first run, which then is not in the file; NULL: all of them are. */
+	void (*matrix)(void *ctx, const struct random_matrix *x);
+	void *ctx;
 	uint64_t tensor; /* number of the one at hand */
 	int rc;
 };
@@ -98,6 +101,11 @@ static int make_pool(struct noise *n, struct convert c, struct sl_err *err)
 	return rc != 0 ? sl_errf(err, rc, "can't write %s", kn_type_name(c.type)) : 0;
 }
 
+static uint64_t seed_of(const struct random_model *m, const struct tensor_spec *t, uint64_t number)
+{
+	return mix(m->seed + (t->as_first ? 0 : number) * 0x9FB21C651E98DF25u);
+}
+
 static void each(struct run *r, const struct tensor_spec *t)
 {
 	const struct random_model *m = r->m;
@@ -107,14 +115,23 @@ static void each(struct run *r, const struct tensor_spec *t)
 				 : weight_plan_type(&m->plan, t->name, t->n_in, m->arch.n_layers,
 						    m->arch.tied_embeddings);
 	uint64_t rows = t->n_out > 0 ? t->n_out : 1;
+	if (r->matrix != NULL && t->n_out > 0) {
+		uint64_t number = r->tensor++;
+		struct random_matrix x = {.type = type, .n_in = t->n_in, .n_out = t->n_out,
+					  .noise = {.seed = seed_of(m, t, number), .spread = t->spread}};
+		snprintf(x.name, sizeof x.name, "%s", t->name);
+		if (!r->data)
+			r->matrix(r->ctx, &x);
+		return;
+	}
 	if (!r->data) {
+		r->tensor++;
 		gguf_add_tensor(r->w, t->name, type, t->n_out > 0 ? 2 : 1, (uint64_t[]){t->n_in, t->n_out});
 		r->progress->total += rows * kn_row_bytes(type, (size_t)t->n_in);
 		return;
 	}
 	uint64_t number = r->tensor++;
-	struct noise n = {.seed = mix(m->seed + (t->as_first ? 0 : number) * 0x9FB21C651E98DF25u), .width = (size_t)t->n_in,
-			  .mean = t->mean, .spread = t->spread};
+	struct noise n = {.seed = seed_of(m, t, number), .width = (size_t)t->n_in, .mean = t->mean, .spread = t->spread};
 	struct convert c = {.row = noise_row, .ctx = &n, .type = type, .width = (size_t)t->n_in,
 			    .n_threads = m->n_threads};
 	if (rows * t->n_in > POOL_FLOATS && type != KN_F32 && type != KN_F16 && type != KN_BF16 && type != KN_Q8_0) {
@@ -238,22 +255,20 @@ static void copy_tokenizer(const struct gguf *g, struct gguf_writer *w)
 	}
 }
 
-static int write_file(struct random_model *m, const struct gguf *tokenizer, struct convert_progress *p,
-		      struct sl_err *err)
+/* w: to be finished here. told: of struct run. */
+static int write_file(struct random_model *m, const struct gguf *tokenizer, struct gguf_writer *w, struct convert_progress *p,
+		      void (*told)(void *ctx, const struct random_matrix *x), void *ctx, struct sl_err *err)
 {
-	struct gguf_writer *w;
-	int rc = gguf_writer_create(m->path, &w, err);
-	if (rc != 0)
-		return rc;
-	rc = arch_write_keys(&m->arch, w, err);
+	int rc = arch_write_keys(&m->arch, w, err);
 	gguf_put_str(w, "general.name", m->name, strlen(m->name));
 	if (tokenizer != NULL)
 		copy_tokenizer(tokenizer, w);
 	else
 		random_vocab_write(w, m->arch.n_vocab);
-	struct run r = {.m = m, .w = w, .progress = p, .err = err, .rc = rc};
+	struct run r = {.m = m, .w = w, .progress = p, .err = err, .rc = rc, .matrix = told, .ctx = ctx};
 	run_all(&r);
 	r.data = true;
+	r.tensor = 0;
 	run_all(&r);
 	if (r.rc == 0 || gguf_writer_status(w) != 0)
 		return gguf_writer_finish(w, err);
@@ -269,8 +284,22 @@ int random_model_write(const struct random_model *m, struct convert_progress *p,
 	int rc = m->tokenizer != NULL ? gguf_open(m->tokenizer, &g, err) : 0;
 	if (rc == 0 && g != NULL)
 		rc = vocabulary_size(g, &copy.arch.n_vocab, err);
+	struct gguf_writer *w = NULL;
 	if (rc == 0)
-		rc = write_file(&copy, g, p != NULL ? p : &mine, err);
+		rc = gguf_writer_create(m->path, &w, err);
+	if (rc == 0)
+		rc = write_file(&copy, g, w, p != NULL ? p : &mine, NULL, NULL, err);
 	gguf_close(g);
 	return rc;
+}
+
+int random_model_head(const struct random_model *m, int fd, void (*told)(void *ctx, const struct random_matrix *x), void *ctx,
+		      struct sl_err *err)
+{
+	struct convert_progress mine = {0};
+	struct random_model copy = *m;
+	struct gguf_writer *w;
+	BUG_IF(m->tokenizer != NULL, "%s: the head of a model with another one's tokenizer", m->name);
+	int rc = gguf_writer_create_fd(fd, m->path, &w, err);
+	return rc != 0 ? rc : write_file(&copy, NULL, w, &mine, told, ctx, err);
 }

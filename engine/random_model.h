@@ -10,6 +10,7 @@
 #include "engine/arch.h"
 #include "engine/convert.h"
 #include "engine/weight_plan.h"
+#include "kernels/kernels.h"
 
 /* Shape i from 0, its name and description; NULL past the last. */
 const char *random_shape_at(size_t i, struct model_arch *out);
@@ -26,6 +27,18 @@ struct random_model {
 	int n_threads;
 };
 int random_model_write(const struct random_model *m, struct convert_progress *p, struct sl_err *err);
+
+/* A matrix that has not been written. */
+struct random_matrix {
+	char name[64];
+	int type;
+	uint64_t n_in, n_out;
+	struct kn_noise noise; /* of floats: the very numbers that random_model_write writes */
+};
+/* Everything but the matrices to the file fd, empty and open for writing, which stays open; tells of each matrix instead, in the order of
+ * the file's. m->path stands in messages; m->tokenizer is NULL. */
+int random_model_head(const struct random_model *m, int fd, void (*matrix)(void *ctx, const struct random_matrix *x), void *ctx,
+		      struct sl_err *err);
 
 /* Tokenizer keys for a vocabulary of n tokens, at least RANDOM_LEAST_VOCAB: every byte, words of a
  * made-up language merged letter by letter, and control tokens for chats (engine/random_vocab.c). */

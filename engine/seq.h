@@ -135,6 +135,7 @@ struct eng_seq {
 	uint32_t n_rows;   /* it has in the step that is being made, of n_past */
 	int32_t coming_from; /* the last one of them: which draw of its step; -1: on the host */
 	struct kv_swapped swapped; /* pages that wait for it on the host, while it has no place */
+	bool arriving;		   /* they were given to it, and may be on their way */
 	struct prefix_path path;
 	struct prefix_waiter waiter;
 	struct sampler_state said; /* for the penalties; empty when there are none */

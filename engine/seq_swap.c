@@ -55,8 +55,16 @@ void seq_swap_in(struct eng_seq *s)
 		s->sched.n_past = n > s->sched.n_past ? n : s->sched.n_past;
 		prefix_computed(m->prefix, &s->path, s->tokens, s->sched.n_past, row);
 		atomic_fetch_add(&m->e->swapped_in, i - before);
+		s->arriving = i > before && m->ops->pages_there != NULL;
 	}
 	seq_swap_drop(s);
+}
+
+bool seq_swap_arriving(struct eng_seq *s)
+{
+	if (s->arriving && s->model->ops->pages_there(s->model->backend))
+		s->arriving = false;
+	return s->arriving;
 }
 
 void seq_swap_drop(struct eng_seq *s)

@@ -21,6 +21,8 @@ void seq_swap_out(struct eng_seq *s, uint32_t n_past);
 uint32_t seq_swap_would_have(const struct eng_seq *s, uint32_t n_found);
 /* s starts, with what was found in the tree: takes pages for what waits for it, which is nothing afterwards. */
 void seq_swap_in(struct eng_seq *s);
+/* Whether copies to pages of s, which has a place, are on their way: a step with rows of it would wait for them. */
+bool seq_swap_arriving(struct eng_seq *s);
 /* What waits for s is not needed any more. */
 void seq_swap_drop(struct eng_seq *s);
 

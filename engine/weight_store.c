@@ -43,7 +43,8 @@ static bool settled(const struct model_stamp *stamp)
 static bool make_key(struct weight_store *s, struct model_stamp *stamp)
 {
 	const char *path = model_file_path(s->file), *layout = s->ops->made_layout;
-	if (layout == NULL || s->ops->weight_made == NULL || s->ops->weight_adopt == NULL || !model_stamp_of(s->file, stamp))
+	if (model_file_is_random(s->file) || layout == NULL || s->ops->weight_made == NULL || s->ops->weight_adopt == NULL ||
+	    !model_stamp_of(s->file, stamp))
 		return false;
 	uint64_t of_layout = XXH3_64bits(layout, strlen(layout));
 	XXH128_hash_t h = XXH3_128bits_withSeed(stamp->digest, sizeof stamp->digest, of_layout);
@@ -104,9 +105,26 @@ static void note(struct weight_store *s, const struct kn_weight *w, const struct
 	s->pieces[s->n++].entry.bytes = bytes;
 }
 
+/* Matrices that are in no file, the first rows of the one or all of several. */
+static int make(struct weight_store *s, const struct model_tensor *const *t, const int *n_outs, int n, int n_in,
+		struct kn_weight *out, struct sl_err *err)
+{
+	struct kn_noise noise[WEIGHT_STORE_JOINED] = {0};
+	if (s->ops->weight_random == NULL)
+		return sl_errf(err, SL_EUNSUPPORTED, "%s: the backend %s makes no weights at random; `sluice model random` writes "
+			       "a file of them", model_file_path(s->file), s->ops->name);
+	for (int i = 0; i < n; i++)
+		noise[i] = t[i]->noise;
+	return s->ops->weight_random(s->backend, noise, n_outs, n, t[0]->type, n_in, out, err);
+}
+
 int weight_store_load(struct weight_store *s, const struct model_tensor *t, int first_row, int n_out, int n_in,
 		      struct kn_weight *out, struct sl_err *err)
 {
+	if (t->noise.spread > 0 && first_row == 0)
+		return make(s, &t, &n_out, 1, n_in, out, err);
+	if (t->noise.spread > 0)
+		return sl_errf(err, SL_EUNSUPPORTED, "%s: a part of %s, which is in no file", model_file_path(s->file), t->name);
 	size_t row = kn_row_bytes(t->type, (size_t)n_in);
 	const struct weight_cache_entry want = {.name = XXH3_64bits(t->name, strlen(t->name)), .type = t->type,
 						.first_row = first_row, .n_out = n_out, .n_in = n_in};
@@ -134,7 +152,8 @@ int weight_store_load_joined(struct weight_store *s, const struct model_tensor *
 		host[i] = t[i]->data;
 		n_outs[i] = (int)t[i]->dims[1];
 	}
-	int rc = s->ops->weight_load_joined(s->backend, host, n_outs, n, t[0]->type, n_in, out, err);
+	int rc = t[0]->noise.spread > 0 ? make(s, t, n_outs, n, n_in, out, err)
+				    : s->ops->weight_load_joined(s->backend, host, n_outs, n, t[0]->type, n_in, out, err);
 	for (int i = 0; i < n && rc == 0; i++)
 		convert_advance(s->progress, t[i]->bytes);
 	return rc;

@@ -127,6 +127,12 @@ struct kn_attn {
 	int q_row;     /* floats from a row of queries to the next; 0: they lie one after another. Otherwise of joined ones only. */
 };
 
+/* A matrix that is in no file: numbers around 0 that are drawn by a counter. */
+struct kn_noise {
+	uint64_t seed; /* the same one gives the same matrix */
+	float spread;  /* standard deviation, above 0 */
+};
+
 struct kn_backend; /* each backend defines its own */
 
 struct kn_config {
@@ -226,6 +232,11 @@ struct kn_ops {
 	 * host[i], one below the other. SL_EUNSUPPORTED: not of these shapes, so they are loaded one by one. */
 	int (*weight_load_joined)(struct kn_backend *b, const void *const *host, const int *n_outs, int n, int type, int n_in,
 				  struct kn_weight *out, struct sl_err *err);
+	/* NULL where there is none. As weight_load_joined, of matrices that are made where they lie, noise[i] matrix i: for measuring
+	 * without a file. Of F32, F16 and BF16 they are the numbers that engine/random_model.c writes to one, of block types all
+	 * codes are as likely. */
+	int (*weight_random)(struct kn_backend *b, const struct kn_noise *noise, const int *n_outs, int n, int type, int n_in,
+			     struct kn_weight *out, struct sl_err *err);
 	/* Rows of qkv [rows][n_heads + 2·n_kv_heads][head_dim] are queries, then keys, then values. Each head of the queries and of
 	 * the keys as rmsnorm does, with its gain [head_dim]. */
 	int (*qkv_norm)(struct kn_backend *b, float *qkv, int n_heads, int n_kv_heads, int head_dim, const float *q_gain,
@@ -298,12 +309,15 @@ struct kn_ops {
 	 * to wait for. */
 	int (*settle)(struct kn_backend *b);
 	/* Pages in memory of the host, as they are, byte for byte: keys of every layer, then values. All NULL where all memory
-	 * is the host's. host_alloc: aligned to 16 bytes, copies reach it by themselves; SL_ENOMEM. page_out and page_in
-	 * take effect in the order of what is issued; the host sees what page_out wrote after settle. */
+	 * is the host's. host_alloc: aligned to 16 bytes, copies reach it by themselves; SL_ENOMEM. page_out and page_in, outside of
+	 * steps, take effect in the order of what is issued; steps that have none of their pages in their tables go on beside
+	 * them. The host sees what page_out wrote after settle. pages_there: whether all copies so far are done; NULL: they always are
+	 * before the next step. */
 	int (*host_alloc)(struct kn_backend *b, size_t bytes, void **out);
 	void (*host_free)(struct kn_backend *b, void *p);
 	int (*page_out)(struct kn_backend *b, const struct kn_kv *kv, int page, void *host);
 	int (*page_in)(struct kn_backend *b, const struct kn_kv *kv, const void *host, int page);
+	bool (*pages_there)(struct kn_backend *b);
 
 	/* NULL where tokens are drawn on the host. Draws n tokens from rows of logits [..][n_vocab], each row
 	 * at most once, which are lost; n_vocab ≤ KN_MAX_SAMPLED_VOCAB. draws may be changed once this returns, out is

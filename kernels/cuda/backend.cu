@@ -229,6 +229,7 @@ static struct kn_ops make_ops(void)
 	o.weight_load = kn_cuda_weight_load;
 	o.weight_free = kn_cuda_weight_free;
 	o.weight_load_joined = kn_cuda_weight_load_joined;
+	o.weight_random = kn_cuda_weight_random;
 	o.qkv_norm = op_qkv_norm;
 	o.qkv_rope_write = kn_cuda_qkv_rope_write;
 	o.gate_mul = op_gate_mul;
@@ -260,6 +261,7 @@ static struct kn_ops make_ops(void)
 	o.host_free = kn_cuda_host_free;
 	o.page_out = kn_cuda_page_out;
 	o.page_in = kn_cuda_page_in;
+	o.pages_there = kn_cuda_pages_there;
 	o.sample = op_sample;
 	o.stats = backend_stats;
 	return o;

@@ -2,8 +2,8 @@
  *
  * The CUDA backend's state, and how its files split work: backend.cu (the table), memory.cu, step.cu (what a step reads
  * and gives), list.cu (commands and graphs), rows.cu (what is done to each row by itself), pages.cu (rotary embedding
- * and pages), attention.cu and attention_mma.h; products: pack.cu (weights as packed.h has them), matmul.cu (which kernel does what),
- * matvec.cu, mma.cu; library.cu, choices.cu (products by the vendor's library).
+ * and pages), attention.cu and attention_mma.h; products: pack.cu (weights as packed.h has them), noise.cu (weights of no file),
+ * matmul.cu (which kernel does what), matvec.cu, mma.cu; library.cu, choices.cu (products by the vendor's library).
  */
 #ifndef KERNELS_CUDA_BACKEND_H
 #define KERNELS_CUDA_BACKEND_H
@@ -55,7 +55,7 @@ struct kn_width {
 	int n_in, numbers; /* enum dev_numbers; -1: as several */
 };
 
-enum { KN_N_WIDTHS = 16 };
+enum { KN_N_WIDTHS = 16, KN_LATE = 4096 };
 
 /* Where results go that lie one after another. */
 struct kn_read {
@@ -118,6 +118,11 @@ struct kn_backend {
 	size_t n_draws; /* bytes; 0: nothing, or sent */
 	struct kn_room draws, drawn;
 	int n_drawn; /* in drawn, by the last step that drew any */
+	/* Pages that are being copied aside, by their numbers' last bits, whatever pool they are of; and the stream's count when the
+	 * copies were last told to come after it. */
+	uint64_t late[KN_LATE / 64];
+	bool any_late;
+	uint64_t aside_serial;
 	struct kn_list list;
 	struct kn_graphs graphs;
 	uint64_t n_steps;
@@ -155,6 +160,10 @@ int kn_cuda_host_alloc(struct kn_backend *b, size_t bytes, void **out);
 void kn_cuda_host_free(struct kn_backend *b, void *p);
 int kn_cuda_page_out(struct kn_backend *b, const struct kn_kv *kv, int page, void *host);
 int kn_cuda_page_in(struct kn_backend *b, const struct kn_kv *kv, const void *host, int page);
+bool kn_cuda_pages_there(struct kn_backend *b);
+/* What the stream gets next touches these pages: it waits for the copies if one of them is on its way. 0 or SL_EIO. */
+int kn_cuda_await_page(struct kn_backend *b, int page);
+int kn_cuda_await_pages(struct kn_backend *b, const struct kn_step *s);
 
 /* ---- rows.cu ---- */
 int kn_cuda_rmsnorm(struct kn_backend *b, const float *x, const float *gain, float eps, int n_rows, int width,
@@ -191,7 +200,14 @@ int kn_cuda_weight_load(struct kn_backend *b, const void *host, int type, int n_
 			struct sl_err *err);
 int kn_cuda_weight_load_joined(struct kn_backend *b, const void *const *host, const int *n_outs, int n, int type, int n_in,
 			       struct kn_weight *out, struct sl_err *err);
+int kn_cuda_weight_random(struct kn_backend *b, const struct kn_noise *noise, const int *n_outs, int n, int type, int n_in,
+			  struct kn_weight *out, struct sl_err *err);
 void kn_cuda_weight_free(struct kn_backend *b, struct kn_weight *w);
+
+/* ---- noise.cu ---- */
+/* Rows first…first + n - 1 of that noise on the device, as a file of that type has them. 0 or SL_EIO. */
+int kn_cuda_noise_rows(struct kn_backend *b, const struct kn_noise *noise, int type, int64_t row_bytes, int first, int n, int n_in,
+		       void *to);
 
 /* ---- matmul.cu ---- */
 int kn_cuda_embed(struct kn_backend *b, const struct kn_weight *w, float *y);

@@ -11,8 +11,8 @@
  *  - own conversions of types, kn_fma where a fused multiply-add is meant: nvcc gets --fmad=false, so
  *    that the same expression has the same bits in every kernel.
  *
- * Everything goes to one stream and takes effect in call order. The first error stays: from then on
- * every call returns SL_EIO until the device is closed.
+ * Everything goes to one stream and takes effect in call order, but for copies aside, which have a stream of their own. The
+ * first error stays: from then on every call returns SL_EIO until the device is closed.
  *
  * While a list is recorded (list.h), launches, dev_copy and dev_copy_out are put at its end; every other
  * call that touches the device's memory runs what is in it first, so the order of effects is that of the calls.
@@ -24,7 +24,7 @@
 
 #include "kernels/plugin.h"
 
-struct dev; /* one stream on one device */
+struct dev; /* one stream on one device, and one for copies */
 
 enum { KN_WARP = 32 };
 
@@ -50,8 +50,19 @@ int dev_copy_in(struct dev *d, void *to, const void *host, size_t bytes);
 /* The host's memory is filled after the next dev_sync, or a mark behind it. */
 int dev_copy_out(struct dev *d, void *host, const void *from, size_t bytes);
 int dev_copy(struct dev *d, void *to, const void *from, size_t bytes);
-/* Waits for everything so far. */
+/* Waits for everything so far, copies aside too. */
 int dev_sync(struct dev *d);
+
+/* Copies aside: between pinned memory of the host and the device's, in the order of these calls, on a stream of their own, so
+ * that neither of the two waits for the other but where it is told so. Nothing may be recorded meanwhile. */
+int dev_aside(struct dev *d, void *to, const void *from, size_t bytes);
+/* Those called from now on come after everything that the stream was given so far. */
+int dev_aside_after(struct dev *d);
+/* What the stream is given from now on comes after all of them so far. */
+int dev_aside_before(struct dev *d);
+/* Whether none of them is on its way; true after a fault. */
+bool dev_aside_done(struct dev *d);
+
 /* What was called so far, which is in no list, is what dev_await of this mark waits for. */
 enum { DEV_MARKS = KN_STEPS_AHEAD };
 int dev_mark(struct dev *d, int mark);

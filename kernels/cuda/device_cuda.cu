@@ -22,7 +22,8 @@
 
 struct dev {
 	struct dev_base base;
-	cudaStream_t stream;
+	cudaStream_t stream, aside;
+	cudaEvent_t before_aside, after_aside; /* what copies wait for, and the last of them */
 	cudaEvent_t firsts[DEV_MARKS + 1]; /* before the first work of those that a mark ends, and of what is open */
 	cudaEvent_t done, marks[DEV_MARKS];
 	int open, began[DEV_MARKS]; /* which of firsts; -1: there was no work */
@@ -96,8 +97,12 @@ static void drop_handles(struct dev *d)
 	for (int i = 0; i < DEV_MARKS; i++)
 		if (d->marks[i] != NULL)
 			(void)cudaEventDestroy(d->marks[i]);
-	if (d->done != NULL)
-		(void)cudaEventDestroy(d->done);
+	cudaEvent_t others[] = {d->done, d->before_aside, d->after_aside};
+	for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+		if (others[i] != NULL)
+			(void)cudaEventDestroy(others[i]);
+	if (d->aside != NULL)
+		(void)cudaStreamDestroy(d->aside);
 	if (d->stream != NULL)
 		(void)cudaStreamDestroy(d->stream);
 }
@@ -105,6 +110,10 @@ static void drop_handles(struct dev *d)
 static cudaError_t make_events(struct dev *d)
 {
 	cudaError_t rc = cudaEventCreate(&d->done);
+	if (rc == cudaSuccess)
+		rc = cudaEventCreateWithFlags(&d->before_aside, cudaEventDisableTiming);
+	if (rc == cudaSuccess)
+		rc = cudaEventCreateWithFlags(&d->after_aside, cudaEventDisableTiming);
 	for (int i = 0; i < DEV_MARKS && rc == cudaSuccess; i++)
 		rc = cudaEventCreate(&d->marks[i]);
 	for (int i = 0; i <= DEV_MARKS && rc == cudaSuccess; i++)
@@ -125,6 +134,8 @@ int dev_open(const struct kn_plugin_host *host, int priority, struct dev **out, 
 	if (rc == cudaSuccess)
 		rc = cudaStreamCreateWithPriority(&d->stream, cudaStreamNonBlocking, priority > 0 ? greatest : least);
 	if (rc == cudaSuccess)
+		rc = cudaStreamCreateWithPriority(&d->aside, cudaStreamNonBlocking, least);
+	if (rc == cudaSuccess)
 		rc = make_events(d);
 	if (rc != cudaSuccess) {
 		drop_handles(d);
@@ -132,6 +143,7 @@ int dev_open(const struct kn_plugin_host *host, int priority, struct dev **out, 
 		return host->errf(err, SL_EIO, "CUDA device 0: %s", cudaGetErrorString(rc));
 	}
 	nvtxNameCudaStreamA(d->stream, priority > 0 ? "sluice, first" : "sluice");
+	nvtxNameCudaStreamA(d->aside, "sluice, pages");
 	describe(d);
 	*out = d;
 	return 0;
@@ -141,6 +153,7 @@ void dev_close(struct dev *d)
 {
 	dev_range(d, NULL);
 	(void)cudaStreamSynchronize(d->stream);
+	(void)cudaStreamSynchronize(d->aside);
 	drop_handles(d);
 	d->base.host->free(d);
 }
@@ -288,7 +301,52 @@ int dev_sync(struct dev *d)
 	if (rc == cudaSuccess && d->working)
 		add_busy(d, d->firsts[d->open], d->done);
 	d->working = false;
+	if (rc == cudaSuccess)
+		rc = cudaStreamSynchronize(d->aside);
 	return rc == cudaSuccess ? 0 : fail(d, "a step", rc);
+}
+
+int dev_aside(struct dev *d, void *to, const void *from, size_t bytes)
+{
+	if (d->base.fault[0] != '\0')
+		return SL_EIO;
+	cudaError_t rc = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, d->aside);
+	if (rc == cudaSuccess)
+		rc = cudaEventRecord(d->after_aside, d->aside);
+	return rc == cudaSuccess ? 0 : fail(d, "a copy of a page", rc);
+}
+
+int dev_aside_after(struct dev *d)
+{
+	int flushed = kn_list_flush(d);
+	if (flushed != 0 || d->base.fault[0] != '\0')
+		return SL_EIO;
+	cudaError_t rc = cudaEventRecord(d->before_aside, d->stream);
+	if (rc == cudaSuccess)
+		rc = cudaStreamWaitEvent(d->aside, d->before_aside, 0);
+	return rc == cudaSuccess ? 0 : fail(d, "a copy of a page", rc);
+}
+
+int dev_aside_before(struct dev *d)
+{
+	if (d->base.fault[0] != '\0')
+		return SL_EIO;
+	cudaError_t rc = cudaStreamWaitEvent(d->stream, d->after_aside, 0); /* at once where it was never recorded */
+	return rc == cudaSuccess ? 0 : fail(d, "a copy of a page", rc);
+}
+
+bool dev_aside_done(struct dev *d)
+{
+	if (d->base.fault[0] != '\0')
+		return true;
+	cudaError_t rc = cudaEventQuery(d->after_aside);
+	if (rc == cudaErrorNotReady) {
+		(void)cudaGetLastError();
+		return false;
+	}
+	if (rc != cudaSuccess)
+		fail(d, "a copy of a page", rc);
+	return true;
 }
 
 int dev_mark(struct dev *d, int mark)

@@ -4,7 +4,8 @@
  * where a device is lenient:
  *  - device memory is malloc's, exactly as long as asked for: a sanitizer sees every access outside;
  *  - the device is behind: a command is done when somebody waits for it (emu_queue.h), and pinned memory is read and
- *    written then, so what is changed or read too early shows.
+ *    written then, so what is changed or read too early shows. Copies aside are done as late as they may be (when the stream
+ *    has to wait for them, or somebody asks a second time whether they are done), or as early, as tests say.
  *
  * Where the environment names a file in SLUICE_EMULATION_FAIL_FILE, the launch that finds it there removes it and fails:
  * so a test can break the device of another process when it likes, once.
@@ -24,7 +25,8 @@
 struct dev {
 	struct dev_base base;
 	struct emu_blocks *blocks;
-	struct emu_queue queue;
+	struct emu_queue queue, aside;
+	bool asked; /* whether the copies aside are done, since the last of them */
 	const char *fail_file; /* NULL: none */
 };
 
@@ -34,7 +36,8 @@ struct dev_graph {
 };
 
 static int fail_in; /* launches until one fails; 0: none does */
-static bool no_graphs;
+static bool no_graphs, early_copies;
+static uint64_t n_asides;
 static char ranges[256];
 
 extern "C" __attribute__((visibility("default"))) const char *sluice_emulation_ranges(void)
@@ -48,6 +51,17 @@ extern "C" __attribute__((visibility("default"))) const char *sluice_emulation_r
 extern "C" __attribute__((visibility("default"))) void sluice_emulation_fail(int n)
 {
 	fail_in = n;
+}
+
+extern "C" __attribute__((visibility("default"))) void sluice_emulation_early_copies(int early)
+{
+	early_copies = early != 0;
+}
+
+/* How often a stream was made to wait for copies aside. */
+extern "C" __attribute__((visibility("default"))) uint64_t sluice_emulation_waits_for_copies(void)
+{
+	return n_asides;
 }
 
 extern "C" __attribute__((visibility("default"))) void sluice_device_no_graphs(bool none)
@@ -88,6 +102,10 @@ int emu_run_now(struct dev *d, const struct kn_command *c)
 {
 	if (d->base.fault[0] != '\0')
 		return SL_EIO;
+	if (c->kind == KN_AFTER) {
+		const struct emu_after *a = (const struct emu_after *)kn_args_of(c);
+		return emu_queue_run_to(d, a->other, a->to);
+	}
 	d->base.busy_ns += takes_ns(c);
 	if (c->kind == KN_CALL)
 		return launch(d, c);
@@ -164,10 +182,17 @@ int dev_probe(const struct kn_plugin_host *host, struct sl_err *err)
 	return 0;
 }
 
+static int run_all(struct dev *d)
+{
+	int rc = emu_queue_run(d, &d->queue, EMU_ALL);
+	return rc != 0 ? rc : emu_queue_run(d, &d->aside, EMU_ALL);
+}
+
 void dev_close(struct dev *d)
 {
-	(void)emu_queue_run(d, &d->queue, EMU_ALL);
+	(void)run_all(d);
 	emu_queue_dispose(&d->queue);
+	emu_queue_dispose(&d->aside);
 	emu_count_device(-1);
 	emu_blocks_free(d->blocks);
 	d->base.host->free(d);
@@ -180,7 +205,7 @@ int dev_open(const struct kn_plugin_host *host, int priority, struct dev **out, 
 	if (d == NULL)
 		return host->errf(err, SL_ENOMEM, "no memory for the emulated device");
 	d->base.host = host;
-	d->queue.host = host;
+	d->queue.host = d->aside.host = host;
 	d->fail_file = getenv("SLUICE_EMULATION_FAIL_FILE");
 	if (emu_blocks_make(host, &d->blocks) != 0) {
 		host->free(d);
@@ -223,7 +248,7 @@ bool dev_memory(struct dev *d, uint64_t *free_bytes, uint64_t *total)
 void dev_free(struct dev *d, void *p)
 {
 	(void)kn_list_flush(d); /* a fault stays in d */
-	(void)emu_queue_run(d, &d->queue, EMU_ALL);
+	(void)run_all(d);
 	emu_memory_free(p);
 }
 
@@ -261,5 +286,34 @@ void dev_range(struct dev *d, const char *name)
 int dev_sync(struct dev *d)
 {
 	int rc = kn_list_flush(d);
-	return rc != 0 || d->base.fault[0] != '\0' ? SL_EIO : emu_queue_run(d, &d->queue, EMU_ALL);
+	return rc != 0 || d->base.fault[0] != '\0' ? SL_EIO : run_all(d);
+}
+
+int dev_aside(struct dev *d, void *to, const void *from, size_t bytes)
+{
+	if (d->base.fault[0] != '\0')
+		return SL_EIO;
+	d->asked = false;
+	int rc = emu_queue_copy(d, &d->aside, to, from, bytes);
+	return rc == 0 && early_copies ? emu_queue_run(d, &d->aside, EMU_ALL) : rc;
+}
+
+int dev_aside_after(struct dev *d)
+{
+	int rc = kn_list_flush(d);
+	return rc != 0 || d->base.fault[0] != '\0' ? SL_EIO : emu_queue_after(d, &d->aside, &d->queue);
+}
+
+int dev_aside_before(struct dev *d)
+{
+	n_asides++;
+	return d->base.fault[0] != '\0' ? SL_EIO : emu_queue_after(d, &d->queue, &d->aside);
+}
+
+bool dev_aside_done(struct dev *d)
+{
+	if (d->base.fault[0] == '\0' && d->asked)
+		(void)emu_queue_run(d, &d->aside, EMU_ALL);
+	d->asked = true;
+	return d->base.fault[0] != '\0' || d->aside.first == d->aside.n;
 }

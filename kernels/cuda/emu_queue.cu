@@ -66,6 +66,19 @@ int emu_queue_copy(struct dev *d, struct emu_queue *q, void *to, const void *fro
 	return emu_queue_put(d, q, &here.c);
 }
 
+int emu_queue_after(struct dev *d, struct emu_queue *q, struct emu_queue *other)
+{
+	struct {
+		struct kn_command c;
+		struct emu_after args;
+	} here;
+	memset((void *)&here, 0, sizeof here);
+	here.c.kind = KN_AFTER;
+	here.c.bytes = sizeof here;
+	here.args = {other, other->n_before + other->n};
+	return emu_queue_put(d, q, &here.c);
+}
+
 void emu_queue_mark(struct emu_queue *q, int mark)
 {
 	q->marks[mark] = q->n_before + q->n;
@@ -73,25 +86,34 @@ void emu_queue_mark(struct emu_queue *q, int mark)
 
 bool emu_queue_reached(const struct emu_queue *q, int mark)
 {
-	return q->marks[mark] <= q->n_before;
+	return q->marks[mark] <= q->n_before + q->first;
+}
+
+/* A command may run the other queue, which may run this one again up to an earlier place. */
+int emu_queue_run_to(struct dev *d, struct emu_queue *q, uint64_t to)
+{
+	int rc = dev_fault(d)[0] != '\0' ? SL_EIO : 0;
+	q->depth++;
+	while (rc == 0 && q->first < q->n && q->n_before + q->first < to) {
+		const struct kn_command *c = (const struct kn_command *)(const void *)(q->at + q->first);
+		q->first += c->bytes;
+		rc = emu_run_now(d, c);
+	}
+	if (rc != 0)
+		q->first = q->n;
+	if (--q->depth > 0 || q->first == 0)
+		return rc;
+	q->n -= q->first;
+	q->n_before += q->first;
+	if (q->n > 0)
+		memmove(q->at, q->at + q->first, q->n);
+	q->first = 0;
+	return rc;
 }
 
 int emu_queue_run(struct dev *d, struct emu_queue *q, int mark)
 {
-	uint64_t to = mark == EMU_ALL ? q->n_before + q->n : q->marks[mark];
-	size_t at = 0;
-	int rc = dev_fault(d)[0] != '\0' ? SL_EIO : 0;
-	while (rc == 0 && at < q->n && q->n_before + at < to) {
-		const struct kn_command *c = (const struct kn_command *)(const void *)(q->at + at);
-		at += c->bytes;
-		rc = emu_run_now(d, c);
-	}
-	at = rc == 0 ? at : q->n;
-	q->n -= at;
-	q->n_before += at;
-	if (q->n > 0)
-		memmove(q->at, q->at + at, q->n);
-	return rc;
+	return emu_queue_run_to(d, q, mark == EMU_ALL ? UINT64_MAX : q->marks[mark]);
 }
 
 /* ---- pinned memory ---- */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What an emulated device has been told to do and has not done yet, and the memory of the host that it reads and
- * writes by itself meanwhile. Private to the emulation.
+ * writes by itself meanwhile. Private to the emulation. A device has two, the second for copies aside; each waits for the other where a
+ * command of it says so.
  */
 #ifndef KERNELS_CUDA_EMU_QUEUE_H
 #define KERNELS_CUDA_EMU_QUEUE_H
@@ -15,7 +16,9 @@ struct emu_queue {
 	uint8_t *at; /* [room] commands one after another, KN_COMMAND_ALIGN-aligned */
 	void *owned;
 	size_t n, room;    /* bytes */
-	uint64_t n_before; /* bytes that have been done, of all there ever were: those at `at` begin there */
+	uint64_t n_before; /* bytes that have been done and are gone, of all there ever were: those at `at` begin there */
+	size_t first;	   /* of those at `at`, bytes that have been done */
+	int depth;	   /* how many are at running it */
 	uint64_t marks[DEV_MARKS];
 	struct emu_pinned *pinned;
 };
@@ -26,10 +29,18 @@ void emu_queue_dispose(struct emu_queue *q);
 /* Done later; at once while sluice_emulation_eager, or when there is no memory to keep it. 0 or SL_EIO. */
 int emu_queue_put(struct dev *d, struct emu_queue *q, const struct kn_command *c);
 int emu_queue_copy(struct dev *d, struct emu_queue *q, void *to, const void *from, size_t bytes);
+/* All of `other` so far is done before what is put into q from now on. */
+int emu_queue_after(struct dev *d, struct emu_queue *q, struct emu_queue *other);
 void emu_queue_mark(struct emu_queue *q, int mark);
 bool emu_queue_reached(const struct emu_queue *q, int mark);
 /* Does what was put before the mark, or all of it; after a fault the rest is dropped. 0 or SL_EIO. */
 int emu_queue_run(struct dev *d, struct emu_queue *q, int mark);
+/* Of KN_AFTER. */
+struct emu_after {
+	struct emu_queue *other;
+	uint64_t to;
+};
+int emu_queue_run_to(struct dev *d, struct emu_queue *q, uint64_t to);
 
 /* NULL: no memory. Zeroed. */
 void *emu_pinned_alloc(struct emu_queue *q, size_t bytes);

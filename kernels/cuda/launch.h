@@ -14,8 +14,8 @@
 
 struct dev;
 
-/* KN_PRODUCT: of the vendor's library (library.h). */
-enum kn_command_kind : uint32_t { KN_CALL, KN_COPY, KN_COPY_OUT, KN_PRODUCT };
+/* KN_PRODUCT: of the vendor's library (library.h). KN_AFTER: in the emulation's queues alone (emu_queue.h). */
+enum kn_command_kind : uint32_t { KN_CALL, KN_COPY, KN_COPY_OUT, KN_PRODUCT, KN_AFTER };
 
 enum { KN_COMMAND_ALIGN = 64, KN_MAX_ARGS = 40 };
 

@@ -6,8 +6,11 @@
  *
  * The library wants matrices as they are written; here they are packed. So a product by it is four commands: the weights
  * unpacked and the activations rounded, both into scratch, the product, and its scales. What that costs is in what is
- * timed when it is decided. The weights are exact there and the activations those of every product (matmul.h); only
- * the order of a sum is another one, so the error is bounded as there: by gamma(K) times the sum of the magnitudes.
+ * timed when it is decided. Weights of 16 bits and of FP8 are exact there and the activations those of every product
+ * (matmul.h); only the order of a sum is another one, so the error is bounded as there: by gamma(K) times the sum of the magnitudes.
+ *
+ * Weights in blocks of integers are rounded to float16, each output's times a power of two of its own: each is off by 2^-11 of
+ * itself at most, or by 2^-39 of the largest that its output's scales allow. That is as much again as the activations' error.
  *
  * Weights of FP8 are multiplied as float16, or, where the library does so and it is quicker, as they are, with activations
  * of FP8 too: each row is divided by a scale that makes its largest 448 and rounded to the nearest e4m3. Then an activation

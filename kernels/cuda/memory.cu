@@ -2,9 +2,14 @@
  *
  * The device's memory as the engine plans with it, and pages that lie on the host meanwhile.
  *
- * Copies of pages go to the one stream that steps go to, from and to pinned memory, so nobody waits for them: a page that is
- * brought out is read before a later step writes there, one that is brought in is there before a later step reads it,
- * and a place on the host may be another page's at once.
+ * Copies of pages from and to the host's pinned memory have a stream of their own. A copy comes after all steps issued before it, so
+ * a page that is brought out has what they wrote, and nobody overwrites what they read. A step that comes later waits for the
+ * copies only if its sequences have a page that is being copied, in whatever direction: steps of others go on beside them. Which pages those are
+ * is kept by a few bits of their numbers, so one that looks like them may wait for nothing. A place on the host
+ * may be another page's at once, for copies are in order.
+ *
+ * Copies on write (kn_cuda_page_copy) stay on the stream of the steps: the step that is issued next writes to the copy, so it would
+ * have to wait at once, and a page is copied within the device in about a microsecond.
  */
 #include "kernels/cuda/backend.h"
 
@@ -25,7 +30,7 @@ static uint64_t later(const struct kn_backend *b)
 	bytes += rows * (uint64_t)b->widest_in * ROW_BYTES;
 	bytes += (rows * STEP_INTS + STEP_SEQ_PAGES) * sizeof(int32_t);
 	if (b->library != NULL)
-		bytes += (rows + (uint64_t)b->longest_out) * (uint64_t)b->widest_in * sizeof(uint16_t) * 3 / 2;
+		bytes += (rows + (uint64_t)b->longest_out) * ((uint64_t)b->widest_in * sizeof(uint16_t) + sizeof(float)) * 3 / 2;
 	return bytes + (uint64_t)KN_MAX_GRAPHS * GRAPH_BYTES;
 }
 
@@ -55,16 +60,82 @@ void kn_cuda_host_free(struct kn_backend *b, void *p)
 	dev_host_free(b->dev, p);
 }
 
-int kn_cuda_page_out(struct kn_backend *b, const struct kn_kv *kv, int page, void *host)
+static uint64_t bit_of(int page)
+{
+	return (uint64_t)1 << (unsigned)page % 64;
+}
+
+static uint64_t *late_of(struct kn_backend *b, int page)
+{
+	return &b->late[(unsigned)page / 64 % (KN_LATE / 64)];
+}
+
+/* Halves of a page: keys, then values. */
+static int copy_aside(struct kn_backend *b, const struct kn_kv *kv, int page, uint8_t *host, bool in)
 {
 	size_t half = kn_kv_page_bytes(kv), at = (size_t)page * half;
-	int rc = dev_copy_out(b->dev, host, (const uint8_t *)kv->k + at, half);
-	return rc != 0 ? rc : dev_copy_out(b->dev, (uint8_t *)host + half, (const uint8_t *)kv->v + at, half);
+	uint8_t *k = (uint8_t *)kv->k + at, *v = (uint8_t *)kv->v + at;
+	int rc = 0;
+	if (b->aside_serial != dev_serial(b->dev) + 1) { /* one more: it begins with 0 */
+		rc = dev_aside_after(b->dev);
+		b->aside_serial = dev_serial(b->dev) + 1;
+	}
+	*late_of(b, page) |= bit_of(page);
+	b->any_late = true;
+	if (rc == 0)
+		rc = in ? dev_aside(b->dev, k, host, half) : dev_aside(b->dev, host, k, half);
+	if (rc == 0)
+		rc = in ? dev_aside(b->dev, v, host + half, half) : dev_aside(b->dev, host + half, v, half);
+	return rc;
+}
+
+int kn_cuda_page_out(struct kn_backend *b, const struct kn_kv *kv, int page, void *host)
+{
+	return copy_aside(b, kv, page, (uint8_t *)host, false);
 }
 
 int kn_cuda_page_in(struct kn_backend *b, const struct kn_kv *kv, const void *host, int page)
 {
-	size_t half = kn_kv_page_bytes(kv), at = (size_t)page * half;
-	int rc = dev_copy_in(b->dev, (uint8_t *)kv->k + at, host, half);
-	return rc != 0 ? rc : dev_copy_in(b->dev, (uint8_t *)kv->v + at, (const uint8_t *)host + half, half);
+	return copy_aside(b, kv, page, (uint8_t *)const_cast<void *>(host), true);
+}
+
+static void forget_late(struct kn_backend *b)
+{
+	memset(b->late, 0, sizeof b->late);
+	b->any_late = false;
+}
+
+bool kn_cuda_pages_there(struct kn_backend *b)
+{
+	if (b->any_late && dev_aside_done(b->dev))
+		forget_late(b);
+	return !b->any_late;
+}
+
+/* Once the stream waits for them they are of the past for all that it gets. */
+static int await_all(struct kn_backend *b)
+{
+	forget_late(b);
+	return dev_aside_before(b->dev);
+}
+
+int kn_cuda_await_page(struct kn_backend *b, int page)
+{
+	return b->any_late && (*late_of(b, page) & bit_of(page)) != 0 ? await_all(b) : 0;
+}
+
+int kn_cuda_await_pages(struct kn_backend *b, const struct kn_step *s)
+{
+	if (!b->any_late || s->row_seq == NULL || s->row_pos == NULL || s->page_table == NULL)
+		return 0;
+	for (int r = 0; r < s->n_rows; r++) {
+		if (r + 1 < s->n_rows && s->row_seq[r + 1] == s->row_seq[r] && s->row_pos[r + 1] >= s->row_pos[r])
+			continue; /* the next row reads all that it does */
+		const int32_t *table = s->page_table + (size_t)s->row_seq[r] * (size_t)s->max_pages;
+		int n = s->page_tokens > 0 ? s->row_pos[r] / s->page_tokens + 1 : s->max_pages;
+		for (int i = 0; i < n && i < s->max_pages; i++)
+			if ((*late_of(b, table[i]) & bit_of(table[i])) != 0)
+				return await_all(b);
+	}
+	return 0;
 }

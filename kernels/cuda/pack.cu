@@ -301,13 +301,28 @@ const float *kn_cuda_fp8_scales(const struct kn_weight *w)
 	return (const float *)((const uint8_t *)w->data + records * kn_form<KN_CUDA_FP8>::record);
 }
 
-/* The n_rows rows at host to w->data, which is zero, from its row `begin` on. */
-static int fill(struct kn_backend *b, const struct kn_weight *w, const uint8_t *host, int from, int64_t row_bytes, int begin,
-		int n_rows)
+/* What a matrix is made of: rows on the host, or noise. */
+struct source {
+	const void *const *host;
+	const struct kn_noise *noise; /* where host is NULL */
+};
+
+/* Rows first…first + n - 1 of matrix `which` to the device, as they are in a file of that type. */
+static int bring(struct kn_backend *b, const struct source *s, int which, int type, int64_t row_bytes, int first, int n, int n_in,
+		 void *to)
+{
+	if (s->host == NULL)
+		return kn_cuda_noise_rows(b, &s->noise[which], type, row_bytes, first, n, n_in, to);
+	return dev_copy_in(b->dev, to, (const uint8_t *)s->host[which] + first * row_bytes, (size_t)row_bytes * (size_t)n);
+}
+
+/* The n_rows rows of matrix `which` to w->data, which is zero, from its row `begin` on. */
+static int fill(struct kn_backend *b, const struct kn_weight *w, const struct source *s, int which, int from, int64_t row_bytes,
+		int begin, int n_rows)
 {
 	if (w->type == KN_F32)
-		return dev_copy_in(b->dev, (uint8_t *)const_cast<void *>(w->data) + begin * row_bytes, host,
-				   (size_t)row_bytes * (size_t)n_rows);
+		return bring(b, s, which, from, row_bytes, 0, n_rows, w->n_in,
+			     (uint8_t *)const_cast<void *>(w->data) + begin * row_bytes);
 	int64_t least = KN_OUTS, fits = STAGE_BYTES / row_bytes / least * least, most = 65535 * least; /* a grid's limit */
 	fits = fits < least ? least : fits > most ? most : fits;
 	if (fits > n_rows)
@@ -315,7 +330,7 @@ static int fill(struct kn_backend *b, const struct kn_weight *w, const uint8_t *
 	int rc = kn_cuda_room(b, &b->stage, (size_t)(fits * row_bytes));
 	for (int first = 0, n; rc == 0 && first < n_rows; first += n) {
 		n = n_rows - first < fits ? n_rows - first : (int)fits;
-		rc = dev_copy_in(b->dev, b->stage.at, host + first * row_bytes, (size_t)(n * row_bytes));
+		rc = bring(b, s, which, from, row_bytes, first, n, w->n_in, b->stage.at);
 		if (rc == 0)
 			rc = pack_piece(b, w, from, (const uint8_t *)b->stage.at, row_bytes, begin + first, n);
 	}
@@ -351,15 +366,9 @@ static int rows_of_all(const int *n_outs, int n)
 	return all;
 }
 
-int kn_cuda_weight_load(struct kn_backend *b, const void *host, int type, int n_out, int n_in, struct kn_weight *out,
-			struct sl_err *err)
-{
-	return kn_cuda_weight_load_joined(b, &host, &n_out, 1, type, n_in, out, err);
-}
-
 /* Packed, each of them but the last one is whole tiles, so a tile's records are what they are when it is alone. */
-int kn_cuda_weight_load_joined(struct kn_backend *b, const void *const *host, const int *n_outs, int n, int type, int n_in,
-			       struct kn_weight *out, struct sl_err *err)
+static int load(struct kn_backend *b, const struct source *s, const int *n_outs, int n, int type, int n_in, struct kn_weight *out,
+		struct sl_err *err)
 {
 	bool floats = type == KN_F32 || type == KN_F16 || type == KN_BF16;
 	int n_out = rows_of_all(n_outs, n);
@@ -377,7 +386,7 @@ int kn_cuda_weight_load_joined(struct kn_backend *b, const void *const *host, co
 	int rc = dev_alloc(b->dev, bytes, &at);
 	w.data = at;
 	for (int i = 0, begin = 0; i < n && rc == 0; begin += n_outs[i++])
-		if ((rc = fill(b, &w, (const uint8_t *)host[i], type, (int64_t)row_bytes, begin, n_outs[i])) != 0)
+		if ((rc = fill(b, &w, s, i, type, (int64_t)row_bytes, begin, n_outs[i])) != 0)
 			dev_free(b->dev, at);
 	if (rc != 0)
 		return b->host->errf(err, rc, "%zu bytes for a matrix of %d × %d %s on the device: %s", bytes, n_out, n_in,
@@ -388,6 +397,29 @@ int kn_cuda_weight_load_joined(struct kn_backend *b, const void *const *host, co
 	*out = w;
 	kn_cuda_note_width(b, w.type, n_in);
 	return 0;
+}
+
+int kn_cuda_weight_load_joined(struct kn_backend *b, const void *const *host, const int *n_outs, int n, int type, int n_in,
+			       struct kn_weight *out, struct sl_err *err)
+{
+	const struct source s = {host, NULL};
+	return load(b, &s, n_outs, n, type, n_in, out, err);
+}
+
+int kn_cuda_weight_load(struct kn_backend *b, const void *host, int type, int n_out, int n_in, struct kn_weight *out,
+			struct sl_err *err)
+{
+	return kn_cuda_weight_load_joined(b, &host, &n_out, 1, type, n_in, out, err);
+}
+
+int kn_cuda_weight_random(struct kn_backend *b, const struct kn_noise *noise, const int *n_outs, int n, int type, int n_in,
+			  struct kn_weight *out, struct sl_err *err)
+{
+	const struct source s = {NULL, noise};
+	for (int i = 0; i < n; i++)
+		if (!(noise[i].spread > 0 && noise[i].spread < INFINITY))
+			return b->host->errf(err, SL_EINVAL, "noise of a spread of %g", (double)noise[i].spread);
+	return load(b, &s, n_outs, n, type, n_in, out, err);
 }
 
 void kn_cuda_weight_free(struct kn_backend *b, struct kn_weight *w)

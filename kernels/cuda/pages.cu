@@ -215,6 +215,10 @@ int kn_cuda_page_copy(struct kn_backend *b, const struct kn_kv *kv, int src, int
 {
 	size_t page = kn_kv_page_bytes(kv);
 	uint8_t *k = (uint8_t *)kv->k, *v = (uint8_t *)kv->v;
-	int rc = dev_copy(b->dev, k + (size_t)dst * page, k + (size_t)src * page, page);
+	int rc = kn_cuda_await_page(b, src);
+	if (rc == 0)
+		rc = kn_cuda_await_page(b, dst);
+	if (rc == 0)
+		rc = dev_copy(b->dev, k + (size_t)dst * page, k + (size_t)src * page, page);
 	return rc != 0 ? rc : dev_copy(b->dev, v + (size_t)dst * page, v + (size_t)src * page, page);
 }

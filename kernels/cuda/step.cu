@@ -269,6 +269,8 @@ int kn_cuda_step_begin(struct kn_backend *b, const struct kn_step *s)
 		return SL_EIO;
 	if (b->n_issued == KN_STEPS_AHEAD || !from_is_there(b, s))
 		return SL_EUNSUPPORTED;
+	if (kn_cuda_await_pages(b, s) != 0)
+		return SL_EIO;
 	b->last_pos = 0;
 	b->converted.x = NULL; /* so that a step's commands depend on the step alone */
 	for (int r = 0; s->row_pos != NULL && r < s->n_rows; r++)

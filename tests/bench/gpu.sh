@@ -18,7 +18,7 @@ limit=${LIMIT:-570}
 out=$folder/gpu-bench
 models=$(mktemp -d)
 [ -d "$folder/lib" ] && export LD_LIBRARY_PATH=$PWD/$folder/lib
-tiny=() shape=llama-3.1-8b threads=$(nproc)
+tiny=() shape=llama-3.1-8b
 if [ "$backend" != cuda ]; then
 	tiny=(--tiny) shape=tiny-llama
 fi
@@ -55,17 +55,7 @@ gpu() {
 	part "$name" "$most" "$folder/sluice" bench gpu "$@" --backend "$backend" "${tiny[@]}"
 }
 
-# Files of random weights, while parts run that need none.
-random_model() {
-	timeout -k 5 200 "$folder/sluice" model random --shape "$shape" --type "$1" --threads $((threads > 4 ? threads / 2 : 1)) \
-		"$models/$1.gguf" >"$out/random-$1.txt" 2>&1 || rm -f "$models/$1.gguf"
-}
 : >"$out/figures"
-(
-	random_model bf16
-	random_model q4_0
-) &
-making=$!
 
 gpu copy 40 copy
 gpu matrix 60 matrix
@@ -75,12 +65,12 @@ gpu products 90 products
 gpu products-fp8 60 products-fp8
 gpu attention 60 attention
 gpu sample 40 sample
-wait "$making"
-for kind in bf16 fp8 q4_0; do
-	file=$models/${kind/fp8/bf16}.gguf
-	[ -e "$file" ] && gpu "model-$kind" 120 model --model "$file" --kind "$kind"
+# Weights of the shape are made on the device.
+for kind in bf16 fp8 int4 q4_0; do
+	gpu "model-$kind" 90 model --model "random:$shape:${kind/fp8/bf16}" --kind "$kind"
 done
-[ -e "$models/bf16.gguf" ] && gpu model-library 120 model --model "$models/bf16.gguf" --kind library --loose
+gpu model-library 90 model --model "random:$shape:bf16" --kind library --loose
+gpu model-library-int4 90 model --model "random:$shape:int4" --kind library_int4 --loose
 if [ "$backend" != cuda ]; then
 	peer="not asked"
 elif python3 -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null; then

@@ -51,7 +51,8 @@ test('every part of the measurement runs, and the table has a row for every dema
   assert.ok(rows.every((c) => c.length === 6), r.text);
   const of = (start) => rows.find((c) => c[0].startsWith(start)) ?? assert.fail(`no row: ${start}`);
   const ran = ['copy, read', 'product of 8192³, bf16', 'product of 8192³, weights in fp8', 'bf16 decode, one', 'bf16 decode, batch 8',
-    'fp8 decode, one sequence, of', 'int4 decode, one sequence, of', 'fp8 decode, one sequence, against', 'int4 decode, one sequence, against',
+    'fp8 decode, one sequence, of', 'int4 decode, groups of 128, one sequence, of', 'fp8 decode, one sequence, against',
+    'int4 decode, groups of 128, one sequence, against', 'Q4_0 decode, one sequence, of', 'prompt of 2K, int4',
     'products of a layer, BF16, rows: 1', 'products of a layer, fp8, rows: 8', 'products of a layer, Q4_K, rows: 8',
     'decode attention', 'prompt of 2K, bf16', 'prompt of 8K, bf16', 'gap', 'sampling', 'prompt of 2K + 100', 'verifying 5'];
   for (const start of ran) assert.notEqual(of(start)[5], 'not run', `${start}: ${r.text}`);
@@ -62,6 +63,24 @@ test('every part of the measurement runs, and the table has a row for every dema
   assert.equal(of('gap')[4], '≤ 50.0 µs');
   assert.match(readFileSync(join(folder, 'gpu-bench', 'figures'), 'utf8'), /^copy [0-9.e-]+ [0-9.e+]+ 0$/m);
   rmSync(folder, { recursive: true });
+});
+
+test('operations and a model without a file, by the backend\'s name', () => {
+  const ops = spawnSync(SLUICE, ['bench', 'ops', '--backend', 'cuda-emulated', '--tiny'], { encoding: 'utf8', timeout: 100000 });
+  assert.equal(ops.status, 0, ops.stderr);
+  assert.match(ops.stdout, /^product_INT4_8 [0-9.e-]+ [0-9.e+]+ [0-9.e+]+$/m);
+  assert.match(ops.stdout, /^sample_256 /m);
+  const model = (...args) => spawnSync(SLUICE, ['bench', 'model', ...args], { encoding: 'utf8', timeout: 100000 });
+  const r = model('random:tiny-llama:int4', '--backend', 'cuda-emulated', '--tiny');
+  assert.equal(r.status, 0, r.stderr);
+  for (const name of ['decode_model_1', 'decode_model_8', 'prompt_model_2048', 'verify_model_5'])
+    assert.match(r.stdout, new RegExp(`^${name} [0-9.e-]+ `, 'm'));
+  for (const [args, status, words] of [[['random:tiny-llama:q9', '--backend', 'cuda-emulated', '--tiny'], 1, 'no type is named q9'],
+    [['--backend', 'cuda-emulated'], 64, 'random:SHAPE:TYPE'], [['random:tiny-llama:bf16'], 1, 'makes no weights at random']]) {
+    const bad = model(...args);
+    assert.equal(bad.status, status, bad.stderr);
+    assert.ok(bad.stderr.includes(words), bad.stderr);
+  }
 });
 
 // Figures as a device might give them, through the table alone.

@@ -7,6 +7,8 @@
  */
 #include "../unit/engine/engine_run.h"
 
+#include <math.h>
+
 #include "base/fault.h"
 #include "tests/kernels/tables.h"
 
@@ -134,6 +136,61 @@ static void same_in_other_chunks(void **state)
 	free(expect);
 }
 
+static void assert_same_tokens(const struct answer *a, const struct answer *b)
+{
+	assert_int_equal(a->n_tokens, b->n_tokens);
+	assert_memory_equal(a->ids, b->ids, a->n_tokens * sizeof *a->ids);
+	assert_int_equal(a->n_text, b->n_text);
+	assert_memory_equal(a->text, b->text, a->n_text);
+	for (uint32_t i = 0; i < a->n_tokens; i++)
+		assert_true(fabsf(a->logprobs[i] - b->logprobs[i]) <= 1e-4f * (1 + fabsf(b->logprobs[i])));
+}
+
+/* With drafts from the text, that pay or not: tokens are those of plain steps, whether steps without a draft are launched ahead or
+ * none is. The rows of a draft are drawn from on the host (sampler_device.h), whose sums of a row for log probabilities are in another
+ * order than the device's: gamma of the vocabulary's length in the logarithm, and an ulp or two. */
+static void same_with_drafts(void **state)
+{
+	(void)state;
+	enum { N_DRAFTED = 2 };
+	static const struct proto_id_f32 likely[2] = {{.id = 300, .v = 60}, {.id = 301, .v = 60}}; /* so that they come again and again */
+	struct answer *expect = calloc(N_DRAFTED, sizeof *expect);
+	assert_non_null(expect);
+	for (int how = 0; how < 4; how++) { /* plain; drafts at will, ahead; always, ahead; always, not ahead */
+		struct run r;
+		struct proto_stats s;
+		struct eng_config cfg = config(how == 1 || how == 2);
+		cfg.step_tokens = 32;
+		cfg.page_tokens = 16;
+		cfg.spec_mode = how == 0 ? ENG_SPEC_OFF : ENG_SPEC_NGRAM;
+		cfg.spec_max_draft = 4;
+		cfg.spec_fixed = how >= 2;
+		run_start(&r, &cfg);
+		for (int i = 0; i < N_DRAFTED; i++) {
+			struct proto_submit req = run_plain(said[i], MADE);
+			req.n_logit_bias = 2;
+			req.logit_bias = likely;
+			req.flags |= PROTO_SUBMIT_IGNORE_EOS;
+			req.temperature = i == 0 ? 0 : 0.7f;
+			req.seed = 7;
+			run_submit(&r, (uint64_t)i + 1, &req);
+			run_credit(&r, (uint64_t)i + 1, MADE);
+		}
+		for (int i = 0; i < N_DRAFTED; i++) {
+			const struct answer *a = run_until_done(&r, (uint64_t)i + 1);
+			if (how == 0)
+				expect[i] = *a;
+			else
+				assert_same_tokens(a, &expect[i]);
+		}
+		run_until_idle(&r);
+		engine_stats(r.e, &s);
+		assert_true(how < 2 || s.spec_drafts > 0);
+		run_stop(&r);
+	}
+	free(expect);
+}
+
 static void count_fault(void *ctx) { atomic_fetch_add((atomic_int *)ctx, 1); }
 
 /* A launch fails in the second of two steps on their way. */
@@ -164,6 +221,7 @@ static void fails_ahead(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(same_ahead), cmocka_unit_test(same_in_other_chunks), cmocka_unit_test(fails_ahead)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(same_ahead), cmocka_unit_test(same_in_other_chunks),
+					   cmocka_unit_test(same_with_drafts), cmocka_unit_test(fails_ahead)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -221,7 +221,7 @@ static void test_config(void **arg)
 		int code;
 		const char *words;
 	} wrong[] = {
-	    {",\"quantization_config\":{\"quant_method\":\"gptq\"}}", SL_EUNSUPPORTED, "quantized (gptq)"},
+	    {",\"quantization_config\":{\"quant_method\":\"gptq\"}}", SL_EUNSUPPORTED, "gptq with bits other than 4"},
 	    {",\"attention_bias\":true}", SL_EUNSUPPORTED, "attention_bias is not supported"},
 	    {",\"head_dim\":3}", SL_EUNSUPPORTED, "do not fit together"},
 	    {",\"head_dim\":-4}", SL_EINVAL, "head_dim is not a whole number"},
