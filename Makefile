@@ -21,6 +21,8 @@ MAKEFLAGS += -j$(JOBS)
 endif
 MAKEFLAGS += --no-print-directory
 Q := $(if $(V),,@)
+# Sanitized programs are large, and gold links them in a third of the time.
+LINKER := $(if $(SAN),$(if $(findstring clang,$(CC)),,$(if $(shell command -v ld.gold 2>/dev/null),-fuse-ld=gold)))
 say = $(if $(V),@:,@printf '  %-5s %s\n' '$(1)' '$(2)')
 
 # A fresh system has no pkg-config yet: then these are empty, and `needs` says what is missing.
@@ -32,7 +34,7 @@ WARN := -Wall -Wextra -Wshadow -Wconversion -Werror
 SANFLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -fno-sanitize-recover=all $(if $(findstring clang,$(CC)),,-Wno-maybe-uninitialized))
 CFLAGS_ALL := -std=gnu11 -D_GNU_SOURCE $(OPT) $(WARN) -fno-math-errno -ffp-contract=off $(SANFLAGS) \
 	-I. -I$(B) $(PKG_CFLAGS) -pthread $(CFLAGS)
-LIBS_ALL := $(PKG_LIBS) -lm -ldl -pthread $(SANFLAGS) $(LDFLAGS)
+LIBS_ALL := $(PKG_LIBS) -lm -ldl -pthread $(SANFLAGS) $(LINKER) $(LDFLAGS)
 
 # The CUDA backend is a shared object of its own, made when there is a toolkit; `make NVCC=` leaves it out.
 NVCC := $(firstword $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/cuda/bin/nvcc))
@@ -45,7 +47,9 @@ cuda_gen = $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
 	$(if $(cuda_ptx),-gencode arch=compute_$(cuda_ptx)$(comma)code=compute_$(cuda_ptx))
 # No contraction: the same expression has the same bits in every kernel.
 # One file has most of the work: its parts are compiled side by side.
-NVCCFLAGS := --split-compile $(JOBS) -Xptxas --split-compile=$(JOBS) -std=c++17 -O3 --fmad=false -Werror all-warnings -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra -I.
+# (`make test` compiles quickly instead where there is no device.)
+CUDA_OPT ?= -O3 --split-compile $(JOBS) -Xptxas --split-compile=$(JOBS)
+NVCCFLAGS := -std=c++17 $(CUDA_OPT) --fmad=false -Werror all-warnings -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra -I.
 # The longest one first.
 CUDA_SRC := $(sort $(wildcard kernels/cuda/attention*.cu)) $(filter-out kernels/cuda/attention%,$(wildcard kernels/cuda/*.cu))
 CUDA_OBJ := $(patsubst %.cu,$(B)/%.o,$(filter-out kernels/cuda/emu%.cu,$(CUDA_SRC)))

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Clients that ask for endless answers and do not read them: what is held for each is bounded, the engine stops making
 // tokens for them, others are served meanwhile, and in the end they are broken off and their work is cancelled.
-// Alone: it measures memory.
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import http2 from 'node:http2';
