@@ -202,7 +202,7 @@ run_e2e_file() {
 begin_behind() {
 	# Without a device what is made for one need only compile and load: with the optimisations a device is worth it takes
 	# six times as long. What is already there stays as it is.
-	if ! [ -e /dev/nvidia0 ] && ! grep -qs -e ' -O3 ' "$folder/cuda.flags" && nvcc --help 2>/dev/null | grep -q -e '(-Ofc)'; then
+	if ! [ -e /dev/nvidia0 ] && ! grep -qs -e ' -O3 ' "$folder/cuda.flags" && [[ $(nvcc --help 2>/dev/null) == *'(-Ofc)'* ]]; then
 		export CUDA_OPT='-Ofc max'
 	fi
 	setsid chrt --idle 0 "$0" behind >"$out/behind.log" 2>&1 </dev/null &
@@ -213,7 +213,7 @@ begin_behind() {
 behind() {
 	# Without a device what is made for one need only compile and load: with the optimisations a device is worth it takes
 	# six times as long. What is already there stays as it is.
-	if ! [ -e /dev/nvidia0 ] && ! grep -qs -e ' -O3 ' "$folder/cuda.flags" && nvcc --help 2>/dev/null | grep -q -e '(-Ofc)'; then
+	if ! [ -e /dev/nvidia0 ] && ! grep -qs -e ' -O3 ' "$folder/cuda.flags" && [[ $(nvcc --help 2>/dev/null) == *'(-Ofc)'* ]]; then
 		export CUDA_OPT='-Ofc max'
 	fi
 	# Sessions share the processors evenly, whatever the priorities in them: this one says how little it wants.

@@ -4,9 +4,10 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { until } from './client.mjs';
+import { THREADS } from './harness.mjs';
 import { PATIENCE, assertWhole, awaitLog, connection, endKnocking, knock, reload, server, start, stream, upgrade, words, writeConfig } from './lifecycle.mjs';
 
-for (const threads of [1, 4]) {
+for (const threads of THREADS) {
   test(`500 live streams survive a reload and an upgrade, ${threads} gateway thread(s)`, async () => {
     const N = 500, PER = 100, WORDS = 160;
     await start({ changes: [['threads: 1', `threads: ${threads}`]],
