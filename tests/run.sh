@@ -216,8 +216,6 @@ behind() {
 	if ! [ -e /dev/nvidia0 ] && ! grep -qs -e ' -O3 ' "$folder/cuda.flags" && [[ $(nvcc --help 2>/dev/null) == *'(-Ofc)'* ]]; then
 		export CUDA_OPT='-Ofc max'
 	fi
-	# Sessions share the processors evenly, whatever the priorities in them: this one says how little it wants.
-	echo 19 2>/dev/null >/proc/self/autogroup
 	step shipped make build "${shipped[@]/#/$folder/}"
 	step sanitized make SAN=address,undefined "${sanitized[@]/#/build/san-address-undefined/}"
 	step lint timeout -k 10 900 tests/lint/run.sh short
