@@ -309,7 +309,7 @@ run_queue() {
 }
 
 # The end-to-end files: those that measure times one after the other (they say so: `// Alone: …`, and `// Still: …` where
-# also what is behind would tell), the others three at once, each with ports of its own; the page's are the longest, so
+# also what is behind would tell), the others four at once, each with ports of its own; the page's are the longest, so
 # they come first. `backends` is what those of the other backend wait for.
 want_e2e() {
 	local backends=$1 f
@@ -317,7 +317,7 @@ want_e2e() {
 		grep -q '^// Alone: ' "$f" && want 1 "$(after_of "$f")" e2e "$f"
 	done
 	for f in $(first tests/e2e/{page_browser,page_unit,replay}.test.mjs -- tests/e2e/*.test.mjs); do
-		grep -qE '^// (Alone|Still): ' "$f" || want 3 "$(after_of "$f")" e2e "$f"
+		grep -qE '^// (Alone|Still): ' "$f" || want 4 "$(after_of "$f")" e2e "$f"
 	done
 }
 
@@ -384,7 +384,8 @@ everything() {
 	else
 		count "npm ci" 0 1 "$out/npm.log"
 	fi
-	want "$((2 * jobs))" shipped shipped "${shipped_src[@]}"
+	# Most of these use two threads, which wait for each other.
+	want "$jobs" shipped shipped "${shipped_src[@]}"
 	want "$((2 * jobs))" sanitized san "${sanitized_src[@]}"
 	run_queue
 	wait "$behind_pid"
