@@ -9,8 +9,9 @@ SAN ?=
 # With sanitizers -O2 takes more than twice as long to compile, and every load is a check anyway. Their reports name lines
 # only, for which -g1 is enough and much less work.
 OPT ?= $(if $(SAN),-O1 -g1,-O2 -g)
-# The unit tests' own code is short work, and long to compile.
-TEST_OPT ?= $(if $(SAN),-O0)
+# The unit tests' own code is short work, and long to compile. (Without optimisation no ranges are known, and every number
+# may be too long for its text.)
+TEST_OPT ?= $(if $(SAN),-O0 -Wno-format-truncation)
 PREFIX ?= /usr/local
 DESTDIR ?=
 # A build folder for each set of sanitizers, so that switching rebuilds nothing.
