@@ -200,22 +200,6 @@ run_e2e_file() {
 # What is made behind the tests, one step after the other: its own session at the lowest priority there is, so that
 # whoever of the tests wakes up goes before it. $out/NAME.rc has how a step ended.
 begin_behind() {
-	# Without a device what is made for one need only compile and load: with the optimisations a device is worth it takes
-	# six times as long. What is already there stays as it is.
-	if ! [ -e /dev/nvidia0 ] && ! grep -qs -e ' -O3 ' "$folder/cuda.flags" && [[ $(nvcc --help 2>/dev/null) == *'(-Ofc)'* ]]; then
-		export CUDA_OPT='-Ofc max'
-	fi
-	setsid chrt --idle 0 "$0" behind >"$out/behind.log" 2>&1 </dev/null &
-	behind_pid=$!
-	trap 'kill -- "-$behind_pid" 2>/dev/null' EXIT
-}
-
-behind() {
-	# Without a device what is made for one need only compile and load: with the optimisations a device is worth it takes
-	# six times as long. What is already there stays as it is.
-	if ! [ -e /dev/nvidia0 ] && ! grep -qs -e ' -O3 ' "$folder/cuda.flags" && [[ $(nvcc --help 2>/dev/null) == *'(-Ofc)'* ]]; then
-		export CUDA_OPT='-Ofc max'
-	fi
 	step shipped make build "${shipped[@]/#/$folder/}"
 	step sanitized make SAN=address,undefined "${sanitized[@]/#/build/san-address-undefined/}"
 	step lint timeout -k 10 900 tests/lint/run.sh short
@@ -396,6 +380,12 @@ everything() {
 	count_lint
 	count_fuzz
 }
+
+# Without a device what is made for one need only compile and load: with the optimisations that a device is worth it takes
+# six times as long. What is already there stays as it is.
+if ! [ -e /dev/nvidia0 ] && ! grep -qs -e ' -O3 ' "$folder/cuda.flags" && [[ $(nvcc --help 2>/dev/null) == *'(-Ofc)'* ]]; then
+	export CUDA_OPT='-Ofc max'
+fi
 
 case $set_name in
 unit)
