@@ -383,7 +383,7 @@ everything() {
 
 # Without a device what is made for one need only compile and load: with the optimisations that a device is worth it takes
 # six times as long. What is already there stays as it is.
-if ! [ -e /dev/nvidia0 ] && ! grep -qs -e ' -O3 ' "$folder/cuda.flags" && [[ $(nvcc --help 2>/dev/null) == *'(-Ofc)'* ]]; then
+if ! [ -e /dev/nvidia0 ] && ! grep -qs -e ' -O3 ' "$folder/cuda.flags" && [[ $(PATH=$PATH:/usr/local/cuda/bin nvcc --help 2>/dev/null) == *'(-Ofc)'* ]]; then
 	export CUDA_OPT='-Ofc max'
 fi
 
