@@ -33,7 +33,7 @@ static const char usage[] =
     "       sluice bench store [--times N] [--json]\n"
     "       sluice bench cascade [--json]\n"
     "       sluice bench overload [FILE] [--seconds T] [--factor F] [--slots N] [--rate R] [--first-token MS]\n"
-    "              [--target MS] [--prompt-tokens P] [--max-tokens T] [--peak-seconds T] [--json]\n"
+    "              [--target MS] [--prompt-tokens P] [--max-tokens T] [--peak-seconds T] [--threads N] [--json]\n"
     "       sluice bench pacing FILE [--paced N] [--unpaced N] [--share PERCENT] [--seconds T]\n"
     "              [--max-tokens T] [--json]\n"
     "\n"

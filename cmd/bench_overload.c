@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * `sluice bench overload`: a server that is asked for many times what it can do. First as many streams as it has
- * places, each asking again when answered: what it can do, its peak. Then, at random times, factor times as many
- * requests a second, none of which waits for another. Then few, until it is normal.
+ * places (or half or a quarter of them, if that gets more in time), each asking again when answered: its peak. Then,
+ * at random times, factor times as many requests a second, none of which waits for another. Then few, until it is
+ * normal.
  *
  *   goodput     answers whose first token came within their tier's ttft_target and that came to their end, a second
  *   rejection   from asking to the end of the refusal
@@ -301,6 +302,7 @@ static void close_run(struct run *r)
 struct shape {
 	const char *model; /* NULL: the echo */
 	double slots, rate, ttft_ms, target_ms, pace_tps;
+	double threads; /* the engine's; 0: one for each processor */
 	bool plain; /* without speculation */
 };
 
@@ -315,9 +317,9 @@ static int start_box(struct bench_box *b, const struct shape *s, struct sl_err *
 			 s->rate, s->ttft_ms, s->slots);
 	else
 		snprintf(engine, sizeof engine,
-			 "  max_sequences: %.0f\n  max_waiting: 1000\n  kv_memory: 2GiB\n  speculation:\n    mode: %s\n"
+			 "  threads: %.0f\n  max_sequences: %.0f\n  max_waiting: 1000\n  kv_memory: 2GiB\n  speculation:\n    mode: %s\n"
 			 "  models:\n    - name: bench\n      path: %s\n",
-			 s->slots, s->plain ? "off" : "auto", s->model);
+			 s->threads, s->slots, s->plain ? "off" : "auto", s->model);
 	snprintf(gateway, sizeof gateway,
 		 "  threads: 1\n"
 		 "  queue:\n    size: 900\n    tell: 10ms\n"
@@ -345,6 +347,33 @@ static void line(bool json, bool *first, const char *name, double v, const char 
 	*first = false;
 }
 
+/* How many that ask again and again get the most answers in time: as many as there are places, or fewer where the
+ * prompts of so many are before each other. */
+static int best_at_once(struct run *r, int n_places, double peak_s)
+{
+	int best = 1;
+	double best_rate = -1;
+	for (int n = n_places; n >= 1 && n * 8 > n_places; n /= 2) {
+		struct tally *t = sl_zalloc(sizeof *t);
+		if (t == NULL)
+			return n_places;
+		keep_asking(r, n, key_free, t);
+		turn_for(r, peak_s / 4);
+		uint64_t before = t->good, begin = clock_now_ns();
+		turn_for(r, peak_s / 4);
+		double rate = (double)(t->good - before) / ms(clock_now_ns() - begin);
+		stop_asking(r);
+		/* What came too late to be waited for counts there all the same. */
+		if (r->n_busy == 0)
+			sl_free(t);
+		if (rate > best_rate) {
+			best_rate = rate;
+			best = n;
+		}
+	}
+	return best;
+}
+
 int bench_overload(int argc, char **argv)
 {
 	static struct tally warm, idle, peak, flood, after;
@@ -357,7 +386,7 @@ int bench_overload(int argc, char **argv)
 	    {"--seconds", &seconds, NULL, NULL, 1, 3600}, {"--peak-seconds", &peak_s, NULL, NULL, 1, 3600},
 	    {"--factor", &factor, NULL, NULL, 1, 1000},	  {"--slots", &s.slots, NULL, NULL, 1, 4096},
 	    {"--rate", &s.rate, NULL, NULL, 1, 1e6},	  {"--first-token", &s.ttft_ms, NULL, NULL, 0, 1e5},
-	    {"--target", &s.target_ms, NULL, NULL, 1, 60000},
+	    {"--target", &s.target_ms, NULL, NULL, 1, 60000}, {"--threads", &s.threads, NULL, NULL, 0, 1024},
 	    {"--prompt-tokens", &r.prompt, NULL, NULL, 1, 8000},
 	    {"--max-tokens", &r.tokens, NULL, NULL, 2, 1e5}, {"--json", NULL, NULL, &json, 0, 0},
 	};
@@ -388,7 +417,8 @@ int bench_overload(int argc, char **argv)
 	turn_for(&r, peak_s / 4);
 	stop_asking(&r);
 	r.slow_ms = 2 * ms(histogram_percentile(&idle.ttft, 95)) + 50;
-	keep_asking(&r, (int)s.slots, key_free, &peak);
+	int at_once = best_at_once(&r, (int)s.slots, peak_s);
+	keep_asking(&r, at_once, key_free, &peak);
 	/* All begin with their prompts at once: it is measured once they are spread. */
 	turn_for(&r, peak_s / 2);
 	uint64_t begin = clock_now_ns(), good_before = peak.good;
@@ -415,7 +445,9 @@ int bench_overload(int argc, char **argv)
 	if (!json)
 		bench_header();
 	line(json, &first, "first_token_alone_p95_ms", ms(histogram_percentile(&idle.ttft, 95)), "ms");
+	line(json, &first, "peak_at_once", at_once, "");
 	line(json, &first, "peak_goodput", peak_rate, "answers/s");
+	line(json, &first, "peak_first_token_p50_ms", ms(histogram_percentile(&peak.ttft, 50)), "ms");
 	line(json, &first, "asked_per_s", (double)flood.asked / ms(end - begin) * 1e3, "requests/s");
 	line(json, &first, "goodput", flood_rate, "answers/s");
 	line(json, &first, "goodput_of_peak", peak_rate > 0 ? flood_rate / peak_rate : 0, "");

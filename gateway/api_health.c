@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Health and metrics. /live: the process turns. /ready: a request could be served now. /health: both,
+ * Health and metrics. /live: the process turns. /ready: a request could be served now by each thread. /health: both,
  * in words, for a person; always 200, so that it can be read when something is wrong.
  */
 #include <string.h>

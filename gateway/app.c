@@ -11,6 +11,7 @@
 #include "gateway/app.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -54,6 +55,7 @@ static struct talks *shared_talks;
 static struct waiting_room *shared_waiting;
 static struct body_reader *shared_bodies;
 static int shared_users;
+static atomic_llong shared_serving; /* applications that could serve a request */
 
 static struct metric engine_up = {.kind = METRIC_GAUGE, .name = "sluice_engine_up",
 				  .help = "1 while the link to the engine is up"};
@@ -530,6 +532,29 @@ static void on_tick(evutil_socket_t fd, short what, void *ctx)
 	metric_set(&vllm_accepted, (int64_t)st->spec_accepted);
 }
 
+static bool link_serves(const struct engine_link *l)
+{
+	if (!engine_link_up(l))
+		return false;
+	for (int i = 0; i < engine_link_n_models(l); i++)
+		if (engine_link_model(l, i)->state == PROTO_MODEL_READY)
+			return true;
+	return false;
+}
+
+static void set_serving(struct gw_app *app, bool serves)
+{
+	if (serves != app->serving)
+		atomic_fetch_add(&shared_serving, serves ? 1 : -1);
+	app->serving = serves;
+}
+
+static void on_link_state(void *ctx)
+{
+	struct gw_app *app = ctx;
+	set_serving(app, link_serves(app->link));
+}
+
 int app_create(struct gw_thread *t, struct gw_app **out, struct sl_err *err)
 {
 	struct gw_app *app = sl_zalloc(sizeof *app);
@@ -570,6 +595,7 @@ int app_create(struct gw_thread *t, struct gw_app **out, struct sl_err *err)
 		return rc;
 	}
 	engine_link_on_load(app->link, answers_load, app);
+	engine_link_on_state(app->link, on_link_state, app);
 	t->link = app->link;
 	*out = app;
 	return 0;
@@ -592,6 +618,7 @@ void app_destroy(struct gw_app *app)
 	if (app->tick != NULL)
 		event_free(app->tick);
 	engine_link_destroy(app->link);
+	set_serving(app, false);
 	app->t->link = NULL;
 	buf_dispose(&app->scratch);
 	sse_rest_unref(app->sse_last);
@@ -613,10 +640,9 @@ bool app_busy(struct gw_app *app)
 bool app_ready(struct gw_app *app)
 {
 	/* Who still reaches a process that was replaced is told of the service, which goes on. */
-	if ((app->t->draining && !app->t->replaced) || !engine_link_up(app->link))
+	if (app->t->draining && !app->t->replaced)
 		return false;
-	for (int i = 0; i < engine_link_n_models(app->link); i++)
-		if (engine_link_model(app->link, i)->state == PROTO_MODEL_READY)
-			return true;
-	return false;
+	/* The next request may be another thread's, whose link comes up a moment later. */
+	bool alone = app->t->snapshot == NULL || app->t->replaced;
+	return app->serving && (alone || atomic_load(&shared_serving) >= app->t->cfg->threads);
 }

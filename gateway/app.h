@@ -23,7 +23,7 @@ void app_reload(struct gw_app *app, struct gw_snapshot *next);
 bool app_busy(struct gw_app *app);
 /* The time to finish is over: what runs gets its last words. */
 void app_expire(struct gw_app *app);
-/* A request could be served now. */
+/* A request could be served now, whichever of the process's threads it lands on. */
 bool app_ready(struct gw_app *app);
 
 extern const struct http_app app_http;

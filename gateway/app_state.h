@@ -30,6 +30,7 @@ struct gw_app {
 	struct gw_snapshot *now; /* of the configuration, with the keys; counted */
 	struct auth *auth;       /* now's */
 	struct engine_link *link;
+	bool serving; /* the link is up, and a model ready: counted for all threads */
 	struct event *tick; /* thread 0: engine gauges */
 	int64_t started_s; /* seconds since 1970 */
 	size_t n_exchanges;

@@ -75,6 +75,8 @@ struct engine_link {
 	} loads[PROTO_MAX_MODELS];
 	void (*on_load)(void *ctx, const struct proto_load *m); /* NULL: nobody listens */
 	void *on_load_ctx;
+	void (*on_state)(void *ctx); /* NULL: nobody listens */
+	void *on_state_ctx;
 };
 
 /* ---- sequences ---- */
@@ -179,6 +181,12 @@ static void tell_lost(struct engine_link *l)
 	}
 }
 
+static void tell_state(const struct engine_link *l)
+{
+	if (l->on_state != NULL)
+		l->on_state(l->on_state_ctx);
+}
+
 static void go_down(struct engine_link *l, const char *why)
 {
 	if (l->state == LINK_UP)
@@ -193,6 +201,7 @@ static void go_down(struct engine_link *l, const char *why)
 	for (int i = 0; i < l->n_models; i++)
 		if (l->models[i].state == PROTO_MODEL_READY)
 			l->models[i].state = PROTO_MODEL_LOADING;
+	tell_state(l);
 	retry_later(l);
 	tell_lost(l);
 }
@@ -223,6 +232,7 @@ static int on_model(struct engine_link *l, const uint8_t *p, size_t n, struct sl
 	to->tokenizer = m.tokenizer;
 	if (m.index >= l->n_models)
 		l->n_models = m.index + 1;
+	tell_state(l);
 	return 0;
 }
 
@@ -592,6 +602,12 @@ void engine_link_on_load(struct engine_link *l, void (*fn)(void *ctx, const stru
 {
 	l->on_load = fn;
 	l->on_load_ctx = ctx;
+}
+
+void engine_link_on_state(struct engine_link *l, void (*fn)(void *ctx), void *ctx)
+{
+	l->on_state = fn;
+	l->on_state_ctx = ctx;
 }
 
 int engine_link_find_model(const struct engine_link *l, const char *name)

@@ -56,6 +56,8 @@ uint64_t engine_link_wait_ms(const struct engine_link *l, int model, uint8_t pri
 uint64_t engine_link_place_us(const struct engine_link *l, int model);
 /* on_load is called with each LOAD. */
 void engine_link_on_load(struct engine_link *l, void (*on_load)(void *ctx, const struct proto_load *m), void *ctx);
+/* on_state is called when the link has gone down and when a model's state was told. */
+void engine_link_on_state(struct engine_link *l, void (*on_state)(void *ctx), void *ctx);
 
 /* Starts a sequence; *id is its identifier on this link. SL_ECLOSED when the link is down,
  * SL_ELIMIT when too much is waiting to be written. The listener and ctx are borrowed until the

@@ -71,6 +71,23 @@ for (const threads of [1, 4]) {
   });
 }
 
+// Each connection may land on another thread, and each thread has a link to the engine of its own.
+test('/ready speaks for all threads', async () => {
+  server = await startServer({ echo: true, sets: ['gateway.threads=4'] });
+  const ask = { model: 'default', messages: user('a'), max_tokens: 1 };
+  for (let round = 0; round < 5; round++) {
+    process.kill((await server.pids()).engine, 'SIGKILL');
+    let down = false;
+    assert.ok(await until(async () => {
+      const { status } = await request(server.http, '/ready');
+      down ||= status === 503;
+      return down && status === 200;
+    }, 10000, 0), `round ${round}: ${down ? 'not ready again' : 'never seen down'}`);
+    const all = await Promise.all(Array.from({ length: 16 }, () => chat(server.http, server.keys.paid, ask)));
+    assert.deepEqual(all.map((r) => r.status), Array(16).fill(200), all.find((r) => r.status !== 200)?.body);
+  }
+});
+
 /** The engine on the CUDA kernels in their emulation, whose device breaks when the test makes a file. */
 test('a fault of the device', { skip: !existsSync(EMULATED) && `no ${EMULATED}` }, async () => {
   const breaks = join(mkdtempSync(join(tmpdir(), 'sluice-fault-')), 'break');
