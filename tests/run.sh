@@ -197,9 +197,18 @@ run_e2e_file() {
 
 # ---- the queue of tests, and what is built behind them ----
 
-# What is made behind the tests, one step after the other: its own session at the lowest priority there is, so that
-# whoever of the tests wakes up goes before it. $out/NAME.rc has how a step ended.
+# What is made behind the tests, one step after the other, at the lowest priority there is, so that whoever of the tests
+# wakes up goes before it. (In the tests' own session: the system shares the processors among sessions, and beside somebody
+# else's work one that wants nothing would never be done.) $out/NAME.rc has how a step ended.
 begin_behind() {
+	set -m # a process group of its own
+	chrt --idle 0 "$0" behind >"$out/behind.log" 2>&1 </dev/null &
+	behind_pid=$!
+	set +m
+	trap 'kill -- "-$behind_pid" 2>/dev/null' EXIT
+}
+
+behind() {
 	step shipped make build "${shipped[@]/#/$folder/}"
 	step sanitized make SAN=address,undefined "${sanitized[@]/#/build/san-address-undefined/}"
 	step lint timeout -k 10 900 tests/lint/run.sh short
