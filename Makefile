@@ -6,8 +6,12 @@
 SHELL := /bin/bash
 CC := $(if $(filter default,$(origin CC)),gcc,$(CC))
 SAN ?=
-# With sanitizers -O2 takes more than twice as long to compile, and every load is a check anyway.
-OPT ?= $(if $(SAN),-O1,-O2) -g
+# With sanitizers -O2 takes more than twice as long to compile, and every load is a check anyway. Their reports name lines
+# only, for which -g1 is enough and much less work.
+OPT ?= $(if $(SAN),-O1 -g1,-O2 -g)
+# The unit tests' own code is short work, and long to compile. (Without optimisation no ranges are known, and every number
+# may be too long for its text.)
+TEST_OPT ?= $(if $(SAN),-O0 -Wno-format-truncation)
 PREFIX ?= /usr/local
 DESTDIR ?=
 # A build folder for each set of sanitizers, so that switching rebuilds nothing.
@@ -21,6 +25,8 @@ MAKEFLAGS += -j$(JOBS)
 endif
 MAKEFLAGS += --no-print-directory
 Q := $(if $(V),,@)
+# Sanitized programs are large, and gold links them in a third of the time.
+LINKER := $(if $(SAN),$(if $(findstring clang,$(CC)),,$(if $(shell command -v ld.gold 2>/dev/null),-fuse-ld=gold)))
 say = $(if $(V),@:,@printf '  %-5s %s\n' '$(1)' '$(2)')
 
 # A fresh system has no pkg-config yet: then these are empty, and `needs` says what is missing.
@@ -32,7 +38,7 @@ WARN := -Wall -Wextra -Wshadow -Wconversion -Werror
 SANFLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -fno-sanitize-recover=all $(if $(findstring clang,$(CC)),,-Wno-maybe-uninitialized))
 CFLAGS_ALL := -std=gnu11 -D_GNU_SOURCE $(OPT) $(WARN) -fno-math-errno -ffp-contract=off $(SANFLAGS) \
 	-I. -I$(B) $(PKG_CFLAGS) -pthread $(CFLAGS)
-LIBS_ALL := $(PKG_LIBS) -lm -ldl -pthread $(SANFLAGS) $(LDFLAGS)
+LIBS_ALL := $(PKG_LIBS) -lm -ldl -pthread $(SANFLAGS) $(LINKER) $(LDFLAGS)
 
 # The CUDA backend is a shared object of its own, made when there is a toolkit; `make NVCC=` leaves it out.
 NVCC := $(firstword $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/cuda/bin/nvcc))
@@ -45,17 +51,20 @@ cuda_gen = $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
 	$(if $(cuda_ptx),-gencode arch=compute_$(cuda_ptx)$(comma)code=compute_$(cuda_ptx))
 # No contraction: the same expression has the same bits in every kernel.
 # One file has most of the work: its parts are compiled side by side.
-NVCCFLAGS := --split-compile $(JOBS) -Xptxas --split-compile=$(JOBS) -std=c++17 -O3 --fmad=false -Werror all-warnings -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra -I.
+# (`make test` compiles quickly instead where there is no device.)
+CUDA_OPT ?= -O3 --split-compile $(JOBS) -Xptxas --split-compile=$(JOBS)
+NVCCFLAGS := -std=c++17 $(CUDA_OPT) --fmad=false -Werror all-warnings -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra -I.
 # The longest one first.
 CUDA_SRC := $(sort $(wildcard kernels/cuda/attention*.cu)) $(filter-out kernels/cuda/attention%,$(wildcard kernels/cuda/*.cu))
 CUDA_OBJ := $(patsubst %.cu,$(B)/%.o,$(filter-out kernels/cuda/emu%.cu,$(CUDA_SRC)))
 CUDA_SO := $(if $(NVCC),$(if $(SAN),,$(B)/libsluice-cuda.so))
-# The same sources compiled for the emulation, for tests (kernels/cuda/emu.cu, emu_device.cu). No C++ library is used.
+# The same sources compiled for the emulation, for tests (kernels/cuda/emu.cu, emu_device.cu). No C++ library is used:
+# C's headers are read as they are, which is a third of the work.
 CXX := $(if $(filter default,$(origin CXX)),$(if $(findstring clang,$(CC)),clang++,g++),$(CXX))
 EMU_SRC := $(filter-out %_cuda.cu,$(CUDA_SRC))
 EMU_OBJ := $(EMU_SRC:kernels/cuda/%.cu=$(B)/emulated/%.o)
 EMU_SO := $(B)/libsluice-cuda-emulated.so
-EMU_FLAGS := -x c++ -std=gnu++17 -DKN_EMULATED $(if $(findstring thread,$(SAN)),-DKN_EMU_THREADS) $(OPT) -fPIC \
+EMU_FLAGS := -x c++ -std=gnu++17 -nostdinc++ -DKN_EMULATED $(if $(findstring thread,$(SAN)),-DKN_EMU_THREADS) $(OPT) -fPIC \
 	-fvisibility=hidden -fno-exceptions -fno-rtti -fno-threadsafe-statics -fno-math-errno -ffp-contract=off \
 	-fno-strict-aliasing -Wall -Wextra -Wshadow -Werror -Wno-unknown-pragmas $(SANFLAGS) -pthread
 
@@ -218,7 +227,7 @@ $(B)/gateway/www_files.o: $(B)/gateway/www_files.c $(B)/flags
 $(B)/tests/%: tests/%.c $(B)/libcmd.a $(B)/libsluice.a
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
-	$(Q)$(CC) $(CFLAGS_ALL) -MMD -MP -MF $@.d -o $@ $< $(B)/libcmd.a $(B)/libsluice.a -lcmocka $(LIBS_ALL)
+	$(Q)$(CC) $(CFLAGS_ALL) $(if $(findstring tests/unit/,$<),$(TEST_OPT)) -MMD -MP -MF $@.d -o $@ $< $(B)/libcmd.a $(B)/libsluice.a -lcmocka $(LIBS_ALL)
 
 # The driver's library, for tests of what it tells.
 FAKE_NVML := $(B)/libfake-nvml.so

@@ -17,7 +17,7 @@ folder=build${SAN:+/san-${SAN//,/-}}
 export SLUICE=$PWD/$folder/sluice
 jobs=${JOBS:-$(nproc)}
 out=build/test
-rm -rf "$out"
+[ "$set_name" = behind ] || rm -rf "$out"
 mkdir -p "$out"
 passed=0 failed=0
 export ASAN_OPTIONS=detect_leaks=1:abort_on_error=0 UBSAN_OPTIONS=print_stacktrace=1
@@ -40,13 +40,24 @@ tell() {
 	tail -n 40 "$1"
 }
 
+# timed COMMAND…: runs it and sets $took: how long that took, and what it and those it waited for used of the processors.
+timed() {
+	local TIMEFORMAT='%R %U %S' rc times
+	exec 3>&1 4>&2
+	times=$({ time "$@" 1>&3 2>&4 3>&- 4>&-; } 2>&1)
+	rc=$?
+	exec 3>&- 4>&-
+	took=$(awk '{ printf "%4.0f s, %.0f s busy", $1, $2 + $3 }' <<<"$times")
+	return "$rc"
+}
+
 # One cmocka binary: writes `PASSED FAILED SECONDS` beside its log. Runs in a subshell of its own.
 run_binary() {
-	local bin=$1 limit=$2 log=$3 t0=$SECONDS rc ok bad
+	local bin=$1 limit=$2 log=$3 took rc ok bad
 	# A fresh folder: tests may write, and never beside each other.
 	local work
 	work=$(mktemp -d)
-	TMPDIR=$work CMOCKA_MESSAGE_OUTPUT=TAP timeout -k 5 "$limit" "$bin" >"$log" 2>&1 </dev/null
+	TMPDIR=$work CMOCKA_MESSAGE_OUTPUT=TAP timed timeout -k 5 "$limit" "$bin" >"$log" 2>&1 </dev/null
 	rc=$?
 	rm -rf "$work"
 	ok=$(grep -c '^ok ' "$log")
@@ -59,7 +70,13 @@ run_binary() {
 		echo "reported no test" >>"$log"
 		bad=1
 	fi
-	echo "$ok $bad $((SECONDS - t0)) s" >"$log.result"
+	result "$log" "$ok" "$bad" "$took"
+}
+
+# result LOG PASSED FAILED SECONDS: whoever sees the file sees all of it.
+result() {
+	echo "$2 $3 $4" >"$1.part"
+	mv "$1.part" "$1.result"
 }
 
 # run_binaries TITLE FOLDER LIMIT AT_ONCE SOURCE…: several at once, reported in order.
@@ -115,24 +132,34 @@ units() {
 
 # Of `test`: what is all arithmetic is run as it ships; the rest with sanitizers only, which see more and cost it
 # little. One is run both ways, with sanitizers in a part of what it draws. (`make unit` runs everything as
-# it ships, `make unit SAN=address,undefined` with them.)
+# it ships, `make unit SAN=address,undefined` with them.) The longest first.
 arithmetic=(tests/unit/engine/test_{families,invariance,kv_types,speculation}.c)
 both=(tests/unit/engine/test_given.c)
-kernels=(tests/kernels/test_*.c)
+kernels=(tests/kernels/test_{mutants,types,engine_ahead}.c)
+long=(tests/unit/engine/test_{model,given,engine,golden}.c tests/unit/gateway/test_{conversation_faults,answer_faults,twin_faults}.c)
 
-shipped() {
-	run_binaries "kernels, and what is all arithmetic" "$folder" 300 "$jobs" "${kernels[@]}" "${arithmetic[@]}" "${both[@]}"
+# first A… -- B…: those of A, then those of B that are not among them.
+first() {
+	local f front=
+	while [ "$1" != -- ]; do
+		front+="$1 "
+		shift
+	done
+	shift
+	printf '%s\n' $front
+	for f in "$@"; do
+		[[ " $front" == *" $f "* ]] || printf '%s\n' "$f"
+	done
 }
 
-sanitized() {
+choose() {
 	shopt -s nullglob
-	local all f
-	for f in tests/unit/*/test_*.c tests/regress/test_*.c tests/sim/test_*.c; do
-		[[ " ${arithmetic[*]} " == *" $f "* ]] || all+=("$f")
-	done
-	local bins=("${all[@]%.c}")
-	build SAN=address,undefined "${bins[@]/#/build/san-address-undefined/}"
-	run_binaries "unit tests and simulations, with sanitizers" build/san-address-undefined 300 $((2 * jobs)) "${all[@]}"
+	mapfile -t shipped_src < <(first "${kernels[@]}" "${arithmetic[@]}" "${both[@]}" -- tests/kernels/test_*.c)
+	mapfile -t sanitized_src < <(first "${arithmetic[@]}" "${long[@]}" -- tests/sim/test_*.c tests/unit/*/test_*.c \
+		tests/regress/test_*.c | tail -n +$((1 + ${#arithmetic[@]})))
+	shopt -u nullglob
+	shipped=("${shipped_src[@]%.c}")
+	sanitized=("${sanitized_src[@]%.c}")
 }
 
 # The packages of tests/e2e, exactly as locked, when the lock is newer than what is installed.
@@ -150,9 +177,9 @@ node_modules() {
 
 # One end-to-end file: writes `PASSED FAILED SECONDS` beside its log. Runs in a subshell of its own.
 run_e2e_file() {
-	local f=$1 log=$2 t0=$SECONDS rc ok bad work
+	local f=$1 log=$2 took rc ok bad work
 	work=$(mktemp -d)
-	TMPDIR=$work timeout -k 10 600 node --test --test-reporter=tap "$f" >"$log" 2>&1 </dev/null
+	TMPDIR=$work timed timeout -k 10 600 node --test --test-reporter=tap "$f" >"$log" 2>&1 </dev/null
 	rc=$?
 	rm -rf "$work"
 	ok=$(sed -n 's/^# pass \([0-9]*\)$/\1/p' "$log" | tail -n 1)
@@ -165,85 +192,209 @@ run_e2e_file() {
 		echo "reported no test" >>"$log"
 		bad=1
 	fi
-	echo "$ok $bad $((SECONDS - t0)) s" >"$log.result"
+	result "$log" "$ok" "$bad" "$took"
 }
 
-# Three at once, each with ports of its own, and lint beside them if it is to run; then those that measure
-# time (they say so: `// Alone: …`) one after the other.
+# ---- the queue of tests, and what is built behind them ----
+
+# What is made behind the tests, one step after the other, at the lowest priority there is, so that whoever of the tests
+# wakes up goes before it. (In the tests' own session: the system shares the processors among sessions, and beside somebody
+# else's work one that wants nothing would never be done.) $out/NAME.rc has how a step ended.
+begin_behind() {
+	set -m # a process group of its own
+	chrt --idle 0 "$0" behind >"$out/behind.log" 2>&1 </dev/null &
+	behind_pid=$!
+	set +m
+	trap 'kill -- "-$behind_pid" 2>/dev/null' EXIT
+}
+
+behind() {
+	step shipped make build "${shipped[@]/#/$folder/}"
+	step sanitized make SAN=address,undefined "${sanitized[@]/#/build/san-address-undefined/}"
+	step lint timeout -k 10 900 tests/lint/run.sh short
+	step fuzz timeout -k 10 600 tests/fuzz/run.sh replay 3000
+}
+
+step() {
+	local name=$1 took rc
+	shift
+	timed "$@" >"$out/$name.log" 2>&1 </dev/null
+	rc=$?
+	echo "$rc $took" >"$out/$name.rc.part"
+	mv "$out/$name.rc.part" "$out/$name.rc"
+}
+
+# want BESIDE AFTER KIND FILE…: these tests, no more than BESIDE at once (of all kinds), when the step AFTER is done (-: at
+# once). Beside 1 are those that look at times: no other test runs, only what is behind; beside 0, nothing at all does.
+queue=()
+want() {
+	local f
+	for f in "${@:4}"; do
+		queue+=("$1 $2 $3 $f")
+	done
+}
+
+# may AFTER: 0 yes, 1 not yet, 2 never.
+may() {
+	local rc
+	[ "$1" = - ] && return 0
+	[ -e "$out/$1.rc" ] || return 1
+	read -r rc _ <"$out/$1.rc"
+	[ "$rc" -eq 0 ] || return 2
+}
+
+still() { [ -z "${behind_pid-}" ] || ! kill -0 "$behind_pid" 2>/dev/null; }
+
+begin() {
+	local kind=$1 f=$2 log=$3
+	rm -f "$log.result"
+	case $kind in
+	e2e) run_e2e_file "$f" "$log" ;;
+	san) run_binary "build/san-address-undefined/${f%.c}" 300 "$log" ;;
+	*) run_binary "$folder/${f%.c}" 300 "$log" ;;
+	esac &
+}
+
+# Starts them in order, as far as they may; tells of each as it ends.
+run_queue() {
+	local -A running=()
+	local i beside after kind f log ok bad took lone=
+	while [ ${#queue[@]} -gt 0 ] || [ ${#running[@]} -gt 0 ]; do
+		for log in "${!running[@]}"; do
+			[ -e "$log.result" ] || continue
+			read -r beside kind f <<<"${running[$log]}"
+			unset "running[$log]"
+			[ "$beside" -le 1 ] && lone=
+			read -r ok bad took <"$log.result"
+			if [ "$bad" -gt 0 ] && [ "$beside" -le 1 ] && [ ! -e "$log.first" ]; then
+				# These measure times, on a machine that others may share: what fails twice running is a fault.
+				mv "$log" "$log.first"
+				printf '  again %-44s %s\n' "${f#tests/}" "$bad failed in the first run, see ${log#"$out"/}.first:"
+				tell "$log.first" | head -n 60 | sed 's/^/        /'
+				queue=("$beside - $kind $f" "${queue[@]}")
+				continue
+			fi
+			count "${f#tests/}$([ "$kind" = san ] && echo ' (sanitized)')" "$ok" "$bad" "$log" "$took"
+		done
+		for i in "${!queue[@]}"; do
+			[ -z "$lone" ] || break
+			read -r beside after kind f <<<"${queue[i]}"
+			may "$after"
+			case $? in
+			1) continue ;;
+			2) unset "queue[i]" && continue ;;
+			esac
+			if [ "$beside" -le 1 ]; then
+				[ ${#running[@]} -eq 0 ] || continue
+				[ "$beside" -eq 1 ] || still || continue
+				lone=1
+			elif [ ${#running[@]} -ge "$beside" ]; then
+				break
+			fi
+			log=$out/$kind-$(basename "$(dirname "$f")")-$(basename "$f").log
+			unset "queue[i]"
+			running[$log]="$beside $kind $f"
+			begin "$kind" "$f" "$log"
+		done
+		queue=("${queue[@]}")
+		sleep 0.1
+	done
+}
+
+# The end-to-end files: those that measure times one after the other (they say so: `// Alone: …`, and `// Still: …` where
+# also what is behind would tell), the others four at once, each with ports of its own; the page's are the longest, so
+# they come first. `backends` is what those of the other backend wait for.
+want_e2e() {
+	local backends=$1 f
+	for f in tests/e2e/*.test.mjs; do
+		grep -q '^// Alone: ' "$f" && want 1 "$(after_of "$f")" e2e "$f"
+	done
+	for f in $(first tests/e2e/{page_browser,page_unit,replay}.test.mjs -- tests/e2e/*.test.mjs); do
+		grep -qE '^// (Alone|Still): ' "$f" || want 4 "$(after_of "$f")" e2e "$f"
+	done
+}
+
+# What an end-to-end file needs beside the executable.
+after_of() {
+	if grep -q 'libsluice-cuda' "$1"; then echo "$backends"; else echo -; fi
+}
+
+want_still() {
+	local f
+	for f in tests/e2e/*.test.mjs; do
+		grep -q '^// Still: ' "$f" && want 0 - e2e "$f"
+	done
+}
+
 run_e2e() {
-	local files=(tests/e2e/*.test.mjs) f log most=3 running=0 ok bad took
-	[ -e "${files[0]}" ] || return 0
 	echo "end to end"
 	if ! node_modules; then
 		count "npm ci" 0 1 "$out/npm.log"
 		return 0
 	fi
-	if [ -n "${lint_pid-}" ]; then
-		most=4 running=1
-	fi
-	# Those of the page are the longest: first, so that they end with the others.
-	for f in tests/e2e/page_*.test.mjs $(printf '%s\n' "${files[@]}" | grep -v /page_); do
-		grep -q '^// Alone: ' "$f" && continue
-		if [ "$running" -ge "$most" ]; then
-			wait -n
-			running=$((running - 1))
-		fi
-		run_e2e_file "$f" "$out/$(basename "$f").log" &
-		running=$((running + 1))
-	done
-	wait
-	for f in "${files[@]}"; do
-		grep -q '^// Alone: ' "$f" || continue
-		log=$out/$(basename "$f").log
-		run_e2e_file "$f" "$log"
-		read -r ok bad took <"$log.result"
-		[ "$bad" -eq 0 ] && continue
-		# These measure times, on a machine that others may share: what fails twice running is a fault.
-		mv "$log" "$log.first"
-		run_e2e_file "$f" "$log"
-		printf '  again %-44s %s\n' "${f#tests/}" "$bad failed in the first run, see ${log#"$out"/}.first:"
-		tell "$log.first" | head -n 60 | sed 's/^/        /'
-	done
-	for f in "${files[@]}"; do
-		log=$out/$(basename "$f").log
-		read -r ok bad took <"$log.result"
-		count "${f#tests/}" "$ok" "$bad" "$log" "$took"
-	done
+	want_e2e -
+	want_still
+	run_queue
 }
 
-# The fuzz targets' seeds and a fixed number of seeded mutations.
-fuzz_replay() {
-	[ -e tests/fuzz/run.sh ] || return 0
-	echo "fuzz targets: seeds and seeded mutations"
-	local log=$out/fuzz.log rc ok bad
-	timeout -k 10 600 tests/fuzz/run.sh replay "$1" >"$log" 2>&1 </dev/null
-	rc=$?
-	ok=$(grep -c 'no finding$' "$log")
-	bad=$(grep -c '^FINDING ' "$log")
-	[ "$rc" -ne 0 ] && [ "$bad" -eq 0 ] && bad=1
-	count "fuzz" "$ok" "$bad" "$log"
-}
-
-# tests/lint/run.sh prints `ok NAME` or `FAIL NAME` for each of its checks. It goes on beside what is run
-# between lint_begin and lint_end, as long as that may be slowed down.
-lint_begin() {
-	(
-		nice -n 19 timeout -k 10 900 tests/lint/run.sh "$@" >"$out/lint.log" 2>&1 </dev/null
-		echo $? >"$out/lint.rc"
-	) &
-	lint_pid=$!
-}
-
-lint_end() {
-	local log=$out/lint.log rc ok bad
-	echo "lint"
-	wait
-	rc=$(cat "$out/lint.rc")
+# tests/lint/run.sh prints `ok NAME` or `FAIL NAME` for each of its checks.
+count_lint() {
+	local log=$out/lint.log rc took ok bad
+	read -r rc took <"$out/lint.rc"
 	ok=$(grep -c '^  ok ' "$log")
 	bad=$(grep -c '^  FAIL ' "$log")
 	[ "$rc" -ne 0 ] && [ "$bad" -eq 0 ] && bad=1
-	count "lint" "$ok" "$bad" "$log"
+	count "lint" "$ok" "$bad" "$log" "$took"
 }
+
+# The fuzz targets' seeds and a fixed number of seeded mutations.
+count_fuzz() {
+	local log=$out/fuzz.log rc took ok bad
+	read -r rc took <"$out/fuzz.rc"
+	ok=$(grep -c 'no finding$' "$log")
+	bad=$(grep -c '^FINDING ' "$log")
+	[ "$rc" -ne 0 ] && [ "$bad" -eq 0 ] && bad=1
+	count "fuzz" "$ok" "$bad" "$log" "$took"
+}
+
+# A step behind that only builds.
+count_build() {
+	local rc took
+	read -r rc took <"$out/$1.rc"
+	if [ "$rc" -eq 0 ]; then
+		printf '        %-44s %s\n' "building: $1" "$took"
+	else
+		count "building: $1" 0 1 "$out/$1.log"
+	fi
+}
+
+everything() {
+	choose
+	build "$folder/sluice" helpers
+	begin_behind
+	if node_modules; then
+		want_e2e shipped
+	else
+		count "npm ci" 0 1 "$out/npm.log"
+	fi
+	# Most of these use two threads, which wait for each other.
+	want "$jobs" shipped shipped "${shipped_src[@]}"
+	want "$((2 * jobs))" sanitized san "${sanitized_src[@]}"
+	run_queue
+	wait "$behind_pid"
+	want_still
+	run_queue
+	count_build shipped
+	count_build sanitized
+	count_lint
+	count_fuzz
+}
+
+# Without a device what is made for one need only compile and load: with the optimisations that a device is worth it takes
+# six times as long. What is already there stays as it is.
+if ! [ -e /dev/nvidia0 ] && ! grep -qs -e ' -O3 ' "$folder/cuda.flags" && [[ $(PATH=$PATH:/usr/local/cuda/bin nvcc --help 2>/dev/null) == *'(-Ofc)'* ]]; then
+	export CUDA_OPT='-Ofc max'
+fi
 
 case $set_name in
 unit)
@@ -257,19 +408,17 @@ e2e)
 check)
 	build build tests
 	units
-	lint_begin quick
-	lint_end
+	step lint timeout -k 10 900 tests/lint/run.sh quick
+	count_lint
 	;;
 test)
-	some=("${kernels[@]%.c}" "${arithmetic[@]%.c}" "${both[@]%.c}")
-	build build helpers "${some[@]/#/$folder/}"
-	shipped
-	sanitized
-	lint_begin short
 	export THREADS=4
-	run_e2e
-	lint_end
-	fuzz_replay 3000
+	everything
+	;;
+behind)
+	choose
+	behind
+	exit
 	;;
 *)
 	sed -n '4,8p' "$0"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How tokens become events: at once, cut at the ends of lines and sentences, at most five together; and with a hold.
-// Alone: what comes together depends on the load.
+// Still: what comes together depends on the load.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { chat, user } from './client.mjs';

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A paced tier reads an even flow, one token a tick, while the engine makes its tokens in bursts; an unpaced one gets
 // them as they are made.
-// Alone: it measures the gaps between tokens.
+// Still: it measures the gaps between tokens.
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { chat, user } from './client.mjs';

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whether another tenant can tell that a prompt is in the prefix tree: by what is told, and by how long it takes.
-// Alone: it compares distributions of times.
+// Still: it compares distributions of times.
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import http from 'node:http';

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Clients that ask for endless answers and do not read them: what is held for each is bounded, the engine stops making
 // tokens for them, others are served meanwhile, and in the end they are broken off and their work is cancelled.
-// Alone: it measures memory.
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import http2 from 'node:http2';
 import net from 'node:net';
-import { test } from 'node:test';
+import { describe, test } from 'node:test';
 import { chat, metric, until, user } from './client.mjs';
 import { startServer } from './harness.mjs';
 
@@ -89,28 +88,31 @@ async function check(server, ask) {
   return asked;
 }
 
-test('streams on connections of their own', async () => {
-  const server = await start();
-  try {
-    const sockets = await check(server, () => Array.from({ length: N }, () => askOnce(server)));
-    // What had been sent before comes, then the connection ends, without the end of the answer.
-    await Promise.all(sockets.map((s) => new Promise((done) => {
-      let tail = '';
-      s.on('data', (d) => { tail = (tail + d.toString('latin1')).slice(-200); });
-      s.on('close', () => { assert.doesNotMatch(tail, /\[DONE\]|\r\n0\r\n\r\n$/); done(); });
-      s.resume();
-    })));
-  } finally { assert.equal(await server.stop(), 0, server.log()); }
-});
+// Two at once, because most of it is waiting. Each has a server of its own.
+describe('clients that do not read', { concurrency: 2 }, () => {
+  test('streams on connections of their own', async () => {
+    const server = await start();
+    try {
+      const sockets = await check(server, () => Array.from({ length: N }, () => askOnce(server)));
+      // What had been sent before comes, then the connection ends, without the end of the answer.
+      await Promise.all(sockets.map((s) => new Promise((done) => {
+        let tail = '';
+        s.on('data', (d) => { tail = (tail + d.toString('latin1')).slice(-200); });
+        s.on('close', () => { assert.doesNotMatch(tail, /\[DONE\]|\r\n0\r\n\r\n$/); done(); });
+        s.resume();
+      })));
+    } finally { assert.equal(await server.stop(), 0, server.log()); }
+  });
 
-test('streams on one HTTP/2 connection', async () => {
-  const server = await start();
-  let asked;
-  try {
-    asked = await check(server, () => askOnOne(server));
-    assert.ok(await until(() => asked.streams.every((s) => s.gone || s.destroyed), 3000), 'the client was not told');
-  } finally {
-    asked?.session.destroy();
-    assert.equal(await server.stop(), 0, server.log());
-  }
+  test('streams on one HTTP/2 connection', async () => {
+    const server = await start();
+    let asked;
+    try {
+      asked = await check(server, () => askOnOne(server));
+      assert.ok(await until(() => asked.streams.every((s) => s.gone || s.destroyed), 3000), 'the client was not told');
+    } finally {
+      asked?.session.destroy();
+      assert.equal(await server.stop(), 0, server.log());
+    }
+  });
 });

@@ -22,8 +22,11 @@ all_targets() {
 	for f in tests/fuzz/fuzz_*.c; do basename "$f" .c; done
 }
 
+replay_library() {
+	make -s "SAN=address,undefined" build/san-address-undefined/{libcmd,libsluice}.a
+}
+
 replay_target() {
-	make -s "SAN=address,undefined" build/san-address-undefined/{libcmd,libsluice}.a || return 1
 	local flags
 	flags=$(pkg-config --libs libevent libevent_pthreads hiredis libnghttp2 libssl libcrypto jansson yaml-0.1 libpcre2-8 libxxhash libutf8proc)
 	# shellcheck disable=SC2086 # flags are words
@@ -43,18 +46,32 @@ long_target() {
 		build/san-fuzzer-no-link-address-undefined/{libcmd,libsluice}.a $flags -lm -ldl -pthread
 }
 
+# One target's seeds and mutations, in a folder of its own; what it says comes at once.
+replay_one() {
+	local t=$1 work said rc
+	if ! replay_target "$t"; then
+		echo "FINDING in $t: it does not compile"
+		return 1
+	fi
+	work=$(mktemp -d)
+	said=$(cd "$work" && "$OLDPWD/$out/$t" "-runs=$2" 2>&1)
+	rc=$?
+	printf '%s: %s\n' "$t" "$said"
+	if [ "$rc" -ne 0 ]; then
+		mv "$work/crash-fuzz" "$found/$t-crash" 2>/dev/null
+		echo "FINDING in $t: $found/$t-crash"
+	fi
+	rm -rf "$work"
+	return "$rc"
+}
+
 bad=0
 case $mode in
 replay)
-	for t in $(all_targets); do
-		replay_target "$t" || exit 1
-		printf '%s: ' "$t"
-		(cd "$found" && "$OLDPWD/$out/$t" "-runs=${2:-3000}") || {
-			echo "FINDING in $t: $found/$t-crash"
-			mv "$found/crash-fuzz" "$found/$t-crash" 2>/dev/null
-			bad=1
-		}
-	done
+	replay_library || exit 1
+	export out found
+	export -f replay_target replay_one
+	all_targets | xargs -P "$(nproc)" -I{} bash -c 'replay_one "$@"' one {} "${2:-3000}" || bad=1
 	;;
 long)
 	seconds=${2:?seconds for each target}
@@ -62,7 +79,7 @@ long)
 	targets=("$@")
 	[ $# -gt 0 ] || mapfile -t targets < <(all_targets)
 	for t in "${targets[@]}"; do
-		replay_target "$t" && long_target "$t" || exit 1
+		replay_library && replay_target "$t" && long_target "$t" || exit 1
 		mkdir -p "$out/corpus/$t"
 		"$out/$t" -seeds "$out/corpus/$t" || exit 1
 		echo "$t: $seconds s"
@@ -75,7 +92,7 @@ long)
 file)
 	t=${2:?target}
 	shift 2
-	replay_target "$t" && "$out/$t" "$@" || bad=1
+	replay_library && replay_target "$t" && "$out/$t" "$@" || bad=1
 	;;
 *)
 	sed -n '4,12p' "$0"

@@ -50,11 +50,19 @@ static inline double *oracle_tensor(const struct model_file *f, int layer, const
 
 static inline void oracle_product(const double *w, const double *x, int n_out, int n_in, double *y)
 {
-	for (int o = 0; o < n_out; o++) {
-		double sum = 0;
+	/* Eight sums side by side, each in order: one alone would wait for its own last addition. */
+	enum { BESIDE = 8 };
+	for (int o = 0; o < n_out; o += BESIDE) {
+		int n = n_out - o < BESIDE ? n_out - o : BESIDE;
+		const double *row[BESIDE];
+		double sum[BESIDE] = {0};
+		for (int k = 0; k < BESIDE; k++)
+			row[k] = w + (size_t)(o + (k < n ? k : 0)) * (size_t)n_in;
 		for (int i = 0; i < n_in; i++)
-			sum += w[(size_t)o * (size_t)n_in + (size_t)i] * x[i];
-		y[o] = sum;
+			for (int k = 0; k < BESIDE; k++)
+				sum[k] += row[k][i] * x[i];
+		for (int k = 0; k < n; k++)
+			y[o + k] = sum[k];
 	}
 }
 
@@ -158,11 +166,12 @@ static inline void oracle_layer(const struct oracle *m, const struct model_file 
 			}
 			for (int j = from; j <= t; j++)
 				sum += p[j] = exp(p[j] - max);
-			for (int d = 0; d < hd; d++) {
-				double got = 0;
-				for (int j = from; j <= t; j++)
-					got += p[j] / sum * v[(size_t)j * kw + (size_t)(g * hd + d)];
-				a[h * hd + d] = got;
+			for (int d = 0; d < hd; d++)
+				a[h * hd + d] = 0;
+			for (int j = from; j <= t; j++) {
+				double share = p[j] / sum;
+				for (int d = 0; d < hd; d++)
+					a[h * hd + d] += share * v[(size_t)j * kw + (size_t)(g * hd + d)];
 			}
 		}
 		oracle_product(wo, a, m->n_embd, (int)qw, c);
