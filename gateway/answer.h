@@ -42,6 +42,7 @@ struct answer;
 struct answer_again;
 struct answer_choice;
 struct json_t;
+struct held_reply;
 struct spool;
 
 /* How answers of one API look. Functions append to out, streams' functions whole events; 0 or a
@@ -163,6 +164,7 @@ struct answer {
 	struct answer_run *runs;
 	struct answer_choice *choices; /* [n_runs · n] */
 	struct replay_log *log; /* while it is written */
+	struct held_reply *held; /* to who began it in the background; NULL: told, or there is nobody */
 	struct spool *spool;    /* that writes it to the store, too; NULL: nothing does */
 	struct answer_again *again; /* another gateway began it; NULL: nobody else */
 	int64_t tokens_left; /* it may still tell so many */

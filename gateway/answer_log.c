@@ -5,15 +5,61 @@
  */
 #include "gateway/answer_priv.h"
 
+#include "base/alloc.h"
 #include "base/log.h"
 #include "gateway/replay_store.h"
 #include "gateway/stream_out.h"
 
-static void part_from_exchange(struct answer *a)
+/* ---- the reply to who began one in the background ---- */
+
+/* Its client is told of it only when others could go on with it: what a gateway has promised is made even if it is
+ * killed in that moment. */
+struct held_reply {
+	struct answer *answer;
+	struct exchange *x;
+	struct sl_buf json;
+};
+
+/* Its client has gone. */
+static void held_closed(struct exchange *x)
 {
-	a->x->state = NULL;
-	a->x->on_close = NULL;
+	struct held_reply *h = x->state;
+	h->answer->held = NULL;
+	buf_dispose(&h->json);
+	sl_free(h);
 }
+
+static void reply_held(void *ctx)
+{
+	struct answer *a = ctx;
+	struct held_reply *h = a->held;
+	if (h == NULL)
+		return;
+	struct exchange *x = h->x;
+	struct sl_buf json = h->json;
+	a->held = NULL;
+	sl_free(h);
+	x->state = NULL;
+	x->on_close = NULL;
+	exchange_reply(x, 200, "application/json", NULL, 0, buf_data(&json), json.len);
+	buf_dispose(&json);
+}
+
+/* Takes json, and a's exchange. */
+static int hold_reply(struct answer *a, struct sl_buf *json)
+{
+	struct held_reply *h = sl_zalloc(sizeof *h);
+	if (h == NULL)
+		return SL_ENOMEM;
+	*h = (struct held_reply){.answer = a, .x = a->x, .json = *json};
+	buf_init(json, 0);
+	a->held = h;
+	a->x->state = h;
+	a->x->on_close = held_closed;
+	return 0;
+}
+
+/* ---- the log ---- */
 
 /* *json is what was put there. */
 static int put_snapshot(struct answer *a, struct sl_buf *json)
@@ -35,6 +81,7 @@ void answer_put_snapshot(struct answer *a)
 static void close_log(struct answer *a)
 {
 	struct sse_usage u = answer_usage(a);
+	reply_held(a);
 	const struct replay_usage usage = {u.n_prompt, u.n_completion};
 	spool_end(a->spool, &usage);
 	a->spool = NULL;
@@ -110,15 +157,15 @@ int answer_open_log(struct answer *a)
 	struct sl_buf json;
 	rc = put_snapshot(a, &json);
 	if (rc == 0 && a->background && !a->stream) {
-		idempotent_keep(a->idempotent, buf_data(&json), json.len);
-		answer_end_key(a, true);
-		exchange_reply(a->x, 200, "application/json", NULL, 0, buf_data(&json), json.len);
+		rc = hold_reply(a, &json);
+		if (rc == 0) {
+			idempotent_keep(a->idempotent, buf_data(&a->held->json), a->held->json.len);
+			answer_end_key(a, true);
+		}
+	} else if (rc == 0) {
+		rc = stream_out_start(a->x, a->log, 0, a->ids);
 	}
 	buf_dispose(&json);
-	if (rc == 0 && (a->stream || !a->background))
-		rc = stream_out_start(a->x, a->log, 0, a->ids);
-	else if (rc == 0)
-		part_from_exchange(a);
 	if (rc != 0) {
 		replay_end(a->log, &(struct replay_usage){0});
 		a->log = NULL;
@@ -130,12 +177,15 @@ int answer_open_log(struct answer *a)
 		a->format->opened(a);
 	if (!answer_load_has_place(a)) /* it may become another's model while it waits */
 		answer_open_spool(a, 0);
+	if (a->held != NULL && (a->spool == NULL || !spool_await(a->spool, reply_held, a)))
+		reply_held(a);
 	return 0;
 }
 
 /* Its spool has what is needed to go on with it, and nobody is told that it ended. */
 static void leave(struct answer *a)
 {
+	reply_held(a);
 	spool_leave(a->spool);
 	a->spool = NULL;
 	quota_leave(a->quota);

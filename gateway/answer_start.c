@@ -25,7 +25,7 @@ static struct sl_buf no_logprobs[ANSWER_ALL_LISTS];
 
 void answer_free(struct answer *a)
 {
-	BUG_IF(a->log != NULL || a->spool != NULL || a->lead != NULL || a->talk != NULL || a->idempotent != NULL,
+	BUG_IF(a->log != NULL || a->spool != NULL || a->held != NULL || a->lead != NULL || a->talk != NULL || a->idempotent != NULL,
 	       "an answer is freed in the middle of something");
 	list_remove(&a->in_all);
 	gw_defer_cancel(&a->pump);

@@ -55,6 +55,8 @@ struct spool {
 	bool outdated;   /* and a newer one has come meanwhile */
 	void (*rewritten)(void *ctx); /* NULL: nobody waits for that */
 	void *rewritten_ctx;
+	void (*begun)(void *ctx); /* the same of HEAD and RUN */
+	void *begun_ctx;
 	unsigned retries; /* since the end */
 	struct replay_usage usage;
 	struct cache_key stop_note, read_note;
@@ -84,15 +86,25 @@ static void tell_rewritten(struct spool *sp)
 		done(sp->rewritten_ctx);
 }
 
+static void tell_begun(struct spool *sp)
+{
+	void (*begun)(void *ctx) = sp->begun;
+	sp->begun = NULL;
+	if (begun != NULL)
+		begun(sp->begun_ctx);
+}
+
 static void give_up(struct spool *sp, const char *why)
 {
 	log_warn("a stream is kept in this process only: %s", why);
 	metric_add(&replay_m_lost, 1);
 	sp->given_up = true;
-	if (sp->ended)
+	if (sp->ended) {
 		spool_free(sp);
-	else
-		tell_rewritten(sp);
+		return;
+	}
+	tell_begun(sp);
+	tell_rewritten(sp);
 }
 
 static void later(struct spool *sp, uint64_t ms)
@@ -108,7 +120,8 @@ static void failed(struct spool *sp)
 		return;
 	}
 	later(sp, RETRY_MS);
-	tell_rewritten(sp); /* it is not waited for any longer */
+	tell_begun(sp); /* they are not waited for any longer */
+	tell_rewritten(sp);
 }
 
 static bool well(const struct cache_result *r) { return r->code == 0 && !r->degraded; }
@@ -133,6 +146,8 @@ static void on_put(struct cache_op *op, const struct cache_result *r)
 		sp->stage = sp->stage == SPOOL_HEAD ? SPOOL_RUN : SPOOL_EVENTS;
 		if (!sp->rewrite)
 			buf_dispose(&sp->head);
+		if (sp->stage == SPOOL_EVENTS)
+			tell_begun(sp);
 	}
 	run(sp);
 }
@@ -361,6 +376,15 @@ bool spool_rewrite(struct spool *sp, const void *head, size_t n, void (*done)(vo
 	return true;
 }
 
+bool spool_await(struct spool *sp, void (*begun)(void *ctx), void *ctx)
+{
+	if (sp->given_up || sp->ended || !cache_op_busy(&sp->op) || (sp->stage != SPOOL_HEAD && sp->stage != SPOOL_RUN))
+		return false;
+	sp->begun = begun;
+	sp->begun_ctx = ctx;
+	return true;
+}
+
 void spool_moved(struct spool *sp)
 {
 	if (sp != NULL)
@@ -372,7 +396,7 @@ void spool_end(struct spool *sp, const struct replay_usage *usage)
 	if (sp == NULL)
 		return;
 	sp->ended = true;
-	sp->rewritten = NULL;
+	sp->rewritten = sp->begun = NULL;
 	sp->usage = *usage;
 	if (sp->given_up)
 		spool_free(sp);

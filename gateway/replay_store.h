@@ -77,6 +77,9 @@ struct spool *spool_open(struct replay_store *s, struct replay_log *log, uint64_
  * called once, from the loop, when the store has it or has not taken it (then it is tried again), but not after
  * spool_end or spool_leave. False: it is not written. */
 bool spool_rewrite(struct spool *sp, const void *head, size_t n, void (*done)(void *ctx), void *ctx);
+/* begun(ctx) is called once, from the loop, when others would find the stream and go on with it, or when the store has
+ * not taken it, but not after spool_end or spool_leave. False: it won't be called. */
+bool spool_await(struct spool *sp, void (*begun)(void *ctx), void *ctx);
 /* Events were appended. */
 void spool_moved(struct spool *sp);
 /* The log has ended; sp is the store's from here on. */
