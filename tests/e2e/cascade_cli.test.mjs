@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // `sluice cascade …` over a log of made-up outcomes, as a person at a terminal runs it.
+// Still: it looks at how long a score takes.
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
