@@ -55,6 +55,8 @@ struct chat_rig {
 	size_t n_answer;
 	const char *bearer; /* what requests show; "": nothing */
 	bool silent;     /* the engine makes no token */
+	int n_submits;
+	unsigned slow_ms; /* a step goes on so long before one that is submitted is counted */
 	/* Of prompts that are only to be computed. */
 	uint64_t prefill_id;   /* the last one */
 	int n_prefills, n_cancelled;
@@ -119,6 +121,8 @@ static void engine_on_frame(struct chat_rig *c, const struct proto_head *h)
 	} else if (h->type == PROTO_SUBMIT) {
 		bool other = c->in[PROTO_HEAD_BYTES] == 1 && c->queued_other.len > 0;
 		engine_on_submit(c, h, other);
+		c->n_submits++;
+		(void)usleep(c->slow_ms * 1000);
 		engine_says(c, other ? &c->queued_other : &c->queued, h->id);
 	} else if (h->type == PROTO_CANCEL) {
 		c->n_cancelled++;

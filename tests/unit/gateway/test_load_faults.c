@@ -163,12 +163,94 @@ static void engine_goes(void **state)
 	}
 }
 
+/* What QUEUED says, and LOAD of every priority. */
+static void engine_will_say(struct chat_rig *c, uint32_t queued_us, uint32_t load_us)
+{
+	struct proto_queued queued = {.n_prompt = 3, .position = 4, .predicted_ttft_us = queued_us};
+	struct proto_load load = {.us_per_place = 100000};
+	for (int i = 0; i < PROTO_PRIORITIES; i++)
+		load.of[i].wait_us = load_us;
+	prepare(c);
+	buf_clear(&c->queued, SIZE_MAX);
+	assert_int_equal(proto_put_queued(&c->queued, 1, &queued), 0);
+	assert_int_equal(proto_put_load(&c->hello, &load), 0);
+}
+
+static int status_of(struct chat_rig *c, const struct way *w)
+{
+	memset(c->answer, 0, sizeof c->answer);
+	ask(c, w->target, w->fields, w->body);
+	CHAT_UNTIL(c, at_rest(c) && n_generations() == 0);
+	return atoi(c->answer + 9);
+}
+
+/* Who was told by the engine that it waits too long is not asked for again, until the engine has gone. */
+static void words_are_kept(void **state)
+{
+	struct chat_rig *c = *state;
+	const struct way *w = &ways[0];
+	engine_will_say(c, LATE_US, 500000);
+	CHAT_UNTIL(c, app_ready(c->app) && engine_link_wait_ms(c->app->link, 0, 0) == 500);
+	set_tier(c, w);
+	assert_int_equal(status_of(c, w), 503);
+	assert_int_equal(c->n_submits, 1);
+	assert_int_equal(status_of(c, w), 503);
+	assert_int_equal(c->n_submits, 1);
+	/* The next engine has nobody waiting. */
+	engine_will_say(c, 1000, 0);
+	shutdown(c->engine, SHUT_RDWR);
+	CHAT_UNTIL(c, !app_ready(c->app));
+	CHAT_UNTIL(c, app_ready(c->app) && engine_link_wait_ms(c->app->link, 0, 0) == 0);
+	assert_int_equal(status_of(c, w), 200);
+	assert_int_equal(c->n_submits, 2);
+}
+
+/* Just under what the engine said, another of its own is asked for: it may have become less. Near it none is, for a
+ * refusal that comes from there takes a step. */
+static void near_words_are_refused_here(void **state)
+{
+	struct chat_rig *c = *state;
+	const struct way *w = &ways[0];
+	for (int near = 0; near < 2; near++) {
+		engine_will_say(c, near ? 900000 : 500000, 300000);
+		CHAT_UNTIL(c, app_ready(c->app) && engine_link_wait_ms(c->app->link, 0, 0) >= 300);
+		set_tier(c, w);
+		c->n_submits = 0;
+		assert_int_equal(status_of(c, w), 200);
+		assert_int_equal(status_of(c, w), near ? 503 : 200);
+		assert_int_equal(c->n_submits, near ? 1 : 2);
+	}
+}
+
+/* A prediction is believed with a margin that was learnt; who was let in and counted late is not sent away by it. */
+static void counted_late(void **state)
+{
+	struct chat_rig *c = *state;
+	const struct way *w = &ways[0];
+	static const struct {
+		uint32_t predicted_us;
+		unsigned slow_ms;
+		int status;
+	} cases[] = {{900000, 0, 503}, {900000, 40, 200}, {990000, 40, 503}, {400000, 0, 200}};
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		engine_will_say(c, cases[i].predicted_us, 0);
+		CHAT_UNTIL(c, app_ready(c->app));
+		set_tier(c, w);
+		c->app->margin.log = 0.69; /* twice */
+		c->slow_ms = cases[i].slow_ms;
+		assert_int_equal(status_of(c, w), cases[i].status);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test_setup_teardown(every_allocation, chat_set_up, chat_tear_down),
 	    cmocka_unit_test_setup_teardown(readers_leave, chat_set_up, chat_tear_down),
 	    cmocka_unit_test_setup_teardown(engine_goes, chat_set_up, chat_tear_down),
+	    cmocka_unit_test_setup_teardown(words_are_kept, chat_set_up, chat_tear_down),
+	    cmocka_unit_test_setup_teardown(near_words_are_refused_here, chat_set_up, chat_tear_down),
+	    cmocka_unit_test_setup_teardown(counted_late, chat_set_up, chat_tear_down),
 	};
 	log_init("test", LOG_ERROR);
 	return cmocka_run_group_tests(tests, NULL, NULL);
