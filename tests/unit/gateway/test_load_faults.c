@@ -170,6 +170,7 @@ static void engine_will_say(struct chat_rig *c, uint32_t queued_us, uint32_t loa
 	struct proto_load load = {.us_per_place = 100000};
 	for (int i = 0; i < PROTO_PRIORITIES; i++)
 		load.of[i].wait_us = load_us;
+	buf_dispose(&c->queued_other);
 	prepare(c);
 	buf_clear(&c->queued, SIZE_MAX);
 	assert_int_equal(proto_put_queued(&c->queued, 1, &queued), 0);
