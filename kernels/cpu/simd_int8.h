@@ -512,29 +512,29 @@ typedef void multiply_fn(const uint8_t *panel, size_t group_bytes, const struct 
 
 /* No more than a tile has. */
 #define ROWS(n) ((n) < TILE_ROWS ? (n) : TILE_ROWS)
-#define CASE(n) multiply_n(panel, group_bytes, x, x_step, n_blocks, y, y_step, ahead, kind, has_offset, ROWS(n))
-#define MULTIPLY(name, of_kind, with_offset)                                                           \
-	static void name(const uint8_t *panel, size_t group_bytes, const struct int8_block *x, size_t x_step, \
+#define CASE(n, of, ...)                                                                              \
+	case n: of(at, group_bytes, x, x_step, n_blocks, y, y_step, ahead, __VA_ARGS__, ROWS(n)); break;
+/* A multiply_fn of `of`, whose constants are given. */
+#define BY_ROWS(name, of, ...)                                                                         \
+	static void name(const uint8_t *at, size_t group_bytes, const struct int8_block *x, size_t x_step, \
 			 int n_blocks, float *y, size_t y_step, const struct ahead *ahead, int n_r)    \
 	{                                                                                              \
-		const enum kind kind = of_kind;                                                        \
-		const bool has_offset = with_offset;                                                   \
 		switch (n_r) {                                                                         \
-		case 1: CASE(1); break;                                                                \
-		case 2: CASE(2); break;                                                                \
-		case 3: CASE(3); break;                                                                \
-		case 4: CASE(4); break;                                                                \
-		case 5: CASE(5); break;                                                                \
-		default: CASE(6); break;                                                               \
+			CASE(1, of, __VA_ARGS__)                                                       \
+			CASE(2, of, __VA_ARGS__)                                                       \
+			CASE(3, of, __VA_ARGS__)                                                       \
+			CASE(4, of, __VA_ARGS__)                                                       \
+			CASE(5, of, __VA_ARGS__)                                                       \
+		default: of(at, group_bytes, x, x_step, n_blocks, y, y_step, ahead, __VA_ARGS__, ROWS(6)); break; \
 		}                                                                                      \
 	}
 
-MULTIPLY(multiply_narrow, NARROW, false)
-MULTIPLY(multiply_narrow_offset, NARROW, true)
-MULTIPLY(multiply_fine, FINE, false)
-MULTIPLY(multiply_fine_offset, FINE, true)
-MULTIPLY(multiply_wide, WIDE, false)
-MULTIPLY(multiply_plain, PLAIN, false)
+BY_ROWS(multiply_narrow, multiply_n, NARROW, false)
+BY_ROWS(multiply_narrow_offset, multiply_n, NARROW, true)
+BY_ROWS(multiply_fine, multiply_n, FINE, false)
+BY_ROWS(multiply_fine_offset, multiply_n, FINE, true)
+BY_ROWS(multiply_wide, multiply_n, WIDE, false)
+BY_ROWS(multiply_plain, multiply_n, PLAIN, false)
 
 static multiply_fn *multiply_of(enum kind kind, const struct type *t)
 {

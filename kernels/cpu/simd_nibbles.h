@@ -187,25 +187,9 @@ INLINE void direct_n(const uint8_t *at, size_t group_bytes, const struct int8_bl
 			v_store(y + (size_t)r * y_step + i * LANES, acc[r][i]);
 }
 
-#define DIRECT_CASE(n) direct_n(at, group_bytes, x, x_step, n_blocks, y, y_step, ahead, type, ROWS(n))
-#define DIRECT(name, of_type)                                                                          \
-	static void name(const uint8_t *at, size_t group_bytes, const struct int8_block *x, size_t x_step, \
-			 int n_blocks, float *y, size_t y_step, const struct ahead *ahead, int n_r)    \
-	{                                                                                              \
-		const int type = of_type;                                                              \
-		switch (n_r) {                                                                         \
-		case 1: DIRECT_CASE(1); break;                                                         \
-		case 2: DIRECT_CASE(2); break;                                                         \
-		case 3: DIRECT_CASE(3); break;                                                         \
-		case 4: DIRECT_CASE(4); break;                                                         \
-		case 5: DIRECT_CASE(5); break;                                                         \
-		default: DIRECT_CASE(6); break;                                                        \
-		}                                                                                      \
-	}
-
-DIRECT(direct_q4_0, KN_Q4_0)
-DIRECT(direct_q4_1, KN_Q4_1)
-DIRECT(direct_q4_k, KN_Q4_K)
+BY_ROWS(direct_q4_0, direct_n, KN_Q4_0)
+BY_ROWS(direct_q4_1, direct_n, KN_Q4_1)
+BY_ROWS(direct_q4_k, direct_n, KN_Q4_K)
 
 /* NULL: there is none for this type, or none that so many rows gain by. */
 static multiply_fn *direct_of(int type, int n_rows)
