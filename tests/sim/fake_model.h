@@ -80,6 +80,7 @@ static struct {
 				 * but what they give comes then */
 	atomic_int n_ahead;     /* so many were issued while another was on its way */
 	atomic_int n_beside;    /* so many while another model's was */
+	atomic_int n_crowding;  /* so many while both were */
 	atomic_int n_on_way;    /* of all models */
 	atomic_int n_out, n_in; /* pages copied to the host, and from there */
 	atomic_int n_taken;     /* rows whose token was drawn by the step before */
@@ -526,8 +527,10 @@ int model_issue(struct model *m, const struct kn_step *s, const struct kn_kv *kv
 {
 	BUG_IF(m->n_steps == (model_ahead(m) ? KN_STEPS_AHEAD : 1), "fake: %d steps on their way", m->n_steps);
 	struct fake_step *f = fake_step_of(s, kv, want, n_want, logits, draws);
-	atomic_fetch_add(&fake.n_ahead, m->n_steps > 0);
-	atomic_fetch_add(&fake.n_beside, atomic_fetch_add(&fake.n_on_way, 1) > m->n_steps);
+	bool ahead = m->n_steps > 0, beside = atomic_fetch_add(&fake.n_on_way, 1) > m->n_steps;
+	atomic_fetch_add(&fake.n_ahead, ahead);
+	atomic_fetch_add(&fake.n_beside, beside);
+	atomic_fetch_add(&fake.n_crowding, ahead && beside);
 	m->steps[m->n_steps++] = f;
 	if (atomic_load(&fake.ahead) != 1)
 		fake_compute_once(m, f);

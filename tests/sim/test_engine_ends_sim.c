@@ -319,8 +319,8 @@ static void models_beside_each_other(void **state)
 			run_submit(&r, 1, &chunks);
 			run_submit(&r, 2, &decodes);
 			RUN_UNTIL(&r, r.answers[1].queued && r.answers[2].queued);
-			atomic_store(&fake.n_ahead, 0);
 			atomic_store(&fake.n_beside, 0);
+			atomic_store(&fake.n_crowding, 0);
 			pthread_mutex_lock(&fake.gate); /* both begin together */
 			run_credit(&r, 1, 5);
 			run_credit(&r, 2, 25);
@@ -329,7 +329,8 @@ static void models_beside_each_other(void **state)
 			run_assert_same(run_until_done(&r, 2), &expect[1]);
 			/* 25 chunks of the one while the other makes 25 tokens. */
 			assert_true(atomic_load(&fake.n_beside) >= 20);
-			assert_true(atomic_load(&fake.n_ahead) <= 15);
+			/* Which of them is served first, and so is alone at the end, is for the clock to say. */
+			assert_int_equal(atomic_load(&fake.n_crowding), 0);
 		}
 		run_stop(&r);
 	}
