@@ -15,6 +15,14 @@ uint64_t clock_now_ns(void)
 	return (uint64_t)ts.tv_sec * NS_PER_S + (uint64_t)ts.tv_nsec;
 }
 
+uint32_t clock_us_between(uint64_t from_ns, uint64_t to_ns)
+{
+	if (from_ns == 0 || to_ns <= from_ns)
+		return 0;
+	uint64_t us = (to_ns - from_ns) / 1000;
+	return us < UINT32_MAX ? (uint32_t)us : UINT32_MAX;
+}
+
 int64_t clock_unix_s(void)
 {
 	return (int64_t)time(NULL);

@@ -13,6 +13,8 @@
 
 /* Monotonic nanoseconds. */
 uint64_t clock_now_ns(void);
+/* Microseconds between two readings; 0 where the first was never taken (0) or is not the earlier one. */
+uint32_t clock_us_between(uint64_t from_ns, uint64_t to_ns);
 /* Seconds since 1970. */
 int64_t clock_unix_s(void);
 /* Tests: from now on clock_now_ns returns *source (NULL: the real clock again). Borrowed. */

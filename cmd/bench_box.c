@@ -41,28 +41,6 @@ static int write_config(const struct bench_box *b, const char *engine, const cha
 	return bad ? sl_errf(err, SL_EIO, "%s: can't be written", b->config) : 0;
 }
 
-/* The child's own last word says more than we could. */
-static int no_start(const struct bench_box *b, const char *name, struct sl_err *err)
-{
-	char line[256] = "";
-	FILE *f = fopen(b->log, "r");
-	while (f != NULL && fgets(line, sizeof line, f) != NULL)
-		;
-	if (f != NULL)
-		fclose(f);
-	line[strcspn(line, "\n")] = '\0';
-	return sl_errf(err, SL_EIO, "the %s does not start: %s", name, line);
-}
-
-static bool accepts(const struct sockaddr *at, socklen_t n)
-{
-	int fd = socket(at->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	int rc = fd >= 0 ? connect(fd, at, n) : -1;
-	if (fd >= 0)
-		close(fd);
-	return rc == 0;
-}
-
 /* GET /ready */
 static bool is_ready(const struct load_target *t)
 {
@@ -96,16 +74,16 @@ int bench_box_start(struct bench_box *b, const char *engine, const char *gateway
 		rc = write_config(b, engine, gateway, port, err);
 	if (rc == 0)
 		rc = bench_child_start(&b->engine, engine_argv, -1, b->log, err);
-	while (rc == 0 && !accepts((struct sockaddr *)&un, sizeof un)) {
+	while (rc == 0 && !bench_accepts((struct sockaddr *)&un, sizeof un)) {
 		if (!bench_child_alive(&b->engine) || clock_now_ns() > deadline)
-			return no_start(b, "engine", err);
+			return bench_child_no_start("engine", b->log, err);
 		usleep(LOOK_MS * 1000);
 	}
 	if (rc == 0)
 		rc = bench_child_start(&b->gateway, gateway_argv, -1, b->log, err);
 	while (rc == 0 && !is_ready(&b->target)) {
 		if (!bench_child_alive(&b->gateway) || !bench_child_alive(&b->engine) || clock_now_ns() > deadline)
-			return no_start(b, bench_child_alive(&b->engine) ? "gateway" : "engine", err);
+			return bench_child_no_start(bench_child_alive(&b->engine) ? "gateway" : "engine", b->log, err);
 		usleep(LOOK_MS * 1000);
 	}
 	return rc;

@@ -130,6 +130,27 @@ void bench_child_stop(struct bench_child *c)
 	c->pid = 0;
 }
 
+bool bench_accepts(const struct sockaddr *at, socklen_t n)
+{
+	int fd = socket(at->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	int rc = fd >= 0 ? connect(fd, at, n) : -1;
+	if (fd >= 0)
+		close(fd);
+	return rc == 0;
+}
+
+int bench_child_no_start(const char *name, const char *log, struct sl_err *err)
+{
+	char line[256] = "";
+	FILE *f = fopen(log, "r");
+	while (f != NULL && fgets(line, sizeof line, f) != NULL)
+		;
+	if (f != NULL)
+		fclose(f);
+	line[strcspn(line, "\n")] = '\0';
+	return sl_errf(err, SL_EIO, "the %s does not start: %s", name, line);
+}
+
 uint64_t bench_child_cpu_ns(const struct bench_child *c)
 {
 	struct timespec ts;

@@ -154,23 +154,11 @@ static int wait_up(const struct bench *b, const struct bench_child *child, const
 {
 	uint64_t deadline = clock_now_ns() + UP_MS * NS_PER_MS;
 	while (clock_now_ns() < deadline && bench_child_alive(child)) {
-		int fd = socket(at->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-		int rc = fd >= 0 ? connect(fd, at, n) : -1;
-		if (fd >= 0)
-			close(fd);
-		if (rc == 0)
+		if (bench_accepts(at, n))
 			return 0;
 		usleep(LOOK_MS * 1000);
 	}
-	/* The child's own last word says more than we could. */
-	char line[256] = "";
-	FILE *f = fopen(b->log, "r");
-	while (f != NULL && fgets(line, sizeof line, f) != NULL)
-		;
-	if (f != NULL)
-		fclose(f);
-	line[strcspn(line, "\n")] = '\0';
-	return sl_errf(err, SL_EIO, "the %s does not start: %s", name, line);
+	return bench_child_no_start(name, b->log, err);
 }
 
 static int target_of(uint16_t port, struct load_target *out, struct sl_err *err)

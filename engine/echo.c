@@ -108,14 +108,6 @@ static struct proto_str str_of(const char *s)
 	return (struct proto_str){.at = s, .n = strlen(s)};
 }
 
-static uint32_t us_between(uint64_t from_ns, uint64_t to_ns)
-{
-	if (from_ns == 0 || to_ns <= from_ns)
-		return 0;
-	uint64_t us = (to_ns - from_ns) / 1000;
-	return us < UINT32_MAX ? (uint32_t)us : UINT32_MAX;
-}
-
 static void leave_step(struct echo_seq *s)
 {
 	if (list_empty(&s->in_due))
@@ -163,9 +155,9 @@ static void seq_end(struct echo_seq *s, uint8_t finish, uint8_t error, const cha
 		       .length_why = s->length_why,
 		       .n_prompt = s->n_prompt,
 		       .n_completion = s->n_made - s->n_used,
-		       .queue_us = us_between(s->arrived_ns, s->started ? s->started_ns : now),
-		       .prefill_us = us_between(s->started_ns, s->first_ns),
-		       .decode_us = us_between(s->first_ns, now),
+		       .queue_us = clock_us_between(s->arrived_ns, s->started ? s->started_ns : now),
+		       .prefill_us = clock_us_between(s->started_ns, s->first_ns),
+		       .decode_us = clock_us_between(s->first_ns, now),
 		       .message = str_of(message)}};
 	hub_post(e->hub, &ev);
 	if (s->started)

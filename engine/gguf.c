@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "engine/name_index.h"
 #include "kernels/kernels.h"
 
 enum {
@@ -233,76 +234,26 @@ static int read_tensors(struct gguf *g, struct cursor *c, struct sl_err *err)
 
 /* ---- indexes ---- */
 
-static int compare_str(struct proto_str a, struct proto_str b)
-{
-	size_t n = a.n < b.n ? a.n : b.n;
-	int c = n > 0 ? memcmp(a.at, b.at, n) : 0;
-	return c != 0 ? c : (a.n > b.n) - (a.n < b.n);
-}
+static struct proto_str key_name(const void *g, size_t i) { return ((const struct gguf *)g)->keys[i].name; }
 
-static int compare_keys(const void *a, const void *b, void *ctx)
+static struct proto_str tensor_name(const void *g, size_t i)
 {
-	const struct gguf *g = ctx;
-	return compare_str(g->keys[*(const uint32_t *)a].name, g->keys[*(const uint32_t *)b].name);
-}
-
-static int compare_tensors(const void *a, const void *b, void *ctx)
-{
-	const struct gguf *g = ctx;
-	return strcmp(g->tensors[*(const uint32_t *)a].name, g->tensors[*(const uint32_t *)b].name);
-}
-
-/* Sorts 0…n-1 by compare; *twice is an index whose name stands twice, or n. */
-static int make_index(struct gguf *g, size_t n, int (*compare)(const void *, const void *, void *),
-		      uint32_t **out, size_t *twice)
-{
-	uint32_t *index = sl_zalloc_n(n, sizeof *index);
-	if (index == NULL)
-		return SL_ENOMEM;
-	for (size_t i = 0; i < n; i++)
-		index[i] = (uint32_t)i;
-	qsort_r(index, n, sizeof *index, compare, g);
-	*twice = n;
-	for (size_t i = 1; i < n; i++)
-		if (compare(&index[i - 1], &index[i], g) == 0)
-			*twice = index[i];
-	*out = index;
-	return 0;
+	const char *name = ((const struct gguf *)g)->tensors[i].name;
+	return (struct proto_str){.at = name, .n = strlen(name)};
 }
 
 const struct gguf_key *gguf_find_key(const struct gguf *g, const char *name)
 {
-	struct proto_str want = {.at = name, .n = strlen(name)};
-	size_t lo = 0, hi = g->n_keys;
-	while (lo < hi) {
-		size_t mid = (lo + hi) / 2;
-		const struct gguf_key *k = &g->keys[g->keys_by_name[mid]];
-		int c = compare_str(want, k->name);
-		if (c == 0)
-			return k;
-		if (c < 0)
-			hi = mid;
-		else
-			lo = mid + 1;
-	}
-	return NULL;
+	const struct proto_str want = {.at = name, .n = strlen(name)};
+	size_t i = name_index_find(g->keys_by_name, g->n_keys, key_name, g, want);
+	return i < g->n_keys ? &g->keys[i] : NULL;
 }
 
 const struct gguf_tensor *gguf_find_tensor(const struct gguf *g, const char *name)
 {
-	size_t lo = 0, hi = g->n_tensors;
-	while (lo < hi) {
-		size_t mid = (lo + hi) / 2;
-		const struct gguf_tensor *t = &g->tensors[g->tensors_by_name[mid]];
-		int c = strcmp(name, t->name);
-		if (c == 0)
-			return t;
-		if (c < 0)
-			hi = mid;
-		else
-			lo = mid + 1;
-	}
-	return NULL;
+	const struct proto_str want = {.at = name, .n = strlen(name)};
+	size_t i = name_index_find(g->tensors_by_name, g->n_tensors, tensor_name, g, want);
+	return i < g->n_tensors ? &g->tensors[i] : NULL;
 }
 
 /* ---- opening ---- */
@@ -335,19 +286,17 @@ static int read_head(struct gguf *g, struct sl_err *err)
 	int rc = read_keys(g, &c, err);
 	if (rc != 0)
 		return rc;
-	if (make_index(g, g->n_keys, compare_keys, &g->keys_by_name, &twice) != 0)
+	if (name_index_make(key_name, g, g->n_keys, &g->keys_by_name, &twice) != 0)
 		return sl_errf(err, SL_ENOMEM, "%s: no memory", g->path);
 	if (twice < g->n_keys)
 		return fail(g, err, "duplicate key", g->keys[twice].name);
 	rc = read_tensors(g, &c, err);
 	if (rc != 0)
 		return rc;
-	if (make_index(g, g->n_tensors, compare_tensors, &g->tensors_by_name, &twice) != 0)
+	if (name_index_make(tensor_name, g, g->n_tensors, &g->tensors_by_name, &twice) != 0)
 		return sl_errf(err, SL_ENOMEM, "%s: no memory", g->path);
 	if (twice < g->n_tensors)
-		return fail(g, err, "duplicate tensor",
-			    (struct proto_str){.at = g->tensors[twice].name,
-					       .n = strlen(g->tensors[twice].name)});
+		return fail(g, err, "duplicate tensor", tensor_name(g, twice));
 	return 0;
 }
 

@@ -216,6 +216,19 @@ static int scan_templates(struct hf_folder *f, const char *name, struct json_sca
 	return rc;
 }
 
+static int map_named(const struct hf_folder *f, const char *name, struct map_file *out, struct sl_err *err)
+{
+	char *path = join(f->path, name);
+	int rc = path != NULL ? map_file_open(path, out, err) : sl_errf(err, SL_ENOMEM, "%s: no memory", f->path);
+	sl_free(path);
+	return rc;
+}
+
+static int bad_json(const struct hf_folder *f, const char *name, const struct json_scan *j, struct sl_err *err)
+{
+	return sl_errf(err, SL_EINVAL, "%s/%s: byte %zu: %s", f->path, name, (size_t)(j->at - j->text), j->bad);
+}
+
 /* The key chat_template of a JSON file: a string, a list of them, or null. */
 static int scan_template(struct hf_folder *f, const char *name, struct sl_err *err)
 {
@@ -224,11 +237,7 @@ static int scan_template(struct hf_folder *f, const char *name, struct sl_err *e
 	struct proto_str key, raw;
 	if (!exists(f, name))
 		return 0;
-	char *path = join(f->path, name);
-	if (path == NULL)
-		return sl_errf(err, SL_ENOMEM, "%s: no memory", f->path);
-	int rc = map_file_open(path, &map, err);
-	sl_free(path);
+	int rc = map_named(f, name, &map, err);
 	if (rc != 0)
 		return rc;
 	json_scan_init(&j, (const char *)map.at, map.bytes);
@@ -243,7 +252,7 @@ static int scan_template(struct hf_folder *f, const char *name, struct sl_err *e
 			json_scan_skip(&j);
 	}
 	if (rc == 0 && !json_scan_end(&j))
-		rc = sl_errf(err, SL_EINVAL, "%s/%s: byte %zu: %s", f->path, name, (size_t)(j.at - j.text), j.bad);
+		rc = bad_json(f, name, &j, err);
 	map_file_close(&map);
 	return rc;
 }
@@ -304,11 +313,7 @@ static int read_index(struct hf_folder *f, struct sl_err *err)
 	struct map_file map;
 	struct json_scan j;
 	struct proto_str key, file;
-	char *path = join(f->path, name);
-	if (path == NULL)
-		return sl_errf(err, SL_ENOMEM, "%s: no memory", f->path);
-	int rc = map_file_open(path, &map, err);
-	sl_free(path);
+	int rc = map_named(f, name, &map, err);
 	if (rc != 0)
 		return rc;
 	json_scan_init(&j, (const char *)map.at, map.bytes);
@@ -323,7 +328,7 @@ static int read_index(struct hf_folder *f, struct sl_err *err)
 			rc = json_scan_string(&j, &file) ? add_part(f, file, err) : 0;
 	}
 	if (rc == 0 && !json_scan_end(&j))
-		rc = sl_errf(err, SL_EINVAL, "%s/%s: byte %zu: %s", f->path, name, (size_t)(j.at - j.text), j.bad);
+		rc = bad_json(f, name, &j, err);
 	if (rc == 0 && f->n_parts == 0)
 		rc = sl_errf(err, SL_EINVAL, "%s/%s: weight_map names no file", f->path, name);
 	map_file_close(&map);
@@ -565,14 +570,6 @@ const int32_t *hf_end_ids(const struct hf_folder *f, size_t *n)
 {
 	*n = f->n_end_ids;
 	return f->end_ids;
-}
-
-static int map_named(const struct hf_folder *f, const char *name, struct map_file *out, struct sl_err *err)
-{
-	char *path = join(f->path, name);
-	int rc = path != NULL ? map_file_open(path, out, err) : sl_errf(err, SL_ENOMEM, "%s: no memory", f->path);
-	sl_free(path);
-	return rc;
 }
 
 int hf_tokenizer(const struct hf_folder *f, struct tokenizer **out, struct sl_err *err)

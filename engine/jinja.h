@@ -283,6 +283,8 @@ int jvalue_items(struct jrun *r, const struct jvalue *v, struct jlist **out);
 struct jdict *jdict_new(struct jrun *r); /* NULL with r->err filled */
 const struct jpair *jdict_find(const struct jdict *d, const struct jvalue *key);
 int jdict_put(struct jrun *r, struct jdict *d, const struct jvalue *key, const struct jvalue *value);
+/* A pair of r's memory whose key d does not have yet; d takes it. */
+void jdict_append(struct jdict *d, struct jpair *pair);
 void jdict_remove(struct jdict *d, const struct jpair *pair);
 enum jdict_part { JDICT_KEYS, JDICT_VALUES, JDICT_ITEMS };
 int jdict_list(struct jrun *r, const struct jdict *d, enum jdict_part part, struct jvalue *out);
@@ -344,6 +346,7 @@ int jstr_format(struct jrun *r, struct jstr format, const struct jlist *args, bo
 		struct jstr *out);
 bool jinja_is_space(uint32_t c);
 bool jinja_is_printable(uint32_t c);
+bool jinja_is_alpha(uint32_t c);
 /* A letter or a number of any kind. */
 bool jinja_is_alnum(uint32_t c);
 

@@ -109,6 +109,16 @@ const struct jpair *jdict_find(const struct jdict *d, const struct jvalue *key)
 	return NULL;
 }
 
+void jdict_append(struct jdict *d, struct jpair *pair)
+{
+	if (d->last != NULL)
+		d->last->next = pair;
+	else
+		d->first = pair;
+	d->last = pair;
+	d->n++;
+}
+
 int jdict_put(struct jrun *r, struct jdict *d, const struct jvalue *key, const struct jvalue *value)
 {
 	if (key->type != JV_STRING && key->type != JV_NONE && !jvalue_is_number(key))
@@ -125,12 +135,7 @@ int jdict_put(struct jrun *r, struct jdict *d, const struct jvalue *key, const s
 	if (p == NULL)
 		return r->err->code;
 	*p = (struct jpair){.key = *key, .value = *value};
-	if (d->last != NULL)
-		d->last->next = p;
-	else
-		d->first = p;
-	d->last = p;
-	d->n++;
+	jdict_append(d, p);
 	return 0;
 }
 

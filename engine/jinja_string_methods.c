@@ -323,18 +323,11 @@ enum { CAT_ALPHA = 1, CAT_DIGIT = 2, CAT_SPACE = 4 };
 
 static int category(uint32_t c)
 {
-	switch (utf8proc_category((utf8proc_int32_t)c)) {
-	case UTF8PROC_CATEGORY_LU:
-	case UTF8PROC_CATEGORY_LL:
-	case UTF8PROC_CATEGORY_LT:
-	case UTF8PROC_CATEGORY_LM:
-	case UTF8PROC_CATEGORY_LO:
+	if (jinja_is_alpha(c))
 		return CAT_ALPHA;
-	case UTF8PROC_CATEGORY_ND:
+	if (utf8proc_category((utf8proc_int32_t)c) == UTF8PROC_CATEGORY_ND)
 		return CAT_DIGIT;
-	default:
-		return jinja_is_space(c) ? CAT_SPACE : 0;
-	}
+	return jinja_is_space(c) ? CAT_SPACE : 0;
 }
 
 /* Whether there are characters, and all are of these kinds. */

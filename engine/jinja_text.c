@@ -42,7 +42,7 @@ bool jinja_is_printable(uint32_t c)
 	}
 }
 
-bool jinja_is_alnum(uint32_t c)
+bool jinja_is_alpha(uint32_t c)
 {
 	switch (utf8proc_category((utf8proc_int32_t)c)) {
 	case UTF8PROC_CATEGORY_LU:
@@ -50,6 +50,17 @@ bool jinja_is_alnum(uint32_t c)
 	case UTF8PROC_CATEGORY_LT:
 	case UTF8PROC_CATEGORY_LM:
 	case UTF8PROC_CATEGORY_LO:
+		return true;
+	default:
+		return false;
+	}
+}
+
+bool jinja_is_alnum(uint32_t c)
+{
+	if (jinja_is_alpha(c))
+		return true;
+	switch (utf8proc_category((utf8proc_int32_t)c)) {
 	case UTF8PROC_CATEGORY_ND:
 	case UTF8PROC_CATEGORY_NL:
 	case UTF8PROC_CATEGORY_NO:

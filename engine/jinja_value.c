@@ -146,12 +146,7 @@ static int dict_from_json(struct jrun *r, const json_t *j, struct jvalue *out)
 		int rc = jvalue_from_json(r, json_object_iter_value(i), &p->value);
 		if (rc != 0)
 			return rc;
-		if (d->last != NULL)
-			d->last->next = p;
-		else
-			d->first = p;
-		d->last = p;
-		d->n++;
+		jdict_append(d, p);
 	}
 	*out = (struct jvalue){.type = JV_DICT, .dict = d};
 	return 0;

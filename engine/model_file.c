@@ -19,6 +19,7 @@
 #include "engine/hf_folder.h"
 #include "engine/hf_int4.h"
 #include "engine/map_file.h"
+#include "engine/name_index.h"
 #include "engine/random_source.h"
 #include "kernels/quantize.h"
 
@@ -39,43 +40,27 @@ struct model_file {
 
 /* ---- the list of tensors ---- */
 
-static int compare_names(const void *a, const void *b, void *ctx)
+static struct proto_str tensor_name(const void *f, size_t i)
 {
-	const struct model_file *f = ctx;
-	return strcmp(f->tensors[*(const uint32_t *)a].name, f->tensors[*(const uint32_t *)b].name);
+	const char *name = ((const struct model_file *)f)->tensors[i].name;
+	return (struct proto_str){.at = name, .n = strlen(name)};
 }
 
 static int make_index(struct model_file *f, struct sl_err *err)
 {
-	f->by_name = sl_zalloc_n(f->n_tensors, sizeof *f->by_name);
-	if (f->by_name == NULL)
+	size_t twice;
+	if (name_index_make(tensor_name, f, f->n_tensors, &f->by_name, &twice) != 0)
 		return sl_errf(err, SL_ENOMEM, "%s: no memory for %zu tensors", f->path, f->n_tensors);
-	for (size_t i = 0; i < f->n_tensors; i++)
-		f->by_name[i] = (uint32_t)i;
-	qsort_r(f->by_name, f->n_tensors, sizeof *f->by_name, compare_names, f);
-	for (size_t i = 1; i < f->n_tensors; i++) {
-		const char *name = f->tensors[f->by_name[i]].name;
-		if (strcmp(f->tensors[f->by_name[i - 1]].name, name) == 0)
-			return sl_errf(err, SL_EINVAL, "%s: duplicate tensor \"%s\"", f->path, name);
-	}
+	if (twice < f->n_tensors)
+		return sl_errf(err, SL_EINVAL, "%s: duplicate tensor \"%s\"", f->path, f->tensors[twice].name);
 	return 0;
 }
 
 const struct model_tensor *model_file_find(const struct model_file *f, const char *name)
 {
-	size_t lo = 0, hi = f->n_tensors;
-	while (lo < hi) {
-		size_t mid = (lo + hi) / 2;
-		const struct model_tensor *t = &f->tensors[f->by_name[mid]];
-		int c = strcmp(name, t->name);
-		if (c == 0)
-			return t;
-		if (c < 0)
-			hi = mid;
-		else
-			lo = mid + 1;
-	}
-	return NULL;
+	const struct proto_str want = {.at = name, .n = strlen(name)};
+	size_t i = name_index_find(f->by_name, f->n_tensors, tensor_name, f, want);
+	return i < f->n_tensors ? &f->tensors[i] : NULL;
 }
 
 size_t model_file_n_tensors(const struct model_file *f) { return f->n_tensors; }

@@ -31,14 +31,6 @@ enum { STEP_SLEEP_MS = 100 }; /* at most: the supervisor wants to see the loop t
 
 /* ---- the end of a sequence ---- */
 
-static uint32_t us_between(uint64_t from_ns, uint64_t to_ns)
-{
-	if (from_ns == 0 || to_ns <= from_ns)
-		return 0;
-	uint64_t us = (to_ns - from_ns) / 1000;
-	return us < UINT32_MAX ? (uint32_t)us : UINT32_MAX;
-}
-
 static void seq_drop(struct engine *e, struct eng_seq *s)
 {
 	unsigned n = 1 + s->n_reserved;
@@ -125,9 +117,9 @@ void step_finish(struct step *st, struct eng_seq *s, uint8_t finish, uint8_t err
 		       .n_prompt = s->n_prompt,
 		       .n_cached = s->n_cached,
 		       .n_completion = n_made,
-		       .queue_us = us_between(s->arrived_ns, s->started_ns ? s->started_ns : now),
-		       .prefill_us = us_between(s->started_ns, s->first_ns ? s->first_ns : now),
-		       .decode_us = us_between(s->first_ns, now),
+		       .queue_us = clock_us_between(s->arrived_ns, s->started_ns ? s->started_ns : now),
+		       .prefill_us = clock_us_between(s->started_ns, s->first_ns ? s->first_ns : now),
+		       .decode_us = clock_us_between(s->first_ns, now),
 		       .message = {.at = message, .n = strlen(message)}}};
 	e->on_event(e->on_event_ctx, &ev);
 	if (s->with_worker)

@@ -11,13 +11,17 @@
 /* A vocabulary beyond this is a malformed file. */
 enum { MAX_STRINGS = 1 << 24 };
 
+static int get_list(const struct gguf *g, const char *key, struct gguf_array *out, struct sl_err *err)
+{
+	int rc = gguf_get_array(g, key, out, err);
+	return rc == SL_ENOTFOUND ? sl_errf(err, SL_EINVAL, "%s: %s is missing", gguf_path(g), key) : rc;
+}
+
 static int get_strings(const struct gguf *g, const char *key, struct proto_str **out, size_t *n,
 		       struct sl_err *err)
 {
 	struct gguf_array a;
-	int rc = gguf_get_array(g, key, &a, err);
-	if (rc == SL_ENOTFOUND)
-		return sl_errf(err, SL_EINVAL, "%s: %s is missing", gguf_path(g), key);
+	int rc = get_list(g, key, &a, err);
 	if (rc != 0)
 		return rc;
 	if (a.type != GGUF_STRING || a.n > MAX_STRINGS)
@@ -90,9 +94,7 @@ static int get_scores(const struct gguf *g, size_t n_tokens, float **out, struct
 {
 	static const char key[] = "tokenizer.ggml.scores";
 	struct gguf_array a;
-	int rc = gguf_get_array(g, key, &a, err);
-	if (rc == SL_ENOTFOUND)
-		return sl_errf(err, SL_EINVAL, "%s: %s is missing", gguf_path(g), key);
+	int rc = get_list(g, key, &a, err);
 	if (rc != 0)
 		return rc;
 	if (a.type != GGUF_F32 || a.n != n_tokens)

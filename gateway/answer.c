@@ -282,7 +282,7 @@ void answer_fail(struct answer *a, const struct api_error *e, const char *messag
 	if (a->end != ANSWER_UNDECIDED)
 		return;
 	answer_set_failure(a, e, message);
-	if (a->state == ANSWER_WAITING || a->line.held || (!a->stream && a->log == NULL))
+	if (a->state == ANSWER_WAITING || a->line.held || !answer_is_told(a))
 		answer_refuse(a, answer_error(a), answer_error_text(a));
 	else
 		answer_tell(a);
@@ -333,7 +333,7 @@ void answer_admit(struct answer *a)
 		answer_restart_timer(a, a->app->t->cfg->limits.first_token_ms);
 	else
 		answer_open(a);
-	if (a->superseded && !a->stream && a->log == NULL && a->state == ANSWER_RUNNING)
+	if (a->superseded && !answer_is_told(a) && a->state == ANSWER_RUNNING)
 		answer_gather(a);
 }
 
@@ -355,7 +355,7 @@ void answer_supersede(struct answer *a)
 		answer_set_state(a, ANSWER_RUNNING);
 		answer_open(a);
 	}
-	if (a->state == ANSWER_RUNNING && !a->stream && a->log == NULL)
+	if (a->state == ANSWER_RUNNING && !answer_is_told(a))
 		answer_gather(a);
 }
 
@@ -416,10 +416,7 @@ static void on_extended(void *ctx, struct quota *q, const struct quota_result *r
 	a->tokens_short = r->granted > 0 ? a->tokens_short - r->granted : 0;
 	if (a->tokens_left == 0)
 		answer_cap(a);
-	if (a->stream || a->log != NULL)
-		answer_tell(a);
-	else
-		answer_gather(a);
+	answer_more(a);
 }
 
 static int64_t used_up_to_now(const struct answer *a)
@@ -520,10 +517,8 @@ void answer_on_progress(struct subscriber *s)
 	observe_tokens(a, run);
 	if (gen_state(run->gen) == GEN_FAILED)
 		fail_by_run(a, run);
-	else if (a->state == ANSWER_RUNNING && (a->stream || a->log != NULL))
-		answer_tell(a);
 	else if (a->state == ANSWER_RUNNING)
-		answer_gather(a);
+		answer_more(a);
 }
 
 /* ---- time limits ---- */

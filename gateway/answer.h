@@ -295,6 +295,9 @@ int answer_chunk_text(struct answer *a, struct sl_buf *out, unsigned index, cons
 int answer_chunk_close(struct answer *a, struct sl_buf *out, unsigned index, const char *reason);
 int answer_chunk_end(struct answer *a, struct sl_buf *out);
 int answer_chunk_error(struct answer *a, struct sl_buf *out, const struct api_error *e, const char *message);
+/* All of it as one object. put_choice: the choice's JSON, with a comma before all but the first. */
+int answer_chunk_whole(struct answer *a, struct sl_buf *out, const char *object,
+		       int (*put_choice)(struct answer *a, struct sl_buf *out, unsigned index));
 
 /* ---- answer_*.c ---- */
 

@@ -2,8 +2,6 @@
  *
  * Chat completions, as OpenAI's API has them: chat.completion.chunk events, or one chat.completion.
  */
-#include <string.h>
-
 #include "base/json_out.h"
 #include "gateway/answer.h"
 
@@ -50,33 +48,7 @@ static int put_choice(struct answer *a, struct sl_buf *out, unsigned index)
 	return rc == 0 ? buf_append_str(out, "\"}") : rc;
 }
 
-static int whole(struct answer *a, struct sl_buf *out)
-{
-	const struct sse_about about = answer_about(a, ANSWER_ALL);
-	struct sse_usage u = answer_usage(a);
-	int rc = buf_append_str(out, "{\"id\":\"");
-	if (rc == 0)
-		rc = buf_append_str(out, a->id);
-	if (rc == 0)
-		rc = buf_append_str(out, "\",\"object\":\"chat.completion\",\"created\":");
-	if (rc == 0)
-		rc = buf_append_uint(out, (uint64_t)a->created);
-	if (rc == 0)
-		rc = buf_append_str(out, ",\"model\":");
-	if (rc == 0)
-		rc = json_out_string(out, a->model, strlen(a->model));
-	if (rc == 0)
-		rc = buf_append_str(out, ",\"system_fingerprint\":null,\"choices\":[");
-	for (unsigned i = 0; rc == 0 && i < answer_n_choices(a); i++)
-		rc = put_choice(a, out, i);
-	if (rc == 0)
-		rc = buf_append_str(out, "],\"usage\":");
-	if (rc == 0)
-		rc = usage_print(out, &u);
-	if (rc == 0)
-		rc = sse_about_print(out, &about);
-	return rc == 0 ? buf_append_str(out, "}") : rc;
-}
+static int whole(struct answer *a, struct sl_buf *out) { return answer_chunk_whole(a, out, "chat.completion", put_choice); }
 
 static int logprob(struct answer *a, struct answer_choice *c, const struct gen_token *t)
 {

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The events that chat and completions have alike: text, a choice's end, usage, [DONE], errors.
+ * What chat and completions have alike: text, a choice's end, usage, [DONE], errors, and the whole as one object.
  */
+#include <string.h>
+
+#include "base/json_out.h"
 #include "gateway/answer.h"
 
 int answer_chunk_text(struct answer *a, struct sl_buf *out, unsigned index, const char *text, size_t n,
@@ -31,4 +34,37 @@ int answer_chunk_error(struct answer *a, struct sl_buf *out, const struct api_er
 {
 	(void)a;
 	return sse_error(out, e, message);
+}
+
+int answer_chunk_whole(struct answer *a, struct sl_buf *out, const char *object,
+		       int (*put_choice)(struct answer *a, struct sl_buf *out, unsigned index))
+{
+	const struct sse_about about = answer_about(a, ANSWER_ALL);
+	struct sse_usage u = answer_usage(a);
+	int rc = buf_append_str(out, "{\"id\":\"");
+	if (rc == 0)
+		rc = buf_append_str(out, a->id);
+	if (rc == 0)
+		rc = buf_append_str(out, "\",\"object\":\"");
+	if (rc == 0)
+		rc = buf_append_str(out, object);
+	if (rc == 0)
+		rc = buf_append_str(out, "\",\"created\":");
+	if (rc == 0)
+		rc = buf_append_uint(out, (uint64_t)a->created);
+	if (rc == 0)
+		rc = buf_append_str(out, ",\"model\":");
+	if (rc == 0)
+		rc = json_out_string(out, a->model, strlen(a->model));
+	if (rc == 0)
+		rc = buf_append_str(out, ",\"system_fingerprint\":null,\"choices\":[");
+	for (unsigned i = 0; rc == 0 && i < answer_n_choices(a); i++)
+		rc = put_choice(a, out, i);
+	if (rc == 0)
+		rc = buf_append_str(out, "],\"usage\":");
+	if (rc == 0)
+		rc = usage_print(out, &u);
+	if (rc == 0)
+		rc = sse_about_print(out, &about);
+	return rc == 0 ? buf_append_str(out, "}") : rc;
 }

@@ -4,7 +4,6 @@
  * log probabilities are four lists side by side: tokens, token_logprobs, top_logprobs, text_offset.
  */
 #include <math.h>
-#include <string.h>
 
 #include "base/alloc.h"
 #include "base/json_out.h"
@@ -84,26 +83,7 @@ static int put_choice(struct answer *a, struct sl_buf *out, unsigned index)
 	return rc == 0 ? buf_printf(out, ",\"finish_reason\":\"%s\"}", c->reason) : rc;
 }
 
-static int whole(struct answer *a, struct sl_buf *out)
-{
-	const struct sse_about about = answer_about(a, ANSWER_ALL);
-	struct sse_usage u = answer_usage(a);
-	int rc = buf_printf(out, "{\"id\":\"%s\",\"object\":\"text_completion\",\"created\":%lld,\"model\":", a->id,
-			    (long long)a->created);
-	if (rc == 0)
-		rc = json_out_string(out, a->model, strlen(a->model));
-	if (rc == 0)
-		rc = buf_append_str(out, ",\"system_fingerprint\":null,\"choices\":[");
-	for (unsigned i = 0; rc == 0 && i < answer_n_choices(a); i++)
-		rc = put_choice(a, out, i);
-	if (rc == 0)
-		rc = buf_append_str(out, "],\"usage\":");
-	if (rc == 0)
-		rc = usage_print(out, &u);
-	if (rc == 0)
-		rc = sse_about_print(out, &about);
-	return rc == 0 ? buf_append_str(out, "}") : rc;
-}
+static int whole(struct answer *a, struct sl_buf *out) { return answer_chunk_whole(a, out, "text_completion", put_choice); }
 
 static int add(struct sl_buf *list) { return list->len > 0 ? buf_append_str(list, ",") : 0; }
 

@@ -582,10 +582,7 @@ static void limit(struct answer *a)
 	if (a->state != ANSWER_RUNNING || a->n_told == 0 || !answer_load_is_cut(a))
 		return;
 	answer_cap(a);
-	if (a->stream || a->log != NULL)
-		answer_tell(a);
-	else
-		answer_gather(a);
+	answer_more(a);
 }
 
 void answers_load(void *ctx, const struct proto_load *load)

@@ -80,12 +80,20 @@ void answer_gather(struct answer *a)
 		reply_whole(a);
 }
 
+void answer_more(struct answer *a)
+{
+	if (answer_is_told(a))
+		answer_tell(a);
+	else
+		answer_gather(a);
+}
+
 void answer_settled(struct answer *a)
 {
 	a->settled = true;
 	if (a->state != ANSWER_RUNNING || a->alone)
 		return;
-	if (a->stream || a->log != NULL)
+	if (answer_is_told(a))
 		answer_tell(a);
 	else
 		reply_whole(a);

@@ -65,6 +65,10 @@ void answer_on_reap(struct gw_deferred *d);
 void answer_open(struct answer *a);
 /* Of one that is told as a whole: what there is, and all of it if that is all. */
 void answer_gather(struct answer *a);
+/* It is told as events; otherwise as a whole. */
+static inline bool answer_is_told(const struct answer *a) { return a->stream || a->log != NULL; }
+/* There is more of it: tell or gather. */
+void answer_more(struct answer *a);
 
 /* ---- answer_again.c ---- */
 

@@ -45,6 +45,16 @@ static void dispose(void *own)
 
 /* ---- events ---- */
 
+/* The event that began at start is there, or none of it. */
+static int count_event(struct response *r, struct sl_buf *out, size_t start, int rc)
+{
+	if (rc == 0)
+		r->n_events++;
+	else
+		buf_cut(out, start);
+	return rc;
+}
+
 /* Takes members. */
 static int put_event(struct answer *a, struct sl_buf *out, const char *type, json_t *members)
 {
@@ -56,11 +66,7 @@ static int put_event(struct answer *a, struct sl_buf *out, const char *type, jso
 		rc = buf_append_str(out, "\n\n");
 	json_decref(event);
 	json_decref(members);
-	if (rc == 0)
-		r->n_events++;
-	else
-		buf_cut(out, start);
-	return rc;
+	return count_event(r, out, start, rc);
 }
 
 static int put_state(struct answer *a, struct sl_buf *out, const char *type)
@@ -125,11 +131,7 @@ static int text(struct answer *a, struct sl_buf *out, unsigned index, const char
 		rc = sse_pad(out, out->len - start);
 	if (rc == 0)
 		rc = buf_append_str(out, "}\n\n");
-	if (rc == 0)
-		r->n_events++;
-	else
-		buf_cut(out, start);
-	return rc;
+	return count_event(r, out, start, rc);
 }
 
 static int close_choice(struct answer *a, struct sl_buf *out, unsigned index, const char *reason)

@@ -87,7 +87,7 @@ static void reply(struct minting *m, enum secret_verdict v, const uint8_t *secre
 	if (put_reply(m, secret, &out) == 0)
 		exchange_reply(x, 200, "application/json", fields, 1, buf_data(&out), out.len);
 	else
-		exchange_error(x, &api_no_memory, "%s", api_no_memory_text);
+		api_reply_no_memory(x);
 	buf_dispose(&out);
 }
 
@@ -232,7 +232,7 @@ void api_browser_tokens(struct exchange *x)
 	}
 	struct minting *m = x->app->secrets != NULL ? sl_zalloc(sizeof *m) : NULL;
 	if (m == NULL) {
-		exchange_error(x, &api_no_memory, "%s", api_no_memory_text);
+		api_reply_no_memory(x);
 		return;
 	}
 	m->x = x;
@@ -242,7 +242,7 @@ void api_browser_tokens(struct exchange *x)
 			? json_mem_load(api_body(x), x->body.len, JSON_REJECT_DUPLICATES, &where)
 			: NULL;
 	if (o == NULL && where.text[0] == '\0') {
-		exchange_error(x, &api_no_memory, "%s", api_no_memory_text);
+		api_reply_no_memory(x);
 		return;
 	}
 	bool well = take_all(x, o, &m->token);

@@ -47,8 +47,6 @@ static void on_close(struct exchange *x)
 	sl_free(c);
 }
 
-static void reply_no_memory(struct exchange *x) { exchange_error(x, &api_no_memory, "%s", api_no_memory_text); }
-
 static void reply_not_found(struct call *c)
 {
 	conversation_refuse(c->x, c->id, "conversation_id", &(struct conversation_answer){.what = CONVERSATION_GONE});
@@ -59,7 +57,7 @@ static struct call *call_create(struct exchange *x)
 {
 	struct call *c = sl_zalloc(sizeof *c);
 	if (c == NULL) {
-		reply_no_memory(x);
+		api_reply_no_memory(x);
 		return NULL;
 	}
 	c->x = x;
@@ -120,7 +118,7 @@ static void save(struct call *c, uint64_t rev, bool bounded)
 	    json_array_size(json_object_get(c->doc, "items")) > CONVERSATION_MAX_ITEMS)
 		conversation_refuse_size(c->x, "items", bytes);
 	else if (conversation_save(&ref, c->x->app->t->cfg, &c->op, &change, on_saved) != 0)
-		reply_no_memory(c->x);
+		api_reply_no_memory(c->x);
 }
 
 static void on_read(struct cache_op *op, const struct cache_result *r)
@@ -135,7 +133,7 @@ static void on_read(struct cache_op *op, const struct cache_result *r)
 	json_decref(c->doc);
 	c->doc = conversation_load(a.doc, a.n_doc);
 	if (c->doc == NULL) {
-		reply_no_memory(c->x);
+		api_reply_no_memory(c->x);
 		return;
 	}
 	if (c->change == NULL) {
@@ -144,7 +142,7 @@ static void on_read(struct cache_op *op, const struct cache_result *r)
 	}
 	int rc = c->change(c);
 	if (rc == SL_ENOMEM)
-		reply_no_memory(c->x);
+		api_reply_no_memory(c->x);
 	else if (rc == 0)
 		save(c, a.rev, c->items != NULL);
 }
@@ -206,7 +204,7 @@ void api_conversation_create(struct exchange *x)
 	if (c->doc != NULL)
 		save(c, 0, true);
 	else
-		reply_no_memory(x);
+		api_reply_no_memory(x);
 }
 
 void api_conversation(struct exchange *x)
@@ -427,7 +425,7 @@ static void on_listed(struct cache_op *op, const struct cache_result *r)
 	if (list != NULL)
 		reply_page(c, list);
 	else
-		reply_no_memory(c->x);
+		api_reply_no_memory(c->x);
 	json_decref(list);
 }
 

@@ -6,7 +6,8 @@
 #include "base/metrics.h"
 
 const struct api_error api_no_memory = {503, "server_error", "overloaded", NULL, 1};
-const char api_no_memory_text[] = "The server is out of memory.";
+
+void api_reply_no_memory(struct exchange *x) { exchange_error(x, &api_no_memory, "The server is out of memory."); }
 
 struct request_limits api_limits(const struct exchange *x)
 {
@@ -63,7 +64,7 @@ bool api_parsed(struct exchange *x, int rc, const struct request_error *e)
 	if (rc == SL_EINVAL)
 		exchange_error(x, &(struct api_error){400, "invalid_request_error", e->code, e->param, 0}, "%s", e->message);
 	else
-		exchange_error(x, &api_no_memory, "%s", api_no_memory_text);
+		api_reply_no_memory(x);
 	return false;
 }
 
@@ -99,7 +100,7 @@ void api_reply_json(struct exchange *x, json_t *v)
 	if (v != NULL && request_put_json(&out, v) == 0)
 		exchange_reply(x, 200, "application/json", NULL, 0, buf_data(&out), out.len);
 	else
-		exchange_error(x, &api_no_memory, "%s", api_no_memory_text);
+		api_reply_no_memory(x);
 	buf_dispose(&out);
 	json_decref(v);
 }

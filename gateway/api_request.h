@@ -29,7 +29,7 @@ struct answer_spec api_spec(const struct exchange *x, const struct request_commo
 			    int model);
 
 extern const struct api_error api_no_memory;
-extern const char api_no_memory_text[];
+void api_reply_no_memory(struct exchange *x);
 
 enum { API_MAX_REPLY = 64 << 20 };
 /* 200 with v, which it takes; NULL: there was no memory for it. */

@@ -167,7 +167,7 @@ void body_read(struct exchange *x, const struct body_parser *parser, body_done *
 	}
 	struct body_job *j = sl_zalloc(sizeof *j + parser->size);
 	if (j == NULL) {
-		exchange_error(x, &api_no_memory, "%s", api_no_memory_text);
+		api_reply_no_memory(x);
 		return;
 	}
 	if (atomic_fetch_add(&r->n, 1) >= MOST_JOBS) {

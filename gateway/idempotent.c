@@ -270,7 +270,7 @@ bool idempotent_gate(struct exchange *x)
 	}
 	struct idempotent *i = sl_zalloc(sizeof *i);
 	if (i == NULL) {
-		exchange_error(x, &api_no_memory, "%s", api_no_memory_text);
+		api_reply_no_memory(x);
 		return false;
 	}
 	i->app = x->app;
@@ -284,7 +284,7 @@ bool idempotent_gate(struct exchange *x)
 	if (i->timer == NULL || name_it(i, key) != 0) {
 		part(i);
 		idempotent_free(i);
-		exchange_error(x, &api_no_memory, "%s", api_no_memory_text);
+		api_reply_no_memory(x);
 		return false;
 	}
 	ask(i);

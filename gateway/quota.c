@@ -113,7 +113,7 @@ static void release_at_redis(struct quota *q)
 
 static void on_settled(struct cache_op *op, const struct cache_result *r)
 {
-	struct quota *q = (struct quota *)(void *)((char *)op - offsetof(struct quota, op));
+	struct quota *q = quota_of(op);
 	struct quotas *qs = q->home;
 	uint64_t tenant = q->tenant;
 	if (q->local)
@@ -236,7 +236,7 @@ static void read_answer(const struct quota *q, const struct cache_admission *a, 
 
 static void on_taken(struct cache_op *op, const struct cache_result *r)
 {
-	struct quota *q = (struct quota *)(void *)((char *)op - offsetof(struct quota, op));
+	struct quota *q = quota_of(op);
 	struct cache_admission a;
 	struct quota_result result;
 	cache_admission_read(r, &a);
@@ -395,7 +395,7 @@ void quota_leave(struct quota *q)
 
 static void on_adopted(struct cache_op *op, const struct cache_result *r)
 {
-	struct quota *q = (struct quota *)(void *)((char *)op - offsetof(struct quota, op));
+	struct quota *q = quota_of(op);
 	struct cache_settlement s;
 	cache_settlement_read(r, &s);
 	struct quota_result result = {.code = s.code, .granted = INT64_MAX};
@@ -438,7 +438,7 @@ int quota_adopt(struct quotas *qs, const struct auth_key *key, const struct quot
 
 static void on_seen(struct cache_op *op, const struct cache_result *r)
 {
-	struct quota *q = (struct quota *)(void *)((char *)op - offsetof(struct quota, op));
+	struct quota *q = quota_of(op);
 	struct cache_admission a;
 	struct quota_result result;
 	cache_admission_read(r, &a);

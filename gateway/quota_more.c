@@ -109,7 +109,7 @@ static void end_extension(struct quota *q, const struct quota_result *r)
 
 static void on_more(struct cache_op *op, const struct cache_result *r)
 {
-	struct quota *q = (struct quota *)(void *)((char *)op - offsetof(struct quota, op));
+	struct quota *q = quota_of(op);
 	const struct quota_result none = {.admitted = true};
 	struct cache_admission a;
 	cache_admission_read(r, &a);
@@ -131,7 +131,7 @@ static void ask_for_more(struct quota *q)
  * there is none. */
 static void on_charged_part(struct cache_op *op, const struct cache_result *r)
 {
-	struct quota *q = (struct quota *)(void *)((char *)op - offsetof(struct quota, op));
+	struct quota *q = quota_of(op);
 	/* Without an answer it may have been charged: never twice. */
 	q->charged += q->charging;
 	q->charging = 0;

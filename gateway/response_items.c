@@ -104,6 +104,15 @@ static int read_part(struct reader *r, const json_t *v, const char *key, size_t 
 	return rc != 0 ? rc : new_part(kinds, text, out);
 }
 
+/* Takes list, which was filled with that result. */
+static int set_list(int rc, json_t *to, const char *key, json_t *list)
+{
+	if (rc == 0)
+		return set(to, key, list);
+	json_decref(list);
+	return rc;
+}
+
 /* The parts at `key` into `to`. */
 static int copy_parts(struct reader *r, const json_t *v, const char *key, const struct part_kind *kinds,
 		      json_t *to)
@@ -116,11 +125,7 @@ static int copy_parts(struct reader *r, const json_t *v, const char *key, const 
 		if (rc == 0 && json_array_append_new(list, part) != 0)
 			rc = SL_ENOMEM;
 	}
-	if (rc != 0) {
-		json_decref(list);
-		return rc;
-	}
-	return set(to, key, list);
+	return set_list(rc, to, key, list);
 }
 
 /* A string as a list of one part. */
@@ -130,11 +135,7 @@ static int copy_as_part(json_t *text, const char *key, const struct part_kind *k
 	int rc = list != NULL ? new_part(kind, text, &part) : SL_ENOMEM;
 	if (rc == 0 && json_array_append_new(list, part) != 0)
 		rc = SL_ENOMEM;
-	if (rc != 0) {
-		json_decref(list);
-		return rc;
-	}
-	return set(to, key, list);
+	return set_list(rc, to, key, list);
 }
 
 /* ---- items ---- */
