@@ -173,7 +173,7 @@ cuda-all:
 	$(Q)$(MAKE) $(B)/libsluice-cuda.so CUDA_ARCHS='$(CUDA_ALL)'
 
 # The tests that make sense on a device.
-GPU_TESTS := $(addprefix $(B)/,$(basename $(filter %/test_ops.c %/test_types.c %/test_cuda_products.c %/test_cuda_attention.c \
+GPU_TESTS := $(addprefix $(B)/,$(basename $(filter %/test_ops.c %/test_attention.c %/test_types.c %/test_cuda_products.c %/test_cuda_attention.c \
 	%/test_graphs.c %/test_sample.c %/test_library.c %/engine/test_families.c %/engine/test_golden.c \
 	%/engine/test_invariance.c,$(TEST_SRC))) tests/gpu/probe)
 

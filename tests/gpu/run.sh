@@ -51,7 +51,7 @@ one() {
 	fi
 }
 
-kernels=(test_ops test_types test_cuda_products test_cuda_attention test_graphs test_sample test_library)
+kernels=(test_ops test_attention test_types test_cuda_products test_cuda_attention test_graphs test_sample test_library)
 for t in "${kernels[@]}"; do
 	[ -e "$folder/tests/kernels/$t" ] && one "$t" 120 "$folder/tests/kernels/$t"
 done

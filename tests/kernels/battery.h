@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A small run over every operation of a table that computes on the host, beside the reference: returns
- * NULL, or the first thing that is wrong. What it is for is not precision, which test_ops.c proves, but
+ * NULL, or the first thing that is wrong. What it is for is not precision, which test_ops.c and test_attention.c prove, but
  * rows of every kind in few operations: so that it can be repeated in every order of threads, under
  * every sanitizer and for every mutant.
  *
- * Bounds of products are those of test_types.c. A misplaced number is off by more, or not a number.
+ * Bounds of products are those of products.h. A misplaced number is off by more, or not a number.
  */
 #ifndef TESTS_KERNELS_BATTERY_H
 #define TESTS_KERNELS_BATTERY_H

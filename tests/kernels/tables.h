@@ -8,6 +8,7 @@
 #define TESTS_KERNELS_TABLES_H
 
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -55,6 +56,21 @@ static inline const struct kn_ops *const *all_tables(void)
 		all[n++] = *o;
 	all[n] = open_cuda();
 	return all;
+}
+
+static inline struct kn_backend *open_with(const struct kn_ops *o, const struct kn_config *cfg)
+{
+	struct kn_backend *b = NULL;
+	struct sl_err err = {0};
+	assert_int_equal(o->open(cfg, &b, &err), 0);
+	return b;
+}
+
+/* |got - want| ≤ bound; a NaN fails. */
+static inline void expect_near(const char *what, const struct kn_ops *o, double got, double want, double bound)
+{
+	if (!(fabs(got - want) <= bound))
+		fail_msg("%s of %s: %.9g, not %.9g within %.3g", what, o->name, got, want, bound);
 }
 
 /* Whether it does the same whatever the number of threads it is given. */

@@ -4,7 +4,7 @@
  * reference's bits; attention is the same computation in double within a bound derived here; and a row's bits are
  * those it has alone, in parts of a prompt, and in company.
  *
- * The bound. U is float32's unit roundoff, gamma as in test_ops.c. On tensor cores queries and weights become 16-bit
+ * The bound. U is float32's unit roundoff, gamma as in weights.h. On tensor cores queries and weights become 16-bit
  * numbers, off by u = 2^-11 (float16) or 2^-8 (bfloat16) of themselves; float16's subnormals by 2^-25 where the
  * largest is 1 or more. 8-bit values become float16 once more. All products of two such numbers are exact in
  * float32, sums of n of them off by gamma(n) in any order.
@@ -177,7 +177,7 @@ static void check_row(const struct world *w, int row, int head, const float *q, 
 	}
 	for (int p = from; p < n; p++)
 		sum += weight[p] = exp(s[p] - max);
-	/* As in test_ops.c, with more merges, the base 2 (a rounding of the score more, U of the range) and a quotient
+	/* As in test_attention.c, with more merges, the base 2 (a rounding of the score more, U of the range) and a quotient
 	 * made of an inverse. */
 	double range = max - min + 2 * score_error;
 	double relative = 1.01 * (2 * (score_error + merges * (2 * U * range + 4 * U)) + u + (eight ? 0x1p-11 : 0) +

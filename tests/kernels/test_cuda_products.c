@@ -12,34 +12,12 @@
 #include "engine/model.h"
 #include "engine/model_file.h"
 #include "engine/random_model.h"
-#include "tests/kernels/tables.h"
-#include "tests/kernels/weights.h"
+#include "tests/kernels/products.h"
 #include "tests/support/tiny_gguf.h"
 
 static struct kn_backend *open_table(const struct kn_ops *o, bool fp8)
 {
-	struct kn_config cfg = {.n_threads = 1, .max_rows = 16384, .max_width = 4096, .fp8_weights = fp8};
-	struct kn_backend *b = NULL;
-	struct sl_err err = {0};
-	assert_int_equal(o->open(&cfg, &b, &err), 0);
-	return b;
-}
-
-static struct kn_weight load(const struct kn_ops *o, struct kn_backend *b, const struct matrix *m)
-{
-	struct kn_weight w;
-	struct sl_err err = {0};
-	assert_int_equal(o->weight_load(b, m->bytes, m->type, m->n_out, m->n_in, &w, &err), 0);
-	return w;
-}
-
-static void run(const struct kn_ops *o, struct kn_backend *b, const struct kn_weight *w, const float *x, int n_rows,
-		float *y)
-{
-	struct kn_step s = {.n_rows = n_rows};
-	assert_int_equal(o->step_begin(b, &s), 0);
-	assert_int_equal(o->matmul(b, w, x, n_rows, y), 0);
-	assert_int_equal(o->step_end(b), 0);
+	return open_with(o, &(struct kn_config){.n_threads = 1, .max_rows = 16384, .max_width = 4096, .fp8_weights = fp8});
 }
 
 /* One row against the matrix's values: the activations' error (tables.h) and the sum's, two products more for

@@ -10,33 +10,11 @@
 #include <cmocka.h>
 
 #include "kernels/quantize.h"
-#include "tests/kernels/tables.h"
-#include "tests/kernels/weights.h"
+#include "tests/kernels/products.h"
 
 static struct kn_backend *open_table(const struct kn_ops *o, int n_threads)
 {
-	struct kn_config cfg = {.n_threads = n_threads, .max_rows = 600, .max_width = 4096};
-	struct kn_backend *b = NULL;
-	struct sl_err err = {0};
-	assert_int_equal(o->open(&cfg, &b, &err), 0);
-	return b;
-}
-
-static struct kn_weight load(const struct kn_ops *o, struct kn_backend *b, const struct matrix *m)
-{
-	struct kn_weight w;
-	struct sl_err err = {0};
-	assert_int_equal(o->weight_load(b, m->bytes, m->type, m->n_out, m->n_in, &w, &err), 0);
-	return w;
-}
-
-static void run(const struct kn_ops *o, struct kn_backend *b, const struct kn_weight *w, const float *x, int n_rows,
-		float *y)
-{
-	struct kn_step s = {.n_rows = n_rows};
-	assert_int_equal(o->step_begin(b, &s), 0);
-	assert_int_equal(o->matmul(b, w, x, n_rows, y), 0);
-	assert_int_equal(o->step_end(b), 0);
+	return open_with(o, &(struct kn_config){.n_threads = n_threads, .max_rows = 600, .max_width = 4096});
 }
 
 static void test_table(void **arg)
@@ -149,45 +127,6 @@ static void test_decoders(void **arg)
 	}
 }
 
-static void matmul_case(const struct kn_ops *o, struct kn_backend *b, int type, int n_out, int n_in, int n_rows)
-{
-	struct matrix m = make_matrix(type, n_out, n_in);
-	struct kn_weight w = load(o, b, &m);
-	size_t n = (size_t)n_rows * (size_t)n_out, n_x = (size_t)n_rows * (size_t)n_in;
-	float *x = random_floats(o, b, n_x), *y = guarded(o, b, n);
-	float *was = malloc(n_x * sizeof *was);
-	memcpy(was, x, n_x * sizeof *was);
-	run(o, b, &w, x, n_rows, y);
-	for (int r = 0; r < n_rows; r++)
-		for (int i = 0; i < n_out; i++) {
-			double sum = 0, magnitude = 0, weights = 0, e = activation_error(o, type);
-			for (int k = 0; k < n_in; k++) {
-				double p = m.values[i * n_in + k] * (double)x[r * n_in + k];
-				sum += p;
-				magnitude += fabs(p);
-				weights += fabs(m.values[i * n_in + k]);
-			}
-			/* The weights are float32 exactly, so all the error is the sum's, or the activations', which are
-			 * below one. */
-			double got = (double)y[r * n_out + i], bound = (gamma_of(n_in) * (1 + e) + e) * magnitude;
-			bound += activation_floor(o, type) * weights;
-			/* Sums of 32 are exact: three roundings each, of parts, are less than 32 of products. */
-			if (eight_bits(o, type))
-				bound += eight_bits_error(m.values + (size_t)i * (size_t)n_in, x + (size_t)r * (size_t)n_in, n_in);
-			if (!(fabs(got - sum) <= bound))
-				fail_msg("%s of %s, %d × %d, %d rows: y[%d][%d] = %.9g, not %.9g within %.3g",
-					 kn_type_name(type), o->name, n_out, n_in, n_rows, r, i, got, sum, bound);
-		}
-	check_guards(y, n);
-	check_guards(x, n_x);
-	assert_memory_equal(x, was, n_x * sizeof *was);
-	free(was);
-	o->weight_free(b, &w);
-	drop(o, b, x);
-	drop(o, b, y);
-	drop_matrix(&m);
-}
-
 static void test_matmul(void **arg)
 {
 	(void)arg;
@@ -212,49 +151,14 @@ static void test_matmul(void **arg)
 	}
 }
 
-/* A row's result has the same bits in any company and with any number of threads. */
-static void identity_case(const struct kn_ops *o, int type, int n_out, int n_in, int row_step)
-{
-	enum { ROWS = 40 };
-	struct matrix m = make_matrix(type, n_out, n_in);
-	size_t width = (size_t)n_out, bytes = width * sizeof(float);
-	float *first = malloc(ROWS * bytes);
-	uint64_t start = state;
-	for (int threads = 1; threads <= 2; threads++) {
-		struct kn_backend *b = open_table(o, threads);
-		struct kn_weight w = load(o, b, &m);
-		state = start;
-		float *x = random_floats(o, b, (size_t)ROWS * (size_t)n_in), *y = guarded(o, b, ROWS * width);
-		if (threads == 1)
-			for (int r = 0; r < ROWS; r++)
-				run(o, b, &w, x + r * n_in, 1, first + (size_t)r * width);
-		for (int n = 1; n <= ROWS; n += row_step) {
-			run(o, b, &w, x, n, y);
-			assert_memory_equal(y, first, (size_t)n * bytes);
-			/* The same rows at another place in the batch. */
-			run(o, b, &w, x + (ROWS - n) * n_in, n, y);
-			assert_memory_equal(y, first + (size_t)(ROWS - n) * width, (size_t)n * bytes);
-		}
-		check_guards(y, ROWS * width);
-		o->weight_free(b, &w);
-		drop(o, b, x);
-		drop(o, b, y);
-		o->close(b);
-		if (one_thread(o))
-			break;
-	}
-	free(first);
-	drop_matrix(&m);
-}
-
 static void test_identity(void **arg)
 {
 	(void)arg;
 	for (const struct kn_ops *const *o = all_tables() + 1; *o != NULL; o++)
 		for (int t = 0; t < N_TYPES; t++) {
-			identity_case(*o, kn_type_at(t), 37, kn_type_block(kn_type_at(t)) == 1 ? 1037 : 1024, 1);
+			identity_case(*o, open_table, kn_type_at(t), 37, kn_type_block(kn_type_at(t)) == 1 ? 1037 : 1024, 1, 2);
 			/* Enough work for parts and threads. */
-			identity_case(*o, kn_type_at(t), 261, 1024, 13);
+			identity_case(*o, open_table, kn_type_at(t), 261, 1024, 13, 2);
 		}
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * For tests of weight types: memory between guards, random numbers, and matrices of every type that
+ * For tests of operations: memory between guards, random numbers, and matrices of every type that
  * are packed here from known integers, the other way round than the decoders under test go.
  */
 #ifndef TESTS_KERNELS_WEIGHTS_H
@@ -47,7 +47,10 @@ static inline float *guarded(const struct kn_ops *o, struct kn_backend *b, size_
 {
 	void *p;
 	assert_int_equal(o->mem_alloc(b, (n + 2 * GUARD) * sizeof(float), &p), 0);
+	assert_int_equal((uintptr_t)p % KN_ALIGN, 0);
 	float *f = p;
+	for (size_t i = 0; i < n + 2 * GUARD; i++)
+		assert_true(f[i] == 0);
 	for (size_t i = 0; i < GUARD; i++)
 		f[i] = f[GUARD + n + i] = -12345.75f - (float)i;
 	for (size_t i = 0; i < n; i++)
@@ -286,7 +289,7 @@ static inline struct matrix make_matrix(int type, int n_out, int n_in)
 			memcpy(at, &h, 2);
 			m.values[i] = f16_value(h);
 		} else if (type == KN_BF16) {
-			h = (uint16_t)((h & 0x80FF) | 0x3F00); /* from 1/2 to below 2 */
+			h = (uint16_t)((h & 0x83FF) | 0x3C00); /* from 2^-7 to below 2 */
 			memcpy(at, &h, 2);
 			m.values[i] = bf16_value(h);
 		} else if (block == 32) {
