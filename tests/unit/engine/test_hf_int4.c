@@ -18,27 +18,10 @@
 #include "engine/model_file.h"
 #include "engine/quantize_model.h"
 #include "kernels/quantize.h"
-#include "tests/support/model_dir.h"
+#include "tests/support/model_dir_fixture.h"
 
 enum { OUT = 24, IN = 256, MOST_GROUPS = IN / 32 };
 #define PREFIX "model.layers.0.self_attn.q_proj"
-
-static char dir[128];
-
-static int setup(void **arg)
-{
-	(void)arg;
-	md_make(dir);
-	return 0;
-}
-
-static int teardown(void **arg)
-{
-	(void)arg;
-	fault_disarm_all();
-	md_remove(dir);
-	return 0;
-}
 
 /* ---- a matrix ---- */
 

@@ -13,23 +13,7 @@
 #include <sys/wait.h>
 
 #include "engine/map_file.h"
-#include "tests/support/model_dir.h"
-
-static char dir[128];
-
-static int setup(void **arg)
-{
-	(void)arg;
-	md_make(dir);
-	return 0;
-}
-
-static int teardown(void **arg)
-{
-	(void)arg;
-	md_remove(dir);
-	return 0;
-}
+#include "tests/support/model_dir_fixture.h"
 
 static void test_open(void **arg)
 {
