@@ -44,13 +44,7 @@ size_t fuzz_seed(size_t i, uint8_t *out, size_t max)
 	    "{% set j = joiner('-') %}{{ j() }}{{ j() }}{{ messages | batch(2, 0) | list }}{{ 3.5 | round }}",
 	    "{% if 1 > 0 and 'a' <= 'b' %}{{ raise_exception('no ' + messages[0].role) }}{% endif %}",
 	};
-	if (i >= sizeof(seeds) / sizeof(seeds[0]))
-		return 0;
-	size_t n = strlen(seeds[i]);
-	if (n > max)
-		n = max;
-	memcpy(out, seeds[i], n);
-	return n;
+	return fuzz_seed_text(seeds, sizeof seeds / sizeof *seeds, i, out, max);
 }
 
 /* The marker's characters stand in no text of the template: raw ones are blanked, and a source that

@@ -67,13 +67,7 @@ size_t fuzz_seed(size_t i, uint8_t *out, size_t max)
 	    "a: &x\n  text: |\n    long\n  flag: *x\n",
 	    "a:\n  items:\n    - name: one\n    - name: one\n  wait_ms: 5m\n  bytes: 1MiB\n",
 	};
-	if (i >= sizeof(seeds) / sizeof(seeds[0]))
-		return 0;
-	size_t n = strlen(seeds[i]);
-	if (n > max)
-		n = max;
-	memcpy(out, seeds[i], n);
-	return n;
+	return fuzz_seed_text(seeds, sizeof seeds / sizeof *seeds, i, out, max);
 }
 
 static void check_ranges(const struct root *r)

@@ -24,13 +24,7 @@ size_t fuzz_seed(size_t i, uint8_t *out, size_t max)
 	    "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"},{\"role\":\"assistant\",\"content\":\" y \"}],"
 	    "\"continue_final_message\":true}",
 	};
-	if (i >= sizeof(seeds) / sizeof(seeds[0]))
-		return 0;
-	size_t n = strlen(seeds[i]);
-	if (n > max)
-		n = max;
-	memcpy(out, seeds[i], n);
-	return n;
+	return fuzz_seed_text(seeds, sizeof seeds / sizeof *seeds, i, out, max);
 }
 
 static const char source[] =

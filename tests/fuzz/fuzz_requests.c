@@ -41,10 +41,7 @@ static const struct request_limits limits = {.messages = 16, .json_depth = 16, .
 
 size_t fuzz_seed(size_t i, uint8_t *out, size_t max)
 {
-	if (i >= sizeof seeds / sizeof *seeds || strlen(seeds[i]) > max)
-		return 0;
-	memcpy(out, seeds[i], strlen(seeds[i]));
-	return strlen(seeds[i]);
+	return fuzz_seed_text(seeds, sizeof seeds / sizeof *seeds, i, out, max);
 }
 
 static void refused(int rc, const struct request_error *e)

@@ -24,13 +24,7 @@ size_t fuzz_seed(size_t i, uint8_t *out, size_t max)
 	    "\x02" "data: x\n\ndata: y\r\rid: 4\r\n: c\n\ndata\ndata:z\n\n",
 	    "\x06\xef\xbb\xbf" "data: 1\n\n\n\nevent: e\ndata: a\ndata: b\n\n",
 	};
-	if (i >= sizeof(seeds) / sizeof(seeds[0]))
-		return 0;
-	size_t n = strlen(seeds[i]);
-	if (n > max)
-		n = max;
-	memcpy(out, seeds[i], n);
-	return n;
+	return fuzz_seed_text(seeds, sizeof seeds / sizeof *seeds, i, out, max);
 }
 
 struct found {

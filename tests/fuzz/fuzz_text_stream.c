@@ -20,13 +20,7 @@ size_t fuzz_seed(size_t i, uint8_t *out, size_t max)
 	    "\x01\x07\n\nUser:\x05" "Hi.\n\nUse it\n\nUser: x",
 	    "\x01\x04" "abab\x02" "abacababab",
 	};
-	if (i >= sizeof(seeds) / sizeof(seeds[0]))
-		return 0;
-	size_t n = strlen(seeds[i]);
-	if (n > max)
-		n = max;
-	memcpy(out, seeds[i], n);
-	return n;
+	return fuzz_seed_text(seeds, sizeof seeds / sizeof *seeds, i, out, max);
 }
 
 static bool run(const struct proto_str *stops, int n_stops, const char *text, size_t n, size_t piece,

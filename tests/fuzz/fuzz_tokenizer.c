@@ -25,13 +25,7 @@ size_t fuzz_seed(size_t i, uint8_t *out, size_t max)
 	    "3\n\nx-y 1234567 don't\xC2\xA0",
 	    "4ab\n\na b\nb c\nab bc\n\nabc ab\xE4\xB8\xAD  12\n \xCC\x81\xCC\x81",
 	};
-	if (i >= sizeof(seeds) / sizeof(seeds[0]))
-		return 0;
-	size_t n = strlen(seeds[i]);
-	if (n > max)
-		n = max;
-	memcpy(out, seeds[i], n);
-	return n;
+	return fuzz_seed_text(seeds, sizeof seeds / sizeof *seeds, i, out, max);
 }
 
 enum { BYTES = 256, MAX_LINES = 64 };

@@ -10,20 +10,7 @@
 #include <math.h>
 
 #include "base/fault.h"
-#include "tests/kernels/tables.h"
-
-/* Instead of kernels/select.c's. */
-static const struct kn_ops *emulated[2];
-
-const struct kn_ops *const *kn_available(void) { return emulated; }
-
-const struct kn_ops *kn_select(const char *name, struct sl_err *err)
-{
-	(void)name;
-	(void)err;
-	emulated[0] = open_cuda();
-	return emulated[0];
-}
+#include "tests/kernels/only_cuda.h"
 
 enum { N_REQUESTS = 5, MADE = 8 };
 

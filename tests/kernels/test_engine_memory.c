@@ -14,21 +14,8 @@
 #include "engine/kv.h"
 #include "engine/model.h"
 #include "kernels/kv_type.h"
-#include "tests/kernels/tables.h"
+#include "tests/kernels/only_cuda.h"
 #include "tests/support/tiny_gguf.h"
-
-/* Instead of kernels/select.c's. */
-static const struct kn_ops *emulated[2];
-
-const struct kn_ops *const *kn_available(void) { return emulated; }
-
-const struct kn_ops *kn_select(const char *name, struct sl_err *err)
-{
-	(void)name;
-	(void)err;
-	emulated[0] = open_cuda();
-	return emulated[0];
-}
 
 /* kernels/cuda/emu_memory.h, which is no header for C. */
 struct emu_alive {

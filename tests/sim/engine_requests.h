@@ -170,4 +170,20 @@ static inline void turmoil(const struct eng_config *cfg, const struct answer *ex
 	run_stop(&r);
 }
 
+/* Lists of tests: as it is, with drafts, and where steps go on by themselves: late ones, whose every wait is needed, and early
+ * ones. How many failed. */
+#define RUN_IN_EVERY_MODE(plain, with_drafts, ahead_ones)                                          \
+	({                                                                                         \
+		int failed_ = cmocka_run_group_tests(plain, NULL, NULL);                           \
+		spec_mode = ENG_SPEC_AUTO;                                                         \
+		failed_ += cmocka_run_group_tests(with_drafts, NULL, NULL);                        \
+		spec_mode = ENG_SPEC_OFF;                                                          \
+		atomic_store(&fake.draws, 1);                                                      \
+		for (int mode_ = 1; mode_ <= 2; mode_++) {                                         \
+			atomic_store(&fake.ahead, mode_);                                          \
+			failed_ += cmocka_run_group_tests(ahead_ones, NULL, NULL);                 \
+		}                                                                                  \
+		failed_;                                                                           \
+	})
+
 #endif

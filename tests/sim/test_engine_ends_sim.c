@@ -414,21 +414,12 @@ int main(void)
 	const struct CMUnitTest with_drafts[] = {
 	    cmocka_unit_test(cancel_in_every_phase), cmocka_unit_test(failures_of_models), cmocka_unit_test(faults),
 	};
-	/* And where steps go on by themselves: late ones, whose every wait is needed, and early ones. */
+	/* And where steps go on by themselves. */
 	const struct CMUnitTest ahead[] = {
 	    cmocka_unit_test(cancel_in_every_phase), cmocka_unit_test(choices_are_cancelled),
 	    cmocka_unit_test(failures_of_models), cmocka_unit_test(faults),
 	    cmocka_unit_test(models_beside_each_other), cmocka_unit_test(ahead_in_turmoil),
 	    cmocka_unit_test(ahead_only_what_can), cmocka_unit_test(ahead_fails),
 	};
-	int failed = cmocka_run_group_tests(tests, NULL, NULL);
-	spec_mode = ENG_SPEC_AUTO;
-	failed += cmocka_run_group_tests(with_drafts, NULL, NULL);
-	spec_mode = ENG_SPEC_OFF;
-	atomic_store(&fake.draws, 1);
-	for (int mode = 1; mode <= 2; mode++) {
-		atomic_store(&fake.ahead, mode);
-		failed += cmocka_run_group_tests(ahead, NULL, NULL);
-	}
-	return failed;
+	return RUN_IN_EVERY_MODE(tests, with_drafts, ahead);
 }

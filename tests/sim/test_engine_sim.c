@@ -606,21 +606,12 @@ int main(void)
 	    cmocka_unit_test(prompt_logprobs), cmocka_unit_test(limits_of_context),
 	    cmocka_unit_test(deadlines_and_pace),
 	};
-	/* And where steps go on by themselves: late ones, whose every wait is needed, and early ones. */
+	/* And where steps go on by themselves. */
 	const struct CMUnitTest ahead[] = {
 	    cmocka_unit_test(same_together_as_alone), cmocka_unit_test(credit_is_exact),
 	    cmocka_unit_test(several_choices), cmocka_unit_test(stop_strings), cmocka_unit_test(ends_and_minimum),
 	    cmocka_unit_test(biases_and_logprobs), cmocka_unit_test(prompt_logprobs),
 	    cmocka_unit_test(limits_of_context), cmocka_unit_test(deadlines_and_pace),
 	};
-	int failed = cmocka_run_group_tests(tests, NULL, NULL);
-	spec_mode = ENG_SPEC_AUTO;
-	failed += cmocka_run_group_tests(with_drafts, NULL, NULL);
-	spec_mode = ENG_SPEC_OFF;
-	atomic_store(&fake.draws, 1);
-	for (int mode = 1; mode <= 2; mode++) {
-		atomic_store(&fake.ahead, mode);
-		failed += cmocka_run_group_tests(ahead, NULL, NULL);
-	}
-	return failed;
+	return RUN_IN_EVERY_MODE(tests, with_drafts, ahead);
 }

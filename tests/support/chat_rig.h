@@ -198,6 +198,20 @@ static void engine_prepare(struct chat_rig *c)
 	assert_int_equal(proto_put_done(&c->computed, 1, &done), 0);
 }
 
+/* It has a large model (m) and a small one (s), whose tokenizers have this digest. */
+static inline void engine_has_two(struct chat_rig *c, uint64_t tokenizer)
+{
+	const struct proto_hello hello = {.version = PROTO_VERSION, .epoch = 1, .n_models = 2, .name = {"test", 4}};
+	const struct proto_model large = {
+	    .state = PROTO_MODEL_READY, .role = 2, .n_ctx = 100, .name = {"m", 1}, .tokenizer = tokenizer};
+	const struct proto_model small = {
+	    .index = 1, .state = PROTO_MODEL_READY, .role = 1, .n_ctx = 100, .name = {"s", 1}, .tokenizer = tokenizer};
+	buf_clear(&c->hello, SIZE_MAX);
+	assert_int_equal(proto_put_hello(&c->hello, &hello), 0);
+	assert_int_equal(proto_put_model(&c->hello, &large), 0);
+	assert_int_equal(proto_put_model(&c->hello, &small), 0);
+}
+
 /* ---- the gateway ---- */
 
 static void turn(struct chat_rig *c)
@@ -354,6 +368,19 @@ static void ask(struct chat_rig *c, const char *target, const char *fields, cons
 static bool at_rest(const struct chat_rig *c)
 {
 	return c->app->n_exchanges == 0 && list_empty(&c->app->answers) && c->r.tr->n_streams == 0 && c->r.tr->n_conns == 0;
+}
+
+/* Asks while the nth pass of a point fails, until nothing goes on; returns how often it was passed. */
+static inline long ask_with_fault(struct chat_rig *c, enum fault_point point, long n, const char *target, const char *fields,
+				  const char *body)
+{
+	long before = fault_passes(point);
+	fault_arm(point, n, 1);
+	ask(c, target, fields, body);
+	CHAT_UNTIL(c, at_rest(c));
+	long passes = fault_passes(point) - before;
+	fault_disarm_all();
+	return passes;
 }
 
 /* Generations that exist, by the gauges. */

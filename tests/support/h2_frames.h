@@ -8,6 +8,8 @@
 
 #include "tests/support/transport_rig.h"
 
+#include "base/fault.h"
+
 enum {
 	DATA,
 	HEADERS,
@@ -46,6 +48,30 @@ struct frame {
 static struct rig rig;
 static struct sl_buf in, out;
 static int fd;
+
+/* ---- the fixture ---- */
+
+static int setup(void **state)
+{
+	(void)state;
+	rig_config(&rig);
+	buf_init(&in, 64 << 20);
+	buf_init(&out, 64 << 20);
+	fd = -1;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	fault_disarm_all();
+	if (fd >= 0)
+		close(fd);
+	rig_stop(&rig);
+	buf_dispose(&in);
+	buf_dispose(&out);
+	return 0;
+}
 
 /* ---- writing ---- */
 

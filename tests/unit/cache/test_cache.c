@@ -15,10 +15,7 @@
 
 #include "cache/priv.h"
 #include "tests/support/cache_rig.h"
-#include "tests/support/redis_server.h"
-
-static struct redis_server server;
-static bool installed;
+#include "tests/support/on_both.h"
 
 /* ---- a procedure of the test's own ---- */
 
@@ -107,14 +104,7 @@ static int tear_down(void **state)
 	return 0;
 }
 
-static struct world *world_of(void **state)
-{
-	if (*state == NULL) {
-		print_message("redis-server is not installed: skipped\n");
-		skip();
-	}
-	return *state;
-}
+static struct world *world_of(void **state) { return state_of(state); }
 
 static void pass_ms(struct world *w, uint64_t ms)
 {
@@ -859,25 +849,6 @@ static void a_wrong_configuration_is_named(void **state)
 	assert_int_equal(cache_create(&cfg, NULL, 0, &c, &err), SL_EINVAL);
 	assert_non_null(strstr(err.text, "memory"));
 }
-
-static int start_server(void **state)
-{
-	(void)state;
-	installed = redis_server_installed();
-	if (installed)
-		redis_server_start(&server, NULL);
-	return 0;
-}
-
-static int stop_server(void **state)
-{
-	(void)state;
-	redis_server_stop(&server);
-	return 0;
-}
-
-#define ON_MEMORY(f) {#f " (memory)", f, set_up_memory, tear_down, NULL}
-#define ON_BOTH(f) ON_MEMORY(f), {#f " (Redis)", f, set_up_redis, tear_down, NULL}
 
 int main(void)
 {

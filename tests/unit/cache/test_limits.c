@@ -14,12 +14,9 @@
 
 #include "cache/limits.h"
 #include "tests/support/cache_rig.h"
-#include "tests/support/redis_server.h"
+#include "tests/support/on_both.h"
 
 #define SECOND INT64_C(1000000)
-
-static struct redis_server server;
-static bool installed;
 
 struct world {
 	struct rig g;
@@ -65,14 +62,7 @@ static int tear_down(void **state)
 	return 0;
 }
 
-static struct world *world_of(void **state)
-{
-	if (*state == NULL) {
-		print_message("redis-server is not installed: skipped\n");
-		skip();
-	}
-	return *state;
-}
+static struct world *world_of(void **state) { return state_of(state); }
 
 static void make_id(uint8_t id[CACHE_ID_LEN], int i)
 {
@@ -543,28 +533,6 @@ static void a_shape_that_is_no_answer_is_refused(void **state)
 	assert_int_equal(s.code, SL_ETIMEOUT);
 	assert_true(s.degraded);
 }
-
-static int start_server(void **state)
-{
-	(void)state;
-	installed = redis_server_installed();
-	if (installed)
-		redis_server_start(&server, NULL);
-	return 0;
-}
-
-static int stop_server(void **state)
-{
-	(void)state;
-	redis_server_stop(&server);
-	return 0;
-}
-
-#define ON_BOTH(f)                                             \
-	{#f " (memory)", f, set_up_memory, tear_down, NULL},   \
-	{                                                      \
-		#f " (Redis)", f, set_up_redis, tear_down, NULL \
-	}
 
 int main(void)
 {

@@ -24,20 +24,9 @@
 #include "cache/priv.h"
 #include "tests/support/cache_rig.h"
 #include "tests/support/fake_redis.h"
-#include "tests/support/redis_server.h"
+#include "tests/support/on_both.h"
 
 enum { SHORT_MS = 200 };
-
-static struct redis_server server;
-static bool installed;
-
-static void need_redis(void)
-{
-	if (installed)
-		return;
-	print_message("redis-server is not installed: skipped\n");
-	skip();
-}
 
 /* A client with little patience for whatever listens there. */
 static void open_rig(struct rig *g, const char *address)
@@ -604,9 +593,6 @@ static void without_memory_every_operation_still_ends(void **state)
 
 int main(void)
 {
-	installed = redis_server_installed();
-	if (installed)
-		redis_server_start(&server, NULL);
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(killed_and_back),
 	    cmocka_unit_test(stopped_and_on),
@@ -621,7 +607,5 @@ int main(void)
 	    cmocka_unit_test(they_come_back_one_by_one),
 	    cmocka_unit_test(without_memory_every_operation_still_ends),
 	};
-	int failed = cmocka_run_group_tests(tests, NULL, NULL);
-	redis_server_stop(&server);
-	return failed;
+	return cmocka_run_group_tests(tests, start_server, stop_server);
 }

@@ -229,13 +229,8 @@ static void sweep(struct chat_rig *c, const char *target, const char *with, cons
 		n++;
 		assert_true(n < MOST_PASSES);
 		CHAT_UNTIL(c, all_up(c));
-		long before = fault_passes(FAULT_ALLOC);
 		c->bearer = with;
-		fault_arm(FAULT_ALLOC, n, 1);
-		ask(c, target, "", text);
-		CHAT_UNTIL(c, at_rest(c));
-		passes = fault_passes(FAULT_ALLOC) - before;
-		fault_disarm_all();
+		passes = ask_with_fault(c, FAULT_ALLOC, n, target, "", text);
 		int status = status_of(c);
 		if (status != 0 && status != 200 && status != 503 && status != 500)
 			fail_msg("%s with %.20s, allocation %ld: %s", target, with, n, c->answer);

@@ -104,12 +104,7 @@ static long sweep(struct chat_rig *c, const struct way *w, enum fault_point poin
 		n++;
 		assert_true(n < MOST_PASSES);
 		CHAT_UNTIL(c, app_ready(c->app));
-		long before = fault_passes(point);
-		fault_arm(point, n, 1);
-		ask(c, target, w->fields, body);
-		CHAT_UNTIL(c, at_rest(c));
-		passes = fault_passes(point) - before;
-		fault_disarm_all();
+		passes = ask_with_fault(c, point, n, target, w->fields, body);
 		check_piece(c, w);
 		assert_int_equal(n_running(c), 0);
 		CHAT_UNTIL(c, n_generations() == 0);

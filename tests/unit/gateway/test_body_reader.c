@@ -43,12 +43,7 @@ static void every_allocation(void **state)
 			n++;
 			assert_true(n < MOST_PASSES);
 			CHAT_UNTIL(c, app_ready(c->app));
-			long before = fault_passes(FAULT_ALLOC);
-			fault_arm(FAULT_ALLOC, n, 1);
-			ask(c, kinds[i].target, "", large(&kinds[i]));
-			CHAT_UNTIL(c, at_rest(c));
-			passes = fault_passes(FAULT_ALLOC) - before;
-			fault_disarm_all();
+			passes = ask_with_fault(c, FAULT_ALLOC, n, kinds[i].target, "", large(&kinds[i]));
 			assert_int_equal(n_running(c), 0);
 			CHAT_UNTIL(c, n_generations() == 0);
 		} while (passes >= n);

@@ -10,9 +10,7 @@
 #include "cascade/cascade.h"
 #include "gateway/answer.h"
 #include "gateway/json_mem.h"
-#include "gateway/replay_store_priv.h"
-#include "tests/support/chat_rig.h"
-#include "tests/support/redis_server.h"
+#include "tests/support/chat_store.h"
 
 enum { MOST_PASSES = 2000, VALUE_BYTES = 8192, KEY_BYTES = 256 };
 
@@ -21,8 +19,6 @@ enum { MOST_PASSES = 2000, VALUE_BYTES = 8192, KEY_BYTES = 256 };
 #define BODY "{\"model\":\"auto\",\"stream\":true,\"seed\":1,\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}"
 #define DEAD "00000000deadbeef"
 
-static struct redis_server server;
-
 /* Every request is watched, and no escalation is allowed. */
 static struct casc_tier_setting tier = {.name = "t", .easy = 0, .race = 1, .hard = 1, .sure = 0.75, .low = 0.5, .drop = 0.4, .share = 0};
 static struct casc_settings settings = {.weights = "", .hold_tokens = 16, .hold_min = 4, .hold_ms = 60000, .window = 6, .smooth = 0.25,
@@ -30,19 +26,13 @@ static struct casc_settings settings = {.weights = "", .hold_tokens = 16, .hold_
 
 static void prepare(struct chat_rig *c)
 {
-	struct proto_hello hello = {.version = PROTO_VERSION, .epoch = 1, .n_models = 2, .name = {"test", 4}};
-	struct proto_model large = {.state = PROTO_MODEL_READY, .role = 2, .n_ctx = 100, .name = {"m", 1}, .tokenizer = 7};
-	struct proto_model small = {.index = 1, .state = PROTO_MODEL_READY, .role = 1, .n_ctx = 100, .name = {"s", 1}, .tokenizer = 7};
 	struct proto_queued queued = {.n_prompt = 3};
 	struct proto_done done = {.finish = PROTO_FINISH_STOP, .n_prompt = 3, .n_completion = FAKE_TOKENS, .message = {"", 0}};
 	const struct proto_token t[FAKE_TOKENS] = {
 	    {.id = 11, .n_bytes = 1, .logprob = -5}, {.id = 12, .n_bytes = 1, .logprob = -5}, {.id = 13, .n_bytes = 1, .logprob = -5}};
 	struct proto_tokens tokens = {.n = FAKE_TOKENS, .tokens = t, .text = {"ABC", 3}};
 	struct proto_verified verified = {.n_agreed = 1, .n_used = 1};
-	buf_clear(&c->hello, SIZE_MAX);
-	assert_int_equal(proto_put_hello(&c->hello, &hello), 0);
-	assert_int_equal(proto_put_model(&c->hello, &large), 0);
-	assert_int_equal(proto_put_model(&c->hello, &small), 0);
+	engine_has_two(c, 7);
 	buf_init(&c->queued_other, 4096);
 	buf_init(&c->tokens_other, 4096);
 	buf_init(&c->done_other, 4096);
@@ -60,38 +50,14 @@ static int set_up(void **state)
 	tier.share = 0;
 	settings.tiers = (struct conf_list){.items = &tier, .n = 1};
 	chat_cascade = &settings;
-	redis_server_start(&server, NULL);
-	chat_store_address = server.address;
-	int rc = chat_set_up(state);
-	struct chat_rig *c = *state;
-	c->r.cfg.resume.store = true;
-	c->r.cfg.threads = 1;
-	c->tier.concurrency = 4;
-	prepare(c);
+	int rc = chat_store_set_up(state);
+	prepare(*state);
 	return rc;
 }
-
-static int tear_down(void **state)
-{
-	if (!redis_server_installed())
-		return 0;
-	chat_tear_down(state);
-	redis_server_stop(&server);
-	return 0;
-}
-
-#define NEEDS_REDIS() do { if (!redis_server_installed()) skip(); } while (0)
-
-static struct replay_store *store_of(struct chat_rig *c) { return c->app->replay_store; }
 
 static bool is_up(struct chat_rig *c)
 {
 	return app_ready(c->app) && engine_link_n_models(c->app->link) == 2 && cache_client_state(c->r.t.cache) == CACHE_IS_UP;
-}
-
-static bool is_quiet(struct chat_rig *c)
-{
-	return at_rest(c) && store_of(c)->n_spools == 0 && store_of(c)->n_follows == 0 && list_empty(&store_of(c)->errands);
 }
 
 /* Without memory what the cascade did may stay untold. */

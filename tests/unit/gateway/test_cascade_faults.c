@@ -77,16 +77,10 @@ static const struct way {
 /* A large model (m) and a small one (s). */
 static void prepare(struct chat_rig *c)
 {
-	struct proto_hello hello = {.version = PROTO_VERSION, .epoch = 1, .n_models = 2, .name = {"test", 4}};
-	struct proto_model large = {.state = PROTO_MODEL_READY, .role = 2, .n_ctx = 100, .name = {"m", 1}, .tokenizer = 7};
-	struct proto_model small = {.index = 1, .state = PROTO_MODEL_READY, .role = 1, .n_ctx = 100, .name = {"s", 1}, .tokenizer = 7};
 	struct proto_queued queued = {.n_prompt = 3};
 	struct proto_done done = {.finish = PROTO_FINISH_STOP, .n_prompt = 3, .n_completion = FAKE_TOKENS, .message = {"", 0}};
 	c->r.cfg.limits.window_tokens = 16;
-	buf_clear(&c->hello, SIZE_MAX);
-	assert_int_equal(proto_put_hello(&c->hello, &hello), 0);
-	assert_int_equal(proto_put_model(&c->hello, &large), 0);
-	assert_int_equal(proto_put_model(&c->hello, &small), 0);
+	engine_has_two(c, 7);
 	buf_init(&c->queued_other, 4096);
 	buf_init(&c->tokens_other, 4096);
 	buf_init(&c->done_other, 4096);
@@ -123,12 +117,7 @@ static void sweep(struct chat_rig *c, const struct way *w)
 		n++;
 		assert_true(n < MOST_PASSES);
 		CHAT_UNTIL(c, app_ready(c->app) && engine_link_n_models(c->app->link) == 2);
-		long before = fault_passes(FAULT_ALLOC);
-		fault_arm(FAULT_ALLOC, n, 1);
-		ask(c, w->target, w->fields, w->body);
-		CHAT_UNTIL(c, at_rest(c));
-		passes = fault_passes(FAULT_ALLOC) - before;
-		fault_disarm_all();
+		passes = ask_with_fault(c, FAULT_ALLOC, n, w->target, w->fields, w->body);
 		if (c->n_answer >= 12) {
 			long status = strtol(c->answer + 9, NULL, 10);
 			if (status != 200 && status != 500 && status != 503)

@@ -8,28 +8,6 @@
 #include "base/fault.h"
 #include "gateway/conn.h"
 
-static int setup(void **state)
-{
-	(void)state;
-	rig_config(&rig);
-	buf_init(&in, 64 << 20);
-	buf_init(&out, 64 << 20);
-	fd = -1;
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	(void)state;
-	fault_disarm_all();
-	if (fd >= 0)
-		close(fd);
-	rig_stop(&rig);
-	buf_dispose(&in);
-	buf_dispose(&out);
-	return 0;
-}
-
 /* ---- requests ---- */
 
 static void request_and_answer(void **state)

@@ -221,27 +221,6 @@ static const struct rule hpack[] = {
 							      "\x1f\x2f\1f"),
 };
 
-static int setup(void **state)
-{
-	(void)state;
-	rig_config(&rig);
-	buf_init(&in, 64 << 20);
-	buf_init(&out, 64 << 20);
-	fd = -1;
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	(void)state;
-	if (fd >= 0)
-		close(fd);
-	rig_stop(&rig);
-	buf_dispose(&in);
-	buf_dispose(&out);
-	return 0;
-}
-
 static bool says(uint32_t codes, uint32_t code) { return code < 32 && (codes & CODE(code)) != 0; }
 
 static int n_broken;

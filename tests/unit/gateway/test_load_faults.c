@@ -41,14 +41,8 @@ static const struct way {
 /* Two models, of which the first is late. */
 static void prepare(struct chat_rig *c)
 {
-	struct proto_model other = {.index = 1, .state = PROTO_MODEL_READY, .role = 1, .n_ctx = 100, .name = {"s", 1}};
 	struct proto_queued late = {.n_prompt = 3, .position = 4, .predicted_ttft_us = LATE_US}, soon = {.n_prompt = 3};
-	struct proto_hello hello = {.version = PROTO_VERSION, .epoch = 1, .n_models = 2, .name = {"test", 4}};
-	struct proto_model first = {.state = PROTO_MODEL_READY, .role = 2, .n_ctx = 100, .name = {"m", 1}};
-	buf_clear(&c->hello, SIZE_MAX);
-	assert_int_equal(proto_put_hello(&c->hello, &hello), 0);
-	assert_int_equal(proto_put_model(&c->hello, &first), 0);
-	assert_int_equal(proto_put_model(&c->hello, &other), 0);
+	engine_has_two(c, 0);
 	buf_clear(&c->queued, SIZE_MAX);
 	buf_init(&c->queued_other, 4096);
 	assert_int_equal(proto_put_queued(&c->queued, 1, &late), 0);
@@ -78,12 +72,7 @@ static void sweep(struct chat_rig *c, const struct way *w)
 		assert_true(n < MOST_PASSES);
 		CHAT_UNTIL(c, app_ready(c->app));
 		set_tier(c, w);
-		long before = fault_passes(FAULT_ALLOC);
-		fault_arm(FAULT_ALLOC, n, 1);
-		ask(c, w->target, w->fields, w->body);
-		CHAT_UNTIL(c, at_rest(c));
-		passes = fault_passes(FAULT_ALLOC) - before;
-		fault_disarm_all();
+		passes = ask_with_fault(c, FAULT_ALLOC, n, w->target, w->fields, w->body);
 		if (c->n_answer >= 12) {
 			int status = atoi(c->answer + 9);
 			if (status != 200 && status != 400 && status != 404 && status != 500 && status != 503)

@@ -17,13 +17,10 @@
 #include "cache/limits.h"
 #include "gateway/quota.h"
 #include "tests/support/cache_rig.h"
-#include "tests/support/redis_server.h"
+#include "tests/support/on_both.h"
 
 #define SECOND UINT64_C(1000000)
 #define DAY (86400 * SECOND)
-
-static struct redis_server server;
-static bool installed;
 
 struct world {
 	struct rig g;
@@ -81,14 +78,7 @@ static int tear_down(void **state)
 	return 0;
 }
 
-static struct world *world_of(void **state)
-{
-	if (*state == NULL) {
-		print_message("redis-server is not installed: skipped\n");
-		skip();
-	}
-	return *state;
-}
+static struct world *world_of(void **state) { return state_of(state); }
 
 struct taking {
 	int n_done;
@@ -593,19 +583,16 @@ static void without_memory_nothing_is_taken(void **state)
 
 /* ---- several gateways, and a Redis that stops ---- */
 
-static void need_redis(void)
+static void fresh_redis(void)
 {
-	if (!installed) {
-		print_message("redis-server is not installed: skipped\n");
-		skip();
-	}
+	need_redis();
 	redis_server_number(&server, "FLUSHALL");
 }
 
 static void two_gateways_share_limits_to_the_request_and_token(void **state)
 {
 	(void)state;
-	need_redis();
+	fresh_redis();
 	enum { ASKED = 1000 };
 	static struct world w[2];
 	static struct taking t[ASKED];
@@ -663,7 +650,7 @@ static void two_gateways_share_limits_to_the_request_and_token(void **state)
 static void two_gateways_share_requests(void **state)
 {
 	(void)state;
-	need_redis();
+	fresh_redis();
 	enum { ASKED = 200 };
 	static struct world w[2];
 	static struct taking t[ASKED];
@@ -687,7 +674,7 @@ static void two_gateways_share_requests(void **state)
 static void what_redis_missed_is_settled_later(void **state)
 {
 	(void)state;
-	need_redis();
+	fresh_redis();
 	static struct world w;
 	open_world(&w, true);
 	close_world(&w);
@@ -732,7 +719,7 @@ static void what_redis_missed_is_settled_later(void **state)
 static void an_extension_without_redis_ends(void **state)
 {
 	(void)state;
-	need_redis();
+	fresh_redis();
 	static struct world w;
 	open_world(&w, true);
 	close_world(&w);
@@ -846,14 +833,8 @@ static void fields_say_when_to_come_again(void **state)
 
 /* ---- all ---- */
 
-#define ON_BOTH(f)                                                                                       \
-	{#f " (memory)", f, set_up_memory, tear_down, NULL}, {#f " (Redis)", f, set_up_redis, tear_down, NULL}
-
 int main(void)
 {
-	installed = redis_server_installed();
-	if (installed)
-		redis_server_start(&server, NULL);
 	const struct CMUnitTest tests[] = {
 	    ON_BOTH(without_limits_nothing_is_asked),
 	    ON_BOTH(requests_end_at_the_exact_one),
@@ -878,7 +859,5 @@ int main(void)
 	    cmocka_unit_test(fields_say_what_is_left),
 	    cmocka_unit_test(fields_say_when_to_come_again),
 	};
-	int failed = cmocka_run_group_tests(tests, NULL, NULL);
-	redis_server_stop(&server);
-	return failed;
+	return cmocka_run_group_tests(tests, start_server, stop_server);
 }

@@ -8,10 +8,8 @@
 
 #include "base/log.h"
 #include "gateway/json_mem.h"
-#include "gateway/replay_store_priv.h"
 #include "gateway/answer.h"
-#include "tests/support/chat_rig.h"
-#include "tests/support/redis_server.h"
+#include "tests/support/chat_store.h"
 
 enum { MOST_PASSES = 2000, STRIDE = 11, DEAD_PID = 1, KEY_BYTES = 256, VALUE_BYTES = 8192 };
 
@@ -23,8 +21,6 @@ enum { MOST_PASSES = 2000, STRIDE = 11, DEAD_PID = 1, KEY_BYTES = 256, VALUE_BYT
 #define DEAD "00000000deadbeef"
 #define OTHER "00000000cafe0000"
 
-static struct redis_server server;
-
 /* What the store has of a stream that has told one event. */
 struct left {
 	char id[REPLAY_MAX_ID];
@@ -33,8 +29,6 @@ struct left {
 	size_t n_head, n_events;
 	char lease[VALUE_BYTES]; /* of a process that is not there any more */
 };
-
-static struct replay_store *store_of(struct chat_rig *c) { return c->app->replay_store; }
 
 static const char *name_of(const struct cache_key *key)
 {
@@ -74,11 +68,6 @@ static bool is_up(struct chat_rig *c)
 	return app_ready(c->app) && cache_client_state(c->r.t.cache) == CACHE_IS_UP;
 }
 
-static bool is_quiet(struct chat_rig *c)
-{
-	return at_rest(c) && store_of(c)->n_spools == 0 && store_of(c)->n_follows == 0 && list_empty(&store_of(c)->errands);
-}
-
 static bool forget_log(struct chat_rig *c, const struct left *l)
 {
 	struct replay_log *log = replay_find(c->app->replay, l->id, l->tenant);
@@ -96,26 +85,8 @@ static int set_up(void **state)
 {
 	if (!redis_server_installed())
 		return 0;
-	redis_server_start(&server, NULL);
-	chat_store_address = server.address;
-	int rc = chat_set_up(state);
-	struct chat_rig *c = *state;
-	c->r.cfg.resume.store = true;
-	c->r.cfg.threads = 1;
-	c->tier.concurrency = 4;
-	return rc;
+	return chat_store_set_up(state);
 }
-
-static int tear_down(void **state)
-{
-	if (!redis_server_installed())
-		return 0;
-	chat_tear_down(state);
-	redis_server_stop(&server);
-	return 0;
-}
-
-#define NEEDS_REDIS() do { if (!redis_server_installed()) skip(); } while (0)
 
 static bool named(struct chat_rig *c, int fd, char *id)
 {
