@@ -3,10 +3,7 @@
  * Configuration tables: defaults, then the file's tree, then the overrides, then the checks, and
  * only when all of that went well the values are written into the caller's struct. So a failed
  * load leaves the struct as it was, and a reload can be tried beside a running configuration.
- *
- * A `table` is one instance of a row table: the root, or one item of a list. Its values stand beside
- * the rows, each with the place it came from. The tables own every string and every item array; the
- * caller's struct borrows them until conf_free.
+ * What was read is shown and compared in conf_show.c.
  */
 #include "base/conf.h"
 
@@ -17,73 +14,37 @@
 #include "base/alloc.h"
 #include "base/conf_priv.h"
 
-enum origin { ORIGIN_UNSET, ORIGIN_DEFAULT, ORIGIN_FILE, ORIGIN_COMMAND_LINE };
-
-/* Where a key or value stands; line 0: not in the file. */
-struct place {
-	enum origin origin;
-	unsigned line, column;
-};
-
-struct table;
-
-struct slot {
-	struct place place;
-	union conf_value value;
-	struct table *items; /* CONF_LIST: owned */
-	size_t n_items;
-	void *written; /* CONF_LIST: the caller's view of the items, owned */
-};
-
-struct table {
-	const struct conf_row *rows;
-	size_t n_rows;
-	struct slot *slots; /* n_rows */
-	struct place place;
-};
-
-struct conf {
-	char *path; /* NULL: no file */
-	struct table root;
-};
-
-/* A key's full name while the tree is walked. Truncation only shortens messages: comparisons are
- * made on names that fit, and no known key is anywhere near this long. */
-struct name {
-	char text[256];
-};
-
-static const struct place from_default = {.origin = ORIGIN_DEFAULT};
-static const struct place from_command_line = {.origin = ORIGIN_COMMAND_LINE};
+static const struct conf_place from_default = {.origin = CONF_ORIGIN_DEFAULT};
+static const struct conf_place from_command_line = {.origin = CONF_ORIGIN_COMMAND_LINE};
 
 /* ---- tables ---- */
 
-static int table_init(struct table *t, const struct conf_row *rows, struct place place)
+static int table_init(struct conf_table *t, const struct conf_row *rows, struct conf_place place)
 {
 	size_t n = 0;
 	while (rows[n].key != NULL)
 		n++;
-	*t = (struct table){.rows = rows, .n_rows = n, .place = place};
+	*t = (struct conf_table){.rows = rows, .n_rows = n, .place = place};
 	t->slots = sl_zalloc_n(n, sizeof *t->slots);
 	return t->slots != NULL ? 0 : SL_ENOMEM;
 }
 
-static void table_dispose(struct table *t);
+static void table_dispose(struct conf_table *t);
 
-static void slot_clear(const struct conf_row *row, struct slot *s)
+static void slot_clear(const struct conf_row *row, struct conf_slot *s)
 {
 	if (row->type == CONF_LIST) {
 		for (size_t i = 0; i < s->n_items; i++)
 			table_dispose(&s->items[i]);
 		sl_free(s->items);
 		sl_free(s->written);
-	} else if (s->place.origin != ORIGIN_UNSET) {
+	} else if (s->place.origin != CONF_ORIGIN_UNSET) {
 		conf_value_dispose(row, &s->value);
 	}
 	memset(s, 0, sizeof *s);
 }
 
-static void table_dispose(struct table *t)
+static void table_dispose(struct conf_table *t)
 {
 	for (size_t i = 0; t->slots != NULL && i < t->n_rows; i++)
 		slot_clear(&t->rows[i], &t->slots[i]);
@@ -103,12 +64,12 @@ void conf_free(struct conf *c)
 /* ---- messages ---- */
 
 /* `FILE:LINE:COLUMN: key: what`, or `--set: key: what`. */
-static int fail(const struct conf *c, struct place at, const char *key, const struct sl_err *why,
+static int fail(const struct conf *c, struct conf_place at, const char *key, const struct sl_err *why,
 		struct sl_err *err)
 {
-	if (at.origin == ORIGIN_COMMAND_LINE)
+	if (at.origin == CONF_ORIGIN_COMMAND_LINE)
 		return sl_errf(err, why->code, "--set: %.120s: %.200s", key, why->text);
-	if (at.origin == ORIGIN_FILE)
+	if (at.origin == CONF_ORIGIN_FILE)
 		return sl_errf(err, why->code, "%.120s:%u:%u: %.120s: %.200s", c->path, at.line,
 			       at.column, key, why->text);
 	if (c->path != NULL)
@@ -116,7 +77,7 @@ static int fail(const struct conf *c, struct place at, const char *key, const st
 	return sl_errf(err, why->code, "%.120s: %.200s", key, why->text);
 }
 
-static int fail_text(const struct conf *c, struct place at, const char *key, int code,
+static int fail_text(const struct conf *c, struct conf_place at, const char *key, int code,
 		     const char *what, struct sl_err *err)
 {
 	struct sl_err why;
@@ -129,7 +90,7 @@ static int fail_memory(struct sl_err *err)
 	return sl_errf(err, SL_ENOMEM, "configuration: no memory");
 }
 
-static void name_join(struct name *out, const char *prefix, const char *key)
+void conf_name_join(struct conf_name *out, const char *prefix, const char *key)
 {
 	snprintf(out->text, sizeof out->text, "%.120s%s%.120s", prefix, *prefix ? "." : "", key);
 }
@@ -171,7 +132,7 @@ static const char *last_word(const char *key)
 
 /* The known key or section nearest to an unknown one, or "" when none is near. A key that stands in
  * the wrong section is near to itself. */
-static void suggest(const struct conf_row *rows, const char *key, struct name *out)
+static void suggest(const struct conf_row *rows, const char *key, struct conf_name *out)
 {
 	unsigned best = (unsigned)strlen(key) / 3 + 1;
 	best = best < 3 ? 3 : best > 5 ? 5 : best;
@@ -179,7 +140,7 @@ static void suggest(const struct conf_row *rows, const char *key, struct name *o
 	for (const struct conf_row *r = rows; r->key != NULL; r++) {
 		/* The whole key, then each section it stands in. */
 		for (size_t n = strlen(r->key); n > 0;) {
-			struct name known;
+			struct conf_name known;
 			snprintf(known.text, sizeof known.text, "%.*s", (int)n, r->key);
 			unsigned d = name_distance(key, known.text);
 			if (d >= 2 && strcmp(last_word(key), last_word(known.text)) == 0)
@@ -195,10 +156,10 @@ static void suggest(const struct conf_row *rows, const char *key, struct name *o
 	}
 }
 
-static int fail_unknown(const struct conf *c, struct place at, const struct conf_row *rows,
+static int fail_unknown(const struct conf *c, struct conf_place at, const struct conf_row *rows,
 			const char *shown, const char *key, struct sl_err *err)
 {
-	struct name near;
+	struct conf_name near;
 	struct sl_err why;
 	suggest(rows, key, &near);
 	if (near.text[0] != '\0')
@@ -210,8 +171,8 @@ static int fail_unknown(const struct conf *c, struct place at, const struct conf
 
 /* ---- values ---- */
 
-static int set_text(const struct conf *c, struct table *t, size_t i, const char *text, bool quoted,
-		    struct place at, const char *shown, struct sl_err *err)
+static int set_text(const struct conf *c, struct conf_table *t, size_t i, const char *text, bool quoted,
+		    struct conf_place at, const char *shown, struct sl_err *err)
 {
 	union conf_value v;
 	struct sl_err why;
@@ -223,7 +184,7 @@ static int set_text(const struct conf *c, struct table *t, size_t i, const char 
 	return 0;
 }
 
-static int set_defaults(const struct conf *c, struct table *t, struct sl_err *err)
+static int set_defaults(const struct conf *c, struct conf_table *t, struct sl_err *err)
 {
 	for (size_t i = 0; i < t->n_rows; i++) {
 		const struct conf_row *r = &t->rows[i];
@@ -241,22 +202,22 @@ static int set_defaults(const struct conf *c, struct table *t, struct sl_err *er
 }
 
 /* Appends an item with its defaults to the list in slot i. */
-static int add_item(const struct conf *c, struct table *t, size_t i, struct place at,
-		    const char *shown, struct table **out, struct sl_err *err)
+static int add_item(const struct conf *c, struct conf_table *t, size_t i, struct conf_place at,
+		    const char *shown, struct conf_table **out, struct sl_err *err)
 {
 	const struct conf_row *r = &t->rows[i];
-	struct slot *s = &t->slots[i];
+	struct conf_slot *s = &t->slots[i];
 	if ((r->max > 0 && (double)s->n_items >= r->max) || s->n_items >= CONF_MAX_CHILDREN) {
 		struct sl_err why;
 		sl_errf(&why, SL_ERANGE, "more than %.0f items",
 			r->max > 0 ? r->max : (double)CONF_MAX_CHILDREN);
 		return fail(c, at, shown, &why, err);
 	}
-	struct table *items = sl_realloc_n(s->items, s->n_items + 1, sizeof *items);
+	struct conf_table *items = sl_realloc_n(s->items, s->n_items + 1, sizeof *items);
 	if (items == NULL)
 		return fail_memory(err);
 	s->items = items;
-	struct table *item = &items[s->n_items];
+	struct conf_table *item = &items[s->n_items];
 	if (table_init(item, r->item_rows, at) != 0)
 		return fail_memory(err);
 	s->n_items++;
@@ -273,16 +234,15 @@ static size_t item_name_index(const struct conf_row *list)
 	return i;
 }
 
-/* The name of an item, or NULL while it has none. */
-static const char *item_name(const struct conf_row *list, const struct table *item)
+const char *conf_item_name(const struct conf_row *list, const struct conf_table *item)
 {
-	const struct slot *s = &item->slots[item_name_index(list)];
-	return s->place.origin != ORIGIN_UNSET ? s->value.string : NULL;
+	const struct conf_slot *s = &item->slots[item_name_index(list)];
+	return s->place.origin != CONF_ORIGIN_UNSET ? s->value.string : NULL;
 }
 
 /* ---- the file ---- */
 
-static int walk_mapping(const struct conf *c, struct table *t, const struct conf_node *map,
+static int walk_mapping(const struct conf *c, struct conf_table *t, const struct conf_node *map,
 			const char *prefix, const char *shown_prefix, struct sl_err *err);
 
 /* `key:` with nothing behind it. */
@@ -292,12 +252,12 @@ static bool is_nothing(const struct conf_node *n)
 	       (n->text[0] == '\0' || strcmp(n->text, "~") == 0 || strcmp(n->text, "null") == 0);
 }
 
-static struct place place_of(const struct conf_node *n)
+static struct conf_place place_of(const struct conf_node *n)
 {
-	return (struct place){ORIGIN_FILE, n->line, n->column};
+	return (struct conf_place){CONF_ORIGIN_FILE, n->line, n->column};
 }
 
-static int walk_list(const struct conf *c, struct table *t, size_t i, const struct conf_node *n,
+static int walk_list(const struct conf *c, struct conf_table *t, size_t i, const struct conf_node *n,
 		     const char *shown, struct sl_err *err)
 {
 	if (is_nothing(n)) {
@@ -310,7 +270,7 @@ static int walk_list(const struct conf *c, struct table *t, size_t i, const stru
 	t->slots[i].place = place_of(n);
 	for (size_t k = 0; k < n->n; k++) {
 		const struct conf_node *kid = n->kids[k];
-		struct table *item;
+		struct conf_table *item;
 		if (kid->kind != CONF_NODE_MAPPING)
 			return fail_text(c, place_of(kid), shown, SL_EINVAL,
 					 "an item must be a mapping (key: value)", err);
@@ -323,7 +283,7 @@ static int walk_list(const struct conf *c, struct table *t, size_t i, const stru
 	return 0;
 }
 
-static int walk_strings(const struct conf *c, struct table *t, size_t i, const struct conf_node *n,
+static int walk_strings(const struct conf *c, struct conf_table *t, size_t i, const struct conf_node *n,
 			const char *shown, struct sl_err *err)
 {
 	const struct conf_row *r = &t->rows[i];
@@ -350,7 +310,7 @@ static int walk_strings(const struct conf *c, struct table *t, size_t i, const s
 	return 0;
 }
 
-static int walk_value(const struct conf *c, struct table *t, size_t i, const struct conf_node *n,
+static int walk_value(const struct conf *c, struct conf_table *t, size_t i, const struct conf_node *n,
 		      const char *shown, struct sl_err *err)
 {
 	const struct conf_row *r = &t->rows[i];
@@ -371,7 +331,7 @@ static int walk_value(const struct conf *c, struct table *t, size_t i, const str
 	return set_text(c, t, i, n->text, n->quoted, place_of(n), shown, err);
 }
 
-static bool is_section(const struct table *t, const char *key)
+static bool is_section(const struct conf_table *t, const char *key)
 {
 	size_t n = strlen(key);
 	for (size_t i = 0; i < t->n_rows; i++) {
@@ -382,14 +342,14 @@ static bool is_section(const struct table *t, const char *key)
 }
 
 /* prefix: inside this table; shown_prefix: from the file's root, for messages. */
-static int walk_mapping(const struct conf *c, struct table *t, const struct conf_node *map,
+static int walk_mapping(const struct conf *c, struct conf_table *t, const struct conf_node *map,
 			const char *prefix, const char *shown_prefix, struct sl_err *err)
 {
 	for (size_t k = 0; k + 1 < map->n; k += 2) {
 		const struct conf_node *key = map->kids[k], *value = map->kids[k + 1];
-		struct name full, shown;
-		name_join(&full, prefix, key->text);
-		name_join(&shown, shown_prefix, key->text);
+		struct conf_name full, shown;
+		conf_name_join(&full, prefix, key->text);
+		conf_name_join(&shown, shown_prefix, key->text);
 		size_t i = 0;
 		while (i < t->n_rows && strcmp(t->rows[i].key, full.text) != 0)
 			i++;
@@ -435,7 +395,7 @@ static int read_file(struct conf *c, struct sl_err *err)
 
 /* key is `NAME.item-key` below a list. An item's name may itself hold dots, so the item's key is
  * looked for at the end. */
-static int override_item(const struct conf *c, struct table *t, size_t i, const char *key,
+static int override_item(const struct conf *c, struct conf_table *t, size_t i, const char *key,
 			 const char *value, const char *shown, struct sl_err *err)
 {
 	const struct conf_row *list = &t->rows[i];
@@ -453,10 +413,10 @@ static int override_item(const struct conf *c, struct table *t, size_t i, const 
 		return fail_unknown(c, from_command_line, list->item_rows, shown, last_word(key),
 				    err);
 
-	struct slot *s = &t->slots[i];
-	struct table *item = NULL;
+	struct conf_slot *s = &t->slots[i];
+	struct conf_table *item = NULL;
 	for (size_t k = 0; k < s->n_items && item == NULL; k++) {
-		const char *name = item_name(list, &s->items[k]);
+		const char *name = conf_item_name(list, &s->items[k]);
 		if (name != NULL && strlen(name) == n_name && memcmp(name, key, n_name) == 0)
 			item = &s->items[k];
 	}
@@ -479,7 +439,7 @@ static int override_item(const struct conf *c, struct table *t, size_t i, const 
 	return rc;
 }
 
-static int override_key(const struct conf *c, struct table *t, const char *key, const char *value,
+static int override_key(const struct conf *c, struct conf_table *t, const char *key, const char *value,
 			struct sl_err *err)
 {
 	for (size_t i = 0; i < t->n_rows; i++) {
@@ -506,7 +466,7 @@ static int override_key(const struct conf *c, struct table *t, const char *key, 
 	return fail_unknown(c, from_command_line, t->rows, key, key, err);
 }
 
-static int override(const struct conf *c, struct table *t, const char *set, struct sl_err *err)
+static int override(const struct conf *c, struct conf_table *t, const char *set, struct sl_err *err)
 {
 	if (conf_has_control(set, strlen(set)))
 		return sl_errf(err, SL_EINVAL, "--set: control characters are not allowed");
@@ -523,10 +483,10 @@ static int override(const struct conf *c, struct table *t, const char *set, stru
 
 /* ---- after everything was read ---- */
 
-static int check(const struct conf *c, const struct table *t, const char *shown_prefix,
+static int check(const struct conf *c, const struct conf_table *t, const char *shown_prefix,
 		 struct sl_err *err);
 
-static int check_list(const struct conf *c, const struct conf_row *r, const struct slot *s,
+static int check_list(const struct conf *c, const struct conf_row *r, const struct conf_slot *s,
 		      const char *shown, struct sl_err *err)
 {
 	if ((double)s->n_items < r->min) {
@@ -536,14 +496,14 @@ static int check_list(const struct conf *c, const struct conf_row *r, const stru
 		return fail(c, s->place, shown, &why, err);
 	}
 	for (size_t i = 0; i < s->n_items; i++) {
-		const char *name = item_name(r, &s->items[i]);
-		struct name full;
-		name_join(&full, shown, name != NULL ? name : "(item)");
+		const char *name = conf_item_name(r, &s->items[i]);
+		struct conf_name full;
+		conf_name_join(&full, shown, name != NULL ? name : "(item)");
 		int rc = check(c, &s->items[i], full.text, err);
 		if (rc != 0)
 			return rc;
 		for (size_t k = 0; k < i; k++) {
-			const char *other = item_name(r, &s->items[k]);
+			const char *other = conf_item_name(r, &s->items[k]);
 			BUG_IF(name == NULL || other == NULL, "conf: an item without a name");
 			if (strcmp(name, other) != 0)
 				continue;
@@ -556,14 +516,14 @@ static int check_list(const struct conf *c, const struct conf_row *r, const stru
 	return 0;
 }
 
-static int check(const struct conf *c, const struct table *t, const char *shown_prefix,
+static int check(const struct conf *c, const struct conf_table *t, const char *shown_prefix,
 		 struct sl_err *err)
 {
 	for (size_t i = 0; i < t->n_rows; i++) {
-		struct name shown;
-		name_join(&shown, shown_prefix, t->rows[i].key);
+		struct conf_name shown;
+		conf_name_join(&shown, shown_prefix, t->rows[i].key);
 		int rc = 0;
-		if (t->slots[i].place.origin == ORIGIN_UNSET)
+		if (t->slots[i].place.origin == CONF_ORIGIN_UNSET)
 			rc = fail_text(c, t->place, shown.text, SL_EINVAL, "must be given", err);
 		else if (t->rows[i].type == CONF_LIST)
 			rc = check_list(c, &t->rows[i], &t->slots[i], shown.text, err);
@@ -574,10 +534,10 @@ static int check(const struct conf *c, const struct table *t, const char *shown_
 }
 
 /* Makes the arrays that the caller's struct will point at: everything that can fail. */
-static int allocate_items(struct table *t)
+static int allocate_items(struct conf_table *t)
 {
 	for (size_t i = 0; i < t->n_rows; i++) {
-		struct slot *s = &t->slots[i];
+		struct conf_slot *s = &t->slots[i];
 		if (t->rows[i].type != CONF_LIST || s->n_items == 0)
 			continue;
 		s->written = sl_zalloc_n(s->n_items, t->rows[i].item_size);
@@ -591,11 +551,11 @@ static int allocate_items(struct table *t)
 	return 0;
 }
 
-static void write_out(const struct table *t, void *base)
+static void write_out(const struct conf_table *t, void *base)
 {
 	for (size_t i = 0; i < t->n_rows; i++) {
 		const struct conf_row *r = &t->rows[i];
-		const struct slot *s = &t->slots[i];
+		const struct conf_slot *s = &t->slots[i];
 		char *at = (char *)base + r->offset;
 		switch (r->type) {
 		case CONF_STRING: memcpy(at, &s->value.string, sizeof s->value.string); break;
@@ -647,165 +607,10 @@ int conf_load(const struct conf_row *rows, const char *path, const char *const *
 	return 0;
 }
 
-/* ---- showing ---- */
-
-static int show_origin(const struct conf *c, struct place at, const char *note, struct sl_buf *out)
-{
-	int rc = 0;
-	switch (at.origin) {
-	case ORIGIN_FILE: rc = buf_printf(out, "  # %s:%u", c->path, at.line); break;
-	case ORIGIN_COMMAND_LINE: rc = buf_append_str(out, "  # command line"); break;
-	case ORIGIN_UNSET:
-	case ORIGIN_DEFAULT: rc = buf_append_str(out, "  # default"); break;
-	}
-	if (rc == 0 && note != NULL)
-		rc = buf_printf(out, "; %s", note);
-	return rc == 0 ? buf_append_str(out, "\n") : rc;
-}
-
-/* note: what is said behind each line of this row; NULL: nothing. */
-static int show_row(const struct conf *c, const struct conf_row *r, const struct slot *s,
-		    const char *prefix, const char *note, struct sl_buf *out)
-{
-	int rc = 0;
-	struct name full;
-	name_join(&full, prefix, r->key);
-	for (size_t k = 0; rc == 0 && k < s->n_items; k++) {
-		const struct table *item = &s->items[k];
-		struct name prefix_of_item;
-		name_join(&prefix_of_item, full.text, item_name(r, item));
-		for (size_t i = 0; rc == 0 && i < item->n_rows; i++)
-			rc = show_row(c, &item->rows[i], &item->slots[i], prefix_of_item.text, note,
-				      out);
-	}
-	if (rc != 0 || s->n_items > 0)
-		return rc;
-	rc = buf_printf(out, "%s: ", full.text);
-	if (rc == 0)
-		rc = r->type == CONF_LIST ? buf_append_str(out, "[]")
-					  : conf_value_format(r, &s->value, out);
-	return rc == 0 ? show_origin(c, s->place, note, out) : rc;
-}
-
-int conf_show_noted(const struct conf *c, const char *(*note)(const char *key), struct sl_buf *out)
-{
-	int rc = 0;
-	for (size_t i = 0; rc == 0 && i < c->root.n_rows; i++) {
-		const struct conf_row *r = &c->root.rows[i];
-		rc = show_row(c, r, &c->root.slots[i], "", note != NULL ? note(r->key) : NULL, out);
-	}
-	return rc;
-}
-
-int conf_show(const struct conf *c, struct sl_buf *out) { return conf_show_noted(c, NULL, out); }
-
-/* ---- comparing, and values as overrides ---- */
-
-static bool tables_equal(const struct table *a, const struct table *b, struct sl_buf *scratch,
-			 int *rc);
-
-/* By the text that is shown: it is the same exactly when the values are. */
-static bool slots_equal(const struct conf_row *r, const struct slot *a, const struct slot *b,
-			struct sl_buf *scratch, int *rc)
-{
-	if (r->type == CONF_LIST) {
-		bool same = a->n_items == b->n_items;
-		for (size_t k = 0; same && k < a->n_items; k++)
-			same = tables_equal(&a->items[k], &b->items[k], scratch, rc);
-		return same;
-	}
-	buf_clear(scratch, SIZE_MAX);
-	if ((*rc = conf_value_format(r, &a->value, scratch)) != 0)
-		return false;
-	size_t n = scratch->len;
-	if ((*rc = conf_value_format(r, &b->value, scratch)) != 0)
-		return false;
-	const uint8_t *text = buf_data(scratch);
-	return scratch->len == 2 * n && (n == 0 || memcmp(text, text + n, n) == 0);
-}
-
-static bool tables_equal(const struct table *a, const struct table *b, struct sl_buf *scratch,
-			 int *rc)
-{
-	bool same = true;
-	for (size_t i = 0; same && i < a->n_rows; i++)
-		same = slots_equal(&a->rows[i], &a->slots[i], &b->slots[i], scratch, rc);
-	return same;
-}
-
-int conf_compare(const struct conf *a, const struct conf *b,
-		 int (*told)(void *ctx, const char *key), void *ctx)
-{
-	struct sl_buf scratch;
-	int rc = 0;
-	BUG_IF(a->root.rows != b->root.rows, "conf_compare: two tables");
-	buf_init(&scratch, 1 << 20);
-	for (size_t i = 0; rc == 0 && i < a->root.n_rows; i++) {
-		const struct conf_row *r = &a->root.rows[i];
-		if (!slots_equal(r, &a->root.slots[i], &b->root.slots[i], &scratch, &rc) && rc == 0)
-			rc = told(ctx, r->key);
-	}
-	buf_dispose(&scratch);
-	return rc;
-}
-
-/* A value as override reads it: texts without quotes, string lists with commas. */
-static int format_override(const struct conf_row *r, const union conf_value *v, struct sl_buf *out)
-{
-	if (r->type == CONF_STRING)
-		return buf_append_str(out, v->string);
-	if (r->type == CONF_ADDRESS)
-		return buf_append_str(out, v->address.off ? "off" : v->address.text);
-	if (r->type != CONF_STRINGS)
-		return conf_value_format(r, v, out);
-	int rc = 0;
-	for (size_t i = 0; rc == 0 && i < v->strings.n; i++) {
-		if (strchr(v->strings.items[i], ',') != NULL)
-			return SL_EINVAL;
-		rc = i > 0 ? buf_append_str(out, ",") : 0;
-		if (rc == 0)
-			rc = buf_append_str(out, v->strings.items[i]);
-	}
-	return rc;
-}
-
-static int override_of(const struct conf_row *r, const struct slot *s, const char *prefix,
-		       int (*add)(void *ctx, const char *set), void *ctx)
-{
-	struct sl_buf text;
-	buf_init(&text, 1 << 16);
-	int rc = buf_printf(&text, "%s%s%s=", prefix, *prefix ? "." : "", r->key);
-	if (rc == 0 && r->type != CONF_LIST)
-		rc = format_override(r, &s->value, &text);
-	if (rc == 0)
-		rc = buf_append(&text, "", 1);
-	if (rc == 0)
-		rc = add(ctx, (const char *)buf_data(&text));
-	buf_dispose(&text);
-	for (size_t k = 0; rc == 0 && k < s->n_items; k++) {
-		const struct table *item = &s->items[k];
-		struct name full;
-		name_join(&full, r->key, item_name(r, item));
-		for (size_t i = 0; rc == 0 && i < item->n_rows; i++)
-			rc = override_of(&item->rows[i], &item->slots[i], full.text, add, ctx);
-	}
-	return rc;
-}
-
-int conf_overrides(const struct conf *c, const char *key, int (*add)(void *ctx, const char *set),
-		   void *ctx)
-{
-	for (size_t i = 0; i < c->root.n_rows; i++) {
-		if (strcmp(c->root.rows[i].key, key) == 0)
-			return override_of(&c->root.rows[i], &c->root.slots[i], "", add, ctx);
-	}
-	BUG("conf_overrides: no key %s", key);
-}
-
 /* ---- places ---- */
 
 /* The slot that a dotted key names: a row, or `LIST.NAME.item-key`, or `LIST.NAME`. */
-static bool find_place(const struct table *t, const char *key, struct place *out)
+static bool find_place(const struct conf_table *t, const char *key, struct conf_place *out)
 {
 	for (size_t i = 0; i < t->n_rows; i++) {
 		const struct conf_row *r = &t->rows[i];
@@ -817,8 +622,8 @@ static bool find_place(const struct table *t, const char *key, struct place *out
 		if (r->type != CONF_LIST || strncmp(r->key, key, n) != 0 || key[n] != '.')
 			continue;
 		for (size_t k = 0; k < t->slots[i].n_items; k++) {
-			const struct table *item = &t->slots[i].items[k];
-			const char *name = item_name(r, item), *rest = key + n + 1;
+			const struct conf_table *item = &t->slots[i].items[k];
+			const char *name = conf_item_name(r, item), *rest = key + n + 1;
 			size_t n_name = strlen(name);
 			if (strncmp(rest, name, n_name) != 0)
 				continue;
@@ -840,7 +645,7 @@ int conf_fail(const struct conf *c, const char *key, struct sl_err *err, const c
 	va_start(ap, fmt);
 	vsnprintf(why.text, sizeof why.text, fmt, ap);
 	va_end(ap);
-	struct place at = from_default;
+	struct conf_place at = from_default;
 	find_place(&c->root, key, &at);
 	return fail(c, at, key, &why, err);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the three files of base/conf share: conf_yaml.c (a file becomes a small bounded tree),
- * conf_value.c (a text becomes a value of a row's type and back) and conf.c (the tables).
+ * What the files of base/conf share: conf_yaml.c (a file becomes a small bounded tree), conf_value.c (a text
+ * becomes a value of a row's type and back), conf.c (the tables) and conf_show.c (what they hold, told).
  */
 #ifndef BASE_CONF_PRIV_H
 #define BASE_CONF_PRIV_H
@@ -59,5 +59,49 @@ int conf_value_format(const struct conf_row *row, const union conf_value *v, str
 /* "a number", "true or false": what the row wants, for messages. */
 const char *conf_type_wants(enum conf_type type);
 bool conf_has_control(const char *text, size_t n);
+
+/* ---- conf.c ---- */
+
+enum conf_origin { CONF_ORIGIN_UNSET, CONF_ORIGIN_DEFAULT, CONF_ORIGIN_FILE, CONF_ORIGIN_COMMAND_LINE };
+
+/* Where a key or value stands; line 0: not in the file. */
+struct conf_place {
+	enum conf_origin origin;
+	unsigned line, column;
+};
+
+struct conf_table;
+
+struct conf_slot {
+	struct conf_place place;
+	union conf_value value;
+	struct conf_table *items; /* CONF_LIST: owned */
+	size_t n_items;
+	void *written; /* CONF_LIST: the caller's view of the items, owned */
+};
+
+/* One instance of a row table: the root, or one item of a list. Its values stand beside the rows, each with the
+ * place it came from. Tables own every string and every item array; the caller's struct borrows them until conf_free. */
+struct conf_table {
+	const struct conf_row *rows;
+	size_t n_rows;
+	struct conf_slot *slots; /* n_rows */
+	struct conf_place place;
+};
+
+struct conf {
+	char *path; /* NULL: no file */
+	struct conf_table root;
+};
+
+/* A key's full name while the tree is walked. Truncation only shortens messages: comparisons are
+ * made on names that fit, and no known key is anywhere near this long. */
+struct conf_name {
+	char text[256];
+};
+
+void conf_name_join(struct conf_name *out, const char *prefix, const char *key);
+/* The name of an item, or NULL while it has none. */
+const char *conf_item_name(const struct conf_row *list, const struct conf_table *item);
 
 #endif

@@ -374,6 +374,47 @@ static int best_at_once(struct run *r, int n_places, double peak_s)
 	return best;
 }
 
+/* What was measured: one alone, the peak, the flood, and when that had ended. */
+struct overload {
+	struct tally *idle, *peak, *flood, *after;
+	int at_once;
+	double peak_rate, flood_rate, asked_rate; /* good answers and requests a second */
+	uint64_t end_ns;                          /* of the flood */
+	uint64_t unsent;
+};
+
+static void tell_overload(struct run *r, const struct overload *o, bool json)
+{
+	bool first = true;
+	uint64_t late = o->flood->answered - o->flood->good;
+	double recovered = o->after->last_bad_ns > o->end_ns ? ms(o->after->last_bad_ns - o->end_ns) / 1e3 : 0;
+	if (!json)
+		bench_header();
+	line(json, &first, "first_token_alone_p95_ms", ms(histogram_percentile(&o->idle->ttft, 95)), "ms");
+	line(json, &first, "peak_at_once", o->at_once, "");
+	line(json, &first, "peak_goodput", o->peak_rate, "answers/s");
+	line(json, &first, "peak_first_token_p50_ms", ms(histogram_percentile(&o->peak->ttft, 50)), "ms");
+	line(json, &first, "asked_per_s", o->asked_rate, "requests/s");
+	line(json, &first, "goodput", o->flood_rate, "answers/s");
+	line(json, &first, "goodput_of_peak", o->peak_rate > 0 ? o->flood_rate / o->peak_rate : 0, "");
+	line(json, &first, "late_answers", (double)late, "");
+	line(json, &first, "of_answers_in_time", o->flood->answered > 0 ? (double)o->flood->good / (double)o->flood->answered : 0, "");
+	line(json, &first, "refused", (double)o->flood->refused, "");
+	line(json, &first, "refusal_p50_ms", ms(histogram_percentile(&o->flood->refusal, 50)), "ms");
+	line(json, &first, "refusal_p99_ms", ms(histogram_percentile(&o->flood->refusal, 99)), "ms");
+	line(json, &first, "refusals_within_20_ms_percent",
+	     o->flood->refused > 0 ? 100 - 100 * (double)o->flood->refused_late / (double)o->flood->refused : 100, "%");
+	line(json, &first, "first_token_p50_ms", ms(histogram_percentile(&o->flood->ttft, 50)), "ms");
+	line(json, &first, "first_token_p99_ms", ms(histogram_percentile(&o->flood->ttft, 99)), "ms");
+	line(json, &first, "predictions", (double)r->n_off, "");
+	line(json, &first, "prediction_off_p50_percent", 100 * bench_percentile(r->off, r->n_off, 50), "%");
+	line(json, &first, "prediction_off_p90_percent", 100 * bench_percentile(r->off, r->n_off, 90), "%");
+	line(json, &first, "normal_after_s", recovered, "s");
+	line(json, &first, "failed", (double)(o->flood->failed + o->after->failed + o->unsent), o->flood->why);
+	if (json)
+		puts("}");
+}
+
 int bench_overload(int argc, char **argv)
 {
 	static struct tally warm, idle, peak, flood, after;
@@ -381,7 +422,7 @@ int bench_overload(int argc, char **argv)
 	double seconds = 60, peak_s = 10, factor = 10;
 	struct shape s = {.slots = 8, .rate = 200, .ttft_ms = 20, .target_ms = 1000};
 	struct run r = {.prompt = 20, .tokens = 20};
-	bool json = false, first = true;
+	bool json = false;
 	const struct bench_option options[] = {
 	    {"--seconds", &seconds, NULL, NULL, 1, 3600}, {"--peak-seconds", &peak_s, NULL, NULL, 1, 3600},
 	    {"--factor", &factor, NULL, NULL, 1, 1000},	  {"--slots", &s.slots, NULL, NULL, 1, 4096},
@@ -437,36 +478,13 @@ int bench_overload(int argc, char **argv)
 	begin = clock_now_ns();
 	uint64_t unsent = ask_at(&r, factor * peak_rate, seconds, &flood), end = clock_now_ns();
 	uint64_t good_then = flood.good + peak.good - good_before;
-	double flood_rate = (double)good_then / ms(end - begin) * 1e3;
 	(void)ask_at(&r, peak_rate / 4, 15, &after);
 	stop_asking(&r);
-	uint64_t late = flood.answered - flood.good;
-	double recovered = after.last_bad_ns > end ? ms(after.last_bad_ns - end) / 1e3 : 0;
-	if (!json)
-		bench_header();
-	line(json, &first, "first_token_alone_p95_ms", ms(histogram_percentile(&idle.ttft, 95)), "ms");
-	line(json, &first, "peak_at_once", at_once, "");
-	line(json, &first, "peak_goodput", peak_rate, "answers/s");
-	line(json, &first, "peak_first_token_p50_ms", ms(histogram_percentile(&peak.ttft, 50)), "ms");
-	line(json, &first, "asked_per_s", (double)flood.asked / ms(end - begin) * 1e3, "requests/s");
-	line(json, &first, "goodput", flood_rate, "answers/s");
-	line(json, &first, "goodput_of_peak", peak_rate > 0 ? flood_rate / peak_rate : 0, "");
-	line(json, &first, "late_answers", (double)late, "");
-	line(json, &first, "of_answers_in_time", flood.answered > 0 ? (double)flood.good / (double)flood.answered : 0, "");
-	line(json, &first, "refused", (double)flood.refused, "");
-	line(json, &first, "refusal_p50_ms", ms(histogram_percentile(&flood.refusal, 50)), "ms");
-	line(json, &first, "refusal_p99_ms", ms(histogram_percentile(&flood.refusal, 99)), "ms");
-	line(json, &first, "refusals_within_20_ms_percent",
-	     flood.refused > 0 ? 100 - 100 * (double)flood.refused_late / (double)flood.refused : 100, "%");
-	line(json, &first, "first_token_p50_ms", ms(histogram_percentile(&flood.ttft, 50)), "ms");
-	line(json, &first, "first_token_p99_ms", ms(histogram_percentile(&flood.ttft, 99)), "ms");
-	line(json, &first, "predictions", (double)r.n_off, "");
-	line(json, &first, "prediction_off_p50_percent", 100 * bench_percentile(r.off, r.n_off, 50), "%");
-	line(json, &first, "prediction_off_p90_percent", 100 * bench_percentile(r.off, r.n_off, 90), "%");
-	line(json, &first, "normal_after_s", recovered, "s");
-	line(json, &first, "failed", (double)(flood.failed + after.failed + unsent), flood.why);
-	if (json)
-		puts("}");
+	tell_overload(&r, &(struct overload){.idle = &idle, .peak = &peak, .flood = &flood, .after = &after, .at_once = at_once,
+					     .peak_rate = peak_rate, .flood_rate = (double)good_then / ms(end - begin) * 1e3,
+					     .asked_rate = (double)flood.asked / ms(end - begin) * 1e3, .end_ns = end,
+					     .unsent = unsent},
+		      json);
 	rc = good_then > 0 ? 0 : 1;
 	close_run(&r);
 	bench_box_close(&box);

@@ -718,6 +718,16 @@ static const struct eng_backend echo_backend = {
 
 /* ---- the process ---- */
 
+/* The timers of steps and of who waits, where there are such. */
+static bool make_timers(struct echo *e)
+{
+	if (e->cfg.step_ms > 0)
+		e->step = event_new(e->base, -1, 0, on_step, e);
+	if (e->cfg.slots > 0)
+		e->tell = event_new(e->base, -1, 0, on_tell, e);
+	return (e->cfg.step_ms <= 0 || e->step != NULL) && (e->cfg.slots <= 0 || e->tell != NULL);
+}
+
 int echo_create(const struct eng_echo_config *cfg, struct server *server, struct echo **out)
 {
 	struct echo *e = sl_zalloc(sizeof *e);
@@ -730,24 +740,14 @@ int echo_create(const struct eng_echo_config *cfg, struct server *server, struct
 	for (int i = 0; i < ECHO_MODELS; i++)
 		echo_places_init(&e->places[i], (uint32_t)cfg->slots);
 	e->base = server_base(server);
-	if (cfg->step_ms > 0) {
+	if (!make_timers(e)) {
+		echo_destroy(e);
+		return SL_ENOMEM;
+	}
+	if (e->step != NULL) {
 		e->cfg.rate_tps = 0; /* the steps are the rate */
-		e->step = event_new(e->base, -1, 0, on_step, e);
-		if (e->step == NULL) {
-			idmap_dispose(&e->seqs);
-			sl_free(e);
-			return SL_ENOMEM;
-		}
 		e->step_ns = clock_now_ns();
 		arm_step(e);
-	}
-	e->tell = cfg->slots > 0 ? event_new(e->base, -1, 0, on_tell, e) : NULL;
-	if (cfg->slots > 0 && e->tell == NULL) {
-		if (e->step != NULL)
-			event_free(e->step);
-		idmap_dispose(&e->seqs);
-		sl_free(e);
-		return SL_ENOMEM;
 	}
 	e->hub = server_hub(server);
 	hub_attach(e->hub, &echo_backend, e);

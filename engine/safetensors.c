@@ -97,17 +97,18 @@ static void scan_shape(struct json_scan *j, struct st_tensor *t, const char **wr
 	}
 }
 
-static int read_tensor(struct safetensors *s, struct json_scan *j, struct st_tensor *t, struct sl_err *err)
+/* What the head says of a tensor. */
+static int scan_tensor(struct safetensors *s, struct json_scan *j, struct st_tensor *t, struct proto_str *dtype,
+		       uint64_t offsets[2], struct sl_err *err)
 {
-	struct proto_str key, dtype = {.at = "", .n = 0};
-	uint64_t offsets[2] = {0, 0};
+	struct proto_str key;
 	int n_offsets = -1;
 	const char *wrong = NULL;
 	t->n_dims = -1;
 	json_scan_object(j);
 	while (wrong == NULL && json_scan_key(j, &key)) {
 		if (key.n == 5 && memcmp(key.at, "dtype", 5) == 0) {
-			json_scan_string(j, &dtype);
+			json_scan_string(j, dtype);
 		} else if (key.n == 5 && memcmp(key.at, "shape", 5) == 0) {
 			scan_shape(j, t, &wrong);
 		} else if (key.n == 12 && memcmp(key.at, "data_offsets", 12) == 0) {
@@ -124,12 +125,20 @@ static int read_tensor(struct safetensors *s, struct json_scan *j, struct st_ten
 	}
 	if (j->bad != NULL)
 		return malformed(s, j, err);
-	if (wrong == NULL && (t->n_dims < 0 || n_offsets != 2 || dtype.n == 0))
+	if (wrong == NULL && (t->n_dims < 0 || n_offsets != 2 || dtype->n == 0))
 		wrong = "dtype, shape or data_offsets is missing or malformed";
 	if (wrong != NULL)
 		return sl_errf(err, SL_EINVAL, "%s: tensor %s: %s", s->path, t->name, wrong);
+	return 0;
+}
 
-	uint64_t want = 0;
+static int read_tensor(struct safetensors *s, struct json_scan *j, struct st_tensor *t, struct sl_err *err)
+{
+	struct proto_str dtype = {.at = "", .n = 0};
+	uint64_t offsets[2] = {0, 0}, want = 0;
+	int rc = scan_tensor(s, j, t, &dtype, offsets, err);
+	if (rc != 0)
+		return rc;
 	t->type = -1;
 	for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++) {
 		if (dtype.n == strlen(dtypes[i].name) && memcmp(dtype.at, dtypes[i].name, dtype.n) == 0) {

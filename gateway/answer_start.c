@@ -97,6 +97,20 @@ static bool init_choices(struct answer *a)
 	return true;
 }
 
+/* The one it has already, or a new one of its format's kind; false: there is no randomness for it. */
+static bool give_id(struct answer *a, const struct answer_spec *spec)
+{
+	const char *prefix = spec->format->id_prefix;
+	size_t n = strlen(prefix);
+	BUG_IF(n + RANDOM_NAME_CHARS >= sizeof a->id, "a long prefix: %s", prefix);
+	if (spec->id != NULL) {
+		snprintf(a->id, sizeof a->id, "%s", spec->id);
+		return true;
+	}
+	memcpy(a->id, prefix, n);
+	return random_name(a->id + n);
+}
+
 struct answer *answer_create(struct gw_app *app, struct exchange *x, struct gw_snapshot *snapshot, struct auth_key *key,
 			     const struct answer_spec *spec)
 {
@@ -123,12 +137,7 @@ struct answer *answer_create(struct gw_app *app, struct exchange *x, struct gw_s
 	a->key = auth_key_ref(key);
 	a->created = clock_unix_s();
 	a->started_ns = x != NULL ? x->started_ns : clock_now_ns();
-	size_t n_prefix = strlen(spec->format->id_prefix);
-	BUG_IF(n_prefix + RANDOM_NAME_CHARS >= sizeof a->id, "a long prefix: %s", spec->format->id_prefix);
-	memcpy(a->id, spec->format->id_prefix, n_prefix);
-	bool named = spec->id != NULL || random_name(a->id + n_prefix);
-	if (spec->id != NULL)
-		snprintf(a->id, sizeof a->id, "%s", spec->id);
+	bool named = give_id(a, spec);
 	int model = spec->model;
 	if (model == ANSWER_AUTO) {
 		answer_auto_init(a, x);
