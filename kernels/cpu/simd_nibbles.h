@@ -158,7 +158,7 @@ INLINE void take_k(bool fifth, const uint8_t *at, size_t group_bytes, const stru
 		struct sums s[TILE_ROWS][VECTORS];
 		vf scale[VECTORS], offset[VECTORS];
 		vb16 scales[TILE_GROUPS], mins[TILE_GROUPS];
-		bring_more(more, (2 * HALVES + 12 * INT8_OUT + (fifth ? 40 : 32) * WORD) / 8);
+		bring_more(more, (size_t)(2 * HALVES + 12 * INT8_OUT + (fifth ? 40 : 32) * WORD) / 8);
 		UNROLL for (int r = 0; r < n_r; r++)
 			UNROLL for (int i = 0; i < VECTORS; i++)
 				s[r][i] = fifth ? sums_begin(&x[(size_t)r * x_step].begin[0]) : sums_zero();
