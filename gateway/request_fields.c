@@ -186,7 +186,7 @@ static int check_values(const struct request_field *f, const json_t *v, struct r
 }
 
 static int check_members(const char *name, const json_t *object, enum request_endpoint endpoint,
-			 struct request_error *e);
+			 struct request_values *values, struct request_error *e);
 
 static int check_field(const struct request_field *f, const json_t *v, const json_t *object,
 		       enum request_endpoint endpoint, struct request_error *e)
@@ -202,13 +202,13 @@ static int check_field(const struct request_field *f, const json_t *v, const jso
 	else if (json_is_string(v) && f->values != NULL)
 		rc = check_values(f, v, e);
 	else if (json_is_object(v) && f->members)
-		rc = check_members(f->name, v, endpoint, e);
+		rc = check_members(f->name, v, endpoint, NULL, e);
 	return rc;
 }
 
-/* prefix: the object's own name, or NULL for the body. */
+/* prefix: the object's own name, or NULL for the body, whose values are kept. */
 static int check_members(const char *prefix, const json_t *object, enum request_endpoint endpoint,
-			 struct request_error *e)
+			 struct request_values *values, struct request_error *e)
 {
 	const char *key;
 	json_t *v;
@@ -226,13 +226,17 @@ static int check_members(const char *prefix, const json_t *object, enum request_
 			rc = check_field(f, v, object, endpoint, e);
 		if (rc != 0)
 			return rc;
+		if (f != NULL && values != NULL && f->value != VALUE_NONE)
+			values->at[f->value] = v;
 	}
 	return 0;
 }
 
-int request_check(const json_t *body, enum request_endpoint endpoint, struct request_error *e)
+int request_check(const json_t *body, enum request_endpoint endpoint, struct request_values *values,
+		  struct request_error *e)
 {
-	return check_members(NULL, body, endpoint, e);
+	*values = (struct request_values){0};
+	return check_members(NULL, body, endpoint, values, e);
 }
 
 /* ---- small readers ---- */
@@ -243,9 +247,14 @@ json_t *request_get(const json_t *object, const char *key)
 	return v == NULL || json_is_null(v) ? NULL : v;
 }
 
+bool request_text_fits(const json_t *string)
+{
+	return memchr(json_string_value(string), 0, json_string_length(string)) == NULL;
+}
+
 int request_check_text(const json_t *string, const char *param, struct request_error *e)
 {
-	if (memchr(json_string_value(string), 0, json_string_length(string)) != NULL)
+	if (!request_text_fits(string))
 		return request_bad(e, "invalid_value", param,
 				   "Invalid value for '%s': it holds the character U+0000.", param);
 	return 0;
@@ -254,7 +263,11 @@ int request_check_text(const json_t *string, const char *param, struct request_e
 int request_get_label(const json_t *object, const char *key, const char *param, const char **out,
 		      struct request_error *e)
 {
-	const json_t *v = request_get(object, key);
+	return request_read_label(request_get(object, key), param, out, e);
+}
+
+int request_read_label(const json_t *v, const char *param, const char **out, struct request_error *e)
+{
 	*out = NULL;
 	if (v == NULL)
 		return 0;
@@ -279,9 +292,8 @@ static size_t n_characters(const char *s, size_t n)
 	return count;
 }
 
-int request_check_metadata(const json_t *body, struct request_error *e)
+int request_check_metadata(json_t *m, struct request_error *e)
 {
-	json_t *m = request_get(body, "metadata");
 	const char *key;
 	json_t *v;
 	if (json_object_size(m) > MAX_METADATA)
