@@ -73,8 +73,8 @@ int chat_request_parse(const void *bytes, size_t n, const struct request_limits 
 	buf_init(&out->prompt, REQUEST_MAX_PROMPT);
 	struct request_values values;
 	int rc;
-	if ((rc = request_parse_json(bytes, n, l, &out->body, e)) != 0 ||
-	    (rc = request_common_read(out->body, REQUEST_CHAT, &values, &out->c, e)) != 0 ||
+	if ((rc = request_parse_doc(bytes, n, l, &out->body, e)) != 0 ||
+	    (rc = request_common_read(out->body.root, REQUEST_CHAT, &values, &out->c, e)) != 0 ||
 	    (rc = get_logprobs(&values, out, e)) != 0 || (rc = check_turn(&values, e)) != 0 ||
 	    (rc = put_prompt(&values, out, l, e)) != 0) {
 		chat_request_dispose(out);
@@ -88,7 +88,6 @@ int chat_request_parse(const void *bytes, size_t n, const struct request_limits 
 void chat_request_dispose(struct chat_request *r)
 {
 	request_common_dispose(&r->c);
-	json_decref(r->body);
-	r->body = NULL;
+	json_doc_dispose(&r->body);
 	buf_dispose(&r->prompt);
 }

@@ -157,8 +157,8 @@ int completion_request_parse(const void *bytes, size_t n, const struct request_l
 	*e = (struct request_error){0};
 	struct request_values values;
 	int rc;
-	if ((rc = request_parse_json(bytes, n, l, &out->body, e)) == 0 &&
-	    (rc = request_common_read(out->body, REQUEST_COMPLETION, &values, &out->c, e)) == 0 &&
+	if ((rc = request_parse_doc(bytes, n, l, &out->body, e)) == 0 &&
+	    (rc = request_common_read(out->body.root, REQUEST_COMPLETION, &values, &out->c, e)) == 0 &&
 	    (rc = get_prompts(&values, out, l, e)) == 0) {
 		get_logprobs(&values, out);
 		rc = get_echo(&values, out, e);
@@ -175,6 +175,5 @@ void completion_request_dispose(struct completion_request *r)
 	r->prompts = NULL;
 	r->n_prompts = 0;
 	buf_dispose(&r->tokens);
-	json_decref(r->body);
-	r->body = NULL;
+	json_doc_dispose(&r->body);
 }

@@ -102,10 +102,8 @@ static size_t utf8_valid_bytes(const char *bytes, size_t n)
 	return i;
 }
 
-int request_parse_json(const void *bytes, size_t n, const struct request_limits *l, json_t **out,
-		       struct request_error *e)
+static int check_bytes(const void *bytes, size_t n, const struct request_limits *l, struct request_error *e)
 {
-	*out = NULL;
 	if (n == 0)
 		return request_bad(e, NULL, "", "The request has no body. A JSON object is needed.");
 	size_t valid = utf8_valid_bytes(bytes, n);
@@ -115,19 +113,53 @@ int request_parse_json(const void *bytes, size_t n, const struct request_limits 
 		return request_bad(e, NULL, "", "The body is nested deeper than %zu levels.", l->json_depth);
 	if (l->json_values > 0 && json_weight(bytes, n) > l->json_values)
 		return request_bad(e, NULL, "", "The body holds too many values.");
-	json_error_t je;
-	json_t *v = json_mem_load(bytes, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &je);
-	if (v == NULL && je.text[0] == '\0')
+	return 0;
+}
+
+enum { PARSE_FLAGS = JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL };
+
+/* v: what the parser made of the bytes. */
+static int check_parsed(const json_t *v, const json_error_t *where, struct request_error *e)
+{
+	if (v == NULL && where->text[0] == '\0')
 		return SL_ENOMEM;
 	if (v == NULL)
-		return request_bad(e, NULL, "", "The body is not valid JSON: %s (line %d, column %d).",
-				   je.text, je.line, je.column);
-	if (!json_is_object(v)) {
-		json_decref(v);
+		return request_bad(e, NULL, "", "The body is not valid JSON: %s (line %d, column %d).", where->text,
+				   where->line, where->column);
+	if (!json_is_object(v))
 		return request_bad(e, NULL, "", "The body is not a JSON object.");
+	return 0;
+}
+
+int request_parse_json(const void *bytes, size_t n, const struct request_limits *l, json_t **out,
+		       struct request_error *e)
+{
+	json_error_t where;
+	int rc = check_bytes(bytes, n, l, e);
+	json_t *v = rc == 0 ? json_mem_load(bytes, n, PARSE_FLAGS, &where) : NULL;
+	if (rc == 0)
+		rc = check_parsed(v, &where, e);
+	if (rc != 0) {
+		json_decref(v);
+		v = NULL;
 	}
 	*out = v;
-	return 0;
+	return rc;
+}
+
+int request_parse_doc(const void *bytes, size_t n, const struct request_limits *l, struct json_doc *out,
+		      struct request_error *e)
+{
+	json_error_t where;
+	*out = (struct json_doc){0};
+	int rc = check_bytes(bytes, n, l, e);
+	if (rc != 0)
+		return rc;
+	(void)json_doc_load(bytes, n, PARSE_FLAGS, out, &where);
+	rc = check_parsed(out->root, &where, e);
+	if (rc != 0)
+		json_doc_dispose(out);
+	return rc;
 }
 
 /* ---- the table ---- */

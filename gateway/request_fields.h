@@ -18,6 +18,7 @@
 #include "base/err.h"
 #include "base/proto.h"
 #include "gateway/cleanse.h"
+#include "gateway/json_mem.h"
 #include "gateway/request_table.h"
 
 struct request_limits {
@@ -78,6 +79,9 @@ int request_quoted(const json_t *string);
 
 /* A JSON object of correct UTF-8 that is not too deep; *out is the caller's. */
 int request_parse_json(const void *bytes, size_t n, const struct request_limits *l, json_t **out, struct request_error *e);
+/* The same into a document, for who only reads it. */
+int request_parse_doc(const void *bytes, size_t n, const struct request_limits *l, struct json_doc *out,
+		      struct request_error *e);
 /* Every known field, whether honoured or not: type, range, and whether it is refused. Puts those that parsers read
  * into *values, which holds nothing else. */
 int request_check(const json_t *body, enum request_endpoint endpoint, struct request_values *values,
