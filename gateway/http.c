@@ -159,8 +159,9 @@ int http_head_complete(struct http_stream *s)
 
 const char *http_header(const struct http_request *r, const char *name)
 {
+	/* Each request is asked for half a dozen fields: mostly the first letter tells. */
 	for (size_t i = 0; i < r->n_fields; i++)
-		if (strcmp(r->fields[i].name, name) == 0)
+		if (r->fields[i].name[0] == name[0] && strcmp(r->fields[i].name, name) == 0)
 			return r->fields[i].value;
 	return NULL;
 }
@@ -559,6 +560,16 @@ struct gw_thread *http_thread(struct http_stream *s) { return s->conn->tr->t; }
 bool http_is_late(const struct http_stream *s) { return s->conn->late; }
 
 const struct http_request *http_request(struct http_stream *s) { return &s->req; }
+
+const char *http_length_text(int64_t n, char room[HTTP_LENGTH_CHARS])
+{
+	char *at = room + HTTP_LENGTH_CHARS - 1;
+	*at = '\0';
+	do
+		*--at = (char)('0' + n % 10);
+	while ((n /= 10) > 0);
+	return at;
+}
 
 const char *http_reason(int status)
 {

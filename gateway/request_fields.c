@@ -109,9 +109,10 @@ static int check_bytes(const void *bytes, size_t n, const struct request_limits 
 	size_t valid = utf8_valid_bytes(bytes, n);
 	if (valid < n)
 		return request_bad(e, NULL, "", "The body is not valid UTF-8 (byte %zu).", valid + 1);
-	if (json_deeper_than(bytes, n, l->json_depth))
+	size_t weight;
+	if (!json_measure(bytes, n, l->json_depth, &weight))
 		return request_bad(e, NULL, "", "The body is nested deeper than %zu levels.", l->json_depth);
-	if (l->json_values > 0 && json_weight(bytes, n) > l->json_values)
+	if (l->json_values > 0 && weight > l->json_values)
 		return request_bad(e, NULL, "", "The body holds too many values.");
 	return 0;
 }

@@ -24,7 +24,7 @@
 struct request_limits {
 	size_t messages;   /* of a chat, or items of a response's input: at most */
 	size_t json_depth; /* nesting of the body */
-	size_t json_values; /* how much there is in it, json_weight; 0: no limit */
+	size_t json_values; /* how much there is in it, json_measure; 0: no limit */
 	size_t prompts;    /* of a completion */
 	enum cleanse_level cleanse; /* of users' messages: what their tier has */
 };
