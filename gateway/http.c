@@ -68,11 +68,14 @@ __attribute__((constructor)) static void register_metrics(void)
 
 /* ---- the head ---- */
 
+enum { HEAD_FIRST = 256 };
+
 int http_head_text(struct http_stream *s, const void *text, size_t n, uint32_t *off)
 {
 	struct sl_buf *b = &s->head->text;
 	uint8_t *at;
-	int rc = buf_reserve(b, n + 1, &at);
+	/* Mostly all of a head finds room in the first piece, of which the rest is given back. */
+	int rc = buf_reserve(b, b->mem == NULL && n < HEAD_FIRST ? HEAD_FIRST : n + 1, &at);
 	if (rc != 0)
 		return rc;
 	*off = (uint32_t)b->len;
