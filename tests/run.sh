@@ -16,6 +16,9 @@ folder=build${SAN:+/san-${SAN//,/-}}
 # What the end-to-end tests start.
 export SLUICE=$PWD/$folder/sluice
 jobs=${JOBS:-$(nproc)}
+# The thread sanitizer makes some tests twenty times slower.
+slow=1
+[[ ${SAN-} != *thread* ]] || slow=10
 out=build/test
 [ "$set_name" = behind ] || rm -rf "$out"
 mkdir -p "$out"
@@ -123,11 +126,11 @@ units() {
 	shopt -s nullglob
 	local all=(tests/unit/*/test_*.c tests/regress/test_*.c)
 	# Many of them wait more than they compute.
-	run_binaries "unit tests" "$folder" 120 $((2 * jobs)) "${all[@]}"
+	run_binaries "unit tests" "$folder" $((120 * slow)) $((2 * jobs)) "${all[@]}"
 	all=(tests/kernels/test_*.c)
-	run_binaries "kernels" "$folder" 300 "$jobs" "${all[@]}"
+	run_binaries "kernels" "$folder" $((300 * slow)) "$jobs" "${all[@]}"
 	all=(tests/sim/test_*.c)
-	run_binaries "simulations" "$folder" 300 "$jobs" "${all[@]}"
+	run_binaries "simulations" "$folder" $((300 * slow)) "$jobs" "${all[@]}"
 }
 
 # Of `test`: what is all arithmetic is run as it ships; the rest with sanitizers only, which see more and cost it

@@ -510,31 +510,33 @@ INLINE void multiply_n(const uint8_t *panel, size_t group_bytes, const struct in
 typedef void multiply_fn(const uint8_t *panel, size_t group_bytes, const struct int8_block *x, size_t x_step, int n_blocks,
 			 float *y, size_t y_step, const struct ahead *ahead, int n_r);
 
-/* No more than a tile has. */
-#define ROWS(n) ((n) < TILE_ROWS ? (n) : TILE_ROWS)
-#define CASE(n, of, ...)                                                                              \
-	case n: of(at, group_bytes, x, x_step, n_blocks, y, y_step, ahead, __VA_ARGS__, ROWS(n)); break;
-/* A multiply_fn of `of`, whose constants are given. */
-#define BY_ROWS(name, of, ...)                                                                         \
+#define CASE(n, most, of, ...)                                                                        \
+	case n:                                                                                        \
+		if ((n) <= (most))                                                                     \
+			of(at, group_bytes, x, x_step, n_blocks, y, y_step, ahead, __VA_ARGS__, (n) < (most) ? (n) : (most)); \
+		break;
+/* A multiply_fn of `of`, whose constants are given, for at most so many rows. */
+#define BY_ROWS(name, most, of, ...)                                                                   \
 	static void name(const uint8_t *at, size_t group_bytes, const struct int8_block *x, size_t x_step, \
 			 int n_blocks, float *y, size_t y_step, const struct ahead *ahead, int n_r)    \
 	{                                                                                              \
 		switch (n_r) {                                                                         \
-			CASE(1, of, __VA_ARGS__)                                                       \
-			CASE(2, of, __VA_ARGS__)                                                       \
-			CASE(3, of, __VA_ARGS__)                                                       \
-			CASE(4, of, __VA_ARGS__)                                                       \
-			CASE(5, of, __VA_ARGS__)                                                       \
-		default: of(at, group_bytes, x, x_step, n_blocks, y, y_step, ahead, __VA_ARGS__, ROWS(6)); break; \
+			CASE(1, most, of, __VA_ARGS__)                                                 \
+			CASE(2, most, of, __VA_ARGS__)                                                 \
+			CASE(3, most, of, __VA_ARGS__)                                                 \
+			CASE(4, most, of, __VA_ARGS__)                                                 \
+			CASE(5, most, of, __VA_ARGS__)                                                 \
+			CASE(6, most, of, __VA_ARGS__)                                                 \
+		default: BUG_IF(true, "a tile of %d rows", n_r);                                       \
 		}                                                                                      \
 	}
 
-BY_ROWS(multiply_narrow, multiply_n, NARROW, false)
-BY_ROWS(multiply_narrow_offset, multiply_n, NARROW, true)
-BY_ROWS(multiply_fine, multiply_n, FINE, false)
-BY_ROWS(multiply_fine_offset, multiply_n, FINE, true)
-BY_ROWS(multiply_wide, multiply_n, WIDE, false)
-BY_ROWS(multiply_plain, multiply_n, PLAIN, false)
+BY_ROWS(multiply_narrow, TILE_ROWS, multiply_n, NARROW, false)
+BY_ROWS(multiply_narrow_offset, TILE_ROWS, multiply_n, NARROW, true)
+BY_ROWS(multiply_fine, TILE_ROWS, multiply_n, FINE, false)
+BY_ROWS(multiply_fine_offset, TILE_ROWS, multiply_n, FINE, true)
+BY_ROWS(multiply_wide, TILE_ROWS, multiply_n, WIDE, false)
+BY_ROWS(multiply_plain, TILE_ROWS, multiply_n, PLAIN, false)
 
 static multiply_fn *multiply_of(enum kind kind, const struct type *t)
 {

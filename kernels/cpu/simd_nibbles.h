@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Products of few rows with weights of four bits straight from where they lie: no panel is written and read again,
+ * Products of few rows with weights of four to six bits straight from where they lie: no panel is written and read again,
  * which costs more than the products themselves where one row is all there is. Included by simd_int8.h; an
  * instruction set's file brings, beside what it says there,
  *
  *   sums_eights sums_zero        sums that begin at -8 · Σ q of the activations, and at nothing
- *   DIRECT_K_ROWS                so many rows of Q4_K at most: more of them don't fit its registers
+ *   DIRECT_K_ROWS                so many rows of the K types at most: more of them don't fit its registers
  *
  * The bits are the panels': sums of integers are exact, and what follows is the same, in the same order.
  */
 
-/* ---- sums of 32 ---- */
+/* ---- sums of 32, and of 16 ---- */
+
+typedef uint16_t vs __attribute__((vector_size(4 * LANES)));
 
 /* Words 0 to 3 in the low nibbles, 4 to 7 in the high ones. */
 INLINE void dot_low_high(const uint8_t *qs, size_t group_bytes, const struct int8_block *x, size_t x_step,
@@ -32,18 +34,35 @@ INLINE void dot_low_high(const uint8_t *qs, size_t group_bytes, const struct int
 	}
 }
 
-/* All eight words in the low nibbles, or in the high ones. */
-INLINE void dot_one(const uint8_t *qs, bool high, size_t group_bytes, const struct int8_block *x, size_t x_step,
-		    struct sums (*s)[VECTORS], int n_r)
+/* Bits 2j and 2j + 1 of every byte to bits 4 and 5, or bit j to bit 4; what words of two bytes bring from the neighbour is masked
+ * away, and bytes have no shifts. */
+INLINE vb two_above(vb bits, int j)
 {
-	UNROLL for (int k = 0; k < 8; k++) {
+	return (j < 2 ? (vb)((vs)bits << (4 - 2 * j)) : (vb)((vs)bits >> (2 * j - 4))) & 48;
+}
+
+INLINE vb one_above(vb bits, int j)
+{
+	return (j < 4 ? (vb)((vs)bits << (4 - j)) : (vb)((vs)bits >> (j - 4))) & 16;
+}
+
+/* Words of a K type with the activations from `from` on, nibbles all low or all high, and above them, from a word of `above` for each:
+ * two bits from 2j on (n_above is 2), bit j (1), or nothing (0). */
+INLINE void dot_words(const uint8_t *qs, bool high, const uint8_t *above, int n_above, int j, int n_words, size_t group_bytes,
+		      const struct int8_block *x, int from, size_t x_step, struct sums (*s)[VECTORS], int n_r)
+{
+	UNROLL for (int k = 0; k < n_words; k++) {
 		vb w[VECTORS];
 		UNROLL for (int i = 0; i < VECTORS; i++) {
 			vb q = b_load(vector_at(qs + k * WORD, group_bytes, i));
 			w[i] = high ? q >> 4 : q & 15;
+			if (n_above == 0)
+				continue;
+			vb bits = b_load(vector_at(above + k * WORD, group_bytes, i));
+			w[i] |= n_above == 2 ? two_above(bits, j) : one_above(bits, j);
 		}
 		UNROLL for (int r = 0; r < n_r; r++) {
-			vb xr = b_word(x[(size_t)r * x_step].q + 4 * k);
+			vb xr = b_word(x[(size_t)r * x_step].q + from + 4 * k);
 			UNROLL for (int i = 0; i < VECTORS; i++)
 				s[r][i] = sums_dot(s[r][i], w[i], xr);
 		}
@@ -130,20 +149,20 @@ INLINE void take_q4_1(const uint8_t *at, size_t group_bytes, const struct int8_b
 	add_block(acc, s, scale, offset, x, x_step, n_r);
 }
 
-/* Eight blocks of 32. */
-INLINE void take_q4_k(const uint8_t *at, size_t group_bytes, const struct int8_block *x, size_t x_step,
-		      vf (*acc)[VECTORS], struct stream *more, int n_r)
+/* Eight blocks of 32 of Q4_K, or of Q5_K, whose weights have a fifth bit and 16 taken off. */
+INLINE void take_k(bool fifth, const uint8_t *at, size_t group_bytes, const struct int8_block *x, size_t x_step,
+		   vf (*acc)[VECTORS], struct stream *more, int n_r)
 {
-	const uint8_t *sc = at + 2 * HALVES, *qs = sc + 12 * INT8_OUT;
+	const uint8_t *sc = at + 2 * HALVES, *qh = sc + 12 * INT8_OUT, *qs = qh + (fifth ? 8 * WORD : 0);
 	UNROLL for (int j = 0; j < 8; j++, x++) {
 		struct sums s[TILE_ROWS][VECTORS];
 		vf scale[VECTORS], offset[VECTORS];
 		vb16 scales[TILE_GROUPS], mins[TILE_GROUPS];
-		bring_more(more, (2 * HALVES + 12 * INT8_OUT + 32 * WORD) / 8);
+		bring_more(more, (2 * HALVES + 12 * INT8_OUT + (fifth ? 40 : 32) * WORD) / 8);
 		UNROLL for (int r = 0; r < n_r; r++)
 			UNROLL for (int i = 0; i < VECTORS; i++)
-				s[r][i] = sums_zero();
-		dot_one(qs + j / 2 * 8 * WORD, j % 2 != 0, group_bytes, x, x_step, s, n_r);
+				s[r][i] = fifth ? sums_begin(&x[(size_t)r * x_step].begin[0]) : sums_zero();
+		dot_words(qs + j / 2 * 8 * WORD, j % 2 != 0, qh, fifth, j, 8, group_bytes, x, 0, x_step, s, n_r);
 		UNROLL for (int g = 0; g < TILE_GROUPS; g++) {
 			scales[g] = scale_k(sc + (size_t)g * group_bytes, j);
 			mins[g] = min_k(sc + (size_t)g * group_bytes, j);
@@ -152,9 +171,38 @@ INLINE void take_q4_k(const uint8_t *at, size_t group_bytes, const struct int8_b
 		spread(mins, offset);
 		UNROLL for (int i = 0; i < VECTORS; i++) {
 			scale[i] = v_f16(halves_at(at, group_bytes, i)) * scale[i];
-			offset[i] = v_fma(scale[i], v_set(0), v_set(-1) * v_f16(halves_at(at + HALVES, group_bytes, i)) * offset[i]);
+			offset[i] = v_fma(scale[i], v_set(fifth ? 16 : 0),
+					  v_set(-1) * v_f16(halves_at(at + HALVES, group_bytes, i)) * offset[i]);
 		}
 		add_block(acc, s, scale, offset, x, x_step, n_r);
+	}
+}
+
+/* Eight blocks of 32, each of two times 16 with a scale of its own. */
+INLINE void take_q6_k(const uint8_t *at, size_t group_bytes, const struct int8_block *x, size_t x_step,
+		      vf (*acc)[VECTORS], struct stream *more, int n_r)
+{
+	const uint8_t *qh = at + 32 * WORD, *sc = qh + 16 * WORD, *d = sc + 16 * INT8_OUT;
+	for (int h = 0; h < 2; h++, at += 16 * WORD, qh += 8 * WORD, sc += 8 * INT8_OUT) {
+		UNROLL for (int b = 0; b < 8; b++) {
+			struct sums s[TILE_ROWS][VECTORS];
+			vf scale[VECTORS];
+			vb16 scales[TILE_GROUPS];
+			const int j = b / 2, p = b % 2;
+			bring_more(more, 210 * INT8_OUT / 16);
+			UNROLL for (int r = 0; r < n_r; r++)
+				UNROLL for (int i = 0; i < VECTORS; i++)
+					s[r][i] = sums_begin(&x[(size_t)r * x_step].begin[2 + p]);
+			dot_words(at + (8 * (j % 2) + 4 * p) * WORD, j >= 2, qh + 4 * p * WORD, 2, j, 4, group_bytes, x, FINE_BLOCK * p,
+				  x_step, s, n_r);
+			UNROLL for (int g = 0; g < TILE_GROUPS; g++)
+				scales[g] = b16_load(sc + (size_t)g * group_bytes + b * INT8_OUT);
+			spread(scales, scale);
+			UNROLL for (int i = 0; i < VECTORS; i++)
+				scale[i] = v_f16(halves_at(d, group_bytes, i)) * scale[i];
+			add_block(acc, s, scale, NULL, x, x_step, n_r);
+			x += p;
+		}
 	}
 }
 
@@ -164,10 +212,8 @@ INLINE void take_q4_k(const uint8_t *at, size_t group_bytes, const struct int8_b
 INLINE void direct_n(const uint8_t *at, size_t group_bytes, const struct int8_block *x, size_t x_step, int n_blocks,
 		     float *y, size_t y_step, const struct ahead *ahead, int type, int n_r)
 {
-	const size_t bytes = type == KN_Q4_0   ? HALVES + WORDS_4
-			     : type == KN_Q4_1 ? 2 * HALVES + WORDS_4
-					       : 2 * HALVES + 12 * INT8_OUT + 32 * WORD;
-	const int step = type == KN_Q4_K ? KN_K_BLOCK / INT8_BLOCK : 1;
+	const size_t bytes = kn_type_block_bytes(type) * INT8_OUT;
+	const int step = type == KN_Q4_0 || type == KN_Q4_1 ? 1 : KN_K_BLOCK / INT8_BLOCK;
 	struct stream more;
 	memcpy(more.near, ahead->at, sizeof more.near);
 	memcpy(more.to, ahead->at, sizeof more.to);
@@ -179,7 +225,8 @@ INLINE void direct_n(const uint8_t *at, size_t group_bytes, const struct int8_bl
 		switch (type) {
 		case KN_Q4_0: take_q4_0(at, group_bytes, x, x_step, acc, &more, n_r); break;
 		case KN_Q4_1: take_q4_1(at, group_bytes, x, x_step, acc, &more, n_r); break;
-		default: take_q4_k(at, group_bytes, x, x_step, acc, &more, n_r); break;
+		case KN_Q6_K: take_q6_k(at, group_bytes, x, x_step, acc, &more, n_r); break;
+		default: take_k(type == KN_Q5_K, at, group_bytes, x, x_step, acc, &more, n_r); break;
 		}
 	}
 	UNROLL for (int r = 0; r < n_r; r++)
@@ -187,19 +234,23 @@ INLINE void direct_n(const uint8_t *at, size_t group_bytes, const struct int8_bl
 			v_store(y + (size_t)r * y_step + i * LANES, acc[r][i]);
 }
 
-BY_ROWS(direct_q4_0, direct_n, KN_Q4_0)
-BY_ROWS(direct_q4_1, direct_n, KN_Q4_1)
-BY_ROWS(direct_q4_k, direct_n, KN_Q4_K)
+BY_ROWS(direct_q4_0, TILE_ROWS, direct_n, KN_Q4_0)
+BY_ROWS(direct_q4_1, TILE_ROWS, direct_n, KN_Q4_1)
+BY_ROWS(direct_q4_k, DIRECT_K_ROWS, direct_n, KN_Q4_K)
+BY_ROWS(direct_q5_k, DIRECT_K_ROWS, direct_n, KN_Q5_K)
+BY_ROWS(direct_q6_k, DIRECT_K_ROWS, direct_n, KN_Q6_K)
 
 /* NULL: there is none for this type, or none that so many rows gain by. */
 static multiply_fn *direct_of(int type, int n_rows)
 {
-	if (n_rows > (type == KN_Q4_K ? DIRECT_K_ROWS : TILE_ROWS))
+	if (n_rows > (type == KN_Q4_0 || type == KN_Q4_1 ? TILE_ROWS : DIRECT_K_ROWS))
 		return NULL;
 	switch (type) {
 	case KN_Q4_0: return direct_q4_0;
 	case KN_Q4_1: return direct_q4_1;
 	case KN_Q4_K: return direct_q4_k;
+	case KN_Q5_K: return direct_q5_k;
+	case KN_Q6_K: return direct_q6_k;
 	default: return NULL;
 	}
 }

@@ -2,12 +2,13 @@
  *
  * A libnvidia-ml.so for tests: one device at 0000:1b:00.0, and what a test wants of it.
  */
+#include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
 
 enum { FINE, NO_START, SILENT, HANGS, BARE };
 
-static int mode, n_begun;
+static atomic_int mode, n_begun;
 
 void fake_nvml_mode(int how)
 {

@@ -20,7 +20,12 @@
 #include "base/err.h"
 #include "engine/engine.h"
 
-enum { RUN_MAX = 256, RUN_TOKENS = 2048, RUN_WAIT_S = 60 };
+#ifdef __SANITIZE_THREAD__
+enum { RUN_WAIT_S = 600 };
+#else
+enum { RUN_WAIT_S = 60 };
+#endif
+enum { RUN_MAX = 256, RUN_TOKENS = 2048 };
 
 struct answer {
 	bool queued, done;

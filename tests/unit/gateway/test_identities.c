@@ -160,7 +160,10 @@ static enum identity_verdict look(struct world *w, unsigned n, bool *asked)
 }
 
 /* The times that entries are given are of the real clock: they end within the life of the test's. */
-static void pass(struct world *w, uint64_t ms) { w->now_ns = clock_now_ns() + ms * NS_PER_MS; }
+static void pass(struct world *w, uint64_t ms)
+{
+	__atomic_store_n(&w->now_ns, clock_now_ns() + ms * NS_PER_MS, __ATOMIC_RELAXED); /* the store's thread reads it */
+}
 
 static void what_is_known_is_remembered_for_its_time(void **state)
 {
