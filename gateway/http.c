@@ -568,12 +568,12 @@ const struct http_request *http_request(struct http_stream *s) { return &s->req;
 
 const char *http_length_text(int64_t n, char room[HTTP_LENGTH_CHARS])
 {
-	char *at = room + HTTP_LENGTH_CHARS - 1;
-	*at = '\0';
+	size_t at = HTTP_LENGTH_CHARS - 1;
+	room[at] = '\0';
 	do
-		*--at = (char)('0' + n % 10);
+		room[--at] = (char)('0' + n % 10);
 	while ((n /= 10) > 0);
-	return at;
+	return &room[at];
 }
 
 const char *http_reason(int status)
