@@ -13,7 +13,7 @@
 
 #include "kernels/cpu/int8.h"
 
-enum { LANES = 16, TILE_ROWS = 6, BIAS_WIDE = 128, DIRECT_K_ROWS = TILE_ROWS };
+enum { LANES = 16, TILE_ROWS = 6, BIAS_WIDE = 128, DIRECT_K_ROWS = 4 };
 
 typedef __m512 vf;
 typedef int32_t vi __attribute__((vector_size(64)));

@@ -62,6 +62,12 @@ __device__ static inline void kn_min_shared(uint32_t *at, uint32_t v)
 	atomicMin(at, v);
 }
 
+/* A store that several threads may do, all of the same value. */
+__device__ static inline void kn_store_same(float *at, float v)
+{
+	atomicExch(at, v);
+}
+
 /* Exact, subnormals and all (PTX ISA, cvt). */
 __device__ static inline float kn_f16_float(uint16_t h)
 {

@@ -126,6 +126,11 @@ static inline void kn_min_shared(uint32_t *at, uint32_t v)
 		;
 }
 
+static inline void kn_store_same(float *at, float v)
+{
+	__atomic_store(at, &v, __ATOMIC_RELAXED);
+}
+
 static inline float kn_f16_float(uint16_t h)
 {
 	uint32_t sign = (uint32_t)(h & 0x8000u) << 16, exp = h >> 10 & 31u, man = h & 0x3FFu;

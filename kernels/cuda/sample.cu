@@ -499,12 +499,12 @@ __device__ static void adjust(struct sample_shared *s, float *l, struct kn_adjus
 		bool first = true;
 		for (int j = 0; j < i && first; j++)
 			first = a[j].id != a[i].id;
-		float v = l[a[i].id];
-		a[i].more = v;
 		if (!first)
 			continue; /* whoever is first adds them all */
+		float v = l[a[i].id];
+		a[i].more = v;
 		if (v == INFINITY)
-			s->bad = 1;
+			kn_add_shared(&s->bad, 1);
 		for (int j = i; j < n; j++)
 			if (a[j].id == a[i].id)
 				v += a[j].a;
@@ -518,7 +518,7 @@ __device__ static void adjust(struct sample_shared *s, float *l, struct kn_adjus
 		float v = l[a[i].id];
 		a[i].more = v;
 		if (v == INFINITY)
-			s->bad = 1;
+			kn_add_shared(&s->bad, 1);
 		l[a[i].id] = (v > 0 ? v / a[i].a : v * a[i].a) - a[i].b;
 	}
 	kn_barrier();
@@ -527,11 +527,11 @@ __device__ static void adjust(struct sample_shared *s, float *l, struct kn_adjus
 		float v = l[a[i].id];
 		a[i].more = v;
 		if (v == INFINITY)
-			s->bad = 1;
+			kn_add_shared(&s->bad, 1);
 	}
 	kn_barrier(); /* an id may be in it twice */
 	for (int i = t; i < job.n_out; i += THREADS)
-		l[a[i].id] = -INFINITY;
+		kn_store_same(&l[a[i].id], -INFINITY);
 	kn_barrier();
 }
 
