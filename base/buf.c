@@ -76,17 +76,12 @@ void buf_commit(struct sl_buf *b, size_t n)
 	b->len += (uint32_t)n;
 }
 
-int buf_append(struct sl_buf *b, const void *data, size_t n)
+int buf_append_slow(struct sl_buf *b, const void *data, size_t n)
 {
 	uint8_t *at;
-	/* Mostly there is room. */
-	if (b->mem != NULL && n <= b->cap - b->off - b->len && n <= b->max - b->len) {
-		at = b->mem + b->off + b->len;
-	} else {
-		int rc = buf_reserve(b, n, &at);
-		if (rc != 0)
-			return rc;
-	}
+	int rc = buf_reserve(b, n, &at);
+	if (rc != 0)
+		return rc;
 	if (n > 0)
 		memcpy(at, data, n);
 	b->len += (uint32_t)n;
@@ -101,11 +96,6 @@ int buf_append_uint(struct sl_buf *b, uint64_t v)
 		digits[--at] = (char)('0' + v % 10);
 	while ((v /= 10) > 0);
 	return buf_append(b, digits + at, sizeof digits - at);
-}
-
-int buf_append_str(struct sl_buf *b, const char *s)
-{
-	return buf_append(b, s, strlen(s));
 }
 
 int buf_printf(struct sl_buf *b, const char *fmt, ...)

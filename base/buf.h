@@ -9,6 +9,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 struct sl_buf {
 	uint8_t *mem; /* owned */
@@ -38,8 +39,25 @@ static inline uint8_t *buf_data(const struct sl_buf *b)
  * 0, SL_ELIMIT or SL_ENOMEM. */
 int buf_reserve(struct sl_buf *b, size_t n, uint8_t **out);
 void buf_commit(struct sl_buf *b, size_t n);
-int buf_append(struct sl_buf *b, const void *data, size_t n);
-int buf_append_str(struct sl_buf *b, const char *s);
+int buf_append_slow(struct sl_buf *b, const void *data, size_t n);
+
+/* An event or a frame is made of some fifty appends, nearly all of a constant length and with room for them: then it is
+ * a comparison and a store. */
+static inline int buf_append(struct sl_buf *b, const void *data, size_t n)
+{
+	if (b->mem == NULL || n > b->cap - b->off - b->len || n > b->max - b->len)
+		return buf_append_slow(b, data, n);
+	if (n > 0)
+		memcpy(b->mem + b->off + b->len, data, n);
+	b->len += (uint32_t)n;
+	return 0;
+}
+
+static inline int buf_append_str(struct sl_buf *b, const char *s)
+{
+	return buf_append(b, s, strlen(s));
+}
+
 int buf_append_uint(struct sl_buf *b, uint64_t v); /* in decimal digits */
 int buf_printf(struct sl_buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void buf_consume(struct sl_buf *b, size_t n);

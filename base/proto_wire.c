@@ -5,25 +5,6 @@
 
 /* ---- writing ---- */
 
-void proto_w_bytes(struct proto_writer *w, const void *p, size_t n)
-{
-	if (w->rc == 0)
-		w->rc = buf_append(w->out, p, n);
-}
-
-static void proto_w_uint(struct proto_writer *w, uint64_t v, int n_bytes)
-{
-	uint8_t b[8];
-	for (int i = 0; i < n_bytes; i++)
-		b[i] = (uint8_t)(v >> (8 * i));
-	proto_w_bytes(w, b, (size_t)n_bytes);
-}
-
-void proto_w_u8(struct proto_writer *w, uint8_t v) { proto_w_uint(w, v, 1); }
-void proto_w_u16(struct proto_writer *w, uint16_t v) { proto_w_uint(w, v, 2); }
-void proto_w_u32(struct proto_writer *w, uint32_t v) { proto_w_uint(w, v, 4); }
-void proto_w_u64(struct proto_writer *w, uint64_t v) { proto_w_uint(w, v, 8); }
-
 void proto_w_f32(struct proto_writer *w, float f)
 {
 	uint32_t v;

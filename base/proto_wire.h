@@ -23,12 +23,24 @@ struct proto_writer {
 };
 
 struct proto_writer proto_w_begin(struct sl_buf *out, uint8_t type, uint64_t id);
-void proto_w_u8(struct proto_writer *w, uint8_t v);
-void proto_w_u16(struct proto_writer *w, uint16_t v);
-void proto_w_u32(struct proto_writer *w, uint32_t v);
-void proto_w_u64(struct proto_writer *w, uint64_t v);
+
+static inline void proto_w_bytes(struct proto_writer *w, const void *p, size_t n)
+{
+	if (w->rc == 0)
+		w->rc = buf_append(w->out, p, n);
+}
+
+static inline void proto_w_uint(struct proto_writer *w, uint64_t v, size_t n_bytes)
+{
+	uint64_t le = htole64(v);
+	proto_w_bytes(w, &le, n_bytes);
+}
+
+static inline void proto_w_u8(struct proto_writer *w, uint8_t v) { proto_w_uint(w, v, 1); }
+static inline void proto_w_u16(struct proto_writer *w, uint16_t v) { proto_w_uint(w, v, 2); }
+static inline void proto_w_u32(struct proto_writer *w, uint32_t v) { proto_w_uint(w, v, 4); }
+static inline void proto_w_u64(struct proto_writer *w, uint64_t v) { proto_w_uint(w, v, 8); }
 void proto_w_f32(struct proto_writer *w, float f);
-void proto_w_bytes(struct proto_writer *w, const void *at, size_t n);
 void proto_w_str(struct proto_writer *w, struct proto_str s, size_t max);
 void proto_w_pair(struct proto_writer *w, struct proto_id_f32 v);
 /* Patches the length, or takes the whole frame back on failure. */

@@ -15,6 +15,7 @@
 #include "gateway/app_state.h"
 #include "gateway/browser_token.h"
 #include "gateway/identities.h"
+#include "gateway/key_memo.h"
 #include "gateway/net_addr.h"
 #include "gateway/route.h"
 #include "gateway/snapshot.h"
@@ -347,7 +348,7 @@ enum access_verdict access_check(struct exchange *x, void (*granted)(struct exch
 		return refuse_unknown(x, "You didn't provide an API key. Send it in an Authorization header: "
 					 "'Authorization: Bearer YOUR_KEY'.");
 	bool is_token = bearer != NULL && browser_token_period(bearer, &period) && x->app->secrets != NULL;
-	bool is_key = bearer != NULL && !is_token && auth_digest(keys, bearer, digest);
+	bool is_key = bearer != NULL && !is_token && key_memo_digest(x->stream, keys, bearer, digest);
 	struct auth_key *key = is_key ? auth_find(keys, digest) : NULL;
 	if (key != NULL)
 		return grant(x, key);

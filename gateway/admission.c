@@ -68,10 +68,9 @@ __attribute__((constructor)) static void register_metrics(void)
 
 static const struct gw_config *config(const struct gw_transport *tr) { return tr->t->cfg; }
 
-static bool is_exempt(const struct gw_config *cfg, const struct net_addr *a)
+static bool is_exempt(const struct gw_transport *tr, const struct net_addr *a)
 {
-	return !net_addr_known(a) || net_list_holds(&cfg->limits.exempt_addresses, a) ||
-	       net_list_holds(&cfg->trusted_proxies, a);
+	return !net_addr_known(a) || net_blocks_hold(&tr->exempt, a) || net_blocks_hold(&tr->trusted, a);
 }
 
 /* ---- connections ---- */
@@ -93,7 +92,7 @@ int admit_conn(struct conn *c)
 {
 	const struct gw_config *cfg = config(c->tr);
 	int64_t most = cfg->limits.connections_per_address;
-	if (most == 0 || is_exempt(cfg, &c->addr))
+	if (most == 0 || is_exempt(c->tr, &c->addr))
 		return 0;
 	int64_t n = addr_take(&c->addr, ADDR_CONNECTIONS, &c->counted);
 	int64_t told = most / 4 > TOLD_AT_LEAST ? most / 4 : TOLD_AT_LEAST;
@@ -115,7 +114,7 @@ void admit_conn_end(struct conn *c)
 bool admit_proxy(const struct conn *c)
 {
 	/* Who may connect to a unix socket is said by its file's permissions. */
-	return !net_addr_known(&c->addr) || net_list_holds(&config(c->tr)->trusted_proxies, &c->addr);
+	return !net_addr_known(&c->addr) || net_blocks_hold(&c->tr->trusted, &c->addr);
 }
 
 /* ---- requests ---- */
@@ -126,12 +125,12 @@ static int find_client(struct http_stream *s, struct net_addr *client)
 	const struct conn *c = s->conn;
 	const struct gw_config *cfg = config(c->tr);
 	*client = c->addr;
-	if (cfg->forwarded == FORWARDED_OFF || cfg->trusted_proxies.n == 0)
+	if (cfg->forwarded == FORWARDED_OFF || c->tr->trusted.n == 0)
 		return 0;
-	if (net_addr_known(&c->addr) && !net_list_holds(&cfg->trusted_proxies, &c->addr))
+	if (net_addr_known(&c->addr) && !net_blocks_hold(&c->tr->trusted, &c->addr))
 		return 0;
 	if (forwarded_client((enum forwarded_kind)cfg->forwarded, s->req.fields, s->req.n_fields,
-			     &cfg->trusted_proxies, &c->addr, client) != 0) {
+			     &c->tr->trusted, &c->addr, client) != 0) {
 		metric_add(&limited_forwarded, 1);
 		return 400;
 	}
@@ -164,7 +163,7 @@ int admit_stream(struct http_stream *s)
 		return 503;
 	}
 	int64_t most = cfg->limits.streams_per_address;
-	if (most == 0 || is_exempt(cfg, &client))
+	if (most == 0 || is_exempt(c->tr, &client))
 		return 0;
 	int64_t n = addr_take(&client, ADDR_STREAMS, &s->counted);
 	if (n > 0 && n <= most)

@@ -59,9 +59,11 @@ static void start_streaming(struct answer *a)
 
 static void reply_whole(struct answer *a)
 {
+	enum { FIRST_BYTES = 512 }; /* a short answer and what stands around it */
 	struct sl_buf out;
+	uint8_t *room;
 	buf_init(&out, ANSWER_MAX_WHOLE);
-	if (a->format->whole(a, &out) != 0) {
+	if (buf_reserve(&out, FIRST_BYTES, &room) != 0 || a->format->whole(a, &out) != 0) {
 		answer_refuse(a, &answer_too_large, answer_too_large_text);
 	} else {
 		idempotent_keep(a->idempotent, buf_data(&out), out.len);

@@ -29,8 +29,11 @@ static bool is_boundary(const char *text, size_t n)
 		n--;
 	if (n == 0)
 		return false;
-	if (strchr(".!?", text[n - 1]) != NULL && text[n - 1] != '\0')
+	char last = text[n - 1];
+	if (last == '.' || last == '!' || last == '?')
 		return true;
+	if (((unsigned char)last & 0x80) == 0)
+		return false; /* none of the others ends so */
 	for (size_t i = 0; i < sizeof wide / sizeof *wide; i++) {
 		size_t len = strlen(wide[i]);
 		if (n >= len && memcmp(text + n - len, wide[i], len) == 0)
@@ -43,7 +46,8 @@ static bool is_boundary(const char *text, size_t n)
 static void cut(const struct generation *g, struct gen_chunk *chunk)
 {
 	size_t bytes = 0;
-	for (uint32_t i = 0; i < chunk->n_tokens; i++) {
+	/* Behind the last one it ends anyway. */
+	for (uint32_t i = 0; i + 1 < chunk->n_tokens; i++) {
 		struct gen_token t;
 		gen_token_at(g, chunk->first_token + i, &t);
 		bytes += t.n_bytes;

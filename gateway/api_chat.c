@@ -17,7 +17,7 @@
 static bool describe(const struct exchange *x, const struct chat_request *r, struct talk_digest *at,
 		     struct talk_messages *out)
 {
-	const json_t *messages = request_get(r->body, "messages");
+	const json_t *messages = request_get(r->body.root, "messages");
 	struct sl_buf text;
 	int rc = 0;
 	*out = (struct talk_messages){.n = json_array_size(messages), .at = at};
@@ -51,7 +51,7 @@ static void start(struct exchange *x, const struct chat_request *r, int model, s
 	spec.prompts = &prompt;
 	spec.n_prompts = 1;
 	if (x->key->tier->supersede == GW_SUPERSEDE_ANY && spec.user != NULL)
-		digests = sl_zalloc_n(json_array_size(request_get(r->body, "messages")), sizeof *digests);
+		digests = sl_zalloc_n(json_array_size(request_get(r->body.root, "messages")), sizeof *digests);
 	if (digests != NULL && describe(x, r, digests, &messages))
 		spec.messages = &messages;
 	api_cleansed(x, &r->c.cleansed);

@@ -162,10 +162,10 @@ static int read_items(struct call *c, struct request_error *e)
 
 static int read_metadata(struct call *c, struct request_error *e)
 {
-	const json_t *metadata = request_get(c->body, "metadata");
+	json_t *metadata = request_get(c->body, "metadata");
 	if (metadata != NULL && !json_is_object(metadata))
 		return request_wrong_type(e, "metadata", "an object", metadata);
-	return request_check_metadata(c->body, e);
+	return request_check_metadata(metadata, e);
 }
 
 /* False with x answered. */

@@ -29,17 +29,26 @@ struct writer {
 	char param[96];
 };
 
-/* "messages[i].NAME" */
+/* "messages[i].NAME", for what goes wrong: formatting it for each member would cost more than the member. */
 static const char *at(struct writer *w, const char *name)
 {
 	snprintf(w->param, sizeof w->param, "messages[%zu].%s", w->i, name);
 	return w->param;
 }
 
-static int put_string(struct writer *w, const json_t *v, const char *param)
+/* "messages[i].content[k]TAIL" */
+static const char *at_part(struct writer *w, size_t k, const char *tail)
 {
-	int rc = request_check_text(v, param, w->e);
-	return rc != 0 ? rc : json_out_string(w->out, json_string_value(v), json_string_length(v));
+	char name[64];
+	snprintf(name, sizeof name, "content[%zu]%s", k, tail);
+	return at(w, name);
+}
+
+static int put_string(struct writer *w, const json_t *v, const char *name)
+{
+	if (!request_text_fits(v))
+		return request_check_text(v, at(w, name), w->e);
+	return json_out_string(w->out, json_string_value(v), json_string_length(v));
 }
 
 enum role { ROLE_SYSTEM, ROLE_USER, ROLE_ASSISTANT, ROLE_TOOL };
@@ -52,17 +61,17 @@ static int get_role(struct writer *w, const json_t *m, enum role *out)
 	} roles[] = {{"system", ROLE_SYSTEM},	    {"developer", ROLE_SYSTEM}, {"user", ROLE_USER},
 		     {"assistant", ROLE_ASSISTANT}, {"tool", ROLE_TOOL}};
 	const json_t *v = request_get(m, "role");
-	const char *param = at(w, "role");
 	if (v == NULL)
-		return request_missing(w->e, param);
+		return request_missing(w->e, at(w, "role"));
 	if (!json_is_string(v))
-		return request_wrong_type(w->e, param, "a string", v);
+		return request_wrong_type(w->e, at(w, "role"), "a string", v);
 	const char *role = json_string_value(v);
 	for (size_t i = 0; i < sizeof roles / sizeof roles[0]; i++)
 		if (strcmp(role, roles[i].name) == 0) {
 			*out = roles[i].role;
 			return 0;
 		}
+	const char *param = at(w, "role");
 	if (strcmp(role, "function") == 0)
 		return request_bad(w->e, "unsupported_value", param,
 				   "Unsupported value: '%s' is 'function', and only 'tool' is supported by this version.",
@@ -77,25 +86,24 @@ static int get_role(struct writer *w, const json_t *m, enum role *out)
 /* The text of a part, borrowed; SL_EINVAL. */
 static int part_text(struct writer *w, const json_t *part, size_t k, enum role role, const json_t **out)
 {
-	char name[64];
-	snprintf(name, sizeof name, "content[%zu]", k);
 	if (!json_is_object(part))
-		return request_wrong_type(w->e, at(w, name), "an object", part);
+		return request_wrong_type(w->e, at_part(w, k, ""), "an object", part);
 	const json_t *type = json_object_get(part, "type");
-	snprintf(name, sizeof name, "content[%zu].type", k);
 	if (!json_is_string(type))
-		return request_bad(w->e, "invalid_type", at(w, name), "'%s' must be a string.", at(w, name));
+		return request_bad(w->e, "invalid_type", at_part(w, k, ".type"), "'%s' must be a string.",
+				   at_part(w, k, ".type"));
 	const char *key = json_string_value(type);
-	bool known = strcmp(key, "text") == 0 || (strcmp(key, "refusal") == 0 && role == ROLE_ASSISTANT);
-	if (!known)
-		return request_bad(w->e, "unsupported_value", at(w, name),
+	bool is_text = strcmp(key, "text") == 0;
+	if (!is_text && !(strcmp(key, "refusal") == 0 && role == ROLE_ASSISTANT))
+		return request_bad(w->e, "unsupported_value", at_part(w, k, ".type"),
 				   "Unsupported value: '%s' is '%.*s', and only 'text' is supported by this version.",
-				   at(w, name), request_quoted(type), key);
+				   at_part(w, k, ".type"), request_quoted(type), key);
+	const char *tail = is_text ? ".text" : ".refusal";
 	*out = json_object_get(part, key);
-	snprintf(name, sizeof name, "content[%zu].%s", k, key);
 	if (!json_is_string(*out))
-		return request_bad(w->e, "invalid_type", at(w, name), "'%s' must be a string.", at(w, name));
-	return request_check_text(*out, at(w, name), w->e);
+		return request_bad(w->e, "invalid_type", at_part(w, k, tail), "'%s' must be a string.",
+				   at_part(w, k, tail));
+	return request_text_fits(*out) ? 0 : request_check_text(*out, at_part(w, k, tail), w->e);
 }
 
 static int put_text(struct writer *w, const char *text, size_t n, enum role role)
@@ -149,7 +157,7 @@ static int put_content(struct writer *w, const json_t *m, enum role role, bool m
 	if (v == NULL)
 		return may_lack ? buf_append_str(w->out, "\"\"") : request_missing(w->e, at(w, name));
 	if (json_is_string(v)) {
-		rc = request_check_text(v, at(w, name), w->e);
+		rc = request_text_fits(v) ? 0 : request_check_text(v, at(w, name), w->e);
 		return rc != 0 ? rc : put_text(w, json_string_value(v), json_string_length(v), role);
 	}
 	if (json_is_array(v))
@@ -171,7 +179,7 @@ static int put_call_string(struct writer *w, const json_t *object, const char *k
 	if (!json_is_string(v))
 		return request_wrong_type(w->e, at(w, name), "a string", v);
 	int rc = buf_append_str(w->out, inside);
-	return rc != 0 ? rc : put_string(w, v, at(w, name));
+	return rc != 0 ? rc : put_string(w, v, name);
 }
 
 static int put_call(struct writer *w, const json_t *call, size_t k)
@@ -241,8 +249,11 @@ static int put_member(struct writer *w, const json_t *m, const char *key, bool n
 		return needed ? request_missing(w->e, at(w, key)) : 0;
 	if (!json_is_string(v))
 		return request_wrong_type(w->e, at(w, key), "a string", v);
-	int rc = buf_printf(w->out, ",\"%s\":", key);
-	return rc != 0 ? rc : put_string(w, v, at(w, key));
+	int rc;
+	if ((rc = buf_append_str(w->out, ",\"")) != 0 || (rc = buf_append_str(w->out, key)) != 0 ||
+	    (rc = buf_append_str(w->out, "\":")) != 0)
+		return rc;
+	return put_string(w, v, key);
 }
 
 /* It stays when the conversation is made shorter; no template sees it unless it asks. */
@@ -267,17 +278,19 @@ static int refuse_unbuilt(struct writer *w, const json_t *m)
 
 static int put_message(struct writer *w, const json_t *m)
 {
-	static const char *const names[] = {"system", "user", "assistant", "tool"};
+	static const char *const heads[] = {"{\"role\":\"system\"", "{\"role\":\"user\"", "{\"role\":\"assistant\"",
+					    "{\"role\":\"tool\""};
 	enum role role = ROLE_USER;
 	const json_t *calls = NULL;
-	char param[32];
-	snprintf(param, sizeof param, "messages[%zu]", w->i);
-	if (!json_is_object(m))
-		return request_wrong_type(w->e, param, "an object", m);
 	int rc;
+	if (!json_is_object(m)) {
+		snprintf(w->param, sizeof w->param, "messages[%zu]", w->i);
+		return request_wrong_type(w->e, w->param, "an object", m);
+	}
 	if ((rc = refuse_unbuilt(w, m)) != 0 || (rc = get_role(w, m, &role)) != 0 ||
 	    (rc = get_calls(w, m, role, &calls)) != 0 ||
-	    (rc = buf_printf(w->out, "%s{\"role\":\"%s\"", w->i ? "," : "", names[role])) != 0 ||
+	    (w->i > 0 && (rc = buf_append_str(w->out, ",")) != 0) ||
+	    (rc = buf_append_str(w->out, heads[role])) != 0 ||
 	    (rc = put_content(w, m, role,
 			      calls != NULL || (role == ROLE_ASSISTANT &&
 						request_get(m, "reasoning_content") != NULL))) != 0 ||

@@ -13,7 +13,7 @@
 #include "gateway/request_fields.h"
 
 struct chat_request {
-	json_t *body; /* owned; the strings below point into it */
+	struct json_doc body; /* owned; the strings below point into it */
 	struct request_common c;
 	/* {"messages":[…],…} as the engine takes it; owned, c.submit.prompt points to it */
 	struct sl_buf prompt;

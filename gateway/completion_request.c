@@ -89,9 +89,10 @@ static void place_tokens(struct completion_request *r)
 	r->c.submit.prompt = r->prompts[0].text;
 }
 
-static int get_prompts(struct completion_request *r, const struct request_limits *l, struct request_error *e)
+static int get_prompts(const struct request_values *values, struct completion_request *r, const struct request_limits *l,
+		       struct request_error *e)
 {
-	const json_t *v = request_get(r->body, "prompt");
+	const json_t *v = values->at[VALUE_PROMPT];
 	const json_t *first = json_array_get(v, 0);
 	size_t n = 1;
 	if (v == NULL)
@@ -125,9 +126,9 @@ static int get_prompts(struct completion_request *r, const struct request_limits
 	return rc;
 }
 
-static void get_logprobs(struct completion_request *r)
+static void get_logprobs(const struct request_values *values, struct completion_request *r)
 {
-	const json_t *v = request_get(r->body, "logprobs");
+	const json_t *v = values->at[VALUE_LOGPROBS];
 	if (v == NULL)
 		return;
 	r->c.submit.flags |= PROTO_SUBMIT_WANT_LOGPROBS;
@@ -135,9 +136,9 @@ static void get_logprobs(struct completion_request *r)
 }
 
 /* An echo is put before the answer as it came: of tokens there is no text, and no log probability. */
-static int get_echo(struct completion_request *r, struct request_error *e)
+static int get_echo(const struct request_values *values, struct completion_request *r, struct request_error *e)
 {
-	r->echo = json_is_true(json_object_get(r->body, "echo"));
+	r->echo = json_is_true(values->at[VALUE_ECHO]);
 	if (!r->echo)
 		return 0;
 	if ((r->c.submit.flags & PROTO_SUBMIT_WANT_LOGPROBS) != 0)
@@ -154,12 +155,13 @@ int completion_request_parse(const void *bytes, size_t n, const struct request_l
 {
 	*out = (struct completion_request){0};
 	*e = (struct request_error){0};
+	struct request_values values;
 	int rc;
-	if ((rc = request_parse_json(bytes, n, l, &out->body, e)) == 0 &&
-	    (rc = request_common_read(out->body, REQUEST_COMPLETION, &out->c, e)) == 0 &&
-	    (rc = get_prompts(out, l, e)) == 0) {
-		get_logprobs(out);
-		rc = get_echo(out, e);
+	if ((rc = request_parse_doc(bytes, n, l, &out->body, e)) == 0 &&
+	    (rc = request_common_read(out->body.root, REQUEST_COMPLETION, &values, &out->c, e)) == 0 &&
+	    (rc = get_prompts(&values, out, l, e)) == 0) {
+		get_logprobs(&values, out);
+		rc = get_echo(&values, out, e);
 	}
 	if (rc != 0)
 		completion_request_dispose(out);
@@ -173,6 +175,5 @@ void completion_request_dispose(struct completion_request *r)
 	r->prompts = NULL;
 	r->n_prompts = 0;
 	buf_dispose(&r->tokens);
-	json_decref(r->body);
-	r->body = NULL;
+	json_doc_dispose(&r->body);
 }

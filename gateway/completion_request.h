@@ -20,7 +20,7 @@ struct completion_prompt {
 };
 
 struct completion_request {
-	json_t *body;            /* owned; strings point into it */
+	struct json_doc body;    /* owned; strings point into it */
 	struct request_common c; /* c.submit.prompt is the first of the prompts */
 	bool echo;               /* with prompts of text only, and without log probabilities */
 	struct completion_prompt *prompts; /* owned; 1 … limits->prompts */

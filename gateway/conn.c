@@ -161,6 +161,8 @@ static void free_conn(struct gw_deferred *d)
 	tls_conn_destroy(c->tls);
 	buf_dispose(&c->pending);
 	buf_dispose(&c->proxy_head);
+	if (c->kept != NULL)
+		c->kept->dispose(c->kept);
 	sl_free(c->subject);
 	sl_free(c);
 }

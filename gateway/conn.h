@@ -112,6 +112,7 @@ struct conn {
 	struct list shaking;        /* while it waits for its turn to shake hands */
 	struct sl_buf proxy_head;   /* while it is not whole */
 	char *subject;              /* owned: of the client's certificate */
+	struct http_kept *kept;     /* the application's; NULL: nothing */
 	char peer[NET_ADDR_TEXT];   /* addr, "" for a unix socket */
 };
 

@@ -171,7 +171,7 @@ static int read_forwarded(const char *p, struct way *w)
 }
 
 int forwarded_client(enum forwarded_kind kind, const struct http_field *fields, size_t n_fields,
-		     const struct conf_strings *trusted, const struct net_addr *peer,
+		     const struct net_blocks *trusted, const struct net_addr *peer,
 		     struct net_addr *client)
 {
 	struct way w;
@@ -190,7 +190,7 @@ int forwarded_client(enum forwarded_kind kind, const struct http_field *fields, 
 		const struct hop *h = &w.hops[(w.n - 1 - i) % HOPS_MAX];
 		/* A peer without address is a unix socket's: whoever may connect is trusted. */
 		bool by_socket = i == 0 && !net_addr_known(peer);
-		if (!h->known || !(by_socket || net_list_holds(trusted, client)))
+		if (!h->known || !(by_socket || net_blocks_hold(trusted, client)))
 			break;
 		*client = h->addr;
 	}

@@ -269,8 +269,8 @@ static void authority_from_host(struct http_stream *s)
  * be searched for each time. */
 static bool is_never_the_same(const char *name)
 {
-	return strcmp(name, "x-request-id") == 0 || strcmp(name, "x-sluice-stream-id") == 0 ||
-	       strncmp(name, "x-ratelimit-re", 14) == 0;
+	return name[0] == 'x' && (strcmp(name, "x-request-id") == 0 || strcmp(name, "x-sluice-stream-id") == 0 ||
+	       strncmp(name, "x-ratelimit-re", 14) == 0);
 }
 
 static nghttp2_nv field(const char *name, const char *value)
@@ -521,15 +521,14 @@ static int h2_respond(struct http_stream *s, int status, const struct http_field
 	nghttp2_nv nv[HTTP_MAX_ANSWER_FIELDS + 3];
 	/* answer() has seen that a status has three digits. */
 	char code[4] = {(char)('0' + status / 100), (char)('0' + status / 10 % 10), (char)('0' + status % 10), '\0'};
-	char length[24];
+	char length[HTTP_LENGTH_CHARS];
 	size_t m = 0;
 	nv[m++] = field(":status", code);
 	nv[m++] = field("date", transport_date(s->conn->tr));
 	for (size_t i = 0; i < n; i++)
 		nv[m++] = field(fields[i].name, fields[i].value);
 	if (s->expect_bytes >= 0 && status != 204 && !(status == 304 && s->expect_bytes == 0)) {
-		snprintf(length, sizeof length, "%lld", (long long)s->expect_bytes);
-		nv[m++] = field("content-length", length);
+		nv[m++] = field("content-length", http_length_text(s->expect_bytes, length));
 	}
 	nghttp2_data_provider source = {.source.ptr = s, .read_callback = read_source};
 	bool bare = s->no_body || s->expect_bytes == 0;

@@ -68,11 +68,14 @@ __attribute__((constructor)) static void register_metrics(void)
 
 /* ---- the head ---- */
 
+enum { HEAD_FIRST = 256 };
+
 int http_head_text(struct http_stream *s, const void *text, size_t n, uint32_t *off)
 {
 	struct sl_buf *b = &s->head->text;
 	uint8_t *at;
-	int rc = buf_reserve(b, n + 1, &at);
+	/* Mostly all of a head finds room in the first piece, of which the rest is given back. */
+	int rc = buf_reserve(b, b->mem == NULL && n < HEAD_FIRST ? HEAD_FIRST : n + 1, &at);
 	if (rc != 0)
 		return rc;
 	*off = (uint32_t)b->len;
@@ -159,8 +162,9 @@ int http_head_complete(struct http_stream *s)
 
 const char *http_header(const struct http_request *r, const char *name)
 {
+	/* Each request is asked for half a dozen fields: mostly the first letter tells. */
 	for (size_t i = 0; i < r->n_fields; i++)
-		if (strcmp(r->fields[i].name, name) == 0)
+		if (r->fields[i].name[0] == name[0] && strcmp(r->fields[i].name, name) == 0)
 			return r->fields[i].value;
 	return NULL;
 }
@@ -556,9 +560,21 @@ void *http_user(struct http_stream *s) { return s->user; }
 
 struct gw_thread *http_thread(struct http_stream *s) { return s->conn->tr->t; }
 
+struct http_kept **http_kept(struct http_stream *s) { return &s->conn->kept; }
+
 bool http_is_late(const struct http_stream *s) { return s->conn->late; }
 
 const struct http_request *http_request(struct http_stream *s) { return &s->req; }
+
+const char *http_length_text(int64_t n, char room[HTTP_LENGTH_CHARS])
+{
+	size_t at = HTTP_LENGTH_CHARS - 1;
+	room[at] = '\0';
+	do
+		room[--at] = (char)('0' + n % 10);
+	while ((n /= 10) > 0);
+	return &room[at];
+}
 
 const char *http_reason(int status)
 {

@@ -88,6 +88,13 @@ struct gw_thread *http_thread(struct http_stream *s);
 bool http_is_late(const struct http_stream *s);
 const struct http_request *http_request(struct http_stream *s);
 
+/* What the application keeps with a connection from one request to the next: where it is kept; NULL at first. dispose is
+ * called once, when the connection is freed. */
+struct http_kept {
+	void (*dispose)(struct http_kept *k);
+};
+struct http_kept **http_kept(struct http_stream *s);
+
 enum { HTTP_MAX_ANSWER_FIELDS = 32 };
 
 /* Answers with a body of known content, copied. `date` and `content-length` are added; fields have

@@ -100,5 +100,8 @@ int stream_error(struct http_stream *s, int status, const char *message);
 /* Counts a request that the transport refuses; stream_error does. */
 void stream_count_rejected(int status);
 const char *http_reason(int status);
+enum { HTTP_LENGTH_CHARS = 24 };
+/* A content-length of n ≥ 0 as decimal digits, at the end of `room`. */
+const char *http_length_text(int64_t n, char room[HTTP_LENGTH_CHARS]);
 
 #endif

@@ -104,12 +104,18 @@ bool net_block_holds(const struct net_block *b, const struct net_addr *a)
 	return rest == 0 || ((a->b[whole] ^ b->addr.b[whole]) & (0xff00u >> rest) & 0xff) == 0;
 }
 
-bool net_list_holds(const struct conf_strings *blocks, const struct net_addr *a)
+void net_blocks_read(const struct conf_strings *texts, struct net_blocks *out)
 {
-	for (size_t i = 0; i < blocks->n; i++) {
-		struct net_block b;
-		if (net_block_parse(blocks->items[i], &b) && net_block_holds(&b, a))
+	out->n = 0;
+	for (size_t i = 0; i < texts->n && out->n < NET_BLOCKS_MOST; i++)
+		if (net_block_parse(texts->items[i], &out->at[out->n]))
+			out->n++;
+}
+
+bool net_blocks_hold(const struct net_blocks *blocks, const struct net_addr *a)
+{
+	for (size_t i = 0; i < blocks->n; i++)
+		if (net_block_holds(&blocks->at[i], a))
 			return true;
-	}
 	return false;
 }

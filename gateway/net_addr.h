@@ -38,8 +38,14 @@ struct net_addr net_addr_group(const struct net_addr *a);
 /* "10.0.0.0/8", "::1", "2001:db8::/32". Bits behind the prefix must be zero. */
 bool net_block_parse(const char *text, struct net_block *out);
 bool net_block_holds(const struct net_block *b, const struct net_addr *a);
-/* Does one of the blocks, written as above, hold a? Text that is none holds nothing. The texts are
- * read each time: they are few, and a configuration may change between two calls. */
-bool net_list_holds(const struct conf_strings *blocks, const struct net_addr *a);
+/* A list of a configuration, which bounds it. */
+enum { NET_BLOCKS_MOST = 64 };
+struct net_blocks {
+	size_t n;
+	struct net_block at[NET_BLOCKS_MOST];
+};
+/* The blocks, written as above. Text that is none is left out. */
+void net_blocks_read(const struct conf_strings *texts, struct net_blocks *out);
+bool net_blocks_hold(const struct net_blocks *blocks, const struct net_addr *a);
 
 #endif

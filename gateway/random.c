@@ -29,8 +29,11 @@ bool random_name(char *dst)
 	uint64_t v[2];
 	if (!random_u64(&v[0]) || !random_u64(&v[1]))
 		return false;
-	for (int i = 0; i < RANDOM_NAME_CHARS; i++)
-		dst[i] = digits[v[i / 16] >> (60 - 4 * (i % 16)) & 15];
+	for (int i = 0; i < RANDOM_NAME_CHARS; i++) {
+		uint64_t *from = &v[i / 16];
+		dst[i] = digits[*from >> 60];
+		*from <<= 4;
+	}
 	dst[RANDOM_NAME_CHARS] = '\0';
 	return true;
 }

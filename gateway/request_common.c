@@ -28,10 +28,10 @@ static int get_model(const json_t *body, struct request_common *c, struct reques
 	return 0;
 }
 
-static int get_stream(const json_t *body, struct request_common *c, struct request_error *e)
+static int get_stream(const struct request_values *values, struct request_common *c, struct request_error *e)
 {
-	const json_t *options = request_get(body, "stream_options");
-	c->stream = json_is_true(json_object_get(body, "stream"));
+	const json_t *options = values->at[VALUE_STREAM_OPTIONS];
+	c->stream = json_is_true(values->at[VALUE_STREAM]);
 	if (options == NULL)
 		return 0;
 	if (!c->stream)
@@ -43,55 +43,62 @@ static int get_stream(const json_t *body, struct request_common *c, struct reque
 	return 0;
 }
 
-static float get_float(const json_t *body, const char *key, float otherwise)
+static float get_float(const struct request_values *values, enum request_value which, float otherwise)
 {
-	const json_t *v = request_get(body, key);
+	const json_t *v = values->at[which];
 	return v != NULL ? (float)json_number_value(v) : otherwise;
 }
 
 /* request_check knows that it fits. */
-static int64_t get_int(const json_t *body, const char *key, int64_t otherwise)
+static int64_t get_int(const struct request_values *values, enum request_value which, int64_t otherwise)
 {
-	const json_t *v = request_get(body, key);
+	const json_t *v = values->at[which];
 	return v != NULL ? json_integer_value(v) : otherwise;
 }
 
 /* A tiny number may be 0 as a float, which is outside an open range. */
-static float get_above_zero(const json_t *body, const char *key)
+static float get_above_zero(const struct request_values *values, enum request_value which)
 {
-	float f = get_float(body, key, 1);
+	float f = get_float(values, which, 1);
 	return f > 0 ? f : 1e-30f;
 }
 
-static void get_sampling(const json_t *body, struct request_common *c)
+static void get_sampling(const struct request_values *values, struct request_common *c)
 {
 	struct proto_submit *s = &c->submit;
-	s->temperature = get_float(body, "temperature", 1);
-	s->top_p = get_above_zero(body, "top_p");
-	s->min_p = get_float(body, "min_p", 0);
-	s->typical_p = get_above_zero(body, "typical_p");
-	s->repetition_penalty = get_above_zero(body, "repetition_penalty");
-	s->presence_penalty = get_float(body, "presence_penalty", 0);
-	s->frequency_penalty = get_float(body, "frequency_penalty", 0);
-	int64_t top_k = get_int(body, "top_k", 0);
+	s->temperature = get_float(values, VALUE_TEMPERATURE, 1);
+	s->top_p = get_above_zero(values, VALUE_TOP_P);
+	s->min_p = get_float(values, VALUE_MIN_P, 0);
+	s->typical_p = get_above_zero(values, VALUE_TYPICAL_P);
+	s->repetition_penalty = get_above_zero(values, VALUE_REPETITION_PENALTY);
+	s->presence_penalty = get_float(values, VALUE_PRESENCE_PENALTY, 0);
+	s->frequency_penalty = get_float(values, VALUE_FREQUENCY_PENALTY, 0);
+	int64_t top_k = get_int(values, VALUE_TOP_K, 0);
 	s->top_k = top_k > 0 ? (uint32_t)top_k : 0; /* -1: all, as vLLM has it */
-	c->has_seed = request_get(body, "seed") != NULL;
-	s->seed = (uint64_t)get_int(body, "seed", 0);
-	if (json_is_true(json_object_get(body, "ignore_eos")))
+	c->has_seed = values->at[VALUE_SEED] != NULL;
+	s->seed = (uint64_t)get_int(values, VALUE_SEED, 0);
+	if (json_is_true(values->at[VALUE_IGNORE_EOS]))
 		s->flags |= PROTO_SUBMIT_IGNORE_EOS;
 }
 
-static int get_max_tokens(const json_t *body, enum request_endpoint endpoint, struct request_common *c,
-			  struct request_error *e)
+static int get_max_tokens(const struct request_values *values, enum request_endpoint endpoint,
+			  struct request_common *c, struct request_error *e)
 {
-	const char *name = endpoint == REQUEST_RESPONSE ? "max_output_tokens" : "max_tokens";
+	const char *name = "max_tokens";
+	enum request_value which = VALUE_MAX_TOKENS;
+	if (endpoint == REQUEST_RESPONSE) {
+		name = "max_output_tokens";
+		which = VALUE_MAX_OUTPUT_TOKENS;
+	}
 	/* The newer name wins. */
-	if (endpoint == REQUEST_CHAT && request_get(body, "max_completion_tokens") != NULL)
+	if (endpoint == REQUEST_CHAT && values->at[VALUE_MAX_COMPLETION_TOKENS] != NULL) {
 		name = "max_completion_tokens";
-	int64_t n = get_int(body, name, endpoint == REQUEST_COMPLETION ? COMPLETION_TOKENS : 0);
+		which = VALUE_MAX_COMPLETION_TOKENS;
+	}
+	int64_t n = get_int(values, which, endpoint == REQUEST_COMPLETION ? COMPLETION_TOKENS : 0);
 	c->has_max_tokens = n > 0;
 	c->max_tokens = (uint32_t)n;
-	c->submit.min_tokens = (uint32_t)get_int(body, "min_tokens", 0);
+	c->submit.min_tokens = (uint32_t)get_int(values, VALUE_MIN_TOKENS, 0);
 	if (c->has_max_tokens && c->submit.min_tokens > c->max_tokens)
 		return request_bad(e, "invalid_value", "min_tokens",
 				   "Invalid value for 'min_tokens': %u is more than '%s' (%u).",
@@ -100,12 +107,12 @@ static int get_max_tokens(const json_t *body, enum request_endpoint endpoint, st
 }
 
 /* Those of a streamed answer are told as they are made, so all of them are told. */
-static int get_choices(const json_t *body, enum request_endpoint endpoint, struct request_common *c,
+static int get_choices(const struct request_values *values, enum request_endpoint endpoint, struct request_common *c,
 		       struct request_error *e)
 {
 	if (endpoint == REQUEST_RESPONSE)
 		return 0;
-	int64_t n = get_int(body, "n", 1), best_of = get_int(body, "best_of", n);
+	int64_t n = get_int(values, VALUE_N, 1), best_of = get_int(values, VALUE_BEST_OF, n);
 	if (best_of < n)
 		return request_bad(e, "invalid_value", "best_of",
 				   "Invalid value for 'best_of': %d is less than 'n' (%d).", (int)best_of,
@@ -140,9 +147,9 @@ static int check_count(const json_t *v, const char *param, size_t most, struct r
 			   json_array_size(v));
 }
 
-static int get_stops(const json_t *body, struct proto_submit *s, struct request_error *e)
+static int get_stops(const struct request_values *values, struct proto_submit *s, struct request_error *e)
 {
-	const json_t *v = request_get(body, "stop");
+	const json_t *v = values->at[VALUE_STOP];
 	char param[32];
 	if (json_is_string(v))
 		return add_stop(s, v, "stop", e);
@@ -154,9 +161,9 @@ static int get_stops(const json_t *body, struct proto_submit *s, struct request_
 	return rc;
 }
 
-static int get_stop_ids(const json_t *body, struct proto_submit *s, struct request_error *e)
+static int get_stop_ids(const struct request_values *values, struct proto_submit *s, struct request_error *e)
 {
-	const json_t *v = request_get(body, "stop_token_ids");
+	const json_t *v = values->at[VALUE_STOP_TOKEN_IDS];
 	char param[64];
 	int rc = check_count(v, "stop_token_ids", PROTO_MAX_STOP_IDS, e);
 	for (size_t i = 0; i < json_array_size(v) && rc == 0; i++) {
@@ -186,9 +193,9 @@ static bool token_of_key(const char *key, uint32_t *out)
 	return id <= INT32_MAX;
 }
 
-static int get_biases(const json_t *body, struct request_common *c, struct request_error *e)
+static int get_biases(const struct request_values *values, struct request_common *c, struct request_error *e)
 {
-	json_t *o = request_get(body, "logit_bias");
+	json_t *o = values->at[VALUE_LOGIT_BIAS];
 	size_t n = json_object_size(o);
 	const char *key;
 	json_t *v;
@@ -221,25 +228,26 @@ static int get_biases(const json_t *body, struct request_common *c, struct reque
 	return 0;
 }
 
-int request_common_read(const json_t *body, enum request_endpoint endpoint, struct request_common *c,
-			struct request_error *e)
+int request_common_read(const json_t *body, enum request_endpoint endpoint, struct request_values *values,
+			struct request_common *c, struct request_error *e)
 {
 	const char *user;
 	*c = (struct request_common){.submit = {PROTO_SUBMIT_OFF, .temperature = 1, .top_p = 1}};
 	int rc;
-	if ((rc = get_model(body, c, e)) != 0 || (rc = request_check(body, endpoint, e)) != 0)
+	if ((rc = get_model(body, c, e)) != 0 || (rc = request_check(body, endpoint, values, e)) != 0)
 		return rc;
-	get_sampling(body, c);
-	if ((rc = get_stream(body, c, e)) != 0 || (rc = get_max_tokens(body, endpoint, c, e)) != 0 ||
-	    (rc = get_choices(body, endpoint, c, e)) != 0 || (rc = get_stops(body, &c->submit, e)) != 0 ||
-	    (rc = get_stop_ids(body, &c->submit, e)) != 0 || (rc = request_check_metadata(body, e)) != 0 ||
-	    (rc = request_get_label(body, "user", "user", &user, e)) != 0 ||
-	    (rc = request_get_label(body, "safety_identifier", "safety_identifier", &c->user, e)) != 0 ||
-	    (rc = request_get_label(body, "prompt_cache_key", "prompt_cache_key", &c->cache_key, e)) != 0)
+	get_sampling(values, c);
+	if ((rc = get_stream(values, c, e)) != 0 || (rc = get_max_tokens(values, endpoint, c, e)) != 0 ||
+	    (rc = get_choices(values, endpoint, c, e)) != 0 || (rc = get_stops(values, &c->submit, e)) != 0 ||
+	    (rc = get_stop_ids(values, &c->submit, e)) != 0 ||
+	    (rc = request_check_metadata(values->at[VALUE_METADATA], e)) != 0 ||
+	    (rc = request_read_label(values->at[VALUE_USER], "user", &user, e)) != 0 ||
+	    (rc = request_read_label(values->at[VALUE_SAFETY_IDENTIFIER], "safety_identifier", &c->user, e)) != 0 ||
+	    (rc = request_read_label(values->at[VALUE_PROMPT_CACHE_KEY], "prompt_cache_key", &c->cache_key, e)) != 0)
 		return rc;
 	if (c->user == NULL)
 		c->user = user;
-	return get_biases(body, c, e);
+	return get_biases(values, c, e);
 }
 
 void request_common_dispose(struct request_common *c)

@@ -102,32 +102,65 @@ static size_t utf8_valid_bytes(const char *bytes, size_t n)
 	return i;
 }
 
-int request_parse_json(const void *bytes, size_t n, const struct request_limits *l, json_t **out,
-		       struct request_error *e)
+static int check_bytes(const void *bytes, size_t n, const struct request_limits *l, struct request_error *e)
 {
-	*out = NULL;
 	if (n == 0)
 		return request_bad(e, NULL, "", "The request has no body. A JSON object is needed.");
 	size_t valid = utf8_valid_bytes(bytes, n);
 	if (valid < n)
 		return request_bad(e, NULL, "", "The body is not valid UTF-8 (byte %zu).", valid + 1);
-	if (json_deeper_than(bytes, n, l->json_depth))
+	size_t weight;
+	if (!json_measure(bytes, n, l->json_depth, &weight))
 		return request_bad(e, NULL, "", "The body is nested deeper than %zu levels.", l->json_depth);
-	if (l->json_values > 0 && json_weight(bytes, n) > l->json_values)
+	if (l->json_values > 0 && weight > l->json_values)
 		return request_bad(e, NULL, "", "The body holds too many values.");
-	json_error_t je;
-	json_t *v = json_mem_load(bytes, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &je);
-	if (v == NULL && je.text[0] == '\0')
+	return 0;
+}
+
+enum { PARSE_FLAGS = JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL };
+
+/* v: what the parser made of the bytes. */
+static int check_parsed(const json_t *v, const json_error_t *where, struct request_error *e)
+{
+	if (v == NULL && where->text[0] == '\0')
 		return SL_ENOMEM;
 	if (v == NULL)
-		return request_bad(e, NULL, "", "The body is not valid JSON: %s (line %d, column %d).",
-				   je.text, je.line, je.column);
-	if (!json_is_object(v)) {
-		json_decref(v);
+		return request_bad(e, NULL, "", "The body is not valid JSON: %s (line %d, column %d).", where->text,
+				   where->line, where->column);
+	if (!json_is_object(v))
 		return request_bad(e, NULL, "", "The body is not a JSON object.");
+	return 0;
+}
+
+int request_parse_json(const void *bytes, size_t n, const struct request_limits *l, json_t **out,
+		       struct request_error *e)
+{
+	json_error_t where;
+	int rc = check_bytes(bytes, n, l, e);
+	json_t *v = rc == 0 ? json_mem_load(bytes, n, PARSE_FLAGS, &where) : NULL;
+	if (rc == 0)
+		rc = check_parsed(v, &where, e);
+	if (rc != 0) {
+		json_decref(v);
+		v = NULL;
 	}
 	*out = v;
-	return 0;
+	return rc;
+}
+
+int request_parse_doc(const void *bytes, size_t n, const struct request_limits *l, struct json_doc *out,
+		      struct request_error *e)
+{
+	json_error_t where;
+	*out = (struct json_doc){0};
+	int rc = check_bytes(bytes, n, l, e);
+	if (rc != 0)
+		return rc;
+	(void)json_doc_load(bytes, n, PARSE_FLAGS, out, &where);
+	rc = check_parsed(out->root, &where, e);
+	if (rc != 0)
+		json_doc_dispose(out);
+	return rc;
 }
 
 /* ---- the table ---- */
@@ -186,7 +219,7 @@ static int check_values(const struct request_field *f, const json_t *v, struct r
 }
 
 static int check_members(const char *name, const json_t *object, enum request_endpoint endpoint,
-			 struct request_error *e);
+			 struct request_values *values, struct request_error *e);
 
 static int check_field(const struct request_field *f, const json_t *v, const json_t *object,
 		       enum request_endpoint endpoint, struct request_error *e)
@@ -202,13 +235,13 @@ static int check_field(const struct request_field *f, const json_t *v, const jso
 	else if (json_is_string(v) && f->values != NULL)
 		rc = check_values(f, v, e);
 	else if (json_is_object(v) && f->members)
-		rc = check_members(f->name, v, endpoint, e);
+		rc = check_members(f->name, v, endpoint, NULL, e);
 	return rc;
 }
 
-/* prefix: the object's own name, or NULL for the body. */
+/* prefix: the object's own name, or NULL for the body, whose values are kept. */
 static int check_members(const char *prefix, const json_t *object, enum request_endpoint endpoint,
-			 struct request_error *e)
+			 struct request_values *values, struct request_error *e)
 {
 	const char *key;
 	json_t *v;
@@ -226,13 +259,17 @@ static int check_members(const char *prefix, const json_t *object, enum request_
 			rc = check_field(f, v, object, endpoint, e);
 		if (rc != 0)
 			return rc;
+		if (f != NULL && values != NULL && f->value != VALUE_NONE)
+			values->at[f->value] = v;
 	}
 	return 0;
 }
 
-int request_check(const json_t *body, enum request_endpoint endpoint, struct request_error *e)
+int request_check(const json_t *body, enum request_endpoint endpoint, struct request_values *values,
+		  struct request_error *e)
 {
-	return check_members(NULL, body, endpoint, e);
+	*values = (struct request_values){0};
+	return check_members(NULL, body, endpoint, values, e);
 }
 
 /* ---- small readers ---- */
@@ -243,9 +280,14 @@ json_t *request_get(const json_t *object, const char *key)
 	return v == NULL || json_is_null(v) ? NULL : v;
 }
 
+bool request_text_fits(const json_t *string)
+{
+	return memchr(json_string_value(string), 0, json_string_length(string)) == NULL;
+}
+
 int request_check_text(const json_t *string, const char *param, struct request_error *e)
 {
-	if (memchr(json_string_value(string), 0, json_string_length(string)) != NULL)
+	if (!request_text_fits(string))
 		return request_bad(e, "invalid_value", param,
 				   "Invalid value for '%s': it holds the character U+0000.", param);
 	return 0;
@@ -254,7 +296,11 @@ int request_check_text(const json_t *string, const char *param, struct request_e
 int request_get_label(const json_t *object, const char *key, const char *param, const char **out,
 		      struct request_error *e)
 {
-	const json_t *v = request_get(object, key);
+	return request_read_label(request_get(object, key), param, out, e);
+}
+
+int request_read_label(const json_t *v, const char *param, const char **out, struct request_error *e)
+{
 	*out = NULL;
 	if (v == NULL)
 		return 0;
@@ -279,9 +325,8 @@ static size_t n_characters(const char *s, size_t n)
 	return count;
 }
 
-int request_check_metadata(const json_t *body, struct request_error *e)
+int request_check_metadata(json_t *m, struct request_error *e)
 {
-	json_t *m = request_get(body, "metadata");
 	const char *key;
 	json_t *v;
 	if (json_object_size(m) > MAX_METADATA)

@@ -34,9 +34,24 @@ enum request_type {
 	TYPE_OBJ = 32,
 };
 
+/* The members of a body that parsers read; one name may have several rows. */
+enum request_value {
+	VALUE_NONE, /* nobody reads it, or only as a member of another */
+	VALUE_ADD_GENERATION_PROMPT, VALUE_BACKGROUND, VALUE_BEST_OF, VALUE_CHAT_TEMPLATE_KWARGS,
+	VALUE_CONTINUE_FINAL_MESSAGE, VALUE_CONVERSATION, VALUE_DOCUMENTS, VALUE_ECHO, VALUE_FREQUENCY_PENALTY,
+	VALUE_IGNORE_EOS, VALUE_INCLUDE, VALUE_INPUT, VALUE_INSTRUCTIONS, VALUE_LOGIT_BIAS, VALUE_LOGPROBS,
+	VALUE_MAX_COMPLETION_TOKENS, VALUE_MAX_OUTPUT_TOKENS, VALUE_MAX_TOKENS, VALUE_MESSAGES, VALUE_METADATA,
+	VALUE_MIN_P, VALUE_MIN_TOKENS, VALUE_N, VALUE_PRESENCE_PENALTY, VALUE_PREVIOUS_RESPONSE_ID,
+	VALUE_PROMPT, VALUE_PROMPT_CACHE_KEY, VALUE_REPETITION_PENALTY, VALUE_SAFETY_IDENTIFIER, VALUE_SEED,
+	VALUE_STOP, VALUE_STOP_TOKEN_IDS, VALUE_STORE, VALUE_STREAM, VALUE_STREAM_OPTIONS, VALUE_TEMPERATURE,
+	VALUE_TOP_K, VALUE_TOP_LOGPROBS, VALUE_TOP_P, VALUE_TYPICAL_P, VALUE_USER,
+	N_REQUEST_VALUES
+};
+
 struct request_field {
 	const char *name; /* a member of an object: "object.member" */
 	uint8_t endpoints, does, types;
+	uint8_t value;      /* enum request_value: where request_check puts it */
 	bool members;       /* rows for its members follow */
 	bool above;         /* lo itself is outside */
 	double lo, hi;      /* of numbers; both 0: any */

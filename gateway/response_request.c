@@ -14,29 +14,28 @@ enum { MAX_HISTORY = 4096 };
 
 /* ---- storage ---- */
 
-static int get_storage(struct response_request *r, struct request_error *e)
+static int get_storage(const struct request_values *values, struct response_request *r, struct request_error *e)
 {
-	r->store = !json_is_false(json_object_get(r->body, "store"));
-	r->background = json_is_true(json_object_get(r->body, "background"));
-	r->metadata = request_get(r->body, "metadata");
+	r->store = !json_is_false(values->at[VALUE_STORE]);
+	r->background = json_is_true(values->at[VALUE_BACKGROUND]);
+	r->metadata = values->at[VALUE_METADATA];
 	if (r->background && !r->store)
 		return request_bad(e, "invalid_value", "background",
 				   "'background' needs 'store': nobody could ask for the response.");
-	const json_t *previous = request_get(r->body, "previous_response_id");
-	int rc = request_get_label(r->body, "previous_response_id", "previous_response_id",
-				   &r->previous_response_id, e);
+	const json_t *previous = values->at[VALUE_PREVIOUS_RESPONSE_ID];
+	int rc = request_read_label(previous, "previous_response_id", &r->previous_response_id, e);
 	if (rc == 0 && previous != NULL && r->previous_response_id == NULL)
 		rc = request_bad(e, "invalid_value", "previous_response_id",
 				 "Invalid value for 'previous_response_id': it is empty.");
 	return rc;
 }
 
-static int get_conversation(struct response_request *r, struct request_error *e)
+static int get_conversation(const struct request_values *values, struct response_request *r, struct request_error *e)
 {
-	const json_t *v = request_get(r->body, "conversation");
+	const json_t *v = values->at[VALUE_CONVERSATION];
 	const char *param = json_is_object(v) ? "conversation.id" : "conversation";
 	int rc = json_is_object(v) ? request_get_label(v, "id", param, &r->conversation, e)
-				   : request_get_label(r->body, "conversation", param, &r->conversation, e);
+				   : request_read_label(v, param, &r->conversation, e);
 	if (rc != 0 || v == NULL)
 		return rc;
 	if (r->conversation == NULL)
@@ -70,9 +69,9 @@ static int read_variable(json_t *variables, void *at, struct request_error *e)
 	return rc;
 }
 
-static int get_prompt(struct response_request *r, struct request_error *e)
+static int get_prompt(const struct request_values *values, struct response_request *r, struct request_error *e)
 {
-	const json_t *prompt = request_get(r->body, "prompt");
+	const json_t *prompt = values->at[VALUE_PROMPT];
 	if (prompt == NULL)
 		return 0;
 	int rc;
@@ -91,7 +90,7 @@ static int get_prompt(struct response_request *r, struct request_error *e)
 /* ---- what is told besides ---- */
 
 /* What tools would say, were there any, is told whenever it is there: never. */
-static int get_include(struct response_request *r, struct request_error *e)
+static int get_include(const struct request_values *values, struct response_request *r, struct request_error *e)
 {
 	static const char logprobs[] = "message.output_text.logprobs";
 	static const char *const nothing[] = {
@@ -100,8 +99,8 @@ static int get_include(struct response_request *r, struct request_error *e)
 	    "reasoning.encrypted_content", "web_search_call.action.sources",
 	    "web_search_call.results",
 	};
-	const json_t *v = request_get(r->body, "include");
-	json_int_t top = json_integer_value(json_object_get(r->body, "top_logprobs"));
+	const json_t *v = values->at[VALUE_INCLUDE];
+	json_int_t top = json_integer_value(values->at[VALUE_TOP_LOGPROBS]);
 	bool want = top > 0;
 	for (size_t i = 0; i < json_array_size(v); i++) {
 		const json_t *name = json_array_get(v, i);
@@ -125,16 +124,17 @@ static int get_include(struct response_request *r, struct request_error *e)
 
 /* ---- input ---- */
 
-static int get_instructions(struct response_request *r, struct request_error *e)
+static int get_instructions(const struct request_values *values, struct response_request *r, struct request_error *e)
 {
-	const json_t *v = request_get(r->body, "instructions");
+	const json_t *v = values->at[VALUE_INSTRUCTIONS];
 	r->instructions = json_string_value(v);
 	return v != NULL ? request_check_text(v, "instructions", e) : 0;
 }
 
-static int get_input(struct response_request *r, const struct request_limits *l, struct request_error *e)
+static int get_input(const struct request_values *values, struct response_request *r, const struct request_limits *l,
+		     struct request_error *e)
 {
-	const json_t *v = request_get(r->body, "input");
+	const json_t *v = values->at[VALUE_INPUT];
 	bool may_lack = r->prompt_id != NULL || r->previous_response_id != NULL || r->conversation != NULL;
 	if (v == NULL && !may_lack)
 		return request_missing(e, "input");
@@ -154,11 +154,13 @@ int response_request_parse(const void *bytes, size_t n, const struct request_lim
 {
 	*out = (struct response_request){0};
 	*e = (struct request_error){0};
+	struct request_values values;
 	int rc;
 	if ((rc = request_parse_json(bytes, n, l, &out->body, e)) != 0 ||
-	    (rc = request_common_read(out->body, REQUEST_RESPONSE, &out->c, e)) != 0 ||
-	    (rc = get_storage(out, e)) != 0 || (rc = get_conversation(out, e)) != 0 || (rc = get_prompt(out, e)) != 0 || (rc = get_include(out, e)) != 0 ||
-	    (rc = get_instructions(out, e)) != 0 || (rc = get_input(out, l, e)) != 0) {
+	    (rc = request_common_read(out->body, REQUEST_RESPONSE, &values, &out->c, e)) != 0 ||
+	    (rc = get_storage(&values, out, e)) != 0 || (rc = get_conversation(&values, out, e)) != 0 ||
+	    (rc = get_prompt(&values, out, e)) != 0 || (rc = get_include(&values, out, e)) != 0 ||
+	    (rc = get_instructions(&values, out, e)) != 0 || (rc = get_input(&values, out, l, e)) != 0) {
 		response_request_dispose(out);
 		return rc;
 	}

@@ -125,7 +125,8 @@ static int judge(struct tls_conn *tc, int ret, bool *eof)
 	return SL_EPROTO;
 }
 
-/* The queue is nearly always empty, and clearing it walks it all. */
+/* Before a call, so that what it leaves is its own, and behind one that failed. The queue is nearly always empty, and
+ * clearing it walks it all. */
 static void clear_errors(void)
 {
 	if (ERR_peek_error() != 0)
@@ -160,7 +161,8 @@ int tls_input(struct tls_conn *tc, const uint8_t *data, size_t n, uint8_t *text,
 		if (tc->n_in == 0 && SSL_has_pending(tc->ssl) == 0)
 			break;
 	}
-	clear_errors();
+	if (rc != 0)
+		clear_errors();
 	tc->in = NULL;
 	tc->n_in = 0;
 	tc->out = NULL;
@@ -202,10 +204,10 @@ int tls_output(struct tls_conn *tc, const uint8_t *text, size_t n, struct sl_buf
 	tc->out = wire;
 	clear_errors();
 	int r = n > 0 ? SSL_write_ex(tc->ssl, text, n, &put) : 1;
-	clear_errors();
 	tc->out = NULL;
 	if (r == 1 && put == n)
 		return 0;
+	clear_errors();
 	tc->broken = true;
 	return SL_EPROTO;
 }

@@ -78,6 +78,12 @@ static int create_parts(struct gw_transport *tr, struct sl_err *err)
 	return rc;
 }
 
+static void read_blocks(struct gw_transport *tr)
+{
+	net_blocks_read(&tr->t->cfg->limits.exempt_addresses, &tr->exempt);
+	net_blocks_read(&tr->t->cfg->trusted_proxies, &tr->trusted);
+}
+
 int transport_create(struct gw_thread *t, const struct http_app *app, void *app_ctx,
 		     struct gw_transport **out, struct sl_err *err)
 {
@@ -99,6 +105,7 @@ int transport_create(struct gw_thread *t, const struct http_app *app, void *app_
 	deadline_list_init(&tr->idle, lim->idle_ms);
 	deadline_list_init(&tr->stall, lim->stall_ms);
 	deadline_list_init(&tr->response, lim->response_ms);
+	read_blocks(tr);
 	deadline_list_init(&tr->linger, LINGER_MS);
 	buf_init(&tr->plain, SHARED_BUF_MAX);
 	buf_init(&tr->wire, SHARED_BUF_MAX);
@@ -130,6 +137,7 @@ void transport_reload(struct gw_transport *tr)
 	deadline_list_set(&tr->idle, lim->idle_ms);
 	deadline_list_set(&tr->stall, lim->stall_ms);
 	deadline_list_set(&tr->response, lim->response_ms);
+	read_blocks(tr);
 }
 
 void transport_drain(struct gw_transport *tr, bool replaced)

@@ -14,6 +14,7 @@
 #include "base/err.h"
 #include "gateway/deadline.h"
 #include "gateway/http.h"
+#include "gateway/net_addr.h"
 #include "gateway/thread.h"
 #include "gateway/tls.h"
 
@@ -53,6 +54,8 @@ struct gw_transport {
 	uint8_t *read_buf; /* TRANSPORT_READ_BYTES from a socket */
 	uint8_t *text_buf; /* TRANSPORT_TEXT_BYTES, decrypted */
 	struct sl_buf plain, wire;
+	/* Of the configuration: whom limits of addresses don't count, and who may say whose a request is. */
+	struct net_blocks exempt, trusted;
 	/* "Fri, 20 Nov 2026 20:00:00 GMT", renewed each second. */
 	char date[32];
 	int64_t date_s;
@@ -64,7 +67,7 @@ int transport_create(struct gw_thread *t, const struct http_app *app, void *app_
 		     struct gw_transport **out, struct sl_err *err);
 /* Begins to accept, if it has not yet. 0 or SL_EIO. */
 int transport_accept(struct gw_transport *tr);
-/* t->cfg has changed: deadlines that begin from now on are its. */
+/* t->cfg has changed: deadlines that begin from now on are its, and so are lists of addresses. */
 void transport_reload(struct gw_transport *tr);
 /* Asks every connection to end when its streams have. replaced: another process listens on the same
  * sockets; this one stops accepting, and connections of HTTP/1.1 that are idle may ask once more.

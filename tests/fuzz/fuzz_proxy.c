@@ -59,7 +59,8 @@ static void header(const uint8_t *data, size_t n)
 static void fields(const uint8_t *data, size_t n)
 {
 	static char *blocks[] = {"10.0.0.0/8", "2001:db8::/32"};
-	static const struct conf_strings trusted = {blocks, 2};
+	struct net_blocks trusted;
+	net_blocks_read(&(struct conf_strings){blocks, 2}, &trusted);
 	static const struct net_addr peer = {.b = {[10] = 0xff, [11] = 0xff, 10, 0, 0, 1}};
 	char *value = malloc(n + 1);
 	FUZZ_REQUIRE(value != NULL);

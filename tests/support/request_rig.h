@@ -63,7 +63,7 @@ static inline void sweep_allocations(request_try_fn *try, const char *body, int 
 		assert_true(n < 10000);
 	} while (passes >= n);
 	assert_int_equal(rc, want);
-	assert_true(n > 10);
+	assert_true(n > 2); /* something could fail */
 }
 
 #endif

@@ -145,6 +145,7 @@ static void exempt_addresses_are_not_counted(void **state)
 	rig.cfg.limits.connections_per_address = 1;
 	rig.cfg.limits.streams_per_address = 1;
 	rig.cfg.limits.exempt_addresses = (struct conf_strings){loopback, 1};
+	transport_reload(rig.tr);
 	for (int i = 0; i < MANY; i++) {
 		fd[i] = rig_connect(&rig);
 		rig_send(&rig, fd[i], never, strlen(never));
@@ -167,6 +168,7 @@ static void clients_behind_a_proxy_are_counted(void **state)
 	rig.cfg.limits.streams_per_address = 1;
 	rig.cfg.trusted_proxies = (struct conf_strings){loopback, 1};
 	rig.cfg.forwarded = FORWARDED_X_FORWARDED_FOR;
+	transport_reload(rig.tr);
 	for (int i = 0; i < 4; i++) {
 		fd[i] = rig_connect(&rig);
 		snprintf(text, sizeof text, "GET /never HTTP/1.1\r\nHost: h\r\nX-Forwarded-For: %s\r\n\r\n",

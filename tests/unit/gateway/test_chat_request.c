@@ -101,6 +101,15 @@ static void refuses_by_name(void **state)
 	     "unsupported_value"},
 	    {"{" ONE("\"role\":\"assistant\",\"tool_calls\":[{\"id\":\"a\",\"function\":{\"name\":\"f\",\"arguments\":{}}}]") "}",
 	     "messages[0].tool_calls[0].function.arguments", "invalid_type"},
+	    {"{" ONE("\"role\":\"assistant\",\"tool_calls\":[{\"id\":\"a\\u0000\",\"function\":{\"name\":\"f\",\"arguments\":\"\"}}]") "}",
+	     "messages[0].tool_calls[0].id", "invalid_value"},
+	    {"{" ONE("\"role\":\"user\",\"content\":\"x\",\"name\":\"\\u0000\"") "}", "messages[0].name", "invalid_value"},
+	    {"{" ONE("\"role\":\"assistant\",\"refusal\":\"a\\u0000\"") "}", "messages[0].refusal", "invalid_value"},
+	    {"{" ONE("\"role\":\"user\",\"content\":[7]") "}", "messages[0].content[0]", "invalid_type"},
+	    {"{" ONE("\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"\\u0000\"}]") "}", "messages[0].content[0].text",
+	     "invalid_value"},
+	    {"{" ONE("\"role\":\"assistant\",\"content\":[{\"type\":\"refusal\",\"refusal\":7}]") "}",
+	     "messages[0].content[0].refusal", "invalid_type"},
 	};
 	(void)state;
 	assert_refused(try, cases, sizeof cases / sizeof cases[0]);

@@ -14,7 +14,8 @@
 #include "gateway/forwarded.h"
 
 static char *trusted_items[] = {"10.0.0.0/8", "2001:db8:f::/48"};
-static const struct conf_strings trusted = {trusted_items, 2};
+static const struct conf_strings trusted_texts = {trusted_items, 2};
+static struct net_blocks trusted;
 static char text[NET_ADDR_TEXT];
 
 static struct net_addr addr(const char *s)
@@ -150,6 +151,7 @@ static void long_lists(void **state)
 
 int main(void)
 {
+	net_blocks_read(&trusted_texts, &trusted);
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(x_forwarded_for),
 	    cmocka_unit_test(forwarded),

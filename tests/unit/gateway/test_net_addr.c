@@ -87,10 +87,22 @@ static void lists_hold_what_one_block_holds(void **state)
 	char *items[] = {"10.0.0.0/8", "no block", "::1"};
 	struct conf_strings list = {items, 3};
 	struct net_addr a = addr("10.9.9.9"), b = addr("::1"), c = addr("192.0.2.1");
-	assert_true(net_list_holds(&list, &a));
-	assert_true(net_list_holds(&list, &b));
-	assert_false(net_list_holds(&list, &c));
-	assert_false(net_list_holds(&(struct conf_strings){0}, &a));
+	struct net_blocks blocks;
+	net_blocks_read(&list, &blocks);
+	assert_int_equal(blocks.n, 2);
+	assert_true(net_blocks_hold(&blocks, &a));
+	assert_true(net_blocks_hold(&blocks, &b));
+	assert_false(net_blocks_hold(&blocks, &c));
+	/* No more than there is room for. */
+	char *many[NET_BLOCKS_MOST + 1];
+	for (size_t i = 0; i < NET_BLOCKS_MOST; i++)
+		many[i] = items[0];
+	many[NET_BLOCKS_MOST] = items[2];
+	net_blocks_read(&(struct conf_strings){many, NET_BLOCKS_MOST + 1}, &blocks);
+	assert_int_equal(blocks.n, NET_BLOCKS_MOST);
+	assert_false(net_blocks_hold(&blocks, &b));
+	net_blocks_read(&(struct conf_strings){0}, &blocks);
+	assert_false(net_blocks_hold(&blocks, &a));
 }
 
 static void groups_are_hosts(void **state)

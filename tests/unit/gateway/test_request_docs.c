@@ -367,6 +367,24 @@ static void the_parsers_do_what_openapi_says(void **state)
 		assert_true(check_all(&endpoints[i], NULL, schema_of(&endpoints[i])) > 50);
 }
 
+/* What is honoured is read by somebody, and what has the same place has the same name: otherwise one field would be
+ * read as another. (The model is looked for before anything is checked; of text only members count.) */
+static void each_honoured_field_has_a_place_of_its_own(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < n_request_fields; i++) {
+		const struct request_field *f = &request_fields[i];
+		bool is_read = f->does == FIELD_HONOURED && strchr(f->name, '.') == NULL && strcmp(f->name, "model") != 0 &&
+			       strcmp(f->name, "text") != 0;
+		if (is_read && f->value == VALUE_NONE)
+			fail_msg("%s is honoured and read by nobody", f->name);
+		assert_true(f->value < N_REQUEST_VALUES);
+		for (size_t k = 0; k < n_request_fields; k++)
+			if (f->value != VALUE_NONE && request_fields[k].value == f->value && strcmp(request_fields[k].name, f->name) != 0)
+				fail_msg("%s and %s have one place", f->name, request_fields[k].name);
+	}
+}
+
 static int load(void **state)
 {
 	const struct www_file *f = www_find("openapi.json");
@@ -386,6 +404,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(the_table_is_sorted),
+	    cmocka_unit_test(each_honoured_field_has_a_place_of_its_own),
 	    cmocka_unit_test(openapi_agrees_with_the_table),
 	    cmocka_unit_test(api_md_agrees_with_the_table),
 	    cmocka_unit_test(the_parsers_do_what_openapi_says),
