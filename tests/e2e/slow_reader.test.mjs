@@ -81,7 +81,8 @@ async function check(server, ask) {
   assert.equal(other.text, 'others go on as ever');
   assert.ok(other.done);
   assert.ok(await decoded(server) - made <= 10, 'more was made for those that do not read');
-  assert.equal(await running(server), N, `broken off too early, after ${Date.now() - started} ms`);
+  /* The other one may still be counted. */
+  assert.ok(await running(server) >= N, `broken off too early, after ${Date.now() - started} ms`);
 
   assert.ok(await until(async () => await running(server) === 0, STALL_MS + 5000, 100), 'they are not broken off');
   assert.match(server.log(), /timed out/);
