@@ -233,7 +233,8 @@ for (const threads of THREADS) {
         assert.equal(given, 1);
         for (const r of out) assert.deepEqual([r.status, r.id, r.text, r.finish, r.whole, r.usage], [200, out[0].id, text, 'stop', true, out[0].usage]);
         assert.equal(out[2].headers['x-sluice-idempotent-replay'], 'true');
-        assert.equal(out[2].raw, out[0].raw, 'byte for byte');
+        const events = (r) => r.raw.replaceAll(': ping\n', ''); // heartbeats are no part of the answer
+        assert.equal(events(out[2]), events(out[0]), 'byte for byte');
       }
     });
 
