@@ -41,7 +41,7 @@ static const char usage[] =
     "machine   what this machine can do: reading memory, integer and floating point products\n"
     "model     tokens per second of a model file, prompt and answer, and their share of that\n"
     "engine    the engine with scheduler and prefix tree: shared-prefix, no-sharing, long-prompt,\n"
-    "          fair-share, prediction, planning; all of them without --scenario\n"
+    "          fair-share, fair-tiers, prediction, planning; all of them without --scenario\n"
     "speculation  drafts from the text and from a small model: steps and time they save or cost\n"
     "ops       every operation over shapes and weight types: right, and what share of its roofline\n"
     "gpu       a device's kernels and steps, in the lines that tests/bench/gpu.sh makes a table of; so are ops\n"

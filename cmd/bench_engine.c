@@ -28,6 +28,7 @@ struct request {
 	uint64_t at_ns; /* from the beginning */
 	uint64_t tenant;
 	uint32_t weight, n_prompt, n_tokens;
+	uint8_t priority;
 	int32_t *ids; /* owned */
 	/* What came. */
 	uint64_t submitted, queued, first, done;
@@ -164,6 +165,7 @@ static int submit(struct bench *b, uint32_t i)
 				   .flags = PROTO_SUBMIT_IGNORE_EOS, .tenant = r->tenant, .top_p = 1,
 				   .max_tokens = r->n_tokens, .prompt = {(const char *)r->ids, r->n_prompt * 4}};
 	req.weight = r->weight;
+	req.priority = r->priority;
 	r->submitted = clock_now_ns();
 	int rc = engine_submit(b->e, i + 1, &req);
 	if (rc == 0)
@@ -338,8 +340,8 @@ static int long_prompt(struct bench *b)
 	return rc;
 }
 
-/* A tenant of weight 10 floods, one of weight 100 asks now and then. */
-static int fair_share(struct bench *b)
+/* A tenant of such a tier and weight floods, one of the first tier and weight 100 asks now and then. */
+static int beside_a_flood(struct bench *b, uint8_t priority, uint32_t weight)
 {
 	enum { N = 10, PROMPT = 500, FLOOD = 120 };
 	double idle[N], busy[N];
@@ -355,7 +357,8 @@ static int fair_share(struct bench *b)
 	for (int i = 0; i < FLOOD; i++) {
 		struct request *r = add(b, 0, PROMPT, 64, NULL, 0);
 		r->tenant = 2;
-		r->weight = 10;
+		r->weight = weight;
+		r->priority = priority;
 	}
 	for (int i = 0; i < N; i++)
 		add(b, (uint64_t)((2 + 2.5 * i) * each_s * 1e9), PROMPT, 2, NULL, 0);
@@ -380,6 +383,11 @@ static int fair_share(struct bench *b)
 	forget(b);
 	return rc;
 }
+
+static int fair_share(struct bench *b) { return beside_a_flood(b, 0, 10); }
+
+/* As free and paid users are in the configuration that comes with it. */
+static int fair_tiers(struct bench *b) { return beside_a_flood(b, 1, PROTO_DEFAULT_WEIGHT); }
 
 /* Predicted against true times to the first token, at random arrivals below what the engine can do. */
 static int prediction(struct bench *b)
@@ -574,7 +582,7 @@ static const struct {
 	const char *name;
 	int (*run)(struct bench *b);
 } scenarios[] = {{"shared-prefix", shared_prefix}, {"no-sharing", no_sharing}, {"long-prompt", long_prompt},
-		 {"fair-share", fair_share}, {"prediction", prediction}, {"planning", planning}};
+		 {"fair-share", fair_share}, {"fair-tiers", fair_tiers}, {"prediction", prediction}, {"planning", planning}};
 
 int bench_engine(int argc, char **argv)
 {

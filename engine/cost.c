@@ -139,7 +139,7 @@ uint32_t cost_rows_within(const struct cost *c, uint32_t beside, double ns, uint
 	return lo;
 }
 
-uint32_t cost_knee_rows(const struct cost *c, uint32_t most)
+uint32_t cost_knee_rows(const struct cost *c, uint32_t most, double part)
 {
 	double best = 0;
 	for (uint32_t n = most; n > 0; n /= 2) {
@@ -147,7 +147,7 @@ uint32_t cost_knee_rows(const struct cost *c, uint32_t most)
 		best = speed > best ? speed : best;
 	}
 	uint32_t n = 1;
-	while (n < most && n / cost_rows_ns(c, n) < 0.9 * best)
+	while (n < most && n / cost_rows_ns(c, n) < part * best)
 		n += n / 8 + 1;
 	return n < most ? n : most;
 }

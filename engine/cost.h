@@ -52,8 +52,8 @@ static inline uint64_t cost_positions(uint64_t n_past, uint64_t n)
 double cost_added_ns(const struct cost *c, uint32_t beside, uint32_t n_past, uint32_t n);
 /* How many rows may be added so that it is at most ns; at most `most`. */
 uint32_t cost_rows_within(const struct cost *c, uint32_t beside, double ns, uint32_t n_past, uint32_t most);
-/* The fewest rows with which a step has 90 % of the best throughput of steps up to `most`. */
-uint32_t cost_knee_rows(const struct cost *c, uint32_t most);
+/* The fewest rows with which a step has such a part of the best throughput of steps up to `most`. */
+uint32_t cost_knee_rows(const struct cost *c, uint32_t most, double part);
 
 /* By how much predictions have been off: the median of truth over prediction, approached in steps of a
  * fixed size, which outliers can't lengthen. What comes later and goes first makes waits longer than

@@ -42,6 +42,7 @@ int sched_create(const struct sched_config *cfg, struct sched **out)
 	if (sc == NULL)
 		return SL_ENOMEM;
 	sc->cfg = *cfg;
+	sc->best_tier = SCHED_TIERS;
 	size_t n = cfg->max_sequences;
 	sc->started = sl_zalloc_n(n, sizeof(void *));
 	sc->run = sl_zalloc_n(2 * n, sizeof(void *));
@@ -114,6 +115,10 @@ static struct sched_queue *queue_enter(struct sched *sc, const struct sched_seq 
 	q->weight = s->tenant->weight;
 	sc->tiers[tier].weight += q->weight;
 	q->n_seqs++;
+	if (tier < sc->best_tier || (tier == sc->best_tier && q->weight > sc->best_weight)) {
+		sc->best_tier = tier;
+		sc->best_weight = q->weight;
+	}
 	return q;
 }
 
@@ -409,7 +414,7 @@ double sched_predict_ns(const struct sched *sc, const struct sched_seq *s, const
 	struct ahead shorter = {.of = s, .turn_ns = turn_of(s)};
 	heap_walk(&q->by_turn, LOOK, count_ahead, &shorter);
 	/* Those who decode share the steps. */
-	struct beside b = {.per_step = sc->cfg.step_tokens};
+	struct beside b = {.per_step = sched_step_rows(sc, q, cost, 0, s->n_past)};
 	for (uint32_t i = 0; i < sc->n_started; i++) {
 		const struct sched_seq *o = sc->started[i];
 		if (o->prefilling || !o->credit)

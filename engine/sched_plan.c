@@ -4,7 +4,8 @@
  * plus what the plan evicts.
  *
  * First the decodes: when the pages they need are there, all of them, else by rank, the worst ones
- * making room. Then prompts, one pick after another until the step is full. Then, if a prompt is
+ * making room. Then prompts, one pick after another until the step is full; where it was kept short by whose
+ * turn it is, a better one that waits joins it. Then, if a prompt is
  * computed, decodes of those who have had more than their part are taken out again.
  *
  * What is picked stands aside until the plan is made, so that the next pick is another one; those
@@ -13,10 +14,17 @@
  */
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "engine/sched_state.h"
 
-enum { MAX_ASIDE = 16 };
+enum {
+	MAX_ASIDE = 16,
+	SHORT_STEP_MS = 300,
+};
+
+/* What worse tiers decode beside the prompt of a better one, of its time. */
+static const double part_of_worse_tier = 0.1;
 
 struct planning {
 	struct sched *sc;
@@ -35,8 +43,13 @@ struct planning {
 	uint32_t rows_left;
 	double ns_left;
 	bool spared; /* somebody who decodes is to be spared: ns_left counts */
-	const struct sched_seq *first; /* picked */
-	double prefill_ns;
+	bool joined;
+	const struct sched_seq *first; /* picked; or the better one that joined it */
+	/* Of the step, beside decodes: prompts worse than the first, and the others. */
+	struct taken {
+		uint32_t rows;
+		double ns;
+	} better, worse;
 };
 
 static uint32_t pages_for(const struct planning *p, uint64_t n_tokens)
@@ -271,6 +284,20 @@ static void plan_decodes(struct planning *p)
 	}
 }
 
+/* Of a better tier, or in the same one of more weight. */
+static bool is_better(const struct sched_seq *a, const struct sched_seq *b)
+{
+	const struct sched_queue *x = a->queue, *y = b->queue;
+	return x->tier != y->tier ? x->tier < y->tier : x->weight > y->weight;
+}
+
+/* What a worse one may have beside a better one, of its time or rows. */
+static double part_beside(const struct sched_seq *worse, const struct sched_seq *better)
+{
+	const struct sched_queue *w = worse->queue, *b = better->queue;
+	return w->tier != b->tier ? part_of_worse_tier : (double)w->weight / b->weight;
+}
+
 /* Whether t has had more than the one whose prompt is to be computed, beyond what a step gives. */
 static bool has_had_more(const struct planning *p, const struct sched_seq *s,
 			 const struct sched_seq *than)
@@ -299,8 +326,7 @@ static int by_wait(const void *pa, const void *pb)
 static uint32_t rows_beside(const struct planning *p, const struct sched_seq *s)
 {
 	const struct sched_seq *f = p->first;
-	double part = s->queue->tier != f->queue->tier ? 0.25 : (double)s->queue->weight / f->queue->weight;
-	double rows = cost_rows_within(p->cost, p->plan->n_prefill, part * p->prefill_ns, s->n_past,
+	double rows = cost_rows_within(p->cost, p->plan->n_prefill, part_beside(s, f) * p->better.ns, s->n_past,
 				       p->cfg->max_sequences);
 	return rows < 1 ? 1 : rows < UINT32_MAX ? (uint32_t)rows : UINT32_MAX;
 }
@@ -339,18 +365,33 @@ static double itl_budget_ns(const struct sched_config *cfg)
 	return 0.8 * (double)cfg->itl_target_ns;
 }
 
+static uint32_t at_least_a_chunk(uint32_t rows, uint32_t most)
+{
+	rows = rows > MIN_CHUNK ? rows : MIN_CHUNK;
+	return rows < most ? rows : most;
+}
+
 uint32_t sched_chunk_rows(const struct sched_config *cfg, const struct cost *cost, uint32_t beside,
 			  uint32_t n_past)
 {
-	uint32_t rows = cfg->step_tokens;
-	if (cfg->itl_target_ns > 0) {
-		uint32_t within = cost_rows_within(cost, beside, itl_budget_ns(cfg), n_past, rows);
-		uint32_t knee = cost_knee_rows(cost, rows);
-		rows = within < knee ? within : knee;
-		if (rows < MIN_CHUNK)
-			rows = MIN_CHUNK < cfg->step_tokens ? MIN_CHUNK : cfg->step_tokens;
-	}
-	return rows;
+	uint32_t most = cfg->step_tokens;
+	if (cfg->itl_target_ns == 0)
+		return most;
+	uint32_t within = cost_rows_within(cost, beside, itl_budget_ns(cfg), n_past, most);
+	uint32_t knee = cost_knee_rows(cost, most, 0.9);
+	return at_least_a_chunk(within < knee ? within : knee, most);
+}
+
+uint32_t sched_step_rows(const struct sched *sc, const struct sched_queue *q, const struct cost *cost, uint32_t beside,
+			 uint32_t n_past)
+{
+	uint32_t most = sc->cfg.step_tokens;
+	if (q->tier == sc->best_tier && q->weight >= sc->best_weight)
+		return most;
+	uint32_t rows = cost_rows_within(cost, beside, SHORT_STEP_MS * (double)NS_PER_MS, n_past, most);
+	uint32_t knee = cost_knee_rows(cost, most, 0.8);
+	rows = rows > knee ? rows : knee;
+	return at_least_a_chunk(rows, most);
 }
 
 static struct sched_tier *tier_due(const struct planning *p)
@@ -410,28 +451,113 @@ static bool may_start(struct planning *p, struct sched_seq *s)
 	return true;
 }
 
-static bool anybody_to_spare(const struct planning *p)
+/* Somebody decodes whom the prompt of s must not keep waiting. */
+static bool anybody_to_spare(const struct planning *p, const struct sched_seq *s)
 {
+	if (p->cfg->itl_target_ns == 0)
+		return false;
 	for (uint32_t i = 0; i < p->plan->n_run; i++) {
-		const struct sched_seq *s = p->plan->run[i];
-		if (s->n_tokens > 0 && !s->prefilling && !has_had_more(p, s, p->first))
+		const struct sched_seq *d = p->plan->run[i];
+		if (d->n_tokens > 0 && !d->prefilling && !has_had_more(p, d, s))
 			return true;
 	}
 	return false;
 }
 
+struct better {
+	const struct sched_seq *than;
+	struct sched_queue *found;
+};
+
+static bool see_better(void *ctx, struct heap_node *node)
+{
+	struct better *b = ctx;
+	struct sched_queue *q = heap_entry(node, struct sched_queue, by_share);
+	if (q->weight > b->than->queue->weight && (b->found == NULL || q->share_key < b->found->share_key))
+		b->found = q;
+	return true;
+}
+
+/* The prompt of one who is better than `than`, and whom nobody's decoding has to be spared; NULL: none waits. */
+static struct sched_seq *better_waiting(const struct planning *p, const struct sched_seq *than)
+{
+	enum { LOOK = 64 };
+	struct better b = {.than = than};
+	int tier = than->queue->tier;
+	for (int i = 0; i < p->n_tiers && i < tier && b.found == NULL; i++)
+		b.found = sched_first_queue(&p->sc->tiers[i]);
+	if (b.found == NULL && tier < p->n_tiers)
+		heap_walk(&p->sc->tiers[tier].queues, LOOK, see_better, &b);
+	struct sched_seq *s = b.found != NULL ? pick(p, b.found) : NULL;
+	return s != NULL && !anybody_to_spare(p, s) ? s : NULL;
+}
+
+static void open_step(struct planning *p, const struct sched_seq *s, uint32_t n_past)
+{
+	p->first = s;
+	p->rows_left = sched_step_rows(p->sc, s->queue, p->cost, p->plan->n_decode, n_past);
+	p->spared = anybody_to_spare(p, s);
+	const struct sched_seq *better = better_waiting(p, s);
+	if (better != NULL) {
+		double part = part_beside(s, better);
+		p->rows_left = at_least_a_chunk((uint32_t)(p->cfg->step_tokens * part / (1 + part)), p->rows_left);
+	}
+	if (p->spared) {
+		uint32_t rows = sched_chunk_rows(p->cfg, p->cost, p->plan->n_decode, n_past);
+		p->rows_left = rows < p->rows_left ? rows : p->rows_left;
+		p->ns_left = itl_budget_ns(p->cfg);
+	}
+}
+
+/* A better one may make the step of another, whose turn it is, longer: by as much as is its part. */
+static bool may_join(const struct planning *p, const struct sched_seq *s)
+{
+	return !p->joined && is_better(s, p->first) && !anybody_to_spare(p, s);
+}
+
+/* By rows or by time, whichever is more: few rows may take as long as many. */
+static uint32_t rows_of_part(const struct planning *p, struct taken part, uint32_t n_past)
+{
+	uint32_t beside = p->plan->n_decode + p->plan->n_prefill, most = p->cfg->step_tokens;
+	uint32_t within = part.ns > 0 ? cost_rows_within(p->cost, beside, part.ns, n_past, most) : 0;
+	return within > part.rows ? within : part.rows;
+}
+
+static void join_step(struct planning *p, const struct sched_seq *s, uint32_t n_past)
+{
+	uint32_t before = p->plan->n_prefill, rows = sched_step_rows(p->sc, s->queue, p->cost, p->plan->n_decode, n_past);
+	double times = 1 / part_beside(p->first, s);
+	uint32_t part = rows_of_part(p, (struct taken){(uint32_t)(times * p->better.rows), times * p->better.ns}, n_past);
+	rows = rows > before ? rows - before : 0;
+	if (s->queue->tier == p->first->queue->tier && before > 0 && rows > part)
+		rows = part;
+	p->joined = true;
+	p->first = s;
+	p->spared = false;
+	p->worse = (struct taken){p->worse.rows + p->better.rows, p->worse.ns + p->better.ns};
+	p->better = (struct taken){0};
+	p->rows_left = rows;
+}
+
+/* What is left for worse ones beside the first. */
+static uint32_t rows_beside_first(const struct planning *p, const struct sched_seq *s)
+{
+	if (p->first == NULL || !is_better(p->first, s))
+		return UINT32_MAX;
+	double part = part_beside(s, p->first), rows = part * p->better.rows;
+	struct taken left = {rows > p->worse.rows ? (uint32_t)(rows - p->worse.rows) : 0, part * p->better.ns - p->worse.ns};
+	return rows_of_part(p, left, s->n_past);
+}
+
 static uint32_t chunk_of(struct planning *p, const struct sched_seq *s, uint32_t n_past, uint32_t n_left)
 {
 	bool is_first = p->first == NULL;
-	if (is_first) {
-		p->first = s;
-		p->spared = p->cfg->itl_target_ns > 0 && anybody_to_spare(p);
-		if (p->spared) {
-			p->rows_left = sched_chunk_rows(p->cfg, p->cost, p->plan->n_decode, n_past);
-			p->ns_left = itl_budget_ns(p->cfg);
-		}
-	}
-	uint32_t chunk = n_left < p->rows_left ? n_left : p->rows_left;
+	if (is_first)
+		open_step(p, s, n_past);
+	else if (may_join(p, s))
+		join_step(p, s, n_past);
+	uint32_t chunk = n_left < p->rows_left ? n_left : p->rows_left, beside_first = rows_beside_first(p, s);
+	chunk = chunk < beside_first ? chunk : beside_first;
 	if (p->spared) {
 		uint32_t beside = p->plan->n_decode + p->plan->n_prefill;
 		uint32_t within = cost_rows_within(p->cost, beside, p->ns_left, n_past, chunk);
@@ -462,8 +588,10 @@ static void run_prompt(struct planning *p, struct sched_seq *s)
 	p->promised -= need < p->promised ? need : p->promised;
 	double ns = cost_added_ns(p->cost, p->plan->n_decode + p->plan->n_prefill, n_past, chunk);
 	p->ns_left -= ns;
-	p->prefill_ns += ns;
 	p->rows_left -= chunk;
+	struct taken *taken = is_better(p->first, s) ? &p->worse : &p->better;
+	taken->rows += chunk;
+	taken->ns += ns;
 	charge(s->tenant, chunk, SCHED_PREFILL_WEIGHT);
 	p->sc->tiers[s->queue->tier].served_ns = p->now;
 	grant(p, s, chunk);
@@ -492,11 +620,23 @@ static void go_on(struct planning *p)
 	}
 	qsort(order, n, sizeof(void *), by_share);
 	for (uint32_t i = 0; i < n && p->rows_left > 0; i++) {
-		if (order[i]->evict)
+		if (order[i]->evict || rows_beside_first(p, order[i]) == 0)
 			continue;
 		stand_aside(p, order[i]);
 		run_prompt(p, order[i]);
 	}
+}
+
+/* The first's own decodes, or that somebody better might come, have kept the step short; and somebody better is here. */
+static void call_better(struct planning *p)
+{
+	struct sched_seq *s = better_waiting(p, p->first);
+	if (s == NULL || p->joined)
+		return;
+	stand_aside(p, s);
+	if (s->started || may_start(p, s))
+		run_prompt(p, s);
+	p->rows_left = 0;
 }
 
 static void plan_prompts(struct planning *p)
@@ -511,7 +651,9 @@ static void plan_prompts(struct planning *p)
 		struct sched_seq *s = pick(p, sched_first_queue(tier));
 		bool starved = has_starved(p, s);
 		stand_aside(p, s);
-		if (s->started || may_start(p, s)) {
+		if (rows_beside_first(p, s) == 0) {
+			p->n_aside++;
+		} else if (s->started || may_start(p, s)) {
 			run_prompt(p, s);
 		} else if (!s->blocked) {
 			/* Its tier has had its chance; smaller ones may pass it, but not for ever. */
@@ -523,6 +665,8 @@ static void plan_prompts(struct planning *p)
 	}
 	if (p->rows_left > 0)
 		go_on(p);
+	else if (p->first != NULL)
+		call_better(p);
 }
 
 void sched_plan(struct sched *sc, const struct sched_owner *owner, const struct cost *cost,

@@ -42,6 +42,9 @@ struct sched {
 	struct sched_tier tiers[SCHED_TIERS];
 	struct sched_seq **started; /* [max_sequences] */
 	uint32_t n_started, n_places, n_queued;
+	/* The best that has ever been here: the least tier, and in it the greatest weight. */
+	uint8_t best_tier;
+	uint32_t best_weight;
 	/* A plan's arrays. */
 	struct sched_seq **run, **evicted, **order;
 };
@@ -54,5 +57,9 @@ struct sched_queue *sched_first_queue(struct sched_tier *tier);
 /* Tokens of prefill in a step beside decodes that are to be spared. */
 uint32_t sched_chunk_rows(const struct sched_config *cfg, const struct cost *cost, uint32_t beside,
 			  uint32_t n_past);
+/* And in one without: all that a step has; of prompts of q, where better ones have been here, as many as take a moment,
+ * for one that comes meanwhile waits for all of it. */
+uint32_t sched_step_rows(const struct sched *sc, const struct sched_queue *q, const struct cost *cost, uint32_t beside,
+			 uint32_t n_past);
 
 #endif

@@ -63,7 +63,9 @@ static void same_when_swapped(void **state)
 		cfg.page_tokens = how == 3 ? 8 : 4;
 		struct proto_stats s = crowd(&cfg, expect);
 		assert_true(s.preemptions > 0);
-		assert_true((s.swapped_out > 0) == (how != 4) && s.swapped_in <= s.swapped_out);
+		assert_true(s.swapped_in <= s.swapped_out);
+		if (how != 1) /* nine pages: whether anybody has so few by then is as it comes */
+			assert_int_equal(s.swapped_out > 0, how != 4);
 		assert_int_equal(s.swap_places > 0, how != 4);
 		if (how == 1)
 			assert_true(s.swap_full > 0 && s.swap_places == 9);
@@ -145,10 +147,11 @@ static void swapped_and_waiting(struct run *r, uint64_t deadline_ms)
 	better.priority = 0;
 	better.flags |= PROTO_SUBMIT_IGNORE_EOS;
 	run_submit(r, 1, &worse);
-	run_credit(r, 1, 40);
+	run_credit(r, 1, 2); /* however late the other comes, it is not done by then */
 	RUN_UNTIL(r, r->answers[1].n_tokens >= 1);
 	run_submit(r, 2, &better);
 	run_credit(r, 2, 180);
+	run_credit(r, 1, 38);
 	do
 		engine_stats(r->e, &s);
 	while (s.swap_used == 0 && !r->answers[1].done);
@@ -163,13 +166,13 @@ static void ends_while_swapped(void **state)
 	struct run r;
 	struct proto_stats s;
 	atomic_store(&fake.end_never, 1);
-	atomic_store(&fake.step_us, 400);
+	atomic_store(&fake.step_us, 1000);
 	for (int how = 0; how < 4; how++) {
 		atomic_int faults = 0;
 		cfg.on_fault = count_fault;
 		cfg.on_fault_ctx = &faults;
 		run_start(&r, &cfg);
-		swapped_and_waiting(&r, how == 1 ? 100 : 0);
+		swapped_and_waiting(&r, how == 1 ? 150 : 0);
 		if (how == 0)
 			engine_cancel(r.e, 1);
 		if (how == 2)

@@ -97,9 +97,9 @@ static void rows_for_a_time(void **state)
 	assert_true(cost_rows_within(&c, 8, 20e6, 20000, 500) < cost_rows_within(&c, 8, 20e6, 0, 500));
 	assert_int_equal(cost_rows_within(&c, 8, 0, 0, 500), 0);
 	/* n / (2 + 0.2 n) is nine tenths of what 1,000 rows reach at 83. */
-	uint32_t knee = cost_knee_rows(&c, 1000);
+	uint32_t knee = cost_knee_rows(&c, 1000, 0.9);
 	assert_true(knee > 40 && knee < 170);
-	assert_int_equal(cost_knee_rows(&c, 1), 1);
+	assert_int_equal(cost_knee_rows(&c, 1, 0.9), 1);
 }
 
 /* Half of the truths lie above what is predicted, however far. */
