@@ -8,11 +8,14 @@
  *  - Every sequence that decodes, has credit and is due makes one token in each step.
  *  - Prefill goes with them, in chunks. How large: what may be added to a step without passing the
  *    target for the time between tokens, and not beyond where larger steps hardly compute more a
- *    second (struct cost); all of a step where nobody decodes who has to be spared.
+ *    second (struct cost); all of a step where nobody decodes who has to be spared, but a short one where only
+ *    worse tiers or lesser weights compute than have been here: a better one that comes meanwhile waits for it.
  *  - Whose: the tier that is due (the better one, but each tier once in a while: a tier gains one
  *    rank for every age_ns without service), in it the tenant that has had least for its weight
  *    (virtual token counters: Sheng et al., "Fairness in Serving Large Language Models", 2024), of
  *    its sequences the one with least work left, or the oldest once that has starved.
+ *  - A better one that waits joins the step of a worse one whose turn it is, with its own part; beside a better
+ *    one's prompt those of worse ones get theirs (by weight; a tenth of another tier).
  *  - Tenants that have had more than the one whose prompt is computed, and worse tiers, give up
  *    decoding in a step what exceeds their share of it.
  *  - A sequence starts only when pages for all it has to compute are there or can be had, and a
