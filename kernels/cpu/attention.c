@@ -521,7 +521,7 @@ static int parts_of_tiles(const struct attention *a, int n)
 /* How many key heads a tile has: as many as there is room for, as long as every thread has something to do. */
 static int span_of_tiles(const struct attention *a)
 {
-	int most = 0, heads = a->group < TILE_HEADS ? a->group : TILE_HEADS, kv_heads = a->kv->n_kv_heads;
+	int most = 1, heads = a->group < TILE_HEADS ? a->group : TILE_HEADS, kv_heads = a->kv->n_kv_heads;
 	for (int i = 0; i < a->n_tiles; i++)
 		most = a->tiles[i + 1] - a->tiles[i] > most ? a->tiles[i + 1] - a->tiles[i] : most;
 	int span = TILE_QUERIES / (most * heads), threads = kn_pool_n_threads(a->b->pool);

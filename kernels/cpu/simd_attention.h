@@ -34,25 +34,37 @@
 #include <math.h>
 #include <string.h>
 
+enum { EXPS = 4 };
+
 /* e^x for x <= 0: 2^n · e^r with |r| <= ln2 / 2, e^r by its series, whose first term left out is below
- * 2^-27. 0 where the result would not be a normal number. */
+ * 2^-27. 0 where the result would not be a normal number. Of n vectors, at most EXPS, side by side: a chain of
+ * so many operations that each wait for the one before keeps the processor from seeing the next chain. */
+__attribute__((always_inline)) static inline void v_exps(vf *x, const int n)
+{
+	static const float terms[] = {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f};
+	vf r[EXPS], y[EXPS];
+	vi whole[EXPS];
+	UNROLL for (int k = 0; k < n; k++) {
+		vf low = v_max(x[k], v_set(-87.0f));
+		whole[k] = v_round(low * v_set(1.44269504f));
+		vf nf = v_float(whole[k]);
+		r[k] = v_fma(nf, v_set(-0.693359375f), low); /* ln 2 in two parts, the first of few bits */
+		r[k] = v_fma(nf, v_set(2.12194440e-4f), r[k]);
+		y[k] = v_set(1.0f / 5040);
+	}
+	UNROLL for (size_t t = 0; t < sizeof terms / sizeof *terms; t++)
+		UNROLL for (int k = 0; k < n; k++)
+			y[k] = v_fma(y[k], r[k], v_set(terms[t]));
+	UNROLL for (int k = 0; k < n; k++) {
+		vf power = y[k] * (vf)((whole[k] + 127) << 23);
+		x[k] = (vf)((vi)power & (vi)(x[k] > v_set(-87.0f)));
+	}
+}
+
 static inline vf v_exp(vf x)
 {
-	vf low = v_max(x, v_set(-87.0f));
-	vi n = v_round(low * v_set(1.44269504f));
-	vf nf = v_float(n);
-	vf r = v_fma(nf, v_set(-0.693359375f), low); /* ln 2 in two parts, the first of few bits */
-	r = v_fma(nf, v_set(2.12194440e-4f), r);
-	vf y = v_set(1.0f / 5040);
-	y = v_fma(y, r, v_set(1.0f / 720));
-	y = v_fma(y, r, v_set(1.0f / 120));
-	y = v_fma(y, r, v_set(1.0f / 24));
-	y = v_fma(y, r, v_set(1.0f / 6));
-	y = v_fma(y, r, v_set(0.5f));
-	y = v_fma(y, r, v_set(1.0f));
-	y = v_fma(y, r, v_set(1.0f));
-	y = y * (vf)((n + 127) << 23);
-	return (vf)((vi)y & (vi)(x > v_set(-87.0f)));
+	v_exps(&x, 1);
+	return x;
 }
 
 /* tanh by e^-2|x|. */
@@ -261,26 +273,41 @@ static void scores(int type, const float *const *q, int n_q, const struct kn_run
 
 /* ---- weights ---- */
 
+/* n vectors of scores, less the largest one, become weights. Returns their sum and what was summed before. */
+__attribute__((always_inline)) static inline vf weights_of(float *s, vf max, vf sum, const int n)
+{
+	vf p[EXPS];
+	UNROLL for (int k = 0; k < n; k++)
+		p[k] = v_load(s + k * LANES) - max; /* 0 where nothing is seen, and max no number to subtract */
+	v_exps(p, n);
+	UNROLL for (int k = 0; k < n; k++) {
+		v_store(s + k * LANES, p[k]);
+		sum += p[k];
+	}
+	return sum;
+}
+
 static void softmax(float *s, int begin, int end, int from, int to, const struct kn_attn *attn, struct kn_seen *seen)
 {
+	const float cap = attn->softcap;
+	const vf scale = v_set(attn->scale);
 	vf most = v_set(-INFINITY);
 	int i;
 	for (i = begin; i < end; i += LANES) {
-		vf x = v_load(s + i) * v_set(attn->scale);
-		if (attn->softcap > 0)
-			x = v_set(attn->softcap) * v_tanh(x / v_set(attn->softcap));
+		vf x = v_load(s + i) * scale;
+		if (cap > 0)
+			x = v_set(cap) * v_tanh(x / v_set(cap));
 		if (i < from || i + LANES > to)
 			x = v_within(x, i, from, to, -INFINITY);
 		v_store(s + i, x);
 		most = v_max(most, x);
 	}
 	float max = v_largest(most);
-	vf sum = v_set(0);
-	for (i = begin; i < end; i += LANES) {
-		vf p = v_exp(v_load(s + i) - v_set(max)); /* 0 where nothing is seen, and max no number to subtract */
-		v_store(s + i, p);
-		sum += p;
-	}
+	vf sum = v_set(0), less = v_set(max);
+	for (i = begin; end - i > (EXPS - 1) * LANES; i += EXPS * LANES)
+		sum = weights_of(s + i, less, sum, EXPS);
+	for (; i < end; i += LANES)
+		sum = weights_of(s + i, less, sum, 1);
 	*seen = (struct kn_seen){.max = max, .sum = v_sum(sum)};
 }
 
