@@ -29,6 +29,20 @@
  *   5  queries packed [element][query], two steps unrolled: 12 to 18 % slower in the cache, one run of 1.5 times
  *      less from memory between noise; dropped
  *   6  fewer sizes of tiles (1, 2, 4, 6 queries), for the time of compiling with sanitizers. Not timed against 4.
+ * The same with pages that were written (those of 3 to 5 were the system's page of zeros, in the caches): 16 layers of
+ * 4,096 positions, 134 MB, in milliseconds, the least of many, for others were at work. A loop that only
+ * reads them, page after page: 4.9 with two threads, 8.3 with one; all multiply-adds, without converting: 2.6 and 5.2.
+ *                                                                             third level  memory  memory,
+ *                                                                              one thread     one     two
+ *   6  as it was: a block of one head, the next one fetched to the second level      9.4    13.7     8.0
+ *      Pages of one head lie 256 KB apart, in the same few sets: what was fetched was gone again.
+ *   7  pages read for all key heads, 64 positions at a time; tiles of 4 × 2,
+ *      which by themselves reach all of the fp32 rate. Expected: 5.5 from memory     9.3     –       7.4
+ *   8  one fetch for each line used up, of the same piece of what comes next, loops
+ *      unrolled to a line                                                            8.5    11.1     7.1
+ *      Scores 37 % of the time, weighing 39, softmax 15. Without softmax 1 ms less from memory: nothing is read
+ *      meanwhile. A loop with as many multiply-adds beside the same reads takes 5.9: so much may still be had.
+ *   9  exponentials of four vectors side by side: softmax of 256 scores of 32 queries 6.4 → 5.5 µs
  */
 #include <float.h>
 #include <math.h>
@@ -133,8 +147,9 @@ struct keys {
 };
 
 /* One element of n_q queries and n_v vectors of keys. */
-__attribute__((always_inline)) static inline void score_step(const int type, const float *const *q, const uint8_t *const *at,
-							     int d, vf (*acc)[SCORE_VECTORS], const int n_q, const int n_v)
+__attribute__((always_inline)) static inline void score_step(const int type, const float *const *q,
+							     const uint8_t *const *at, int d, vf (*acc)[SCORE_VECTORS],
+							     const int n_q, const int n_v)
 {
 	vf key[SCORE_VECTORS];
 	UNROLL for (int v = 0; v < n_v; v++)
@@ -147,9 +162,9 @@ __attribute__((always_inline)) static inline void score_step(const int type, con
 }
 
 /* n_q queries and n_v vectors of keys; both are constants where it is inlined. */
-__attribute__((always_inline)) static inline void score_tile(const int type, const float *const *queries, const struct keys *k,
-							     int page_tokens, int dim, float *s, const int n_q,
-							     const int n_v)
+__attribute__((always_inline)) static inline void score_tile(const int type, const float *const *queries,
+							     const struct keys *k, int page_tokens, int dim, float *s,
+							     const int n_q, const int n_v)
 {
 	const size_t element_bytes = kn_kv_element_bytes(type), row = (size_t)page_tokens * element_bytes;
 	const int steps = STEPS_A_LINE(LANES * (int)element_bytes);
@@ -194,8 +209,9 @@ __attribute__((always_inline)) static inline void score_tile(const int type, con
 	}
 }
 
-__attribute__((always_inline)) static inline void score_group(const int type, const float *const *q, const struct keys *k,
-							      int page_tokens, int dim, float *s, int n_q, int n_v)
+__attribute__((always_inline)) static inline void score_group(const int type, const float *const *q,
+							      const struct keys *k, int page_tokens, int dim, float *s,
+							      int n_q, int n_v)
 {
 #define TILE(n) \
 	case n: \
