@@ -29,15 +29,15 @@
  *   5  queries packed [element][query], two steps unrolled: 12 to 18 % slower in the cache, one run of 1.5 times
  *      less from memory between noise; dropped
  *   6  fewer sizes of tiles (1, 2, 4, 6 queries), for the time of compiling with sanitizers. Not timed against 4.
- * The same with pages that were written (those of 3 to 5 were the system's page of zeros, in the caches): 16 layers of
+ * The same with pages that were written (`bench model` used to read the system's page of zeros): 16 layers of
  * 4,096 positions, 134 MB, in milliseconds, the least of many, for others were at work. A loop that only
  * reads them, page after page: 4.9 with two threads, 8.3 with one; all multiply-adds, without converting: 2.6 and 5.2.
  *                                                                             third level  memory  memory,
  *                                                                              one thread     one     two
  *   6  as it was: a block of one head, the next one fetched to the second level      9.4    13.7     8.0
- *      Pages of one head lie 256 KB apart, in the same few sets: what was fetched was gone again.
+ *      Pages of one head lie 256 KB apart, in the same few sets: what is fetched may be gone again.
  *   7  pages read for all key heads, 64 positions at a time; tiles of 4 × 2,
- *      which by themselves reach all of the fp32 rate. Expected: 5.5 from memory     9.3     –       7.4
+ *      which alone are as fast as their multiply-adds. Expected: 5.5 from memory     9.3     –       7.4
  *   8  one fetch for each line used up, of the same piece of what comes next, loops
  *      unrolled to a line                                                            8.5    11.1     7.1
  *      Scores 37 % of the time, weighing 39, softmax 15. Without softmax 1 ms less from memory: nothing is read
