@@ -26,7 +26,9 @@
 enum {
 	TILE_HEADS = 4,
 	TILE_QUERIES = 64,
+	STRETCH = 64, /* positions */
 	SPLIT_QUERIES = 256, /* rows · heads at most for which blocks are shared out: each has sums of its own */
+	PARTS_A_THREAD = 8, /* so that one that was held up does not hold up all */
 	MAX_LANES = 16,
 	LONG_HEAD = 512, /* elements */
 };
@@ -210,6 +212,8 @@ struct attention {
 	float *out;
 	int group;     /* heads of one key head */
 	int n_chunks;  /* of at most TILE_HEADS heads each, in a group */
+	int span;      /* key heads of a tile */
+	int n_spans;
 	const int32_t *tiles; /* [n_tiles + 1] first rows */
 	int n_tiles;
 	/* Blocks shared out: so many parts of a tile's, and for each row and head sums[n_blocks][head_dim] and
@@ -219,47 +223,110 @@ struct attention {
 	struct kn_seen *seen;
 };
 
-/* Rows of one sequence, heads of one key head, and what they see. */
+/* Rows of one sequence, key heads next to each other, heads of each, and what they see. Queries of one key head lie
+ * together, n_each of them. */
 struct tile {
-	int seq, kv_head, n_q;
+	int seq, kv_head, n_kv, n_each, n_q;
 	const float *q[TILE_QUERIES];
 	size_t number[TILE_QUERIES]; /* row · n_heads + head */
 	int32_t from[TILE_QUERIES], to[TILE_QUERIES]; /* what each sees */
 	int32_t first, last; /* and all */
 };
 
-/* The positions of a block that a tile sees, in runs that lie next to each other. */
+/* The positions of a block that a tile sees, in runs that lie next to each other: those of its first key head. They are
+ * gone through in stretches, each for all key heads before the next one, so that what is read lies together (a page of
+ * a layer has its key heads one after the other), and all queries of a key head find in the first-level
+ * cache what the first of them has read. */
 struct block {
 	int at, begin, end; /* positions */
-	int n_runs;
+	int n_runs, n_stretches;
 	struct kn_run runs[KN_ATTN_BLOCK];
+	int stretch[KN_ATTN_BLOCK + 1]; /* first runs */
 };
 
 static void find_block(const struct attention *a, const struct tile *t, int at, struct block *b)
 {
 	const struct kn_kv *kv = a->kv;
 	bool scaled = kn_kv_has_scales(kv->type);
+	int positions = STRETCH;
 	b->at = at;
 	b->begin = t->first > at ? t->first : at;
 	b->end = t->last < at + KN_ATTN_BLOCK ? t->last : at + KN_ATTN_BLOCK;
-	b->n_runs = 0;
-	for (int i = b->begin; i < b->end; i += b->runs[b->n_runs++].n) {
-		int token = i % kv->page_tokens, left = kv->page_tokens - token;
-		int32_t page = page_of(a->b->step, t->seq, i / kv->page_tokens);
+	b->n_runs = b->n_stretches = 0;
+	int index = b->begin / kv->page_tokens, token = b->begin % kv->page_tokens;
+	for (int i = b->begin; i < b->end; index++, token = 0) {
+		int left = kv->page_tokens - token, n = left < b->end - i ? left : b->end - i;
+		int32_t page = page_of(a->b->step, t->seq, index);
 		void *k = block_of(kv, kv->k, a->layer, page, t->kv_head), *v = block_of(kv, kv->v, a->layer, page, t->kv_head);
-		b->runs[b->n_runs] = (struct kn_run){.k = k, .v = v, .k_scale = scaled ? scales_of(kv, k) : NULL,
-						     .v_scale = scaled ? scales_of(kv, v) : NULL, .token = token,
-						     .at = i - at, .n = left < b->end - i ? left : b->end - i};
+		if (positions + n > STRETCH) {
+			b->stretch[b->n_stretches++] = b->n_runs;
+			positions = 0;
+		}
+		b->runs[b->n_runs++] = (struct kn_run){.k = k, .v = v, .k_scale = scaled ? scales_of(kv, k) : NULL,
+						       .v_scale = scaled ? scales_of(kv, v) : NULL, .token = token,
+						       .at = i - at, .n = n};
+		positions += n;
+		i += n;
 	}
+	b->stretch[b->n_stretches] = b->n_runs;
 }
 
-/* What of a block is to be fetched: of its keys, or of its values. */
-static int list_next(const struct attention *a, const struct block *b, bool keys, struct kn_next *next)
+/* What is read in one go: a stretch of a block, keys or values of one key head of the tile. */
+struct piece {
+	const struct block *b;
+	bool values;
+	int stretch, head;
+};
+
+/* The one after it, in the order in which a tile is gone through; false: there is none in this block. */
+static bool next_piece(const struct tile *t, struct piece *p)
 {
-	size_t bytes = kn_kv_head_bytes(a->kv->type, a->kv->page_tokens, a->kv->head_dim);
-	for (int i = 0; i < b->n_runs; i++)
-		next[i] = (struct kn_next){.at = keys ? b->runs[i].k : b->runs[i].v, .bytes = bytes};
-	return b->n_runs;
+	if (++p->head < t->n_kv)
+		return true;
+	p->head = 0;
+	if (++p->stretch < p->b->n_stretches)
+		return true;
+	p->stretch = 0;
+	p->values = !p->values;
+	return p->values;
+}
+
+static const void *further(const void *at, size_t bytes)
+{
+	return (const uint8_t *)at + bytes;
+}
+
+/* The runs of a piece, and what comes after each; their number. next_block: the one after this, or NULL. */
+static int runs_of_piece(const struct attention *a, const struct tile *t, const struct piece *p,
+			 const struct block *next_block, struct kn_run *runs)
+{
+	size_t bytes = kn_kv_head_bytes(a->kv->type, a->kv->page_tokens, a->kv->head_dim), at = (size_t)p->head * bytes;
+	int from = p->b->stretch[p->stretch], n = p->b->stretch[p->stretch + 1] - from;
+	struct piece after = *p;
+	bool any = next_piece(t, &after);
+	if (!any && next_block != NULL) {
+		after = (struct piece){.b = next_block};
+		any = true;
+	}
+	int next_from = any ? after.b->stretch[after.stretch] : 0;
+	int n_next = any ? after.b->stretch[after.stretch + 1] - next_from : 0;
+	for (int i = 0; i < n; i++) {
+		struct kn_run run = p->b->runs[from + i];
+		run.k = further(run.k, at);
+		run.v = further(run.v, at);
+		if (run.k_scale != NULL) {
+			run.k_scale = further(run.k_scale, at);
+			run.v_scale = further(run.v_scale, at);
+		}
+		const void *next = p->values ? run.v : run.k; /* again, where there is nothing else */
+		if (i < n_next) {
+			const struct kn_run *r = &after.b->runs[next_from + i];
+			next = further(after.values ? r->v : r->k, (size_t)after.head * bytes);
+		}
+		run.k_next = run.v_next = next;
+		runs[i] = run;
+	}
+	return n;
 }
 
 static int first_visible(const struct attention *a, int32_t pos)
@@ -268,26 +335,30 @@ static int first_visible(const struct attention *a, int32_t pos)
 	return window > 0 && pos + 1 > window ? pos + 1 - window : 0;
 }
 
-/* The rows row0…row1-1 of one sequence, for the heads head0…head1-1 of one key head. */
-static void make_tile(const struct attention *a, int row0, int row1, int kv_head, int head0, int head1, struct tile *t)
+/* The rows row0…row1-1 of one sequence, for the heads of n_kv key heads: of each those of a chunk. */
+static void make_tile(const struct attention *a, int row0, int row1, int kv_head, int n_kv, int chunk, struct tile *t)
 {
 	const struct kn_step *s = a->b->step;
+	int head0 = chunk * TILE_HEADS, head1 = head0 + TILE_HEADS < a->group ? head0 + TILE_HEADS : a->group;
 	t->seq = s->row_seq[row0];
 	t->kv_head = kv_head;
+	t->n_kv = n_kv;
+	t->n_each = (row1 - row0) * (head1 - head0);
 	t->n_q = 0;
 	t->first = INT32_MAX;
 	t->last = 0;
-	for (int r = row0; r < row1; r++) {
-		int32_t begin = first_visible(a, s->row_pos[r]), end = s->row_pos[r] + 1;
-		for (int h = head0; h < head1; h++, t->n_q++) {
-			t->number[t->n_q] = (size_t)r * (size_t)a->n_heads + (size_t)h;
-			t->q[t->n_q] = a->q + t->number[t->n_q] * (size_t)a->kv->head_dim;
-			t->to[t->n_q] = end;
-			t->from[t->n_q] = begin;
+	for (int k = kv_head; k < kv_head + n_kv; k++)
+		for (int r = row0; r < row1; r++) {
+			int32_t begin = first_visible(a, s->row_pos[r]), end = s->row_pos[r] + 1;
+			for (int h = k * a->group + head0; h < k * a->group + head1; h++, t->n_q++) {
+				t->number[t->n_q] = (size_t)r * (size_t)a->n_heads + (size_t)h;
+				t->q[t->n_q] = a->q + t->number[t->n_q] * (size_t)a->kv->head_dim;
+				t->to[t->n_q] = end;
+				t->from[t->n_q] = begin;
+			}
+			t->first = begin < t->first ? begin : t->first;
+			t->last = end > t->last ? end : t->last;
 		}
-		t->first = begin < t->first ? begin : t->first;
-		t->last = end > t->last ? end : t->last;
-	}
 }
 
 /* The sums of each query over a block: part[i][head_dim], seen[i]. next_block, if there is one, is fetched. */
@@ -296,17 +367,22 @@ static void attend_block(const struct attention *a, const struct tile *t, const 
 {
 	const struct kn_isa *isa = a->b->isa;
 	int dim = a->kv->head_dim, type = a->kv->type;
-	struct kn_next next[KN_ATTN_BLOCK];
+	struct kn_run runs[STRETCH];
 	_Alignas(KN_ALIGN) float scores[TILE_QUERIES * KN_ATTN_BLOCK];
-	int n_next = list_next(a, b, false, next);
-	isa->scores(type, t->q, t->n_q, b->runs, b->n_runs, a->kv->page_tokens, dim, scores, next, n_next);
+	struct piece p = {.b = b};
+	do {
+		int n = runs_of_piece(a, t, &p, next_block, runs), q = p.head * t->n_each;
+		isa->scores(type, t->q + q, t->n_each, runs, n, a->kv->page_tokens, dim, scores + (size_t)q * KN_ATTN_BLOCK);
+	} while (next_piece(t, &p) && !p.values);
 	for (int i = 0; i < t->n_q; i++) {
 		isa->softmax(scores + (size_t)i * KN_ATTN_BLOCK, (b->begin - b->at) / MAX_LANES * MAX_LANES, b->end - b->at,
 			     t->from[i] - b->at, t->to[i] - b->at, a->attn, &seen[i]);
 		memset(part[i], 0, (size_t)dim * sizeof *part[i]);
 	}
-	n_next = next_block != NULL ? list_next(a, next_block, true, next) : 0;
-	isa->weigh(type, scores, t->n_q, b->runs, b->n_runs, dim, part, next, n_next);
+	do {
+		int n = runs_of_piece(a, t, &p, next_block, runs), q = p.head * t->n_each;
+		isa->weigh(type, scores + (size_t)q * KN_ATTN_BLOCK, t->n_each, runs, n, dim, part + q);
+	} while (next_piece(t, &p));
 }
 
 static void divide(float *out, int dim, float sum)
@@ -382,15 +458,12 @@ static void join_parts(const struct attention *a, const struct tile *t)
 	}
 }
 
-/* Tile i of all: rows of a sequence, a key head, some of its heads. */
+/* Tile i of all: rows of a sequence, some key heads, some heads of each. */
 static void tile_at(const struct attention *a, int i, struct tile *t)
 {
-	int chunk = i % a->n_chunks, kv_head = i / a->n_chunks % a->kv->n_kv_heads;
-	int tile = i / a->n_chunks / a->kv->n_kv_heads;
-	int head0 = kv_head * a->group + chunk * TILE_HEADS, head1 = head0 + TILE_HEADS;
-	if (head1 > (kv_head + 1) * a->group)
-		head1 = (kv_head + 1) * a->group;
-	make_tile(a, a->tiles[tile], a->tiles[tile + 1], kv_head, head0, head1, t);
+	int chunk = i % a->n_chunks, kv_head = i / a->n_chunks % a->n_spans * a->span;
+	int tile = i / a->n_chunks / a->n_spans, left = a->kv->n_kv_heads - kv_head;
+	make_tile(a, a->tiles[tile], a->tiles[tile + 1], kv_head, left < a->span ? left : a->span, chunk, t);
 }
 
 static void run_tile(void *ctx, int i)
@@ -429,14 +502,34 @@ static int cut_tiles(const struct kn_step *s, int most, int32_t *first)
 	return n;
 }
 
+/* Whether blocks may be shared out, and not only tiles. */
+static bool may_split(const struct attention *a)
+{
+	return kn_pool_n_threads(a->b->pool) > 1 && (int64_t)a->b->step->n_rows * a->n_heads <= SPLIT_QUERIES;
+}
+
 /* Into how many parts the blocks of each of n tiles are cut, so that every thread has something to do;
  * 1: they are not. */
 static int parts_of_tiles(const struct attention *a, int n)
 {
-	int wanted = kn_pool_n_threads(a->b->pool) * 4, parts = (wanted + n - 1) / n;
-	if ((int64_t)a->b->step->n_rows * a->n_heads > SPLIT_QUERIES || kn_pool_n_threads(a->b->pool) == 1)
+	int wanted = kn_pool_n_threads(a->b->pool) * PARTS_A_THREAD, parts = (wanted + n - 1) / n;
+	if (!may_split(a))
 		return 1;
 	return parts < a->n_blocks ? parts : a->n_blocks;
+}
+
+/* How many key heads a tile has: as many as there is room for, as long as every thread has something to do. */
+static int span_of_tiles(const struct attention *a)
+{
+	int most = 1, heads = a->group < TILE_HEADS ? a->group : TILE_HEADS, kv_heads = a->kv->n_kv_heads;
+	for (int i = 0; i < a->n_tiles; i++)
+		most = a->tiles[i + 1] - a->tiles[i] > most ? a->tiles[i + 1] - a->tiles[i] : most;
+	int span = TILE_QUERIES / (most * heads), threads = kn_pool_n_threads(a->b->pool);
+	int64_t each = (int64_t)a->n_tiles * a->n_chunks * (may_split(a) ? a->n_blocks : 1);
+	span = span < kv_heads ? span : kv_heads;
+	while (span > 1 && threads > 1 && each * ((kv_heads + span - 1) / span) < (int64_t)threads * PARTS_A_THREAD)
+		span = (span + 1) / 2;
+	return span;
 }
 
 /* Room for sums, and for what was seen behind them. */
@@ -489,7 +582,9 @@ int kn_cpu_attention(struct kn_backend *b, const float *q, int n_heads, const st
 	a.n_chunks = (a.group + TILE_HEADS - 1) / TILE_HEADS;
 	a.n_tiles = cut_tiles(s, TILE_QUERIES / (a.group < TILE_HEADS ? a.group : TILE_HEADS), tiles);
 	int64_t positions = count_positions(&a);
-	int n_items = a.n_tiles * kv->n_kv_heads * a.n_chunks;
+	a.span = span_of_tiles(&a);
+	a.n_spans = (kv->n_kv_heads + a.span - 1) / a.span;
+	int n_items = a.n_tiles * a.n_spans * a.n_chunks;
 	/* A score costs a product and a weighing, and an exponential worth some thirty multiply-adds. */
 	bool alone = kn_parts_of(b, positions * n_heads * (2 * kv->head_dim + 32)) == 1;
 	a.n_parts = alone ? 1 : parts_of_tiles(&a, n_items);

@@ -31,14 +31,10 @@ struct kn_run {
 	const void *k; /* of the page and key head: [dim][page_tokens] elements of the pool's type */
 	const void *v; /* the same: [page_tokens][dim] */
 	const float *k_scale, *v_scale; /* [page_tokens], where the type has them */
+	/* What is read after k and after v, as large as they are: it is brought nearer meanwhile. Never NULL. */
+	const void *k_next, *v_next;
 	int token;     /* the first one's place in its page */
 	int at, n;     /* the first one's place in the block, and how many */
-};
-
-/* What is read after a block: it is brought nearer meanwhile. */
-struct kn_next {
-	const uint8_t *at;
-	size_t bytes;
 };
 
 /* What a query has seen of its past, or of a block of it: the largest score, and Σ exp(score - max). */
@@ -67,14 +63,13 @@ struct kn_isa {
 	 * next to those asked for may be written too; s is [n_q][KN_ATTN_BLOCK]. type: KN_F32, KN_F16,
 	 * KN_KV_Q8. */
 	void (*scores)(int type, const float *const *q, int n_q, const struct kn_run *runs, int n_runs, int page_tokens,
-		       int dim, float *s, const struct kn_next *next, int n_next);
+		       int dim, float *s);
 	/* The block's scores of one query become weights, those outside of from…to-1 zero; *seen is of this
 	 * block, its sum 0 where nothing is seen. begin is a multiple of the lanes; writes begin…end-1,
 	 * rounded up to the lanes. */
 	void (*softmax)(float *s, int begin, int end, int from, int to, const struct kn_attn *attn, struct kn_seen *seen);
 	/* out_i[d] += Σ_p s[i][p]·v_p[d], p in order, for n_q queries. Changes s. */
-	void (*weigh)(int type, float *s, int n_q, const struct kn_run *runs, int n_runs, int dim, float *const *out,
-		      const struct kn_next *next, int n_next);
+	void (*weigh)(int type, float *s, int n_q, const struct kn_run *runs, int n_runs, int dim, float *const *out);
 	/* A block's sums part[dim] join those of the blocks before it; *seen begins as zeros. */
 	void (*merge)(const float *part, const struct kn_seen *of_part, struct kn_seen *seen, float *out, int dim);
 	/* x[n], one token of a key head, as elements of a type, one after the other. Returns their scale. */

@@ -11,9 +11,10 @@
 #include "kernels/kv_type.h"
 #include "kernels/quantize.h"
 
-/* Of the 16 registers 12 accumulate 4 queries × 3 vectors: the four heads that often share a key head. */
+/* Of the 16 registers 8 accumulate 4 queries × 2 vectors: the four heads that often share a key head, and as many sums
+ * as two multiply-adds a cycle of four cycles each need. */
 #define ATTN_QUERIES_MAX 4
-enum { LANES = 8, TILE_OUT = 2, TILE_ROWS = 6, ATTN_QUERIES = ATTN_QUERIES_MAX, SCORE_VECTORS = 3, WEIGH_VECTORS = 2 };
+enum { LANES = 8, TILE_OUT = 2, TILE_ROWS = 6, ATTN_QUERIES = ATTN_QUERIES_MAX, SCORE_VECTORS = 2, WEIGH_VECTORS = 2 };
 
 typedef __m256 vf;
 typedef int32_t vi __attribute__((vector_size(32)));

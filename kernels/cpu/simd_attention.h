@@ -29,30 +29,56 @@
  *   5  queries packed [element][query], two steps unrolled: 12 to 18 % slower in the cache, one run of 1.5 times
  *      less from memory between noise; dropped
  *   6  fewer sizes of tiles (1, 2, 4, 6 queries), for the time of compiling with sanitizers. Not timed against 4.
+ * The same with pages that were written (`bench model` used to read the system's page of zeros): 16 layers of
+ * 4,096 positions, 134 MB, in milliseconds, the least of many, for others were at work. A loop that only
+ * reads them, page after page: 4.9 with two threads, 8.3 with one; all multiply-adds, without converting: 2.6 and 5.2.
+ *                                                                             third level  memory  memory,
+ *                                                                              one thread     one     two
+ *   6  as it was: a block of one head, the next one fetched to the second level      9.4    13.7     8.0
+ *      Pages of one head lie 256 KB apart, in the same few sets: what is fetched may be gone again.
+ *   7  pages read for all key heads, 64 positions at a time; tiles of 4 × 2,
+ *      which alone are as fast as their multiply-adds. Expected: 5.5 from memory     9.3     –       7.4
+ *   8  one fetch for each line used up, of the same piece of what comes next, loops
+ *      unrolled to a line                                                            8.5    11.1     7.1
+ *      Scores 37 % of the time, weighing 39, softmax 15. Without softmax 1 ms less from memory: nothing is read
+ *      meanwhile. A loop with as many multiply-adds beside the same reads takes 5.9: so much may still be had.
+ *   9  exponentials of four vectors side by side: softmax of 256 scores of 32 queries 6.4 → 5.5 µs
  */
 #include <float.h>
 #include <math.h>
 #include <string.h>
 
+enum { EXPS = 4 };
+
 /* e^x for x <= 0: 2^n · e^r with |r| <= ln2 / 2, e^r by its series, whose first term left out is below
- * 2^-27. 0 where the result would not be a normal number. */
+ * 2^-27. 0 where the result would not be a normal number. Of n vectors, at most EXPS, side by side: a chain of
+ * so many operations that each wait for the one before keeps the processor from seeing the next chain. */
+__attribute__((always_inline)) static inline void v_exps(vf *x, const int n)
+{
+	static const float terms[] = {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f};
+	vf r[EXPS], y[EXPS];
+	vi whole[EXPS];
+	UNROLL for (int k = 0; k < n; k++) {
+		vf low = v_max(x[k], v_set(-87.0f));
+		whole[k] = v_round(low * v_set(1.44269504f));
+		vf nf = v_float(whole[k]);
+		r[k] = v_fma(nf, v_set(-0.693359375f), low); /* ln 2 in two parts, the first of few bits */
+		r[k] = v_fma(nf, v_set(2.12194440e-4f), r[k]);
+		y[k] = v_set(1.0f / 5040);
+	}
+	UNROLL for (size_t t = 0; t < sizeof terms / sizeof *terms; t++)
+		UNROLL for (int k = 0; k < n; k++)
+			y[k] = v_fma(y[k], r[k], v_set(terms[t]));
+	UNROLL for (int k = 0; k < n; k++) {
+		vf power = y[k] * (vf)((whole[k] + 127) << 23);
+		x[k] = (vf)((vi)power & (vi)(x[k] > v_set(-87.0f)));
+	}
+}
+
 static inline vf v_exp(vf x)
 {
-	vf low = v_max(x, v_set(-87.0f));
-	vi n = v_round(low * v_set(1.44269504f));
-	vf nf = v_float(n);
-	vf r = v_fma(nf, v_set(-0.693359375f), low); /* ln 2 in two parts, the first of few bits */
-	r = v_fma(nf, v_set(2.12194440e-4f), r);
-	vf y = v_set(1.0f / 5040);
-	y = v_fma(y, r, v_set(1.0f / 720));
-	y = v_fma(y, r, v_set(1.0f / 120));
-	y = v_fma(y, r, v_set(1.0f / 24));
-	y = v_fma(y, r, v_set(1.0f / 6));
-	y = v_fma(y, r, v_set(0.5f));
-	y = v_fma(y, r, v_set(1.0f));
-	y = v_fma(y, r, v_set(1.0f));
-	y = y * (vf)((n + 127) << 23);
-	return (vf)((vi)y & (vi)(x > v_set(-87.0f)));
+	v_exps(&x, 1);
+	return x;
 }
 
 /* tanh by e^-2|x|. */
@@ -86,41 +112,17 @@ __attribute__((always_inline)) static inline float element(const int type, const
 
 /* ---- what comes next ---- */
 
-/* The lines of some runs, which are asked for one by one while something else is computed: the pages of a
- * sequence lie far apart, and only a few kilobytes of each belong to one head, too little for the processor
- * to see by itself where it goes on. */
-struct lines {
-	const uint8_t *at, *end; /* of the run */
-	const struct kn_next *next;
-	int n_next;
-};
-
 enum { LINE = 64 };
 
-static struct lines lines_of(const struct kn_next *next, int n)
-{
-	return (struct lines){.next = next, .n_next = n};
-}
+/* The lines of what comes next are asked for as those of what is read now are used up: the pages of a sequence lie far
+ * apart, too little of each is read in one go for the processor to see by itself where it goes on. After so many
+ * steps that each read so many bytes a line is used up, or so many lines are after one step. */
+#define STEPS_A_LINE(bytes) ((bytes) < LINE ? LINE / (bytes) : 1)
+#define LINES_A_STEP(bytes) ((bytes) > LINE ? (bytes) / LINE : 1)
 
-__attribute__((always_inline)) static inline void fetch_line(struct lines *l)
+static inline void fetch(const uint8_t *at)
 {
-	if (l->at < l->end) {
-		__builtin_prefetch(l->at, 0, 2);
-		l->at += LINE;
-	} else if (l->n_next > 0) {
-		l->at = l->next->at;
-		l->end = l->at + l->next->bytes;
-		l->next++;
-		l->n_next--;
-	}
-}
-
-/* As many as keep up with a step over elements of a type. */
-__attribute__((always_inline)) static inline void fetch_lines(const int type, struct lines *l)
-{
-	fetch_line(l);
-	if (type == KN_F32)
-		fetch_line(l);
+	__builtin_prefetch(at, 0, 3);
 }
 
 /* The sizes that tiles have: few, for each is code of its own. */
@@ -131,59 +133,92 @@ static int tile_queries(int left)
 
 static int tile_vectors(int left, int most)
 {
-	return left >= most ? most : most == 3 && left == 2 ? 2 : 1;
+	return left >= most ? most : 1;
 }
 
 /* ---- scores ---- */
 
-/* n_q queries and n_v vectors of keys; both are constants where it is inlined. scale: those of the
- * vectors' tokens, where the type has scales. */
-__attribute__((always_inline)) static inline void score_tile(const int type, const float *const *q, const void *const *k,
-							     const float *const *scale, const int *to, int page_tokens,
-							     int dim, float *s, struct lines *lines, const int n_q,
-							     const int n_v)
+/* LANES positions of a page. */
+struct keys {
+	const void *at;	    /* element 0 of the first one */
+	const void *next;   /* an equal share of what comes next */
+	const float *scale; /* where the type has them */
+	int to;		    /* the first one's place in the block */
+};
+
+/* One element of n_q queries and n_v vectors of keys. */
+__attribute__((always_inline)) static inline void score_step(const int type, const float *const *q,
+							     const uint8_t *const *at, int d, vf (*acc)[SCORE_VECTORS],
+							     const int n_q, const int n_v)
 {
+	vf key[SCORE_VECTORS];
+	UNROLL for (int v = 0; v < n_v; v++)
+		key[v] = v_elements(type, at[v], 0);
+	UNROLL for (int i = 0; i < n_q; i++) {
+		vf x = v_set(q[i][d]);
+		UNROLL for (int v = 0; v < n_v; v++)
+			acc[i][v] = v_fma(x, key[v], acc[i][v]);
+	}
+}
+
+/* n_q queries and n_v vectors of keys; both are constants where it is inlined. */
+__attribute__((always_inline)) static inline void score_tile(const int type, const float *const *queries,
+							     const struct keys *k, int page_tokens, int dim, float *s,
+							     const int n_q, const int n_v)
+{
+	const size_t element_bytes = kn_kv_element_bytes(type), row = (size_t)page_tokens * element_bytes;
+	const int steps = STEPS_A_LINE(LANES * (int)element_bytes);
+	const float *q[ATTN_QUERIES];
+	const uint8_t *at[SCORE_VECTORS], *next[SCORE_VECTORS];
 	vf acc[ATTN_QUERIES][SCORE_VECTORS];
-	struct lines ahead = *lines; /* in registers */
-	UNROLL for (int i = 0; i < n_q; i++)
+	int d = 0;
+	UNROLL for (int v = 0; v < n_v; v++) {
+		at[v] = k[v].at;
+		next[v] = k[v].next;
+	}
+	UNROLL for (int i = 0; i < n_q; i++) {
+		q[i] = queries[i];
 		UNROLL for (int v = 0; v < n_v; v++)
 			acc[i][v] = v_set(0);
-	for (int d = 0; d < dim; d++) {
-		vf key[SCORE_VECTORS];
-		UNROLL for (int v = 0; v < n_v; v++)
-			key[v] = v_elements(type, k[v], (size_t)d * (size_t)page_tokens);
-		UNROLL for (int i = 0; i < n_q; i++) {
-			vf x = v_set(q[i][d]);
-			UNROLL for (int v = 0; v < n_v; v++)
-				acc[i][v] = v_fma(x, key[v], acc[i][v]);
-		}
-		fetch_lines(type, &ahead);
 	}
-	*lines = ahead;
+	for (; d + steps <= dim; d += steps) {
+		UNROLL for (int v = 0; v < n_v; v++) {
+			fetch(next[v]);
+			next[v] += LINE;
+		}
+		UNROLL for (int u = 0; u < steps; u++) {
+			score_step(type, q, at, d + u, acc, n_q, n_v);
+			UNROLL for (int v = 0; v < n_v; v++)
+				at[v] += row;
+		}
+	}
+	for (; d < dim; d++) {
+		score_step(type, q, at, d, acc, n_q, n_v);
+		UNROLL for (int v = 0; v < n_v; v++)
+			at[v] += row;
+	}
 	UNROLL for (int v = 0; v < n_v; v++) {
 		vf factor = v_set(1);
 		if (type == KN_KV_Q8)
-			factor = v_load(scale[v]);
+			factor = v_load(k[v].scale);
 		UNROLL for (int i = 0; i < n_q; i++) {
 			if (type == KN_KV_Q8)
 				acc[i][v] *= factor;
-			v_store(s + (size_t)i * KN_ATTN_BLOCK + to[v], acc[i][v]);
+			v_store(s + (size_t)i * KN_ATTN_BLOCK + k[v].to, acc[i][v]);
 		}
 	}
 }
 
-__attribute__((always_inline)) static inline void score_group(const int type, const float *const *q, const void *const *k,
-							      const float *const *scale, const int *to, int page_tokens,
-							      int dim, float *s, struct lines *lines, int n_q, int n_v)
+__attribute__((always_inline)) static inline void score_group(const int type, const float *const *q,
+							      const struct keys *k, int page_tokens, int dim, float *s,
+							      int n_q, int n_v)
 {
 #define TILE(n) \
 	case n: \
 		if (n_v == SCORE_VECTORS) \
-			score_tile(type, q, k, scale, to, page_tokens, dim, s, lines, n, SCORE_VECTORS); \
-		else if (SCORE_VECTORS == 3 && n_v == 2) \
-			score_tile(type, q, k, scale, to, page_tokens, dim, s, lines, n, 2); \
+			score_tile(type, q, k, page_tokens, dim, s, n, SCORE_VECTORS); \
 		else \
-			score_tile(type, q, k, scale, to, page_tokens, dim, s, lines, n, 1); \
+			score_tile(type, q, k, page_tokens, dim, s, n, 1); \
 		break;
 	switch (n_q) {
 	TILE(1)
@@ -209,22 +244,24 @@ __attribute__((always_inline)) static inline float score_of(const int type, cons
 
 __attribute__((always_inline)) static inline void scores_of(const int type, const float *const *q, int n_q,
 							    const struct kn_run *runs, int n_runs, int page_tokens,
-							    int dim, float *s, struct lines *lines)
+							    int dim, float *s)
 {
-	const void *k[KN_ATTN_BLOCK / LANES];
-	const float *scale[KN_ATTN_BLOCK / LANES];
-	int to[KN_ATTN_BLOCK / LANES], n = 0;
-	struct lines none = {0};
+	const size_t bytes = kn_kv_element_bytes(type);
+	struct keys k[KN_ATTN_BLOCK / LANES];
+	int n = 0;
 	for (int r = 0; r < n_runs; r++) {
 		const struct kn_run *run = &runs[r];
 		int i = 0;
+		if (type == KN_KV_Q8)
+			fetch((const uint8_t *)run->k_next + ((const uint8_t *)run->k_scale - (const uint8_t *)run->k));
 		/* A vector may reach past the run within its page and block: those scores are masked. */
 		for (; i < run->n && run->token + i + LANES <= page_tokens &&
 		       run->at + i + LANES <= KN_ATTN_BLOCK && n < KN_ATTN_BLOCK / LANES;
 		     i += LANES) {
-			k[n] = (const uint8_t *)run->k + (size_t)(run->token + i) * kn_kv_element_bytes(type);
-			scale[n] = type == KN_KV_Q8 ? run->k_scale + run->token + i : NULL;
-			to[n++] = run->at + i;
+			size_t token = (size_t)(run->token + i);
+			k[n++] = (struct keys){.at = (const uint8_t *)run->k + token * bytes,
+					       .next = (const uint8_t *)run->k_next + token * bytes * (size_t)dim,
+					       .scale = type == KN_KV_Q8 ? run->k_scale + token : NULL, .to = run->at + i};
 		}
 		for (; i < run->n; i++)
 			for (int j = 0; j < n_q; j++)
@@ -235,45 +272,58 @@ __attribute__((always_inline)) static inline void scores_of(const int type, cons
 		n_v = tile_vectors(n - v, SCORE_VECTORS);
 		for (int j = 0, group; j < n_q; j += group) {
 			group = tile_queries(n_q - j);
-			score_group(type, q + j, k + v, scale + v, to + v, page_tokens, dim,
-				    s + (size_t)j * KN_ATTN_BLOCK, j == 0 ? lines : &none, group, n_v);
+			score_group(type, q + j, k + v, page_tokens, dim, s + (size_t)j * KN_ATTN_BLOCK, group, n_v);
 		}
 	}
 }
 
 static void scores(int type, const float *const *q, int n_q, const struct kn_run *runs, int n_runs, int page_tokens,
-		   int dim, float *s, const struct kn_next *next, int n_next)
+		   int dim, float *s)
 {
-	struct lines lines = lines_of(next, n_next);
 	switch (type) {
-	case KN_F16: scores_of(KN_F16, q, n_q, runs, n_runs, page_tokens, dim, s, &lines); break;
-	case KN_KV_Q8: scores_of(KN_KV_Q8, q, n_q, runs, n_runs, page_tokens, dim, s, &lines); break;
-	default: scores_of(KN_F32, q, n_q, runs, n_runs, page_tokens, dim, s, &lines); break;
+	case KN_F16: scores_of(KN_F16, q, n_q, runs, n_runs, page_tokens, dim, s); break;
+	case KN_KV_Q8: scores_of(KN_KV_Q8, q, n_q, runs, n_runs, page_tokens, dim, s); break;
+	default: scores_of(KN_F32, q, n_q, runs, n_runs, page_tokens, dim, s); break;
 	}
 }
 
 /* ---- weights ---- */
 
+/* n vectors of scores, less the largest one, become weights. Returns their sum and what was summed before. */
+__attribute__((always_inline)) static inline vf weights_of(float *s, vf max, vf sum, const int n)
+{
+	vf p[EXPS];
+	UNROLL for (int k = 0; k < n; k++)
+		p[k] = v_load(s + k * LANES) - max; /* 0 where nothing is seen, and max no number to subtract */
+	v_exps(p, n);
+	UNROLL for (int k = 0; k < n; k++) {
+		v_store(s + k * LANES, p[k]);
+		sum += p[k];
+	}
+	return sum;
+}
+
 static void softmax(float *s, int begin, int end, int from, int to, const struct kn_attn *attn, struct kn_seen *seen)
 {
+	const float cap = attn->softcap;
+	const vf scale = v_set(attn->scale);
 	vf most = v_set(-INFINITY);
 	int i;
 	for (i = begin; i < end; i += LANES) {
-		vf x = v_load(s + i) * v_set(attn->scale);
-		if (attn->softcap > 0)
-			x = v_set(attn->softcap) * v_tanh(x / v_set(attn->softcap));
+		vf x = v_load(s + i) * scale;
+		if (cap > 0)
+			x = v_set(cap) * v_tanh(x / v_set(cap));
 		if (i < from || i + LANES > to)
 			x = v_within(x, i, from, to, -INFINITY);
 		v_store(s + i, x);
 		most = v_max(most, x);
 	}
 	float max = v_largest(most);
-	vf sum = v_set(0);
-	for (i = begin; i < end; i += LANES) {
-		vf p = v_exp(v_load(s + i) - v_set(max)); /* 0 where nothing is seen, and max no number to subtract */
-		v_store(s + i, p);
-		sum += p;
-	}
+	vf sum = v_set(0), less = v_set(max);
+	for (i = begin; end - i > (EXPS - 1) * LANES; i += EXPS * LANES)
+		sum = weights_of(s + i, less, sum, EXPS);
+	for (; i < end; i += LANES)
+		sum = weights_of(s + i, less, sum, 1);
 	*seen = (struct kn_seen){.max = max, .sum = v_sum(sum)};
 }
 
@@ -293,50 +343,64 @@ static void merge(const float *part, const struct kn_seen *of_part, struct kn_se
 
 /* ---- values ---- */
 
-/* n_v vectors of out for n_q queries, over the positions of the runs; p is of the block, at is the
+/* One position of n_q queries and n_v vectors of its value. */
+__attribute__((always_inline)) static inline void weigh_step(const int type, const float *weight, const uint8_t *at,
+							     vf (*acc)[WEIGH_VECTORS], const int n_q, const int n_v)
+{
+	vf value[WEIGH_VECTORS];
+	UNROLL for (int k = 0; k < n_v; k++)
+		value[k] = v_elements(type, at, (size_t)(k * LANES));
+	UNROLL for (int i = 0; i < n_q; i++) {
+		vf x = v_set(weight[i * KN_ATTN_BLOCK]);
+		UNROLL for (int k = 0; k < n_v; k++)
+			acc[i][k] = v_fma(x, value[k], acc[i][k]);
+	}
+}
+
+/* n_v vectors of out for n_q queries, over the positions of the runs; p is of the block, from is the
  * offset of these vectors in a value. */
 __attribute__((always_inline)) static inline void weigh_tile(const int type, const float *p, const struct kn_run *runs,
-							     int n_runs, size_t at, int dim, float *const *out,
-							     struct lines *lines, const int n_q, const int n_v)
+							     int n_runs, size_t from, int dim, float *const *out,
+							     const int n_q, const int n_v)
 {
+	const size_t element_bytes = kn_kv_element_bytes(type), row = (size_t)dim * element_bytes;
+	const int bytes = n_v * LANES * (int)element_bytes, steps = STEPS_A_LINE(bytes), lines = LINES_A_STEP(bytes);
 	vf acc[ATTN_QUERIES][WEIGH_VECTORS];
-	struct lines ahead = *lines;
 	UNROLL for (int i = 0; i < n_q; i++)
 		UNROLL for (int k = 0; k < n_v; k++)
-			acc[i][k] = v_load(out[i] + at + k * LANES);
+			acc[i][k] = v_load(out[i] + from + k * LANES);
 	for (int r = 0; r < n_runs; r++) {
-		const float *weight = p + runs[r].at;
-		size_t from = (size_t)runs[r].token * (size_t)dim + at;
-		for (int t = 0; t < runs[r].n; t++, from += (size_t)dim, weight++) {
-			vf value[WEIGH_VECTORS];
-			UNROLL for (int k = 0; k < n_v; k++)
-				value[k] = v_elements(type, runs[r].v, from + (size_t)(k * LANES));
-			UNROLL for (int i = 0; i < n_q; i++) {
-				vf x = v_set(weight[i * KN_ATTN_BLOCK]);
-				UNROLL for (int k = 0; k < n_v; k++)
-					acc[i][k] = v_fma(x, value[k], acc[i][k]);
+		const struct kn_run *run = &runs[r];
+		const float *weight = p + run->at, *end = weight + run->n;
+		const uint8_t *at = (const uint8_t *)run->v + (size_t)run->token * row + from * element_bytes;
+		/* As many bytes of what comes next as are read now, whichever. */
+		const uint8_t *next = (const uint8_t *)run->v_next + from * element_bytes * (size_t)run->n;
+		for (; end - weight >= steps; weight += steps) {
+			UNROLL for (int l = 0; l < lines; l++) {
+				fetch(next);
+				next += LINE;
 			}
-			fetch_lines(type, &ahead);
+			UNROLL for (int u = 0; u < steps; u++, at += row)
+				weigh_step(type, weight + u, at, acc, n_q, n_v);
 		}
+		for (; weight < end; weight++, at += row)
+			weigh_step(type, weight, at, acc, n_q, n_v);
 	}
-	*lines = ahead;
 	UNROLL for (int i = 0; i < n_q; i++)
 		UNROLL for (int k = 0; k < n_v; k++)
-			v_store(out[i] + at + k * LANES, acc[i][k]);
+			v_store(out[i] + from + k * LANES, acc[i][k]);
 }
 
 __attribute__((always_inline)) static inline void weigh_group(const int type, const float *p, const struct kn_run *runs,
-							      int n_runs, size_t at, int dim, float *const *out,
-							      struct lines *lines, int n_q, int n_v)
+							      int n_runs, size_t at, int dim, float *const *out, int n_q,
+							      int n_v)
 {
 #define TILE(n) \
 	case n: \
 		if (n_v == WEIGH_VECTORS) \
-			weigh_tile(type, p, runs, n_runs, at, dim, out, lines, n, WEIGH_VECTORS); \
-		else if (WEIGH_VECTORS == 3 && n_v == 2) \
-			weigh_tile(type, p, runs, n_runs, at, dim, out, lines, n, 2); \
+			weigh_tile(type, p, runs, n_runs, at, dim, out, n, WEIGH_VECTORS); \
 		else \
-			weigh_tile(type, p, runs, n_runs, at, dim, out, lines, n, 1); \
+			weigh_tile(type, p, runs, n_runs, at, dim, out, n, 1); \
 		break;
 	switch (n_q) {
 	TILE(1)
@@ -368,6 +432,7 @@ static void scale_weights(float *s, int n_q, const struct kn_run *runs, int n_ru
 {
 	for (int r = 0; r < n_runs; r++) {
 		const float *scale = runs[r].v_scale + runs[r].token;
+		fetch((const uint8_t *)runs[r].v_next + ((const uint8_t *)runs[r].v_scale - (const uint8_t *)runs[r].v));
 		for (int i = 0; i < n_q; i++) {
 			float *p = s + (size_t)i * KN_ATTN_BLOCK + (size_t)runs[r].at;
 			int t = 0;
@@ -379,45 +444,32 @@ static void scale_weights(float *s, int n_q, const struct kn_run *runs, int n_ru
 	}
 }
 
-/* So many positions' values go through all queries before the next ones: they stay in the first-level
- * cache. */
-enum { WEIGH_POSITIONS = 64 };
-
 __attribute__((always_inline)) static inline void weigh_of(const int type, const float *s, int n_q,
 							   const struct kn_run *runs, int n_runs, int dim,
-							   float *const *out, struct lines *lines)
+							   float *const *out)
 {
-	int whole = dim / LANES, n;
-	struct lines none = {0};
-	for (int r = 0; r < n_runs; r += n) {
-		int positions = runs[r].n;
-		for (n = 1; r + n < n_runs && positions + runs[r + n].n <= WEIGH_POSITIONS; n++)
-			positions += runs[r + n].n;
-		for (int j = 0, group; j < n_q; j += group) {
-			const float *p = s + (size_t)j * KN_ATTN_BLOCK;
-			group = tile_queries(n_q - j);
-			for (int k = 0, n_v; k < whole; k += n_v) {
-				n_v = tile_vectors(whole - k, WEIGH_VECTORS);
-				weigh_group(type, p, runs + r, n, (size_t)k * LANES, dim, out + j, j == 0 ? lines : &none,
-					    group, n_v);
-			}
-			for (int i = 0; i < group && whole * LANES < dim; i++)
-				weigh_rest(type, p + i * KN_ATTN_BLOCK, runs + r, n, dim, out[j + i]);
+	int whole = dim / LANES;
+	for (int j = 0, group; j < n_q; j += group) {
+		const float *p = s + (size_t)j * KN_ATTN_BLOCK;
+		group = tile_queries(n_q - j);
+		for (int k = 0, n_v; k < whole; k += n_v) {
+			n_v = tile_vectors(whole - k, WEIGH_VECTORS);
+			weigh_group(type, p, runs, n_runs, (size_t)k * LANES, dim, out + j, group, n_v);
 		}
+		for (int i = 0; i < group && whole * LANES < dim; i++)
+			weigh_rest(type, p + i * KN_ATTN_BLOCK, runs, n_runs, dim, out[j + i]);
 	}
 }
 
-static void weigh(int type, float *s, int n_q, const struct kn_run *runs, int n_runs, int dim, float *const *out,
-		  const struct kn_next *next, int n_next)
+static void weigh(int type, float *s, int n_q, const struct kn_run *runs, int n_runs, int dim, float *const *out)
 {
-	struct lines lines = lines_of(next, n_next);
 	switch (type) {
-	case KN_F16: weigh_of(KN_F16, s, n_q, runs, n_runs, dim, out, &lines); break;
+	case KN_F16: weigh_of(KN_F16, s, n_q, runs, n_runs, dim, out); break;
 	case KN_KV_Q8:
 		scale_weights(s, n_q, runs, n_runs);
-		weigh_of(KN_KV_Q8, s, n_q, runs, n_runs, dim, out, &lines);
+		weigh_of(KN_KV_Q8, s, n_q, runs, n_runs, dim, out);
 		break;
-	default: weigh_of(KN_F32, s, n_q, runs, n_runs, dim, out, &lines); break;
+	default: weigh_of(KN_F32, s, n_q, runs, n_runs, dim, out); break;
 	}
 }
 
