@@ -64,6 +64,9 @@ void engine_link_on_state(struct engine_link *l, void (*on_state)(void *ctx), vo
  * sequence's end or engine_link_forget. */
 int engine_link_submit(struct engine_link *l, const struct proto_submit *req,
 		       const struct link_listener *listener, void *ctx, uint64_t *id);
+/* Frames of it that come together with others are told together with those of the same lane (frame_order.h), and
+ * behind each lane's its output goes out (gw_run_output). 0, and at first: of none. */
+void engine_link_lane(struct engine_link *l, uint64_t id, uint32_t lane);
 void engine_link_credit(struct engine_link *l, uint64_t id, uint32_t n_tokens);
 /* Counts a prompt's tokens, whatever their number. counted is called once, from the loop: m NULL, the engine
  * has gone. SL_ECLOSED, SL_ELIMIT as above. */

@@ -445,6 +445,12 @@ static void on_twins_moved(void *ctx)
 		tell_all(g, false);
 }
 
+void gen_lane(struct generation *g, uint32_t lane)
+{
+	if (g->link_id != 0)
+		engine_link_lane(g->t->link, g->link_id, lane);
+}
+
 void gen_share(struct generation *g, struct twin_log *log)
 {
 	g->shared = twin_log_ref(log);

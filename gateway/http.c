@@ -560,6 +560,8 @@ void *http_user(struct http_stream *s) { return s->user; }
 
 struct gw_thread *http_thread(struct http_stream *s) { return s->conn->tr->t; }
 
+uint32_t http_conn_number(const struct http_stream *s) { return s->conn->number; }
+
 struct http_kept **http_kept(struct http_stream *s) { return &s->conn->kept; }
 
 bool http_is_late(const struct http_stream *s) { return s->conn->late; }
