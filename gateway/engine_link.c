@@ -37,7 +37,9 @@ enum {
 	DEAD_MS = 3000,     /* silent for that long: gone */
 	TICK_MS = 250,
 	FIRST_SLOTS = 64,
-	CONTEXT_BYTES = 192, /* of a listener's context, what a token's frame uses */
+	CONTEXT_BYTES = 256, /* of a listener's context, what a token's frame uses */
+	SOON = 3,    /* so many frames ahead what a frame needs is fetched */
+	SOONER = 6,  /* and the context that tells what that is */
 };
 
 enum link_state { LINK_DOWN, LINK_CONNECTING, LINK_UP };
@@ -374,37 +376,66 @@ static size_t gather(struct engine_link *l)
 		    l->in.len - used - PROTO_HEAD_BYTES < h.length)
 			break;
 		const struct sequence *s = seq_find(l, h.id);
-		if (!frame_order_add(&l->order, s != NULL ? s->lane : 0, (uint32_t)used, s != NULL ? s->ctx : NULL))
+		uint32_t lane = s != NULL ? s->lane : 0;
+		bool tell = s != NULL && s->listener != NULL;
+		if (!frame_order_add(&l->order, lane, (uint32_t)used, tell ? s->listener->soon : NULL, tell ? s->ctx : NULL))
 			break;
 		used += PROTO_HEAD_BYTES + h.length;
 	}
 	return used;
 }
 
-/* In a step thousands of sequences get a frame each, and what a frame needs of its sequence is not in the cache. */
-static void foresee(const struct engine_link *l, uint32_t frame)
+/* In a step thousands of sequences get a frame each, and what a frame needs of its sequence is not in the cache. Frames
+ * further on in the same lane say what it will be. */
+static uint32_t behind(const struct frame_order *o, uint32_t frame)
 {
-	if (frame == FRAME_ORDER_NONE || l->order.frames[frame].hint == NULL)
-		return;
-	for (size_t line = 0; line < CONTEXT_BYTES; line += 64)
-		__builtin_prefetch((const char *)l->order.frames[frame].hint + line);
+	return frame != FRAME_ORDER_NONE ? o->frames[frame].next : FRAME_ORDER_NONE;
 }
 
-/* The frames of one lane after the other; what a lane's connection has to write goes out before the next lane's
- * frames are told. A listener may forget any sequence, so each is looked for again. */
+static void fetch_context(const struct frame_order *o, uint32_t frame)
+{
+	for (size_t at = 0; frame != FRAME_ORDER_NONE && at < CONTEXT_BYTES; at += 64)
+		__builtin_prefetch((const char *)o->frames[frame].ctx + at);
+}
+
+static void tell_soon(const struct frame_order *o, uint32_t frame)
+{
+	if (frame != FRAME_ORDER_NONE && o->frames[frame].soon != NULL)
+		o->frames[frame].soon(o->frames[frame].ctx);
+}
+
+/* The frames of one lane. A listener may forget any sequence, so each is looked for again. */
+static int tell_lane(struct engine_link *l, uint32_t first, struct sl_err *err)
+{
+	const struct frame_order *o = &l->order;
+	uint32_t soon = first, sooner = first;
+	for (int i = 0; i < SOONER; i++, sooner = behind(o, sooner))
+		fetch_context(o, sooner);
+	for (int i = 0; i < SOON; i++, soon = behind(o, soon))
+		tell_soon(o, soon);
+	for (uint32_t k = first; k != FRAME_ORDER_NONE; k = o->frames[k].next) {
+		const uint8_t *at = buf_data(&l->in) + o->frames[k].at;
+		struct proto_head h;
+		fetch_context(o, sooner);
+		tell_soon(o, soon);
+		sooner = behind(o, sooner);
+		soon = behind(o, soon);
+		int rc = proto_head_read(at, &h, err);
+		if (rc == 0)
+			rc = on_frame(l, &h, at + PROTO_HEAD_BYTES, err);
+		if (rc != 0)
+			return rc;
+	}
+	return 0;
+}
+
+/* One lane after the other; what a lane's connection has to write goes out before the next lane's frames are told. */
 static int tell_by_lanes(struct engine_link *l, struct sl_err *err)
 {
 	for (uint32_t i = 0; i < l->order.n_lanes; i++) {
-		for (uint32_t k = l->order.lanes[i].first; k != FRAME_ORDER_NONE; k = l->order.frames[k].next) {
-			const uint8_t *at = buf_data(&l->in) + l->order.frames[k].at;
-			struct proto_head h;
-			foresee(l, l->order.frames[k].next);
-			int rc = proto_head_read(at, &h, err);
-			if (rc == 0)
-				rc = on_frame(l, &h, at + PROTO_HEAD_BYTES, err);
-			if (rc != 0)
-				return rc;
-		}
+		int rc = tell_lane(l, l->order.lanes[i].first, err);
+		if (rc != 0)
+			return rc;
 		gw_run_output(l->t);
 	}
 	return 0;

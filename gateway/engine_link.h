@@ -25,6 +25,9 @@ struct link_listener {
 	void (*on_done)(void *ctx, const struct proto_done *m);
 	void (*on_lost)(void *ctx); /* the engine has gone */
 	void (*on_verified)(void *ctx, const struct proto_verified *m); /* NULL: it was given no tokens */
+	/* A frame of it comes soon: what that will need may be fetched ahead, and nothing else done. NULL: nothing. Where
+	 * it is given ctx lives until the end of the turn in which the sequence has ended or was forgotten. */
+	void (*soon)(const void *ctx);
 };
 
 struct link_model {

@@ -18,8 +18,10 @@ enum { FRAME_ORDER_MAX = 1024, FRAME_ORDER_NONE = FRAME_ORDER_MAX };
 struct frame_order {
 	uint32_t n_frames, n_lanes;
 	struct ordered_frame {
-		const void *hint; /* whose it is, to fetch ahead; never followed otherwise */
-		uint32_t at;      /* the caller's: where the frame is */
+		/* The caller's: where the frame is, and who is to know that it comes soon (NULL: nobody). */
+		void (*soon)(const void *ctx);
+		const void *ctx;
+		uint32_t at;
 		uint32_t next;    /* of its lane: an index, or FRAME_ORDER_NONE */
 	} frames[FRAME_ORDER_MAX];
 	struct ordered_lane {
@@ -31,7 +33,7 @@ struct frame_order {
 
 /* Cleared memory is an empty one, too. */
 void frame_order_clear(struct frame_order *o);
-/* False: it is full, and nothing was added. */
-bool frame_order_add(struct frame_order *o, uint32_t lane, uint32_t at, const void *hint);
+/* False: it is full, and nothing was added. ctx: borrowed. */
+bool frame_order_add(struct frame_order *o, uint32_t lane, uint32_t at, void (*soon)(const void *ctx), const void *ctx);
 
 #endif
