@@ -6,9 +6,10 @@
  *
  * Frames are gathered in `out` and written once at the end of the turn; input is cut into frames in
  * place. What came of running sequences in one read is told by lanes, so that the first connection's
- * events leave before the last one's are looked at: half of a step's work lies before the median event, not most of it. Sequences are found by id in an open hash table; each holds its listener. When the link
- * goes down, the table is emptied first and the listeners are told after, so that a listener may
- * submit or forget in its callback. Single-threaded: the loop of its gw_thread.
+ * events leave before the last one's are looked at, and what was fetched for telling them is still there
+ * when they are written. Sequences are found by id in an open hash table; each holds its listener. When
+ * the link goes down, the table is emptied first and the listeners are told after, so that a listener
+ * may submit or forget in its callback. Single-threaded: the loop of its gw_thread.
  */
 #include "gateway/engine_link.h"
 
