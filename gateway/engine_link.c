@@ -359,8 +359,8 @@ static int on_frame(struct engine_link *l, const struct proto_head *h, const uin
 	}
 }
 
-/* Of a running sequence: tells nothing of any other, so what came of others may be told before. Not QUEUED: who waits is judged
- * by what was told before him. */
+/* Of a running sequence: tells nothing of any other, so what came of others may be told before. Not QUEUED: who
+ * waits is judged by what was told before him. */
 static bool may_move(uint8_t type)
 {
 	return type == PROTO_TOKENS || type == PROTO_CHOICE || type == PROTO_VERIFIED || type == PROTO_DONE;
@@ -442,7 +442,8 @@ static int tell_by_lanes(struct engine_link *l, struct sl_err *err)
 	return 0;
 }
 
-/* Every whole frame in l->in. Neither a listener's call nor a connection's output closes the link, so the loop may go on. */
+/* Every whole frame in l->in. Neither a listener's call nor a connection's output closes the link, so the loop may
+ * go on. */
 static int take_frames(struct engine_link *l, struct sl_err *err)
 {
 	while (l->in.len >= PROTO_HEAD_BYTES) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The link tells frames that came together by lanes, and a lane's output goes out before the next lane's frames are told.
+ * The link tells frames that came together by lanes, and a lane's output goes out before the next lane's frames
+ * are told.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -34,7 +35,8 @@ static struct voice {
 static void say_word(char what, int number)
 {
 	assert_true(story_at + 16 < sizeof story);
-	story_at += (size_t)snprintf(story + story_at, sizeof story - story_at, "%s%c%d", story_at > 0 ? " " : "", what, number);
+	story_at += (size_t)snprintf(story + story_at, sizeof story - story_at, "%s%c%d", story_at > 0 ? " " : "",
+				     what, number);
 }
 
 static void on_output(struct gw_deferred *d)
@@ -68,7 +70,8 @@ static void voice_done(void *ctx, const struct proto_done *m) { (void)m, voice_s
 static void voice_lost(void *ctx) { voice_says(ctx, 'l'); }
 static void voice_soon(const void *ctx) { voices[(const struct voice *)ctx - voices].soon++; }
 
-static const struct link_listener voice = {voice_queued, voice_tokens, voice_choice, voice_done, voice_lost, NULL, voice_soon};
+static const struct link_listener voice = {voice_queued, voice_tokens, voice_choice, voice_done, voice_lost, NULL,
+					   voice_soon};
 
 /* n sequences: number i of lane lane_of[i % n_lanes]. */
 static void voices_up(struct rig *r, int n, const int *lane_of, int n_lanes)
