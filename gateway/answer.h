@@ -231,6 +231,12 @@ static inline bool answer_live(const struct answer_run *run)
 	return run->gen != NULL && !run->answer->released;
 }
 
+/* By which connection what its engine says goes out at once; 0: by none. One that is logged writes its log first. */
+static inline uint32_t answer_lane(const struct answer *a)
+{
+	return a->logged || a->x == NULL ? 0 : http_conn_number(a->x->stream);
+}
+
 /* ---- answer_share.c ---- */
 
 /* It joins what is asked for already: 1. 0: it is to be submitted, as s says, and others may join it

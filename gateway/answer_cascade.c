@@ -106,7 +106,8 @@ int answer_auto_submit(struct answer *a, struct answer_run *run, const struct an
 				  .submit = s,
 				  .asked_tokens = spec->has_max_tokens ? spec->max_tokens : 0,
 				  .wants_to_know = a->wants_to_know,
-				  .started_ns = a->started_ns};
+				  .started_ns = a->started_ns,
+				  .lane = answer_lane(a)};
 	(void)answer_auto_find(a->app, a->snapshot, a->key->tier, &ask.models);
 	int rc = cascade_run_start(a->app->t, &ask, (uint32_t)a->app->t->cfg->limits.window_tokens, &run->sub, &run->gen,
 				   &run->cascade);

@@ -318,6 +318,7 @@ static bool submit_again(struct answer *a)
 			answer_leave_runs(a);
 			return false;
 		}
+		answer_foresee(a, run);
 		if (i == 0) {
 			gen_hold(run->gen, hold);
 			hold = NULL;

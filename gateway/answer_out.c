@@ -12,6 +12,19 @@
 #include "base/clock.h"
 #include "gateway/stream_out.h"
 
+void answer_foresee(struct answer *a, struct answer_run *run)
+{
+	struct foresight *f = gen_foresight(run->gen);
+	gen_lane(run->gen, answer_lane(a));
+	foresight_add(f, run, sizeof *run);
+	foresight_add(f, a, offsetof(struct answer, quota));
+	foresight_add(f, a->choices, sizeof *a->choices);
+	if (a->stream && !a->logged && a->x != NULL) {
+		foresight_add(f, a->x, offsetof(struct exchange, route));
+		http_foresee(a->x->stream, f);
+	}
+}
+
 /* ---- streamed ---- */
 
 static ssize_t pull(void *ctx, uint8_t *dst, size_t room, bool *end)

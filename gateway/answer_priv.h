@@ -61,6 +61,8 @@ void answer_on_reap(struct gw_deferred *d);
 
 /* ---- answer_out.c ---- */
 
+/* run has been submitted: by which connection its tokens leave, and what each will touch. */
+void answer_foresee(struct answer *a, struct answer_run *run);
 /* The way out is open from here on. */
 void answer_open(struct answer *a);
 /* Of one that is told as a whole: what there is, and all of it if that is all. */

@@ -209,6 +209,7 @@ static void submit(struct answer *a, const struct answer_spec *spec, struct prot
 						    : "The server is busy.");
 			return;
 		}
+		answer_foresee(a, run);
 		/* The stream's place is kept until the engine has stopped; one of them stands for all. */
 		if (i == 0 && !a->logged)
 			gen_hold(run->gen, http_hold(a->x->stream));

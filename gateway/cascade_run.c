@@ -364,7 +364,7 @@ static void on_lost(void *ctx)
 	cascade_run_end(s->run);
 }
 
-const struct link_listener cascade_side_listener = {on_queued, on_tokens, on_choice, on_done, on_lost, on_verified};
+const struct link_listener cascade_side_listener = {on_queued, on_tokens, on_choice, on_done, on_lost, on_verified, NULL};
 
 /* ---- the generation's ---- */
 

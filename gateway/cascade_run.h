@@ -35,6 +35,7 @@ struct cascade_ask {
 	uint32_t asked_tokens;        /* 0: not said */
 	bool wants_to_know;           /* of a degradation */
 	uint64_t started_ns;          /* the request's */
+	uint32_t lane;                /* of its sequences: engine_link_lane */
 	/* Not NULL: it is the run again of which past is told; models are that one's. */
 	const struct casc_past *again;
 	bool told_degraded;           /* and was told so */

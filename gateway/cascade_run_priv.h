@@ -61,6 +61,7 @@ struct cascade_run {
 	uint32_t disagreed_at;
 	uint32_t room;         /* tokens that the generation wants in all */
 	uint32_t max_tokens;
+	uint32_t lane; /* as asked for */
 	bool is_queued;
 	struct proto_queued queued; /* as the generation was told first */
 	struct sl_buf frame;   /* the request's SUBMIT, while it may be submitted again */

@@ -126,6 +126,8 @@ static int submit_frame(struct cascade_side *side, struct proto_submit *s, uint3
 		s->max_tokens = r->max_tokens > n_keep ? r->max_tokens - n_keep : 1;
 	if (rc == 0)
 		rc = engine_link_submit(link_of(r), s, &cascade_side_listener, side, &side->id);
+	if (rc == 0)
+		engine_link_lane(link_of(r), side->id, r->lane);
 	buf_dispose(&prompt);
 	return rc;
 }

@@ -110,6 +110,7 @@ static struct cascade_run *create(struct gw_thread *t, const struct cascade_ask 
 	r->started_ns = ask->started_ns;
 	r->submitted_ns = clock_now_ns();
 	r->max_tokens = ask->submit->max_tokens;
+	r->lane = ask->lane;
 	r->n_choices = ask->submit->n;
 	memcpy(r->id_text, ask->id, n_id < sizeof r->id_text ? n_id : sizeof r->id_text - 1);
 	gw_timer_init(&r->timer, cascade_run_on_timer);

@@ -4,7 +4,10 @@
  *
  * Output is gathered: whatever happened to a connection's streams during a turn of the loop
  * becomes, at the end of the turn, one run of the protocol's fill, one TLS write and one send.
- * Measured on the event path this is worth a factor of six against writing each event. Nothing is
+ * Measured on the event path this is worth a factor of six against writing each event. Where an event
+ * of the loop handles many streams by connections (the engine's frames), each connection is written
+ * when its streams have had theirs (gw_run_output), also once. However often that is, a turn takes
+ * FLUSH_BYTES of a connection, so that none with endless output holds up the others. Nothing is
  * buffered here but what the socket did not take (`pending`, at most one turn's output), and while
  * something is pending no protocol is asked for more: that is the whole of backpressure downwards.
  * Upwards, reading stops while output is blocked and more than limits.output_bytes of it wait, so
@@ -40,7 +43,7 @@
 #include "gateway/tls.h"
 
 enum {
-	FLUSH_BYTES = 65536,    /* plain bytes of one connection in one flush */
+	FLUSH_BYTES = 65536,    /* plain bytes of one connection in one turn */
 	PENDING_MAX = 8 << 20,  /* never reached: one flush with its frames and records */
 	LINGER_BYTES = 1 << 20, /* thrown away after our end, beside a whole body */
 	READS_PER_TURN = 2,
@@ -201,7 +204,7 @@ void conn_close(struct conn *c, enum http_close_reason why)
 void conn_schedule(struct conn *c)
 {
 	if (c->state != CONN_CLOSED)
-		gw_defer(c->tr->t, &c->flush);
+		gw_defer_output(c->tr->t, &c->flush);
 }
 
 void conn_finish(struct conn *c)
@@ -335,6 +338,17 @@ static int begin_linger(struct conn *c)
 	return 0;
 }
 
+/* What a turn still leaves a connection of its FLUSH_BYTES. */
+static size_t room_of_turn(struct conn *c)
+{
+	uint64_t turn = c->tr->t->turn;
+	if (c->filled_turn != turn) {
+		c->filled_turn = turn;
+		c->filled = 0;
+	}
+	return c->filled < FLUSH_BYTES ? FLUSH_BYTES - c->filled : 0;
+}
+
 /* One gathered write. *more: the protocol could go on. 0, or negative: close. */
 static int write_out(struct conn *c, bool *more)
 {
@@ -347,8 +361,13 @@ static int write_out(struct conn *c, bool *more)
 	}
 	if (c->proto == NULL)
 		return 0;
+	size_t room = room_of_turn(c);
+	*more = room == 0;
+	if (room == 0)
+		return 0;
 	buf_clear(&tr->plain, SIZE_MAX);
-	int rc = c->proto->fill(c, &tr->plain, FLUSH_BYTES, more);
+	int rc = c->proto->fill(c, &tr->plain, room, more);
+	c->filled += tr->plain.len;
 	/* What was made before an error (a GOAWAY) goes out all the same. */
 	struct sl_buf *wire = &tr->plain;
 	if (c->tls != NULL && tr->plain.len > 0) {
@@ -632,6 +651,8 @@ void conn_accept(struct gw_transport *tr, int fd, const struct listener_options 
 	}
 	list_push_back(&tr->conns, &c->node);
 	tr->n_conns++;
+	tr->last_number = tr->last_number < UINT32_MAX ? tr->last_number + 1 : 1;
+	c->number = tr->last_number;
 	deadline_arm(c->state == CONN_HANDSHAKE ? &tr->handshake : &tr->header, &c->deadline, clock_now_ns());
 	want_read(c, true);
 }

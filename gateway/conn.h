@@ -101,6 +101,9 @@ struct conn {
 	struct deadline deadline; /* handshake, header, idle or linger */
 	struct deadline stall;    /* pending without progress */
 	struct gw_deferred flush;
+	uint64_t filled_turn; /* the turn of the loop in which it was last asked for output */
+	size_t filled;        /* and the plain bytes that came in that turn */
+	uint32_t number;      /* among the thread's connections, from 1 on */
 	struct list streams; /* struct http_stream */
 	struct list holds;   /* struct http_hold of streams that have ended */
 	int64_t n_streams, n_holds;
@@ -121,7 +124,7 @@ void conn_accept(struct gw_transport *tr, int fd, const struct listener_options 
 		 const struct net_addr *peer);
 /* A turn of the loop has passed: the next of those that wait to shake hands. arg: the transport. */
 void conn_shake_turn(evutil_socket_t fd, short what, void *arg);
-/* Output is due at the end of the turn. Any number of times. */
+/* Output is due at the end of the turn, or when the event says so in which it came. Any number of times. */
 void conn_schedule(struct conn *c);
 /* No further input; when the output is out, an orderly end. */
 void conn_finish(struct conn *c);

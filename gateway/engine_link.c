@@ -5,9 +5,11 @@
  *   DOWN ──connect──► CONNECTING ──HELLO both ways──► UP ──error, BYE, silence──► DOWN (backoff)
  *
  * Frames are gathered in `out` and written once at the end of the turn; input is cut into frames in
- * place. Sequences are found by id in an open hash table; each holds its listener. When the link
- * goes down, the table is emptied first and the listeners are told after, so that a listener may
- * submit or forget in its callback. Single-threaded: the loop of its gw_thread.
+ * place. What came of running sequences in one read is told by lanes, so that the first connection's
+ * events leave before the last one's are looked at, and what was fetched for telling them is still there
+ * when they are written. Sequences are found by id in an open hash table; each holds its listener. When
+ * the link goes down, the table is emptied first and the listeners are told after, so that a listener
+ * may submit or forget in its callback. Single-threaded: the loop of its gw_thread.
  */
 #include "gateway/engine_link.h"
 
@@ -22,6 +24,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "gateway/frame_order.h"
 #include "gateway/thread.h"
 
 enum {
@@ -35,7 +38,9 @@ enum {
 	DEAD_MS = 3000,     /* silent for that long: gone */
 	TICK_MS = 250,
 	FIRST_SLOTS = 64,
-	CONTEXT_BYTES = 192, /* of a listener's context, what a token's frame uses */
+	CONTEXT_BYTES = 256, /* of a listener's context, what a token's frame uses */
+	SOON = 3,    /* so many frames ahead what a frame needs is fetched */
+	SOONER = 6,  /* and the context that tells what that is */
 };
 
 enum link_state { LINK_DOWN, LINK_CONNECTING, LINK_UP };
@@ -46,6 +51,7 @@ struct sequence {
 	void (*stopped)(void *ctx);           /* of an abandoned one */
 	void *ctx;
 	void (*counted)(void *ctx, const struct proto_counted *m); /* of a count, which is no more than that */
+	uint32_t lane;
 };
 
 struct engine_link {
@@ -77,6 +83,7 @@ struct engine_link {
 	void *on_load_ctx;
 	void (*on_state)(void *ctx); /* NULL: nobody listens */
 	void *on_state_ctx;
+	struct frame_order order; /* of the frames that are being told */
 };
 
 /* ---- sequences ---- */
@@ -352,44 +359,109 @@ static int on_frame(struct engine_link *l, const struct proto_head *h, const uin
 	}
 }
 
-/* In a step thousands of sequences get a frame each, and what a frame needs of its sequence is not
- * in the cache. The frames behind the present one say what it will be. Hints: nothing depends on
- * them, and what they read has been received. */
-static void foresee(const struct engine_link *l, const uint8_t *at, const uint8_t *end)
+/* Of a running sequence: tells nothing of any other, so what came of others may be told before. Not QUEUED: who
+ * waits is judged by what was told before him. */
+static bool may_move(uint8_t type)
 {
-	for (int ahead = 1; ahead <= 2 && (size_t)(end - at) >= PROTO_HEAD_BYTES; ahead++) {
-		struct proto_head h;
-		if (proto_head_read(at, &h, NULL) != 0)
-			return;
-		const struct sequence *s = &l->slots[slot_of(l, h.id)];
-		if (ahead == 2) {
-			__builtin_prefetch(s);
-		} else if (s->id == h.id) {
-			for (size_t line = 0; line < CONTEXT_BYTES; line += 64)
-				__builtin_prefetch((const char *)s->ctx + line);
-		}
-		if (h.length > (size_t)(end - at) - PROTO_HEAD_BYTES)
-			return;
-		at += PROTO_HEAD_BYTES + h.length;
-	}
+	return type == PROTO_TOKENS || type == PROTO_CHOICE || type == PROTO_VERIFIED || type == PROTO_DONE;
 }
 
-/* Every whole frame in l->in. A listener's call never closes the link, so the loop may go on. */
+/* Whole frames at the front of l->in that may be told by lanes, into l->order; how many bytes they are. */
+static size_t gather(struct engine_link *l)
+{
+	size_t used = 0;
+	frame_order_clear(&l->order);
+	while (l->in.len - used >= PROTO_HEAD_BYTES) {
+		struct proto_head h;
+		if (proto_head_read(buf_data(&l->in) + used, &h, NULL) != 0 || !may_move(h.type) ||
+		    l->in.len - used - PROTO_HEAD_BYTES < h.length)
+			break;
+		const struct sequence *s = seq_find(l, h.id);
+		uint32_t lane = s != NULL ? s->lane : 0;
+		bool tell = s != NULL && s->listener != NULL;
+		if (!frame_order_add(&l->order, lane, (uint32_t)used, tell ? s->listener->soon : NULL, tell ? s->ctx : NULL))
+			break;
+		used += PROTO_HEAD_BYTES + h.length;
+	}
+	return used;
+}
+
+/* In a step thousands of sequences get a frame each, and what a frame needs of its sequence is not in the cache. Frames
+ * further on in the same lane say what it will be. */
+static uint32_t behind(const struct frame_order *o, uint32_t frame)
+{
+	return frame != FRAME_ORDER_NONE ? o->frames[frame].next : FRAME_ORDER_NONE;
+}
+
+static void fetch_context(const struct frame_order *o, uint32_t frame)
+{
+	for (size_t at = 0; frame != FRAME_ORDER_NONE && at < CONTEXT_BYTES; at += 64)
+		__builtin_prefetch((const char *)o->frames[frame].ctx + at);
+}
+
+static void tell_soon(const struct frame_order *o, uint32_t frame)
+{
+	if (frame != FRAME_ORDER_NONE && o->frames[frame].soon != NULL)
+		o->frames[frame].soon(o->frames[frame].ctx);
+}
+
+/* The frames of one lane. A listener may forget any sequence, so each is looked for again. */
+static int tell_lane(struct engine_link *l, uint32_t first, struct sl_err *err)
+{
+	const struct frame_order *o = &l->order;
+	uint32_t soon = first, sooner = first;
+	for (int i = 0; i < SOONER; i++, sooner = behind(o, sooner))
+		fetch_context(o, sooner);
+	for (int i = 0; i < SOON; i++, soon = behind(o, soon))
+		tell_soon(o, soon);
+	for (uint32_t k = first; k != FRAME_ORDER_NONE; k = o->frames[k].next) {
+		const uint8_t *at = buf_data(&l->in) + o->frames[k].at;
+		struct proto_head h;
+		fetch_context(o, sooner);
+		tell_soon(o, soon);
+		sooner = behind(o, sooner);
+		soon = behind(o, soon);
+		int rc = proto_head_read(at, &h, err);
+		if (rc == 0)
+			rc = on_frame(l, &h, at + PROTO_HEAD_BYTES, err);
+		if (rc != 0)
+			return rc;
+	}
+	return 0;
+}
+
+/* One lane after the other; what a lane's connection has to write goes out before the next lane's frames are told. */
+static int tell_by_lanes(struct engine_link *l, struct sl_err *err)
+{
+	for (uint32_t i = 0; i < l->order.n_lanes; i++) {
+		int rc = tell_lane(l, l->order.lanes[i].first, err);
+		if (rc != 0)
+			return rc;
+		gw_run_output(l->t);
+	}
+	return 0;
+}
+
+/* Every whole frame in l->in. Neither a listener's call nor a connection's output closes the link, so the loop may
+ * go on. */
 static int take_frames(struct engine_link *l, struct sl_err *err)
 {
 	while (l->in.len >= PROTO_HEAD_BYTES) {
-		struct proto_head h;
-		int rc = proto_head_read(buf_data(&l->in), &h, err);
+		size_t n = gather(l);
+		int rc;
+		if (n > 0) {
+			rc = tell_by_lanes(l, err);
+		} else {
+			struct proto_head h;
+			rc = proto_head_read(buf_data(&l->in), &h, err);
+			if (rc == 0 && l->in.len - PROTO_HEAD_BYTES < h.length)
+				return 0;
+			n = rc == 0 ? PROTO_HEAD_BYTES + (size_t)h.length : 0;
+			rc = rc == 0 ? on_frame(l, &h, buf_data(&l->in) + PROTO_HEAD_BYTES, err) : rc;
+		}
 		if (rc != 0)
 			return rc;
-		if (l->in.len - PROTO_HEAD_BYTES < h.length)
-			return 0;
-		const uint8_t *payload = buf_data(&l->in) + PROTO_HEAD_BYTES;
-		foresee(l, payload + h.length, buf_data(&l->in) + l->in.len);
-		rc = on_frame(l, &h, payload, err);
-		if (rc != 0)
-			return rc;
-		buf_consume(&l->in, PROTO_HEAD_BYTES + (size_t)h.length);
+		buf_consume(&l->in, n);
 	}
 	return 0;
 }
@@ -667,6 +739,13 @@ static struct sequence *asked_for(struct engine_link *l, uint64_t id)
 {
 	struct sequence *s = seq_find(l, id);
 	return s != NULL && s->listener != NULL ? s : NULL;
+}
+
+void engine_link_lane(struct engine_link *l, uint64_t id, uint32_t lane)
+{
+	struct sequence *s = asked_for(l, id);
+	if (s != NULL)
+		s->lane = lane;
 }
 
 void engine_link_credit(struct engine_link *l, uint64_t id, uint32_t n_tokens)

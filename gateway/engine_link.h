@@ -25,6 +25,9 @@ struct link_listener {
 	void (*on_done)(void *ctx, const struct proto_done *m);
 	void (*on_lost)(void *ctx); /* the engine has gone */
 	void (*on_verified)(void *ctx, const struct proto_verified *m); /* NULL: it was given no tokens */
+	/* A frame of it comes soon: what that will need may be fetched ahead, and nothing else done. NULL: nothing. Where
+	 * it is given ctx lives until the end of the turn in which the sequence has ended or was forgotten. */
+	void (*soon)(const void *ctx);
 };
 
 struct link_model {
@@ -64,6 +67,9 @@ void engine_link_on_state(struct engine_link *l, void (*on_state)(void *ctx), vo
  * sequence's end or engine_link_forget. */
 int engine_link_submit(struct engine_link *l, const struct proto_submit *req,
 		       const struct link_listener *listener, void *ctx, uint64_t *id);
+/* Frames of it that come together with others are told together with those of the same lane (frame_order.h), and
+ * behind each lane's its output goes out (gw_run_output). 0, and at first: of none. */
+void engine_link_lane(struct engine_link *l, uint64_t id, uint32_t lane);
 void engine_link_credit(struct engine_link *l, uint64_t id, uint32_t n_tokens);
 /* Counts a prompt's tokens, whatever their number. counted is called once, from the loop: m NULL, the engine
  * has gone. SL_ECLOSED, SL_ELIMIT as above. */

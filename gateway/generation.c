@@ -72,6 +72,7 @@ struct generation {
 	struct choice_end only;
 	struct sl_buf text;   /* of tokens first … end - 1 */
 	uint64_t text_base;   /* absolute offset of the text's first byte, modulo 2^32 in the records */
+	struct foresight foresight; /* of its subscribers */
 	/* Of tokens that tell their pieces and rivals. */
 	struct sl_buf pieces; /* of the same tokens, where they were asked for */
 	uint64_t pieces_base;
@@ -407,8 +408,16 @@ static void on_lost(void *ctx)
 		fail(g, PROTO_ERR_NOT_READY, "The engine stopped unexpectedly. It is being restarted.");
 }
 
-static const struct link_listener listener = {on_queued, on_tokens, on_choice, on_done, on_lost, NULL};
-const struct link_listener gen_told = {on_queued, on_tokens, on_choice, on_done, on_lost, NULL};
+static void soon(const void *ctx)
+{
+	const struct generation *g = ctx;
+	__builtin_prefetch(g->ring);
+	__builtin_prefetch(buf_data(&g->text));
+	foresight_fetch(&g->foresight);
+}
+
+static const struct link_listener listener = {on_queued, on_tokens, on_choice, on_done, on_lost, NULL, soon};
+const struct link_listener gen_told = {on_queued, on_tokens, on_choice, on_done, on_lost, NULL, NULL};
 
 /* ---- shared ---- */
 
@@ -444,6 +453,14 @@ static void on_twins_moved(void *ctx)
 	if (g->follows && !gen_has_twins(g))
 		tell_all(g, false);
 }
+
+void gen_lane(struct generation *g, uint32_t lane)
+{
+	if (g->link_id != 0)
+		engine_link_lane(g->t->link, g->link_id, lane);
+}
+
+struct foresight *gen_foresight(struct generation *g) { return &g->foresight; }
 
 void gen_share(struct generation *g, struct twin_log *log)
 {

@@ -27,6 +27,7 @@
 #include "base/buf.h"
 #include "base/list.h"
 #include "base/proto.h"
+#include "gateway/foresight.h"
 #include "gateway/http.h"
 #include "gateway/thread.h"
 #include "gateway/twin_log.h"
@@ -71,6 +72,10 @@ struct gen_token {
 /* Submits to the thread's engine link and subscribes `first`. SL_ECLOSED: no engine; SL_ELIMIT. */
 int gen_start(struct gw_thread *t, const struct proto_submit *req, uint32_t window_tokens,
 	      struct subscriber *first, struct generation **out);
+/* Right after gen_start: what it says is told together with others of that lane (engine_link_lane). */
+void gen_lane(struct generation *g, uint32_t lane);
+/* What its subscribers will touch with each of its tokens, to add to. */
+struct foresight *gen_foresight(struct generation *g);
 /* Right after gen_start: what comes of it is told to log, which it becomes the owner of; a reference is
  * taken. While others read it the engine is held to the pace of the fastest of all. */
 void gen_share(struct generation *g, struct twin_log *log);

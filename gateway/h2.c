@@ -188,6 +188,7 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
 	}
 	s->id = frame->hd.stream_id;
 	nghttp2_session_set_stream_user_data(session, s->id, s);
+	s->below = nghttp2_session_find_stream(session, s->id);
 	deadline_cancel(&c->deadline);
 	deadline_arm(&c->tr->header, &s->recv, gw_now(c->tr->t));
 	return 0;

@@ -20,6 +20,7 @@
 #include "base/alloc.h"
 #include "base/metrics.h"
 #include "gateway/admission.h"
+#include "gateway/foresight.h"
 #include "gateway/http_stream.h"
 
 static struct metric streams_open = {
@@ -559,6 +560,15 @@ void http_set_user(struct http_stream *s, void *user) { s->user = user; }
 void *http_user(struct http_stream *s) { return s->user; }
 
 struct gw_thread *http_thread(struct http_stream *s) { return s->conn->tr->t; }
+
+uint32_t http_conn_number(const struct http_stream *s) { return s->conn->number; }
+
+void http_foresee(const struct http_stream *s, struct foresight *f)
+{
+	foresight_add(f, s, offsetof(struct http_stream, response));
+	if (s->below != NULL)
+		foresight_add(f, s->below, HTTP_BELOW_BYTES);
+}
 
 struct http_kept **http_kept(struct http_stream *s) { return &s->conn->kept; }
 

@@ -23,6 +23,8 @@ struct http_head {
 	bool has_method, has_path, has_authority;
 };
 
+/* Of a stream's part in a library, what an event touches: about. */
+enum { HTTP_BELOW_BYTES = 256 };
 /* Far above any legal length: only ever an offset into a bounded text. */
 enum { HTTP_HEAD_TEXT_MAX = 1 << 20 };
 
@@ -32,6 +34,7 @@ struct http_stream {
 	struct http_request req;
 	struct http_head *head; /* owned; NULL once nobody needs the request any more */
 	void *user;
+	const void *below;      /* the protocol library's part of it, to be fetched ahead; never followed. NULL: there is none */
 	struct http_source src; /* of the answer's body */
 	uint8_t *body;          /* http_reply's copy; owned */
 	uint32_t body_len, body_off;

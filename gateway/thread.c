@@ -26,24 +26,40 @@ void gw_defer(struct gw_thread *t, struct gw_deferred *d)
 		list_push_back(&t->deferred, &d->node);
 }
 
+void gw_defer_output(struct gw_thread *t, struct gw_deferred *d)
+{
+	if (list_empty(&d->node))
+		list_push_back(&t->output, &d->node);
+}
+
 void gw_defer_cancel(struct gw_deferred *d) { list_remove(&d->node); }
 
-/* Runs what is queued now; what is queued meanwhile is left in t->deferred. */
-static void run_one_pass(struct gw_thread *t)
+/* Runs what is queued now; what is queued meanwhile is left there. */
+static void run_queued(struct list *queue)
 {
 	struct list batch;
-	list_init(&batch);
-	if (!list_empty(&t->deferred)) {
-		batch = t->deferred;
-		batch.next->prev = &batch;
-		batch.prev->next = &batch;
-		list_init(&t->deferred);
-	}
+	if (list_empty(queue))
+		return;
+	batch = *queue;
+	batch.next->prev = &batch;
+	batch.prev->next = &batch;
+	list_init(queue);
 	while (!list_empty(&batch)) {
 		struct gw_deferred *d = list_entry(batch.next, struct gw_deferred, node);
 		list_remove(&d->node);
 		d->run(d);
 	}
+}
+
+void gw_run_output(struct gw_thread *t) { run_queued(&t->output); }
+
+static bool anything_due(const struct gw_thread *t) { return !list_empty(&t->deferred) || !list_empty(&t->output); }
+
+/* Output last: what runs before may add to it. */
+static void run_one_pass(struct gw_thread *t)
+{
+	run_queued(&t->deferred);
+	run_queued(&t->output);
 }
 
 static void on_inbox(evutil_socket_t fd, short what, void *arg)
@@ -66,6 +82,7 @@ int gw_thread_init(struct gw_thread *t, int index, const struct gw_config *cfg, 
 {
 	*t = (struct gw_thread){.index = index, .cfg = cfg, .now_ns = clock_now_ns()};
 	list_init(&t->deferred);
+	list_init(&t->output);
 	if (mailbox_init(&t->inbox) != 0)
 		return sl_errf(err, SL_EIO, "no descriptor for a thread's inbox");
 	t->base = event_base_new();
@@ -87,7 +104,7 @@ int gw_thread_init(struct gw_thread *t, int index, const struct gw_config *cfg, 
 void gw_thread_dispose(struct gw_thread *t)
 {
 	on_inbox(-1, 0, t);
-	while (!list_empty(&t->deferred))
+	while (anything_due(t))
 		run_one_pass(t);
 	gw_timers_dispose(&t->timers);
 	event_free(t->inbox_event);
@@ -98,11 +115,12 @@ void gw_thread_dispose(struct gw_thread *t)
 
 int gw_thread_turn(struct gw_thread *t)
 {
-	int flags = EVLOOP_ONCE | (list_empty(&t->deferred) ? 0 : EVLOOP_NONBLOCK);
+	int flags = EVLOOP_ONCE | (anything_due(t) ? EVLOOP_NONBLOCK : 0);
+	t->turn++;
 	if (event_base_loop(t->base, flags) < 0)
 		return SL_EIO;
 	gw_read_clock(t);
-	for (int i = 0; i < DEFERRED_PASSES && !list_empty(&t->deferred); i++)
+	for (int i = 0; i < DEFERRED_PASSES && anything_due(t); i++)
 		run_one_pass(t);
 	return 0;
 }

@@ -5,7 +5,8 @@
  * and the generation directory; nothing hot.
  *
  * The end of a turn: whatever becomes due during a turn of the loop (flushes, deferred frees) is
- * queued with gw_defer and run once, after all events of the turn.
+ * queued with gw_defer and run once, after all events of the turn. What connections have to write
+ * (gw_defer_output) may go out before that, where an event says so (gw_run_output).
  */
 #ifndef GATEWAY_THREAD_H
 #define GATEWAY_THREAD_H
@@ -39,6 +40,8 @@ struct gw_thread {
 	struct mailbox inbox; /* struct gw_message: from other threads */
 	struct event *inbox_event;
 	struct list deferred; /* struct gw_deferred */
+	struct list output;   /* the same, of connections that have something to write */
+	uint64_t turn;        /* how many there were */
 	uint64_t now_ns;      /* by gw_now */
 	struct gw_timers timers;
 	bool draining;
@@ -70,6 +73,11 @@ struct gw_message {
 void gw_defer_init(struct gw_deferred *d, void (*run)(struct gw_deferred *d));
 /* Queues d unless it is queued already. */
 void gw_defer(struct gw_thread *t, struct gw_deferred *d);
+/* The same for a connection's output. */
+void gw_defer_output(struct gw_thread *t, struct gw_deferred *d);
+/* Output that is due now goes out now: in the middle of an event, which handles many things one after the
+ * other and is between two of them. Nothing is freed. */
+void gw_run_output(struct gw_thread *t);
 void gw_defer_cancel(struct gw_deferred *d);
 /* Any thread. Takes m. */
 void gw_post(struct gw_thread *to, struct gw_message *m);

@@ -403,6 +403,35 @@ static void a_slow_reader_is_not_buffered_for(void **state)
 	close(fd);
 }
 
+/* However often a connection's output goes out in a turn: it is no more than once, so none holds up the others. */
+static void a_turn_has_a_budget(void **state)
+{
+	static const char get[] = "GET /big?100000000 HTTP/1.1\r\n" HOST "\r\n";
+	enum { TURN_BYTES = 65536, TURNS = 5 };
+	(void)state;
+	rig_start(&rig);
+	int fd = rig_connect(&rig);
+	assert_true(rig_send(&rig, fd, get, sizeof get - 1));
+	RIG_UNTIL(&rig, rig.n_requests == 1);
+	for (int turn = 0; turn < TURNS; turn++) {
+		size_t before = rig.pulled;
+		if (turn > 0)
+			rig_turn(&rig);
+		/* The reader has taken all of it, the source has more. */
+		for (int i = 0; i < 4; i++) {
+			buf_clear(&in, SIZE_MAX);
+			assert_true(rig_recv(fd, &in));
+			http_body_ready(rig.ex[0]->s);
+			gw_run_output(&rig.t);
+		}
+		assert_in_range(rig.pulled - before, turn > 0, TURN_BYTES);
+	}
+	/* The next one goes on where this has stopped. */
+	size_t before = rig.pulled;
+	RIG_UNTIL(&rig, (buf_clear(&in, SIZE_MAX), rig_recv(fd, &in)) && rig.pulled > before + 10 * TURN_BYTES);
+	close(fd);
+}
+
 static void deadlines(void **state)
 {
 	(void)state;
@@ -708,6 +737,7 @@ int main(void)
 	    T(half_close_counts_as_gone),
 	    T(reset_and_failing_source_close),
 	    T(a_slow_reader_is_not_buffered_for),
+	    T(a_turn_has_a_budget),
 	    T(deadlines),
 	    T(a_waiting_source_is_not_a_stall),
 	    T(drain_finishes_what_runs),

@@ -431,6 +431,40 @@ static void a_turn_is_one_send(void **state)
 	assert_int_equal(fault_passes(FAULT_WRITE) - before, 1);
 }
 
+/* Where an event says so it goes out at once, also in one send, and is not sent again at the end of the turn. */
+static void output_may_go_out_before_the_turn_ends(void **state)
+{
+	(void)state;
+	struct frame f;
+	begin();
+	for (uint32_t i = 0; i < 3; i++)
+		put_request(2 * i + 1, "GET", "/wait", END_STREAM);
+	flush();
+	for (uint32_t i = 0; i < 3; i++)
+		assert_true(await(HEADERS, 2 * i + 1, &f));
+	expect_alive("before");
+	fault_arm(FAULT_WRITE, 1000000, 1); /* counts the sends */
+	long before = fault_passes(FAULT_WRITE);
+	for (int i = 0; i < 3; i++)
+		rig_give(rig.ex[i], "event", false);
+	gw_run_output(&rig.t);
+	assert_int_equal(fault_passes(FAULT_WRITE) - before, 1);
+	assert_int_equal(rig.pulled, 3 * 5);
+	gw_run_output(&rig.t);
+	rig_turn(&rig);
+	assert_int_equal(fault_passes(FAULT_WRITE) - before, 1);
+	for (uint32_t i = 0; i < 3; i++)
+		assert_true(await(DATA, 0, &f));
+	/* A connection that ends while it goes out is gone only at the end of the turn. */
+	fault_arm(FAULT_WRITE, 1, 1);
+	rig_give(rig.ex[0], "event", false);
+	gw_run_output(&rig.t);
+	assert_int_equal(rig.n_closed, 3);
+	assert_null(rig.ex[2]->s);
+	rig_turn(&rig);
+	assert_true(transport_empty(rig.tr));
+}
+
 static void reset_and_failing_source(void **state)
 {
 	(void)state;
@@ -662,6 +696,7 @@ int main(void)
 	    T(a_stalled_stream_is_reset_and_others_live),
 	    T(a_source_wakes_its_stream),
 	    T(a_turn_is_one_send),
+	    T(output_may_go_out_before_the_turn_ends),
 	    T(reset_and_failing_source),
 	    T(uploads_over_the_limit),
 	    T(an_error_ends_running_streams_too),
