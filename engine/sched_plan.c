@@ -492,13 +492,19 @@ static struct sched_seq *better_waiting(const struct planning *p, const struct s
 	return s != NULL && !anybody_to_spare(p, s) ? s : NULL;
 }
 
+/* As far as can be seen without looking what it would find. */
+static bool can_start(const struct planning *p, const struct sched_seq *s)
+{
+	return s->started || (p->n_places + s->width <= p->cfg->max_sequences && p->free >= p->promised + pages_to_finish(p, s));
+}
+
 static void open_step(struct planning *p, const struct sched_seq *s, uint32_t n_past)
 {
 	p->first = s;
 	p->rows_left = sched_step_rows(p->sc, s->queue, p->cost, p->plan->n_decode, n_past);
 	p->spared = anybody_to_spare(p, s);
 	const struct sched_seq *better = better_waiting(p, s);
-	if (better != NULL) {
+	if (better != NULL && can_start(p, better)) {
 		double part = part_beside(s, better);
 		p->rows_left = at_least_a_chunk((uint32_t)(p->cfg->step_tokens * part / (1 + part)), p->rows_left);
 	}
