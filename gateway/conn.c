@@ -264,6 +264,14 @@ void conn_drain(struct conn *c)
 
 /* ---- output ---- */
 
+/* The socket says so. The system's patience with a peer that takes nothing (listener.c) may end just before ours. */
+static void peer_gone(struct conn *c, int error)
+{
+	if (error == ETIMEDOUT && c->pending.len > 0)
+		conn_count_timeout(TIMEOUT_OUTPUT);
+	conn_doom(c, error == ETIMEDOUT ? HTTP_CLOSE_TIMEOUT : HTTP_CLOSE_PEER);
+}
+
 /* Sends from data; what the socket does not take is left in pending. 0, or negative: gone. */
 static int send_some(struct conn *c, const uint8_t *data, size_t n, size_t *sent)
 {
@@ -276,8 +284,12 @@ static int send_some(struct conn *c, const uint8_t *data, size_t n, size_t *sent
 			m = send(c->fd, data + *sent, n - *sent, MSG_NOSIGNAL);
 		if (m < 0 && errno == EINTR)
 			continue;
-		if (m < 0)
-			return errno == EAGAIN || errno == EWOULDBLOCK ? 0 : SL_ECLOSED;
+		if (m < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+			return 0;
+		if (m < 0) {
+			peer_gone(c, errno);
+			return SL_ECLOSED;
+		}
 		*sent += (size_t)m;
 	}
 	return 0;
@@ -536,7 +548,7 @@ static void read_some(struct conn *c)
 			n = recv(c->fd, c->tr->read_buf, TRANSPORT_READ_BYTES, 0);
 		if (n < 0) {
 			if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)
-				conn_doom(c, HTTP_CLOSE_PEER);
+				peer_gone(c, errno);
 			break;
 		}
 		if (n == 0)
