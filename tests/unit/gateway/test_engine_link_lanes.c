@@ -45,6 +45,7 @@ static void on_output(struct gw_deferred *d)
 	say_word('o', lane->number);
 	if (lane->forgets != 0)
 		engine_link_forget(lane->rig->link, lane->forgets);
+	lane->forgets = 0;
 	if (lane->more-- > 0)
 		gw_defer_output(&lane->rig->t, d);
 }
