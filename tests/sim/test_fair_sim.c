@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "engine/sched.h"
+#include "tests/sim/sched_owner.h"
 
 enum { PAGE = 16, PLACES = 32, FLOOD = 64, BETTER = 64, SEQS = FLOOD + BETTER, MEASURED = 200 };
 
@@ -51,18 +51,6 @@ static uint32_t draw(struct world *w, uint32_t below)
 {
 	w->random = w->random * 6364136223846793005u + 1442695040888963407u;
 	return (uint32_t)(w->random >> 33) % below;
-}
-
-static void look(void *ctx, struct sched_seq *s, struct sched_look *out)
-{
-	(void)ctx, (void)s;
-	*out = (struct sched_look){0};
-}
-
-static uint32_t pages_back(void *ctx, const struct sched_seq *s)
-{
-	(void)ctx;
-	return s->n_pages;
 }
 
 static double step_ns(const struct machine *m, uint32_t rows)
@@ -115,20 +103,12 @@ static void go_on(struct world *w, struct seq *q)
 /* False: nobody has anything to compute. */
 static bool step(struct world *w)
 {
-	static const struct sched_owner owner = {.look = look, .pages_back = pages_back};
 	struct sched_plan p;
 	struct cost_past past = {0};
 	uint32_t rows = 0;
 	bool flood = false;
-	sched_plan(w->sched, &owner, &w->cost, 1000000, w->now, &p);
-	for (uint32_t i = 0; i < p.n_evict; i++) {
-		struct sched_seq *s = p.evict[i];
-		s->n_left += s->n_past;
-		s->n_past = s->n_pages = 0;
-		s->started = false;
-		s->prefilling = true;
-		sched_update(w->sched, s, w->now);
-	}
+	sched_plan(w->sched, &sim_owner, &w->cost, 1000000, w->now, &p);
+	sim_evict(w->sched, &p, w->now);
 	for (uint32_t i = 0; i < p.n_run; i++) {
 		const struct sched_seq *s = p.run[i];
 		rows += s->n_tokens;

@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "engine/sched.h"
+#include "tests/sim/sched_owner.h"
 
 enum { PAGE = 16, MAX_SEQS = 4096, MAX_OFF = 100000 };
 
@@ -59,18 +59,6 @@ static double draw(struct world *w)
 }
 
 static uint32_t between(struct world *w, uint32_t lo, uint32_t hi) { return lo + (uint32_t)(draw(w) * (hi - lo)); }
-
-static void look(void *ctx, struct sched_seq *s, struct sched_look *out)
-{
-	(void)ctx, (void)s;
-	*out = (struct sched_look){0};
-}
-
-static uint32_t pages_back(void *ctx, const struct sched_seq *s)
-{
-	(void)ctx;
-	return s->n_pages;
-}
 
 static void arrive(struct world *w)
 {
@@ -120,20 +108,12 @@ static void end(struct world *w, struct seq *q)
 
 static void step(struct world *w)
 {
-	static const struct sched_owner owner = {.look = look, .pages_back = pages_back};
 	const struct machine *m = w->m;
 	struct sched_plan p;
 	struct cost_past past = {0};
 	uint32_t rows = 0;
-	sched_plan(w->sched, &owner, &w->cost, 1000000, w->now, &p);
-	for (uint32_t i = 0; i < p.n_evict; i++) {
-		struct sched_seq *s = p.evict[i];
-		s->n_left += s->n_past;
-		s->n_past = s->n_pages = 0;
-		s->started = false;
-		s->prefilling = true;
-		sched_update(w->sched, s, w->now);
-	}
+	sched_plan(w->sched, &sim_owner, &w->cost, 1000000, w->now, &p);
+	sim_evict(w->sched, &p, w->now);
 	for (uint32_t i = 0; i < p.n_run; i++) {
 		const struct sched_seq *s = p.run[i];
 		rows += s->n_tokens;
