@@ -10,6 +10,7 @@
 #include "kernels/cpu/cpu.h"
 
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -21,7 +22,10 @@
 #include "kernels/cpu/int8.h"
 
 enum {
-	OUT_STEP = 16,   /* outputs of a part are a multiple of it: one cache line of y */
+	SOON = 1 << 18,  /* bytes of the next product that each thread brings nearer before it comes */
+	SHARES = 2,      /* of what is left of a product for each thread */
+	MANY_ROWS = 16,
+	MANY_TILES = 16, /* of a share then, at least */
 	PACK_ROWS = 256, /* that are packed at a time: a second-level cache or two */
 	PACK_COST = 8,   /* multiply-adds that packing an activation is worth */
 };
@@ -57,6 +61,7 @@ static void cpu_close(struct kn_backend *b)
 	for (int i = 0; i < KN_N_ROPES; i++)
 		sl_free(b->turns[i].at);
 	sl_free(b->sums);
+	sl_free(b->order);
 	kn_memory_give(b->tiles);
 	kn_memory_give(b->packed);
 	sl_free(b);
@@ -121,12 +126,28 @@ static int reserve_packed(struct kn_backend *b, int n_in)
 	return 0;
 }
 
+/* Room for one more weight in the order of products. */
+static int reserve_order(struct kn_backend *b)
+{
+	struct kn_first *grown = sl_realloc_n(b->order, (size_t)b->room + 1, sizeof *grown);
+	if (grown == NULL)
+		return SL_ENOMEM;
+	b->order = grown;
+	b->room++;
+	return 0;
+}
+
+static int reserve(struct kn_backend *b, int n_in)
+{
+	return reserve_tiles(b, n_in) != 0 || reserve_packed(b, n_in) != 0 || reserve_order(b) != 0 ? SL_ENOMEM : 0;
+}
+
 static int cpu_weight_load(struct kn_backend *b, const void *host, int type, int n_out, int n_in,
 			   struct kn_weight *out, struct sl_err *err)
 {
 	if (kn_type_block(type) == 0)
 		return sl_errf(err, SL_EUNSUPPORTED, "weights of type %s are not supported", kn_type_name(type));
-	if (reserve_tiles(b, n_in) != 0 || reserve_packed(b, n_in) != 0)
+	if (reserve(b, n_in) != 0)
 		return sl_errf(err, SL_ENOMEM, "no memory to decode weight rows of %d", n_in);
 	*out = (struct kn_weight){.data = host, .type = type, .n_out = n_out, .n_in = n_in};
 	if (b->isa->interleaves != NULL && b->isa->interleaves(type))
@@ -153,9 +174,16 @@ static int cpu_weight_adopt(struct kn_backend *b, const void *made, size_t bytes
 	if (b->isa->interleaves == NULL || kn_type_block(type) == 0 || !b->isa->interleaves(type))
 		return sl_errf(err, SL_EUNSUPPORTED, "the backend %s makes nothing of weights of type %s", b->isa->name,
 			       kn_type_name(type));
-	if (reserve_tiles(b, n_in) != 0 || reserve_packed(b, n_in) != 0)
+	if (reserve(b, n_in) != 0)
 		return sl_errf(err, SL_ENOMEM, "no memory to decode weight rows of %d", n_in);
 	return kn_weight_adopt(made, bytes, type, n_out, n_in, out, err);
+}
+
+/* Asks for what the next product begins with, if it is the one that came here in the last step. */
+static void tell_next(struct kn_backend *b)
+{
+	if (b->at_product < b->n_order)
+		kn_pool_soon(b->pool, b->order[b->at_product].at, b->order[b->at_product].stride, b->order[b->at_product].bytes);
 }
 
 static int cpu_step_begin(struct kn_backend *b, const struct kn_step *s)
@@ -165,6 +193,8 @@ static int cpu_step_begin(struct kn_backend *b, const struct kn_step *s)
 		b->turns[i].inv_freq = NULL;
 	b->packed_of = NULL;
 	b->work = 0;
+	b->at_product = 0;
+	tell_next(b);
 	b->lone = b->row_work > 0 && b->row_work * s->n_rows < KN_LONE_STEP;
 	if (!b->lone)
 		kn_pool_wake(b->pool);
@@ -196,30 +226,48 @@ static int cpu_step_end(struct kn_backend *b)
 
 /* ---- products ---- */
 
+/* A product's outputs are taken by whoever is free, a share at a time: a part of what is left, so that all end at about the same
+ * time whatever holds one of them up, and few begin anew. */
 struct product {
 	const struct kn_backend *b;
 	const struct kn_weight *w;
 	const float *x;
 	int n_rows;
 	float *y;
-	int n_parts;
+	int n_parts;       /* of a packing, or threads of a product */
+	int least;         /* outputs of a share */
+	atomic_int *taken; /* outputs; of the caller, who waits for all */
 };
 
-/* The first output of a part; part n_parts is the end. */
-static int first_output(const struct product *p, int part)
+/* The next share: outputs from *o0 to *o1 - 1. False: there is none. */
+static bool take_share(const struct product *p, int *o0, int *o1)
 {
-	if (part == p->n_parts)
-		return p->w->n_out;
-	return (int)((int64_t)p->w->n_out * part / p->n_parts) / OUT_STEP * OUT_STEP;
+	const int step = p->b->isa->tile_outputs, n_out = p->w->n_out;
+	int from = atomic_load_explicit(p->taken, memory_order_relaxed), n;
+	do {
+		if (from >= n_out)
+			return false;
+		n = (n_out - from) / (p->n_parts * SHARES) / step * step;
+		n = n > p->least ? n : p->least;
+		n = n < n_out - from ? n : n_out - from;
+	} while (!atomic_compare_exchange_weak_explicit(p->taken, &from, from + n, memory_order_relaxed, memory_order_relaxed));
+	*o0 = from;
+	*o1 = from + n;
+	return true;
+}
+
+static float *tile_of(const struct product *p)
+{
+	return p->b->tiles + (size_t)kn_pool_self() * p->b->tile_floats;
 }
 
 static void run_product(void *ctx, int part)
 {
 	const struct product *p = ctx;
-	int o0 = first_output(p, part), o1 = first_output(p, part + 1);
-	if (o0 < o1)
-		p->b->isa->matmul(p->w, o0, o1, p->x, p->n_rows, p->y,
-				  p->b->tiles + (size_t)kn_pool_self() * p->b->tile_floats, p->b->tile_floats);
+	int o0, o1;
+	(void)part;
+	while (take_share(p, &o0, &o1))
+		p->b->isa->matmul(p->w, o0, o1, p->x, p->n_rows, p->y, tile_of(p), p->b->tile_floats);
 }
 
 static void run_packing(void *ctx, int part)
@@ -231,10 +279,40 @@ static void run_packing(void *ctx, int part)
 static void run_packed(void *ctx, int part)
 {
 	const struct product *p = ctx;
-	int o0 = first_output(p, part), o1 = first_output(p, part + 1);
-	if (o0 < o1)
-		p->b->isa->matmul_packed(p->w, o0, o1, p->b->packed, p->n_rows, p->y,
-					 p->b->tiles + (size_t)kn_pool_self() * p->b->tile_floats, p->b->tile_floats);
+	int o0, o1;
+	(void)part;
+	while (take_share(p, &o0, &o1))
+		p->b->isa->matmul_packed(p->w, o0, o1, p->b->packed, p->n_rows, p->y, tile_of(p), p->b->tile_floats);
+}
+
+/* Of the outputs of all threads together the first share of one. */
+static int first_share(const struct kn_backend *b, const struct kn_weight *w)
+{
+	return w->n_out / (kn_pool_n_threads(b->pool) * SHARES) / b->isa->tile_outputs * b->isa->tile_outputs;
+}
+
+/* Notes down that this product comes now, and says which came after it in the last step. */
+static void note_product(struct kn_backend *b, const struct kn_weight *w)
+{
+	if (b->at_product >= b->room)
+		return;
+	size_t share = (size_t)first_share(b, w) * kn_row_bytes(w->type & ~KN_INTERLEAVED, (size_t)w->n_in);
+	b->order[b->at_product++] = (struct kn_first){.at = w->data, .stride = share, .bytes = share < SOON ? share : SOON};
+	tell_next(b);
+	if (b->at_product > b->n_order)
+		b->n_order = b->at_product;
+}
+
+static void run_shares(struct kn_backend *b, struct product *p, void (*run)(void *ctx, int part))
+{
+	const int step = b->isa->tile_outputs;
+	int64_t each = (int64_t)p->w->n_in * p->n_rows, least = KN_MIN_SHARE / each / step * step;
+	atomic_int taken = 0;
+	p->taken = &taken;
+	p->n_parts = kn_parts_of(b, each * p->w->n_out) == 1 ? 1 : kn_pool_n_threads(b->pool);
+	/* Many rows: what is decoded for a share is worth more the more of it is kept for all rows. */
+	p->least = p->n_parts == 1 ? p->w->n_out : p->n_rows > MANY_ROWS ? MANY_TILES * step : least > step ? (int)least : step;
+	kn_run_parts(b, p->n_parts, run, p);
 }
 
 static int matmul_packed(struct kn_backend *b, const struct kn_weight *w, const float *x, int n_rows, float *y)
@@ -249,8 +327,7 @@ static int matmul_packed(struct kn_backend *b, const struct kn_weight *w, const 
 			b->packed_rows = p.n_rows;
 			b->packed_width = w->n_in;
 		}
-		p.n_parts = kn_parts_of(b, (int64_t)w->n_out * w->n_in * p.n_rows);
-		kn_run_parts(b, p.n_parts, run_packed, &p);
+		run_shares(b, &p, run_packed);
 	}
 	return 0;
 }
@@ -266,6 +343,7 @@ static bool touches_packed(const struct kn_backend *b, const float *y, size_t n)
 static int cpu_matmul(struct kn_backend *b, const struct kn_weight *w, const float *x, int n_rows, float *y)
 {
 	b->work += (int64_t)w->n_out * w->n_in * n_rows;
+	note_product(b, w);
 	if (b->isa->packs != NULL && b->isa->packs(w->type)) {
 		int rc = matmul_packed(b, w, x, n_rows, y);
 		if (touches_packed(b, y, (size_t)n_rows * (size_t)w->n_out))
@@ -274,8 +352,7 @@ static int cpu_matmul(struct kn_backend *b, const struct kn_weight *w, const flo
 	}
 	b->packed_of = NULL;
 	struct product p = {.b = b, .w = w, .x = x, .n_rows = n_rows, .y = y};
-	p.n_parts = kn_parts_of(b, (int64_t)w->n_out * w->n_in * n_rows);
-	kn_run_parts(b, p.n_parts, run_product, &p);
+	run_shares(b, &p, run_product);
 	return 0;
 }
 

@@ -44,6 +44,7 @@ struct kn_seen {
 
 struct kn_isa {
 	const char *name; /* of the backend: "cpu-avx2" */
+	int tile_outputs; /* whole tiles of a product are multiples of it, a cache line of y at least */
 	/* y[r][o] for o in [o0, o1) and all rows; x is [n_rows][n_in], y is [n_rows][n_out]; tile is
 	 * scratch memory of the calling thread, KN_ALIGN-aligned, of tile_floats. */
 	void (*matmul)(const struct kn_weight *w, int o0, int o1, const float *x, int n_rows, float *y,

@@ -178,6 +178,7 @@ static float sum_squares(const float *x, int n)
 
 const struct kn_isa kn_isa_avx2 = {
     .name = "cpu-avx2",
+    .tile_outputs = 16,
     .matmul = matmul,
     ATTENTION,
     .sum_squares = sum_squares,
@@ -185,6 +186,7 @@ const struct kn_isa kn_isa_avx2 = {
 
 const struct kn_isa kn_isa_avx2_int8 = {
     .name = "cpu-avx2-int8",
+    .tile_outputs = 16,
     .matmul = matmul,
     .packs = kn_int8_packs,
     .packed_bytes = kn_int8_packed_bytes,

@@ -184,6 +184,7 @@ static float sum_squares(const float *x, int n)
 
 const struct kn_isa kn_isa_avx512 = {
     .name = "cpu-avx512",
+    .tile_outputs = 16,
     .matmul = matmul,
     ATTENTION,
     .sum_squares = sum_squares,
@@ -191,6 +192,7 @@ const struct kn_isa kn_isa_avx512 = {
 
 const struct kn_isa kn_isa_vnni = {
     .name = "cpu-vnni",
+    .tile_outputs = 32,
     .matmul = matmul,
     .packs = kn_int8_packs,
     .packed_bytes = kn_int8_packed_bytes,
@@ -204,6 +206,7 @@ const struct kn_isa kn_isa_vnni = {
 
 const struct kn_isa kn_isa_amx = {
     .name = "cpu-amx",
+    .tile_outputs = 16,
     .matmul = matmul,
     .packs = kn_amx_packs,
     .packed_bytes = kn_amx_packed_bytes,

@@ -36,6 +36,8 @@ enum {
 	STEP_NS = 2000000,
 	LOOK_EVERY = 16, /* turns of a spinning loop between looks at the clock */
 	SPINS = 256,     /* of the caller */
+	LINE = 64,
+	LINES = 4, /* between looks whether there is a job */
 	MAX_THREADS = 256,
 };
 
@@ -52,9 +54,19 @@ struct kn_pool {
 	atomic_bool quit;
 	atomic_bool in_step;
 	atomic_uint n_steps; /* that have begun */
+	/* What the next job reads first, of thread 0; that of the next one is a stride further. */
+	atomic_uint n_soon; /* times it was told */
+	atomic_uintptr_t soon;
+	atomic_size_t soon_stride, soon_bytes;
 	int n;
 	void (*run)(void *ctx, int i);
 	void *ctx;
+};
+
+/* What a thread still has to bring of that. */
+struct errand {
+	unsigned told; /* n_soon when it was looked at */
+	uintptr_t at, end;
 };
 
 /* 0 in every thread that is no worker. */
@@ -72,15 +84,33 @@ static void take_parts(struct kn_pool *p)
 		p->run(p->ctx, i);
 }
 
+/* Some lines; false: there are none to bring. */
+static bool bring_some(struct kn_pool *p, struct errand *e)
+{
+	unsigned told = atomic_load_explicit(&p->n_soon, memory_order_acquire);
+	if (told != e->told) {
+		e->told = told;
+		e->at = atomic_load_explicit(&p->soon, memory_order_relaxed) +
+			(uintptr_t)self * atomic_load_explicit(&p->soon_stride, memory_order_relaxed);
+		e->end = e->at + atomic_load_explicit(&p->soon_bytes, memory_order_relaxed);
+	}
+	if (e->at >= e->end)
+		return false;
+	for (int i = 0; i < LINES; i++, e->at += LINE)
+		__builtin_prefetch((const void *)e->at, 0, 2);
+	return true;
+}
+
 /* Returns when the epoch is no longer `seen`, or the pool ends. */
-static void wait_for_job(struct kn_pool *p, unsigned seen)
+static void wait_for_job(struct kn_pool *p, unsigned seen, struct errand *e)
 {
 	unsigned slept = atomic_load(&p->n_steps);
 	uint64_t begin = clock_now_ns(), spun = 0;
 	for (int i = 1; spun < (atomic_load_explicit(&p->in_step, memory_order_relaxed) ? STEP_NS : IDLE_NS); i++) {
 		if (atomic_load_explicit(&p->epoch, memory_order_acquire) != seen || atomic_load(&p->quit))
 			return;
-		relax();
+		if (!bring_some(p, e))
+			relax();
 		if (i % LOOK_EVERY != 0)
 			continue;
 		spun = clock_now_ns() - begin;
@@ -99,11 +129,12 @@ static void wait_for_job(struct kn_pool *p, unsigned seen)
 static void *worker(void *arg)
 {
 	struct kn_pool *p = arg;
+	struct errand errand = {0};
 	unsigned seen = 0;
 	self = atomic_fetch_add(&p->n_started, 1) + 1;
 	for (;;) {
 		do
-			wait_for_job(p, seen);
+			wait_for_job(p, seen, &errand);
 		while (atomic_load(&p->epoch) == seen && !atomic_load(&p->quit));
 		if (atomic_load(&p->quit))
 			return NULL;
@@ -177,6 +208,14 @@ void kn_pool_wake(struct kn_pool *p)
 void kn_pool_rest(struct kn_pool *p)
 {
 	atomic_store(&p->in_step, false);
+}
+
+void kn_pool_soon(struct kn_pool *p, const void *at, size_t stride, size_t bytes)
+{
+	atomic_store_explicit(&p->soon, (uintptr_t)at, memory_order_relaxed);
+	atomic_store_explicit(&p->soon_stride, stride, memory_order_relaxed);
+	atomic_store_explicit(&p->soon_bytes, bytes, memory_order_relaxed);
+	atomic_fetch_add_explicit(&p->n_soon, 1, memory_order_release);
 }
 
 void kn_pool_run(struct kn_pool *p, int n, void (*run)(void *ctx, int i), void *ctx)

@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What is done to each row, or to each element, by itself. Many rows are split between the threads;
- * a row is always one thread's, so that threads change no result.
+ * What is done to each row, or to each element, by itself. Many rows are split between the threads; of
+ * what needs a sum a row is always one thread's, so that threads change no result.
  */
 #include <math.h>
 
 #include "kernels/cpu/backend.h"
 
+enum { STEP = 16 }; /* elements of a part are a multiple of it: a cache line */
+
 struct rows {
 	const struct kn_backend *b;
 	void (*each)(const struct rows *r, int row);
+	void (*elements)(const struct rows *r, size_t from, size_t to); /* of all rows, one after the other */
 	float *x;
 	const float *y;
 	const float *gain;
@@ -34,6 +37,21 @@ static int for_rows(struct kn_backend *b, struct rows *r, int cost)
 	r->b = b;
 	r->n_parts = parts < r->n_rows ? parts : r->n_rows;
 	kn_run_parts(b, r->n_parts, run_rows, r);
+	return 0;
+}
+
+static void run_elements(void *ctx, int part)
+{
+	const struct rows *r = ctx;
+	size_t n = (size_t)r->n_rows * (size_t)r->width, parts = (size_t)r->n_parts, i = (size_t)part;
+	r->elements(r, n * i / parts / STEP * STEP, i + 1 == parts ? n : n * (i + 1) / parts / STEP * STEP);
+}
+
+static int for_elements(struct kn_backend *b, struct rows *r, int cost)
+{
+	r->b = b;
+	r->n_parts = kn_parts_of(b, (int64_t)r->n_rows * r->width * cost);
+	kn_run_parts(b, r->n_parts, run_elements, r);
 	return 0;
 }
 
@@ -83,26 +101,26 @@ int kn_cpu_add_rmsnorm(struct kn_backend *b, float *x, const float *add, const f
 	return for_rows(b, &r, 3);
 }
 
-static void silu_row(const struct rows *r, int row)
+static void silu(const struct rows *r, size_t from, size_t to)
 {
-	float *gate = row_of(r, r->x, row);
-	const float *up = other_row(r, row);
-	for (int i = 0; i < r->width; i++)
+	float *gate = r->x;
+	const float *up = r->y;
+	for (size_t i = from; i < to; i++)
 		gate[i] = gate[i] / (1.0f + expf(-gate[i])) * up[i];
 }
 
 int kn_cpu_silu_mul(struct kn_backend *b, float *gate, const float *up, int n_rows, int width)
 {
-	struct rows r = {.each = silu_row, .x = gate, .y = up, .n_rows = n_rows, .width = width};
-	return for_rows(b, &r, 32);
+	struct rows r = {.elements = silu, .x = gate, .y = up, .n_rows = n_rows, .width = width};
+	return for_elements(b, &r, 32);
 }
 
-static void gelu_row(const struct rows *r, int row)
+static void gelu(const struct rows *r, size_t from, size_t to)
 {
 	const float root = 0.7978845608028654f; /* sqrt(2/π) */
-	float *gate = row_of(r, r->x, row);
-	const float *up = other_row(r, row);
-	for (int i = 0; i < r->width; i++) {
+	float *gate = r->x;
+	const float *up = r->y;
+	for (size_t i = from; i < to; i++) {
 		float g = gate[i];
 		/* ½(1 + tanh x) is the logistic function of 2x. */
 		float inner = root * (g + 0.044715f * g * g * g);
@@ -112,22 +130,22 @@ static void gelu_row(const struct rows *r, int row)
 
 int kn_cpu_gelu_mul(struct kn_backend *b, float *gate, const float *up, int n_rows, int width)
 {
-	struct rows r = {.each = gelu_row, .x = gate, .y = up, .n_rows = n_rows, .width = width};
-	return for_rows(b, &r, 36);
+	struct rows r = {.elements = gelu, .x = gate, .y = up, .n_rows = n_rows, .width = width};
+	return for_elements(b, &r, 36);
 }
 
-static void add_to_row(const struct rows *r, int row)
+static void add_to(const struct rows *r, size_t from, size_t to)
 {
-	float *x = row_of(r, r->x, row);
-	const float *y = other_row(r, row);
-	for (int i = 0; i < r->width; i++)
+	float *x = r->x;
+	const float *y = r->y;
+	for (size_t i = from; i < to; i++)
 		x[i] += y[i];
 }
 
 int kn_cpu_add(struct kn_backend *b, float *x, const float *y, int n_rows, int width)
 {
-	struct rows r = {.each = add_to_row, .x = x, .y = y, .n_rows = n_rows, .width = width};
-	return for_rows(b, &r, 1);
+	struct rows r = {.elements = add_to, .x = x, .y = y, .n_rows = n_rows, .width = width};
+	return for_elements(b, &r, 1);
 }
 
 static void add_gain(const struct rows *r, int row)
@@ -143,28 +161,28 @@ int kn_cpu_add_row(struct kn_backend *b, float *x, const float *row, int n_rows,
 	return for_rows(b, &r, 1);
 }
 
-static void scale_row(const struct rows *r, int row)
+static void scale(const struct rows *r, size_t from, size_t to)
 {
-	float *x = row_of(r, r->x, row);
-	for (int i = 0; i < r->width; i++)
+	float *x = r->x;
+	for (size_t i = from; i < to; i++)
 		x[i] *= r->number;
 }
 
 int kn_cpu_scale(struct kn_backend *b, float *x, float factor, int n_rows, int width)
 {
-	struct rows r = {.each = scale_row, .x = x, .number = factor, .n_rows = n_rows, .width = width};
-	return for_rows(b, &r, 1);
+	struct rows r = {.elements = scale, .x = x, .number = factor, .n_rows = n_rows, .width = width};
+	return for_elements(b, &r, 1);
 }
 
-static void cap_row(const struct rows *r, int row)
+static void soft_cap(const struct rows *r, size_t from, size_t to)
 {
-	float *x = row_of(r, r->x, row);
-	for (int i = 0; i < r->width; i++)
+	float *x = r->x;
+	for (size_t i = from; i < to; i++)
 		x[i] = r->number * tanhf(x[i] / r->number);
 }
 
 int kn_cpu_softcap(struct kn_backend *b, float *x, float cap, int n_rows, int width)
 {
-	struct rows r = {.each = cap_row, .x = x, .number = cap, .n_rows = n_rows, .width = width};
-	return for_rows(b, &r, 48);
+	struct rows r = {.elements = soft_cap, .x = x, .number = cap, .n_rows = n_rows, .width = width};
+	return for_elements(b, &r, 48);
 }
