@@ -30,6 +30,7 @@ enum {
 	SPLIT_QUERIES = 256, /* rows · heads at most for which blocks are shared out: each has sums of its own */
 	PARTS_A_THREAD = 8, /* so that one that was held up does not hold up all */
 	MAX_LANES = 16,
+	TURN_COST = 28, /* multiply-adds that turning and writing an element is worth */
 	LONG_HEAD = 512, /* elements */
 };
 
@@ -185,7 +186,7 @@ int kn_cpu_rope_kv_write(struct kn_backend *b, const struct kn_rope *rope, float
 	if (w.turns == NULL)
 		return SL_EIO;
 	int n_rows = b->step->n_rows;
-	int parts = kn_parts_of(b, (int64_t)n_rows * (n_heads + kv->n_kv_heads) * kv->head_dim * 4);
+	int parts = kn_parts_of(b, (int64_t)n_rows * (n_heads + kv->n_kv_heads) * kv->head_dim * TURN_COST);
 	w.n_parts = parts < n_rows ? parts : n_rows;
 	kn_run_parts(b, w.n_parts, run_writing, &w);
 	return 0;

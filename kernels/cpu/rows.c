@@ -4,6 +4,7 @@
  * what needs a sum a row is always one thread's, so that threads change no result.
  */
 #include <math.h>
+#include <string.h>
 
 #include "kernels/cpu/backend.h"
 
@@ -65,13 +66,46 @@ static const float *other_row(const struct rows *r, int row)
 	return r->y + (size_t)row * (size_t)r->width;
 }
 
+/* Some floats at once: what an element becomes does not depend on how many are. The compiler can't know that outputs lie
+ * apart from inputs, or are the same. */
+typedef float some __attribute__((vector_size(16)));
+enum { SOME = sizeof(some) / sizeof(float) };
+
+static some load(const float *at)
+{
+	some v;
+	memcpy(&v, at, sizeof v);
+	return v;
+}
+
+static void store(float *at, some v)
+{
+	memcpy(at, &v, sizeof v);
+}
+
+static void add_floats(float *x, const float *y, int n)
+{
+	int i = 0;
+	for (; i + SOME <= n; i += SOME)
+		store(x + i, load(x + i) + load(y + i));
+	for (; i < n; i++)
+		x[i] += y[i];
+}
+
+/* y = x normed, with the gain; y may be x. */
+static void norm_floats(const struct rows *r, const float *x, float *y)
+{
+	float scale = 1.0f / sqrtf(r->b->isa->sum_squares(x, r->width) / (float)r->width + r->number);
+	int i = 0;
+	for (; i + SOME <= r->width; i += SOME)
+		store(y + i, load(x + i) * scale * load(r->gain + i));
+	for (; i < r->width; i++)
+		y[i] = x[i] * scale * r->gain[i];
+}
+
 static void norm_row(const struct rows *r, int row)
 {
-	const float *x = other_row(r, row);
-	float *y = row_of(r, r->out, row);
-	float scale = 1.0f / sqrtf(r->b->isa->sum_squares(x, r->width) / (float)r->width + r->number);
-	for (int i = 0; i < r->width; i++)
-		y[i] = x[i] * scale * r->gain[i];
+	norm_floats(r, other_row(r, row), row_of(r, r->out, row));
 }
 
 int kn_cpu_rmsnorm(struct kn_backend *b, const float *x, const float *gain, float eps, int n_rows,
@@ -79,18 +113,14 @@ int kn_cpu_rmsnorm(struct kn_backend *b, const float *x, const float *gain, floa
 {
 	struct rows r = {.each = norm_row, .y = x, .gain = gain, .out = y, .number = eps,
 			 .n_rows = n_rows, .width = width};
-	return for_rows(b, &r, 2);
+	return for_rows(b, &r, 6);
 }
 
 static void add_norm_row(const struct rows *r, int row)
 {
-	float *x = row_of(r, r->x, row), *y = row_of(r, r->out, row);
-	const float *more = other_row(r, row);
-	for (int i = 0; i < r->width; i++)
-		x[i] += more[i];
-	float scale = 1.0f / sqrtf(r->b->isa->sum_squares(x, r->width) / (float)r->width + r->number);
-	for (int i = 0; i < r->width; i++)
-		y[i] = x[i] * scale * r->gain[i];
+	float *x = row_of(r, r->x, row);
+	add_floats(x, other_row(r, row), r->width);
+	norm_floats(r, x, row_of(r, r->out, row));
 }
 
 int kn_cpu_add_rmsnorm(struct kn_backend *b, float *x, const float *add, const float *gain, float eps, int n_rows,
@@ -98,7 +128,7 @@ int kn_cpu_add_rmsnorm(struct kn_backend *b, float *x, const float *add, const f
 {
 	struct rows r = {.each = add_norm_row, .x = x, .y = add, .gain = gain, .out = y, .number = eps,
 			 .n_rows = n_rows, .width = width};
-	return for_rows(b, &r, 3);
+	return for_rows(b, &r, 8);
 }
 
 static void silu(const struct rows *r, size_t from, size_t to)

@@ -11,7 +11,9 @@
 #include <stdatomic.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "kernels/cpu/pool.h"
 
@@ -122,6 +124,36 @@ static void test_lifecycle(void **arg)
 		assert_int_equal(kn_pool_create(wrong[i], &p, &err), SL_EINVAL);
 }
 
+/* What workers are told to bring is asked for only: it may be unmapped, nothing, or no address at all. Jobs come all the same. */
+static void test_soon(void **arg)
+{
+	(void)arg;
+	struct timespec moment = {.tv_nsec = 300000};
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	uint8_t *gone = mmap(NULL, 4 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	assert_true(gone != MAP_FAILED);
+	munmap(gone + 2 * page, 2 * page);
+	for (int n = 1; n <= MAX_THREADS; n += 1 + n / 2) {
+		struct kn_pool *p = create(n);
+		const struct {
+			const void *at;
+			size_t stride, bytes;
+		} told[] = {{gone, page, page}, {gone, 0, 4 * page}, {NULL, 0, 0}, {NULL, 1, page}, {gone, SIZE_MAX / 2, 1 << 20},
+			    {told, 1, SIZE_MAX}};
+		for (size_t i = 0; i < sizeof told / sizeof *told; i++) {
+			kn_pool_wake(p);
+			kn_pool_soon(p, told[i].at, told[i].stride, told[i].bytes);
+			nanosleep(&moment, NULL); /* they are at it */
+			run_jobs(p, 16);
+			kn_pool_rest(p);
+		}
+		kn_pool_soon(p, gone, 0, 1 << 20); /* outside of a step */
+		run_jobs(p, 16);
+		kn_pool_destroy(p);
+	}
+	munmap(gone, 2 * page);
+}
+
 static int64_t nanoseconds(clockid_t clock)
 {
 	struct timespec t;
@@ -152,6 +184,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_jobs),
 	    cmocka_unit_test(test_order),
+	    cmocka_unit_test(test_soon),
 	    cmocka_unit_test(test_lifecycle),
 	    cmocka_unit_test(test_rest),
 	};
