@@ -377,7 +377,7 @@ describe('two gateways on one Redis', { skip }, () => {
     const [port] = await freePorts(1);
     const one = { http: `http://127.0.0.1:${port}`, state: mkdtempSync(join(tmpdir(), 'sluice-e2e-')), log: '' };
     one.child = spawn(SLUICE, ['gateway', '-c', 'etc/sluice.yaml', '--state', one.state, ...[...keys, 'gateway.heartbeat=50ms', 'gateway.threads=2',
-      'gateway.resume.grace=1s', `gateway.http=127.0.0.1:${port}`, 'gateway.https=off', `gateway.engine_socket=${server.state}/run/engine.sock`,
+      'gateway.resume.grace=2s', `gateway.http=127.0.0.1:${port}`, 'gateway.https=off', `gateway.engine_socket=${server.state}/run/engine.sock`,
       `cache.address=unix:${server.state}/run/redis.sock`].flatMap((s) => ['--set', s])], { stdio: ['ignore', 'ignore', 'pipe'] });
     others.push(one);
     one.child.stderr.setEncoding('utf8').on('data', (d) => { one.log += d; });
@@ -386,7 +386,7 @@ describe('two gateways on one Redis', { skip }, () => {
     return one;
   };
   before(async () => {
-    server = await startServer({ echo: true, sets: [...keys, ...MODEL_SETS, 'gateway.threads=2', 'gateway.resume.grace=1s'] });
+    server = await startServer({ echo: true, sets: [...keys, ...MODEL_SETS, 'gateway.threads=2', 'gateway.resume.grace=2s'] });
     base2 = (await startGateway()).http;
   });
   after(async () => {
