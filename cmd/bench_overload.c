@@ -415,13 +415,52 @@ static void tell_overload(struct run *r, const struct overload *o, bool json)
 		puts("}");
 }
 
+/* What one alone takes, the peak of so many at once as get the most in time, the flood over it, and what is after: into o,
+ * whose tallies are there. 1 with one line told: no peak. */
+static int measure(struct run *r, const struct shape *s, double peak_s, double factor, double seconds, struct overload *o)
+{
+	static struct tally warm;
+	/* The engine gets to know the machine; then what one alone takes. */
+	keep_asking(r, (int)s->slots, key_free, &warm);
+	turn_for(r, peak_s / 4);
+	stop_asking(r);
+	keep_asking(r, 1, key_free, o->idle);
+	turn_for(r, peak_s / 4);
+	stop_asking(r);
+	r->slow_ms = 2 * ms(histogram_percentile(&o->idle->ttft, 95)) + 50;
+	o->at_once = best_at_once(r, (int)s->slots, peak_s);
+	keep_asking(r, o->at_once, key_free, o->peak);
+	/* All begin with their prompts at once: it is measured once they are spread. */
+	turn_for(r, peak_s / 2);
+	uint64_t begin = clock_now_ns(), good_before = o->peak->good;
+	turn_for(r, peak_s);
+	o->peak_rate = (double)(o->peak->good - good_before) / ms(clock_now_ns() - begin) * 1e3;
+	/* The flood comes over a server that is at work, and whose answers are its too. */
+	ask_no_more(r);
+	good_before = o->peak->good;
+	if (!(o->peak_rate > 0))
+		return bench_complain(1, "no answer began within %.0f ms in the %.0f s of its peak: a longer --target or --peak-seconds",
+				      s->target_ms, peak_s);
+	r->n_off = 0;
+	begin = clock_now_ns();
+	o->unsent = ask_at(r, factor * o->peak_rate, seconds, o->flood);
+	o->end_ns = clock_now_ns();
+	double took_s = ms(o->end_ns - begin) / 1e3;
+	o->flood_rate = (double)(o->flood->good + o->peak->good - good_before) / took_s;
+	o->asked_rate = (double)o->flood->asked / took_s;
+	(void)ask_at(r, o->peak_rate / 4, 15, o->after);
+	stop_asking(r);
+	return 0;
+}
+
 int bench_overload(int argc, char **argv)
 {
-	static struct tally warm, idle, peak, flood, after;
+	static struct tally idle, peak, flood, after;
+	struct overload o = {.idle = &idle, .peak = &peak, .flood = &flood, .after = &after};
 	const char *model = NULL;
 	double seconds = 60, peak_s = 10, factor = 10;
 	struct shape s = {.slots = 8, .rate = 200, .ttft_ms = 20, .target_ms = 1000};
-	struct run r = {.prompt = 20, .tokens = 20};
+	struct run r = {.prompt = 20, .tokens = 20, .slow_ms = 1e12};
 	bool json = false;
 	const struct bench_option options[] = {
 	    {"--seconds", &seconds, NULL, NULL, 1, 3600}, {"--peak-seconds", &peak_s, NULL, NULL, 1, 3600},
@@ -439,53 +478,19 @@ int bench_overload(int argc, char **argv)
 	s.model = model;
 	r.echo = model == NULL;
 	r.target_ms = s.target_ms;
-	r.slow_ms = 1e12;
 	rc = bench_box_open(&box, &err);
 	if (rc == 0)
 		rc = start_box(&box, &s, &err);
 	if (rc == 0)
 		rc = open_run(&r, &box.target, MAX_CALLS, &err);
-	if (rc != 0) {
-		close_run(&r);
-		bench_box_close(&box);
-		return bench_complain(1, "%s", err.text);
+	if (rc != 0)
+		rc = bench_complain(1, "%s", err.text);
+	else
+		rc = measure(&r, &s, peak_s, factor, seconds, &o);
+	if (rc == 0) {
+		tell_overload(&r, &o, json);
+		rc = o.flood_rate > 0 ? 0 : 1;
 	}
-	/* The engine gets to know the machine; then what one alone takes. */
-	keep_asking(&r, (int)s.slots, key_free, &warm);
-	turn_for(&r, peak_s / 4);
-	stop_asking(&r);
-	keep_asking(&r, 1, key_free, &idle);
-	turn_for(&r, peak_s / 4);
-	stop_asking(&r);
-	r.slow_ms = 2 * ms(histogram_percentile(&idle.ttft, 95)) + 50;
-	int at_once = best_at_once(&r, (int)s.slots, peak_s);
-	keep_asking(&r, at_once, key_free, &peak);
-	/* All begin with their prompts at once: it is measured once they are spread. */
-	turn_for(&r, peak_s / 2);
-	uint64_t begin = clock_now_ns(), good_before = peak.good;
-	turn_for(&r, peak_s);
-	double peak_rate = (double)(peak.good - good_before) / ms(clock_now_ns() - begin) * 1e3;
-	/* The flood comes over a server that is at work, and whose answers are its too. */
-	ask_no_more(&r);
-	good_before = peak.good;
-	if (!(peak_rate > 0)) {
-		close_run(&r);
-		bench_box_close(&box);
-		return bench_complain(1, "no answer began within %.0f ms in the %.0f s of its peak: a longer --target or --peak-seconds",
-				      s.target_ms, peak_s);
-	}
-	r.n_off = 0;
-	begin = clock_now_ns();
-	uint64_t unsent = ask_at(&r, factor * peak_rate, seconds, &flood), end = clock_now_ns();
-	uint64_t good_then = flood.good + peak.good - good_before;
-	(void)ask_at(&r, peak_rate / 4, 15, &after);
-	stop_asking(&r);
-	tell_overload(&r, &(struct overload){.idle = &idle, .peak = &peak, .flood = &flood, .after = &after, .at_once = at_once,
-					     .peak_rate = peak_rate, .flood_rate = (double)good_then / ms(end - begin) * 1e3,
-					     .asked_rate = (double)flood.asked / ms(end - begin) * 1e3, .end_ns = end,
-					     .unsent = unsent},
-		      json);
-	rc = good_then > 0 ? 0 : 1;
 	close_run(&r);
 	bench_box_close(&box);
 	return rc;

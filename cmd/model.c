@@ -96,6 +96,67 @@ int model_finish_output(void)
 
 /* ---- arguments ---- */
 
+/* An option without a value: whether it is one. */
+static bool generate_flag(struct generate_options *o, const char *name)
+{
+	if (strcmp(name, "--raw") == 0)
+		o->raw = true;
+	else if (strcmp(name, "--ids") == 0 || strcmp(name, "--json") == 0)
+		o->json = true;
+	else if (strcmp(name, "--batch") == 0)
+		o->batch = true;
+	else
+		return false;
+	return true;
+}
+
+/* An option with a value (NULL: the line has ended): whether it takes the value, or OTHER where it is none of these. */
+static enum sampling_taken generate_option(struct generate_options *o, const char *name, const char *value)
+{
+	const struct {
+		const char *name;
+		const char **to;
+	} texts[] = {{"--prompt", &o->prompt},	  {"--system", &o->system},   {"--quantize", &o->quantize},
+		     {"--kv-type", &o->kv_type}, {"--backend", &o->backend}};
+	double x;
+	uint64_t n;
+	bool ok;
+	for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+		if (strcmp(name, texts[i].name) != 0)
+			continue;
+		*texts[i].to = value;
+		return value != NULL ? SAMPLING_TAKEN : SAMPLING_BAD;
+	}
+	if (strcmp(name, "--tokens") == 0) {
+		ok = model_whole(value, 1, UINT32_MAX, &n);
+		o->n_tokens = ok ? (uint32_t)n : 1;
+	} else if (strcmp(name, "--threads") == 0) {
+		ok = model_whole(value, 0, 1024, &n);
+		o->n_threads = ok ? (int)n : 0;
+	} else if (strcmp(name, "--seed") == 0) {
+		ok = model_whole(value, 0, UINT64_MAX, &o->seed);
+	} else if (strcmp(name, "--temperature") == 0) {
+		ok = model_number(value, 0, 2, &x);
+		o->temperature = ok ? (float)x : 0;
+	} else {
+		return model_sampling_option(&o->sampling, name, value);
+	}
+	return ok ? SAMPLING_TAKEN : SAMPLING_BAD;
+}
+
+/* What options ask for together. */
+static int generate_check(struct generate_options *o)
+{
+	if (!o->batch && o->prompt == NULL)
+		return model_complain(CMD_EXIT_USAGE, "generate needs --prompt or --batch");
+	if (o->quantize != NULL && kn_type_from_name(o->quantize) < 0)
+		return model_complain(CMD_EXIT_USAGE, "--quantize: no type is named %s", o->quantize);
+	if (o->kv_type != NULL && strcmp(o->kv_type, "auto") != 0 && kn_kv_type_from_name(o->kv_type) < 0)
+		return model_complain(CMD_EXIT_USAGE, "--kv-type: no type of keys and values is named %s", o->kv_type);
+	const char *why = model_sampling_finish(&o->sampling, o->n_tokens);
+	return why == NULL ? 0 : model_complain(CMD_EXIT_USAGE, "%s", why);
+}
+
 static int generate(int argc, char **argv)
 {
 	struct generate_options o = {
@@ -103,68 +164,27 @@ static int generate(int argc, char **argv)
 	model_sampling_init(&o.sampling);
 	for (int i = 3; i < argc; i++) {
 		const char *name = argv[i], *value = i + 1 < argc ? argv[i + 1] : NULL;
-		double x;
 		uint64_t n;
-		bool takes = true, ok = true;
-		enum sampling_taken taken;
-		if (strcmp(name, "--prompt") == 0) {
-			o.prompt = value;
-		} else if (strcmp(name, "--system") == 0) {
-			o.system = value;
-		} else if (strcmp(name, "--quantize") == 0) {
-			o.quantize = value;
-		} else if (strcmp(name, "--kv-type") == 0) {
-			o.kv_type = value;
-		} else if (strcmp(name, "--backend") == 0) {
-			o.backend = value;
-		} else if (strcmp(name, "--tokens") == 0) {
-			ok = model_whole(value, 1, UINT32_MAX, &n);
-			o.n_tokens = ok ? (uint32_t)n : 1;
-		} else if (strcmp(name, "--threads") == 0) {
-			ok = model_whole(value, 0, 1024, &n);
-			o.n_threads = ok ? (int)n : 0;
-		} else if (strcmp(name, "--seed") == 0) {
-			ok = model_whole(value, 0, UINT64_MAX, &o.seed);
-		} else if (strcmp(name, "--logprobs") == 0) {
+		if (strcmp(name, "--logprobs") == 0) {
 			/* K may be left out. */
 			bool k = model_whole(value, 0, PROTO_MAX_TOP_LOGPROBS, &n);
 			o.logprobs = true;
 			o.sampling.req.n_top_logprobs = k ? (uint8_t)n : 0;
-			if (!k)
-				continue;
-		} else if ((taken = model_sampling_option(&o.sampling, name, value)) != SAMPLING_OTHER) {
-			ok = taken == SAMPLING_TAKEN;
-		} else if (strcmp(name, "--temperature") == 0) {
-			ok = model_number(value, 0, 2, &x);
-			o.temperature = ok ? (float)x : 0;
-		} else {
-			takes = false;
-			if (strcmp(name, "--raw") == 0)
-				o.raw = true;
-			else if (strcmp(name, "--ids") == 0)
-				o.json = true;
-			else if (strcmp(name, "--json") == 0)
-				o.json = true;
-			else if (strcmp(name, "--batch") == 0)
-				o.batch = true;
-			else
-				return model_complain(CMD_EXIT_USAGE, "no option %s", name);
+			i += k;
+			continue;
 		}
-		if (takes && (value == NULL || !ok))
+		if (generate_flag(&o, name))
+			continue;
+		enum sampling_taken taken = generate_option(&o, name, value);
+		if (taken == SAMPLING_OTHER)
+			return model_complain(CMD_EXIT_USAGE, "no option %s", name);
+		if (value == NULL || taken != SAMPLING_TAKEN)
 			return model_complain(CMD_EXIT_USAGE, "%s: %s is not possible", name,
 					      value != NULL ? value : "nothing");
-		i += takes;
+		i++;
 	}
-	if (!o.batch && o.prompt == NULL)
-		return model_complain(CMD_EXIT_USAGE, "generate needs --prompt or --batch");
-	if (o.quantize != NULL && kn_type_from_name(o.quantize) < 0)
-		return model_complain(CMD_EXIT_USAGE, "--quantize: no type is named %s", o.quantize);
-	if (o.kv_type != NULL && strcmp(o.kv_type, "auto") != 0 && kn_kv_type_from_name(o.kv_type) < 0)
-		return model_complain(CMD_EXIT_USAGE, "--kv-type: no type of keys and values is named %s", o.kv_type);
-	const char *why = model_sampling_finish(&o.sampling, o.n_tokens);
-	if (why != NULL)
-		return model_complain(CMD_EXIT_USAGE, "%s", why);
-	return model_generate(&o);
+	int rc = generate_check(&o);
+	return rc != 0 ? rc : model_generate(&o);
 }
 
 int cmd_model(int argc, char **argv)

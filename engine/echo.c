@@ -23,83 +23,16 @@
  * token, the pace, the deadline); the steps have one for all. Events go out through the hub's mailbox as the real engine's do.
  * A sequence is freed in its timer's callback or when it is cancelled, never in between.
  */
-#include <event2/event.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/beat.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "engine/echo.h"
-#include "engine/echo_places.h"
-#include "engine/echo_text.h"
-#include "engine/link.h"
+#include "engine/echo_priv.h"
 #include "engine/prompt.h"
-#include "engine/server.h"
-
-enum {
-	ECHO_MODELS = 2,
-	ECHO_MAX_SEQUENCES = 65536,
-	ECHO_FRAME_TOKENS = 64,
-	ECHO_FIRST_ID = 1000,
-	ECHO_OWN_IDS = 1 << 24, /* of words that only the large one says */
-	ECHO_DIE_MS = 20, /* what was said is sent before the process dies */
-	ECHO_EXIT_DIED = 70,
-	ECHO_TELL_MS = 100, /* their places, those who wait */
-	ECHO_TELL_MOST = 256,
-};
-
-_Static_assert((int)ECHO_FRAME_TOKENS <= (int)PROTO_MAX_TOKENS_PER_FRAME, "one frame a burst");
-
-struct echo {
-	struct eng_echo_config cfg;
-	struct event_base *base;
-	struct link_hub *hub;
-	struct idmap seqs;
-	struct proto_stats stats;
-	uint64_t tokens_made; /* in all */
-	bool dying;
-	struct echo_places places[ECHO_MODELS];
-	struct event *tell; /* NULL: nobody waits for a place */
-	/* In steps: who gets a token in the next ones, first come first. */
-	struct list due; /* struct echo_seq */
-	size_t n_due;
-	struct event *step; /* NULL: every sequence for itself */
-	uint64_t step_ns;   /* when the next step is due */
-	bool stepping;
-	char stamp[ECHO_CLOCK_BYTES + 1]; /* of this step */
-};
-
-struct echo_seq {
-	struct idmap_node node; /* key: the engine-wide identifier */
-	struct list in_due;
-	struct echo_place place;
-	uint16_t model;
-	struct echo *e;
-	struct event *timer;
-	char *words; /* owned: the last user message */
-	size_t n_words_bytes, at;
-	bool round;  /* the words go round */
-	bool clock;
-	bool prefill_only;
-	bool wants_logprobs;
-	bool started; /* credit has come */
-	uint32_t n_prompt, n_made, max_tokens, credit;
-	uint32_t n_used; /* of n_made: another one's tokens */
-	struct echo_drives drives;
-	bool given;      /* VERIFIED is to be told */
-	struct proto_verified verified;
-	double rate_tps;
-	uint32_t burst;
-	uint8_t length_why;
-	uint64_t arrived_ns, started_ns, first_ns, deadline_ns;
-	uint64_t made_ns; /* the engine's rate: when the next group is due */
-	uint64_t pace_ns; /* the request's pace: when the next token is due, none being early */
-};
 
 /* ---- the end of a sequence ---- */
 
@@ -182,156 +115,6 @@ static void seq_end(struct echo_seq *s, uint8_t finish, uint8_t error, const cha
 
 /* ---- making tokens ---- */
 
-static void on_die(evutil_socket_t fd, short what, void *ctx)
-{
-	(void)fd;
-	(void)what;
-	(void)ctx;
-	_exit(ECHO_EXIT_DIED);
-}
-
-/* Silence, for ever: only a cancellation or the deadline ends it. */
-static bool hangs(const struct echo_seq *s)
-{
-	const struct eng_echo_config *cfg = &s->e->cfg;
-	return s->e->dying || (cfg->hang_after > 0 && s->n_made >= (uint32_t)cfg->hang_after) ||
-	       s->n_made - s->n_used >= s->drives.hang_at;
-}
-
-static bool fails(const struct echo_seq *s)
-{
-	const struct eng_echo_config *cfg = &s->e->cfg;
-	return (cfg->fail_after > 0 && s->n_made >= (uint32_t)cfg->fail_after) || s->n_made - s->n_used >= s->drives.fail_at;
-}
-
-static bool says_nothing_more(const struct echo_seq *s)
-{
-	return !s->clock && !s->round && s->at >= s->n_words_bytes;
-}
-
-/* What the pieces of a frame's tokens are found in. */
-struct echo_frame {
-	const struct proto_token *tokens;
-	uint16_t n;
-	const char *text;
-};
-
-static struct proto_str piece_of(const void *ctx, uint32_t id)
-{
-	const struct echo_frame *f = ctx;
-	size_t at = 0;
-	for (uint16_t i = 0; i < f->n; i++) {
-		if (f->tokens[i].id == id)
-			return (struct proto_str){f->text + at, f->tokens[i].n_bytes};
-		at += f->tokens[i].n_bytes;
-	}
-	return (struct proto_str){"", 0};
-}
-
-/* Bytes of the next token of the words; they begin again when they go round. */
-static size_t next_word(struct echo_seq *s)
-{
-	if (s->at >= s->n_words_bytes)
-		s->at = 0;
-	size_t bytes = echo_token_bytes(s->words + s->at, s->n_words_bytes - s->at);
-	s->at += bytes;
-	return bytes;
-}
-
-static uint32_t id_of(const struct echo_seq *s, uint32_t index)
-{
-	return ECHO_FIRST_ID + index + (index >= s->drives.differ_at ? ECHO_OWN_IDS : 0);
-}
-
-static float logprob_of(const struct echo_seq *s)
-{
-	return s->n_made >= s->drives.unsure_at ? -4 : -0.125f * (float)(s->n_made % 8);
-}
-
-/* What another one has said: how far it agrees, and what it goes on behind. */
-static void take_given(struct echo_seq *s, const struct proto_submit *req)
-{
-	static const char differ[] = "differ ";
-	uint32_t most = req->n_given, n = 0;
-	if (strncmp(s->words, differ, sizeof differ - 1) == 0) {
-		unsigned long at = strtoul(s->words + sizeof differ - 1, NULL, 10);
-		most = most < at ? most : (uint32_t)at;
-	}
-	while (n < most && proto_given_at(req, (uint16_t)n) == id_of(s, n))
-		n++;
-	s->given = req->n_given > 0;
-	s->n_used = n > req->n_keep ? n : req->n_keep;
-	s->verified = (struct proto_verified){.n_agreed = n, .n_used = s->n_used};
-	for (; s->n_made < s->n_used && !says_nothing_more(s); s->n_made++) {
-		if (!s->clock)
-			next_word(s);
-	}
-	s->n_made = s->n_used;
-	s->max_tokens = s->max_tokens < UINT32_MAX - s->n_used ? s->max_tokens + s->n_used : UINT32_MAX;
-}
-
-static void tell_verified(struct echo_seq *s)
-{
-	struct eng_event ev = {.kind = ENG_VERIFIED, .id = s->node.key, .u.verified = s->verified};
-	if (s->given)
-		hub_post(s->e->hub, &ev);
-	s->given = false;
-}
-
-static void send_tokens(struct echo_seq *s, uint32_t want)
-{
-	struct echo *e = s->e;
-	struct proto_token tokens[ECHO_FRAME_TOKENS];
-	char text[ECHO_FRAME_TOKENS * (ECHO_MAX_WORD + 2)];
-	size_t n_text = 0;
-	uint16_t n = 0;
-	while (n < want && !hangs(s) && !says_nothing_more(s) && !fails(s)) {
-		size_t bytes;
-		if (s->clock) {
-			if (e->stepping)
-				memcpy(text + n_text, e->stamp, ECHO_CLOCK_BYTES);
-			else
-				echo_write_stamp(text + n_text, clock_now_ns());
-			bytes = ECHO_CLOCK_BYTES;
-		} else {
-			size_t tilde = s->n_made >= s->drives.differ_at;
-			bytes = next_word(s);
-			if (tilde)
-				text[n_text] = '~';
-			memcpy(text + n_text + tilde, s->words + s->at - bytes, bytes);
-			bytes += tilde;
-			/* Going round, the last word needs its space. */
-			if (s->round && s->at >= s->n_words_bytes &&
-			    !echo_is_space(s->words[s->n_words_bytes - 1]))
-				text[n_text + bytes++] = ' ';
-		}
-		tokens[n] = (struct proto_token){.id = id_of(s, s->n_made),
-						 .logprob = s->wants_logprobs ? logprob_of(s) : NAN,
-						 .n_bytes = (uint16_t)bytes};
-		n_text += bytes;
-		n++;
-		s->n_made++;
-		e->tokens_made++;
-		if (e->cfg.die_after > 0 && e->tokens_made >= (uint64_t)e->cfg.die_after) {
-			const struct timeval soon = {.tv_usec = ECHO_DIE_MS * 1000};
-			e->dying = true;
-			event_base_once(e->base, -1, EV_TIMEOUT, on_die, NULL, &soon);
-		}
-	}
-	if (n == 0)
-		return;
-	s->credit -= n;
-	e->stats.steps++;
-	e->stats.decode_tokens += n;
-	const struct echo_frame frame = {tokens, n, text};
-	struct eng_event ev = {.kind = ENG_TOKENS,
-			       .id = s->node.key,
-			       .u.tokens = {.n = n, .tokens = tokens,
-					    .text = {.at = text, .n = n_text},
-					    .pieces = {.of = s->wants_logprobs ? piece_of : NULL, .ctx = &frame}}};
-	hub_post(e->hub, &ev);
-}
-
 /* How many of at most `most` tokens may be made now; *due_ns: when there may be more.
  *
  * Two clocks: the engine's own rate makes groups of tokens_per_burst at equal distances; the
@@ -371,7 +154,7 @@ static uint32_t allowed_now(struct echo_seq *s, uint64_t now, uint32_t most, uin
 static uint64_t seq_make(struct echo_seq *s, uint64_t now)
 {
 	uint64_t first = s->started_ns + ((unsigned)s->e->cfg.ttft_ms + s->drives.slow_ms) * NS_PER_MS, due;
-	if (!s->started || s->credit == 0 || hangs(s))
+	if (!s->started || s->credit == 0 || echo_hangs(s))
 		return UINT64_MAX;
 	if (now < first)
 		return first;
@@ -383,12 +166,12 @@ static uint64_t seq_make(struct echo_seq *s, uint64_t now)
 	}
 	if (s->first_ns == 0)
 		s->first_ns = s->made_ns = now;
-	tell_verified(s);
+	echo_tell_verified(s);
 	uint32_t most = s->max_tokens - s->n_made;
 	most = most < s->credit ? most : s->credit;
 	most = most < ECHO_FRAME_TOKENS ? most : ECHO_FRAME_TOKENS;
-	send_tokens(s, allowed_now(s, now, most, &due));
-	if (s->credit == 0 || hangs(s))
+	echo_send_tokens(s, allowed_now(s, now, most, &due));
+	if (s->credit == 0 || echo_hangs(s))
 		return UINT64_MAX;
 	if (s->e->step != NULL && due <= now) {
 		join_step(s);
@@ -404,7 +187,7 @@ static void seq_advance(struct echo_seq *s)
 	uint64_t now = clock_now_ns();
 	uint64_t next = seq_make(s, now);
 
-	if (fails(s)) {
+	if (echo_fails(s)) {
 		seq_end(s, PROTO_FINISH_ERROR, PROTO_ERR_INTERNAL,
 			"The echo engine fails as it was told.");
 		return;
@@ -413,11 +196,11 @@ static void seq_advance(struct echo_seq *s)
 		seq_end(s, PROTO_FINISH_LENGTH, 0, "");
 		return;
 	}
-	if (!hangs(s) && s->n_made >= s->max_tokens) {
+	if (!echo_hangs(s) && s->n_made >= s->max_tokens) {
 		seq_end(s, PROTO_FINISH_LENGTH, 0, "");
 		return;
 	}
-	if (!hangs(s) && s->first_ns != 0 && says_nothing_more(s)) {
+	if (!echo_hangs(s) && s->first_ns != 0 && echo_ended(s)) {
 		s->n_made++; /* the end token */
 		seq_end(s, PROTO_FINISH_STOP, 0, "");
 		return;
@@ -640,7 +423,7 @@ static int echo_submit(void *be, uint64_t id, const struct proto_submit *req)
 	s->prefill_only = (req->flags & PROTO_SUBMIT_PREFILL_ONLY) != 0;
 	s->max_tokens = req->max_tokens;
 	s->drives = echo_drives_of(s->words, s->model == 1);
-	take_given(s, req);
+	echo_take_given(s, req);
 	s->wants_logprobs = (req->flags & PROTO_SUBMIT_WANT_LOGPROBS) != 0;
 	if (s->max_tokens > room) {
 		s->max_tokens = room;

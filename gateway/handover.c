@@ -32,6 +32,7 @@ static struct {
 	int sock; /* to the supervisor; -1 */
 	struct fd_pass_set given, used;
 	bool taken[FD_PASS_MAX]; /* of given: is in used too */
+	bool any;                /* were given; stays as it is */
 	bool lost;               /* one could not be noted: nothing is published */
 } table = {.lock = PTHREAD_MUTEX_INITIALIZER, .sock = -1};
 
@@ -74,6 +75,7 @@ int handover_open(int fd, struct sl_err *err)
 	fd_pass_in_dispose(&in);
 	if (rc < 0)
 		return sl_errf(err, SL_EIO, "the supervisor's socket: no listeners came");
+	table.any = table.given.n > 0;
 	for (size_t i = 0; i < table.given.n; i++) {
 		if (!listens(table.given.fds[i]))
 			return sl_errf(err, SL_EIO, "what the supervisor gave does not listen");
@@ -93,6 +95,8 @@ static size_t find(const struct sockaddr *sa, size_t k)
 	}
 	return table.given.n;
 }
+
+bool handover_given(void) { return table.any; }
 
 size_t handover_count(const struct sockaddr *sa, socklen_t len)
 {

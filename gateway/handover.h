@@ -6,6 +6,7 @@
 #ifndef GATEWAY_HANDOVER_H
 #define GATEWAY_HANDOVER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <sys/socket.h>
 
@@ -14,6 +15,8 @@
 /* Main thread, before any other starts: takes what the supervisor has sent to fd (taken over; 0 or
  * less: nobody keeps anything, and the rest does nothing). */
 int handover_open(int fd, struct sl_err *err);
+/* The supervisor gave some: this process comes after another one. Any thread. */
+bool handover_given(void);
 /* How many given sockets listen on an address. Any thread. */
 size_t handover_count(const struct sockaddr *sa, socklen_t len);
 /* The k-th of them, as a descriptor of the caller's own; SL_EIO. Any thread. */

@@ -21,6 +21,8 @@
  * - A takeover (the old gateway still serves) accepts nothing until every thread could serve a
  *   request: no client meets a gateway that has to refuse. Only then it says ready, and the
  *   supervisor tells the old one SIGUSR2.
+ * - What comes after a crash is given the sockets in whose queues clients wait: it lets them wait until it could
+ *   serve a request, for a second at most, instead of refusing them.
  * - A reload is refused whole or taken whole: everything that can fail is made on the main thread,
  *   into a new snapshot; then each thread gets a message and takes it between two events. Two threads
  *   may differ for a turn of their loops.
@@ -48,7 +50,7 @@
 #include "gateway/tls_context.h"
 #include "gateway/transport.h"
 
-enum { POLL_MS = 100, BEAT_LEAST_MS = 20, STORE_WAIT_MS = 2000, LAST_WORDS_MS = 300 };
+enum { POLL_MS = 100, BEAT_LEAST_MS = 20, STORE_WAIT_MS = 2000, LAST_WORDS_MS = 300, RESTART_WAIT_MS = 1000, RESTART_LOOK_MS = 5 };
 
 enum worker_state { WORKER_STARTING, WORKER_SERVING, WORKER_FAILED, WORKER_ENDED };
 
@@ -67,6 +69,7 @@ struct worker {
 	bool store_found;  /* or given up */
 	uint64_t since_ns; /* of serving */
 	struct event *beat, *drain_timer;
+	struct event *restart_look; /* until it accepts */
 	struct loop_lag lag;
 	/* Posted at most once each. */
 	struct gw_message accept_msg, replace_msg, drain_msg, stop_msg;
@@ -172,6 +175,32 @@ static void accept_worker(struct gw_thread *t, struct gw_message *m)
 	w->stop_now = true;
 }
 
+static void on_restart_look(evutil_socket_t fd, short what, void *arg)
+{
+	(void)fd, (void)what;
+	struct worker *w = arg;
+	bool over = clock_now_ns() - w->since_ns > RESTART_WAIT_MS * NS_PER_MS;
+	on_beat(-1, 0, w);
+	if (!w->t.draining && !over && !atomic_load(&w->ready))
+		return;
+	event_del(w->restart_look);
+	accept_worker(&w->t, NULL);
+}
+
+/* Accepts at once (the transport has begun to), or when main says so, or when it looks. */
+static int begin_accepting(struct worker *w)
+{
+	const struct timeval often = in_ms(RESTART_LOOK_MS);
+	bool later = w->t.cfg->takeover || handover_given();
+	atomic_store(&w->accepts, !later);
+	if (!later || w->t.cfg->takeover)
+		return 0;
+	w->restart_look = event_new(w->t.base, -1, EV_PERSIST, on_restart_look, w);
+	if (w->restart_look == NULL || event_add(w->restart_look, &often) != 0)
+		return sl_errf(&w->err, SL_EIO, "the event loop refuses a timer");
+	return 0;
+}
+
 static void reload_worker(struct gw_thread *t, struct gw_message *m)
 {
 	struct reload_message *r =
@@ -207,8 +236,7 @@ static int start_serving(struct worker *w)
 		return sl_errf(&w->err, SL_EIO, "the event loop refuses a timer");
 	on_beat(-1, 0, w);
 	loop_lag_start(&w->lag, &t->timers);
-	atomic_store(&w->accepts, !t->cfg->takeover);
-	return 0;
+	return begin_accepting(w);
 }
 
 static void end_serving(struct worker *w)
@@ -228,7 +256,9 @@ static void end_serving(struct worker *w)
 		event_free(w->beat);
 	if (w->drain_timer != NULL)
 		event_free(w->drain_timer);
-	w->beat = w->drain_timer = NULL;
+	if (w->restart_look != NULL)
+		event_free(w->restart_look);
+	w->beat = w->drain_timer = w->restart_look = NULL;
 	if (w->slot >= 0)
 		beat_slot_close(w->slot);
 	w->slot = -1;

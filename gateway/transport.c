@@ -12,6 +12,7 @@
 #include "base/alloc.h"
 #include "gateway/admission.h"
 #include "gateway/conn.h"
+#include "gateway/handover.h"
 #include "gateway/listener.h"
 #include "gateway/tls_context.h"
 
@@ -73,7 +74,7 @@ static int create_parts(struct gw_transport *tr, struct sl_err *err)
 		rc = listeners_open(tr, &cfg->http, &(struct listener_options){0}, err);
 	for (size_t i = 0; rc == 0 && i < cfg->listeners.n; i++)
 		rc = listeners_open_config(tr, &more[i], err);
-	if (rc == 0 && !cfg->takeover && transport_accept(tr) != 0)
+	if (rc == 0 && !cfg->takeover && !handover_given() && transport_accept(tr) != 0)
 		rc = sl_errf(err, SL_EIO, "the event loop refuses a listening socket");
 	return rc;
 }

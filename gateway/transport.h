@@ -63,7 +63,7 @@ struct gw_transport {
 };
 
 /* Listens where t->cfg says and serves app, whose callbacks get app_ctx; accepts at once unless
- * t->cfg->takeover. On failure *err is one line that names the address. */
+ * t->cfg->takeover or another process was there before (handover_given). On failure *err is one line that names the address. */
 int transport_create(struct gw_thread *t, const struct http_app *app, void *app_ctx,
 		     struct gw_transport **out, struct sl_err *err);
 /* Begins to accept, if it has not yet. 0 or SL_EIO. */

@@ -128,6 +128,20 @@ test('kill -9 of the gateway', async () => {
   assert.notEqual((await server.pids()).gateway, pid);
 });
 
+// Clients wait in the queues of sockets that nobody closed, until every thread of the next gateway could serve them.
+test('nobody is refused while a gateway comes back', async () => {
+  server = await startServer({ echo: true, sets: ['gateway.threads=4', 'supervisor.backoff_min=10ms', 'supervisor.backoff_max=20ms'] });
+  const gone = (pid) => until(() => { try { process.kill(pid, 0); return false; } catch { return true; } }, 5000, 1);
+  for (let round = 0; round < 5; round++) {
+    const before = (await server.pids()).gateway;
+    process.kill(before, 'SIGKILL');
+    assert.ok(await gone(before));
+    const answers = await Promise.all(Array.from({ length: 12 }, () => chat(server.http, server.keys.paid, { model: 'default', messages: user('hello') })));
+    assert.deepEqual(answers.map((r) => r.status), answers.map(() => 200), server.log());
+    assert.notEqual((await server.pids()).gateway, before);
+  }
+});
+
 test('a hung engine is killed and replaced', async () => {
   server = await startServer({ sets: ['supervisor.hang=1s'] });
   const pid = (await server.pids()).engine;

@@ -251,6 +251,24 @@ static void vanished_peers_are_noticed(void **state)
 	close(fd);
 }
 
+/* The system's patience with a peer that takes nothing ends before ours: that is no peer that left. */
+static void the_system_gives_up_first(void **state)
+{
+	static const char get[] = "GET /big?100000000 HTTP/1.1\r\nhost: x\r\n\r\n";
+	unsigned ms = 1;
+	(void)state;
+	rig_start(&rig);
+	int fd = rig_connect_to(&rig, false, 4096);
+	rig_send(&rig, fd, get, sizeof get - 1);
+	RIG_UNTIL(&rig, rig.pulled > 0);
+	int server = list_entry(rig.tr->conns.next, struct conn, node)->fd;
+	assert_int_equal(setsockopt(server, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof ms), 0);
+	RIG_UNTIL(&rig, rig.n_closed == 1);
+	assert_int_equal(rig.closed[HTTP_CLOSE_TIMEOUT], 1);
+	RIG_UNTIL(&rig, rig.tr->n_conns == 0);
+	close(fd);
+}
+
 /* ---- PROXY ---- */
 
 static void with_proxy(void)
@@ -502,6 +520,7 @@ int main(void)
 	    T(a_given_unix_socket),
 	    R(several_listeners_serve),
 	    R(vanished_peers_are_noticed),
+	    R(the_system_gives_up_first),
 	    R(proxy_headers_name_the_client),
 	    R(what_is_no_header_is_closed),
 	    R(only_trusted_peers_may_say),
