@@ -241,21 +241,21 @@ struct product {
 	float *y;
 	int n_parts;       /* of a packing, or threads of a product */
 	int least;         /* outputs of a share */
-	atomic_int *taken; /* outputs; of the caller, who waits for all */
+	atomic_int taken;  /* outputs */
 };
 
 /* The next share: outputs from *o0 to *o1 - 1. False: there is none. */
-static bool take_share(const struct product *p, int *o0, int *o1)
+static bool take_share(struct product *p, int *o0, int *o1)
 {
 	const int step = p->b->isa->tile_outputs, n_out = p->w->n_out;
-	int from = atomic_load_explicit(p->taken, memory_order_relaxed), n;
+	int from = atomic_load_explicit(&p->taken, memory_order_relaxed), n;
 	do {
 		if (from >= n_out)
 			return false;
 		n = (n_out - from) / (p->n_parts * SHARES) / step * step;
 		n = n > p->least ? n : p->least;
 		n = n < n_out - from ? n : n_out - from;
-	} while (!atomic_compare_exchange_weak_explicit(p->taken, &from, from + n, memory_order_relaxed, memory_order_relaxed));
+	} while (!atomic_compare_exchange_weak_explicit(&p->taken, &from, from + n, memory_order_relaxed, memory_order_relaxed));
 	*o0 = from;
 	*o1 = from + n;
 	return true;
@@ -268,7 +268,7 @@ static float *tile_of(const struct product *p)
 
 static void run_product(void *ctx, int part)
 {
-	const struct product *p = ctx;
+	struct product *p = ctx;
 	int o0, o1;
 	(void)part;
 	while (take_share(p, &o0, &o1))
@@ -283,7 +283,7 @@ static void run_packing(void *ctx, int part)
 
 static void run_packed(void *ctx, int part)
 {
-	const struct product *p = ctx;
+	struct product *p = ctx;
 	int o0, o1;
 	(void)part;
 	while (take_share(p, &o0, &o1))
@@ -312,8 +312,7 @@ static void run_shares(struct kn_backend *b, struct product *p, void (*run)(void
 {
 	const int step = b->isa->tile_outputs;
 	int64_t each = (int64_t)p->w->n_in * p->n_rows, least = KN_MIN_SHARE / each / step * step;
-	atomic_int taken = 0;
-	p->taken = &taken;
+	atomic_store_explicit(&p->taken, 0, memory_order_relaxed);
 	p->n_parts = kn_parts_of(b, each * p->w->n_out) == 1 ? 1 : kn_pool_n_threads(b->pool);
 	/* Many rows: what is decoded for a share is worth more the more of it is kept for all rows. */
 	p->least = p->n_parts == 1 ? p->w->n_out : p->n_rows > MANY_ROWS ? MANY_TILES * step : least > step ? (int)least : step;
