@@ -153,6 +153,8 @@ static void test_elements(void **arg)
 		if (strncmp((*o)->name, "cpu-", 4) != 0)
 			continue;
 		elements(*o, 1, one);
+		for (int i = 0; i < 2 * WIDTH; i++)
+			assert_true(one[3][i] == one[2][i] * 1.7f); /* the last ones too */
 		for (int n = 2; n <= MOST_THREADS; n++) {
 			elements(*o, n, many);
 			for (int i = 0; i < KEPT; i++)
