@@ -311,7 +311,10 @@ static void note_product(struct kn_backend *b, const struct kn_weight *w)
 static void run_shares(struct kn_backend *b, struct product *p, void (*run)(void *ctx, int part))
 {
 	const int step = b->isa->tile_outputs;
-	int64_t each = (int64_t)p->w->n_in * p->n_rows, least = KN_MIN_SHARE / each / step * step;
+	int64_t each = (int64_t)p->w->n_in * p->n_rows;
+	if (each == 0)
+		return;
+	int64_t least = KN_MIN_SHARE / each / step * step;
 	atomic_store_explicit(&p->taken, 0, memory_order_relaxed);
 	p->n_parts = kn_parts_of(b, each * p->w->n_out) == 1 ? 1 : kn_pool_n_threads(b->pool);
 	/* Many rows: what is decoded for a share is worth more the more of it is kept for all rows. */
