@@ -175,7 +175,7 @@ cuda-all:
 # The tests that make sense on a device.
 GPU_TESTS := $(addprefix $(B)/,$(basename $(filter %/test_ops.c %/test_attention.c %/test_types.c %/test_cuda_products.c %/test_cuda_attention.c \
 	%/test_graphs.c %/test_sample.c %/test_library.c %/engine/test_families.c %/engine/test_golden.c \
-	%/engine/test_invariance.c,$(TEST_SRC))) tests/gpu/probe)
+	%/engine/test_invariance.c %/engine/test_weight_types.c,$(TEST_SRC))) tests/gpu/probe)
 
 gpu-test: $(CUDA_SO) $(GPU_TESTS)
 	tests/gpu/run.sh $(B)

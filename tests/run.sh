@@ -137,7 +137,7 @@ units() {
 # Of `test`: what is all arithmetic is run as it ships; the rest with sanitizers only, which see more and cost it
 # little. One is run both ways, with sanitizers in a part of what it draws. (`make unit` runs everything as
 # it ships, `make unit SAN=address,undefined` with them.) The longest first.
-arithmetic=(tests/unit/engine/test_{families,invariance,kv_types,speculation}.c)
+arithmetic=(tests/unit/engine/test_{families,invariance,kv_types,speculation,weight_types}.c)
 both=(tests/unit/engine/test_given.c)
 kernels=(tests/kernels/test_{mutants,types,engine_ahead}.c)
 long=(tests/unit/engine/test_{model,given,engine,golden}.c tests/unit/gateway/test_{conversation_faults,answer_faults,twin_faults}.c)

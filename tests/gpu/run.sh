@@ -58,7 +58,7 @@ done
 # They ask for the backend by name, which is looked for beside the executable.
 engine=$folder/tests/unit/engine
 ln -sf "$PWD/$so" "$engine/"
-for t in test_families test_golden test_invariance; do
+for t in test_families test_golden test_invariance test_weight_types; do
 	one "$t" 300 "$engine/$t"
 done
 rm -f "$engine/libsluice-$backend.so"

@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "../../support/oracle.h"
+#include "tests/support/oracle.h"
 #include "engine/kv.h"
 #include "engine/model.h"
 #include "engine/random_model.h"

@@ -21,6 +21,7 @@
 #include "engine/kv.h"
 #include "engine/model.h"
 #include "kernels/kernels.h"
+#include "tests/kernels/eight_bits.h"
 #include "tests/support/backends.h"
 
 #define DIR "etc/models/"
@@ -100,30 +101,7 @@ static int n_products(const struct model *m)
 	return 4 * model_info(m)->arch.n_layers + 1;
 }
 
-static bool eight_bits(const struct running *r)
-{
-	return strcmp(r->ops->name, "cpu-avx2-int8") == 0 || strcmp(r->ops->name, "cpu-vnni") == 0;
-}
-
-/* Activations of eight bits have steps of 1/127 of the largest of 32, which is at most sqrt(32) times
- * their root mean square; an error evenly spread over a step has its 1/sqrt(12). Errors of products one
- * after the other are independent, so their squares add up; a norm takes the scale off, and what goes
- * around a product by the residual keeps its own. */
-static double eight_bits_share(const struct running *r)
-{
-	return sqrt(32.0 / 12.0) / 127 * sqrt(n_products(r->model));
-}
-
-/* Rounded to 11 bits, evenly spread over what that may be off by, 2^-11 at most; independent as above. */
-static double sixteen_bits_share(const struct running *r)
-{
-	return 0x1p-11 / sqrt(3) * sqrt(n_products(r->model));
-}
-
-static double share_allowed(const struct running *r)
-{
-	return eight_bits(r) ? eight_bits_share(r) : strncmp(r->ops->name, "cuda", 4) == 0 ? sixteen_bits_share(r) : 0;
-}
+static double share_allowed(const struct running *r) { return rounding_share(r->ops, KN_Q8_0, n_products(r->model)); }
 
 static void start(struct running *r, const struct kn_ops *ops, const char *file)
 {
@@ -261,7 +239,7 @@ static void test_logits(void **arg)
 					      100 * share_allowed(&r));
 				if (!(share <= share_allowed(&r)) || share < 1e-6)
 					fail_msg("%s on %s: logits are off by %.3g of their size", name, (*o)->name, share);
-				if (!eight_bits(&r))
+				if (!eight_bits(r.ops, KN_Q8_0))
 					check_greedy(&r, member(m, "greedy"));
 				stop(&r);
 				continue;
