@@ -48,29 +48,34 @@ const size_t n_routes = sizeof routes / sizeof routes[0];
 /* A model's name may have parts itself (org/name). None of them is empty. */
 static size_t name_length(const char *path)
 {
-	size_t n = strlen(path);
-	return path[0] == '/' || path[n - (n > 0)] == '/' || strstr(path, "//") != NULL ? 0 : n;
+	size_t n = 0, part;
+	while ((part = strcspn(path + n, "/")) > 0 && path[n + part] == '/')
+		n += part + 1;
+	return part > 0 ? n + part : 0;
 }
 
-/* Segment by segment; `{name}` stands for one that is not empty, `{model}` for all that are left. *part: the first such one. */
+/* Segment by segment; `{name}` stands for one that is not empty, `{model}` for all that are left. *part: the first such
+ * one. */
 static bool path_matches(const struct route *r, const char *path, const char **part, size_t *n_part)
 {
 	const char *pattern = r->path;
+	bool first = true;
 	while (*pattern != '\0') {
 		if (*pattern != '{') {
 			if (*pattern++ != *path++)
 				return false;
 			continue;
 		}
-		size_t n = strcmp(pattern, "{model}") == 0 ? name_length(path) : strcspn(path, "/");
+		size_t n = strncmp(pattern, "{model}", 7) == 0 ? name_length(path) : strcspn(path, "/");
 		if (n == 0)
 			return false;
-		if (*part == NULL) {
+		if (first) {
 			*part = path;
 			*n_part = n;
 		}
+		first = false;
 		path += n;
-		pattern = strchr(pattern, '}') + 1;
+		pattern += strcspn(pattern, "}") + 1; /* each has one */
 	}
 	return *path == '\0';
 }
