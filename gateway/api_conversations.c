@@ -431,6 +431,13 @@ static void on_listed(struct cache_op *op, const struct cache_result *r)
 
 void api_conversations(struct exchange *x)
 {
+	/* Visitors of a page share its tenant, as do neighbours behind one address: none of them may learn the others' ids,
+	 * which are all that is needed to read and delete. */
+	if (x->key->kind != AUTH_CONFIGURED && x->key->kind != AUTH_STORED) {
+		exchange_error(x, &(struct api_error){403, "invalid_request_error", "insufficient_permissions", NULL, 0},
+			       "Only an API key may list the conversations.");
+		return;
+	}
 	struct call *c = call_create(x);
 	if (c != NULL && item_page_read(x, &c->page))
 		conversation_all(x->app->t->cache, &c->op, x->key->tenant, on_listed);

@@ -8,10 +8,12 @@
 #include "base/buf.h"
 #include "base/json_out.h"
 #include "base/metrics.h"
+#include "cache/cache.h"
 #include "gateway/app.h"
 #include "gateway/app_state.h"
 #include "gateway/exchange.h"
 #include "gateway/handlers.h"
+#include "gateway/thread.h"
 
 enum { MAX_METRICS = 1 << 20, MAX_HEALTH = 64 << 10 };
 
@@ -31,14 +33,25 @@ void api_ready(struct exchange *x)
 			       "No model is ready to serve.");
 }
 
+/* Also what is served by policy only: limits by this gateway's share, responses that can't be stored. Not why: anybody may read
+ * it. */
+static const char *store_state(const struct cache_client *store)
+{
+	static const char *const names[] = {
+	    [CACHE_IS_MEMORY] = "memory", [CACHE_IS_CONNECTING] = "connecting", [CACHE_IS_UP] = "up", [CACHE_IS_DOWN] = "down"};
+	return names[cache_client_state(store)];
+}
+
 void api_health(struct exchange *x)
 {
 	static const char *const states[] = {"loading", "ready", "failed"};
 	const struct engine_link *link = x->app->link;
 	struct sl_buf body;
 	buf_init(&body, MAX_HEALTH);
-	int rc = buf_printf(&body, "{\"status\":\"%s\",\"engine\":\"%s\",\"models\":[",
-			    app_ready(x->app) ? "ok" : "degraded", engine_link_up(link) ? "up" : "down");
+	const struct cache_client *store = x->app->t->cache;
+	bool whole = app_ready(x->app) && cache_client_state(store) != CACHE_IS_DOWN;
+	int rc = buf_printf(&body, "{\"status\":\"%s\",\"engine\":\"%s\",\"store\":\"%s\",\"models\":[", whole ? "ok" : "degraded",
+			    engine_link_up(link) ? "up" : "down", store_state(store));
 	for (int i = 0; i < engine_link_n_models(link) && rc == 0; i++) {
 		const struct link_model *m = engine_link_model(link, i);
 		rc = buf_append_str(&body, i ? ",{\"id\":" : "{\"id\":");

@@ -92,13 +92,15 @@ void api_models(struct exchange *x)
 
 void api_model(struct exchange *x)
 {
-	char id[PROTO_MAX_NAME + 1];
+	char id[3 * PROTO_MAX_NAME + 1]; /* each byte may be escaped */
 	const struct engine_link *link = x->app->link;
 	int i = -1;
-	if (route_part(x->route, http_request(x->stream)->path, id, sizeof id))
-		i = engine_link_find_model(link, id);
-	else
+	if (!route_part(x->route, http_request(x->stream)->path, id, sizeof id))
 		snprintf(id, sizeof id, "(a longer name)");
+	else if (!route_unescape(id))
+		snprintf(id, sizeof id, "(not a name)");
+	else
+		i = engine_link_find_model(link, id);
 	struct cascade_models m;
 	struct sl_buf body;
 	if (i < 0 && strcmp(id, answer_auto_name) == 0 && answer_auto_find(x->app, x->snapshot, x->key->tier, &m)) {

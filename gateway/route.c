@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/utf8.h"
 #include "gateway/handlers.h"
 
 const struct route routes[] = {
@@ -44,25 +45,37 @@ const struct route routes[] = {
 
 const size_t n_routes = sizeof routes / sizeof routes[0];
 
-/* Segment by segment; `{name}` stands for one that is not empty. *part: the first such one. */
+/* A model's name may have parts itself (org/name). None of them is empty. */
+static size_t name_length(const char *path)
+{
+	size_t n = 0, part;
+	while ((part = strcspn(path + n, "/")) > 0 && path[n + part] == '/')
+		n += part + 1;
+	return part > 0 ? n + part : 0;
+}
+
+/* Segment by segment; `{name}` stands for one that is not empty, `{model}` for all that are left. *part: the first such
+ * one. */
 static bool path_matches(const struct route *r, const char *path, const char **part, size_t *n_part)
 {
 	const char *pattern = r->path;
+	bool first = true;
 	while (*pattern != '\0') {
 		if (*pattern != '{') {
 			if (*pattern++ != *path++)
 				return false;
 			continue;
 		}
-		size_t n = strcspn(path, "/");
+		size_t n = strncmp(pattern, "{model}", 7) == 0 ? name_length(path) : strcspn(path, "/");
 		if (n == 0)
 			return false;
-		if (*part == NULL) {
+		if (first) {
 			*part = path;
 			*n_part = n;
 		}
+		first = false;
 		path += n;
-		pattern = strchr(pattern, '}') + 1;
+		pattern += strcspn(pattern, "}") + 1; /* each has one */
 	}
 	return *path == '\0';
 }
@@ -84,6 +97,34 @@ bool route_part(const struct route *r, const char *path, char *out, size_t room)
 		out[n] = '\0';
 	}
 	return is;
+}
+
+static int hex_digit(char c)
+{
+	if (c >= '0' && c <= '9')
+		return c - '0';
+	c |= 0x20;
+	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+bool route_unescape(char *part)
+{
+	char *out = part;
+	for (const char *p = part; *p != '\0'; p++) {
+		char c = *p;
+		if (c == '%') {
+			int high = hex_digit(p[1]), low = high < 0 ? -1 : hex_digit(p[2]);
+			if (low < 0)
+				return false;
+			c = (char)(high << 4 | low);
+			if ((c >= 0 && c < ' ') || c == 0x7f)
+				return false;
+			p += 2;
+		}
+		*out++ = c;
+	}
+	*out = '\0';
+	return utf8_valid(part, (size_t)(out - part));
 }
 
 static bool has_method(const char *path, const char *method)

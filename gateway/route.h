@@ -19,7 +19,8 @@ enum access {
 
 struct route {
 	const char *method; /* "GET" (answers HEAD too), "POST" or "DELETE" */
-	const char *path;   /* exact, but for `{name}`, which is any one part that is not empty */
+	const char *path;   /* exact, but for `{name}`, which is any one part that is not empty, and `{model}` at the
+			     * end: one or more of them, as models may be named org/name */
 	enum access access;
 	bool takes_body;    /* JSON */
 	void (*handle)(struct exchange *x); /* the body is complete */
@@ -35,6 +36,10 @@ const struct route *route_find(const char *method, const char *path, const char 
 /* What stands at the first `{name}` of the path that r was found for. False when it is longer than
  * room - 1 bytes. */
 bool route_part(const struct route *r, const char *path, char *out, size_t room);
+/* Such a part as it was before a client wrote %2F for / (RFC 3986, section 2.1), in place: for names that are looked up, never
+ * for finding a route. False, with part undefined, when an escape is none, or what comes of it is a control character or
+ * not UTF-8. */
+bool route_unescape(char *part);
 /* The methods of a path ("GET, HEAD, OPTIONS"), or NULL. */
 const char *route_methods(const char *path);
 

@@ -160,8 +160,11 @@ for (const threads of [1, 4]) {
           assert.equal((await send(bearer(foreign))).status, 403, at);
         }
       }
-      for (const path of ['//v1/models', '/v1/%6dodels', '/v1/models/', '/v1/./models', '/v1', '/metrics/'])
+      for (const path of ['//v1/models', '/v1/%6dodels', '/v1/models/', '/v1/models//demo-small', '/v1/models/demo-small/', '/v1/./models', '/v1', '/metrics/'])
         assert.equal((await request(server.http, path, { headers: bearer(server.keys.paid) })).status, 404, path);
+      assert.equal((await request(server.http, '/v1/models/demo%2Dsmall', { headers: bearer(server.keys.paid) })).status, 200);
+      const bad = await request(server.http, '/v1/models/demo%ff', { headers: bearer(server.keys.paid) });
+      assert.equal(JSON.parse(bad.body).error.code, 'model_not_found');
       const wrong = await request(server.http, '/v1/models', { method: 'DELETE', headers: bearer(server.keys.paid) });
       assert.equal(wrong.status, 405);
       assert.equal(wrong.headers.allow, 'GET, HEAD, OPTIONS');

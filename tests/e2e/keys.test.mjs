@@ -147,6 +147,11 @@ describe('keys of the store', () => {
       assert.deepEqual([u.kind, u.subject, u.tier, u.expires_at], ['browser_token', 'user-7', 'paid', ends]);
       assert.equal((await post('/v1/browser_tokens', token, { subject: 'x' })).status, 403, 'a token makes no token');
       assert.equal((await request(server.http, '/metrics', bearer(token))).status, 403);
+      // What it made it may read by its id; what others of the key made it doesn't learn of.
+      const own = (await post('/v1/conversations', token, {})).json.id;
+      assert.equal((await request(server.http, `/v1/conversations/${own}`, bearer(token))).status, 200);
+      assert.equal((await request(server.http, '/v1/conversations', bearer(token))).status, 403, 'a token lists nothing');
+      assert.match((await request(server.http, '/v1/conversations', bearer(by))).body, new RegExp(own));
       // Forged: another payload under the old signature, another secret, cut short.
       const [head, payload, mac] = token.split('.');
       const other = Buffer.from(Buffer.from(payload, 'base64url').toString().replace('user-7', 'user-8')).toString('base64url');
@@ -195,6 +200,7 @@ describe('keys of the store', () => {
     assert.ok(later.remaining.requests_per_minute.remaining < 30);
     await until(async () => (await usage(null)).remaining.tokens_per_day.remaining === 5000 - r.json.usage.total_tokens, 3000);
     assert.equal((await post('/v1/browser_tokens', null, { subject: 'u' })).status, 403);
+    assert.equal((await request(server.http, '/v1/conversations')).status, 403, 'neighbours share an address');
     assert.equal((await request(server.http, '/metrics')).status, 401);
     const wrong = await post('/v1/chat/completions', 'nonsense', { model: 'default', messages: user('a') });
     assert.ok(wrong.status === 401 || wrong.status === 429, 'a wrong key is not no key');

@@ -237,6 +237,10 @@ describe('limits', { skip }, () => {
 describe('without a Redis', () => {
   let server;
   afterEach(async () => { if (server) assert.equal(await server.stop(), 0, server.log()); server = null; });
+  const health = async () => {
+    const said = JSON.parse((await request(server.http, '/health')).body);
+    return [said.status, said.store];
+  };
 
   test('an address where none is: everything works, limits are this gateway\'s', async () => {
     server = await startServer({ echo: true, sets: [...fast, 'cache.address=127.0.0.1:1', 'gateway.tiers.free.concurrency=100',
@@ -246,6 +250,8 @@ describe('without a Redis', () => {
     assert.equal(list.filter((r) => r.status === 200).length, 5);
     assert.match(await server.metrics(), /sluice_cache_degraded_total\{kind="limit"\} [1-9]/);
     assert.match(server.log(), /Redis is not used until it works again/);
+    assert.deepEqual(await health(), ['degraded', 'down']);
+    assert.equal((await request(server.http, '/ready')).status, 200, 'requests are served all the same');
   });
 
   test('a response that can\'t be stored is told all the same, and says so; what was is asked for in vain', async () => {
@@ -272,6 +278,7 @@ describe('without a Redis', () => {
     server = await startServer({ echo: true, sets: [...fast, 'cache.store=memory', 'gateway.threads=4', 'gateway.tiers.free.concurrency=100',
       ...tier('free', { requests_per_minute: 5, tokens_per_minute: 0, tokens_per_day: 0 })] });
     assert.match(server.log(), /store: memory/);
+    assert.deepEqual(await health(), ['ok', 'memory'], 'what was asked for is no fault');
     assert.equal((await server.pids()).redis, undefined);
     // One limit for all threads.
     const list = await Promise.all(Array.from({ length: 40 }, () => ask(server.http, server.keys.free)));

@@ -17,7 +17,8 @@
 
 static void matches_exactly(void **state)
 {
-	static const char *const unknown[] = {"", "/v1", "//v1/models", "/v1/models/", "/v1/models/a/b", "/v1/%6dodels",
+	static const char *const unknown[] = {"", "/v1", "//v1/models", "/v1/models/", "/v1/models//a", "/v1/models/a/", "/v1/models/a//b",
+					      "/v1/responses/a/b", "/v1/%6dodels", "/v1%2Fmodels",
 					      "/V1/models", "/v1/models?", "/v1/./models", "/live/", "/metrics/", "*",
 					      "http://localhost/live", "/www/", "/www/../live", "/www/a/b"};
 	const char *allow;
@@ -34,12 +35,36 @@ static void matches_exactly(void **state)
 	assert_string_equal(part, "a");
 	assert_true(route_part(r, "/v1/models/1234567", part, sizeof part));
 	assert_false(route_part(r, "/v1/models/12345678", part, sizeof part));
+	/* Names of models may have parts (openai-python sends them as they are, openai-node as %2F). */
+	assert_ptr_equal(route_find("GET", "/v1/models/a/b", &allow), r);
+	assert_true(route_part(r, "/v1/models/a/b", part, sizeof part));
+	assert_string_equal(part, "a/b");
 	assert_string_equal(route_methods("/v1/streams/a"), "GET, HEAD, DELETE, OPTIONS");
 	assert_ptr_equal(route_find("HEAD", "/v1/models/a", &allow), r);
 	assert_null(route_find("POST", "/v1/models", &allow));
 	assert_string_equal(allow, "GET, HEAD, OPTIONS");
 	assert_null(route_find("GET", "/v1/chat/completions", &allow));
 	assert_string_equal(allow, "POST, OPTIONS");
+}
+
+static void escapes_are_undone(void **state)
+{
+	static const char *const good[][2] = {{"a", "a"},           {"org%2Fname", "org/name"}, {"org%2fname%3Aq8", "org/name:q8"},
+					      {"%C3%A9", "\xc3\xa9"}, {"%252F", "%2F"},           {"", ""}};
+	static const char *const bad[] = {"%", "a%2", "%2", "%zz", "%2g", "%00", "%0a", "%7F", "%ff", "%C3", "%%2F"};
+	(void)state;
+	for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+		char text[24];
+		snprintf(text, sizeof text, "%s", good[i][0]);
+		assert_true(route_unescape(text));
+		assert_string_equal(text, good[i][1]);
+	}
+	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+		char text[24];
+		snprintf(text, sizeof text, "%s", bad[i]);
+		if (route_unescape(text))
+			fail_msg("%s is taken", bad[i]);
+	}
 }
 
 /* What may be seen without a key is written down here once more, so that no row becomes public by a slip. */
@@ -92,6 +117,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(matches_exactly),
+	    cmocka_unit_test(escapes_are_undone),
 	    cmocka_unit_test(only_these_are_public),
 	    cmocka_unit_test(openapi_says_what_is_served),
 	};
