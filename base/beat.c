@@ -132,11 +132,16 @@ static void *beat_main(void *unused)
 {
 	(void)unused;
 	pthread_mutex_lock(&beat.lock);
+	uint64_t looked = clock_now_ns();
 	while (!beat.stop && beat.fd >= 0) {
 		if (beat.wanted != beat.sent &&
 		    send_byte(beat.wanted == WANT_READY ? BEAT_READY : BEAT_NOT_READY))
 			beat.sent = beat.wanted;
-		if (beat.fd >= 0 && all_fresh(clock_now_ns()))
+		/* Who was stopped (with all of the process) judges later: the loops have only just been let go on. */
+		uint64_t now = clock_now_ns();
+		bool stopped = now - looked > beat.interval_ms * NS_PER_MS + beat.stale_ns / 2;
+		looked = now;
+		if (beat.fd >= 0 && !stopped && all_fresh(now))
 			send_byte(BEAT_ALIVE);
 		struct timespec until = after_ms(beat.interval_ms);
 		enum want before = beat.wanted;

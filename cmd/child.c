@@ -250,6 +250,13 @@ void child_read_sockets(struct child *c)
 	}
 }
 
+void child_excuse(struct child *c, uint64_t ns)
+{
+	c->beat_ns += ns;
+	if (c->state == CHILD_RUNNING && c->due_ns != UINT64_MAX)
+		c->due_ns += ns;
+}
+
 void child_read_beats(struct child *c, void (*on_byte)(void *ctx, struct child *c, uint8_t byte),
 		      void *ctx)
 {

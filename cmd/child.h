@@ -64,6 +64,9 @@ bool child_start(const struct supervise_config *cfg, struct child *c, const char
 /* → WAITING, for as long as its failures say. */
 void child_wait(const struct supervise_config *cfg, struct child *c);
 
+/* The supervisor has slept so much longer than it wanted: whatever held it up (the whole machine was stopped) held up the child, so
+ * that much of its silence and of its time to get ready does not count. */
+void child_excuse(struct child *c, uint64_t ns);
 /* Reads what it has said: on_byte for each byte of its heartbeat. */
 void child_read_beats(struct child *c, void (*on_byte)(void *ctx, struct child *c, uint8_t byte),
 		      void *ctx);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The supervisor's loop: one thread, one poll() over a signalfd and the lines of each child
- * (child.h), with the next deadline as its timeout. It wakes when something happens and at no other
- * time.
+ * (child.h), with the next deadline as its timeout, a quarter of hang_ms at most.
  *
  * - A child silent for hang_ms is killed; its exit then takes the ordinary way. Pipes are read
- *   before silence is judged, so that a supervisor that was itself stopped blames nobody. A child
- *   that was ready for healthy_ms starts afresh.
+ *   before silence is judged, and what poll() slept too long (all of us were stopped) is no child's
+ *   silence, so that a supervisor that was itself stopped blames nobody. A child that was ready for
+ *   healthy_ms starts afresh.
  * - The order of ending: the last started first. A second signal ends everything at once.
  * - A child that exits with 78 before it was ever ready ends everything, quickly and in silence:
  *   the line it has printed is to stay the last one.
@@ -22,6 +22,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -51,6 +52,7 @@ struct supervisor {
 	bool announced;
 	bool ending;
 	int status;
+	uint64_t looked_ns; /* when it last came back from waiting */
 };
 
 static struct child *replaceable(struct supervisor *s)
@@ -386,8 +388,9 @@ static int poll_timeout(const struct supervisor *s)
 		return -1;
 	if (first <= now)
 		return 0;
-	uint64_t ms = (first - now + NS_PER_MS - 1) / NS_PER_MS;
-	return ms > 3600000 ? 3600000 : (int)ms;
+	/* Not so long that a stop of all of us could look like a child's silence. */
+	uint64_t ms = (first - now + NS_PER_MS - 1) / NS_PER_MS, most = s->cfg->hang_ms / 4 + 1;
+	return (int)(ms < most ? ms : most < INT_MAX ? most : INT_MAX);
 }
 
 static void turn(struct supervisor *s)
@@ -398,9 +401,15 @@ static void turn(struct supervisor *s)
 		fds[2 * i + 1] = (struct pollfd){.fd = s->at[i].handover_fd, .events = POLLIN};
 	}
 	fds[2 * PLACES] = (struct pollfd){.fd = s->signal_fd, .events = POLLIN};
-	if (poll(fds, sizeof fds / sizeof *fds, poll_timeout(s)) < 0 && errno != EINTR)
+	int wait_ms = poll_timeout(s);
+	if (poll(fds, sizeof fds / sizeof *fds, wait_ms) < 0 && errno != EINTR)
 		BUG("supervise: poll: %s", strerror(errno));
+	/* A turn takes no time but what it waits: the rest it was stopped, here or since it looked last. */
+	uint64_t now = clock_now_ns(), late_ns = now - s->looked_ns, waited_ns = (unsigned)(wait_ms > 0 ? wait_ms : 0) * NS_PER_MS;
+	late_ns = late_ns > waited_ns ? late_ns - waited_ns : 0;
+	s->looked_ns = now;
 	for (int i = 0; i < PLACES; i++) {
+		child_excuse(&s->at[i], late_ns);
 		/* In that order: what it has published before it said ready is there when it is. */
 		child_read_beats(&s->at[i], on_byte, s);
 		child_read_sockets(&s->at[i]);
@@ -410,7 +419,7 @@ static void turn(struct supervisor *s)
 	on_signals(s);
 	for (int i = 0; i < PLACES; i++) {
 		struct child *c = &s->at[i];
-		if (child_deadline(s->cfg, c) <= clock_now_ns())
+		if (child_deadline(s->cfg, c) <= now)
 			on_deadline(s, c);
 	}
 }
@@ -418,7 +427,8 @@ static void turn(struct supervisor *s)
 int supervise(const struct supervise_config *cfg)
 {
 	static const int watched[] = {SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGUSR2};
-	struct supervisor s = {.cfg = cfg, .signal_fd = -1, .has_terminal = terminal_is_there()};
+	struct supervisor s = {
+	    .cfg = cfg, .signal_fd = -1, .has_terminal = terminal_is_there(), .looked_ns = clock_now_ns()};
 	BUG_IF(cfg->n_children > SUPERVISE_MAX_CHILDREN, "supervise: %d children",
 	       cfg->n_children);
 	sigset_t set, before;

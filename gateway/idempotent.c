@@ -241,6 +241,9 @@ static int name_it(struct idempotent *i, const char *key)
 	buf_init(&all, 1024);
 	snprintf(tenant, sizeof tenant, "%016llx", (unsigned long long)i->x->key->tenant);
 	int rc = buf_printf(&all, "Idempotency-Key\n%s\n%s\n%s", tenant, i->x->route->name, key);
+	/* Whom browser tokens were made for share a tenant, not their answers. */
+	if (rc == 0 && i->x->subject != NULL && i->x->subject[0] != '\0')
+		rc = buf_printf(&all, "\n%s", i->x->subject);
 	if (rc == 0) {
 		cache_key_make(&i->key, CACHE_SHARED, tenant, buf_data(&all), all.len);
 		twins_digest(i->app->twins, buf_data(&all), all.len, &i->retry);

@@ -181,6 +181,17 @@ describe('keys of the store', () => {
     assert.equal((await ask(key)).status, 200);
   });
 
+  test('a key for repeating a request is one of the subject, not of all for whom there are tokens', async () => {
+    const key = (await keys('create', 'apart', '--tier', 'paid')).out;
+    const token = async (subject) => (await post('/v1/browser_tokens', key, { subject })).json.token;
+    const ask = async (by) => (await post('/v1/chat/completions', by, { model: 'default', messages: user('a') }, { 'idempotency-key': 'order-1' })).json.id;
+    const [one, other] = [await token('one'), await token('other')];
+    const mine = await ask(one);
+    assert.equal(await ask(await token('one')), mine);
+    const ids = [mine, await ask(other), await ask(key)];
+    assert.equal(new Set(ids).size, 3, ids.join(' '));
+  });
+
   test('origins of a configured key', async () => {
     assert.equal(await models(configured), 200);
     assert.equal(await models(configured, { origin: ORIGIN }), 200);

@@ -187,6 +187,28 @@ static void a_silent_child_is_killed(void **unused)
 	assert_int_equal(wait_for_end(&r), 1000 + SIGKILL);
 }
 
+/* All of it is stopped for longer than a child may be silent, as when a container or a machine is paused, and goes on. */
+static void a_pause_of_everybody_is_nobodys_silence(void **unused)
+{
+	(void)unused;
+	struct run r = start_with(PRELUDE "trap 'exit 0' TERM; say $$; ready; live", NULL, 1000, 5000);
+	pid_t child = atoi(word(&r));
+	assert_true(child > 0);
+	assert_string_equal(word(&r), "ALL");
+	for (int i = 0; i < 3; i++) {
+		assert_int_equal(kill(r.pid, SIGSTOP), 0);
+		assert_int_equal(kill(child, SIGSTOP), 0);
+		nanosleep(&(struct timespec){.tv_sec = 1, .tv_nsec = 200 * NS_PER_MS}, NULL);
+		assert_int_equal(kill(r.pid, SIGCONT), 0);
+		nanosleep(&(struct timespec){.tv_nsec = 100 * NS_PER_MS}, NULL); /* it looks first */
+		assert_int_equal(kill(child, SIGCONT), 0);
+		nanosleep(&(struct timespec){.tv_nsec = 200 * NS_PER_MS}, NULL);
+	}
+	assert_int_equal(kill(r.pid, SIGTERM), 0);
+	assert_string_equal(word(&r), ""); /* it was never started again */
+	assert_int_equal(wait_for_end(&r), 0);
+}
+
 static void one_that_does_not_end_is_killed(void **unused)
 {
 	(void)unused;
@@ -495,6 +517,7 @@ int main(int argc, char **argv)
 	    cmocka_unit_test(restarts_at_once_then_waits),
 	    cmocka_unit_test(a_killed_child_comes_back),
 	    cmocka_unit_test(a_silent_child_is_killed),
+	    cmocka_unit_test(a_pause_of_everybody_is_nobodys_silence),
 	    cmocka_unit_test(one_that_does_not_end_is_killed),
 	    cmocka_unit_test(a_second_signal_kills_at_once),
 	    cmocka_unit_test(a_wrong_configuration_ends_everything),
