@@ -566,8 +566,6 @@ uint32_t http_conn_number(const struct http_stream *s) { return s->conn->number;
 void http_foresee(const struct http_stream *s, struct foresight *f)
 {
 	foresight_add(f, s, offsetof(struct http_stream, response));
-	if (s->below != NULL)
-		foresight_add(f, s->below, HTTP_BELOW_BYTES);
 }
 
 struct http_kept **http_kept(struct http_stream *s) { return &s->conn->kept; }

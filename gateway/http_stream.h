@@ -23,8 +23,6 @@ struct http_head {
 	bool has_method, has_path, has_authority;
 };
 
-/* Of a stream's part in a library, what an event touches: about. */
-enum { HTTP_BELOW_BYTES = 256 };
 /* Far above any legal length: only ever an offset into a bounded text. */
 enum { HTTP_HEAD_TEXT_MAX = 1 << 20 };
 
@@ -34,16 +32,20 @@ struct http_stream {
 	struct http_request req;
 	struct http_head *head; /* owned; NULL once nobody needs the request any more */
 	void *user;
-	const void *below;      /* the protocol library's part of it, to be fetched ahead; never followed. NULL: there is none */
 	struct http_source src; /* of the answer's body */
 	uint8_t *body;          /* http_reply's copy; owned */
 	uint32_t body_len, body_off;
 	int64_t expect_bytes; /* the answer's content-length; -1: unknown */
 	uint64_t received;    /* body bytes */
 	uint64_t body_max;    /* limits.body_bytes when it began */
+	struct list due, owed; /* HTTP/2: in lists of h2_out.c, which has the next three to itself */
+	int32_t window;        /* what may be written of it, at that epoch of its connection's windows */
+	uint32_t epoch;
+	uint32_t unbooked;    /* bytes written that the library does not know of */
 	int32_t id;           /* HTTP/2 */
 	int head_status;      /* HTTP/2: what a head that can't be processed is answered; 0: fine */
 	bool head_done, peer_reset, timed_out, end_sent; /* HTTP/2 */
+	bool head_sent, end_due; /* HTTP/2: the answer's head is out; its end is written, and to be booked */
 	bool to_app; /* the application knows it: on_request was, on_close was not called */
 	bool answered;
 	bool no_body;   /* HEAD, 204, 304: the answer has no content */
