@@ -36,9 +36,6 @@ PKG_LIBS := $(shell pkg-config --libs $(PKGS) 2>/dev/null)
 WARN := -Wall -Wextra -Wshadow -Wconversion -Werror
 # Sanitizers make gcc see uninitialised variables where there are none (its manual says so of that warning).
 SANFLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -fno-sanitize-recover=all $(if $(findstring clang,$(CC)),,-Wno-maybe-uninitialized))
-# The address sanitizer's checks as calls rather than written out at each load: the same checks, in little more than half
-# the time to compile of what loads much (clang has another name for it).
-SANFLAGS += $(if $(findstring address,$(SAN)),$(if $(findstring clang,$(CC)),,--param=asan-instrumentation-with-call-threshold=0))
 CFLAGS_ALL := -std=gnu11 -D_GNU_SOURCE $(OPT) $(WARN) -fno-math-errno -ffp-contract=off $(SANFLAGS) \
 	-I. -I$(B) $(PKG_CFLAGS) -pthread $(CFLAGS)
 LIBS_ALL := $(PKG_LIBS) -lm -ldl -pthread $(SANFLAGS) $(LINKER) $(LDFLAGS)
