@@ -620,7 +620,8 @@ const stored = (v) => v.page.evaluate(() => Object.entries(localStorage).filter(
 
 test('reloading in mid-answer continues it: nothing lost, nothing twice, as often as one likes', onMock, async () => {
   const v = await visit();
-  mock.next({ text: COUNTED, everyMs: 20, pings: true, bytes: 40, reasoning: 'I count.' });
+  const hold = { at: 110 }; // so that it has not ended, however long the page takes to load
+  mock.next({ text: COUNTED, everyMs: 20, pings: true, bytes: 40, reasoning: 'I count.', hold });
   await v.ask('count');
   for (const n of [60, 150, 240]) {
     await grown(v, n);
@@ -628,6 +629,7 @@ test('reloading in mid-answer continues it: nothing lost, nothing twice, as ofte
     await v.page.locator(id('stop')).waitFor();
     assert.ok((await v.answer().textContent()).length > 0, 'what was kept is there at once');
   }
+  hold.at = Infinity;
   await v.done();
   assert.equal(await v.answer().textContent(), COUNTED);
   assert.equal(await v.page.locator('.thinking .thought').textContent(), 'I count.');
