@@ -284,78 +284,105 @@ int bench_machine(int argc, char **argv)
 	return rc;
 }
 
+/* What is asked for. */
+struct asked {
+	double context, prompt, tokens, threads, repeat;
+	const char *kv, *weights;
+	int batches[MAX_BATCHES], n_batches, widest;
+	bool json;
+};
+
+/* 0, or a status: what it doesn't understand it has said. */
+static int parse(int argc, char **argv, struct asked *a, const char **path)
+{
+	const char *batches = "1,2,4,8";
+	*a = (struct asked){.prompt = 512, .tokens = 64, .repeat = 3, .kv = "auto", .widest = 1};
+	const struct bench_option options[] = {
+	    {"--prompt", &a->prompt, NULL, NULL, 1, 1 << 20},    {"--tokens", &a->tokens, NULL, NULL, 1, 1 << 16},
+	    {"--batch", NULL, &batches, NULL, 0, 0},             {"--threads", &a->threads, NULL, NULL, 0, 256},
+	    {"--repeat", &a->repeat, NULL, NULL, 1, MAX_REPEAT}, {"--json", NULL, NULL, &a->json, 0, 0},
+	    {"--context", &a->context, NULL, NULL, 0, 1 << 20},  {"--kv", NULL, &a->kv, NULL, 0, 0},
+	    {"--weights", NULL, &a->weights, NULL, 0, 0},
+	};
+	int rc = bench_parse(argc, argv, options, sizeof options / sizeof *options, path);
+	if (rc != 0)
+		return rc;
+	if (strcmp(a->kv, "auto") != 0 && kn_kv_type_from_name(a->kv) < 0)
+		return bench_complain(CMD_EXIT_USAGE, "--kv: no type of keys and values is named %s", a->kv);
+	a->n_batches = bench_list(batches, 1024, a->batches, MAX_BATCHES);
+	if (*path == NULL || a->n_batches == 0)
+		return bench_complain(CMD_EXIT_USAGE, *path == NULL ? "model needs a file" : "--batch: not a list of numbers");
+	for (int i = 0; i < a->n_batches; i++)
+		a->widest = a->batches[i] > a->widest ? a->batches[i] : a->widest;
+	return 0;
+}
+
+static void tell_prompt(struct bench *x, const struct asked *a, const struct kn_ceilings *c, int n_threads)
+{
+	double seen[MAX_REPEAT];
+	int prompt = (int)a->prompt, n = (int)a->repeat;
+	prompt_s(x, 64 < prompt ? 64 : prompt); /* brings the weights into memory */
+	for (int i = 0; i < n; i++)
+		seen[i] = a->prompt / prompt_s(x, prompt);
+	double median = bench_percentile(seen, (size_t)n, 50), share = median * x->step_ops / c->fp32_ops;
+	if (a->json) {
+		printf("{\"threads\":%d,\"read_bytes_per_s\":%.6g,\"fp32_ops_per_s\":%.6g,\"weight_bytes\":%.6g,"
+		       "\"prompt\":{\"tokens\":%d,\"tokens_per_s\":[%.6g,%.6g,%.6g],\"share_of_fp32\":%.4g}",
+		       n_threads, c->read_bytes, c->fp32_ops, x->weight_bytes, prompt, seen[0], median, seen[n - 1], share);
+		return;
+	}
+	bench_header();
+	printf("%d threads read %.1f GB/s and do %.3f Tflop/s; a step reads %.1f MB of weights%s\n\n", n_threads,
+	       c->read_bytes / 1e9, c->fp32_ops / 1e12, x->weight_bytes / 1e6, model_was_kept(x->m) ? ", mapped from a file" : "");
+	printf("                        tokens/s  least / median / most    share of the ceiling\n");
+	printf("prompt of %-6d       %10.1f %10.1f %10.1f    %5.1f %% of fp32\n", prompt, seen[0], median, seen[n - 1],
+	       100 * share);
+}
+
+static void tell_answers(struct bench *x, const struct asked *a, const struct kn_ceilings *c)
+{
+	double seen[MAX_REPEAT];
+	int n = (int)a->repeat;
+	for (int k = 0; k < a->n_batches; k++) {
+		int batch = a->batches[k];
+		for (int i = 0; i < n; i++)
+			seen[i] = batch / answer_s(x, batch, (int)a->prompt, (int)a->tokens);
+		double median = bench_percentile(seen, (size_t)n, 50), share = median / batch * x->weight_bytes / c->read_bytes;
+		if (a->json)
+			printf("%s{\"batch\":%d,\"tokens_per_s\":[%.6g,%.6g,%.6g],\"share_of_read\":%.4g}",
+			       k > 0 ? "," : ",\"answer\":[", batch, seen[0], median, seen[n - 1], share);
+		else
+			printf("answer, %3d at once     %10.1f %10.1f %10.1f    %5.1f %% of reading\n", batch, seen[0], median,
+			       seen[n - 1], 100 * share);
+		fflush(stdout);
+	}
+	if (a->json)
+		printf("]");
+}
+
 int bench_model(int argc, char **argv)
 {
 	if (bench_gpu_asked(argc, argv))
 		return bench_gpu_model_of(argc, argv);
-	const char *path = NULL, *batches_text = "1,2,4,8", *kv = "auto", *weights = NULL;
-	double context = 0, prompt = 512, tokens = 64, threads = 0, repeat = 3;
-	bool json = false;
-	const struct bench_option options[] = {
-	    {"--prompt", &prompt, NULL, NULL, 1, 1 << 20},    {"--tokens", &tokens, NULL, NULL, 1, 1 << 16},
-	    {"--batch", NULL, &batches_text, NULL, 0, 0},     {"--threads", &threads, NULL, NULL, 0, 256},
-	    {"--repeat", &repeat, NULL, NULL, 1, MAX_REPEAT}, {"--json", NULL, NULL, &json, 0, 0},
-	    {"--context", &context, NULL, NULL, 0, 1 << 20},  {"--kv", NULL, &kv, NULL, 0, 0},
-	    {"--weights", NULL, &weights, NULL, 0, 0},
-	};
-	int rc = bench_parse(argc, argv, options, sizeof options / sizeof *options, &path);
+	const char *path = NULL;
+	struct asked a;
+	int rc = parse(argc, argv, &a, &path);
 	if (rc != 0)
 		return rc;
-	if (strcmp(kv, "auto") != 0 && kn_kv_type_from_name(kv) < 0)
-		return bench_complain(CMD_EXIT_USAGE, "--kv: no type of keys and values is named %s", kv);
-	int batches[MAX_BATCHES], n_batches = bench_list(batches_text, 1024, batches, MAX_BATCHES), widest = 1;
-	if (path == NULL || n_batches == 0)
-		return bench_complain(CMD_EXIT_USAGE, path == NULL ? "model needs a file" : "--batch: not a list of numbers");
-	for (int i = 0; i < n_batches; i++)
-		widest = batches[i] > widest ? batches[i] : widest;
-	int n_threads = threads > 0 ? (int)threads : n_processors();
+	int n_threads = a.threads > 0 ? (int)a.threads : n_processors();
+	int most = (int)(a.context > a.prompt ? a.context : a.prompt) + (int)a.tokens + 1;
 	struct bench x = {0};
 	struct kn_ceilings c;
-	int most = (int)(context > prompt ? context : prompt);
-	rc = bench_open(&x, path, kv, weights, n_threads, widest, most + (int)tokens + 1);
+	rc = bench_open(&x, path, a.kv, a.weights, n_threads, a.widest, most);
 	if (rc == 0 && kn_measure_ceilings(n_threads, 0.5, &c) != 0)
 		rc = bench_complain(1, "out of memory");
-	if (rc != 0) {
-		bench_close(&x);
-		return rc;
+	if (rc == 0) {
+		tell_prompt(&x, &a, &c, n_threads);
+		tell_answers(&x, &a, &c);
+		rc = a.context > 0 ? bench_context(&x, &c, (int)a.context, (int)a.tokens, (int)a.repeat, a.json) : 0;
+		if (a.json)
+			puts("}");
 	}
-	double seen[MAX_REPEAT];
-	int n = (int)repeat;
-	prompt_s(&x, 64 < (int)prompt ? 64 : (int)prompt); /* brings the weights into memory */
-	for (int i = 0; i < n; i++)
-		seen[i] = prompt / prompt_s(&x, (int)prompt);
-	double median = bench_percentile(seen, (size_t)n, 50), share = median * x.step_ops / c.fp32_ops;
-	if (json) {
-		printf("{\"threads\":%d,\"read_bytes_per_s\":%.6g,\"fp32_ops_per_s\":%.6g,\"weight_bytes\":%.6g,"
-		       "\"prompt\":{\"tokens\":%d,\"tokens_per_s\":[%.6g,%.6g,%.6g],\"share_of_fp32\":%.4g},\"answer\":[",
-		       n_threads, c.read_bytes, c.fp32_ops, x.weight_bytes, (int)prompt, seen[0], median, seen[n - 1], share);
-	} else {
-		bench_header();
-		printf("%d threads read %.1f GB/s and do %.3f Tflop/s; a step reads %.1f MB of weights%s\n\n", n_threads,
-		       c.read_bytes / 1e9, c.fp32_ops / 1e12, x.weight_bytes / 1e6,
-		       model_was_kept(x.m) ? ", mapped from a file" : "");
-		printf("                        tokens/s  least / median / most    share of the ceiling\n");
-		printf("prompt of %-6d       %10.1f %10.1f %10.1f    %5.1f %% of fp32\n", (int)prompt, seen[0], median,
-		       seen[n - 1], 100 * share);
-	}
-	for (int k = 0; k < n_batches; k++) {
-		for (int i = 0; i < n; i++)
-			seen[i] = batches[k] / answer_s(&x, batches[k], (int)prompt, (int)tokens);
-		median = bench_percentile(seen, (size_t)n, 50);
-		share = median / batches[k] * x.weight_bytes / c.read_bytes;
-		if (json)
-			printf("%s{\"batch\":%d,\"tokens_per_s\":[%.6g,%.6g,%.6g],\"share_of_read\":%.4g}", k > 0 ? "," : "",
-			       batches[k], seen[0], median, seen[n - 1], share);
-		else
-			printf("answer, %3d at once     %10.1f %10.1f %10.1f    %5.1f %% of reading\n", batches[k], seen[0],
-			       median, seen[n - 1], 100 * share);
-		fflush(stdout);
-	}
-	if (json)
-		printf("]");
-	rc = context > 0 ? bench_context(&x, &c, (int)context, (int)tokens, n, json) : 0;
-	if (json)
-		puts("}");
 	bench_close(&x);
 	return rc;
 }

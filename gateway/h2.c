@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * HTTP/2 on a connection, by nghttp2; nobody else includes it.
+ * HTTP/2 on a connection, by nghttp2: frames in, a stream's life, ends. What goes out: h2_out.c.
  *
  * The library does the framing, HPACK, flow control and the messaging checks of RFC 9113. What it
  * leaves open to abuse is bounded here and in h2_guard.c:
@@ -19,20 +19,18 @@
  * Draining is in two steps: GOAWAY with the highest id as a notice, a PING, and when its answer
  * shows that the peer has seen the notice, GOAWAY with the last id really taken.
  *
- * Invariants: nghttp2_session_mem_recv and mem_send are called from on_input and fill only; a
- * stream object lives from begin_headers to stream_close, which is where the application learns of
+ * Invariants: nghttp2_session_mem_recv is called from on_input only, and mem_send from there (before it) and
+ * from fill; a stream object lives from begin_headers to stream_close, which is where the application learns of
  * its end. Thread: the connection's.
  */
-#include <nghttp2/nghttp2.h>
+#include "gateway/h2_priv.h"
+
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
 #include "base/alloc.h"
 #include "base/metrics.h"
-#include "gateway/conn.h"
-#include "gateway/h2_guard.h"
-#include "gateway/http_stream.h"
 
 enum {
 	QUEUED_ITEM_BYTES = 192, /* what an unsent frame costs inside the library, about */
@@ -41,17 +39,6 @@ enum {
 	STREAM_WINDOW = 65535,
 };
 static const uint8_t drain_ping[8] = "sl-drain";
-
-struct h2 {
-	struct conn *c;
-	nghttp2_session *session;
-	struct h2_guard guard;
-	int64_t max_streams; /* as the peer was told */
-	bool ended; /* GOAWAY with an error is queued: nothing more is read */
-	bool draining;
-	bool drain_seen;   /* the peer has seen the notice: the last GOAWAY is queued */
-	bool got_settings; /* the peer's first */
-};
 
 struct h2_env {
 	nghttp2_session_callbacks *callbacks;
@@ -188,7 +175,7 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
 	}
 	s->id = frame->hd.stream_id;
 	nghttp2_session_set_stream_user_data(session, s->id, s);
-	s->below = nghttp2_session_find_stream(session, s->id);
+	h2_out_open(s);
 	deadline_cancel(&c->deadline);
 	deadline_arm(&c->tr->header, &s->recv, gw_now(c->tr->t));
 	return 0;
@@ -345,7 +332,13 @@ static int on_frame_recv(nghttp2_session *session, const nghttp2_frame *frame, v
 		if (s != NULL)
 			s->peer_reset = true;
 		break;
+	case NGHTTP2_WINDOW_UPDATE:
+		if (s != NULL || frame->hd.stream_id == 0)
+			h2_out_window(h, s);
+		break;
 	case NGHTTP2_SETTINGS:
+		if (!(frame->hd.flags & NGHTTP2_FLAG_ACK))
+			h2_out_window(h, NULL);
 		if (!h->got_settings) {
 			h->got_settings = true;
 			arm_idle(h);
@@ -399,6 +392,7 @@ static int on_stream_close(nghttp2_session *session, int32_t id, uint32_t code, 
 				     : s->sent_done && s->end_sent ? HTTP_CLOSE_DONE
 				     : s->peer_reset               ? HTTP_CLOSE_PEER
 								   : HTTP_CLOSE_ERROR;
+	h2_out_closed(s);
 	stream_close(s, why);
 	arm_idle(h);
 	return 0;
@@ -415,8 +409,6 @@ static int on_frame_send(nghttp2_session *session, const nghttp2_frame *frame, v
 	    frame->rst_stream.error_code != NGHTTP2_NO_ERROR &&
 	    (s == NULL || !(s->reset_wanted || s->timed_out)))
 		charge_reset(h);
-	if (frame->hd.type == NGHTTP2_DATA)
-		h2_guard_data_sent(&h->guard);
 	/* Only now: the library sends a PING before a GOAWAY that waits. */
 	if (frame->hd.type == NGHTTP2_GOAWAY && h->draining && !h->drain_seen)
 		nghttp2_submit_ping(session, NGHTTP2_FLAG_NONE, drain_ping);
@@ -437,8 +429,7 @@ static int on_frame_send(nghttp2_session *session, const nghttp2_frame *frame, v
 
 static void h2_reset(struct http_stream *s)
 {
-	struct h2 *h = s->conn->p;
-	nghttp2_submit_rst_stream(h->session, NGHTTP2_FLAG_NONE, s->id, NGHTTP2_INTERNAL_ERROR);
+	h2_out_reset(s->conn->p, s);
 }
 
 static void h2_stream_timeout(struct http_stream *s)
@@ -458,7 +449,7 @@ static void h2_stream_timeout(struct http_stream *s)
 	if (!s->answered && stream_error(s, 408, http_reason(408)) == 0)
 		return; /* on_frame_send ends the stream */
 	s->timed_out = true;
-	nghttp2_submit_rst_stream(h->session, NGHTTP2_FLAG_NONE, s->id, NGHTTP2_CANCEL);
+	h2_out_reset(h, s);
 	conn_schedule(s->conn);
 }
 
@@ -494,27 +485,12 @@ static void h2_destroy(struct conn *c, enum http_close_reason why)
 	list_each_safe(it, tmp, &c->streams)
 	    stream_close(list_entry(it, struct http_stream, node), why);
 	nghttp2_session_del(h->session);
+	h2_out_dispose(h);
 	sl_free(h);
 	c->p = NULL;
 }
 
-/* ---- output ---- */
-
-static ssize_t read_source(nghttp2_session *session, int32_t id, uint8_t *buf, size_t room,
-			   uint32_t *flags, nghttp2_data_source *source, void *user)
-{
-	(void)session, (void)id, (void)user;
-	struct http_stream *s = source->ptr;
-	bool end;
-	if (s->reset_wanted || s->timed_out)
-		return NGHTTP2_ERR_DEFERRED;
-	ssize_t n = stream_pull(s, buf, room, &end);
-	if (n < 0)
-		return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
-	if (end)
-		*flags |= NGHTTP2_DATA_FLAG_EOF;
-	return n == 0 && !end ? NGHTTP2_ERR_DEFERRED : n;
-}
+/* ---- answers ---- */
 
 static int h2_respond(struct http_stream *s, int status, const struct http_field *fields, size_t n)
 {
@@ -531,7 +507,7 @@ static int h2_respond(struct http_stream *s, int status, const struct http_field
 	if (s->expect_bytes >= 0 && status != 204 && !(status == 304 && s->expect_bytes == 0)) {
 		nv[m++] = field("content-length", http_length_text(s->expect_bytes, length));
 	}
-	nghttp2_data_provider source = {.source.ptr = s, .read_callback = read_source};
+	nghttp2_data_provider source = {.source.ptr = s, .read_callback = h2_out_source};
 	bool bare = s->no_body || s->expect_bytes == 0;
 	int rc = nghttp2_submit_response(h->session, s->id, nv, m, bare ? NULL : &source);
 	return rc == 0 ? 0 : rc == NGHTTP2_ERR_NOMEM ? SL_ENOMEM : SL_ECLOSED;
@@ -542,7 +518,7 @@ static void h2_body_ready(struct http_stream *s)
 	struct h2 *h = s->conn->p;
 	if (s->waiting) {
 		s->waiting = false;
-		nghttp2_session_resume_data(h->session, s->id);
+		h2_out_ready(h, s);
 	}
 }
 
@@ -558,6 +534,9 @@ static int h2_on_input(struct conn *c, const uint8_t *data, size_t n)
 		end_with(h, NGHTTP2_ENHANCE_YOUR_CALM, END_HEAD);
 	if (h->ended)
 		return 0;
+	int rc = h2_out_book(h);
+	if (rc != 0)
+		return rc;
 	ssize_t used = nghttp2_session_mem_recv(h->session, data, n);
 	if (used == NGHTTP2_ERR_NOMEM)
 		return SL_ENOMEM;
@@ -573,20 +552,9 @@ static int h2_on_input(struct conn *c, const uint8_t *data, size_t n)
 static int h2_fill(struct conn *c, struct sl_buf *out, size_t room, bool *more)
 {
 	struct h2 *h = c->p;
-	while (out->len < room) {
-		const uint8_t *data;
-		/* Behind the last GOAWAY the library would go on with the open streams. */
-		if (h->ended && !nghttp2_session_want_write(h->session))
-			break;
-		ssize_t n = nghttp2_session_mem_send(h->session, &data);
-		if (n < 0)
-			return n == NGHTTP2_ERR_NOMEM ? SL_ENOMEM : SL_EPROTO;
-		if (n == 0)
-			break;
-		int rc = buf_append(out, data, (size_t)n);
-		if (rc != 0)
-			return rc;
-	}
+	int rc = h2_out_fill(h, out, room);
+	if (rc != 0)
+		return rc;
 	*more = out->len >= room;
 	if (*more)
 		return 0;
@@ -600,7 +568,7 @@ static int h2_fill(struct conn *c, struct sl_buf *out, size_t room, bool *more)
 static size_t h2_queued(struct conn *c)
 {
 	struct h2 *h = c->p;
-	return nghttp2_session_get_outbound_queue_size(h->session) * QUEUED_ITEM_BYTES;
+	return nghttp2_session_get_outbound_queue_size(h->session) * QUEUED_ITEM_BYTES + h2_out_waiting(h);
 }
 
 /* ---- making ---- */
@@ -638,6 +606,7 @@ int h2_env_create(const struct gw_config *cfg, struct h2_env **out)
 								     on_invalid_frame);
 	nghttp2_session_callbacks_set_on_data_chunk_recv_callback(e->callbacks, on_data_chunk);
 	nghttp2_session_callbacks_set_on_stream_close_callback(e->callbacks, on_stream_close);
+	nghttp2_session_callbacks_set_send_data_callback(e->callbacks, h2_out_send_data);
 	nghttp2_session_callbacks_set_on_frame_send_callback(e->callbacks, on_frame_send);
 	*out = e;
 	return 0;
@@ -650,6 +619,7 @@ int h2_attach(struct conn *c)
 	if (h == NULL)
 		return SL_ENOMEM;
 	h->c = c;
+	h2_out_init(h);
 	h->max_streams = lim->streams_per_connection;
 	h2_guard_init(&h->guard, lim, CONN_PREFACE_BYTES, clock_now_ns());
 	const nghttp2_settings_entry settings[] = {

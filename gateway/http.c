@@ -248,13 +248,18 @@ static void forget_request(struct http_stream *s)
 	free_head(s);
 }
 
-static void free_stream(struct gw_deferred *d)
+void stream_free_closed(struct gw_deferred *d)
 {
-	struct http_stream *s = list_entry(d, struct http_stream, free_later);
-	free_head(s);
-	sl_free(s->body);
-	sl_free(s->peer);
-	sl_free(s);
+	struct gw_transport *tr = list_entry(d, struct gw_transport, free_closed);
+	list_each_safe(it, tmp, &tr->closed)
+	{
+		struct http_stream *s = list_entry(it, struct http_stream, node);
+		free_head(s);
+		sl_free(s->body);
+		sl_free(s->peer);
+		sl_free(s);
+	}
+	list_init(&tr->closed);
 }
 
 static void on_recv_deadline(struct deadline *d)
@@ -299,7 +304,6 @@ struct http_stream *stream_create(struct conn *c, enum http_version version)
 	deadline_init(&s->recv, on_recv_deadline);
 	deadline_init(&s->stall, on_stall_deadline);
 	deadline_init(&s->response, on_response_deadline);
-	gw_defer_init(&s->free_later, free_stream);
 	list_push_back(&c->streams, &s->node);
 	c->n_streams++;
 	c->tr->n_streams++;
@@ -380,7 +384,8 @@ void stream_close(struct http_stream *s, enum http_close_reason why)
 	s->conn->n_streams--;
 	tr->n_streams--;
 	metric_add(&streams_open, -1);
-	gw_defer(tr->t, &s->free_later);
+	list_push_back(&tr->closed, &s->node);
+	gw_defer(tr->t, &tr->free_closed);
 }
 
 /* ---- answering ---- */
@@ -566,8 +571,6 @@ uint32_t http_conn_number(const struct http_stream *s) { return s->conn->number;
 void http_foresee(const struct http_stream *s, struct foresight *f)
 {
 	foresight_add(f, s, offsetof(struct http_stream, response));
-	if (s->below != NULL)
-		foresight_add(f, s->below, HTTP_BELOW_BYTES);
 }
 
 struct http_kept **http_kept(struct http_stream *s) { return &s->conn->kept; }

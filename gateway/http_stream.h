@@ -23,31 +23,35 @@ struct http_head {
 	bool has_method, has_path, has_authority;
 };
 
-/* Of a stream's part in a library, what an event touches: about. */
-enum { HTTP_BELOW_BYTES = 256 };
 /* Far above any legal length: only ever an offset into a bounded text. */
 enum { HTTP_HEAD_TEXT_MAX = 1 << 20 };
 
 struct http_stream {
-	struct list node; /* the connection's streams */
+	struct list node; /* the connection's streams; once closed, the transport's closed ones */
 	struct conn *conn;
 	struct http_request req;
 	struct http_head *head; /* owned; NULL once nobody needs the request any more */
 	void *user;
-	const void *below;      /* the protocol library's part of it, to be fetched ahead; never followed. NULL: there is none */
 	struct http_source src; /* of the answer's body */
 	uint8_t *body;          /* http_reply's copy; owned */
 	uint32_t body_len, body_off;
 	int64_t expect_bytes; /* the answer's content-length; -1: unknown */
 	uint64_t received;    /* body bytes */
 	uint64_t body_max;    /* limits.body_bytes when it began */
+	struct list due, owed; /* HTTP/2: in lists of h2_out.c, which has the next three to itself */
+	int32_t window;        /* what may be written of it, at that epoch of its connection's windows */
+	uint32_t epoch;
+	uint32_t unbooked;    /* bytes written that the library does not know of */
 	int32_t id;           /* HTTP/2 */
 	int head_status;      /* HTTP/2: what a head that can't be processed is answered; 0: fine */
-	bool head_done, peer_reset, timed_out, end_sent; /* HTTP/2 */
+	/* What few events look at is packed: there are as many streams as users. */
+	bool head_done : 1, peer_reset : 1, timed_out : 1, end_sent : 1; /* HTTP/2 */
+	bool head_sent : 1; /* HTTP/2: the answer's head is out */
+	bool end_due : 1;   /* HTTP/2: its end is written, and to be booked */
+	bool recv_done : 1; /* the request is complete */
+	bool no_body : 1;   /* HEAD, 204, 304: the answer has no content */
 	bool to_app; /* the application knows it: on_request was, on_close was not called */
 	bool answered;
-	bool no_body;   /* HEAD, 204, 304: the answer has no content */
-	bool recv_done; /* the request is complete */
 	bool sent_done; /* the answer's last byte has been handed to the connection */
 	bool reset_wanted;
 	bool waiting; /* the source had nothing; http_body_ready will tell */
@@ -60,7 +64,6 @@ struct http_stream {
 	struct deadline response; /* the answer, absolutely */
 	struct addr_count *counted; /* among those of its address; NULL: not counted */
 	char *peer;               /* owned: req.peer where it is not the connection's */
-	struct gw_deferred free_later;
 };
 
 /* Fields of a head. 0, SL_ELIMIT (431) or SL_ENOMEM. Charged also when refused. */
@@ -94,6 +97,8 @@ void stream_body_end(struct http_stream *s);
 void stream_tell_close(struct http_stream *s, enum http_close_reason why);
 /* Tells, unlinks, frees at the end of the turn. */
 void stream_close(struct http_stream *s, enum http_close_reason why);
+/* Frees the transport's closed streams. d: its free_closed. */
+void stream_free_closed(struct gw_deferred *d);
 /* The next bytes of the answer's body; like http_source.pull, with the deadlines kept. */
 ssize_t stream_pull(struct http_stream *s, uint8_t *dst, size_t room, bool *end);
 /* Forgets an answer of which nothing has left. */

@@ -191,7 +191,7 @@ static void on_restart_look(evutil_socket_t fd, short what, void *arg)
 static int begin_accepting(struct worker *w)
 {
 	const struct timeval often = in_ms(RESTART_LOOK_MS);
-	bool later = w->t.cfg->takeover || handover_given();
+	bool later = !w->t.transport->accepting;
 	atomic_store(&w->accepts, !later);
 	if (!later || w->t.cfg->takeover)
 		return 0;

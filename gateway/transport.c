@@ -13,6 +13,7 @@
 #include "gateway/admission.h"
 #include "gateway/conn.h"
 #include "gateway/handover.h"
+#include "gateway/http_stream.h"
 #include "gateway/listener.h"
 #include "gateway/tls_context.h"
 
@@ -98,6 +99,8 @@ int transport_create(struct gw_thread *t, const struct http_app *app, void *app_
 	tr->reserve_fd = -1;
 	list_init(&tr->listeners);
 	list_init(&tr->conns);
+	list_init(&tr->closed);
+	gw_defer_init(&tr->free_closed, stream_free_closed);
 	list_init(&tr->shaking);
 	tr->shakes_left = lim->handshakes_per_turn;
 	deadline_list_init(&tr->handshake, lim->handshake_ms);
@@ -172,6 +175,8 @@ void transport_destroy(struct gw_transport *tr)
 		conn_close(list_entry(tr->conns.next, struct conn, node), HTTP_CLOSE_SHUTDOWN);
 	BUG_IF(tr->n_conns != 0, "%lld connections left", (long long)tr->n_conns);
 	BUG_IF(tr->n_streams != 0, "%lld streams left", (long long)tr->n_streams);
+	gw_defer_cancel(&tr->free_closed);
+	stream_free_closed(&tr->free_closed);
 	if (tr->tick != NULL)
 		event_free(tr->tick);
 	if (tr->shake_turn != NULL)

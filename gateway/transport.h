@@ -34,6 +34,9 @@ struct gw_transport {
 	struct list listeners; /* struct listener */
 	struct list conns;     /* struct conn, also lingering ones */
 	int64_t n_conns, n_streams;
+	/* Streams that have ended in this turn (struct http_stream, node): who closed one may still look at it. */
+	struct list closed;
+	struct gw_deferred free_closed;
 	uint32_t last_number; /* of a connection */
 	struct tls_context *tls; /* one count; NULL: no listener with TLS */
 	/* Handshakes that wait for their turn (struct conn, shaking), and how many may go on in this

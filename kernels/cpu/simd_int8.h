@@ -15,6 +15,8 @@
  *   struct sums; sums_begin sums_dot sums_end    Σ of products of small unsigned weights (below 64, at
  *                                most 32 along K) as int32, exact
  *   wide_begin wide_dot          the same of weights of eight bits, straight to int32
+ *   WIDE_MASKED                  if that is done another way in panels: masked_of masked_begin masked_dot, and
+ *                                masked_less, what sums begin with, which lies where other kinds have an offset
  *
  * Weights come into a panel first, taken apart to bytes, with scale and offset in float32: what is
  * done once for all rows, and the inner loop knows three kinds of weights instead of thirteen types:
@@ -133,12 +135,30 @@ INLINE void put_halves(uint8_t *out, const uint8_t *d, const uint8_t *m, float e
 	}
 }
 
+#ifdef WIDE_MASKED
+enum { HAS_MASKED = 1 };
+#else
+enum { HAS_MASKED = 0 };
+#endif
+
+/* The weights and scales of a block of a wide panel are there. */
+INLINE void end_wide(uint8_t *out)
+{
+#ifdef WIDE_MASKED
+	UNROLL for (int i = 0; i < WORD; i += BYTES)
+		masked_less(out + i, WORD, out + 8 * WORD + SCALES + i);
+#else
+	(void)out;
+#endif
+}
+
 static void unpack_q8_0(const uint8_t *at, int n, uint8_t *out)
 {
 	for (; n > 0; n -= INT8_BLOCK, at += HALVES + 8 * WORD, out += panel_block(WIDE)) {
 		UNROLL for (int i = 0; i < 8 * WORD; i += BYTES)
 			b_store(out + i, b_load(at + HALVES + i) + (uint8_t)BIAS_WIDE);
 		put_halves(out + 8 * WORD, at, NULL, 0);
+		end_wide(out);
 	}
 }
 
@@ -226,6 +246,7 @@ static void unpack_iq4_nl(const uint8_t *at, int n, uint8_t *out)
 	for (; n > 0; n -= INT8_BLOCK, at += HALVES + WORDS_4, out += panel_block(WIDE)) {
 		put_values(out, at + HALVES, table);
 		put_halves(out + 8 * WORD, at, NULL, 0);
+		end_wide(out);
 	}
 }
 
@@ -252,6 +273,7 @@ static void unpack_iq4_xs(const uint8_t *at, int n, uint8_t *out)
 			vb16 low = b16_load(sl + b / 2 * INT8_OUT) >> 4 * (b % 2) & 15;
 			put_values(out, sl + 4 * INT8_OUT + b * WORDS_4, table);
 			put_scales(out + 8 * WORD, (struct factors){.d = at}, (low | upper) - 32, low);
+			end_wide(out);
 		}
 	}
 }
@@ -451,6 +473,50 @@ INLINE const uint8_t *bring(const uint8_t *at, const uint8_t *to)
 	return at;
 }
 
+/* The sums of a block of a tile, or of half a block (p) of a fine one. */
+INLINE void sum_words(const uint8_t *weights, size_t group_bytes, const struct int8_block *x, size_t x_step, enum kind kind, int p,
+		      int words, int n_r, struct sums s[][VECTORS])
+{
+	const bool is_wide = kind == WIDE || kind == PLAIN;
+	UNROLL for (int r = 0; r < n_r; r++)
+		UNROLL for (int i = 0; i < VECTORS; i++)
+			s[r][i] = is_wide ? wide_begin(&x[(size_t)r * x_step])
+					       : sums_begin(&x[(size_t)r * x_step].begin[kind == FINE ? 2 + p : 0]);
+	UNROLL for (int k = 0; k < words; k++) {
+		vb w[VECTORS];
+		UNROLL for (int i = 0; i < VECTORS; i++)
+			w[i] = b_load(vector_at(weights + k * WORD, group_bytes, i));
+		UNROLL for (int r = 0; r < n_r; r++) {
+			vb xr = b_word(x[(size_t)r * x_step].q + 4 * (p * words + k));
+			UNROLL for (int i = 0; i < VECTORS; i++)
+				s[r][i] = is_wide ? wide_dot(s[r][i], w[i], xr) : sums_dot(s[r][i], w[i], xr);
+		}
+	}
+}
+
+/* The same of a wide panel's block with signs as masks. */
+INLINE void sum_masked(const uint8_t *weights, const uint8_t *less, size_t group_bytes, const struct int8_block *x, size_t x_step,
+		       int n_r, struct sums s[][VECTORS])
+{
+#ifdef WIDE_MASKED
+	UNROLL for (int r = 0; r < n_r; r++)
+		UNROLL for (int i = 0; i < VECTORS; i++)
+			s[r][i] = masked_begin(vector_at(less, group_bytes, i));
+	UNROLL for (int k = 0; k < 8; k++) {
+		struct masked w[VECTORS];
+		UNROLL for (int i = 0; i < VECTORS; i++)
+			w[i] = masked_of(b_load(vector_at(weights + k * WORD, group_bytes, i)));
+		UNROLL for (int r = 0; r < n_r; r++) {
+			vb xr = b_word(x[(size_t)r * x_step].q + 4 * k);
+			UNROLL for (int i = 0; i < VECTORS; i++)
+				s[r][i] = masked_dot(s[r][i], w[i], xr);
+		}
+	}
+#else
+	(void)weights, (void)less, (void)group_bytes, (void)x, (void)x_step, (void)n_r, (void)s;
+#endif
+}
+
 /* Blocks of 32 of a tile with n_r rows. All but pointers, steps and n_blocks are constants where this is
  * inlined. y has rows y_step apart, x x_step. */
 INLINE void multiply_n(const uint8_t *panel, size_t group_bytes, const struct int8_block *x, size_t x_step, int n_blocks,
@@ -473,20 +539,10 @@ INLINE void multiply_n(const uint8_t *panel, size_t group_bytes, const struct in
 			const uint8_t *weights = panel + (kind == PLAIN ? HALVES : 0);
 			const uint8_t *scales = kind == PLAIN ? panel : panel + words * WORD;
 			struct sums s[TILE_ROWS][VECTORS];
-			UNROLL for (int r = 0; r < n_r; r++)
-				UNROLL for (int i = 0; i < VECTORS; i++)
-					s[r][i] = is_wide ? wide_begin(&x[(size_t)r * x_step])
-							       : sums_begin(&x[(size_t)r * x_step].begin[kind == FINE ? 2 + p : 0]);
-			UNROLL for (int k = 0; k < words; k++) {
-				vb w[VECTORS];
-				UNROLL for (int i = 0; i < VECTORS; i++)
-					w[i] = b_load(vector_at(weights + k * WORD, group_bytes, i));
-				UNROLL for (int r = 0; r < n_r; r++) {
-					vb xr = b_word(x[(size_t)r * x_step].q + 4 * (p * words + k));
-					UNROLL for (int i = 0; i < VECTORS; i++)
-						s[r][i] = is_wide ? wide_dot(s[r][i], w[i], xr) : sums_dot(s[r][i], w[i], xr);
-				}
-			}
+			if (kind == WIDE && HAS_MASKED)
+				sum_masked(weights, scales + SCALES, group_bytes, x, x_step, n_r, s);
+			else
+				sum_words(weights, group_bytes, x, x_step, kind, p, words, n_r, s);
 			UNROLL for (int r = 0; r < n_r; r++) {
 				const struct int8_block *xr = x + (size_t)r * x_step;
 				vf d = v_set(xr->d);

@@ -142,6 +142,24 @@ test('nobody is refused while a gateway comes back', async () => {
   }
 });
 
+test('a gateway comes back while the engine does not answer', async () => {
+  server = await startServer({ echo: true, sets: ['gateway.threads=2', 'supervisor.hang=30s', 'supervisor.backoff_min=10ms', 'supervisor.backoff_max=20ms'] });
+  const { engine, gateway } = await server.pids();
+  process.kill(engine, 'SIGSTOP');
+  process.kill(gateway, 'SIGKILL');
+  try {
+    // It waits for the engine, but not for ever: then it tells what is the matter.
+    const live = await until(async () => (await request(server.http, '/live').catch(() => ({}))).status === 200, 5000);
+    assert.ok(live, server.log());
+    assert.equal((await request(server.http, '/ready')).status, 503);
+    const r = await chat(server.http, server.keys.paid, { model: 'default', messages: user('hello') });
+    assert.equal(r.status, 503, r.body);
+    assert.ok(Number(r.headers['retry-after']) >= 1, JSON.stringify(r.headers));
+  } finally { process.kill(engine, 'SIGCONT'); }
+  const back = await until(async () => (await chat(server.http, server.keys.paid, { model: 'default', messages: user('hello') })).status === 200, 5000);
+  assert.ok(back, server.log());
+});
+
 test('a hung engine is killed and replaced', async () => {
   server = await startServer({ sets: ['supervisor.hang=1s'] });
   const pid = (await server.pids()).engine;

@@ -106,41 +106,45 @@ static void test_ranges(void **arg)
 		}
 }
 
-/* Weights and activations that are as large as they can be: nothing saturates. */
+/* Weights and activations that are as large as they can be: nothing saturates. Few rows, and as many as make panels. */
+static void extremes_of(const struct kn_ops *o, int type, uint8_t fill, int n_rows)
+{
+	struct product p;
+	begin(&p, o, type, n_rows);
+	int head = type == KN_MXFP4 ? 1 : type == KN_Q4_1 ? 4 : 2;
+	size_t block = kn_type_block_bytes(type), bytes = N_OUT * kn_row_bytes(type, N_IN);
+	float values[N_IN];
+	/* Of the larger blocks scales would be filled too. */
+	for (size_t i = 0; i < bytes && kn_type_block(type) == BLOCK; i++)
+		if (i % block >= (size_t)head)
+			p.m.bytes[i] = fill;
+	for (int i = 0; i < N_OUT; i++) {
+		kn_dequantize(type, p.m.bytes + (size_t)i * bytes / N_OUT, N_IN, values);
+		for (int k = 0; k < N_IN; k++)
+			p.m.values[i * N_IN + k] = (double)values[k];
+	}
+	struct sl_err err = {0};
+	p.o->weight_free(p.b, &p.w);
+	assert_int_equal(o->weight_load(p.b, p.m.bytes, type, N_OUT, N_IN, &p.w, &err), 0);
+	for (int r = 0; r < n_rows; r++)
+		for (int k = 0; k < N_IN; k++)
+			p.x[r * N_IN + k] = r % 3 == 0 ? 1 : r % 3 == 1 ? -1 : k % 4 < 2 ? 1 : -1;
+	run(&p, 0, n_rows);
+	for (int r = 0; r < n_rows; r++)
+		check_row(&p, r);
+	end(&p);
+}
+
 static void test_extremes(void **arg)
 {
 	(void)arg;
-	enum { ROWS = 3 };
+	enum { FEW = 3, MANY = 18 };
 	static const uint8_t fills[] = {0x80, 0x7f, 0xff, 0x00};
 	for (const struct kn_ops *const *o = kn_available(); *o != NULL; o++)
 		for (int t = 0; t < N(types); t++)
 			for (int f = 0; f < N(fills); f++) {
-				struct product p;
-				begin(&p, *o, types[t], ROWS);
-				int head = types[t] == KN_MXFP4 ? 1 : types[t] == KN_Q4_1 ? 4 : 2;
-				size_t block = kn_type_block_bytes(types[t]), bytes = N_OUT * kn_row_bytes(types[t], N_IN);
-				float values[N_IN];
-				/* Of the larger blocks scales would be filled too. */
-				for (size_t i = 0; i < bytes && kn_type_block(types[t]) == BLOCK; i++)
-					if (i % block >= (size_t)head)
-						p.m.bytes[i] = fills[f];
-				for (int i = 0; i < N_OUT; i++) {
-					kn_dequantize(types[t], p.m.bytes + (size_t)i * bytes / N_OUT, N_IN, values);
-					for (int k = 0; k < N_IN; k++)
-						p.m.values[i * N_IN + k] = (double)values[k];
-				}
-				struct sl_err err = {0};
-				p.o->weight_free(p.b, &p.w);
-				assert_int_equal((*o)->weight_load(p.b, p.m.bytes, types[t], N_OUT, N_IN, &p.w, &err), 0);
-				for (int k = 0; k < N_IN; k++) {
-					p.x[k] = 1;
-					p.x[N_IN + k] = -1;
-					p.x[2 * N_IN + k] = k % 4 < 2 ? 1 : -1;
-				}
-				run(&p, 0, ROWS);
-				for (int r = 0; r < ROWS; r++)
-					check_row(&p, r);
-				end(&p);
+				extremes_of(*o, types[t], fills[f], FEW);
+				extremes_of(*o, types[t], fills[f], MANY);
 			}
 }
 

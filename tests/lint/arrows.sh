@@ -54,7 +54,7 @@ only() {
 	done < <(grep -rlE "^[[:space:]]*#[[:space:]]*include[[:space:]]*[<\"]$1" \
 		--include='*.c' --include='*.h' --include='*.cu' base kernels engine cache cascade gateway cmd 2>/dev/null)
 }
-only 'nghttp2' '^gateway/h2[^/]*\.c$|^cmd/load_client\.c$' 'only gateway/h2*.c and the load client may include nghttp2'
+only 'nghttp2' '^gateway/h2[^/]*\.[ch]$|^cmd/load_client\.c$' 'only gateway/h2* and the load client may include nghttp2'
 only 'hiredis' '^cache/redis[^/]*$' 'only cache/redis* may include hiredis'
 only 'yaml\.h' '^base/conf_yaml\.c$' 'only base/conf_yaml.c may include libyaml'
 only 'openssl' '^gateway/|^cmd/load_client\.c$' 'only gateway/ and the load client may include OpenSSL'
