@@ -78,7 +78,7 @@ struct answer_format {
 };
 
 /* Of log probabilities: what is not yet told, and behind it, where text is kept, the first list of what was. */
-enum { ANSWER_LISTS = 4, ANSWER_TOLD = ANSWER_LISTS, ANSWER_ALL_LISTS, ANSWER_MAX_RUNS = 128, ANSWER_MAX_CHOICES = 128, ANSWER_ID_BYTES = 48 };
+enum { ANSWER_LISTS = 4, ANSWER_TOLD = ANSWER_LISTS, ANSWER_ALL_LISTS, ANSWER_MAX_RUNS = 128, ANSWER_MAX_CHOICES = 128, ANSWER_ID_BYTES = 64 };
 
 struct answer_choice {
 	bool closed;

@@ -10,7 +10,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "gateway/random.h"
+#include "gateway/owned_name.h"
 #include "gateway/snapshot.h"
 
 enum {
@@ -102,13 +102,13 @@ static bool give_id(struct answer *a, const struct answer_spec *spec)
 {
 	const char *prefix = spec->format->id_prefix;
 	size_t n = strlen(prefix);
-	BUG_IF(n + RANDOM_NAME_CHARS >= sizeof a->id, "a long prefix: %s", prefix);
+	BUG_IF(n + OWNED_NAME_CHARS >= sizeof a->id, "a long prefix: %s", prefix);
 	if (spec->id != NULL) {
 		snprintf(a->id, sizeof a->id, "%s", spec->id);
 		return true;
 	}
 	memcpy(a->id, prefix, n);
-	return random_name(a->id + n);
+	return owned_name(a->key, a->id + n);
 }
 
 struct answer *answer_create(struct gw_app *app, struct exchange *x, struct gw_snapshot *snapshot, struct auth_key *key,

@@ -15,6 +15,7 @@
 #include "gateway/api_request.h"
 #include "gateway/conversation.h"
 #include "gateway/handlers.h"
+#include "gateway/owned_name.h"
 #include "gateway/prefix_registry.h"
 #include "gateway/replay_store.h"
 #include "gateway/response.h"
@@ -163,8 +164,8 @@ void api_conversation_delete(struct exchange *x)
 	r->tenant = x->key->tenant;
 	x->state = r;
 	x->on_close = on_close;
-	if (!route_part(x->route, http_request(x->stream)->path, r->id, sizeof r->id)) {
-		conversation_refuse(x, "", "conversation_id", &(struct conversation_answer){.what = CONVERSATION_GONE});
+	if (!route_part(x->route, http_request(x->stream)->path, r->id, sizeof r->id) || !owned_name_is_of(x->key, r->id)) {
+		conversation_refuse(x, r->id, "conversation_id", &(struct conversation_answer){.what = CONVERSATION_GONE});
 		return;
 	}
 	struct conversation_ref c = ref_of(r);

@@ -15,7 +15,7 @@
 #include "gateway/conversation.h"
 #include "gateway/handlers.h"
 #include "gateway/item_page.h"
-#include "gateway/random.h"
+#include "gateway/owned_name.h"
 #include "gateway/response_items.h"
 #include "gateway/route.h"
 
@@ -70,7 +70,8 @@ static struct call *call_create(struct exchange *x)
 static struct call *call_on_path(struct exchange *x)
 {
 	struct call *c = call_create(x);
-	if (c == NULL || route_part(x->route, http_request(x->stream)->path, c->id, sizeof c->id))
+	if (c == NULL || (route_part(x->route, http_request(x->stream)->path, c->id, sizeof c->id) &&
+			  owned_name_is_of(x->key, c->id)))
 		return c;
 	reply_not_found(c);
 	return NULL;
@@ -196,7 +197,7 @@ void api_conversation_create(struct exchange *x)
 		return;
 	memcpy(c->id, prefix, sizeof prefix);
 	json_t *items = c->items != NULL ? json_incref(c->items) : json_array();
-	if (random_name(c->id + sizeof prefix - 1))
+	if (owned_name(x->key, c->id + sizeof prefix - 1))
 		c->doc = conversation_new(c->id, items, request_get(c->body, "metadata"));
 	else
 		json_decref(items);

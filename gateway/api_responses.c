@@ -19,6 +19,7 @@
 #include "gateway/handlers.h"
 #include "gateway/item_page.h"
 #include "gateway/json_mem.h"
+#include "gateway/owned_name.h"
 #include "gateway/prefix_registry.h"
 #include "gateway/query.h"
 #include "gateway/random.h"
@@ -94,20 +95,25 @@ static struct call *call_create(struct exchange *x)
 	return c;
 }
 
-/* Of a call on the response in the path; its log, when there is one, is found. */
-static struct call *call_on_path(struct exchange *x)
-{
-	struct call *c = call_create(x);
-	if (c != NULL && route_part(x->route, http_request(x->stream)->path, c->id, sizeof c->id))
-		c->log = replay_find(x->app->replay, c->id, x->key->tenant);
-	return c;
-}
-
 static void reply_not_found(struct call *c)
 {
 	exchange_error(c->x, &(struct api_error){404, "invalid_request_error", "response_not_found", "response_id", 0},
 		       "No response with the id '%.64s': it never was, was not stored, is no longer kept, or is not yours.",
 		       c->id);
+}
+
+/* Of a call on the response in the path; its log, when there is one, is found. NULL with x answered. */
+static struct call *call_on_path(struct exchange *x)
+{
+	struct call *c = call_create(x);
+	if (c == NULL || !route_part(x->route, http_request(x->stream)->path, c->id, sizeof c->id))
+		return c;
+	if (!owned_name_is_of(x->key, c->id)) {
+		reply_not_found(c);
+		return NULL;
+	}
+	c->log = replay_find(x->app->replay, c->id, x->key->tenant);
+	return c;
 }
 
 static void reply_store_down(struct call *c)
@@ -357,13 +363,13 @@ static void take_turn(struct call *c)
 	struct exchange *x = c->x;
 	size_t n = strlen(answer_response.id_prefix);
 	memcpy(c->made, answer_response.id_prefix, n);
-	if (strlen(c->request.conversation) >= CONVERSATION_ID_BYTES) {
+	if (strlen(c->request.conversation) >= CONVERSATION_ID_BYTES || !owned_name_is_of(x->key, c->request.conversation)) {
 		conversation_refuse(x, c->request.conversation, "conversation",
 				    &(struct conversation_answer){.what = CONVERSATION_GONE});
 		return;
 	}
 	snprintf(c->id, sizeof c->id, "%s", c->request.conversation);
-	if (random_name(c->made + n))
+	if (owned_name(x->key, c->made + n))
 		c->turn = conversation_turn_take(x->app, x->key->tenant, c->id, c->made, on_turn, c);
 	if (c->turn == NULL)
 		api_reply_no_memory(x);
@@ -402,6 +408,10 @@ static void on_read(struct exchange *x, void *read)
 		return;
 	}
 	snprintf(c->id, sizeof c->id, "%s", r->previous_response_id);
+	if (!owned_name_is_of(x->key, c->id)) {
+		reply_previous(c, "previous_response_not_found", "was not found");
+		return;
+	}
 	c->log = replay_find(x->app->replay, c->id, x->key->tenant);
 	if (c->log != NULL && !has_ended(c))
 		reply_previous(c, "previous_response_not_ready", "is still being made");

@@ -9,6 +9,7 @@
 #include "gateway/api_request.h"
 #include "gateway/app_state.h"
 #include "gateway/handlers.h"
+#include "gateway/owned_name.h"
 #include "gateway/replay_store.h"
 #include "gateway/route.h"
 #include "gateway/stream_out.h"
@@ -66,7 +67,7 @@ static void find(struct exchange *x, uint64_t from, void (*found)(struct call *c
 {
 	char id[REPLAY_MAX_ID];
 	struct replay_log *log = NULL;
-	if (!route_part(x->route, http_request(x->stream)->path, id, sizeof id)) {
+	if (!route_part(x->route, http_request(x->stream)->path, id, sizeof id) || !owned_name_is_of(x->key, id)) {
 		reply_lost(x, SL_ENOTFOUND);
 		return;
 	}

@@ -11,7 +11,7 @@
 #include "gateway/cascade_run.h"
 #include "gateway/engine_link.h"
 
-enum { CASCADE_MAX_TRACE = 4096, CASCADE_ID_BYTES = 48 };
+enum { CASCADE_MAX_TRACE = 4096, CASCADE_ID_BYTES = 64 };
 
 /* One model's part. */
 struct cascade_side {

@@ -21,7 +21,7 @@
 
 #include "gateway/twin_log.h"
 
-enum { TWIN_DIGEST_BYTES = 32, TWIN_ID_BYTES = 48, TWINS_MAX = 16384 };
+enum { TWIN_DIGEST_BYTES = 32, TWIN_ID_BYTES = 64, TWINS_MAX = 16384 };
 
 struct twins;
 struct twin_name; /* of the kind retry; its maker's */

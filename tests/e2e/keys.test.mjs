@@ -181,6 +181,51 @@ describe('keys of the store', () => {
     assert.equal((await ask(key)).status, 200);
   });
 
+  test("what a token's subject made is that subject's and the key's", async () => {
+    const key = (await keys('create', 'owner', '--tier', 'paid')).out;
+    const token = async (subject) => (await post('/v1/browser_tokens', key, { subject })).json.token;
+    const [a, again, b] = [await token('a'), await token('a'), await token('b')];
+    const ask = async (method, path, by, body) => {
+      const r = await request(server.http, path, { method, headers: { authorization: `Bearer ${by}`, 'content-type': 'application/json' }, body: body && JSON.stringify(body) });
+      return { status: r.status, text: r.body.replace(/(resp|conv)_[0-9a-f]+/g, 'ID'), json: r.body === '' ? null : JSON.parse(r.body.startsWith('{') ? r.body : 'null') };
+    };
+    const made = (await ask('POST', '/v1/responses', a, { model: 'default', input: 'a b', background: true })).json.id;
+    const conv = (await ask('POST', '/v1/conversations', a, { items: [{ role: 'user', content: 'mine' }] })).json.id;
+    const own = (await ask('POST', '/v1/conversations', key, {})).json.id;
+    assert.match(made, /^resp_[0-9a-f]{48}$/);
+    assert.match(conv, /^conv_[0-9a-f]{48}$/);
+    assert.match(own, /^conv_[0-9a-f]{32}$/);
+    await until(async () => (await ask('GET', `/v1/responses/${made}`, a)).json.status === 'completed', 5000);
+    const none = { response: `resp_${'0'.repeat(48)}`, conversation: `conv_${'0'.repeat(48)}` };
+    const cases = (response, conversation) => [
+      ['GET', `/v1/responses/${response}`], ['GET', `/v1/responses/${response}?stream=true&starting_after=1`],
+      ['GET', `/v1/responses/${response}/input_items`], ['POST', `/v1/responses/${response}/cancel`], ['DELETE', `/v1/responses/${response}`],
+      ['GET', `/v1/streams/${response}`], ['DELETE', `/v1/streams/${response}`],
+      ['POST', '/v1/responses', { model: 'default', input: 'c', previous_response_id: response }],
+      ['POST', '/v1/responses', { model: 'default', input: 'c', conversation }],
+      ['GET', `/v1/conversations/${conversation}`], ['POST', `/v1/conversations/${conversation}`, { metadata: {} }],
+      ['GET', `/v1/conversations/${conversation}/items`], ['POST', `/v1/conversations/${conversation}/items`, { items: [{ role: 'user', content: 'x' }] }],
+      ['DELETE', `/v1/conversations/${conversation}`],
+    ];
+    const unknown = cases(none.response, none.conversation), theirs = cases(made, conv);
+    for (const [i, [method, path, body]] of theirs.entries()) {
+      const r = await ask(method, path, b, body), u = await ask(...unknown[i].slice(0, 2), b, unknown[i][2]);
+      assert.deepEqual([r.status, r.text], [u.status, u.text], `${method} ${path}`);
+      assert.ok(r.status === 404 || r.status === 400, `${method} ${path}: ${r.status}`);
+    }
+    assert.equal((await ask('GET', `/v1/conversations/${own}`, a)).status, 404, "what the key made is none of its subjects'");
+    for (const by of [again, key]) {
+      assert.equal((await ask('GET', `/v1/responses/${made}`, by)).status, 200);
+      assert.equal((await ask('GET', `/v1/responses/${made}/input_items`, by)).status, 200);
+      assert.equal((await ask('GET', `/v1/streams/${made}`, by)).status, 200);
+      assert.equal((await ask('POST', '/v1/responses', by, { model: 'default', input: 'c', previous_response_id: made })).status, 200);
+      assert.equal((await ask('POST', '/v1/responses', by, { model: 'default', input: 'c', conversation: conv })).status, 200);
+    }
+    assert.equal((await ask('DELETE', `/v1/responses/${made}`, again)).status, 200);
+    assert.equal((await ask('DELETE', `/v1/conversations/${conv}`, key)).status, 200);
+    assert.equal((await ask('GET', `/v1/conversations/${conv}`, a)).status, 404);
+  });
+
   test('a key for repeating a request is one of the subject, not of all for whom there are tokens', async () => {
     const key = (await keys('create', 'apart', '--tier', 'paid')).out;
     const token = async (subject) => (await post('/v1/browser_tokens', key, { subject })).json.token;
