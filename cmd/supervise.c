@@ -40,6 +40,7 @@ enum {
 	NEWCOMER = SUPERVISE_MAX_CHILDREN,
 	RETIRED = NEWCOMER + 1,
 	PLACES = RETIRED + SUPERVISE_MAX_RETIRED,
+	PAUSE_SHARE = 8, /* of the patience with a child: less is no pause of everybody */
 };
 
 struct supervisor {
@@ -393,6 +394,15 @@ static int poll_timeout(const struct supervisor *s)
 	return (int)(ms < most ? ms : most < INT_MAX ? most : INT_MAX);
 }
 
+/* How long all of us were stopped, here or since it looked last: a turn takes hardly any time but what it waits. What it does
+ * take is no pause: excused, it would push a deadline that has just not passed before itself for ever. */
+static uint64_t paused_for(const struct supervisor *s, uint64_t now, int wait_ms)
+{
+	uint64_t took_ns = now - s->looked_ns, waited_ns = (unsigned)(wait_ms > 0 ? wait_ms : 0) * NS_PER_MS;
+	uint64_t late_ns = took_ns > waited_ns ? took_ns - waited_ns : 0;
+	return late_ns > s->cfg->hang_ms * NS_PER_MS / PAUSE_SHARE ? late_ns : 0;
+}
+
 static void turn(struct supervisor *s)
 {
 	struct pollfd fds[2 * PLACES + 1];
@@ -404,12 +414,10 @@ static void turn(struct supervisor *s)
 	int wait_ms = poll_timeout(s);
 	if (poll(fds, sizeof fds / sizeof *fds, wait_ms) < 0 && errno != EINTR)
 		BUG("supervise: poll: %s", strerror(errno));
-	/* A turn takes no time but what it waits: the rest it was stopped, here or since it looked last. */
-	uint64_t now = clock_now_ns(), late_ns = now - s->looked_ns, waited_ns = (unsigned)(wait_ms > 0 ? wait_ms : 0) * NS_PER_MS;
-	late_ns = late_ns > waited_ns ? late_ns - waited_ns : 0;
+	uint64_t now = clock_now_ns(), paused_ns = paused_for(s, now, wait_ms);
 	s->looked_ns = now;
 	for (int i = 0; i < PLACES; i++) {
-		child_excuse(&s->at[i], late_ns);
+		child_excuse(&s->at[i], paused_ns);
 		/* In that order: what it has published before it said ready is there when it is. */
 		child_read_beats(&s->at[i], on_byte, s);
 		child_read_sockets(&s->at[i]);
