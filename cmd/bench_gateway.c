@@ -69,8 +69,8 @@ struct figures {
 	int n_runs;
 	double cpu_us[MAX_RUNS], nginx_us[MAX_RUNS], p50_us[MAX_RUNS], p99_us[MAX_RUNS], rate[MAX_RUNS];
 	double nginx_p50_us[MAX_RUNS];
-	double direct_p50_us; /* NAN: not measured */
-	bool with_nginx;
+	double direct_p50_us[MAX_RUNS]; /* the engine's own socket, in the same round; not measured unless with_direct */
+	bool with_nginx, with_direct;
 	double stream_kb, idle_kb;
 };
 
@@ -258,25 +258,31 @@ static int measure(const struct bench *b, const struct load_target *target, cons
 	return rc;
 }
 
+static int measure_direct(const struct bench *b, const struct load_case *c, double *p50_us, struct sl_err *err)
+{
+	static struct histogram h;
+	/* Where the gateway is otherwise: also without one a reader is not on the engine's processor,
+	 * and what waking another one takes is not the gateway's. */
+	bench_pin(GATEWAY_CPU);
+	int rc = bench_direct(b->socket, (uint32_t)(c->shape.n_conns * c->shape.n_streams), b->seconds / 2, &h, err);
+	bench_pin(CLIENT_CPU);
+	*p50_us = (double)histogram_percentile(&h, 50) / 1e3;
+	return rc;
+}
+
 static int run_load(struct bench *b, const struct load_case *c, struct figures *f, struct sl_err *err)
 {
-	f->direct_p50_us = NAN;
+	f->with_direct = c->added_p50_us > 0;
 	f->with_nginx = b->nginx_path != NULL && c->nginx_ratio > 0;
 	int rc = start_gateway(b, c, err);
 	if (rc == 0 && f->with_nginx)
 		rc = start_nginx(b, c, err);
-	if (rc == 0 && c->added_p50_us > 0) {
-		static struct histogram h;
-		/* Where the gateway is otherwise: also without one a reader is not on the engine's processor,
-		 * and what waking another one takes is not the gateway's. */
-		bench_pin(GATEWAY_CPU);
-		rc = bench_direct(b->socket, (uint32_t)(c->shape.n_conns * c->shape.n_streams), b->seconds, &h, err);
-		bench_pin(CLIENT_CPU);
-		f->direct_p50_us = (double)histogram_percentile(&h, 50) / 1e3;
-	}
 	for (int i = 0; i < b->runs && rc == 0; i++) {
-		struct window w, nginx = {0};
-		rc = measure(b, &b->target, &b->gateway, c, &w, err);
+		struct window w = {0}, nginx = {0};
+		if (f->with_direct)
+			rc = measure_direct(b, c, &f->direct_p50_us[i], err);
+		if (rc == 0)
+			rc = measure(b, &b->target, &b->gateway, c, &w, err);
 		if (rc == 0 && f->with_nginx)
 			rc = measure(b, &b->nginx_target, &b->nginx, c, &nginx, err);
 		f->cpu_us[i] = w.us_each;
@@ -335,12 +341,21 @@ static double median(const double *x, int n)
 	return bench_percentile(copy, (size_t)n, 50);
 }
 
+/* Both of one round, each: what the machine does beside changes from one to the next. */
 static double ratio_of(const struct figures *f)
 {
 	double r[MAX_RUNS];
 	for (int i = 0; i < f->n_runs; i++)
 		r[i] = f->cpu_us[i] / f->nginx_us[i];
 	return bench_percentile(r, (size_t)f->n_runs, 50);
+}
+
+static double added_us(const struct figures *f)
+{
+	double d[MAX_RUNS];
+	for (int i = 0; i < f->n_runs; i++)
+		d[i] = f->p50_us[i] - f->direct_p50_us[i];
+	return bench_percentile(d, (size_t)f->n_runs, 50);
 }
 
 /* One figure beside what it should be; counts what is missed. */
@@ -381,9 +396,9 @@ static void print_case(const struct load_case *c, const struct figures *f, int *
 	     missed);
 	if (f->with_nginx)
 		printf("  %-34s %8.2f ms\n", "  nginx, p50", median(f->nginx_p50_us, n) / 1e3);
-	if (!isnan(f->direct_p50_us)) {
-		printf("  %-34s %8.2f ms\n", "  the engine's own socket, p50", f->direct_p50_us / 1e3);
-		line("added over the engine's socket, p50", p50 - f->direct_p50_us, "µs", c->added_p50_us, missed);
+	if (f->with_direct) {
+		printf("  %-34s %8.2f ms\n", "  the engine's own socket, p50", median(f->direct_p50_us, n) / 1e3);
+		line("added over the engine's socket, p50", added_us(f), "µs", c->added_p50_us, missed);
 	}
 }
 
@@ -399,8 +414,8 @@ static void json_case(const struct load_case *c, const struct figures *f, bool f
 	       median(f->rate, n), median(f->p50_us, n), median(f->p99_us, n));
 	if (f->with_nginx)
 		printf(",\"nginx_cpu_us\":%.4f,\"nginx_ratio\":%.4f", median(f->nginx_us, n), ratio_of(f));
-	if (!isnan(f->direct_p50_us))
-		printf(",\"direct_p50_us\":%.1f", f->direct_p50_us);
+	if (f->with_direct)
+		printf(",\"direct_p50_us\":%.1f,\"added_p50_us\":%.1f", median(f->direct_p50_us, n), added_us(f));
 	putchar('}');
 }
 
