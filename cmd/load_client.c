@@ -9,6 +9,9 @@
  * a thousand requests cost as many packets as they fill. Windows are opened as wide as they get:
  * the client is never what holds a server back.
  *
+ * Over TLS a turn first takes what has come on every connection from the sockets, with its time, and
+ * decrypts and reads it then: what comes is not later for what else the client has to read.
+ *
  * A connection that ends is reset to CLOSED before its calls are told, so that they may start
  * again at once, also on it. Single-threaded; nothing here outlives load_client_destroy.
  */
@@ -36,6 +39,7 @@ enum {
 	OUT_MAX = 64 << 20,
 	FILL_BYTES = 256 << 10,
 	OUT_KEEP = 4096,
+	LOOKS_PER_TURN = 4,
 	WIDE_WINDOW = 0x7fffffff,
 	WHY_BYTES = 200,
 };
@@ -53,6 +57,8 @@ struct load_conn {
 	struct sl_buf out;
 	struct list calls;
 	struct list dirty; /* in the client's list: has output */
+	struct list came;  /* in the client's list: has taken bytes from the socket, at came_ns */
+	uint64_t came_ns;
 	nghttp2_session *session;
 	struct http1_reply *reply; /* HTTP/1.1 */
 };
@@ -63,10 +69,11 @@ struct load_client {
 	struct event *timer;
 	SSL_CTX *ssl;
 	nghttp2_session_callbacks *callbacks;
-	struct list dirty;
+	struct list dirty, came;
 	struct load_conn *conns;
 	int n_conns, n_up;
-	uint64_t now_ns; /* of the read in progress */
+	int n_told;	 /* sockets that had something in this turn of the loop */
+	uint64_t now_ns; /* when what is being read came */
 	char why[WHY_BYTES];
 	uint8_t read[READ_BYTES];
 };
@@ -142,6 +149,7 @@ static void reset(struct load_conn *k, struct list *orphans)
 	c->n_up -= k->state == CONN_UP;
 	k->state = CONN_CLOSED;
 	list_remove(&k->dirty);
+	list_remove(&k->came);
 	if (k->readable != NULL)
 		event_free(k->readable);
 	if (k->writable != NULL)
@@ -462,14 +470,29 @@ static void on_eof(struct load_conn *k, const char *why)
 	broken(k, why);
 }
 
+/* From the socket into OpenSSL's buffer. What it says of the connection's end it says again to read_all. */
+static void take(struct load_conn *k)
+{
+	uint8_t first;
+	size_t n;
+	if (!list_empty(&k->came))
+		return;
+	ERR_clear_error();
+	SSL_peek_ex(k->ssl, &first, 1, &n);
+	k->came_ns = clock_now_ns();
+	list_push_back(&k->c->came, &k->came);
+	k->c->n_told++;
+}
+
 static void read_all(struct load_conn *k)
 {
 	struct load_client *c = k->c;
 	/* Of TLS all that was read from the socket is taken: nothing would wake us for the rest. */
 	for (int i = 0; i < READS_PER_TURN || (k->ssl != NULL && SSL_has_pending(k->ssl)); i++) {
 		const char *why;
+		bool taken = k->ssl != NULL && SSL_has_pending(k->ssl);
 		ssize_t n = read_some(k, &why);
-		c->now_ns = clock_now_ns();
+		c->now_ns = taken ? k->came_ns : clock_now_ns();
 		if (n < 0) {
 			on_eof(k, why);
 			return;
@@ -548,6 +571,8 @@ static void on_socket(evutil_socket_t fd, short what, void *ctx)
 		connected(k);
 	else if (k->state == CONN_HANDSHAKE)
 		handshake(k);
+	else if (what & EV_READ && k->ssl != NULL)
+		take(k);
 	else if (what & EV_READ)
 		read_all(k);
 	else
@@ -647,6 +672,7 @@ int load_client_create(const struct load_target *target, int n_conns, struct loa
 		return sl_errf(err, SL_ENOMEM, "out of memory");
 	c->target = *target;
 	list_init(&c->dirty);
+	list_init(&c->came);
 	sl_errf(err, SL_ENOMEM, "out of memory");
 	c->conns = sl_zalloc_n((size_t)n_conns, sizeof *c->conns);
 	if (c->conns == NULL || make_loop(c) != 0 || nghttp2_session_callbacks_new(&c->callbacks) != 0 ||
@@ -664,6 +690,7 @@ int load_client_create(const struct load_target *target, int n_conns, struct loa
 		k->fd = -1;
 		list_init(&k->calls);
 		list_init(&k->dirty);
+		list_init(&k->came);
 		buf_init(&k->out, OUT_MAX);
 	}
 	*out = c;
@@ -728,15 +755,37 @@ int load_client_start(struct load_client *c, int conn, struct load_call *call, c
 	return rc;
 }
 
-void load_client_turn(struct load_client *c, uint64_t until_ns)
+static void flush_all(struct load_client *c)
 {
 	while (!list_empty(&c->dirty))
 		flush(list_entry(c->dirty.next, struct load_conn, dirty));
+}
+
+/* What comes meanwhile is taken, too, before anything is read; a server that always has more can't
+ * keep the client from reading. */
+static void look(struct load_client *c, int how)
+{
+	for (int i = 0; i < LOOKS_PER_TURN; i++) {
+		c->n_told = 0;
+		event_base_loop(c->base, how);
+		if (c->n_told == 0)
+			return;
+		how = EVLOOP_ONCE | EVLOOP_NONBLOCK;
+	}
+}
+
+void load_client_turn(struct load_client *c, uint64_t until_ns)
+{
+	flush_all(c);
 	uint64_t now = clock_now_ns(), us = until_ns > now ? (until_ns - now) / 1000 : 0;
 	struct timeval tv = {.tv_sec = (time_t)(us / 1000000), .tv_usec = (suseconds_t)(us % 1000000)};
 	if (us > 0)
 		event_add(c->timer, &tv);
-	event_base_loop(c->base, EVLOOP_ONCE | (us > 0 ? 0 : EVLOOP_NONBLOCK));
-	while (!list_empty(&c->dirty))
-		flush(list_entry(c->dirty.next, struct load_conn, dirty));
+	look(c, EVLOOP_ONCE | (us > 0 ? 0 : EVLOOP_NONBLOCK));
+	while (!list_empty(&c->came)) {
+		struct load_conn *k = list_entry(c->came.next, struct load_conn, came);
+		list_remove(&k->came);
+		read_all(k);
+	}
+	flush_all(c);
 }
