@@ -38,12 +38,12 @@ static void look(void)
 		      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 	if (avx512)
 		available[n++] = &kn_avx512_ops;
-	if (avx512 && __builtin_cpu_supports("avx512vnni"))
-		available[n++] = &kn_vnni_ops;
 	/* The tiles by hand too, for the same reason: leaf 7, EDX 24 and 25 (int8). */
 	bool amx = __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d & 1u << 24) != 0 && (d & 1u << 25) != 0;
 	if (avx512 && amx && kn_amx_usable())
 		available[n++] = &kn_amx_ops;
+	if (avx512 && __builtin_cpu_supports("avx512vnni"))
+		available[n++] = &kn_vnni_ops;
 #endif
 }
 

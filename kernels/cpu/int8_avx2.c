@@ -47,7 +47,7 @@
 
 #include "kernels/cpu/int8.h"
 
-enum { LANES = 8, TILE_ROWS = 4, BIAS_WIDE = 0, DIRECT_K_ROWS = 2 };
+enum { LANES = 8, TILE_ROWS = 4, BIAS_NARROW = 16, BIAS_FINE = 32, BIAS_WIDE = 0, AHEAD = 8192, DIRECT_K_ROWS = 2 };
 
 typedef __m256 vf;
 typedef int32_t vi __attribute__((vector_size(32)));

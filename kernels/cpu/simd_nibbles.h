@@ -71,12 +71,6 @@ INLINE void dot_words(const uint8_t *qs, bool high, const uint8_t *above, int n_
 
 /* ---- scales ---- */
 
-/* Where float16s of a tile's outputs begin, of vector i. */
-INLINE const uint8_t *halves_at(const uint8_t *at, size_t group_bytes, int i)
-{
-	return at + (size_t)(i * LANES / INT8_OUT) * group_bytes + i * LANES % INT8_OUT * 2;
-}
-
 /* One integer of each output of a tile, as floats. */
 INLINE void spread(const vb16 *of_groups, vf *out)
 {

@@ -1,0 +1,380 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Interleaved weights (int8.h) to panels: taken apart to bytes, with scale and offset in float32. It is done once for
+ * all rows, and what multiplies knows three kinds of weights instead of thirteen types:
+ *
+ *   narrow  a scale for 32 weights from -16 to 15; an offset for some
+ *   fine    a scale for 16 weights from -32 to 31; an offset for Q2_K
+ *   wide    a scale for 32 weights from -128 to 127
+ *   plain   the same as Q8_0 lies in memory: no panel is made
+ *
+ * An instruction set's file includes this after it has defined
+ *
+ *   LANES                        floats in a vector
+ *   vf, vi, vb                   a vector of floats, of int32, of bytes
+ *   v_load v_store v_set v_fma v_float    of floats, as in simd_matmul.h
+ *   v_f16 v_i8                   LANES halves to floats, LANES bytes to int32
+ *   b_lookup                     values[q] of every byte q < 16
+ *   BIAS_NARROW BIAS_FINE BIAS_WIDE   what is added to a signed weight in a panel: nothing, or as much as makes it
+ *                                unsigned (16, 32, 128)
+ *   WIDE_MASKED                  where signs of wide ones are taken as masks: masked_less, what sums begin with, which lies
+ *                                where other kinds have an offset
+ */
+#include <string.h>
+
+#include "kernels/blocks.h"
+#include "kernels/cpu/int8.h"
+
+#define INLINE static inline __attribute__((always_inline))
+
+enum {
+	BYTES = 4 * LANES,   /* of a vector */
+	WORD = 4 * INT8_OUT, /* bytes of a panel: four weights of all outputs of a group */
+	SCALES = 4 * INT8_OUT,
+	FINE_BLOCK = INT8_BLOCK / 2,
+};
+
+enum kind { NARROW, FINE, WIDE, PLAIN };
+
+/* Where 32 weights of Q8_0 begin in a block, behind the scales. */
+enum { HALVES = 2 * INT8_OUT, WORDS_4 = 4 * WORD };
+
+/* A panel block: the weights of a group, [weights / 4][INT8_OUT][4], scale [INT8_OUT], offset the same. */
+INLINE size_t panel_block(enum kind kind)
+{
+	if (kind == PLAIN)
+		return HALVES + 8 * WORD;
+	return (kind == FINE ? FINE_BLOCK : INT8_BLOCK) * INT8_OUT + 2 * SCALES;
+}
+
+/* Bytes of a group's panel of n weights. */
+INLINE size_t panel_bytes(enum kind kind, int n)
+{
+	return (size_t)(n / (kind == FINE ? FINE_BLOCK : INT8_BLOCK)) * panel_block(kind);
+}
+
+typedef uint8_t vb16 __attribute__((vector_size(16)));
+typedef uint16_t vh16 __attribute__((vector_size(32)));
+
+INLINE vb b_load(const uint8_t *at)
+{
+	vb v;
+	memcpy(&v, at, sizeof v);
+	return v;
+}
+
+INLINE void b_store(uint8_t *at, vb v)
+{
+	memcpy(at, &v, sizeof v);
+}
+
+INLINE vb16 b16_load(const uint8_t *at)
+{
+	vb16 v;
+	memcpy(&v, at, sizeof v);
+	return v;
+}
+
+/* Scale and offset of a panel block, from float16s of the file, each times a small integer for every
+ * output: d·s and m·o, and extra times the scale added to the offset. */
+struct factors {
+	const uint8_t *d, *m; /* float16 [INT8_OUT]; m NULL: no offset */
+	float m_sign, extra;
+};
+
+INLINE void put_scales(uint8_t *out, struct factors f, vb16 s, vb16 o)
+{
+	float *scale = (float *)(void *)out;
+	uint8_t bytes[2][INT8_OUT];
+	memcpy(bytes[0], &s, sizeof s);
+	memcpy(bytes[1], &o, sizeof o);
+	UNROLL for (int l = 0; l < INT8_OUT; l += LANES) {
+		vf d = v_f16(f.d + 2 * l) * v_float(v_i8(bytes[0] + l));
+		v_store(scale + l, d);
+		if (f.m != NULL)
+			v_store(scale + INT8_OUT + l, v_fma(d, v_set(f.extra), v_set(f.m_sign) * v_f16(f.m + 2 * l) *
+									     v_float(v_i8(bytes[1] + l))));
+	}
+}
+
+/* The same without the integers. */
+INLINE void put_halves(uint8_t *out, const uint8_t *d, const uint8_t *m, float extra)
+{
+	float *scale = (float *)(void *)out;
+	UNROLL for (int l = 0; l < INT8_OUT; l += LANES) {
+		vf ds = v_f16(d + 2 * l);
+		v_store(scale + l, ds);
+		if (m != NULL)
+			v_store(scale + INT8_OUT + l, v_fma(ds, v_set(extra), v_f16(m + 2 * l)));
+	}
+}
+
+#ifdef WIDE_MASKED
+enum { HAS_MASKED = 1 };
+#else
+enum { HAS_MASKED = 0 };
+#endif
+
+/* The weights and scales of a block of a wide panel are there. */
+INLINE void end_wide(uint8_t *out)
+{
+#ifdef WIDE_MASKED
+	UNROLL for (int i = 0; i < WORD; i += BYTES)
+		masked_less(out + i, WORD, out + 8 * WORD + SCALES + i);
+#else
+	(void)out;
+#endif
+}
+
+static void unpack_q8_0(const uint8_t *at, int n, uint8_t *out)
+{
+	for (; n > 0; n -= INT8_BLOCK, at += HALVES + 8 * WORD, out += panel_block(WIDE)) {
+		UNROLL for (int i = 0; i < 8 * WORD; i += BYTES)
+			b_store(out + i, b_load(at + HALVES + i) + (uint8_t)BIAS_WIDE);
+		put_halves(out + 8 * WORD, at, NULL, 0);
+		end_wide(out);
+	}
+}
+
+/* 32 nibbles of each output, `added` to each. */
+INLINE void put_nibbles(uint8_t *out, const uint8_t *qs, uint8_t added)
+{
+	UNROLL for (int i = 0; i < WORDS_4; i += BYTES) {
+		vb q = b_load(qs + i);
+		b_store(out + i, (q & 15) + added);
+		b_store(out + WORDS_4 + i, (q >> 4) + added);
+	}
+}
+
+static void unpack_q4_0(const uint8_t *at, int n, uint8_t *out)
+{
+	for (; n > 0; n -= INT8_BLOCK, at += HALVES + WORDS_4, out += panel_block(NARROW)) {
+		put_nibbles(out, at + HALVES, (uint8_t)(BIAS_NARROW - 8));
+		put_halves(out + 8 * WORD, at, NULL, 0);
+	}
+}
+
+static void unpack_q4_1(const uint8_t *at, int n, uint8_t *out)
+{
+	for (; n > 0; n -= INT8_BLOCK, at += 2 * HALVES + WORDS_4, out += panel_block(NARROW)) {
+		put_nibbles(out, at + 2 * HALVES, BIAS_NARROW);
+		put_halves(out + 8 * WORD, at, at + HALVES, 0);
+	}
+}
+
+typedef uint32_t vw __attribute__((vector_size(4 * LANES)));
+
+/* Nibbles and their fifth bits. */
+INLINE void put_fives(uint8_t *out, const uint8_t *qh, const uint8_t *qs)
+{
+	put_nibbles(out, qs, 0);
+	UNROLL for (int l = 0; l < WORD; l += BYTES) {
+		vw bits = (vw)b_load(qh + l);
+		UNROLL for (int i = 0; i < 8; i++) {
+			/* Four bits to where four bytes begin: bit i to 8i = i + 7i. */
+			vw spread = ((bits >> 4 * i & 15) * 0x00204081u & 0x01010101u) << 4;
+			uint8_t *word = out + i * WORD + l;
+			b_store(word, (b_load(word) | (vb)spread) + (uint8_t)(BIAS_NARROW - 16));
+		}
+	}
+}
+
+static void unpack_q5_0(const uint8_t *at, int n, uint8_t *out)
+{
+	for (; n > 0; n -= INT8_BLOCK, at += HALVES + WORD + WORDS_4, out += panel_block(NARROW)) {
+		put_fives(out, at + HALVES, at + HALVES + WORD);
+		put_halves(out + 8 * WORD, at, NULL, 0);
+	}
+}
+
+static void unpack_q5_1(const uint8_t *at, int n, uint8_t *out)
+{
+	for (; n > 0; n -= INT8_BLOCK, at += 2 * HALVES + WORD + WORDS_4, out += panel_block(NARROW)) {
+		put_fives(out, at + 2 * HALVES, at + 2 * HALVES + WORD);
+		put_halves(out + 8 * WORD, at, at + HALVES, 16);
+	}
+}
+
+/* 32 nibbles of each output through a table. */
+INLINE void put_values(uint8_t *out, const uint8_t *qs, vb table)
+{
+	UNROLL for (int i = 0; i < WORDS_4; i += BYTES) {
+		vb q = b_load(qs + i);
+		b_store(out + i, b_lookup(table, q & 15));
+		b_store(out + WORDS_4 + i, b_lookup(table, q >> 4));
+	}
+}
+
+/* The table in every 16 bytes of a vector, `added` to each. */
+INLINE vb table_of(const int8_t *values, uint8_t added)
+{
+	uint8_t all[BYTES];
+	for (int i = 0; i < BYTES; i++)
+		all[i] = (uint8_t)(values[i % 16] + added);
+	return b_load(all);
+}
+
+static void unpack_iq4_nl(const uint8_t *at, int n, uint8_t *out)
+{
+	vb table = table_of(kn_nl_values, BIAS_WIDE);
+	for (; n > 0; n -= INT8_BLOCK, at += HALVES + WORDS_4, out += panel_block(WIDE)) {
+		put_values(out, at + HALVES, table);
+		put_halves(out + 8 * WORD, at, NULL, 0);
+		end_wide(out);
+	}
+}
+
+static void unpack_mxfp4(const uint8_t *at, int n, uint8_t *out)
+{
+	vb table = table_of(kn_fp4_values, BIAS_NARROW);
+	for (; n > 0; n -= INT8_BLOCK, at += INT8_OUT + WORDS_4, out += panel_block(NARROW)) {
+		float *scale = (float *)(void *)(out + 8 * WORD);
+		put_values(out, at + INT8_OUT, table);
+		for (int o = 0; o < INT8_OUT; o++)
+			scale[o] = kn_e8m0_half(at[o]);
+	}
+}
+
+static void unpack_iq4_xs(const uint8_t *at, int n, uint8_t *out)
+{
+	vb table = table_of(kn_nl_values, BIAS_WIDE);
+	for (; n > 0; n -= KN_K_BLOCK, at += 2 * HALVES + 4 * INT8_OUT + 32 * WORD) {
+		const uint8_t *sl = at + 2 * HALVES;
+		vh16 high;
+		memcpy(&high, at + HALVES, sizeof high);
+		UNROLL for (int b = 0; b < 8; b++, out += panel_block(WIDE)) {
+			vb16 upper = __builtin_convertvector((high >> 2 * b & 3) << 4, vb16);
+			vb16 low = b16_load(sl + b / 2 * INT8_OUT) >> 4 * (b % 2) & 15;
+			put_values(out, sl + 4 * INT8_OUT + b * WORDS_4, table);
+			put_scales(out + 8 * WORD, (struct factors){.d = at}, (low | upper) - 32, low);
+			end_wide(out);
+		}
+	}
+}
+
+/* Scale and minimum j of Q4_K and Q5_K, of all outputs (kn_scale_min). */
+INLINE vb16 scale_k(const uint8_t *sc, int j)
+{
+	if (j < 4)
+		return b16_load(sc + j * INT8_OUT) & 63;
+	return (b16_load(sc + (j + 4) * INT8_OUT) & 15) | (b16_load(sc + (j - 4) * INT8_OUT) >> 2 & 48);
+}
+
+INLINE vb16 min_k(const uint8_t *sc, int j)
+{
+	if (j < 4)
+		return b16_load(sc + (j + 4) * INT8_OUT) & 63;
+	return b16_load(sc + (j + 4) * INT8_OUT) >> 4 | (b16_load(sc + j * INT8_OUT) >> 2 & 48);
+}
+
+INLINE void unpack_k(bool fifth, const uint8_t *at, int n, uint8_t *out)
+{
+	size_t heads = 2 * HALVES + 12 * INT8_OUT;
+	const uint8_t added = (uint8_t)(BIAS_NARROW - (fifth ? 16 : 0));
+	for (; n > 0; n -= KN_K_BLOCK) {
+		const uint8_t *sc = at + 2 * HALVES, *qh = at + heads, *qs = qh + (fifth ? 8 * WORD : 0);
+		struct factors f = {.d = at, .m = at + HALVES, .m_sign = -1, .extra = fifth ? 16 : 0};
+		UNROLL for (int g = 0; g < 4; g++, qs += 8 * WORD, out += 2 * panel_block(NARROW)) {
+			uint8_t *next = out + panel_block(NARROW);
+			UNROLL for (int i = 0; i < 8 * WORD; i += BYTES) {
+				vb q = b_load(qs + i), low = q & 15, high = q >> 4;
+				vb h = fifth ? b_load(qh + i) : q;
+				b_store(out + i, (fifth ? low | (h >> 2 * g & 1) << 4 : low) + added);
+				b_store(next + i, (fifth ? high | (h >> (2 * g + 1) & 1) << 4 : high) + added);
+			}
+			put_scales(out + 8 * WORD, f, scale_k(sc, 2 * g), min_k(sc, 2 * g));
+			put_scales(next + 8 * WORD, f, scale_k(sc, 2 * g + 1), min_k(sc, 2 * g + 1));
+		}
+		at = qs;
+	}
+}
+
+static void unpack_q4_k(const uint8_t *at, int n, uint8_t *out)
+{
+	unpack_k(false, at, n, out);
+}
+
+static void unpack_q5_k(const uint8_t *at, int n, uint8_t *out)
+{
+	unpack_k(true, at, n, out);
+}
+
+/* Where the four weights 32j + i … of half h are, i in bytes of a vector of words. */
+INLINE uint8_t *fine_at(uint8_t *out, int h, int j, int i)
+{
+	return out + (size_t)(8 * h + 2 * j + i / (4 * WORD)) * panel_block(FINE) + i % (4 * WORD);
+}
+
+static void unpack_q6_k(const uint8_t *at, int n, uint8_t *out)
+{
+	for (; n > 0; n -= KN_K_BLOCK, at += 210 * INT8_OUT, out += 16 * panel_block(FINE)) {
+		const uint8_t *qh = at + 32 * WORD, *sc = qh + 16 * WORD;
+		struct factors f = {.d = sc + 16 * INT8_OUT};
+		for (int h = 0; h < 2; h++)
+			for (int i = 0; i < 8 * WORD; i += BYTES) {
+				vb high = b_load(qh + 8 * h * WORD + i);
+				vb q[2] = {b_load(at + 16 * h * WORD + i), b_load(at + (16 * h + 8) * WORD + i)};
+				UNROLL for (int j = 0; j < 4; j++)
+					b_store(fine_at(out, h, j, i),
+						((j < 2 ? q[j % 2] & 15 : q[j % 2] >> 4) | (high >> 2 * j & 3) << 4) +
+						    (uint8_t)(BIAS_FINE - 32));
+			}
+		for (int s = 0; s < 16; s++) {
+			vb16 scale = b16_load(sc + s * INT8_OUT);
+			put_scales(out + (size_t)s * panel_block(FINE) + 4 * WORD, f, scale, scale);
+		}
+	}
+}
+
+static void unpack_q2_k(const uint8_t *at, int n, uint8_t *out)
+{
+	for (; n > 0; n -= KN_K_BLOCK, at += 84 * INT8_OUT, out += 16 * panel_block(FINE)) {
+		const uint8_t *qs = at + 16 * INT8_OUT;
+		struct factors f = {.d = qs + 16 * WORD, .m = qs + 16 * WORD + HALVES, .m_sign = -1};
+		for (int h = 0; h < 2; h++)
+			for (int i = 0; i < 8 * WORD; i += BYTES) {
+				vb q = b_load(qs + 8 * h * WORD + i);
+				UNROLL for (int j = 0; j < 4; j++)
+					b_store(fine_at(out, h, j, i), (q >> 2 * j & 3) + BIAS_FINE);
+			}
+		for (int s = 0; s < 16; s++) {
+			vb16 sc = b16_load(at + s * INT8_OUT);
+			put_scales(out + (size_t)s * panel_block(FINE) + 4 * WORD, f, sc & 15, sc >> 4);
+		}
+	}
+}
+
+static void unpack_q3_k(const uint8_t *at, int n, uint8_t *out)
+{
+	for (; n > 0; n -= KN_K_BLOCK, at += 110 * INT8_OUT, out += 16 * panel_block(FINE)) {
+		const uint8_t *qs = at + 8 * WORD, *sc = qs + 16 * WORD;
+		struct factors f = {.d = sc + 12 * INT8_OUT};
+		for (int h = 0; h < 2; h++)
+			for (int i = 0; i < 8 * WORD; i += BYTES) {
+				vb q = b_load(qs + 8 * h * WORD + i), third = b_load(at + i) >> 4 * h;
+				UNROLL for (int j = 0; j < 4; j++)
+					b_store(fine_at(out, h, j, i), ((q >> 2 * j & 3) | (third >> j & 1) << 2) + (uint8_t)(BIAS_FINE - 4));
+			}
+		for (int s = 0; s < 16; s++) {
+			vb16 low = b16_load(sc + s % 8 * INT8_OUT), high = b16_load(sc + (8 + s % 4) * INT8_OUT);
+			low = (s < 8 ? low & 15 : low >> 4) | (high >> 2 * (s / 4) & 3) << 4;
+			put_scales(out + (size_t)s * panel_block(FINE) + 4 * WORD, f, low - 32, low);
+		}
+	}
+}
+
+struct type {
+	void (*unpack)(const uint8_t *at, int n, uint8_t *out);
+	enum kind kind;
+	bool has_offset;
+};
+
+static const struct type types[] = {
+    [KN_Q4_0] = {unpack_q4_0, NARROW, false},  [KN_Q4_1] = {unpack_q4_1, NARROW, true},
+    [KN_Q5_0] = {unpack_q5_0, NARROW, false},  [KN_Q5_1] = {unpack_q5_1, NARROW, true},
+    [KN_Q8_0] = {unpack_q8_0, WIDE, false},    [KN_Q2_K] = {unpack_q2_k, FINE, true},
+    [KN_Q3_K] = {unpack_q3_k, FINE, false},    [KN_Q4_K] = {unpack_q4_k, NARROW, true},
+    [KN_Q5_K] = {unpack_q5_k, NARROW, true},   [KN_Q6_K] = {unpack_q6_k, FINE, false},
+    [KN_IQ4_NL] = {unpack_iq4_nl, WIDE, false}, [KN_IQ4_XS] = {unpack_iq4_xs, WIDE, false},
+    [KN_MXFP4] = {unpack_mxfp4, NARROW, false},
+};
