@@ -126,7 +126,7 @@ static int checked_rows(int n_rows, int *rows)
 
 static bool eight_bits(const struct kn_ops *o, int type)
 {
-	return kn_type_block(type) > 1 && type != KN_INT4 && (strcmp(o->name, "cpu-avx2-int8") == 0 || strcmp(o->name, "cpu-vnni") == 0);
+	return o->eight_bits && kn_type_block(type) > 1 && type != KN_INT4;
 }
 
 static void product(struct ops_bench *x, int type, int n_out, int n_in)

@@ -47,7 +47,7 @@
 #define HOUR 3600000.0
 
 static const char *const log_levels[] = {"debug", "info", "warn", "error", NULL};
-static const char *const backends[] = {"auto", "cpu-ref", "cpu-avx2", "cpu-avx2-int8", "cpu-avx512", "cpu-vnni", "cpu-amx", "cuda", "cuda-emulated", NULL};
+static const char *const backends[] = {"auto", "cpu-ref", "cpu-avx2", "cpu-avx2-int8", "cpu-avx512", "cpu-vnni", "cpu-amx", "cpu-amx-int8", "cuda", "cuda-emulated", NULL};
 static const char *const stores[] = {"auto", "memory", "redis", NULL};
 static const char *const client_certs[] = {"none", "optional", "required", NULL};
 static const char *const tls_versions[] = {"1.2", "1.3", NULL};

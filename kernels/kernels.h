@@ -207,7 +207,9 @@ struct kn_memory {
 };
 
 struct kn_ops {
-	const char *name; /* "cpu-ref", "cpu-avx2", "cpu-avx2-int8", "cpu-avx512", "cpu-vnni", "cpu-amx", "cuda", "cuda-emulated" */
+	const char *name; /* "cpu-ref", "cpu-avx2", "cpu-avx2-int8", "cpu-avx512", "cpu-vnni", "cpu-amx", "cpu-amx-int8", "cuda",
+			   * "cuda-emulated" */
+	bool eight_bits;  /* products with weights in blocks take activations of eight bits (cpu/int8.h) */
 
 	int (*open)(const struct kn_config *cfg, struct kn_backend **out, struct sl_err *err);
 	void (*close)(struct kn_backend *b);

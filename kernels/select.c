@@ -17,7 +17,7 @@
 #include <cpuid.h>
 #endif
 
-static const struct kn_ops *available[7];
+static const struct kn_ops *available[8];
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void look(void)
@@ -40,10 +40,13 @@ static void look(void)
 		available[n++] = &kn_avx512_ops;
 	/* The tiles by hand too, for the same reason: leaf 7, EDX 24 and 25 (int8). */
 	bool amx = __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d & 1u << 24) != 0 && (d & 1u << 25) != 0;
-	if (avx512 && amx && kn_amx_usable())
+	bool tiles = avx512 && amx && kn_amx_usable(), vnni = avx512 && __builtin_cpu_supports("avx512vnni");
+	if (tiles)
 		available[n++] = &kn_amx_ops;
-	if (avx512 && __builtin_cpu_supports("avx512vnni"))
+	if (vnni)
 		available[n++] = &kn_vnni_ops;
+	if (vnni && tiles)
+		available[n++] = &kn_amx_int8_ops;
 #endif
 }
 

@@ -507,8 +507,14 @@ static int open_amx(const struct kn_config *cfg, struct kn_backend **out, struct
 	return open_isa(&kn_isa_amx, cfg, out, err);
 }
 
+static int open_amx_int8(const struct kn_config *cfg, struct kn_backend **out, struct sl_err *err)
+{
+	return open_isa(&kn_isa_amx_int8, cfg, out, err);
+}
+
 const struct kn_ops kn_avx2_ops = {.name = "cpu-avx2", .open = open_avx2, OPERATIONS};
-const struct kn_ops kn_avx2_int8_ops = {.name = "cpu-avx2-int8", .open = open_avx2_int8, OPERATIONS};
+const struct kn_ops kn_avx2_int8_ops = {.name = "cpu-avx2-int8", .eight_bits = true, .open = open_avx2_int8, OPERATIONS};
 const struct kn_ops kn_avx512_ops = {.name = "cpu-avx512", .open = open_avx512, OPERATIONS};
-const struct kn_ops kn_vnni_ops = {.name = "cpu-vnni", .open = open_vnni, OPERATIONS};
+const struct kn_ops kn_vnni_ops = {.name = "cpu-vnni", .eight_bits = true, .open = open_vnni, OPERATIONS};
 const struct kn_ops kn_amx_ops = {.name = "cpu-amx", .open = open_amx, OPERATIONS};
+const struct kn_ops kn_amx_int8_ops = {.name = "cpu-amx-int8", .eight_bits = true, .open = open_amx_int8, OPERATIONS};

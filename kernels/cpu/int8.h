@@ -2,7 +2,7 @@
  *
  * Products of quantized weights with activations of eight bits: how the files that make them share
  * memory. int8_layout.c interleaves weights, simd_int8.h (int8_avx2.c, int8_vnni.c) turns
- * activations into integers and multiplies.
+ * activations into integers and multiplies, int8_amx_vnni.c does so for many rows. All give the same bits.
  *
  * Weights are interleaved when they are loaded: INT8_OUT neighbouring outputs are a group, and what a
  * block of the file holds for one output (blocks.h) lies there for all of them, word beside word: a
@@ -64,5 +64,10 @@ void kn_int8_matmul_avx2(const struct kn_weight *w, int o0, int o1, const void *
 void kn_int8_pack_vnni(int type, const float *x, int n_rows, int n_in, int part, int n_parts, void *packed);
 void kn_int8_matmul_vnni(const struct kn_weight *w, int o0, int o1, const void *packed, int n_rows, float *y,
 			 float *tile, size_t tile_floats);
+/* With tiles; the bits are VNNI's. */
+size_t kn_int8_packed_bytes_amx(int n_rows, int n_in);
+void kn_int8_pack_amx(int type, const float *x, int n_rows, int n_in, int part, int n_parts, void *packed);
+void kn_int8_matmul_amx(const struct kn_weight *w, int o0, int o1, const void *packed, int n_rows, float *y,
+			float *tile, size_t tile_floats);
 
 #endif

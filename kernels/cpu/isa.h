@@ -79,6 +79,6 @@ struct kn_isa {
 	float (*sum_squares)(const float *x, int n);
 };
 
-extern const struct kn_isa kn_isa_avx2, kn_isa_avx2_int8, kn_isa_avx512, kn_isa_vnni, kn_isa_amx;
+extern const struct kn_isa kn_isa_avx2, kn_isa_avx2_int8, kn_isa_avx512, kn_isa_vnni, kn_isa_amx, kn_isa_amx_int8;
 
 #endif

@@ -204,6 +204,20 @@ const struct kn_isa kn_isa_vnni = {
     .sum_squares = sum_squares,
 };
 
+const struct kn_isa kn_isa_amx_int8 = {
+    .name = "cpu-amx-int8",
+    .tile_outputs = 32,
+    .matmul = matmul,
+    .packs = kn_int8_packs,
+    .packed_bytes = kn_int8_packed_bytes_amx,
+    .pack = kn_int8_pack_amx,
+    .matmul_packed = kn_int8_matmul_amx,
+    .packs_alike = true,
+    .interleaves = kn_int8_has,
+    ATTENTION,
+    .sum_squares = sum_squares,
+};
+
 const struct kn_isa kn_isa_amx = {
     .name = "cpu-amx",
     .tile_outputs = 16,

@@ -284,10 +284,14 @@ static void multiply_few(const struct job *j, int o, int o1, int k, int n, size_
 	bool last = k + n >= j->w->n_in;
 	const int group = (last ? o + VECTORS * LANES : o) / INT8_OUT, next_k = last ? 0 : k + n;
 	struct ahead ahead = {.each = each};
-	for (int r = 0, pass = 0; r < j->n_rows; r += TILE_ROWS, pass++) {
+	/* As many rows in each pass: the last one would take weights apart for few. */
+	const int n_passes = (j->n_rows + TILE_ROWS - 1) / TILE_ROWS;
+	for (int r = 0, pass = 0; pass < n_passes; pass++) {
+		const int n_r = (j->n_rows - r + n_passes - pass - 1) / (n_passes - pass);
 		for (int g = 0; g < TILE_GROUPS; g++)
 			ahead.at[g] = weights_at(j, group + g, next_k) + (size_t)(pass * (n / INT8_BLOCK)) * each;
-		multiply_tile(j, o, o1, k, n, panel, &ahead, r, at_most(j->n_rows - r, TILE_ROWS));
+		multiply_tile(j, o, o1, k, n, panel, &ahead, r, n_r);
+		r += n_r;
 	}
 }
 

@@ -7,14 +7,13 @@
 
 #include <math.h>
 #include <stdbool.h>
-#include <string.h>
 
 #include "kernels/kernels.h"
 
 /* Whether a table makes products of this type so: of weights in blocks as files have them. */
 static inline bool eight_bits(const struct kn_ops *o, int type)
 {
-	return kn_type_block(type) > 1 && type != KN_INT4 && (strcmp(o->name, "cpu-avx2-int8") == 0 || strcmp(o->name, "cpu-vnni") == 0);
+	return o->eight_bits && kn_type_block(type) > 1 && type != KN_INT4;
 }
 
 /* By how much such a product of one row, n long, may be off for its activations alone: each is off by

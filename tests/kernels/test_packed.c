@@ -245,6 +245,65 @@ static void test_adopted(void **arg)
 		skip();
 }
 
+/* y of n_rows random rows and weights, the same every time. */
+static float *product_of(const struct kn_ops *o, int type, int n_in, int n_rows)
+{
+	struct kn_config cfg = {.n_threads = 2, .max_rows = n_rows, .max_width = 4096};
+	struct kn_step step = {.n_rows = n_rows};
+	struct kn_backend *b;
+	struct kn_weight w;
+	struct sl_err err = {0};
+	const size_t n = (size_t)(n_rows * N_OUT), n_x = (size_t)(n_rows * n_in);
+	state = (uint64_t)(type * 1000 + n_in + n_rows);
+	assert_int_equal(o->open(&cfg, &b, &err), 0);
+	struct matrix m = make_matrix(type, N_OUT, n_in);
+	assert_int_equal(o->weight_load(b, m.bytes, type, N_OUT, n_in, &w, &err), 0);
+	float *x = random_floats(o, b, n_x), *y = guarded(o, b, n), *out = malloc(n * sizeof *out);
+	assert_int_equal(o->step_begin(b, &step), 0);
+	assert_int_equal(o->matmul(b, &w, x, n_rows, y), 0);
+	assert_int_equal(o->step_end(b), 0);
+	check_guards(y, n);
+	memcpy(out, y, n * sizeof *out);
+	o->weight_free(b, &w);
+	drop(o, b, x);
+	drop(o, b, y);
+	drop_matrix(&m);
+	o->close(b);
+	return out;
+}
+
+/* Instruction sets with activations of eight bits have the same bits, by whichever way so many rows are made; more weights
+ * along K than a panel has, and an odd number of blocks. */
+static void test_alike(void **arg)
+{
+	(void)arg;
+	static const int counts[] = {1, 3, 4, 6, 7, 16, 17, 32, 70};
+	static const int of_blocks[] = {KN_Q4_0, KN_Q4_1, KN_Q5_0, KN_Q5_1, KN_Q8_0, KN_IQ4_NL, KN_MXFP4};
+	static const int of_k[] = {KN_Q2_K, KN_Q3_K, KN_Q4_K, KN_Q5_K, KN_Q6_K, KN_IQ4_XS};
+	const struct kn_ops *first = NULL;
+	int n_compared = 0;
+	for (const struct kn_ops *const *o = kn_available(); *o != NULL; o++) {
+		if (!(*o)->eight_bits)
+			continue;
+		if (first == NULL)
+			first = *o;
+		for (int t = 0; *o != first && t < N(of_blocks) + N(of_k); t++) {
+			bool k = t >= N(of_blocks);
+			int type = k ? of_k[t - N(of_blocks)] : of_blocks[t];
+			for (int c = 0; c < N(counts); c++) {
+				float *a = product_of(first, type, k ? 2304 : 2080, counts[c]), *b = product_of(*o, type, k ? 2304 : 2080, counts[c]);
+				if (memcmp(a, b, (size_t)(counts[c] * N_OUT) * sizeof *a) != 0)
+					fail_msg("%s, %d rows: %s and %s differ", kn_type_name(type), counts[c], first->name, (*o)->name);
+				free(a);
+				free(b);
+				n_compared++;
+			}
+		}
+	}
+	if (n_compared == 0)
+		skip();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -253,6 +312,7 @@ int main(void)
 	    cmocka_unit_test(test_not_finite),
 	    cmocka_unit_test(test_many_rows),
 	    cmocka_unit_test(test_adopted),
+	    cmocka_unit_test(test_alike),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
