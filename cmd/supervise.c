@@ -189,7 +189,8 @@ static void finish_upgrade(struct supervisor *s)
 static void on_newcomer_exit(struct supervisor *s, pid_t pid, int status)
 {
 	struct child *c = &s->at[NEWCOMER];
-	if (!c->hung)
+	bool as_told = s->ending && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+	if (!c->hung && !as_told)
 		child_log_exit(c, noun(s, c), pid, status);
 	child_set_state(c, CHILD_GONE);
 	child_dispose(c);
