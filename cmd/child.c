@@ -313,12 +313,12 @@ void child_reaped(struct child *c, void (*on_byte)(void *ctx, struct child *c, u
 	c->pid = 0;
 }
 
-void child_log_exit(const struct child *c, int status)
+void child_log_exit(const struct child *c, const char *noun, pid_t pid, int status)
 {
 	if (WIFSIGNALED(status))
-		log_error("%s (process %d) was ended by signal %d (%s)", c->what->name, (int)c->pid,
+		log_error("%s%s (process %d) was ended by signal %d (%s)", noun, c->what->name, (int)pid,
 			  WTERMSIG(status), strsignal(WTERMSIG(status)));
 	else
-		log_error("%s (process %d) exited with status %d", c->what->name, (int)c->pid,
+		log_error("%s%s (process %d) exited with status %d", noun, c->what->name, (int)pid,
 			  WEXITSTATUS(status));
 }

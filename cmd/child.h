@@ -82,6 +82,7 @@ void child_kill(struct child *c);
 void child_end(struct child *c, uint64_t within_ms);
 /* Its process has been waited for. What it said before is taken; its lines are closed. */
 void child_reaped(struct child *c, void (*on_byte)(void *ctx, struct child *c, uint8_t byte), void *ctx);
-void child_log_exit(const struct child *c, int status);
+/* noun: what stands before its name, "the new "; pid: it was (it has none any more). */
+void child_log_exit(const struct child *c, const char *noun, pid_t pid, int status);
 
 #endif

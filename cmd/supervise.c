@@ -52,6 +52,7 @@ struct supervisor {
 	bool has_terminal; /* it was started from one */
 	bool announced;
 	bool ending;
+	bool reload_due; /* asked for while an upgrade was under way */
 	int status;
 	uint64_t looked_ns; /* when it last came back from waiting */
 };
@@ -81,6 +82,35 @@ static void start_or_wait(struct supervisor *s, struct child *c)
 		return;
 	c->failures++;
 	child_wait(s->cfg, c);
+}
+
+/* ---- reloads ---- */
+
+static void reload(struct supervisor *s)
+{
+	struct sl_err err = {.text = "there is nothing to reload"};
+	struct child *c = replaceable(s);
+	if (s->at[NEWCOMER].state != CHILD_GONE) {
+		/* The newcomer has read the file, perhaps before it was changed. */
+		s->reload_due = true;
+		log_info("the reload waits for the upgrade that is under way");
+		return;
+	}
+	s->reload_due = false;
+	if (s->cfg->on_reload != NULL && s->cfg->on_reload(s->cfg->ctx, &err) == 0) {
+		if (c != NULL && child_alive(c))
+			kill(c->pid, SIGHUP);
+		return;
+	}
+	log_error("reload refused, the old configuration goes on: %s", err.text);
+}
+
+/* The upgrade is over, either way. */
+static void on_upgraded(struct supervisor *s, bool done)
+{
+	s->cfg->on_upgraded(s->cfg->ctx, done);
+	if (s->reload_due && !s->ending)
+		reload(s);
 }
 
 /* ---- upgrades ---- */
@@ -153,19 +183,20 @@ static void finish_upgrade(struct supervisor *s)
 		child_dispose(old);
 		child_set_state(old, CHILD_GONE);
 	}
-	s->cfg->on_upgraded(s->cfg->ctx, true);
+	on_upgraded(s, true);
 }
 
-static void on_newcomer_exit(struct supervisor *s, int status)
+static void on_newcomer_exit(struct supervisor *s, pid_t pid, int status)
 {
 	struct child *c = &s->at[NEWCOMER];
-	if (!c->hung)
-		child_log_exit(c, status);
+	bool as_told = s->ending && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+	if (!c->hung && !as_told)
+		child_log_exit(c, noun(s, c), pid, status);
 	child_set_state(c, CHILD_GONE);
 	child_dispose(c);
-	s->cfg->on_upgraded(s->cfg->ctx, false);
 	if (!s->ending)
 		log_error("upgrade given up: the %s that was there goes on", c->what->name);
+	on_upgraded(s, false);
 }
 
 /* ---- watching ---- */
@@ -279,12 +310,13 @@ static void on_exit_of(struct supervisor *s, struct child *c, int status)
 		       clock_now_ns() - c->since_ns >= s->cfg->healthy_ms * NS_PER_MS;
 	bool bad_config = WIFEXITED(status) && WEXITSTATUS(status) == SUPERVISE_STATUS_CONFIG;
 	bool well = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+	pid_t pid = c->pid;
 	child_reaped(c, on_byte, s);
 	if (c == &s->at[NEWCOMER]) {
-		on_newcomer_exit(s, status);
+		on_newcomer_exit(s, pid, status);
 	} else if (s->ending || is_extra(s, c)) {
 		if (!well && !c->hung)
-			child_log_exit(c, status);
+			child_log_exit(c, noun(s, c), pid, status);
 		else if (is_extra(s, c))
 			log_info("the replaced %s has ended", c->what->name);
 		child_set_state(c, CHILD_GONE);
@@ -297,7 +329,7 @@ static void on_exit_of(struct supervisor *s, struct child *c, int status)
 		kill_all(s);
 	} else {
 		if (!c->hung)
-			child_log_exit(c, status);
+			child_log_exit(c, noun(s, c), pid, status);
 		c->failures = healthy ? 1 : c->failures + 1;
 		child_wait(s->cfg, c);
 	}
@@ -327,20 +359,6 @@ static bool terminal_is_there(void)
 	if (fd >= 0)
 		close(fd);
 	return fd >= 0;
-}
-
-static void reload(struct supervisor *s)
-{
-	struct sl_err err = {.text = "there is nothing to reload"};
-	struct child *c = replaceable(s);
-	if (s->at[NEWCOMER].state != CHILD_GONE)
-		sl_errf(&err, SL_EINVAL, "an upgrade is under way");
-	else if (s->cfg->on_reload != NULL && s->cfg->on_reload(s->cfg->ctx, &err) == 0) {
-		if (c != NULL && child_alive(c))
-			kill(c->pid, SIGHUP);
-		return;
-	}
-	log_error("reload refused, the old configuration goes on: %s", err.text);
 }
 
 static void on_signal(struct supervisor *s, int number)

@@ -14,6 +14,8 @@
  * Its models say the same, so it agrees with tokens that another one is said to have made (n_given) as far as
  * they are its own; where the message begins with "differ N", with N of them at most.
  *
+ * Of several choices each says the same, one after the other.
+ *
  * Words anywhere in the message drive its two models apart (echo_text.h).
  *
  * With `slots` only so many answers of a model go on at once; the others wait, by priority, and are told their
@@ -83,11 +85,11 @@ static void seq_end(struct echo_seq *s, uint8_t finish, uint8_t error, const cha
 	struct eng_event ev = {
 	    .kind = ENG_DONE,
 	    .id = s->node.key,
-	    .u.done = {.finish = finish,
+	    .u.done = {.finish = s->first_finish != 0 && error == 0 ? s->first_finish : finish,
 		       .error = error,
 		       .length_why = s->length_why,
 		       .n_prompt = s->n_prompt,
-		       .n_completion = s->n_made - s->n_used,
+		       .n_completion = s->n_before + s->n_made - s->n_used,
 		       .queue_us = clock_us_between(s->arrived_ns, s->started ? s->started_ns : now),
 		       .prefill_us = clock_us_between(s->started_ns, s->first_ns),
 		       .decode_us = clock_us_between(s->first_ns, now),
@@ -180,6 +182,30 @@ static uint64_t seq_make(struct echo_seq *s, uint64_t now)
 	return due;
 }
 
+/* A choice is over: the next one begins, or all have ended. */
+static void choice_end(struct echo_seq *s, uint8_t finish)
+{
+	struct eng_event ev = {.kind = ENG_CHOICE,
+			       .id = s->node.key,
+			       .u.choice = {.choice = s->choice,
+					    .finish = finish,
+					    .length_why = finish == PROTO_FINISH_LENGTH ? s->length_why : 0,
+					    .n_completion = s->n_made - s->n_used}};
+	if (s->n_choices > 1)
+		hub_post(s->e->hub, &ev);
+	if (s->choice == 0)
+		s->first_finish = finish;
+	if (s->choice + 1 >= s->n_choices) {
+		seq_end(s, finish, 0, "");
+		return;
+	}
+	s->choice++;
+	s->n_before += s->n_made;
+	s->n_made = 0;
+	s->at = 0;
+	arm(s, clock_now_ns());
+}
+
 /* One function decides what a sequence does next; the timer, credit and creation all lead here. It
  * may free s. */
 static void seq_advance(struct echo_seq *s)
@@ -197,12 +223,12 @@ static void seq_advance(struct echo_seq *s)
 		return;
 	}
 	if (!echo_hangs(s) && s->n_made >= s->max_tokens) {
-		seq_end(s, PROTO_FINISH_LENGTH, 0, "");
+		choice_end(s, PROTO_FINISH_LENGTH);
 		return;
 	}
 	if (!echo_hangs(s) && s->first_ns != 0 && echo_ended(s)) {
 		s->n_made++; /* the end token */
-		seq_end(s, PROTO_FINISH_STOP, 0, "");
+		choice_end(s, PROTO_FINISH_STOP);
 		return;
 	}
 	if (now >= s->deadline_ns) {
@@ -306,6 +332,7 @@ static double need_ns(const struct echo_seq *s, uint32_t max_tokens)
 		tokens = words;
 	if (s->rate_tps > 0 && (rate == 0 || s->rate_tps < rate))
 		rate = s->rate_tps;
+	tokens *= s->n_choices;
 	return s->e->cfg.ttft_ms * 1e6 + (rate > 0 ? tokens / rate * 1e9 : 0);
 }
 
@@ -408,6 +435,7 @@ static int echo_submit(void *be, uint64_t id, const struct proto_submit *req)
 	if (req->deadline_ms > 0)
 		s->deadline_ns = s->arrived_ns + req->deadline_ms * NS_PER_MS;
 	s->model = req->model < ECHO_MODELS ? req->model : 0;
+	s->n_choices = req->n > 0 ? req->n : 1;
 	uint32_t ahead = echo_places_ahead(&e->places[s->model], req->priority);
 	echo_place_enter(&e->places[s->model], &s->place, req->priority, need_ns(s, req->max_tokens));
 	idmap_insert(&e->seqs, &s->node);
@@ -425,6 +453,7 @@ static int echo_submit(void *be, uint64_t id, const struct proto_submit *req)
 	s->drives = echo_drives_of(s->words, s->model == 1);
 	echo_take_given(s, req);
 	s->wants_logprobs = (req->flags & PROTO_SUBMIT_WANT_LOGPROBS) != 0;
+	s->wants_top = s->wants_logprobs && req->n_top_logprobs > 0;
 	if (s->max_tokens > room) {
 		s->max_tokens = room;
 		s->length_why = PROTO_LENGTH_CONTEXT;

@@ -59,10 +59,13 @@ struct echo_seq {
 	bool round;  /* the words go round */
 	bool clock;
 	bool prefill_only;
-	bool wants_logprobs;
+	bool wants_logprobs, wants_top;
 	bool started; /* credit has come */
 	uint32_t n_prompt, n_made, max_tokens, credit;
 	uint32_t n_used; /* of n_made: another one's tokens */
+	uint8_t choice, n_choices; /* n_made is of this one */
+	uint32_t n_before;         /* tokens of the choices before it */
+	uint8_t first_finish;      /* how choice 0 ended; 0: it has not */
 	struct echo_drives drives;
 	bool given;      /* VERIFIED is to be told */
 	struct proto_verified verified;

@@ -109,6 +109,7 @@ void echo_send_tokens(struct echo_seq *s, uint32_t want)
 {
 	struct echo *e = s->e;
 	struct proto_token tokens[ECHO_FRAME_TOKENS];
+	struct proto_id_f32 likeliest[ECHO_FRAME_TOKENS]; /* itself: it knows no other */
 	char text[ECHO_FRAME_TOKENS * (ECHO_MAX_WORD + 2)];
 	size_t n_text = 0;
 	uint16_t n = 0;
@@ -135,6 +136,7 @@ void echo_send_tokens(struct echo_seq *s, uint32_t want)
 		tokens[n] = (struct proto_token){.id = id_of(s, s->n_made),
 						 .logprob = s->wants_logprobs ? logprob_of(s) : NAN,
 						 .n_bytes = (uint16_t)bytes};
+		likeliest[n] = (struct proto_id_f32){tokens[n].id, tokens[n].logprob};
 		n_text += bytes;
 		n++;
 		s->n_made++;
@@ -153,7 +155,8 @@ void echo_send_tokens(struct echo_seq *s, uint32_t want)
 	const struct echo_frame frame = {tokens, n, text};
 	struct eng_event ev = {.kind = ENG_TOKENS,
 			       .id = s->node.key,
-			       .u.tokens = {.n = n, .tokens = tokens,
+			       .u.tokens = {.n = n, .choice = s->choice, .tokens = tokens,
+					    .n_top = s->wants_top, .tops = likeliest,
 					    .text = {.at = text, .n = n_text},
 					    .pieces = {.of = s->wants_logprobs ? piece_of : NULL, .ctx = &frame}}};
 	hub_post(e->hub, &ev);

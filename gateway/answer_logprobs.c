@@ -16,7 +16,7 @@ int answer_put_number(struct sl_buf *out, float logprob)
 	if (isnan(logprob))
 		return buf_append_str(out, "null");
 	/* What no other program prints lower: OpenAI's floor for what is as good as impossible. */
-	return buf_printf(out, "%.8g", (double)(logprob < -9999 ? -9999 : logprob));
+	return buf_printf(out, "%.8g", (double)(logprob < -9999 ? -9999 : logprob + 0.0F)); /* no "-0" */
 }
 
 int answer_put_piece(struct sl_buf *out, struct proto_str piece, bool hex)

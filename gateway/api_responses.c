@@ -201,10 +201,13 @@ static void reply_snapshot(struct call *c)
 static void on_reader(void *ctx)
 {
 	struct call *c = ctx;
-	if (http_answered(c->x->stream) || !has_ended(c))
+	void (*ended)(struct call *c) = c->ended;
+	/* It may be told again of a log that has ended: while what follows is under way in the store, say. */
+	if (ended == NULL || http_answered(c->x->stream) || !has_ended(c))
 		return;
+	c->ended = NULL;
 	evtimer_del(c->timer);
-	c->ended(c);
+	ended(c);
 }
 
 static void on_late(evutil_socket_t fd, short what, void *ctx)

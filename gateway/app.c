@@ -3,7 +3,7 @@
  * The application of a thread: from a request's headers to its handler, and from its close to the
  * access log.
  *
- * Order of checks: route (404, 405), preflight, a process that ends (503), who asks (access.h; while the
+ * Order of checks: route (404, 405), preflight, fields that came twice (400), a process that ends (503), who asks (access.h; while the
  * store is asked the body may come), body (413, 415), then the handler once the body is whole. The keys belong to a state of the configuration
  * (snapshot.h): a reload makes new ones before any thread hears of it, and a request keeps those that
  * it was checked against.
@@ -395,6 +395,33 @@ static bool find_route(struct exchange *x, const struct http_request *r)
 	return false;
 }
 
+/* What has one value comes once (RFC 9110 5.3): of two, somebody on the way may have looked at the other one. */
+static bool check_single(struct exchange *x, const struct http_request *r)
+{
+	static const struct { const char *name, *told; } single[] = {
+	    {"authorization", "Authorization"},	      {"content-type", "Content-Type"},
+	    {"idempotency-key", "Idempotency-Key"},   {"last-event-id", "Last-Event-ID"},
+	    {"origin", "Origin"},		      {"x-sluice-conversation", "X-Sluice-Conversation"},
+	    {"x-sluice-events", "X-Sluice-Events"},   {"x-sluice-notify", "X-Sluice-Notify"},
+	};
+	unsigned seen = 0;
+	for (size_t i = 0; i < r->n_fields; i++) {
+		const char *name = r->fields[i].name;
+		for (size_t k = 0; k < sizeof single / sizeof *single; k++) {
+			if (name[0] != single[k].name[0] || strcmp(name, single[k].name) != 0)
+				continue;
+			if (seen & 1u << k) {
+				exchange_error(x, &(struct api_error){400, "invalid_request_error", "duplicate_header", single[k].told, 0},
+					       "The header field %s came more than once.", single[k].told);
+				return false;
+			}
+			seen |= 1u << k;
+			break;
+		}
+	}
+	return true;
+}
+
 /* Who connects while the process ends can ask how it is, and is sent elsewhere with anything else. */
 static bool check_late(struct exchange *x)
 {
@@ -411,12 +438,21 @@ static bool is_json(const char *type)
 	return n == 16 && strncasecmp(type, "application/json", 16) == 0;
 }
 
+/* A list, which may come in several fields. */
+static bool is_coded(const struct http_request *r)
+{
+	for (size_t i = 0; i < r->n_fields; i++)
+		if (strcmp(r->fields[i].name, "content-encoding") == 0 && strcasecmp(r->fields[i].value, "identity") != 0)
+			return true;
+	return false;
+}
+
 static bool check_body(struct exchange *x, const struct http_request *r)
 {
 	if (!x->route->takes_body)
 		return true;
-	const char *type = http_header(r, "content-type"), *coding = http_header(r, "content-encoding");
-	if ((type != NULL && !is_json(type)) || (coding != NULL && strcasecmp(coding, "identity") != 0)) {
+	const char *type = http_header(r, "content-type");
+	if ((type != NULL && !is_json(type)) || is_coded(r)) {
 		exchange_error(x, &(struct api_error){415, "invalid_request_error", "unsupported_media_type", NULL, 0},
 			       "The body must be application/json without a content encoding.");
 		return false;
@@ -452,7 +488,7 @@ static void on_request(void *ctx, struct http_stream *s, const struct http_reque
 		http_reset(s);
 		return;
 	}
-	if (find_route(x, r) && check_late(x) && access_check(x, on_granted) == ACCESS_GRANTED)
+	if (find_route(x, r) && check_single(x, r) && check_late(x) && access_check(x, on_granted) == ACCESS_GRANTED)
 		check_body(x, r);
 }
 

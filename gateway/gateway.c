@@ -11,6 +11,7 @@
 #include "gateway/app.h"
 #include "gateway/process.h"
 #include "gateway/snapshot.h"
+#include "gateway/tls_context.h"
 #include "gateway/transport.h"
 
 /* Without certificate files in the configuration the development pair is used. */
@@ -51,7 +52,12 @@ bool gateway_wants_dev_cert(const struct gw_config *cfg)
 
 int gateway_check(const struct gw_config *cfg, struct sl_err *err)
 {
-	return transport_check_ports(cfg, err);
+	struct tls_context *tls = NULL;
+	int rc = transport_check_ports(cfg, err);
+	if (rc == 0 && gateway_serves_tls(cfg) && !gateway_wants_dev_cert(cfg))
+		rc = tls_context_create(cfg, &tls, err);
+	tls_context_unref(tls);
+	return rc;
 }
 
 /* The caller's reload with the certificate's place on top. */

@@ -237,7 +237,8 @@ struct gw_reload {
  * process's exit status. Takes first; reload may be NULL. */
 int gateway_run(struct gw_snapshot *first, const struct gw_reload *reload);
 
-/* What would keep gateway_run from starting, found without starting anything: an address in use. One
+/* What would keep gateway_run from starting, found without starting anything: an address in use, a
+ * certificate or key that can't be used. One
  * line in *err. */
 int gateway_check(const struct gw_config *cfg, struct sl_err *err);
 

@@ -90,7 +90,7 @@ static void h1_set_state(struct h1 *h, enum h1_state to)
 /* The transport's own answer to a request that goes no further; the connection ends behind it. The
  * application is told first. An answer of its own that has not left yet (a request whose body turns
  * out malformed in the same turn) is taken back; one that has begun can only be cut off. */
-static int reject(struct h1 *h, int status, enum http_close_reason why)
+static int reject_saying(struct h1 *h, int status, const char *message, enum http_close_reason why)
 {
 	h1_set_state(h, H1_END);
 	h->close_after = true;
@@ -110,7 +110,12 @@ static int reject(struct h1 *h, int status, enum http_close_reason why)
 		stream_retract(h->s);
 		buf_cut(&h->out, h->answer_off);
 	}
-	return stream_error(h->s, status, http_reason(status));
+	return stream_error(h->s, status, message);
+}
+
+static int reject(struct h1 *h, int status, enum http_close_reason why)
+{
+	return reject_saying(h, status, http_reason(status), why);
 }
 
 /* ---- input ---- */
@@ -158,7 +163,7 @@ static int begin_request(struct h1 *h)
 		return 0;
 	}
 	if (status != 0)
-		return reject(h, status, HTTP_CLOSE_ERROR);
+		return reject_saying(h, status, head.why != NULL ? head.why : http_reason(status), HTTP_CLOSE_ERROR);
 	h->known = true;
 	struct http_stream *s = stream_create(h->c, head.minor == 0 ? HTTP_1_0 : HTTP_1_1);
 	if (s == NULL)

@@ -208,25 +208,33 @@ static bool lists_close(const uint8_t *v, size_t n)
 	return false;
 }
 
+static int wrong(struct h1_head *out, const char *why)
+{
+	out->why = why;
+	return 400;
+}
+
 static int note_field(const uint8_t *data, const struct h1_field *f, struct seen *seen,
 		      struct h1_head *out)
 {
 	const uint8_t *name = data + f->name.off, *v = data + f->value.off;
 	size_t n_name = f->name.len, n = f->value.len;
 	if (equals(name, n_name, "host")) {
-		if (seen->host || !valid_authority(v, n))
-			return 400;
+		if (seen->host)
+			return wrong(out, "The header field Host came more than once.");
+		if (!valid_authority(v, n))
+			return wrong(out, "The header field Host is malformed.");
 		seen->host = true;
 		if (out->authority.len == 0)
 			out->authority = f->value;
 	} else if (equals(name, n_name, "content-length")) {
 		if (seen->length)
-			return 400;
+			return wrong(out, "The header field Content-Length came more than once.");
 		seen->length = true;
-		return parse_length(v, n, out);
+		return parse_length(v, n, out) == 0 ? 0 : wrong(out, "The header field Content-Length is malformed.");
 	} else if (equals(name, n_name, "transfer-encoding")) {
 		if (seen->coding || !equals(v, n, "chunked"))
-			return 400;
+			return wrong(out, "The header field Transfer-Encoding is not exactly 'chunked'.");
 		seen->coding = true;
 		out->chunked = true;
 	} else if (equals(name, n_name, "connection")) {
@@ -277,6 +285,7 @@ int h1_parse_head(const uint8_t *data, size_t n, size_t max_fields, struct h1_he
 	out->minor = 0;
 	out->content_length = -1;
 	out->n_fields = 0;
+	out->why = NULL;
 	if (n > UINT32_MAX)
 		return 431;
 	size_t end = line_end(data, 0, n);
@@ -304,9 +313,10 @@ int h1_parse_head(const uint8_t *data, size_t n, size_t max_fields, struct h1_he
 	if (end + 2 != n)
 		return 400;
 	if (seen.coding && (seen.length || out->minor == 0))
-		return 400;
+		return wrong(out, seen.length ? "The header fields Content-Length and Transfer-Encoding exclude each other."
+					      : "The header field Transfer-Encoding needs HTTP/1.1.");
 	if (!seen.host && out->minor == 1)
-		return 400;
+		return wrong(out, "The header field Host is missing.");
 	if (out->minor == 0) {
 		out->close = true;
 		out->expect_continue = false;

@@ -244,13 +244,25 @@ static int64_t content_length(const struct http_request *r)
 	return n;
 }
 
-static void authority_from_host(struct http_stream *s)
+/* Without the port that goes without saying. */
+static size_t authority_len(const struct http_request *r, const char *authority)
 {
-	if (s->req.authority[0] != '\0')
-		return;
-	const char *host = http_header(&s->req, "host");
-	if (host != NULL)
+	size_t n = strlen(authority), n_port = r->tls ? 4 : 3;
+	return n > n_port && strcmp(authority + n - n_port, r->tls ? ":443" : ":80") == 0 ? n - n_port : n;
+}
+
+/* False: Host names another one than :authority does (RFC 9113 8.3.1). Of two of the same name the library makes an error. */
+static bool take_host(struct http_stream *s)
+{
+	const char *host = http_header(&s->req, "host"), *named = s->req.authority;
+	if (host == NULL)
+		return true;
+	if (named[0] == '\0') {
 		s->req.authority = host;
+		return true;
+	}
+	size_t n = authority_len(&s->req, host);
+	return n == authority_len(&s->req, named) && strncasecmp(host, named, n) == 0;
 }
 
 /* Of each answer another value: in the table of HPACK they would only push out what comes again, and
@@ -288,7 +300,10 @@ static void request_complete(struct h2 *h, struct http_stream *s, bool end)
 		stream_error(s, s->head_status, http_reason(s->head_status));
 		return;
 	}
-	authority_from_host(s);
+	if (!take_host(s)) {
+		stream_error(s, 400, "The header field Host differs from :authority.");
+		return;
+	}
 	s->req.content_length = content_length(&s->req);
 	const char *expect = http_header(&s->req, "expect");
 	if (expect != NULL && strcasecmp(expect, "100-continue") != 0) {

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A record in the store is a state, the digest of the body, and once it has ended the answer. A running
- * one has a short life, renewed, so that the key of a gateway that died is free again soon.
+ * one has a short life, renewed, so that the key of a gateway that died is free again soon; and it says
+ * where that gateway is, so that who asks from the same machine sees that it has gone and takes the key at
+ * once. Of several who see it, one does: who first put a mark by that gateway's lease.
  */
 #include "gateway/idempotent.h"
 
@@ -17,6 +19,7 @@
 #include "gateway/api_request.h"
 #include "gateway/app_state.h"
 #include "gateway/handlers.h"
+#include "gateway/replay_store.h"
 #include "gateway/route.h"
 #include "gateway/stream_out.h"
 
@@ -35,6 +38,13 @@ enum record_state { RECORD_RUNNING, RECORD_WHOLE, RECORD_STREAM };
 struct record_head {
 	uint8_t state;
 	struct twin_digest body;
+};
+
+/* Behind the head: the lease of its process (replay_store.h), as text. */
+enum { MOST_LEASE = 256 };
+struct running {
+	uint8_t bytes[sizeof(struct record_head) + MOST_LEASE];
+	size_t n;
 };
 
 enum state { ASKING, HELD, JOINED, STORING };
@@ -142,12 +152,65 @@ static void replay(struct idempotent *i, bool stream, const uint8_t *bytes, size
 
 /* ---- asking ---- */
 
+static struct running running_record(const struct idempotent *i)
+{
+	const struct record_head head = {.state = RECORD_RUNNING, .body = i->claim.body};
+	const char *lease = replay_lease_text();
+	struct running r = {.n = sizeof head};
+	size_t n = strlen(lease);
+	memcpy(r.bytes, &head, sizeof head);
+	if (n <= MOST_LEASE) {
+		memcpy(r.bytes + sizeof head, lease, n);
+		r.n += n;
+	}
+	return r;
+}
+
 static void pause_or_refuse(struct idempotent *i)
 {
 	if (clock_now_ns() - i->since_ns >= PATIENCE_MS * NS_PER_MS)
 		reply_running(i);
 	else
 		restart(i, PAUSE_MS);
+}
+
+static void on_taken(struct cache_op *op, const struct cache_result *r)
+{
+	struct idempotent *i = of_op(op);
+	if (r->code != 0) {
+		pause_or_refuse(i);
+		return;
+	}
+	restart(i, RENEW_MS);
+	go_on(i, HELD);
+}
+
+static void on_marked(struct cache_op *op, const struct cache_result *r)
+{
+	struct idempotent *i = of_op(op);
+	struct running record = running_record(i);
+	if (r->code != 0 || r->found)
+		pause_or_refuse(i); /* another one takes it, or nobody can */
+	else
+		cache_put(i->app->t->cache, &i->op, &i->key, VERSION, record.bytes, record.n, LEASE_MS, on_taken);
+}
+
+/* Its process has gone. A mark lasts no shorter than the lease that it is about. */
+static void take_over(struct idempotent *i, const uint8_t *lease, size_t n)
+{
+	struct cache_key mark;
+	struct sl_buf name;
+	char tenant[24];
+	buf_init(&name, 1024);
+	snprintf(tenant, sizeof tenant, "%016llx", (unsigned long long)i->x->key->tenant);
+	if (buf_append_str(&name, i->key.text) != 0 || buf_append(&name, lease, n) != 0) {
+		buf_dispose(&name);
+		pause_or_refuse(i);
+		return;
+	}
+	cache_key_make(&mark, CACHE_SHARED, tenant, buf_data(&name), name.len);
+	buf_dispose(&name);
+	cache_put_absent(i->app->t->cache, &i->op, &mark, VERSION, "1", 1, LEASE_MS, on_marked);
 }
 
 static void on_asked(struct cache_op *op, const struct cache_result *r)
@@ -169,18 +232,20 @@ static void on_asked(struct cache_op *op, const struct cache_result *r)
 	memcpy(&head, r->bytes, sizeof head);
 	if (memcmp(&head.body, &i->claim.body, sizeof head.body) != 0)
 		reply_other(i);
-	else if (head.state == RECORD_RUNNING)
-		pause_or_refuse(i);
-	else
+	else if (head.state != RECORD_RUNNING)
 		replay(i, head.state == RECORD_STREAM, r->bytes + sizeof head, r->n - sizeof head);
+	else if (replay_lease_is_of_dead(r->bytes + sizeof head, r->n - sizeof head))
+		take_over(i, r->bytes + sizeof head, r->n - sizeof head);
+	else
+		pause_or_refuse(i);
 }
 
 static void ask(struct idempotent *i)
 {
-	const struct record_head head = {.state = RECORD_RUNNING, .body = i->claim.body};
+	struct running record = running_record(i);
 	struct twin_claim claim;
 	if (!twins_find(i->app->twins, &i->retry, &claim)) {
-		cache_put_absent(i->app->t->cache, &i->op, &i->key, VERSION, &head, sizeof head, LEASE_MS, on_asked);
+		cache_put_absent(i->app->t->cache, &i->op, &i->key, VERSION, record.bytes, record.n, LEASE_MS, on_asked);
 		return;
 	}
 	bool same = memcmp(&claim.body, &i->claim.body, sizeof claim.body) == 0;
@@ -206,7 +271,6 @@ static void on_renewed(struct cache_op *op, const struct cache_result *r)
 static void on_timer(evutil_socket_t fd, short what, void *ctx)
 {
 	struct idempotent *i = ctx;
-	const struct record_head head = {.state = RECORD_RUNNING, .body = i->claim.body};
 	(void)fd, (void)what;
 	if (i->state == ASKING) {
 		ask(i);
@@ -214,8 +278,9 @@ static void on_timer(evutil_socket_t fd, short what, void *ctx)
 	}
 	if (i->state != HELD)
 		return;
+	struct running record = running_record(i);
 	if (!cache_op_busy(&i->op))
-		cache_put(i->app->t->cache, &i->op, &i->key, VERSION, &head, sizeof head, LEASE_MS, on_renewed);
+		cache_put(i->app->t->cache, &i->op, &i->key, VERSION, record.bytes, record.n, LEASE_MS, on_renewed);
 	restart(i, RENEW_MS);
 }
 

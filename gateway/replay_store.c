@@ -135,6 +135,8 @@ static void make_names(void)
 	snprintf(lease_text, sizeof lease_text, "%s %ld %llu", place[0] != '\0' ? place : "-", (long)getpid(), began);
 }
 
+const char *replay_lease_text(void) { return lease_text; }
+
 bool replay_lease_is_of_dead(const void *lease, size_t n)
 {
 	char text[sizeof lease_text], state = 0;

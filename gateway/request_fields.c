@@ -13,6 +13,7 @@
 #include "base/json_depth.h"
 #include "base/utf8.h"
 #include "gateway/json_mem.h"
+#include "gateway/json_where.h"
 
 enum { MAX_QUOTED = 40, MAX_METADATA = 16, MAX_METADATA_KEY = 64, MAX_METADATA_VALUE = 512 };
 
@@ -119,11 +120,23 @@ static int check_bytes(const void *bytes, size_t n, const struct request_limits 
 
 enum { PARSE_FLAGS = JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL };
 
+/* It is JSON all right, but no number that anything here could mean. */
+static int refuse_number(const void *bytes, size_t n, const json_error_t *where, struct request_error *e)
+{
+	char param[sizeof e->param];
+	size_t upto = where->position > 0 && (size_t)where->position < n ? (size_t)where->position : n;
+	json_where(bytes, upto, param, sizeof param);
+	return request_bad(e, "invalid_value", param, "Invalid value for '%s': the number is too large (line %d, column %d).", param,
+			   where->line, where->column);
+}
+
 /* v: what the parser made of the bytes. */
-static int check_parsed(const json_t *v, const json_error_t *where, struct request_error *e)
+static int check_parsed(const json_t *v, const void *bytes, size_t n, const json_error_t *where, struct request_error *e)
 {
 	if (v == NULL && where->text[0] == '\0')
 		return SL_ENOMEM;
+	if (v == NULL && json_error_code(where) == json_error_numeric_overflow)
+		return refuse_number(bytes, n, where, e);
 	if (v == NULL)
 		return request_bad(e, NULL, "", "The body is not valid JSON: %s (line %d, column %d).", where->text,
 				   where->line, where->column);
@@ -139,7 +152,7 @@ int request_parse_json(const void *bytes, size_t n, const struct request_limits 
 	int rc = check_bytes(bytes, n, l, e);
 	json_t *v = rc == 0 ? json_mem_load(bytes, n, PARSE_FLAGS, &where) : NULL;
 	if (rc == 0)
-		rc = check_parsed(v, &where, e);
+		rc = check_parsed(v, bytes, n, &where, e);
 	if (rc != 0) {
 		json_decref(v);
 		v = NULL;
@@ -157,7 +170,7 @@ int request_parse_doc(const void *bytes, size_t n, const struct request_limits *
 	if (rc != 0)
 		return rc;
 	(void)json_doc_load(bytes, n, PARSE_FLAGS, out, &where);
-	rc = check_parsed(out->root, &where, e);
+	rc = check_parsed(out->root, bytes, n, &where, e);
 	if (rc != 0)
 		json_doc_dispose(out);
 	return rc;

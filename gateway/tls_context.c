@@ -18,12 +18,16 @@
  */
 #include "gateway/tls_context.h"
 
+#include <errno.h>
 #include <openssl/err.h>
 #include <openssl/evp.h>
+#include <openssl/pem.h>
 #include <openssl/x509v3.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/log.h"
@@ -91,13 +95,41 @@ static const char *ssl_reason(void)
 	return text != NULL ? text : "unknown reason";
 }
 
+/* What is wrong with a file that the library could not take, in words: of a missing one it says "unknown reason". what: that it
+ * should hold. */
+static int refuse_file(const char *file, const char *what, struct sl_err *err)
+{
+	struct stat st;
+	unsigned long first = ERR_peek_error();
+	int reason = ERR_GET_REASON(first);
+	if (stat(file, &st) != 0 || access(file, R_OK) != 0)
+		return sl_errf(err, SL_EIO, "%s: no usable %s: %s", file, what, strerror(errno));
+	if (S_ISDIR(st.st_mode))
+		return sl_errf(err, SL_EIO, "%s: no usable %s: it is a folder", file, what);
+	if (S_ISREG(st.st_mode) && st.st_size == 0)
+		return sl_errf(err, SL_EIO, "%s: no usable %s: the file is empty", file, what);
+	if ((ERR_GET_LIB(first) == ERR_LIB_PEM && reason == PEM_R_NO_START_LINE) || reason == ERR_R_UNSUPPORTED)
+		return sl_errf(err, SL_EIO, "%s: no usable %s: the file holds none in PEM form", file, what);
+	if (reason == ERR_R_INTERRUPTED_OR_CANCELLED || reason == PEM_R_BAD_PASSWORD_READ)
+		return sl_errf(err, SL_EIO, "%s: no usable %s: it is encrypted, and there is nobody to ask for a passphrase", file, what);
+	return sl_errf(err, SL_EIO, "%s: no usable %s: %s", file, what, ssl_reason());
+}
+
+/* Instead of a question on the terminal. */
+static int no_passphrase(char *out, int room, int writing, void *ctx)
+{
+	(void)out, (void)room, (void)writing, (void)ctx;
+	return -1;
+}
+
 static int load_certificate(SSL_CTX *c, const char *cert_file, const char *key_file,
 			    struct sl_err *err)
 {
+	SSL_CTX_set_default_passwd_cb(c, no_passphrase);
 	if (SSL_CTX_use_certificate_chain_file(c, cert_file) != 1)
-		return sl_errf(err, SL_EIO, "%s: no usable certificate: %s", cert_file, ssl_reason());
-	if (SSL_CTX_use_PrivateKey_file(c, key_file, SSL_FILETYPE_PEM) != 1)
-		return sl_errf(err, SL_EIO, "%s: no usable private key: %s", key_file, ssl_reason());
+		return refuse_file(cert_file, "certificate", err);
+	if (SSL_CTX_use_PrivateKey_file(c, key_file, SSL_FILETYPE_PEM) != 1 && ERR_GET_REASON(ERR_peek_error()) != X509_R_KEY_VALUES_MISMATCH)
+		return refuse_file(key_file, "private key", err);
 	if (SSL_CTX_check_private_key(c) != 1)
 		return sl_errf(err, SL_EINVAL, "%s: the key does not belong to %s", key_file,
 			       cert_file);
@@ -109,7 +141,7 @@ static int load_authorities(SSL_CTX *c, const char *file, struct sl_err *err)
 	STACK_OF(X509_NAME) *names = SSL_load_client_CA_file(file);
 	if (names == NULL || SSL_CTX_load_verify_file(c, file) != 1) {
 		sk_X509_NAME_pop_free(names, X509_NAME_free);
-		return sl_errf(err, SL_EIO, "%s: no usable certificates: %s", file, ssl_reason());
+		return refuse_file(file, "certificates", err);
 	}
 	SSL_CTX_set_client_CA_list(c, names); /* takes them */
 	return 0;
@@ -163,7 +195,7 @@ static int make_scope(struct tls_context *ctx, const char *file, struct sl_err *
 	if (f != NULL)
 		fclose(f);
 	EVP_MD_CTX_free(md);
-	return ok ? 0 : sl_errf(err, SL_EIO, "%s: cannot be read", file);
+	return ok ? 0 : refuse_file(file, "certificates", err);
 }
 
 static int make_all(struct tls_context *ctx, const struct gw_config *cfg, struct sl_err *err)

@@ -62,6 +62,38 @@ for (const threads of [1, 4]) {
       assert.equal(r.usage.completion_tokens, 2);
     });
 
+    test('the library gets several choices with log probabilities, whole and streamed', async () => {
+      const body = { model: 'default', messages: user('one two three'), n: 3, logprobs: true, top_logprobs: 20 };
+      const whole = await openai.chat.completions.create(body);
+      assert.deepEqual(whole.choices.map((c) => [c.index, c.message.content, c.finish_reason]), [0, 1, 2].map((i) => [i, 'one two three', 'stop']));
+      assert.equal(whole.usage.completion_tokens, 12);
+      for (const c of whole.choices) {
+        assert.deepEqual(c.logprobs.content.map((t) => t.token), ['one ', 'two ', 'three']);
+        for (const t of c.logprobs.content) assert.deepEqual(t.top_logprobs, [{ token: t.token, logprob: t.logprob, bytes: t.bytes }]);
+        assert.ok(Object.is(c.logprobs.content[0].logprob, 0), 'no -0');
+      }
+      const text = ['', '', ''], ends = [[], [], []];
+      for await (const chunk of await openai.chat.completions.create({ ...body, max_tokens: 2, stream: true }))
+        for (const c of chunk.choices) {
+          text[c.index] += c.delta.content ?? '';
+          if (c.finish_reason) ends[c.index].push(c.finish_reason);
+        }
+      assert.deepEqual([text, ends], [['one two ', 'one two ', 'one two '], [['length'], ['length'], ['length']]]);
+    });
+
+    test('the library leaves before the first token, and runs out of time: nothing is left', async () => {
+      const before = metric(await server.metrics(), 'sluice_engine_submitted_total');
+      const quit = new AbortController();
+      const asked = openai.chat.completions.create({ model: 'default', messages: user('slow-small@2000 slow-large@2000 a'), stream: true }, { signal: quit.signal });
+      await until(async () => metric(await server.metrics(), 'sluice_engine_submitted_total') > before, 3000);
+      quit.abort();
+      await assert.rejects(asked.then(async (s) => { for await (const e of s) assert.equal(e.choices[0].delta.content, ''); throw new OpenAI.APIUserAbortError(); }), OpenAI.APIUserAbortError);
+      assert.ok(await until(idle, 1500), 'sooner than it would have ended by itself');
+      await assert.rejects(openai.chat.completions.create({ model: 'default', messages: user(`repeat ${'w '.repeat(50)}`), max_tokens: 2000 }, { timeout: 200 }),
+        OpenAI.APIConnectionTimeoutError);
+      assert.ok(await until(idle, 1500));
+    });
+
     test('the library raises typed errors', async () => {
       await assert.rejects(openai.chat.completions.create({ model: 'nope', messages: user('x') }),
         (e) => e instanceof OpenAI.NotFoundError && e.code === 'model_not_found' && e.param === 'model');

@@ -8,9 +8,9 @@ import { readFileSync } from 'node:fs';
 import http2 from 'node:http2';
 import { after, before, describe, test } from 'node:test';
 import { promisify } from 'node:util';
-import { chat, eventsOf, metric, user } from './client.mjs';
+import { chat, eventsOf, metric, until, user } from './client.mjs';
 import { request, startServer, THREADS } from './harness.mjs';
-import { connect, F, frame, h2, head, T, within, write } from './wire.mjs';
+import { block, connect, F, frame, h2, head, T, within, write } from './wire.mjs';
 
 const run = promisify(execFile);
 const WAIT_MS = 5000;
@@ -152,6 +152,59 @@ for (const threads of THREADS) {
         }
       });
     }
+
+    test('a field that has one value and comes twice is refused by name, whatever the two say', async () => {
+      const json = JSON.stringify({ model: 'default', messages: user('once') });
+      const auth = ['authorization', `Bearer ${server.keys.paid}`], type = ['content-type', 'application/json'];
+      const overH1 = async (fields) => {
+        const c = await connect(server);
+        await write(c, [`POST /v1/chat/completions HTTP/1.1`, ...fields.map(([n, v]) => `${n}: ${v}`), 'connection: close', '', json].join('\r\n'));
+        assert.ok(await within(c.closed, WAIT_MS));
+        return { status: Number(c.text().slice(9, 12)), body: c.text().slice(c.text().indexOf('\r\n\r\n') + 4) };
+      };
+      const overH2 = async (fields, authority = 'localhost') => {
+        const c = await h2(server);
+        await write(c, Buffer.concat([frame(T.HEADERS, F.END_HEADERS, 1, block([[':method', 'POST'], [':scheme', 'http'],
+          [':path', '/v1/chat/completions'], [':authority', authority], ...fields])), frame(T.DATA, F.END_STREAM, 1, Buffer.from(json))]));
+        const over = () => c.frames().some((f) => f.id === 1 && (f.type === T.RST_STREAM || (f.type === T.DATA && f.flags & F.END_STREAM)));
+        assert.ok(await until(over, WAIT_MS), 'it is answered');
+        c.socket.destroy();
+        const reset = c.find(T.RST_STREAM, 1);
+        if (reset) return { status: 'reset', body: String(reset.payload.readUInt32BE(0)) };
+        return { status: { 0x88: 200, 0x8c: 400 }[c.find(T.HEADERS, 1).payload[0]],
+          body: Buffer.concat(c.frames().filter((f) => f.id === 1 && f.type === T.DATA).map((f) => f.payload)).toString() };
+      };
+      const length = ['content-length', String(json.length)], host = ['host', 'localhost'];
+      const h1 = (...more) => overH1([host, length, auth, type, ...more]), two = (...more) => overH2([length, auth, type, ...more]);
+      for (const [over, ask] of [['HTTP/1.1', h1], ['HTTP/2', two]]) {
+        assert.equal((await ask()).status, 200, over);
+        for (const [name, told, ...values] of [['authorization', 'Authorization', auth[1]], ['authorization', 'Authorization', 'Bearer another'],
+          ['content-type', 'Content-Type', 'text/plain'], ['idempotency-key', 'Idempotency-Key', 'one', 'two'],
+          ['last-event-id', 'Last-Event-ID', '1', '2'], ['origin', 'Origin', 'http://localhost', 'https://elsewhere.example'],
+          ['x-sluice-conversation', 'X-Sluice-Conversation', 'a', 'b']]) {
+          const r = await ask(...values.map((v) => [name, v]));
+          assert.equal(r.status, 400, `${over}, ${name}: ${r.body}`);
+          const { error } = JSON.parse(r.body);
+          assert.deepEqual([error.param, error.code, error.message], [told, 'duplicate_header', `The header field ${told} came more than once.`], over);
+        }
+        // A list in two fields is one list: the second one's coding is one too.
+        const coded = await ask(['content-encoding', 'identity'], ['content-encoding', 'gzip']);
+        assert.match(coded.body, /unsupported_media_type/, over);
+      }
+      for (const [fields, says] of [[[host, host, length], 'Host came more'], [[length], 'Host is missing'], [[host, length, length], 'Content-Length came more'],
+        [[host, ['content-length', '1x']], 'Content-Length is malformed'], [[host, length, ['transfer-encoding', 'chunked']], 'exclude each other'],
+        [[host, ['transfer-encoding', 'gzip, chunked']], 'Transfer-Encoding is not exactly']]) {
+        const r = await overH1([...fields, auth, type]);
+        assert.equal(r.status, 400, says);
+        assert.ok(JSON.parse(r.body).error.message.includes(says), r.body);
+      }
+      const other = await two(['host', 'elsewhere']);
+      assert.deepEqual([other.status, JSON.parse(other.body).error.message], [400, 'The header field Host differs from :authority.']);
+      for (const [authority, same] of [['localhost', 'LOCALHOST'], ['localhost:80', 'localhost'], ['localhost', 'localhost:80']])
+        assert.equal((await overH2([['host', same], length, auth, type], authority)).status, 200, `${authority}, ${same}`);
+      for (const differs of ['localhost:81', 'localhos'])
+        assert.equal((await two(['host', differs])).status, 400, differs);
+    });
 
     test('every route refuses who has no right to it, however its path is written', async () => {
       const spec = JSON.parse((await request(server.http, '/openapi.json')).body);

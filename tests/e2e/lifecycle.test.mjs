@@ -9,7 +9,7 @@ import tls from 'node:tls';
 import { test } from 'node:test';
 import { chat, until, user } from './client.mjs';
 import { SLUICE, request } from './harness.mjs';
-import { PATIENCE, assertWhole, awaitLog, conf, connection, dir, exe, logged, reload, replaceFile, server, start, stream, upgrade, words, writeConfig } from './lifecycle.mjs';
+import { PATIENCE, assertWhole, awaitLog, conf, connection, dir, endKnocking, exe, knock, logged, reload, replaceFile, server, start, stream, upgrade, words, writeConfig } from './lifecycle.mjs';
 
 test('a reload: new values for new requests; a wrong file changes nothing; what needs a restart is named', async () => {
   await start({ sets: ['engine.echo.rate=50'] });
@@ -108,6 +108,36 @@ test('a new executable that is broken is given up, the old gateway goes on', asy
   assertWhole(await running.ended, words('on', 150), 'a stream through all of it');
   assert.deepEqual(session.goaways.map((g) => g.code), [0, 0]);
   session.close();
+});
+
+test('an upgrade in which somebody is killed: the new process, the old one; a reload meanwhile is not lost', async () => {
+  await start({ sets: ['engine.echo.rate=50'] });
+  const old = (await server.pids()).gateway;
+  const session = connection(server.http);
+  const running = stream(session, server.keys.paid, words('on', 100));
+  await running.began;
+  knock();
+  const newcomer = async (n) => {
+    process.kill(server.pid, 'SIGUSR2');
+    await awaitLog('the new gateway is process', n);
+    return Number([...server.log().matchAll(/the new gateway is process (\d+)/g)].at(-1)[1]);
+  };
+  const first = await newcomer(1);
+  process.kill(first, 'SIGKILL');
+  await awaitLog('upgrade given up');
+  assert.ok(server.log().includes(`the new gateway (process ${first}) was ended by signal 9`), server.log());
+  assertWhole(await running.ended, words('on', 100), 'a stream of the old process');
+  session.close();
+  assert.deepEqual((await endKnocking()).failed, []);
+
+  const second = await newcomer(2);
+  process.kill(old, 'SIGKILL');
+  process.kill(server.pid, 'SIGHUP');
+  await awaitLog(`upgrade: gateway is process ${second}`);
+  assert.ok(server.log().includes(`gateway (process ${old}) was ended by signal 9`), server.log());
+  await awaitLog('gateway: reloaded');
+  assert.ok(await until(async () => (await server.pids()).gateway === second, PATIENCE));
+  assert.equal((await chat(server.http, server.keys.paid, { model: 'default', messages: user('a b') })).text, 'a b');
 });
 
 test('a keep-alive connection of HTTP/1.1 gets its answer from the old process, which then closes it', async () => {

@@ -3,7 +3,7 @@
 // Alone: it measures how fast is recovered.
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { existsSync, mkdtempSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import net from 'node:net';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
@@ -201,6 +201,34 @@ test('stopping ends every process and leaves no socket', async () => {
   assert.equal(await stopping.stop(), 0);
   for (const pid of pids) assert.throws(() => process.kill(pid, 0), `process ${pid} is still there`);
   assert.deepEqual(stopping.left().filter((f) => f.endsWith('.sock')), []);
+});
+
+test('a certificate or key that can not be used is one clear line that names the file, before anything is started', () => {
+  const dir = mkdtempSync(join(tmpdir(), 'sluice-tls-'));
+  const at = (name) => join(dir, name);
+  const openssl = (...args) => assert.equal(spawnSync('openssl', args, { encoding: 'utf8' }).status, 0, args.join(' '));
+  try {
+    openssl('req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-nodes', '-keyout', at('key'), '-out', at('cert'), '-subj', '/CN=localhost');
+    openssl('ecparam', '-name', 'prime256v1', '-genkey', '-noout', '-out', at('other'));
+    openssl('ec', '-in', at('key'), '-aes128', '-passout', 'pass:secret', '-out', at('locked'));
+    writeFileSync(at('empty'), '');
+    writeFileSync(at('junk'), 'junk\n');
+    mkdirSync(at('folder'));
+    for (const [cert, key, named, says] of [
+      ['absent', 'key', 'absent', 'no usable certificate: No such file or directory'], ['cert', 'absent', 'absent', 'no usable private key: No such file or directory'],
+      ['folder', 'key', 'folder', 'no usable certificate: it is a folder'], ['cert', 'folder', 'folder', 'no usable private key: it is a folder'],
+      ['empty', 'key', 'empty', 'no usable certificate: the file is empty'], ['cert', 'empty', 'empty', 'no usable private key: the file is empty'],
+      ['junk', 'key', 'junk', 'no usable certificate: the file holds none in PEM form'], ['cert', 'junk', 'junk', 'no usable private key: the file holds none in PEM form'],
+      ['cert', 'cert', 'cert', 'no usable private key: the file holds none in PEM form'],
+      ['cert', 'locked', 'locked', 'no usable private key: it is encrypted, and there is nobody to ask for a passphrase'],
+      ['cert', 'other', 'other', `the key does not belong to ${at('cert')}`]]) {
+      const out = spawnSync(SLUICE, ['serve', '-c', 'etc/sluice.yaml', '--state', at('state'), '--set', 'gateway.http=off', '--set', 'gateway.https=127.0.0.1:0',
+        '--set', 'engine.echo.enabled=true', '--set', `gateway.cert=${at(cert)}`, '--set', `gateway.key=${at(key)}`], { timeout: 10000, encoding: 'utf8' });
+      assert.deepEqual([out.status, out.stderr], [78, `sluice: ${at(named)}: ${says}\n`], `${cert}, ${key}`);
+    }
+  } finally {
+    rmSync(dir, { recursive: true, force: true });
+  }
 });
 
 test('a port in use is one clear line that names it', async () => {

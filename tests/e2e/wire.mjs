@@ -33,9 +33,9 @@ function hpackInt(n) {
   return Buffer.from(out);
 }
 
-/** HPACK: every field a literal that is not indexed, with its name. */
+/** HPACK: every field a literal that is not indexed, with its name. fields: an object, or pairs. */
 export function block(fields) {
-  return Buffer.concat(Object.entries(fields).flatMap(([name, value]) => [Buffer.from([0]), hpackInt(name.length),
+  return Buffer.concat((Array.isArray(fields) ? fields : Object.entries(fields)).flatMap(([name, value]) => [Buffer.from([0]), hpackInt(name.length),
     Buffer.from(name), hpackInt(Buffer.byteLength(value)), Buffer.from(value)]));
 }
 

@@ -297,7 +297,7 @@ static void nobody_waits_for_a_foreign_child(void **unused)
 /* ---- reloads and upgrades: one replaceable child, this program itself ---- */
 
 /* `test child NAME HOW --beat-fd N --handover-fd N [--takeover]` says NAME-up (or NAME-takeover), then
- * NAME-hup, NAME-usr2 and NAME-term for signals; ends on the last one. HOW, letters: r it gets ready;
+ * NAME-hup, NAME-usr2 and NAME-term for signals; ends on the last one. HOW, letters: r it gets ready; s a while later;
  * u ends on SIGUSR2; x exits with 78 at once; k is killed at once; t does not mind SIGTERM. */
 static int child_main(int argc, char **argv)
 {
@@ -317,8 +317,10 @@ static int child_main(int argc, char **argv)
 		raise(SIGKILL);
 	if (strchr(how, 'r') != NULL && write(beat, "r", 1) != 1)
 		return 1;
-	for (;;) {
+	for (int i = 0;; i++) {
 		const struct timespec turn = {.tv_nsec = 20000000};
+		if (i == 5 && strchr(how, 's') != NULL && write(beat, "r", 1) != 1)
+			return 1;
 		int number = sigtimedwait(&set, NULL, &turn);
 		if (write(beat, "a", 1) != 1)
 			return 1;
@@ -503,6 +505,40 @@ static void a_new_one_that_fails_is_forgotten(void **unused)
 	assert_int_equal(wait_for_end(&r), 0);
 }
 
+static void a_reload_in_an_upgrade_comes_behind_it(void **unused)
+{
+	(void)unused;
+	struct run r = start_replaceable("r", "s");
+	EXPECT(&r, "a-up", "old-up", "ALL");
+	kill(r.pid, SIGUSR2);
+	EXPECT(&r, "new-takeover");
+	kill(r.pid, SIGHUP);
+	EXPECT(&r, "DONE", "old-usr2", "RIGHT", "new-hup");
+	kill(r.pid, SIGTERM);
+	EXPECT(&r, "old-term", "new-term");
+	EXPECT(&r, "a-term");
+	assert_int_equal(wait_for_end(&r), 0);
+	/* One that is given up: the old one reloads. And only once. */
+	r = start_replaceable("r", "");
+	EXPECT(&r, "a-up", "old-up", "ALL");
+	for (int k = 0; k < 2; k++) {
+		kill(r.pid, SIGUSR2);
+		EXPECT(&r, "new-takeover");
+		if (k == 0)
+			kill(r.pid, SIGHUP);
+		EXPECT(&r, "NOT-DONE");
+		if (k == 0)
+			EXPECT(&r, "RIGHT", "old-hup");
+	}
+	kill(r.pid, SIGUSR2);
+	EXPECT(&r, "new-takeover");
+	kill(r.pid, SIGHUP);
+	kill(r.pid, SIGTERM); /* nothing is read any more */
+	EXPECT(&r, "old-term", "new-term", "NOT-DONE");
+	EXPECT(&r, "a-term");
+	assert_int_equal(wait_for_end(&r), 0);
+}
+
 static void an_end_in_an_upgrade_ends_both(void **unused)
 {
 	(void)unused;
@@ -534,6 +570,7 @@ int main(int argc, char **argv)
 	    cmocka_unit_test(the_new_one_takes_the_place),
 	    cmocka_unit_test(a_replaced_one_has_so_long),
 	    cmocka_unit_test(a_new_one_that_fails_is_forgotten),
+	    cmocka_unit_test(a_reload_in_an_upgrade_comes_behind_it),
 	    cmocka_unit_test(an_end_in_an_upgrade_ends_both),
 	    cmocka_unit_test(a_foreign_child_is_watched_by_its_exits_only),
 	    cmocka_unit_test(nobody_waits_for_a_foreign_child),

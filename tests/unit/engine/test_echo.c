@@ -112,6 +112,47 @@ static void credit_and_max_tokens(void **state)
 	stop(&r);
 }
 
+/* One after the other, each with an end of its own, within the credit of all. */
+static void choices(void **state)
+{
+	(void)state;
+	struct running r;
+	start(&r, &(struct eng_echo_config){.n_ctx = 2048});
+	struct client *c = calloc(1, sizeof *c);
+	client_open(c, path);
+	for (uint32_t max = 1; max <= 4; max++) {
+		struct proto_submit req = client_plain("one two three", PROTO_PROMPT_TEXT, max);
+		uint32_t n_words = max < 3 ? max : 3, left = 3 * n_words;
+		req.n = req.best_of = 3;
+		client_submit(c, max, &req);
+		client_credit(c, max, left);
+		client_expect(c, PROTO_QUEUED);
+		for (uint8_t i = 0; i < 3; i++) {
+			struct proto_choice end;
+			struct sl_err err;
+			for (uint32_t k = 0; k < n_words;) {
+				client_expect(c, PROTO_TOKENS);
+				struct proto_tokens t = client_tokens(c);
+				assert_int_equal(t.choice, i);
+				k += t.n;
+				left -= t.n;
+			}
+			client_expect(c, PROTO_CHOICE);
+			assert_int_equal(proto_get_choice(c->payload, c->head.length, &end, &err), 0);
+			assert_int_equal(end.choice, i);
+			assert_int_equal(end.finish, max > 3 ? PROTO_FINISH_STOP : PROTO_FINISH_LENGTH);
+			assert_int_equal(end.n_completion, max > 3 ? 4 : max);
+		}
+		assert_int_equal(left, 0);
+		struct proto_done done = client_until_done(c, max, NULL, NULL);
+		assert_int_equal(done.finish, max > 3 ? PROTO_FINISH_STOP : PROTO_FINISH_LENGTH);
+		assert_int_equal(done.n_completion, 3 * (max > 3 ? 4 : max));
+	}
+	client_close(c);
+	free(c);
+	stop(&r);
+}
+
 /* Tokens that another one made: how far they are its own, and the words behind what is used. */
 static void goes_on_behind_given_tokens(void **state)
 {
@@ -388,7 +429,7 @@ static void refusals(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(says_the_words_once),     cmocka_unit_test(credit_and_max_tokens),
+	    cmocka_unit_test(says_the_words_once),     cmocka_unit_test(credit_and_max_tokens), cmocka_unit_test(choices),
 	    cmocka_unit_test(goes_on_behind_given_tokens), cmocka_unit_test(prefill_only), cmocka_unit_test(steps_are_common),
 	    cmocka_unit_test(rate_holds),	       cmocka_unit_test(fails_and_hangs_as_told),
 	    cmocka_unit_test(dies_as_told),	       cmocka_unit_test(refusals),

@@ -129,6 +129,8 @@ static void malformed_requests(void **state)
 	    {"upper case", {":method", "GET", ":scheme", "http", ":path", "/", "X", "y"}},
 	    {"connection",
 	     {":method", "GET", ":scheme", "http", ":path", "/", "connection", "close"}},
+	    {"two authorities", {":method", "GET", ":scheme", "http", ":path", "/", ":authority", "a", ":authority", "a"}},
+	    {"two hosts", {":method", "GET", ":scheme", "http", ":path", "/", "host", "a", "host", "a"}},
 	    {"te", {":method", "GET", ":scheme", "http", ":path", "/", "te", "gzip"}},
 	    {"transfer-encoding",
 	     {":method", "GET", ":scheme", "http", ":path", "/", "transfer-encoding", "chunked"}},
