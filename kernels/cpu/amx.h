@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Products with AMX's integer tiles: how the two files that make them share memory. amx_avx512.c packs
- * activations and multiplies, amx_unpack_avx512.c brings weights into panels.
+ * activations of 20 bits and multiplies, amx_unpack_avx512.c brings weights into panels.
  *
  * A block is BK weights along K that share a scale: 32, or 16 for Q6_K. A panel block holds one block
  * of AMX_OUT neighbouring outputs: q int8 [BK / 4][AMX_OUT][4], then scale float [AMX_OUT], then offset the
@@ -41,6 +41,18 @@ size_t kn_amx_packed_bytes(int n_rows, int n_in);
 void kn_amx_pack(int type, const float *x, int n_rows, int n_in, int part, int n_parts, void *packed);
 void kn_amx_matmul_packed(const struct kn_weight *w, int o0, int o1, const void *packed, int n_rows, float *y,
 			  float *tile, size_t tile_floats);
+
+/* ---- for both that multiply with tiles: here and int8_amx_vnni.c ---- */
+
+/* gcc 12's tile loads do not say which memory they read. */
+#define MEMORY_IS_READ() __asm__ volatile("" ::: "memory")
+#define TILES __attribute__((target("amx-tile,amx-int8")))
+
+struct tile_config { /* of palette 1, as the processor reads it */
+	uint8_t palette, start_row, reserved[14];
+	uint16_t row_bytes[16];
+	uint8_t rows[16];
+};
 
 /* Whether the processor has the tiles and the system lets this process use them. Asks once. */
 bool kn_amx_usable(void);

@@ -41,9 +41,6 @@
 #include "kernels/cpu/amx.h"
 
 #define INLINE static inline __attribute__((always_inline))
-/* gcc 12's tile loads do not say which memory they read. */
-#define MEMORY_IS_READ() __asm__ volatile("" ::: "memory")
-#define TILES __attribute__((target("amx-tile,amx-int8")))
 
 enum {
 	GROUP = 16,  /* rows of a tile */
@@ -152,12 +149,6 @@ void kn_amx_pack(int type, const float *x, int n_rows, int n_in, int part, int n
 }
 
 /* ---- products ---- */
-
-struct tile_config { /* of palette 1, as the processor reads it */
-	uint8_t palette, start_row, reserved[14];
-	uint16_t row_bytes[16];
-	uint8_t rows[16];
-};
 
 /* Tile registers: sums of even blocks in 0, 1, 2, of odd ones in 3, 4, 5. */
 enum { N_SUMS = 6, DIGIT_TILE = 6, WEIGHT_TILE = 7 };

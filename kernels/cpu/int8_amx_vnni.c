@@ -21,7 +21,7 @@
  *      in the tile and would go past all of this, but one row would have to be made the same way, and taking weights apart to
  *      bfloat16 costs five times what VNNI takes for it.
  */
-#include "kernels/cpu/simd_512.h"
+#include "kernels/cpu/simd_bytes_512.h"
 
 #include "kernels/cpu/amx.h"
 
@@ -31,14 +31,10 @@ enum { BIAS_NARROW = 0, BIAS_FINE = 0, BIAS_WIDE = 0 };
 
 #include "kernels/cpu/simd_quantize.h"
 
-/* gcc 12's tile loads do not say which memory they read. */
-#define MEMORY_IS_READ() __asm__ volatile("" ::: "memory")
-#define TILES __attribute__((target("amx-tile,amx-int8")))
-
 enum {
 	GROUP = 16,    /* rows of a tile */
 	FEW_ROWS = 16, /* at most so many are VNNI's */
-	CHUNK = 2048,  /* weights along K of a panel: a group's activations stay in the first-level cache beside them */
+	CHUNK = 2048,  /* weights along K of a panel */
 	MAX_PANELS = 16,
 };
 
@@ -84,12 +80,6 @@ void kn_int8_pack_amx(int type, const float *x, int n_rows, int n_in, int part, 
 }
 
 /* ---- products ---- */
-
-struct tile_config { /* of palette 1, as the processor reads it */
-	uint8_t palette, start_row, reserved[14];
-	uint16_t row_bytes[16];
-	uint8_t rows[16];
-};
 
 /* Sums of even blocks in register 0, of odd ones in 1, activations in 2 and 3, weights in 4 and 5. */
 TILES static void configure(int block)

@@ -14,7 +14,8 @@
  *      nothing asked for, 24.1 to 24.6 at 512 B to 2 KB (in one series 19.8 at 4 KB beside 24); Q4_K 34.2 at 8 KB, 35.5 at 512 B, 40.3
  *      at 2 KB. Asking for the second-level cache only: the same within the noise.
  */
-#include "kernels/cpu/simd_512.h"
+#include "kernels/cpu/int8.h"
+#include "kernels/cpu/simd_bytes_512.h"
 
 enum { TILE_ROWS = 6, BIAS_NARROW = 16, BIAS_FINE = 32, BIAS_WIDE = 128, AHEAD = 2048, DIRECT_K_ROWS = 4 };
 

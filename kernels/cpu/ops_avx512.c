@@ -3,61 +3,21 @@
  * AVX-512 (F, BW, DQ, VL): inner loops on float32 activations. The product is simd_matmul.h's, over
  * the vectors defined here: of the 32 registers 24 accumulate 4 outputs × 6 rows.
  */
-#include <immintrin.h>
-
 #include "kernels/blocks.h"
 #include "kernels/cpu/amx.h"
 #include "kernels/cpu/int8.h"
 #include "kernels/cpu/isa.h"
+#include "kernels/cpu/simd_512.h"
 #include "kernels/kv_type.h"
 #include "kernels/quantize.h"
 
 #define ATTN_QUERIES_MAX 6
-enum { LANES = 16, TILE_OUT = 4, TILE_ROWS = 6, ATTN_QUERIES = ATTN_QUERIES_MAX, SCORE_VECTORS = 4, WEIGH_VECTORS = 4 };
-
-typedef __m512 vf;
-typedef int32_t vi __attribute__((vector_size(64)));
-
-static inline vf v_load(const float *at)
-{
-	return _mm512_loadu_ps(at);
-}
-
-static inline void v_store(float *at, vf v)
-{
-	_mm512_storeu_ps(at, v);
-}
-
-static inline vf v_set(float f)
-{
-	return _mm512_set1_ps(f);
-}
-
-static inline vf v_fma(vf a, vf b, vf c)
-{
-	return _mm512_fmadd_ps(a, b, c);
-}
-
-static inline vf v_max(vf a, vf b)
-{
-	return _mm512_max_ps(a, b);
-}
+enum { TILE_OUT = 4, TILE_ROWS = 6, ATTN_QUERIES = ATTN_QUERIES_MAX, SCORE_VECTORS = 4, WEIGH_VECTORS = 4 };
 
 /* b where one of them is no number; v_max likewise. */
 static inline vf v_min(vf a, vf b)
 {
 	return _mm512_min_ps(a, b);
-}
-
-static inline float v_largest(vf v)
-{
-	return _mm512_reduce_max_ps(v);
-}
-
-/* To the nearest. */
-static inline vi v_round(vf v)
-{
-	return (vi)_mm512_cvtps_epi32(v);
 }
 
 /* v where its number in first, first + 1, … is from … to - 1, otherwise other. */
@@ -67,15 +27,6 @@ static inline vf v_within(vf v, int first, int from, int to, float other)
 	__mmask16 in = _mm512_cmpge_epi32_mask((__m512i)at, _mm512_set1_epi32(from)) &
 		       _mm512_cmplt_epi32_mask((__m512i)at, _mm512_set1_epi32(to));
 	return _mm512_mask_blend_ps(in, v_set(other), v);
-}
-
-/* 16 → 8 → 4 → 2 → 1. */
-static inline float v_sum(vf v)
-{
-	__m256 a = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
-	__m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
-	b = _mm_add_ps(b, _mm_movehl_ps(b, b));
-	return _mm_cvtss_f32(_mm_add_ss(b, _mm_shuffle_ps(b, b, 1)));
 }
 
 /* The same order for four vectors side by side. */
@@ -98,30 +49,15 @@ static inline vi v_u8(const uint8_t *at)
 	return (vi)_mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)at));
 }
 
-static inline vi v_i8(const uint8_t *at)
-{
-	return (vi)_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)at));
-}
-
 static inline vi v_u16(const uint8_t *at)
 {
 	return (vi)_mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)at));
-}
-
-static inline vf v_f16(const uint8_t *at)
-{
-	return _mm512_cvtph_ps(_mm256_loadu_si256((const void *)at));
 }
 
 /* To the nearest, ties to even. */
 static inline void v_put_f16(uint16_t *at, vf v)
 {
 	_mm256_storeu_si256((void *)at, _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
-}
-
-static inline vf v_float(vi v)
-{
-	return _mm512_cvtepi32_ps((__m512i)v);
 }
 
 static inline vi v_bits16(uint32_t bits)

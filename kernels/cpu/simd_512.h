@@ -1,17 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Vectors of 512 bits, under the names that simd_unpack.h and simd_quantize.h use.
+ * Vectors of 512 bits, under the names that the sources for all instruction sets use (simd_matmul.h).
  */
 #include <immintrin.h>
-#include <string.h>
-
-#include "kernels/cpu/int8.h"
+#include <stdint.h>
 
 enum { LANES = 16 };
 
 typedef __m512 vf;
 typedef int32_t vi __attribute__((vector_size(64)));
-typedef uint8_t vb __attribute__((vector_size(64)));
 
 static inline vf v_load(const float *at)
 {
@@ -38,11 +35,26 @@ static inline vf v_max(vf a, vf b)
 	return _mm512_max_ps(a, b);
 }
 
+static inline float v_largest(vf v)
+{
+	return _mm512_reduce_max_ps(v);
+}
+
+/* 16 → 8 → 4 → 2 → 1. */
+static inline float v_sum(vf v)
+{
+	__m256 a = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
+	__m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+	b = _mm_add_ps(b, _mm_movehl_ps(b, b));
+	return _mm_cvtss_f32(_mm_add_ss(b, _mm_shuffle_ps(b, b, 1)));
+}
+
 static inline vf v_float(vi v)
 {
 	return _mm512_cvtepi32_ps((__m512i)v);
 }
 
+/* To the nearest. */
 static inline vi v_round(vf v)
 {
 	return (vi)_mm512_cvtps_epi32(v);
@@ -56,43 +68,4 @@ static inline vf v_f16(const uint8_t *at)
 static inline vi v_i8(const uint8_t *at)
 {
 	return (vi)_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)at));
-}
-
-static inline float v_largest(vf v)
-{
-	return _mm512_reduce_max_ps(v);
-}
-
-static inline float v_sum(vf v)
-{
-	return _mm512_reduce_add_ps(v);
-}
-
-static inline vb b_lookup(vb table, vb q)
-{
-	return (vb)_mm512_shuffle_epi8((__m512i)table, (__m512i)q);
-}
-
-static inline vb b_word(const int8_t *at)
-{
-	int32_t word;
-	memcpy(&word, at, sizeof word);
-	return (vb)_mm512_set1_epi32(word);
-}
-
-/* LANES values of eight bits. */
-static inline void b_put(int8_t *at, vi q)
-{
-	_mm_storeu_si128((void *)at, _mm512_cvtepi32_epi8((__m512i)q));
-}
-
-/* -16 and -128 times the sum of all 32, -32 times those of each half. half: the sums of the halves. */
-static inline void begin_of(const vi *total, int32_t *half, int32_t *begin)
-{
-	for (int h = 0; h < 2; h++) {
-		half[h] = _mm512_reduce_add_epi32((__m512i)total[h]);
-		begin[2 + h] = -32 * half[h];
-	}
-	begin[0] = -16 * (half[0] + half[1]);
-	begin[1] = -128 * (half[0] + half[1]);
 }
