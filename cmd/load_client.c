@@ -9,8 +9,8 @@
  * a thousand requests cost as many packets as they fill. Windows are opened as wide as they get:
  * the client is never what holds a server back.
  *
- * Over TLS a turn first takes what has come on every connection from the sockets, with its time, and
- * decrypts and reads it then: what comes is not later for what else the client has to read.
+ * Over TLS a turn first takes what has come on every connection from the sockets, with its time (which
+ * decrypts the first record of each), and reads it then: what comes is not later for what else the client has to read.
  *
  * A connection that ends is reset to CLOSED before its calls are told, so that they may start
  * again at once, also on it. Single-threaded; nothing here outlives load_client_destroy.
