@@ -7,6 +7,9 @@
 
 #include "base/err.h"
 
+/* Every histogram here is of times. */
+static const double MOST_SECONDS = 86400;
+
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct metric *first;
 
@@ -18,6 +21,7 @@ static int same(const char *a, const char *b)
 void metric_register(struct metric *m)
 {
 	BUG_IF(m->n_buckets > METRIC_MAX_BUCKETS, "metric %s: too many buckets", m->name);
+	BUG_IF(m->n_buckets > 0 && !(m->bounds[m->n_buckets - 1] < MOST_SECONDS), "metric %s: its bounds are not seconds", m->name);
 	pthread_mutex_lock(&lock);
 	struct metric **at = &first, **after_family = NULL;
 	for (; *at != NULL; at = &(*at)->next) {

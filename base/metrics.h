@@ -23,9 +23,9 @@ struct metric {
 	const char *help;   /* one line */
 	const char *labels; /* `tier="free"` or NULL */
 	atomic_int_least64_t value;
-	/* Histograms: upper bounds in the observed unit, ascending; counts has one more (+Inf). */
+	/* Histograms: upper bounds, ascending; counts has one more (+Inf). */
 	int n_buckets;
-	const double *bounds;
+	const double *bounds; /* in the printed unit: of a time seconds, and less than a day */
 	double scale; /* printed value = integer * scale (1e-9: observe ns, print s); gauges: 0 is 1 */
 	atomic_int_least64_t counts[METRIC_MAX_BUCKETS + 1];
 	atomic_int_least64_t sum;

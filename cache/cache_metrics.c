@@ -24,7 +24,7 @@ struct metric cache_m_up = {.kind = METRIC_GAUGE,
 			    .name = "sluice_cache_up",
 			    .help = "Threads with a working connection to Redis"};
 
-static const double redis_bounds[] = {50e3, 100e3, 200e3, 500e3, 1e6, 2e6, 5e6, 10e6, 20e6, 50e6, 100e6};
+static const double redis_bounds[] = {50e-6, 100e-6, 200e-6, 500e-6, 1e-3, 2e-3, 5e-3, 10e-3, 20e-3, 50e-3, 100e-3};
 struct metric cache_m_redis_seconds = {.kind = METRIC_HISTOGRAM,
 				       .name = "sluice_cache_redis_seconds",
 				       .help = "From a command to its answer",

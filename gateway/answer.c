@@ -498,8 +498,6 @@ static void observe_tokens(struct answer *a, const struct answer_run *run)
 	if (a->token_ns == 0) {
 		chat_metrics_ttft(now - a->started_ns);
 		answer_load_begun(a, now);
-	} else {
-		chat_metrics_itl(now - a->token_ns);
 	}
 	a->token_ns = now;
 }

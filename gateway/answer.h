@@ -188,7 +188,7 @@ struct answer {
 	struct list in_app; /* logged, or alone */
 	struct list in_all;
 	struct gw_deferred pump, reap;
-	uint64_t started_ns, admitted_ns;
+	uint64_t started_ns, admitted_ns; /* the request was complete; it was admitted */
 	int64_t created;
 	uint32_t max_tokens, n_ctx;  /* n_ctx: the model's, prompt and answer */
 	char *model;                 /* its name; owned */

@@ -136,7 +136,7 @@ struct answer *answer_create(struct gw_app *app, struct exchange *x, struct gw_s
 	a->snapshot = gw_snapshot_ref(snapshot);
 	a->key = auth_key_ref(key);
 	a->created = clock_unix_s();
-	a->started_ns = x != NULL ? x->started_ns : clock_now_ns();
+	a->started_ns = x != NULL ? x->complete_ns : clock_now_ns();
 	bool named = give_id(a, spec);
 	int model = spec->model;
 	if (model == ANSWER_AUTO) {

@@ -312,7 +312,7 @@ static struct exchange *exchange_create(struct gw_app *app, struct http_stream *
 	x->app = app;
 	x->snapshot = gw_snapshot_ref(app->now);
 	x->stream = s;
-	x->started_ns = clock_now_ns();
+	x->started_ns = x->complete_ns = clock_now_ns();
 	buf_init(&x->body, app->t->cfg->limits.body_bytes);
 	app->n_exchanges++;
 	return x;
@@ -515,6 +515,7 @@ static void on_body_end(void *ctx, struct http_stream *s)
 	if (x == NULL || http_answered(s))
 		return;
 	x->body_ended = true;
+	x->complete_ns = clock_now_ns();
 	if (x->access == NULL)
 		handle(x);
 }

@@ -15,13 +15,17 @@ static const double ttft_bounds[] = {0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1
 static const double itl_bounds[] = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5};
 
 static struct metric ttft = {.kind = METRIC_HISTOGRAM, .name = "sluice_ttft_seconds",
-			     .help = "Time from a complete request to its first token",
+			     .help = "Time from the end of a request's body to its first token",
 			     .n_buckets = sizeof ttft_bounds / sizeof ttft_bounds[0], .bounds = ttft_bounds,
 			     .scale = 1e-9};
-static struct metric itl = {.kind = METRIC_HISTOGRAM, .name = "sluice_itl_seconds",
-			    .help = "Time between two arrivals of tokens in one generation",
-			    .n_buckets = sizeof itl_bounds / sizeof itl_bounds[0], .bounds = itl_bounds,
-			    .scale = 1e-9};
+#define ITL(is_paced)                                                                                        \
+	{                                                                                                    \
+		.kind = METRIC_HISTOGRAM, .name = "sluice_itl_seconds",                                      \
+		.help = "Time between two arrivals of tokens of one choice, without waits for a slow reader", \
+		.labels = "paced=\"" is_paced "\"", .n_buckets = sizeof itl_bounds / sizeof itl_bounds[0],    \
+		.bounds = itl_bounds, .scale = 1e-9                                                          \
+	}
+static struct metric itl[2] = {ITL("false"), ITL("true")};
 
 /* Metrics live as long as the process, so the rows are static and the names copied. */
 static struct tier_row {
@@ -66,7 +70,8 @@ void chat_metrics_register(const char *const *tiers, size_t n_tiers)
 	static bool done;
 	if (!done) {
 		metric_register(&ttft);
-		metric_register(&itl);
+		metric_register(&itl[false]);
+		metric_register(&itl[true]);
 	}
 	done = true;
 	for (size_t i = 0; i < n_tiers; i++)
@@ -84,4 +89,4 @@ void chat_metrics_tokens(const char *tier, uint32_t n_prompt, uint32_t n_complet
 }
 
 void chat_metrics_ttft(uint64_t ns) { metric_observe(&ttft, (int64_t)ns); }
-void chat_metrics_itl(uint64_t ns) { metric_observe(&itl, (int64_t)ns); }
+void chat_metrics_itl(uint64_t ns, bool paced) { metric_observe(&itl[paced], (int64_t)ns); }

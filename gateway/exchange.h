@@ -32,7 +32,7 @@ struct exchange {
 	struct access_wait *access;          /* while it is being found out who asks */
 	struct sl_buf body;         /* of the request, bounded by limits.body_bytes */
 	char id[40];                /* "req_…" */
-	uint64_t started_ns;
+	uint64_t started_ns, complete_ns; /* its head has come; its body, too */
 	int status;                 /* of the answer; 0: none yet */
 	bool body_ended;            /* while it was being found out who asks, the body has come */
 	bool cleansed;              /* a user's message was changed: the answer says by how much it is shorter */

@@ -27,6 +27,7 @@
 
 #include "base/alloc.h"
 #include "base/metrics.h"
+#include "gateway/chat_metrics.h"
 #include "gateway/engine_link.h"
 
 enum {
@@ -47,8 +48,9 @@ struct record {
 	uint8_t choice;
 };
 
-/* The end of a choice: after so many tokens of all. */
+/* A choice: when its last tokens came, and its end, after so many tokens of all. */
 struct choice_end {
+	uint64_t token_ns; /* 0: none yet, or the engine was out of credit since */
 	uint8_t finish; /* 0: not yet */
 	uint8_t why;    /* enum proto_length_why */
 	uint64_t after;
@@ -88,7 +90,7 @@ struct generation {
 	struct http_hold *hold; /* of the stream that began it; owned until the engine is done */
 	struct gw_deferred reap;
 	struct proto_queued queued;
-	bool joined, fed, follows;
+	bool joined, fed, follows, paced;
 	uint64_t queued_ns;
 	struct proto_done done;
 	uint64_t seed;
@@ -339,6 +341,17 @@ static int append(struct generation *g, const struct proto_tokens *m)
 	return 0;
 }
 
+/* The gap between two arrivals of one choice's tokens. A generation that joined another makes none of its own. */
+static void observe_gap(struct generation *g, uint8_t choice)
+{
+	uint64_t now = gw_now(g->t), *last = &g->ends[choice].token_ns;
+	if (g->joined)
+		return;
+	if (*last != 0)
+		chat_metrics_itl(now - *last, g->paced);
+	*last = now;
+}
+
 static void on_tokens(void *ctx, const struct proto_tokens *m)
 {
 	struct generation *g = ctx;
@@ -355,6 +368,7 @@ static void on_tokens(void *ctx, const struct proto_tokens *m)
 		fail(g, PROTO_ERR_INTERNAL, "The answer outgrew its buffer.");
 		return;
 	}
+	observe_gap(g, m->choice);
 	if (g->shared != NULL)
 		twin_log_tokens(g->shared, m);
 	tell_all(g, false);
@@ -423,6 +437,9 @@ const struct link_listener gen_told = {on_queued, on_tokens, on_choice, on_done,
 
 static void give_credit(struct generation *g, uint32_t n)
 {
+	/* It has waited for its reader: that gap says nothing of the engine. */
+	for (uint8_t i = 0; g->end == g->credited && i < g->n_choices; i++)
+		g->ends[i].token_ns = 0;
 	g->credited += n;
 	if (g->link_id != 0)
 		engine_link_credit(g->t->link, g->link_id, n);
@@ -533,6 +550,7 @@ static struct generation *generation_create(struct gw_thread *t, const struct pr
 	buf_init(&g->text, MAX_TEXT);
 	buf_init(&g->pieces, MAX_TEXT);
 	g->n_choices = req->n;
+	g->paced = req->rate_tps > 0;
 	g->seed = req->seed;
 	g->n_top = req->n_top_logprobs;
 	g->ends = g->n_choices > 1 ? sl_zalloc_n(g->n_choices, sizeof *g->ends) : &g->only;

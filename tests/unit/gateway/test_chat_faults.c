@@ -155,9 +155,51 @@ static void an_early_timer_forgets_no_first_token(void **state)
 	clock_fake(NULL);
 }
 
+/* What sluice_ttft_seconds has added up. */
+static double ttft_sum(void)
+{
+	static const char name[] = "\nsluice_ttft_seconds_sum ";
+	struct sl_buf b;
+	buf_init(&b, 1 << 20);
+	assert_int_equal(metrics_print(&b), 0);
+	const char *at = strstr(buf_cstr(&b), name);
+	assert_non_null(at);
+	double sum = strtod(at + sizeof name - 1, NULL);
+	buf_dispose(&b);
+	return sum;
+}
+
+/* The time that a body takes to come is not the server's time. */
+static void first_tokens_count_from_the_end_of_the_body(void **state)
+{
+	static const char head[] = "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nconnection: close\r\n"
+				   "authorization: Bearer sk-test\r\ncontent-type: application/json\r\ncontent-length: %zu\r\n\r\n",
+			  body[] = "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}";
+	struct chat_rig *c = *state;
+	char request[sizeof head + 64];
+	CHAT_UNTIL(c, app_ready(c->app));
+	double before = ttft_sum();
+	c->fake_ns = clock_now_ns();
+	clock_fake(&c->fake_ns);
+	int n = snprintf(request, sizeof request, head, sizeof body - 1);
+	int fd = rig_connect(&c->r);
+	c->n_answer = 0;
+	assert_int_equal(send(fd, request, (size_t)n, MSG_NOSIGNAL), n);
+	CHAT_UNTIL(c, c->app->n_exchanges == 1);
+	c->fake_ns += c->r.cfg.limits.body_ms / 2 * NS_PER_MS;
+	for (int i = 0; i < 10; i++)
+		turn(c);
+	assert_int_equal(send(fd, body, sizeof body - 1, MSG_NOSIGNAL), sizeof body - 1);
+	take_answer(c, fd);
+	assert_memory_equal(c->answer, "HTTP/1.1 200", 12);
+	clock_fake(NULL);
+	assert_true(ttft_sum() - before < 1e-6); /* the clock stood still from then on */
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test_setup_teardown(first_tokens_count_from_the_end_of_the_body, chat_set_up, chat_tear_down),
 	    cmocka_unit_test_setup_teardown(streamed, chat_set_up, chat_tear_down),
 	    cmocka_unit_test_setup_teardown(whole, chat_set_up, chat_tear_down),
 	    cmocka_unit_test_setup_teardown(whole_with_the_parser, chat_set_up, chat_tear_down),

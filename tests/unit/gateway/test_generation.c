@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 #include <fcntl.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +19,8 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/metrics.h"
+#include "gateway/chat_metrics.h"
 #include "gateway/engine_link.h"
 #include "gateway/generation.h"
 
@@ -142,7 +145,7 @@ static int set_up(void **state)
 	struct rig *r = calloc(1, sizeof *r);
 	struct sl_err err = {0};
 	if (!registered)
-		gen_metrics_register();
+		gen_metrics_register(), chat_metrics_register(NULL, 0);
 	registered = true;
 	snprintf(r->dir, sizeof r->dir, "/tmp/sluice-gen-XXXXXX");
 	assert_non_null(mkdtemp(r->dir));
@@ -313,12 +316,85 @@ static void a_lost_engine_fails_it_and_the_link_comes_back(void **state)
 	expect(r, PROTO_HELLO);
 }
 
+/* ---- gaps between tokens ---- */
+
+static void want_more(void *ctx, uint32_t n_tokens) { *(uint32_t *)ctx += n_tokens; }
+static void leave(void *ctx, struct http_hold *hold)
+{
+	(void)ctx;
+	(void)hold;
+}
+
+static void tell_token(struct rig *r, uint8_t choice, uint64_t at_ms)
+{
+	struct proto_token t = {.n_bytes = 1};
+	struct proto_tokens m = {.n = 1, .choice = choice, .tokens = &t, .text = {"a", 1}};
+	struct sl_buf b;
+	struct sl_err err;
+	buf_init(&b, 4096);
+	assert_int_equal(proto_put_tokens(&b, 1, &m), 0);
+	assert_int_equal(proto_get_tokens(buf_data(&b) + PROTO_HEAD_BYTES, b.len - PROTO_HEAD_BYTES, &m, &err), 0);
+	r->t.now_ns = at_ms * NS_PER_MS;
+	gen_told.on_tokens(r->gen, &m);
+	buf_dispose(&b);
+}
+
+/* sluice_itl_seconds…{paced="PACED"}. */
+static double gap_metric(const char *what, const char *paced)
+{
+	struct sl_buf out;
+	char name[80];
+	buf_init(&out, 1 << 20);
+	assert_int_equal(metrics_print(&out), 0);
+	snprintf(name, sizeof name, "sluice_itl_seconds_%s{paced=\"%s\"} ", what, paced);
+	const char *at = strstr(buf_cstr(&out), name);
+	assert_non_null(at);
+	double value = strtod(at + strlen(name), NULL);
+	buf_dispose(&out);
+	return value;
+}
+
+/* Two choices with a token each 40 ms, 20 ms apart: the gaps are of 40 ms. What waits for its reader is no gap, and what is
+ * paced is told apart. */
+static void gaps_are_of_one_choice(void **state)
+{
+	static const struct gen_source source = {want_more, leave};
+	struct rig *r = *state;
+	for (int paced = 0; paced <= 1; paced++) {
+		const char *label = paced ? "true" : "false";
+		double n_before = gap_metric("count", label), sum_before = gap_metric("sum", label);
+		struct proto_submit req = {PROTO_SUBMIT_OFF, .prompt_kind = PROTO_PROMPT_TEXT, .max_tokens = 9, .prompt = {"p", 1}};
+		uint32_t credit = 0;
+		req.n = 2;
+		req.rate_tps = paced ? 25 : 0;
+		assert_int_equal(gen_start_fed(&r->t, &req, 8, &source, &credit, &r->sub, &r->gen), 0);
+		gen_told.on_queued(r->gen, &(struct proto_queued){.n_prompt = 3});
+		gen_admit(r->gen);
+		assert_int_equal(credit, 8);
+		for (uint64_t i = 0; i < 4; i++) {
+			tell_token(r, 0, 1000 + 40 * i);
+			tell_token(r, 1, 1020 + 40 * i);
+		}
+		assert_true(gap_metric("count", label) - n_before == 6);
+		assert_true(fabs(gap_metric("sum", label) - sum_before - 6 * 0.040) < 1e-9);
+		gen_advance(&r->sub, 8); /* only now it may go on */
+		assert_int_equal(credit, 16);
+		tell_token(r, 0, 9000);
+		tell_token(r, 0, 9040);
+		assert_true(gap_metric("count", label) - n_before == 7);
+		assert_true(fabs(gap_metric("sum", label) - sum_before - 7 * 0.040) < 1e-9);
+		gen_told.on_done(r->gen, &(struct proto_done){.finish = PROTO_FINISH_STOP, .message = {"", 0}});
+		gen_unsubscribe(&r->sub);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test_setup_teardown(credit_follows_the_reader, set_up, tear_down),
 	    cmocka_unit_test_setup_teardown(the_log_grows_and_begins_anew, set_up, tear_down),
 	    cmocka_unit_test_setup_teardown(tokens_without_credit_fail_it, set_up, tear_down),
+	    cmocka_unit_test_setup_teardown(gaps_are_of_one_choice, set_up, tear_down),
 	    cmocka_unit_test_setup_teardown(the_last_reader_cancels, set_up, tear_down),
 	    cmocka_unit_test_setup_teardown(a_lost_engine_fails_it_and_the_link_comes_back, set_up, tear_down),
 	};
