@@ -28,13 +28,15 @@ struct entry {
 	uint8_t digest[IDENTITY_DIGEST_BYTES];
 	struct cache_op op;
 	struct list waiters; /* struct identity_wait */
-	size_t payer;        /* index of who paid for the question; PAYERS: nobody */
+	uint64_t asked_ns;
+	size_t payer;        /* index of the address that asks, while it does; PAYERS: none */
 	uint64_t until_ns;   /* believed so long */
 	uint64_t stale_ns;   /* KNOWN: so long, if the store fails */
 	struct identity id;  /* KNOWN */
 };
 
 struct payer {
+	size_t n_asked; /* questions on their way */
 	double tokens;
 	uint64_t at_ns; /* 0: full */
 };
@@ -56,12 +58,12 @@ void identities_config_init(struct identities_config *cfg)
 					  .stale_ms = 300000,
 					  .most_known = 1024,
 					  .most_unknown = 1024,
-					  .most_asked = 256,
+					  .most_asked = 1024,
 					  .tries = 20,
 					  .tries_per_s = 2};
 }
 
-/* ---- who pays ---- */
+/* ---- addresses ---- */
 
 static size_t payer_of(const struct identities *all, const struct net_addr *from)
 {
@@ -69,25 +71,33 @@ static size_t payer_of(const struct identities *all, const struct net_addr *from
 	return XXH3_64bits_withSeed(&group, sizeof group, all->seed) % PAYERS;
 }
 
-static bool pay(struct identities *all, size_t who)
+/* For a question of asked_ns. Answers come in any order. */
+static bool pay(struct identities *all, size_t who, uint64_t asked_ns)
 {
 	struct payer *p = &all->payers[who];
-	uint64_t now = clock_now_ns();
-	double most = all->cfg.tries;
-	double tokens = p->at_ns == 0 ? most : p->tokens + (double)(now - p->at_ns) / 1e9 * all->cfg.tries_per_s;
+	double most = all->cfg.tries, s = asked_ns > p->at_ns ? (double)(asked_ns - p->at_ns) / 1e9 : 0;
+	double tokens = p->at_ns == 0 ? most : p->tokens + s * all->cfg.tries_per_s;
 	p->tokens = tokens < most ? tokens : most;
-	p->at_ns = now;
+	p->at_ns = asked_ns > p->at_ns ? asked_ns : p->at_ns;
 	if (p->tokens < 1)
 		return false;
 	p->tokens -= 1;
 	return true;
 }
 
-static void pay_back(struct identities *all, struct entry *e)
+static bool may_ask(const struct identities *all, size_t who)
 {
-	if (e->payer < PAYERS)
-		all->payers[e->payer].tokens += 1; /* the next look brings it below the most */
+	return all->payers[who].n_asked < all->most[NEW] / 2;
+}
+
+/* The question of e, if there is one, is over. Its address. */
+static size_t end_question(struct entry *e)
+{
+	size_t who = e->payer;
+	if (who < PAYERS)
+		e->home->payers[who].n_asked--;
 	e->payer = PAYERS;
+	return who;
 }
 
 /* ---- entries ---- */
@@ -114,6 +124,7 @@ static void entry_free(struct entry *e)
 		at = &(*at)->next;
 	*at = e->next;
 	cache_cancel(&e->op);
+	(void)end_question(e);
 	list_remove(&e->age);
 	all->n[e->kind]--;
 	sl_free(e);
@@ -194,8 +205,9 @@ static enum identity_verdict settle(struct entry *e, int code, const struct iden
 {
 	struct identities *all = e->home;
 	uint64_t now = clock_now_ns();
+	uint64_t asked_ns = e->asked_ns;
+	size_t payer = end_question(e);
 	if (code != 0 && code != SL_ENOTFOUND) {
-		pay_back(all, e);
 		if (e->kind == KNOWN && now < e->stale_ns) {
 			e->until_ns = now + RETRY_MS * NS_PER_MS;
 			return IDENTITY_KNOWN;
@@ -204,12 +216,10 @@ static enum identity_verdict settle(struct entry *e, int code, const struct iden
 		return IDENTITY_UNAVAILABLE;
 	}
 	if (code != 0 || read == NULL || !identity_valid(read, clock_unix_s())) {
-		e->payer = PAYERS;
 		e->until_ns = now + all->cfg.unknown_ms * NS_PER_MS;
 		(void)entry_move(e, UNKNOWN);
-		return IDENTITY_UNKNOWN;
+		return payer < PAYERS && !pay(all, payer, asked_ns) ? IDENTITY_TOO_MANY : IDENTITY_UNKNOWN;
 	}
-	pay_back(all, e);
 	e->id = *read;
 	e->until_ns = now + all->cfg.known_ms * NS_PER_MS;
 	e->stale_ns = now + all->cfg.stale_ms * NS_PER_MS;
@@ -256,17 +266,18 @@ enum identity_verdict identities_find(struct identities *all, const uint8_t dige
 		return IDENTITY_KNOWN;
 	}
 	if (e == NULL || !cache_op_busy(&e->op)) {
-		/* One that was good a moment ago is asked for at no cost. */
+		/* One that was good a moment ago is asked for in any case. */
 		size_t payer = e != NULL && e->kind == KNOWN ? PAYERS : payer_of(all, from);
-		if (payer < PAYERS && !pay(all, payer))
+		if (payer < PAYERS && !may_ask(all, payer))
 			return IDENTITY_TOO_MANY;
 		if (e == NULL)
 			e = entry_create(all, digest);
-		if (e == NULL) {
-			all->payers[payer].tokens += 1;
+		if (e == NULL)
 			return IDENTITY_UNAVAILABLE;
-		}
 		e->payer = payer;
+		e->asked_ns = now;
+		if (payer < PAYERS)
+			all->payers[payer].n_asked++;
 		ask(e);
 	}
 	list_push_back(&e->waiters, &w->node);

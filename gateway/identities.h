@@ -5,9 +5,9 @@
  * that is unknown for 2 s. What is remembered is bounded, and what is unknown never takes the place of
  * what is known.
  *
- * Before the store is asked for a key that this thread does not know, the address that shows it pays a
- * token, which it gets back when the key is good: who tries keys soon gets no answer and costs the store
- * nothing.
+ * An address pays a token for each of its keys that the store does not know; with none left it gets TOO_MANY instead of
+ * UNKNOWN. Its good keys are never refused for that: behind a proxy or a NAT one address is everybody. What guessing can
+ * take of the store is bounded instead: an address has at most half of the questions that are on their way.
  *
  * When the store fails, a key that was known is believed for some minutes more: otherwise a restart of
  * Redis would shut everybody out. (Meanwhile nobody can revoke keys either.)
@@ -26,7 +26,7 @@ struct identities;
 
 struct identities_config {
 	uint64_t known_ms, unknown_ms, stale_ms;
-	size_t most_known, most_unknown, most_asked;
+	size_t most_known, most_unknown, most_asked; /* asked: at once */
 	unsigned tries, tries_per_s; /* of an address: unknown keys */
 };
 void identities_config_init(struct identities_config *cfg);
@@ -34,7 +34,7 @@ void identities_config_init(struct identities_config *cfg);
 enum identity_verdict {
 	IDENTITY_KNOWN,
 	IDENTITY_UNKNOWN,     /* or revoked, or over */
-	IDENTITY_TOO_MANY,    /* this address has shown too many unknown ones */
+	IDENTITY_TOO_MANY,    /* unknown, and this address has shown too many such; or it asks too much at once */
 	IDENTITY_UNAVAILABLE, /* the store gives no answer */
 	IDENTITY_ASKED,       /* done will tell */
 };

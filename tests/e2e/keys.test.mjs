@@ -269,6 +269,31 @@ describe('keys of the store', () => {
     assert.match(r.json.error.message, /5 tokens at most; yours has 8/);
   });
 
+  test('guessing locks out no honest key of the same address', async () => {
+    const honest = [];
+    for (let i = 0; i < 4; i++) honest.push((await keys('create', `behind-the-proxy-${i}`, '--tier', 'paid')).out);
+    let guesses = 0, stop = false;
+    const guess = async (k) => {
+      while (!stop && guesses < 20000) {
+        const status = await models(`sk-guess-${k}-${guesses++}`);
+        assert.ok(status === 401 || status === 429, String(status));
+      }
+    };
+    const guessing = Array.from({ length: 16 }, (_, k) => guess(k));
+    while (guesses < 200) await new Promise((done) => setImmediate(done)); // far more than an address may miss
+    for (const key of honest) assert.equal(await models(key), 200, 'a key that this server has never seen');
+    stop = true;
+    await Promise.all(guessing);
+    assert.match(await server.metrics(), /sluice_http_limited_total\{limit="unknown_keys"\} [1-9]/);
+  });
+
+  test('times of the store are told in seconds', async () => {
+    const text = await server.metrics();
+    const count = (le) => Number(text.match(new RegExp(`^sluice_cache_redis_seconds_bucket\\{le="${le}"\\} (\\d+)$`, 'm'))?.[1]);
+    assert.ok(count('\\+Inf') > 0, 'the store was asked');
+    assert.ok(count('5e-05') < count('\\+Inf'), 'no answer of Redis comes in no time');
+  });
+
   test('who tries many keys gets 429 and known keys go on', async () => {
     const known = (await keys('create', 'steady', '--tier', 'paid')).out;
     assert.equal(await models(known), 200);

@@ -117,7 +117,10 @@ static void on_found(struct identity_wait *w, enum identity_verdict v, const str
 
 static const struct net_addr peer = {{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 1}};
 
-static void begin(struct world *w, struct look *l, unsigned n)
+static const struct net_addr other_peer = {{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 2}},
+			     third_peer = {{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 3}};
+
+static void begin_from(struct world *w, struct look *l, unsigned n, const struct net_addr *from)
 {
 	uint8_t digest[IDENTITY_DIGEST_BYTES];
 	const struct identity *id = NULL;
@@ -126,11 +129,13 @@ static void begin(struct world *w, struct look *l, unsigned n)
 	l->wait.done = on_found;
 	digest_of(n, digest);
 	clock_fake(&w->now_ns);
-	enum identity_verdict v = identities_find(w->all, digest, &peer, &l->wait, &id);
+	enum identity_verdict v = identities_find(w->all, digest, from, &l->wait, &id);
 	clock_fake(NULL);
 	if (v != IDENTITY_ASKED)
 		on_found(&l->wait, v, id);
 }
+
+static void begin(struct world *w, struct look *l, unsigned n) { begin_from(w, l, n, &peer); }
 
 static void finish(struct world *w, struct look *l)
 {
@@ -242,12 +247,19 @@ static void what_is_unknown_never_displaces_what_is_known(void **state)
 static void questions_at_once_are_bounded(void **state)
 {
 	struct world *w = *state;
-	struct look l[MOST + 1];
+	struct look l[MOST], more;
 	pass(w, 0);
-	for (unsigned i = 0; i <= MOST; i++)
-		begin(w, &l[i], 200 + i);
-	assert_int_equal(l[MOST].v, IDENTITY_UNAVAILABLE);
-	assert_int_equal(l[MOST].n_done, 1);
+	/* Half of them an address may have, the others are left to others. */
+	for (unsigned i = 0; i < MOST / 2; i++)
+		begin_from(w, &l[i], 200 + i, &peer);
+	begin_from(w, &more, 300, &peer);
+	assert_int_equal(more.v, IDENTITY_TOO_MANY);
+	assert_int_equal(more.n_done, 1);
+	for (unsigned i = MOST / 2; i < MOST; i++)
+		begin_from(w, &l[i], 200 + i, &other_peer);
+	begin_from(w, &more, 301, &third_peer);
+	assert_int_equal(more.v, IDENTITY_UNAVAILABLE);
+	assert_int_equal(more.n_done, 1);
 	for (unsigned i = 0; i < MOST; i++) {
 		finish(w, &l[i]);
 		assert_int_equal(l[i].v, IDENTITY_UNKNOWN);
@@ -272,6 +284,13 @@ static void an_address_pays_for_unknown_keys_only(void **state)
 	assert_int_equal(look(w, ++n, &asked), IDENTITY_TOO_MANY);
 	assert_in_range(n, 1090, 1110);
 	assert_int_equal(look(w, 1, &asked), IDENTITY_KNOWN);
+	/* Good keys of the same address are found, also those that were never seen. */
+	put(w, 3, 0);
+	put(w, 4, 0);
+	assert_int_equal(look(w, 3, &asked), IDENTITY_KNOWN);
+	assert_true(asked);
+	assert_int_equal(look(w, ++n, &asked), IDENTITY_TOO_MANY);
+	assert_int_equal(look(w, 4, &asked), IDENTITY_KNOWN);
 	/* One a second comes back. */
 	pass(w, 3500);
 	for (unsigned i = 0; i < 3; i++)
