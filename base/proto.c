@@ -179,6 +179,7 @@ int proto_put_queued(struct sl_buf *out, uint64_t id, const struct proto_queued 
 	proto_w_u8(&w, m->miss_reason);
 	proto_w_u32(&w, m->position);
 	proto_w_u32(&w, m->predicted_ttft_us);
+	proto_w_u8(&w, m->guess);
 	return proto_w_end(&w);
 }
 
@@ -190,8 +191,10 @@ int proto_get_queued(const uint8_t *p, size_t n, struct proto_queued *out, struc
 	out->miss_reason = proto_r_u8(&r);
 	out->position = proto_r_u32(&r);
 	out->predicted_ttft_us = proto_r_u32(&r);
-	if (out->miss_reason > PROTO_MISS_SHORT)
-		return proto_out_of_bounds(err, PROTO_QUEUED, "miss_reason");
+	uint8_t guess = proto_r_u8(&r);
+	out->guess = guess != 0;
+	if (out->miss_reason > PROTO_MISS_SHORT || guess > 1)
+		return proto_out_of_bounds(err, PROTO_QUEUED, "miss_reason or guess");
 	return proto_r_end(&r, PROTO_QUEUED, err);
 }
 
@@ -526,6 +529,7 @@ int proto_put_load(struct sl_buf *out, const struct proto_load *m)
 	proto_w_u16(&w, m->model);
 	proto_w_u32(&w, m->places_free);
 	proto_w_u32(&w, m->us_per_place);
+	proto_w_u8(&w, m->idle);
 	for (int i = 0; i < PROTO_PRIORITIES; i++) {
 		proto_w_u32(&w, m->of[i].waiting);
 		proto_w_u32(&w, m->of[i].wait_us);
@@ -539,12 +543,14 @@ int proto_get_load(const uint8_t *p, size_t n, struct proto_load *out, struct sl
 	out->model = proto_r_u16(&r);
 	out->places_free = proto_r_u32(&r);
 	out->us_per_place = proto_r_u32(&r);
+	uint8_t idle = proto_r_u8(&r);
+	out->idle = idle != 0;
 	for (int i = 0; i < PROTO_PRIORITIES; i++) {
 		out->of[i].waiting = proto_r_u32(&r);
 		out->of[i].wait_us = proto_r_u32(&r);
 	}
-	if (out->model >= PROTO_MAX_MODELS)
-		return proto_out_of_bounds(err, PROTO_LOAD, "model");
+	if (out->model >= PROTO_MAX_MODELS || idle > 1)
+		return proto_out_of_bounds(err, PROTO_LOAD, "model or idle");
 	return proto_r_end(&r, PROTO_LOAD, err);
 }
 

@@ -59,7 +59,7 @@
 #include "base/err.h"
 
 enum {
-	PROTO_VERSION = 8,
+	PROTO_VERSION = 9,
 	PROTO_HEAD_BYTES = 16,
 	PROTO_MAX_PAYLOAD = 4 << 20, /* a SUBMIT; every other type is far below */
 	PROTO_MAX_NAME = 128,
@@ -216,11 +216,14 @@ enum proto_miss {
 	PROTO_MISS_SHORT = 4,   /* what is alike is shorter than a page */
 };
 
+enum { PROTO_QUEUED_BYTES = 18 }; /* its payload */
+
 struct proto_queued {
 	uint32_t n_prompt, n_cached;
 	uint8_t miss_reason;        /* enum proto_miss */
 	uint32_t position;          /* sequences ahead that have not started */
 	uint32_t predicted_ttft_us; /* from now, given credit at once */
+	bool guess; /* nothing else runs or waits, or no step was measured of late: nothing may be refused by it */
 };
 
 /* The bytes of tokens, which need not be whole characters; told with log probabilities, for whom ids
@@ -352,9 +355,10 @@ struct proto_load {
 	uint16_t model;
 	uint32_t places_free;  /* so many could start at once */
 	uint32_t us_per_place; /* while none is free: in so long one becomes free, on the average */
+	bool idle;             /* nothing runs or waits, of any model: no reason to refuse anything */
 	struct proto_line {
 		uint32_t waiting; /* of this priority, not started */
-		uint32_t wait_us; /* until its first token */
+		uint32_t wait_us; /* until its first token; 0 also while no step was measured of late */
 	} of[PROTO_PRIORITIES];
 };
 

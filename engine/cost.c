@@ -5,7 +5,8 @@
  * coordinate descent from where it was (each coordinate its best, or 0; Lawson, Hanson, "Solving Least
  * Squares Problems", 1974, has the conditions), which moves nothing that the steps say nothing about.
  * A step that took several times what was expected (somebody else's work on the machine) counts
- * as if it had taken three times as long. Where the curve has no points yet, the line stands in.
+ * as if it had taken three times as long; one that took a third or less says that the others were slowed down so, and
+ * counts for half. Where the curve has no points yet, the line stands in.
  */
 #include "engine/cost.h"
 
@@ -15,7 +16,7 @@
 enum { N = 4 };
 
 static const double unit[N] = {1, 64, 65536, 65536};
-static const double forget = 0.995, least_ns = 1, recent = 0.1, trust = 0.01;
+static const double forget = 0.995, least_ns = 1, recent = 0.1, trust = 0.01, quick = 0.5;
 
 void cost_init(struct cost *c, double fixed_ns, double row_ns)
 {
@@ -99,7 +100,7 @@ static void learn_point(struct cost *c, uint32_t rows, double ns)
 	while (i + 1 < COST_POINTS && rows >= 2u << i)
 		i++;
 	struct cost_point *p = &c->points[i];
-	double weight = p->rows == 0 ? 1 : recent;
+	double weight = p->rows == 0 ? 1 : ns < p->ns / 3 ? quick : recent;
 	p->rows += weight * (rows - p->rows);
 	p->ns += weight * (ns - p->ns);
 }

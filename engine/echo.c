@@ -317,6 +317,7 @@ static bool echo_load(void *be, int index, struct proto_load *out)
 {
 	const struct echo *e = be;
 	echo_places_load(&e->places[index], (unsigned)e->cfg.ttft_ms * NS_PER_MS, clock_now_ns(), out);
+	out->idle = e->stats.running + e->stats.waiting == 0;
 	out->model = (uint16_t)index;
 	return true;
 }
@@ -346,7 +347,8 @@ static void tell_queued(const struct echo_seq *s, uint32_t ahead, uint64_t now)
 	    .id = s->node.key,
 	    .u.queued = {.n_prompt = s->n_prompt,
 			 .position = e->cfg.slots > 0 ? ahead : 0,
-			 .predicted_ttft_us = ns / 1000 < UINT32_MAX ? (uint32_t)(ns / 1000) : UINT32_MAX}};
+			 .predicted_ttft_us = ns / 1000 < UINT32_MAX ? (uint32_t)(ns / 1000) : UINT32_MAX,
+			 .guess = e->stats.running + e->stats.waiting <= 1}};
 	hub_post(e->hub, &ev);
 }
 

@@ -18,6 +18,7 @@ enum {
 	LOAD_MS = 10,   /* so often newcomers' waits are predicted */
 	TELL_MS = 250,  /* so often those who wait are told again */
 	TELL_MOST = 256,
+	FRESH_S = 10, /* so long a model's last step says what its next ones will cost */
 	GUEST_ROWS = 64,
 };
 
@@ -27,6 +28,25 @@ static uint32_t to_us(double ns)
 	return us < (double)UINT32_MAX ? (uint32_t)us : UINT32_MAX;
 }
 
+/* Nothing runs or waits but s (NULL: nothing at all), of any model. What has no credit yet does neither. */
+static bool is_alone(const struct step *st, const struct eng_seq *s)
+{
+	list_each(it, &st->all) {
+		const struct eng_seq *other = list_entry(it, struct eng_seq, in_all);
+		if (other != s && (other->sched.slot != 0 || other->credit > 0))
+			return false;
+	}
+	return true;
+}
+
+/* What steps cost was measured, and not long ago: the first guess may be far off, and so may be what was learnt while
+ * something else had the machine. Both are put right by the next step only, which nobody would ever wait for if everybody
+ * was refused by them. */
+static bool is_measured(const struct eng_model *m)
+{
+	return m->landed_ns != 0 && clock_now_ns() - m->landed_ns < FRESH_S * NS_PER_S;
+}
+
 static void tell(struct step *st, const struct eng_seq *s, uint32_t position, double ns)
 {
 	struct eng_event ev = {.kind = ENG_QUEUED, .id = s->node.key};
@@ -34,7 +54,8 @@ static void tell(struct step *st, const struct eng_seq *s, uint32_t position, do
 					    .n_cached = s->sched.n_cached,
 					    .miss_reason = s->miss,
 					    .position = position,
-					    .predicted_ttft_us = to_us(ns)};
+					    .predicted_ttft_us = to_us(ns),
+					    .guess = is_alone(st, s) || !is_measured(s->model)};
 	st->e->on_event(st->e->on_event_ctx, &ev);
 }
 
@@ -81,7 +102,8 @@ static void publish(struct step *st, struct eng_model *m)
 	struct proto_load load;
 	bool busy = sched_n_started(m->sched) > 0 || sched_n_queued(m->sched) > 0;
 	sched_load(m->sched, &st->tenants, &m->cost, m->ns_per_answer, GUEST_ROWS, &load);
-	double factor = cost_bias_factor(&m->ttft_bias[busy]);
+	double factor = is_measured(m) ? cost_bias_factor(&m->ttft_bias[busy]) : 0;
+	load.idle = is_alone(st, NULL);
 	load.model = (uint16_t)m->index;
 	for (int i = 0; i < PROTO_PRIORITIES; i++)
 		load.of[i].wait_us = to_us(load.of[i].wait_us * 1e3 * factor);

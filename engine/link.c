@@ -100,7 +100,7 @@ void hub_post(void *ctx, const struct eng_event *ev)
 		}
 		break;
 	case ENG_QUEUED:
-		m = mail_new(PROTO_HEAD_BYTES + 17);
+		m = mail_new(PROTO_HEAD_BYTES + PROTO_QUEUED_BYTES);
 		if (m != NULL)
 			rc = proto_put_queued(&m->frame, ev->id, &ev->u.queued);
 		break;

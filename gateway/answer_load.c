@@ -27,6 +27,7 @@
 #include "base/clock.h"
 #include "base/metrics.h"
 #include "gateway/answer_priv.h"
+#include "gateway/refusals.h"
 #include "gateway/timer.h"
 #include "gateway/waiting.h"
 
@@ -39,8 +40,6 @@ enum {
 /* For one that was let through by an estimate and is counted late: enough for what is almost certainly in time. */
 static const double counted_margin = 1.05;
 
-enum reason { LATE, FULL, WAITED, PROMPT, DISPLACED, N_REASONS };
-
 #define REFUSED(label)                                                                             \
 	{                                                                                          \
 		.kind = METRIC_COUNTER, .name = "sluice_load_refused_total",                       \
@@ -48,11 +47,11 @@ enum reason { LATE, FULL, WAITED, PROMPT, DISPLACED, N_REASONS };
 			"under load, displaced",                                                   \
 		.labels = "reason=\"" label "\""                                                   \
 	}
-static struct metric refused_total[N_REASONS] = {[LATE] = REFUSED("late"),
-						 [FULL] = REFUSED("full"),
-						 [WAITED] = REFUSED("waited"),
-						 [PROMPT] = REFUSED("prompt"),
-						 [DISPLACED] = REFUSED("displaced")};
+static struct metric refused_total[N_REFUSALS] = {[REFUSED_LATE] = REFUSED("late"),
+						  [REFUSED_FULL] = REFUSED("full"),
+						  [REFUSED_WAITED] = REFUSED("waited"),
+						  [REFUSED_PROMPT] = REFUSED("prompt"),
+						  [REFUSED_DISPLACED] = REFUSED("displaced")};
 #define DEGRADED(label)                                                                            \
 	{                                                                                          \
 		.kind = METRIC_COUNTER, .name = "sluice_load_degraded_total",                      \
@@ -75,7 +74,7 @@ static struct metric waits[PROTO_PRIORITIES] = {WAIT("0"), WAIT("1"), WAIT("2"),
 
 __attribute__((constructor)) static void register_metrics(void)
 {
-	for (int i = 0; i < N_REASONS; i++)
+	for (int i = 0; i < N_REFUSALS; i++)
 		metric_register(&refused_total[i]);
 	for (int i = 0; i < PROTO_PRIORITIES; i++)
 		metric_register(&waits[i]);
@@ -105,12 +104,14 @@ static struct api_error overloaded(uint64_t retry_ms)
 	return (struct api_error){503, "server_error", "overloaded", NULL, load_retry_s(retry_ms)};
 }
 
-static void refuse(struct answer *a, enum reason why, uint64_t retry_ms, const char *message)
+/* predicted_ms: until its first token, as far as is known. */
+static void refuse(struct answer *a, enum refusal why, uint64_t predicted_ms, uint64_t retry_ms, const char *message)
 {
 	struct api_error e = overloaded(retry_ms);
 	if (a->x != NULL)
 		a->x->retry_ms = retry_ms < UINT32_MAX ? (unsigned)retry_ms : 0;
 	metric_add(&refused_total[why], 1);
+	refusals_note(why, predicted_ms, clock_now_ns());
 	a->line.refused = true;
 	if (a->state == ANSWER_WAITING) {
 		answer_refuse(a, &e, message);
@@ -124,7 +125,8 @@ static void refuse(struct answer *a, enum reason why, uint64_t retry_ms, const c
 void answer_load_refuse(struct answer *a, uint64_t retry_ms)
 {
 	metric_add(&unsubmitted, 1);
-	refuse(a, LATE, retry_ms, "The server is busy: the first token would come too late.");
+	refuse(a, REFUSED_LATE, engine_link_wait_ms(a->app->link, a->line.model, (uint8_t)tier_of(a)->priority), retry_ms,
+	       "The server is busy: the first token would come too late.");
 }
 
 /* ---- predictions ---- */
@@ -162,7 +164,7 @@ static int other_model(const struct answer *a)
 	int i = engine_link_find_model(link, tier->degrade_model);
 	if (i < 0 || i == a->line.model || engine_link_model(link, i)->state != PROTO_MODEL_READY)
 		return -1;
-	double ms = (double)engine_link_wait_ms(link, i, (uint8_t)tier->priority) * load_margin_factor(&a->app->margin);
+	double ms = (double)engine_link_wait_ms(link, i, (uint8_t)tier->priority) * load_margin_factor(&a->app->margin, clock_now_ns());
 	return tier->ttft_target_ms > 0 && ms > (double)tier->ttft_target_ms ? -1 : i;
 }
 
@@ -182,7 +184,7 @@ static struct load_case case_of(const struct answer *a, uint64_t predicted_ms)
 {
 	return (struct load_case){.predicted_ms = predicted_ms,
 				  .most_ms = config(a)->limits.first_token_ms,
-				  .margin = load_margin_factor(&a->app->margin),
+				  .margin = load_margin_factor(&a->app->margin, clock_now_ns()),
 				  .other_model = other_model(a) >= 0,
 				  .shorter = may_be_shorter(a),
 				  .is_shorter = is_shorter(a)};
@@ -232,8 +234,9 @@ enum load_verdict answer_load_first(struct answer *a, struct proto_submit *s, ui
 	/* With some room: who is refused here is told at once, who is refused there after a step. */
 	own += room < own / 4 ? room : own / 4;
 	struct load_case c = case_of(a, own > ms ? own : ms);
+	c.guess = engine_link_idle(a->app->link, s->model);
 	enum load_verdict v = load_decide(tier, &c, retry_ms);
-	if (v == LOAD_GO && ms >= SHORT_MS && config(a)->queue.most > 0 &&
+	if (v == LOAD_GO && !c.guess && ms >= SHORT_MS && config(a)->queue.most > 0 &&
 	    !waiting_has_room(a->app->waiting, (size_t)config(a)->queue.most, tier->priority)) {
 		*retry_ms = ms;
 		v = LOAD_REFUSE;
@@ -330,16 +333,26 @@ static bool submit_again(struct answer *a)
 
 /* ---- at QUEUED ---- */
 
+/* Also of one whose other prompts are all there is to wait for. */
+static bool is_guess(const struct answer *a)
+{
+	for (int i = 0; i < a->n_runs; i++)
+		if (a->runs[i].gen != NULL && gen_queued(a->runs[i].gen)->guess)
+			return true;
+	return false;
+}
+
 static bool is_prompt_refused(struct answer *a, const struct proto_queued *q)
 {
 	int64_t most = tier_of(a)->load_prompt;
+	uint64_t ms = q->predicted_ttft_us / 1000;
 	char message[160];
 	if (most == 0 || q->n_prompt <= most || !load_is_high(&a->app->levels, a->line.model, tier_of(a)->priority))
 		return false;
 	snprintf(message, sizeof message,
 		 "The server is busy: at the moment prompts may have %lld tokens at most; yours has %u.", (long long)most,
 		 q->n_prompt);
-	refuse(a, PROMPT, (uint64_t)q->predicted_ttft_us / 1000 + config(a)->queue.load_low_ms, message);
+	refuse(a, REFUSED_PROMPT, ms, ms + config(a)->queue.load_low_ms, message);
 	return true;
 }
 
@@ -350,18 +363,19 @@ bool answer_load_queued(struct answer *a, struct answer_run *run)
 	uint64_t each_us = engine_link_place_us(a->app->link, a->line.model), each_ms = each_us / 1000;
 	uint8_t priority = (uint8_t)tier_of(a)->priority;
 	struct load_case c = case_of(a, ms);
+	c.guess = is_guess(a);
 	/* Who has been let through here and was counted only after a long step is not sent away on a mere chance. */
 	if (now - a->started_ns > SOON_MS * NS_PER_MS)
 		c.margin = c.margin < counted_margin ? c.margin : counted_margin;
 	if (a->twin) {
-		bool hopeless = ms > c.most_ms;
+		bool hopeless = ms > c.most_ms && !c.guess;
 		if (hopeless)
-			refuse(a, LATE, ms - c.most_ms, "The server is busy: the first token would come too late.");
+			refuse(a, REFUSED_LATE, ms, ms - c.most_ms, "The server is busy: the first token would come too late.");
 		return !hopeless;
 	}
 	/* The tenant's next one waits as long, or if this one stays, for its turn too. */
 	load_memo_put(&a->app->memo, a->key->tenant, a->line.model, priority, ms, now);
-	if (is_prompt_refused(a, q))
+	if (!c.guess && is_prompt_refused(a, q))
 		return false;
 	c.other_model = c.other_model && may_submit_again(a);
 	c.shorter = c.shorter && !answer_has_twins(a);
@@ -372,7 +386,7 @@ bool answer_load_queued(struct answer *a, struct answer_run *run)
 	case LOAD_REFUSE:
 		/* The next one is let through when it is likely to stay, not as soon as it might. */
 		load_memo_put(&a->app->memo, a->key->tenant, a->line.model, priority, ms + (each_ms < ms / 4 ? each_ms : ms / 4), now);
-		refuse(a, LATE, retry_ms, "The server is busy: the first token would come too late.");
+		refuse(a, REFUSED_LATE, ms, retry_ms, "The server is busy: the first token would come too late.");
 		return false;
 	case LOAD_DEGRADE: break;
 	}
@@ -425,7 +439,7 @@ static void on_displaced(void *ctx)
 	look(a, clock_now_ns(), &position, &ms);
 	if (a->end != ANSWER_UNDECIDED || a->state == ANSWER_ENDED || answer_has_twins(a))
 		return;
-	refuse(a, DISPLACED, ms, "The server is busy: this request had to make room for others.");
+	refuse(a, REFUSED_DISPLACED, ms, ms, "The server is busy: this request had to make room for others.");
 }
 
 /* What it may tell, after load has come or gone. */
@@ -454,7 +468,7 @@ bool answer_load_enter(struct answer *a)
 		int rc = waiting_enter(a->app->waiting, q->most > 0 ? (size_t)q->most : SIZE_MAX, tier_of(a)->priority,
 				       a->app->t, on_displaced, a, &l->wait->place);
 		if (rc == SL_ELIMIT)
-			refuse(a, FULL, ms, "The server is busy: too many are waiting.");
+			refuse(a, REFUSED_FULL, ms, ms, "The server is busy: too many are waiting.");
 		else if (rc != 0)
 			answer_refuse(a, &answer_no_memory, answer_no_memory_text);
 		if (rc != 0)
@@ -493,7 +507,7 @@ static void too_long(struct answer *a)
 		return;
 	}
 	look(a, clock_now_ns(), &position, &ms);
-	refuse(a, WAITED, ms, "The server is busy: the first token did not come in time.");
+	refuse(a, REFUSED_WAITED, ms, ms, "The server is busy: the first token did not come in time.");
 }
 
 static void on_line(struct gw_timer *timer)
@@ -526,7 +540,7 @@ void answer_load_begun(struct answer *a, uint64_t now_ns)
 {
 	const struct line_wait *w = a->line.wait;
 	if (w != NULL && w->since_ns != 0)
-		load_margin_learn(&a->app->margin, w->predicted_ns, now_ns - w->since_ns);
+		load_margin_learn(&a->app->margin, w->predicted_ns, now_ns - w->since_ns, now_ns);
 	answer_load_end(a);
 }
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/json_out.h"
 #include "base/metrics.h"
 #include "cache/cache.h"
@@ -13,6 +14,7 @@
 #include "gateway/app_state.h"
 #include "gateway/exchange.h"
 #include "gateway/handlers.h"
+#include "gateway/refusals.h"
 #include "gateway/thread.h"
 
 enum { MAX_METRICS = 1 << 20, MAX_HEALTH = 64 << 10 };
@@ -61,7 +63,11 @@ void api_health(struct exchange *x)
 			rc = buf_printf(&body, ",\"state\":\"%s\"}", states[m->state]);
 	}
 	if (rc == 0)
-		rc = buf_append_str(&body, "]}");
+		rc = buf_append_str(&body, "],\"refusals\":");
+	if (rc == 0)
+		rc = refusals_print(&body, clock_now_ns());
+	if (rc == 0)
+		rc = buf_append_str(&body, "}");
 	static const struct http_field no_store = {"cache-control", "no-store"};
 	exchange_reply(x, 200, "application/json", &no_store, 1, buf_data(&body), rc == 0 ? body.len : 0);
 	buf_dispose(&body);

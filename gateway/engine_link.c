@@ -668,6 +668,15 @@ uint64_t engine_link_wait_ms(const struct engine_link *l, int model, uint8_t pri
 	return (load->told.of[line_of(priority)].wait_us + behind * load->told.us_per_place) / 1000;
 }
 
+bool engine_link_idle(const struct engine_link *l, int model)
+{
+	const struct link_load *load = &l->loads[model];
+	uint64_t unseen = 0;
+	for (int i = 0; i < PROTO_PRIORITIES; i++)
+		unseen += load->unseen[i];
+	return load->told.idle && unseen == 0;
+}
+
 uint64_t engine_link_place_us(const struct engine_link *l, int model) { return l->loads[model].told.us_per_place; }
 
 void engine_link_on_load(struct engine_link *l, void (*fn)(void *ctx, const struct proto_load *m), void *ctx)

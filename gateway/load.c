@@ -19,6 +19,8 @@ enum load_verdict load_decide(const struct gw_tier_config *tier, const struct lo
 	uint64_t target = tier->ttft_target_ms, least = c->most_ms;
 	bool hopeless = c->predicted_ms > c->most_ms, late = target > 0 && expected > (double)target;
 	*retry_ms = 0;
+	if (c->guess)
+		return LOAD_GO;
 	if (!hopeless && (!late || tier->when_late == GW_LATE_QUEUE))
 		return LOAD_GO;
 	if (tier->when_late == GW_LATE_DEGRADE && c->other_model)
@@ -40,16 +42,25 @@ unsigned load_retry_s(uint64_t ms)
 
 /* ---- margins ---- */
 
-void load_margin_learn(struct load_margin *m, uint64_t predicted_ns, uint64_t true_ns)
+/* By a margin that nothing was let in by for long nothing is refused either. */
+static double log_now(const struct load_margin *m, uint64_t now_ns)
+{
+	static const double half_life_ns = 30e9;
+	return now_ns > m->at_ns ? m->log * exp2(-(double)(now_ns - m->at_ns) / half_life_ns) : m->log;
+}
+
+void load_margin_learn(struct load_margin *m, uint64_t predicted_ns, uint64_t true_ns, uint64_t now_ns)
 {
 	static const double step = 0.002, most = 0.7;
 	if (predicted_ns < CERTAIN_MS * NS_PER_MS)
 		return;
+	m->log = log_now(m, now_ns);
+	m->at_ns = now_ns;
 	m->log += (double)true_ns > (double)predicted_ns * exp(m->log) ? 32 * step : -step;
 	m->log = m->log < 0 ? 0 : m->log > most ? most : m->log;
 }
 
-double load_margin_factor(const struct load_margin *m) { return exp(m->log); }
+double load_margin_factor(const struct load_margin *m, uint64_t now_ns) { return exp(log_now(m, now_ns)); }
 
 /* ---- levels ---- */
 
@@ -57,7 +68,7 @@ bool load_levels_see(struct load_levels *l, const struct proto_load *now, uint64
 {
 	uint8_t before = l->high[now->model], after = before;
 	for (int i = 0; i < PROTO_PRIORITIES; i++) {
-		uint64_t ms = now->of[i].wait_us / 1000;
+		uint64_t ms = now->idle ? 0 : now->of[i].wait_us / 1000;
 		if (ms >= high_ms)
 			after = (uint8_t)(after | 1u << i);
 		else if (ms < low_ms)

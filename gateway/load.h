@@ -25,6 +25,7 @@ struct load_case {
 	double margin;           /* what predictions are multiplied with before they are believed */
 	bool other_model, shorter; /* it can be degraded in these ways */
 	bool is_shorter;           /* it has been, in the latter */
+	bool guess; /* nothing else runs or waits, or no step was measured of late: the prediction refuses nothing */
 };
 
 /* *retry_ms: to a refusal, in how long it would be let in if nothing else came. */
@@ -39,10 +40,11 @@ unsigned load_retry_s(uint64_t ms);
  * is late is work done for nothing, one less in the queue costs nothing. */
 struct load_margin {
 	double log; /* 0: as predicted */
+	uint64_t at_ns; /* learnt; half as much every half a minute from then on */
 };
 
-void load_margin_learn(struct load_margin *m, uint64_t predicted_ns, uint64_t true_ns);
-double load_margin_factor(const struct load_margin *m);
+void load_margin_learn(struct load_margin *m, uint64_t predicted_ns, uint64_t true_ns, uint64_t now_ns);
+double load_margin_factor(const struct load_margin *m, uint64_t now_ns);
 
 /* ---- load of each model's priorities ---- */
 

@@ -56,7 +56,7 @@ size_t fuzz_seed(size_t i, uint8_t *out, size_t max)
 		return seed_of(PROTO_MODEL, proto_put_model(&frame, &(struct proto_model){
 				.state = PROTO_MODEL_FAILED, .name = word, .reason = word}), out, max);
 	case 5:
-		return seed_of(PROTO_QUEUED, proto_put_queued(&frame, 1, &(struct proto_queued){1, 0, 2, 3, 4}),
+		return seed_of(PROTO_QUEUED, proto_put_queued(&frame, 1, &(struct proto_queued){1, 0, 2, 3, 4, true}),
 			       out, max);
 	case 6:
 		return seed_of(PROTO_TOKENS, proto_put_tokens(&frame, 1, &(struct proto_tokens){

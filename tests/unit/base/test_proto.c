@@ -141,7 +141,7 @@ static void frames(struct sl_buf frame[N_FRAMES])
 	assert_int_equal(proto_put_count(&frame[3], 8, &(struct proto_count){1, PROTO_PROMPT_TEXT, STR("x y")}), 0);
 	assert_int_equal(proto_put_model(&frame[4], &(struct proto_model){1, PROTO_MODEL_FAILED, 2, 2048, 32000,
 			 1234567890123, STR("large"), STR("no such file"), 0x1122334455667788}), 0);
-	assert_int_equal(proto_put_queued(&frame[5], 7, &(struct proto_queued){10, 5, PROTO_MISS_SHORT, 1, 20000}), 0);
+	assert_int_equal(proto_put_queued(&frame[5], 7, &(struct proto_queued){10, 5, PROTO_MISS_SHORT, 1, 20000, true}), 0);
 	assert_int_equal(proto_put_tokens(&frame[6], 7, &(struct proto_tokens){.n = 2, .choice = 15, .tokens = two_tokens, .text = STR("abcde")}), 0);
 	assert_int_equal(proto_put_done(&frame[7], 7, &(struct proto_done){PROTO_FINISH_ERROR, PROTO_ERR_INTERNAL, 0,
 			 1, 2, 3, 4, 5, 6, STR("why")}), 0);
@@ -155,7 +155,7 @@ static void frames(struct sl_buf frame[N_FRAMES])
 			 .n_top = 2, .entries = six_pairs, .pieces = {.of = piece_of_id}}), 0);
 	assert_int_equal(proto_put_choice(&frame[13], 7, &(struct proto_choice){3, PROTO_FINISH_LENGTH,
 			 PROTO_LENGTH_CONTEXT, 99, -12.5f}), 0);
-	assert_int_equal(proto_put_load(&frame[14], &(struct proto_load){63, 1, 2, {{3, 4}, {5, 6}, [7] = {7, 8}}}), 0);
+	assert_int_equal(proto_put_load(&frame[14], &(struct proto_load){63, 1, 2, true, {{3, 4}, {5, 6}, [7] = {7, 8}}}), 0);
 	assert_int_equal(proto_put_submit(&frame[15], 9, &given_submit), 0);
 	assert_int_equal(proto_put_verified(&frame[16], 9, &(struct proto_verified){2, 3}), 0);
 }

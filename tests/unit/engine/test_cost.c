@@ -56,6 +56,22 @@ static void learns_from_noisy_steps(void **state)
 	near(cost_step_ns(&c, 200, past_of(200 * 2000, 2000)), truth(200, past_of(200 * 2000, 2000)), 0.25);
 }
 
+/* Measured while something else had the machine, guess and steps alike: a few steps on an idle one put it right. */
+static void what_was_slowed_down_is_put_right_soon(void **state)
+{
+	(void)state;
+	const double slow = 200;
+	for (int learnt = 0; learnt <= 1; learnt++) {
+		struct cost c;
+		cost_init(&c, 2e6 * slow, 2e5 * slow);
+		for (int i = 0; learnt && i < 40; i++)
+			cost_learn(&c, 64, past_of(64 * 64 / 2, 64), slow * truth(64, past_of(64 * 64 / 2, 64)));
+		for (int i = 0; i < (learnt ? 10 : 1); i++)
+			cost_learn(&c, 64, past_of(64 * 64 / 2, 64), truth(64, past_of(64 * 64 / 2, 64)));
+		assert_true(cost_step_ns(&c, 64, past_of(64 * 64 / 2, 64)) < 3 * truth(64, past_of(64 * 64 / 2, 64)));
+	}
+}
+
 static void survives_outliers_and_sameness(void **state)
 {
 	(void)state;
@@ -123,6 +139,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(learns_from_noisy_steps),
+		cmocka_unit_test(what_was_slowed_down_is_put_right_soon),
 		cmocka_unit_test(survives_outliers_and_sameness),
 		cmocka_unit_test(rows_for_a_time),
 		cmocka_unit_test(follows_the_median),

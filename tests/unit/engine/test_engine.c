@@ -197,6 +197,42 @@ static void predictions_and_timings(void **state)
 	run_stop(&r);
 }
 
+static void run_until_queued(struct run *r, uint64_t id) { RUN_UNTIL(r, r->answers[id].queued); }
+
+/* Nothing may be refused by what is predicted to one that is alone or before any step was measured. */
+static void a_guess_says_so(void **state)
+{
+	(void)state;
+	struct run r;
+	struct eng_config cfg = config();
+	struct proto_load load;
+	run_start(&r, &cfg);
+	assert_true(engine_load(r.e, 0, &load));
+	for (int i = 0; i < PROTO_PRIORITIES; i++)
+		assert_int_equal(load.of[i].wait_us, 0); /* no step yet */
+	struct proto_submit req = run_plain("Once upon a time", 40);
+	req.flags = PROTO_SUBMIT_IGNORE_EOS;
+	run_submit(&r, 1, &req);
+	run_until_queued(&r, 1);
+	assert_true(r.answers[1].queued_as.guess); /* alone */
+	run_submit(&r, 2, &req);
+	run_until_queued(&r, 2);
+	assert_true(r.answers[2].queued_as.guess); /* not alone, but nothing is known */
+	run_credit(&r, 1, 20);
+	RUN_UNTIL(&r, r.answers[1].n_tokens == 20);
+	run_submit(&r, 3, &req);
+	run_until_queued(&r, 3);
+	assert_false(r.answers[3].queued_as.guess);
+	run_credit(&r, 1, 20);
+	run_credit(&r, 2, 40);
+	run_credit(&r, 3, 40);
+	for (uint64_t id = 1; id <= 3; id++)
+		run_until_done(&r, id);
+	run_until_idle(&r);
+	assert_true(run_one(&r, 4, &req)->queued_as.guess);
+	run_stop(&r);
+}
+
 /* A control token in a user's text is text: it is spelled out, byte by byte. */
 static void users_write_text(void **state)
 {
@@ -268,7 +304,8 @@ int main(void)
 	models[2] = (struct eng_model_config){.name = "broken", .path = broken_path};
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(same_together_as_alone), cmocka_unit_test(models_of_one_engine),
-	    cmocka_unit_test(prefill_only), cmocka_unit_test(predictions_and_timings), cmocka_unit_test(users_write_text),
+	    cmocka_unit_test(prefill_only), cmocka_unit_test(predictions_and_timings),
+		cmocka_unit_test(a_guess_says_so), cmocka_unit_test(users_write_text),
 	    cmocka_unit_test(faults),
 	};
 	int rc = cmocka_run_group_tests(tests, NULL, NULL);

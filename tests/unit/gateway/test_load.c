@@ -27,24 +27,28 @@ static void by_tier(void **unused)
 		enum load_verdict want;
 		uint64_t retry_ms;
 	} rows[] = {
-	    {&queues, {1000, 60000, 1, false, false, false}, LOAD_GO, 0},
-	    {&refuses, {1000, 60000, 1, false, false, false}, LOAD_GO, 0},
-	    {&refuses, {1001, 60000, 1, false, false, false}, LOAD_REFUSE, 2},
-	    {&refuses, {4000, 60000, 1, true, true, false}, LOAD_REFUSE, 3001},
+	    {&queues, {1000, 60000, 1, false, false, false, false}, LOAD_GO, 0},
+	    {&refuses, {1000, 60000, 1, false, false, false, false}, LOAD_GO, 0},
+	    {&refuses, {1001, 60000, 1, false, false, false, false}, LOAD_REFUSE, 2},
+	    {&refuses, {4000, 60000, 1, true, true, false, false}, LOAD_REFUSE, 3001},
 	    /* What is not trusted counts for more. */
-	    {&refuses, {900, 60000, 1.5, false, false, false}, LOAD_REFUSE, 351},
-	    {&queues, {30000, 60000, 1.5, true, true, false}, LOAD_GO, 0},
-	    {&queues, {60000, 60000, 1, false, false, false}, LOAD_GO, 0},
-	    {&queues, {70000, 60000, 1, true, true, false}, LOAD_REFUSE, 10001},
-	    {&degrades, {999, 60000, 1, true, true, false}, LOAD_GO, 0},
-	    {&degrades, {2000, 60000, 1, true, false, false}, LOAD_DEGRADE, 0},
-	    {&degrades, {70000, 60000, 1, true, false, false}, LOAD_DEGRADE, 0},
-	    {&degrades, {2000, 60000, 1, false, true, false}, LOAD_DEGRADE, 0},
-	    {&degrades, {70000, 60000, 1, false, true, false}, LOAD_REFUSE, 69001},
-	    {&degrades, {2000, 60000, 1, false, false, false}, LOAD_REFUSE, 1001},
-	    {&degrades, {2000, 60000, 1, false, false, true}, LOAD_GO, 0},
-	    {&no_target, {50000, 60000, 2, false, false, false}, LOAD_GO, 0},
-	    {&no_target, {60001, 60000, 1, false, false, false}, LOAD_REFUSE, 2},
+	    {&refuses, {900, 60000, 1.5, false, false, false, false}, LOAD_REFUSE, 351},
+	    {&queues, {30000, 60000, 1.5, true, true, false, false}, LOAD_GO, 0},
+	    {&queues, {60000, 60000, 1, false, false, false, false}, LOAD_GO, 0},
+	    {&queues, {70000, 60000, 1, true, true, false, false}, LOAD_REFUSE, 10001},
+	    {&degrades, {999, 60000, 1, true, true, false, false}, LOAD_GO, 0},
+	    {&degrades, {2000, 60000, 1, true, false, false, false}, LOAD_DEGRADE, 0},
+	    {&degrades, {70000, 60000, 1, true, false, false, false}, LOAD_DEGRADE, 0},
+	    {&degrades, {2000, 60000, 1, false, true, false, false}, LOAD_DEGRADE, 0},
+	    {&degrades, {70000, 60000, 1, false, true, false, false}, LOAD_REFUSE, 69001},
+	    {&degrades, {2000, 60000, 1, false, false, false, false}, LOAD_REFUSE, 1001},
+	    {&degrades, {2000, 60000, 1, false, false, true, false}, LOAD_GO, 0},
+	    {&no_target, {50000, 60000, 2, false, false, false, false}, LOAD_GO, 0},
+	    {&no_target, {60001, 60000, 1, false, false, false, false}, LOAD_REFUSE, 2},
+	    /* Where nothing else runs or waits there is nothing to refuse for, whatever was predicted. */
+	    {&refuses, {67000, 60000, 2, true, true, false, true}, LOAD_GO, 0},
+	    {&degrades, {67000, 60000, 2, true, true, false, true}, LOAD_GO, 0},
+	    {&queues, {67000, 60000, 2, true, true, false, true}, LOAD_GO, 0},
 	};
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
 		uint64_t retry_ms = 77;
@@ -63,25 +67,32 @@ static void a_margin_is_learnt(void **unused)
 {
 	(void)unused;
 	struct load_margin m = {0};
-	uint64_t random = 1, late = 0;
+	uint64_t random = 1, late = 0, now = NS_PER_S;
 	enum { WARM = 2000, N = 20000 };
 	for (int i = 0; i < WARM + N; i++) {
 		random = random * 6364136223846793005u + 1442695040888963407u;
 		double part = 0.6 + 0.9 * (double)(random >> 11) * 0x1p-53; /* truth: 0.6 to 1.5 of it */
-		late += i >= WARM && part > load_margin_factor(&m);
-		load_margin_learn(&m, NS_PER_S, (uint64_t)(part * 1e9));
+		late += i >= WARM && part > load_margin_factor(&m, now);
+		load_margin_learn(&m, NS_PER_S, (uint64_t)(part * 1e9), now);
 	}
 	assert_true(late > N * 2 / 100 && late < N * 4 / 100);
 	/* It never goes below what was predicted, nor beyond twice of it. */
 	for (int i = 0; i < 1000; i++)
-		load_margin_learn(&m, NS_PER_S, NS_PER_S / 10);
-	assert_true(fabs(load_margin_factor(&m) - 1) < 1e-9);
+		load_margin_learn(&m, NS_PER_S, NS_PER_S / 10, now);
+	assert_true(fabs(load_margin_factor(&m, now) - 1) < 1e-9);
 	for (int i = 0; i < 1000; i++)
-		load_margin_learn(&m, NS_PER_S, 100 * NS_PER_S);
-	assert_true(load_margin_factor(&m) > 1.9 && load_margin_factor(&m) < 2.1);
+		load_margin_learn(&m, NS_PER_S, 100 * NS_PER_S, now);
+	assert_true(load_margin_factor(&m, now) > 1.9 && load_margin_factor(&m, now) < 2.1);
 	struct load_margin before = m;
-	load_margin_learn(&m, NS_PER_MS, NS_PER_S); /* too short to learn from */
+	load_margin_learn(&m, NS_PER_MS, NS_PER_S, now); /* too short to learn from */
 	assert_true(fabs(before.log - m.log) < 1e-12);
+	/* Unused it goes: nothing that is refused by it could ever put it right. */
+	now += 30 * NS_PER_S;
+	assert_true(fabs(load_margin_factor(&m, now) - exp(before.log / 2)) < 1e-9);
+	now += 600 * NS_PER_S;
+	assert_true(load_margin_factor(&m, now) < 1.001);
+	load_margin_learn(&m, NS_PER_S, 2 * NS_PER_S, now);
+	assert_true(load_margin_factor(&m, now) > 1.06 && load_margin_factor(&m, now) < 1.07);
 }
 
 static void levels_have_two_thresholds(void **unused)
@@ -97,6 +108,12 @@ static void levels_have_two_thresholds(void **unused)
 	assert_true(load_is_high(&l, 3, 9)); /* those beyond are the last one */
 	assert_false(load_is_high(&l, 2, 2));
 	assert_false(load_levels_see(&l, &now, 2000, 500));
+	/* An idle engine has no load, whatever a request would take there. */
+	struct load_levels idle = l;
+	struct proto_load nothing = now;
+	nothing.idle = true;
+	assert_true(load_levels_see(&idle, &nothing, 2000, 500));
+	assert_false(load_is_high(&idle, 3, 7));
 	now.of[2].wait_us = 500 * 1000;
 	assert_false(load_levels_see(&l, &now, 2000, 500));
 	now.of[2].wait_us = 499 * 1000;

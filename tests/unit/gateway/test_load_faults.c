@@ -152,11 +152,11 @@ static void engine_goes(void **state)
 	}
 }
 
-/* What QUEUED says, and LOAD of every priority. */
-static void engine_will_say(struct chat_rig *c, uint32_t queued_us, uint32_t load_us)
+/* What QUEUED says, and LOAD of every priority; alone: that nothing else is there. */
+static void engine_will_say_of(struct chat_rig *c, uint32_t queued_us, uint32_t load_us, bool alone)
 {
-	struct proto_queued queued = {.n_prompt = 3, .position = 4, .predicted_ttft_us = queued_us};
-	struct proto_load load = {.us_per_place = 100000};
+	struct proto_queued queued = {.n_prompt = 3, .position = alone ? 0 : 4, .predicted_ttft_us = queued_us, .guess = alone};
+	struct proto_load load = {.us_per_place = 100000, .idle = alone};
 	for (int i = 0; i < PROTO_PRIORITIES; i++)
 		load.of[i].wait_us = load_us;
 	buf_dispose(&c->queued_other);
@@ -164,6 +164,11 @@ static void engine_will_say(struct chat_rig *c, uint32_t queued_us, uint32_t loa
 	buf_clear(&c->queued, SIZE_MAX);
 	assert_int_equal(proto_put_queued(&c->queued, 1, &queued), 0);
 	assert_int_equal(proto_put_load(&c->hello, &load), 0);
+}
+
+static void engine_will_say(struct chat_rig *c, uint32_t queued_us, uint32_t load_us)
+{
+	engine_will_say_of(c, queued_us, load_us, false);
 }
 
 static int status_of(struct chat_rig *c, const struct way *w)
@@ -226,15 +231,50 @@ static void counted_late(void **state)
 		engine_will_say(c, cases[i].predicted_us, 0);
 		CHAT_UNTIL(c, app_ready(c->app));
 		set_tier(c, w);
-		c->app->margin.log = 0.69; /* twice */
+		c->app->margin = (struct load_margin){0.69, clock_now_ns()}; /* twice */
 		c->slow_ms = cases[i].slow_ms;
 		assert_int_equal(status_of(c, w), cases[i].status);
 	}
 }
 
+/* An engine that has nothing to do but believes that everything takes a minute: requests are served, by all ways. With
+ * something beside them the same words refuse them, and /health has the reason. */
+static void idle_servers_refuse_nothing(void **state)
+{
+	struct chat_rig *c = *state;
+	const uint32_t minute_us = 67000000;
+	engine_will_say_of(c, minute_us, minute_us, true);
+	for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+		/* Each meets an engine that has just said so. */
+		if (c->engine >= 0)
+			shutdown(c->engine, SHUT_RDWR);
+		CHAT_UNTIL(c, !app_ready(c->app));
+		CHAT_UNTIL(c, app_ready(c->app) && engine_link_idle(c->app->link, 0));
+		set_tier(c, &ways[i]);
+		c->tier.load_prompt = 1;
+		if (status_of(c, &ways[i]) != 200)
+			fail_msg("%s: %s", ways[i].name, c->answer);
+		assert_null(strstr(c->answer, "degraded"));
+	}
+	ask(c, "GET /health", "", "");
+	CHAT_UNTIL(c, at_rest(c));
+	assert_non_null(strstr(c->answer, "\"refusals\":[]"));
+	engine_will_say_of(c, minute_us, 0, false);
+	shutdown(c->engine, SHUT_RDWR);
+	CHAT_UNTIL(c, !app_ready(c->app));
+	CHAT_UNTIL(c, app_ready(c->app));
+	set_tier(c, &ways[0]);
+	assert_int_equal(status_of(c, &ways[0]), 503);
+	ask(c, "GET /health", "", "");
+	CHAT_UNTIL(c, at_rest(c));
+	assert_non_null(strstr(c->answer, "\"refusals\":[{\"reason\":\"late\",\"message\":\"the first token was predicted later "
+					  "than the tier allows\",\"total\":1,\"seconds_ago\":0,\"predicted_ms\":67000}]"));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test_setup_teardown(idle_servers_refuse_nothing, chat_set_up, chat_tear_down), /* before any refusal */
 	    cmocka_unit_test_setup_teardown(every_allocation, chat_set_up, chat_tear_down),
 	    cmocka_unit_test_setup_teardown(readers_leave, chat_set_up, chat_tear_down),
 	    cmocka_unit_test_setup_teardown(engine_goes, chat_set_up, chat_tear_down),
