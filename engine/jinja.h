@@ -14,7 +14,7 @@
  * (values as text and JSON), jinja_text.c (letters and parts of text), jinja_format.c (the operator
  * % on text), jinja_call.c (arguments, and the functions that every template knows),
  * jinja_filters.c, jinja_lists.c (the filters of lists), jinja_tests.c, jinja_methods.c,
- * jinja_string_methods.c.
+ * jinja_string_methods.c, jinja_markup.c (what `safe` makes of text).
  *
  * All memory of a pass comes from an arena with a bound and goes at once.
  */
@@ -128,7 +128,7 @@ struct jnode {
 	struct jplace place;
 	struct jnode *a, *b, *c, *d;
 	struct jnode *next; /* in a list */
-	const struct jfunction *fn; /* JN_FILTER, JN_TEST */
+	const struct jfunction *fn; /* JN_FILTER, JN_TEST; NULL: nothing is named text */
 	struct proto_str text;
 	int64_t i;
 	double f;
@@ -164,6 +164,7 @@ struct jframe;
 struct jvalue {
 	uint8_t type; /* enum jtype */
 	bool trusted; /* numbers and booleans: what they print as */
+	bool markup;  /* strings: jinja_markup.c */
 	union {
 		bool b;
 		int64_t i;
@@ -341,14 +342,25 @@ int jstr_replace(struct jrun *r, struct jstr s, struct jstr from, struct jstr to
 		 struct jstr *out);
 int jstr_join(struct jrun *r, struct jstr sep, const struct jlist *parts, bool any, struct jstr *out);
 int jstr_repeat(struct jrun *r, struct jstr s, int64_t times, struct jstr *out);
-/* Python's % with the arguments of a list. exact: all of them must be used. */
-int jstr_format(struct jrun *r, struct jstr format, const struct jlist *args, bool exact,
+/* Python's % with the arguments of a list. exact: all of them must be used. escape: what isn't markup is escaped. */
+int jstr_format(struct jrun *r, struct jstr format, const struct jlist *args, bool exact, bool escape,
 		struct jstr *out);
 bool jinja_is_space(uint32_t c);
 bool jinja_is_printable(uint32_t c);
 bool jinja_is_alpha(uint32_t c);
 /* A letter or a number of any kind. */
 bool jinja_is_alnum(uint32_t c);
+
+/* Markup, which `safe` and `escape` make (jinja_markup.c). */
+struct jvalue jvalue_markup_of(struct jstr s);
+/* The value's text as markup: escaped, unless it is markup already. */
+int jinja_escape(struct jrun *r, const struct jvalue *v, struct jvalue *out);
+/* Two strings, at least one of them markup, joined. */
+int jinja_add_markup(struct jrun *r, const struct jvalue *a, const struct jvalue *b, struct jvalue *out);
+/* self.join(l), where self is markup. */
+int jinja_join_markup(struct jrun *r, const struct jvalue *self, const struct jlist *l, struct jvalue *out);
+/* The strings of a list are parts of self: markup if that is. */
+void jinja_mark_parts(const struct jvalue *self, struct jlist *l);
 
 /* ---- calls ---- */
 

@@ -154,8 +154,9 @@ static int format(struct jrun *r, const struct jvalue *a, const struct jvalue *b
 	struct jlist alone = {.items = &one, .n = 1, .cap = 1};
 	*out = jvalue_string_of((struct jstr){.at = ""});
 	/* Python takes what has items for a mapping, of which not all must be used. */
+	out->markup = a->markup;
 	return jstr_format(r, a->s, b->type == JV_TUPLE ? b->list : &alone,
-			   b->type != JV_LIST && b->type != JV_DICT && b->type != JV_UNDEFINED, &out->s);
+			   b->type != JV_LIST && b->type != JV_DICT && b->type != JV_UNDEFINED, a->markup, &out->s);
 }
 
 static int repeat(struct jrun *r, const struct jvalue *what, const struct jvalue *times,
@@ -171,6 +172,8 @@ int jvalue_binary(struct jrun *r, int op, const struct jvalue *a, const struct j
 {
 	bool a_many = a->type == JV_STRING || jvalue_is_list(a);
 	bool b_many = b->type == JV_STRING || jvalue_is_list(b);
+	if (op == JO_ADD && a->type == JV_STRING && b->type == JV_STRING && (a->markup || b->markup))
+		return jinja_add_markup(r, a, b, out);
 	if (op == JO_CONCAT || (op == JO_ADD && a->type == JV_STRING && b->type == JV_STRING))
 		return concat(r, a, b, out);
 	if (jvalue_is_number(a) && jvalue_is_number(b))

@@ -156,6 +156,9 @@ static int eval_applied(struct jrun *r, const struct jnode *n, const struct jval
 	struct jargs args;
 	int rc = jinja_eval_args(r, n->b, &args);
 	r->place = n->place;
+	if (rc == 0 && n->fn == NULL) /* in a condition: jinja_parse.c */
+		return jrun_fail(r, SL_EUNSUPPORTED, "the %s \"%.*s\" is not supported", n->kind == JN_TEST ? "test" : "filter",
+				 n->text.n < 64 ? (int)n->text.n : 64, n->text.at);
 	if (rc == 0)
 		rc = jinja_call_function(r, n->fn, self, &args, out);
 	if (rc == 0 && n->negate)

@@ -73,7 +73,7 @@ static int check_named_function(struct parser *p, const struct jfunction *fn, st
 	if (args == NULL || args->kind != JN_STRING)
 		return 0;
 	if (tests ? jinja_find_test(args->text) == NULL : jinja_find_filter(args->text) == NULL)
-		return parse_unknown(p, at, tests ? "the test" : "the filter", args->text);
+		return parse_note_unknown(p, at, tests ? "the test" : "the filter", args->text);
 	return 0;
 }
 
@@ -98,17 +98,19 @@ static int parse_filter(struct parser *p, struct jnode *self, struct jnode **out
 		return parse_unexpected(p, "a filter");
 	struct proto_str name = parse_text(p->t++);
 	const struct jfunction *fn = jinja_find_filter(name);
-	if (fn == NULL)
-		return parse_unknown(p, at, "the filter", name);
-	int rc = parse_take_op(p, "(") ? parse_args(p, ")", true, &args) : 0;
-	if (rc == 0)
+	int rc = fn == NULL ? parse_note_unknown(p, at, "the filter", name) : 0;
+	if (rc == 0 && parse_take_op(p, "("))
+		rc = parse_args(p, ")", true, &args);
+	if (rc == 0 && fn != NULL)
 		rc = parse_check_args(p, fn, at, args);
-	if (rc == 0)
+	if (rc == 0 && fn != NULL)
 		rc = check_named_function(p, fn, at, args);
 	if (rc == 0)
 		rc = parse_wrap(p, JN_FILTER, at, self, args, out);
-	if (rc == 0)
+	if (rc == 0) {
 		(*out)->fn = fn;
+		(*out)->text = name;
+	}
 	return rc;
 }
 
@@ -143,9 +145,9 @@ static int parse_test(struct parser *p, struct jnode *self, struct jnode **out)
 		return parse_unexpected(p, "a test");
 	struct proto_str name = parse_text(p->t++);
 	const struct jfunction *fn = jinja_find_test(name);
-	if (fn == NULL)
-		return parse_unknown(p, at, "the test", name);
-	int rc = 0;
+	int rc = fn == NULL ? parse_note_unknown(p, at, "the test", name) : 0;
+	if (rc != 0)
+		return rc;
 	if (parse_take_op(p, "(")) {
 		rc = parse_args(p, ")", true, &args);
 	} else if (begins_argument(p->t)) {
@@ -156,12 +158,13 @@ static int parse_test(struct parser *p, struct jnode *self, struct jnode **out)
 			rc = parse_postfix(p, args, &args);
 		p->depth--;
 	}
-	if (rc == 0)
+	if (rc == 0 && fn != NULL)
 		rc = parse_check_args(p, fn, at, args);
 	if (rc == 0)
 		rc = parse_wrap(p, JN_TEST, at, self, args, out);
 	if (rc == 0) {
 		(*out)->fn = fn;
+		(*out)->text = name;
 		(*out)->negate = negate;
 	}
 	return rc;
@@ -353,7 +356,7 @@ static int check_method(struct parser *p, struct jplace at, struct proto_str nam
 {
 	const struct jfunction *fn = jinja_find_method(name, JV_ABSENT);
 	if (fn == NULL)
-		return parse_unknown(p, at, "the method", name);
+		return parse_note_unknown(p, at, "the method", name); /* when it runs: undefined */
 	if (jinja_method_fits(name, args))
 		return 0;
 	return parse_check_args(p, fn, at, args);
@@ -549,6 +552,7 @@ static int parse_logic(struct parser *p, bool either, struct jnode **out)
 
 int parse_expr(struct parser *p, struct jnode **out)
 {
+	const struct junknown *mark = p->unknown;
 	int rc = parse_enter(p);
 	if (rc == 0)
 		rc = parse_logic(p, true, out);
@@ -563,6 +567,7 @@ int parse_expr(struct parser *p, struct jnode **out)
 			rc = parse_expr(p, &n->c);
 		if (rc == 0)
 			rc = parse_finish(p, n);
+		parse_end_condition(p, mark);
 		*out = n;
 	}
 	p->depth--;

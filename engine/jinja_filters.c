@@ -21,6 +21,7 @@ static int case_of(struct jrun *r, const struct jvalue *self, enum jcase to, str
 	struct jstr s;
 	int rc = jvalue_string(r, self, &s);
 	*out = jvalue_string_of((struct jstr){.at = ""});
+	out->markup = self->markup && to != JCASE_TITLE_FILTER;
 	return rc == 0 ? jstr_case(r, s, to, &out->s) : rc;
 }
 
@@ -60,6 +61,7 @@ static int filter_trim(JSELF)
 		rc = jrun_charge(r, JINJA_SEARCH_COST * s.n * (set ? args[0].s.n + 1 : 1));
 	if (rc == 0)
 		*out = jvalue_string_of(jstr_strip(s, true, true, set ? &args[0].s : NULL));
+	out->markup = self->markup;
 	return rc;
 }
 
@@ -83,6 +85,14 @@ static int filter_string(JSELF)
 {
 	UNUSED;
 	*out = jvalue_string_of((struct jstr){.at = ""});
+	out->markup = self->markup;
+	return jvalue_string(r, self, &out->s);
+}
+
+static int filter_safe(JSELF)
+{
+	UNUSED;
+	*out = jvalue_markup_of((struct jstr){.at = ""});
 	return jvalue_string(r, self, &out->s);
 }
 
@@ -93,21 +103,14 @@ static int filter_format(JSELF)
 	(void)args;
 	int rc = jvalue_string(r, self, &s);
 	*out = jvalue_string_of((struct jstr){.at = ""});
-	return rc == 0 ? jstr_format(r, s, &l, true, &out->s) : rc;
+	out->markup = self->markup;
+	return rc == 0 ? jstr_format(r, s, &l, true, self->markup, &out->s) : rc;
 }
 
 static int filter_escape(JSELF)
 {
-	static const struct {
-		const char *from, *to;
-	} pairs[] = {{"&", "&amp;"}, {">", "&gt;"}, {"<", "&lt;"}, {"'", "&#39;"}, {"\"", "&#34;"}};
 	UNUSED;
-	*out = jvalue_string_of((struct jstr){.at = ""});
-	int rc = jvalue_string(r, self, &out->s);
-	for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]) && rc == 0; i++)
-		rc = jstr_replace(r, out->s, (struct jstr){.at = pairs[i].from, .n = 1},
-				  (struct jstr){.at = pairs[i].to, .n = strlen(pairs[i].to)}, -1, &out->s);
-	return rc;
+	return jinja_escape(r, self, out);
 }
 
 static bool is_break(uint32_t c)
@@ -149,6 +152,8 @@ int jinja_method_splitlines(JSELF)
 	struct jlist *l;
 	(void)all;
 	int rc = split_lines(r, self->s, jvalue_true(&args[0]), &l);
+	if (rc == 0)
+		jinja_mark_parts(self, l);
 	*out = rc == 0 ? jvalue_list_of(l) : *self;
 	return rc;
 }
@@ -193,6 +198,7 @@ static int filter_indent(JSELF)
 			rc = jlist_add(r, parts, line);
 	}
 	*out = jvalue_string_of((struct jstr){.at = ""});
+	out->markup = self->markup;
 	return rc == 0 ? jstr_join(r, (struct jstr){.at = ""}, parts, true, &out->s) : rc;
 }
 
@@ -423,13 +429,6 @@ static int filter_default(JSELF)
 	return 0;
 }
 
-static int filter_same(JSELF)
-{
-	UNUSED;
-	*out = *self;
-	return 0;
-}
-
 static int filter_attr(JSELF)
 {
 	(void)all;
@@ -469,7 +468,7 @@ const struct jfunction jinja_filters[] = {
     {"format", "*", 0, filter_format, 0},
     {"indent", "width,first,blank", 0, filter_indent, 0},
     {"wordcount", "", 0, filter_wordcount, 0},
-    {"safe", "", 0, filter_same, 0},
+    {"safe", "", 0, filter_safe, 0},
     {"escape", "", 0, filter_escape, 0},
     {"e", "", 0, filter_escape, 0},
     {"int", "default,base", 0, filter_int, 0},

@@ -85,13 +85,16 @@ static int format_number(struct jrun *r, const struct spec *spec, const struct j
 	return 0;
 }
 
-static int format_one(struct jrun *r, const struct spec *spec, const struct jvalue *v,
+static int format_one(struct jrun *r, const struct spec *spec, const struct jvalue *v, bool escape,
 		      struct jlist *parts)
 {
 	struct jstr s;
-	int rc;
+	struct jvalue escaped = *v;
+	int rc = escape && spec->kind == 's' ? jinja_escape(r, v, &escaped) : 0;
+	if (rc != 0)
+		return rc;
 	if (spec->kind == 's') {
-		rc = jvalue_string(r, v, &s);
+		rc = jvalue_string(r, &escaped, &s);
 		if (rc == 0 && spec->precision >= 0)
 			s = jstr_sub(s, 0, jstr_offset(s, (size_t)spec->precision));
 	} else if (spec->kind != '\0' && strchr("diuxXoeEfFgG", spec->kind) != NULL) {
@@ -110,7 +113,7 @@ static int format_one(struct jrun *r, const struct spec *spec, const struct jval
 	return rc == 0 ? jlist_add(r, parts, spec->left ? &blanks : &text) : rc;
 }
 
-int jstr_format(struct jrun *r, struct jstr f, const struct jlist *args, bool exact,
+int jstr_format(struct jrun *r, struct jstr f, const struct jlist *args, bool exact, bool escape,
 		struct jstr *out)
 {
 	struct jlist *parts = jlist_new(r, 0);
@@ -131,7 +134,7 @@ int jstr_format(struct jrun *r, struct jstr f, const struct jlist *args, bool ex
 		else if (used == args->n)
 			rc = jrun_fail(r, SL_EINVAL, "not enough values for the format");
 		else
-			rc = format_one(r, &spec, &args->items[used++], parts);
+			rc = format_one(r, &spec, &args->items[used++], escape, parts);
 	}
 	if (rc == 0 && exact && used < args->n)
 		rc = jrun_fail(r, SL_EINVAL, "too many values for the format");

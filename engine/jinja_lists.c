@@ -460,8 +460,11 @@ static int end_item(struct jrun *r, const struct jvalue *self, bool last, struct
 {
 	struct jlist *l;
 	struct jvalue key = jvalue_int(last ? -1 : 0, true);
-	if (self->type == JV_STRING)
-		return jvalue_index(r, self, &key, out);
+	if (self->type == JV_STRING) {
+		int found = jvalue_index(r, self, &key, out);
+		out->markup = out->markup && last; /* Python's iterator of markup gives plain text, what reverses it markup */
+		return found;
+	}
 	int rc = jvalue_items(r, self, &l);
 	if (rc == 0)
 		*out = l->n > 0 ? l->items[last ? l->n - 1 : 0]
@@ -507,6 +510,7 @@ static int filter_reverse(JSELF)
 	if (rc != 0 || self->type != JV_STRING)
 		return rc;
 	*out = jvalue_string_of((struct jstr){.at = ""});
+	out->markup = self->markup;
 	return jstr_join(r, out->s, l, false, &out->s);
 }
 

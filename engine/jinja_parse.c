@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What both halves of the parser stand on: errors with their place, nodes and their bounds, names.
+ *
+ * A filter, test or method that nothing has is refused when the template loads, except in a condition: the tests and branches of an
+ * `if` statement, all of `a if b else c`. There it fails when it runs. Where a statement opens a scope of its own (the body of a loop,
+ * macro, call, filter, with or set block, a macro's defaults, a loop's filter), the conditions around that scope don't count, only
+ * those inside. For filters and tests this is jinja2's rule (Frame.soft_frame in its compiler). Names are noted as they are met,
+ * because the `if` of an expression stands behind its value.
  */
 #include "engine/jinja_parse.h"
 
@@ -154,4 +160,22 @@ int parse_expect_name(struct parser *p, struct proto_str *out)
 int parse_note_call(struct parser *p, struct proto_str name, const struct jnode *call)
 {
 	return add_name(p, &p->called, name, call);
+}
+
+int parse_note_unknown(struct parser *p, struct jplace at, const char *what, struct proto_str name)
+{
+	struct junknown *u = jarena_alloc(p->arena, sizeof(*u));
+	if (u == NULL)
+		return parse_no_memory(p);
+	*u = (struct junknown){.what = what, .name = name, .place = at, .next = p->unknown};
+	p->unknown = u;
+	return 0;
+}
+
+int parse_end_scope(struct parser *p, const struct junknown *mark, int rc)
+{
+	const struct junknown *first = NULL;
+	for (const struct junknown *u = p->unknown; u != mark; u = u->next)
+		first = u;
+	return rc != 0 || first == NULL ? rc : parse_unknown(p, first->place, first->what, first->name);
 }

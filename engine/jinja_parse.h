@@ -17,6 +17,13 @@ struct jname {
 	struct jname *next;
 };
 
+struct junknown {
+	const char *what;
+	struct proto_str name;
+	struct jplace place;
+	const struct junknown *next;
+};
+
 struct parser {
 	struct jarena *arena;
 	const struct jtok *t; /* the token at hand */
@@ -25,6 +32,8 @@ struct parser {
 	int loops;           /* around this place, inside of its macro */
 	int64_t *macro_uses; /* of the macro around this place, or NULL */
 	struct jname *bound, *called;
+	/* Names of filters, tests and methods that nothing has, latest first: jinja_parse.c says where they may stand. */
+	const struct junknown *unknown;
 	int n_bound; /* different ones */
 	bool loops_content;
 	struct sl_err *err;
@@ -48,6 +57,12 @@ int parse_wrap(struct parser *p, enum jnode_kind kind, struct jplace at, struct 
 /* Notes that the name has a value somewhere, or that it is called. */
 int parse_bind(struct parser *p, struct proto_str name);
 int parse_note_call(struct parser *p, struct proto_str name, const struct jnode *call);
+/* Notes a name that nothing has. */
+int parse_note_unknown(struct parser *p, struct jplace at, const char *what, struct proto_str name);
+/* A condition ends, before which p->unknown was mark: those in it fail only when they run. */
+static inline void parse_end_condition(struct parser *p, const struct junknown *mark) { p->unknown = mark; }
+/* A scope ends that no condition around it reaches into, with rc: any in it are refused. */
+int parse_end_scope(struct parser *p, const struct junknown *mark, int rc);
 
 static inline struct proto_str parse_text(const struct jtok *t)
 {

@@ -71,6 +71,7 @@ int jvalue_index(struct jrun *r, const struct jvalue *v, const struct jvalue *ke
 			return rc;
 		size_t from = jstr_offset(v->s, (size_t)i), to = jstr_offset(v->s, (size_t)i + 1);
 		*out = jvalue_string_of(jstr_sub(v->s, from, to - from));
+		out->markup = v->markup;
 		return 0;
 	}
 	if (key->type == JV_STRING)
@@ -199,6 +200,7 @@ int jvalue_slice(struct jrun *r, const struct jvalue *v, const struct jvalue *co
 		size_t begin = jstr_offset(v->s, (size_t)from);
 		size_t end = to > from ? jstr_offset(v->s, (size_t)to) : begin;
 		*out = jvalue_string_of(jstr_sub(v->s, begin, end - begin));
+		out->markup = v->markup;
 		return 0;
 	}
 	rc = jvalue_items(r, v, &items);
@@ -213,6 +215,7 @@ int jvalue_slice(struct jrun *r, const struct jvalue *v, const struct jvalue *co
 	}
 	if (v->type == JV_STRING) {
 		*out = jvalue_string_of((struct jstr){.at = ""});
+		out->markup = v->markup;
 		return jstr_join(r, out->s, taken, false, &out->s);
 	}
 	*out = v->type == JV_TUPLE ? jvalue_tuple_of(taken) : jvalue_list_of(taken);

@@ -170,7 +170,10 @@ static int repr(struct jrun *r, const struct jvalue *v)
 	int rc;
 	switch (v->type) {
 	case JV_STRING:
-		return repr_string(r, v->s);
+		rc = v->markup ? put_word(r, "Markup(") : 0;
+		if (rc == 0)
+			rc = repr_string(r, v->s);
+		return rc == 0 && v->markup ? put_word(r, ")") : rc;
 	case JV_UNDEFINED:
 		return put_word(r, "Undefined");
 	case JV_LIST:

@@ -96,6 +96,7 @@ static int parse_target(struct parser *p, bool attributes, struct jnode **out)
 static int parse_if(struct parser *p, struct jplace at, struct jnode **out)
 {
 	static const char *const ends[] = {"elif", "else", "endif", NULL};
+	const struct junknown *mark = p->unknown;
 	struct jnode *n, **tail;
 	int rc = parse_new(p, JN_IF, at, &n);
 	if (rc != 0)
@@ -123,6 +124,7 @@ static int parse_if(struct parser *p, struct jplace at, struct jnode **out)
 		last = parse_is_word(p->t + 1, "else");
 		p->t += 2;
 	}
+	parse_end_condition(p, mark);
 	rc = parse_finish(p, n);
 	return rc != 0 ? rc : expect_statement(p, "endif");
 }
@@ -154,6 +156,7 @@ static int parse_for(struct parser *p, struct jplace at, struct jnode **out)
 		rc = parse_tuple(p, false, &n->b);
 	if (rc == 0 && is_content(n->b))
 		p->loops_content = true;
+	const struct junknown *mark = p->unknown;
 	if (rc == 0 && parse_take_word(p, "if"))
 		rc = parse_expr(p, &n->c);
 	if (rc == 0)
@@ -169,6 +172,7 @@ static int parse_for(struct parser *p, struct jplace at, struct jnode **out)
 		if (rc == 0)
 			rc = parse_body(p, ends + 1, &bodies->b);
 	}
+	rc = parse_end_scope(p, mark, rc);
 	if (rc == 0)
 		rc = parse_finish(p, bodies);
 	if (rc == 0)
@@ -188,10 +192,12 @@ static int parse_set(struct parser *p, struct jplace at, struct jnode **out)
 	}
 	if (rc == 0 && target->kind == JN_TUPLE)
 		return parse_unexpected(p, "=");
+	const struct junknown *mark = p->unknown;
 	if (rc == 0 && parse_take_op(p, "|"))
 		rc = parse_filter_chain(p, &filters);
 	if (rc == 0)
 		rc = parse_block(p, "endset", &value);
+	rc = parse_end_scope(p, mark, rc);
 	if (rc == 0)
 		rc = parse_wrap(p, JN_CAPTURE, at, target, value, out);
 	if (rc != 0)
@@ -202,10 +208,12 @@ static int parse_set(struct parser *p, struct jplace at, struct jnode **out)
 
 static int parse_filter_block(struct parser *p, struct jplace at, struct jnode **out)
 {
+	const struct junknown *mark = p->unknown;
 	struct jnode *filters = NULL, *body = NULL;
 	int rc = parse_filter_chain(p, &filters);
 	if (rc == 0)
 		rc = parse_block(p, "endfilter", &body);
+	rc = parse_end_scope(p, mark, rc);
 	if (rc == 0)
 		rc = parse_wrap(p, JN_FILTERED, at, NULL, body, out);
 	if (rc != 0)
@@ -254,6 +262,7 @@ static int parse_macro(struct parser *p, struct jplace at, bool parameters, cons
 	struct jnode *n;
 	int rc = parse_new(p, JN_MACRO, at, &n), loops = p->loops;
 	int64_t *uses = p->macro_uses;
+	const struct junknown *mark = p->unknown;
 	if (rc != 0)
 		return rc;
 	*out = n;
@@ -263,6 +272,7 @@ static int parse_macro(struct parser *p, struct jplace at, bool parameters, cons
 		rc = parse_parameters(p, &n->a);
 	if (rc == 0 && strcmp(end, "endcall") != 0)
 		rc = parse_block(p, end, &n->b);
+	rc = parse_end_scope(p, mark, rc);
 	p->loops = loops;
 	p->macro_uses = uses;
 	return rc != 0 ? rc : parse_finish(p, n);
@@ -296,10 +306,12 @@ static int parse_call_block(struct parser *p, struct jplace at, struct jnode **o
 		return parse_fail(p, at, "a call expected");
 	int loops = p->loops;
 	int64_t *uses = p->macro_uses;
+	const struct junknown *mark = p->unknown;
 	p->loops = 0;
 	p->macro_uses = &macro->i;
 	if (rc == 0)
 		rc = parse_block(p, "endcall", &macro->b);
+	rc = parse_end_scope(p, mark, rc);
 	p->loops = loops;
 	p->macro_uses = uses;
 	if (rc == 0)
@@ -327,8 +339,10 @@ static int parse_with(struct parser *p, struct jplace at, struct jnode **out)
 		if (rc == 0)
 			tail = &(*tail)->next;
 	}
+	const struct junknown *mark = p->unknown;
 	if (rc == 0)
 		rc = parse_block(p, "endwith", &body);
+	rc = parse_end_scope(p, mark, rc);
 	return rc != 0 ? rc : parse_wrap(p, JN_WITH, at, sets, body, out);
 }
 
@@ -337,8 +351,9 @@ static int parse_generation(struct parser *p, struct jplace at, struct jnode **o
 {
 	struct jnode *body = NULL;
 	int loops = p->loops;
+	const struct junknown *mark = p->unknown;
 	p->loops = 0;
-	int rc = parse_block(p, "endgeneration", &body);
+	int rc = parse_end_scope(p, mark, parse_block(p, "endgeneration", &body));
 	p->loops = loops;
 	return rc != 0 ? rc : parse_wrap(p, JN_WITH, at, NULL, body, out);
 }
@@ -472,7 +487,7 @@ int jinja_parse(struct jarena *a, const struct jtok *toks, struct jnode **out, b
 {
 	struct parser p = {.arena = a, .t = toks, .err = err};
 	*out = NULL;
-	int rc = parse_body(&p, NULL, out);
+	int rc = parse_end_scope(&p, NULL, parse_body(&p, NULL, out));
 	*loops_content = p.loops_content;
 	return rc != 0 ? rc : check_calls(&p);
 }

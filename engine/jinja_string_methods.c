@@ -18,6 +18,7 @@ static int strip_method(struct jrun *r, const struct jvalue *self, const struct 
 		rc = jrun_charge(r, JINJA_SEARCH_COST * self->s.n * (has ? set->s.n + 1 : 1));
 	if (rc == 0)
 		*out = jvalue_string_of(jstr_strip(self->s, left, right, has ? &set->s : NULL));
+	out->markup = self->markup;
 	return rc;
 }
 
@@ -168,9 +169,11 @@ static int split_method(struct jrun *r, const struct jvalue *self, const struct 
 		rc = jinja_want_int(r, &args[1], &max);
 	if (rc == 0)
 		rc = jstr_split(r, self->s, has ? &args[0].s : NULL, max, right, &l);
-	if (rc == 0)
-		*out = jvalue_list_of(l);
-	return rc;
+	if (rc != 0)
+		return rc;
+	jinja_mark_parts(self, l);
+	*out = jvalue_list_of(l);
+	return 0;
 }
 
 static int method_split(JSELF)
@@ -202,6 +205,8 @@ static int partition_method(struct jrun *r, const struct jvalue *self, const str
 	three->items[1] = found ? *sep : none;
 	three->items[2] = found ? l->items[1] : right ? l->items[0] : none;
 	three->n = 3;
+	for (size_t i = 0; i < three->n; i++) /* the separator too is a part of the text */
+		three->items[i].markup = self->markup;
 	*out = jvalue_tuple_of(three);
 	return 0;
 }
@@ -227,8 +232,11 @@ static int method_replace(JSELF)
 		rc = jinja_want_string(r, &args[1]);
 	if (rc == 0 && args[2].type != JV_ABSENT)
 		rc = jinja_want_int(r, &args[2], &max);
+	struct jvalue to = args[1];
+	if (rc == 0 && self->markup)
+		rc = jinja_escape(r, &args[1], &to);
 	*out = *self;
-	return rc == 0 ? jstr_replace(r, self->s, args[0].s, args[1].s, max, &out->s) : rc;
+	return rc == 0 ? jstr_replace(r, self->s, args[0].s, to.s, max, &out->s) : rc;
 }
 
 static int method_join(JSELF)
@@ -237,6 +245,8 @@ static int method_join(JSELF)
 	(void)all;
 	int rc = jvalue_items(r, &args[0], &l);
 	*out = *self;
+	if (rc == 0 && self->markup)
+		return jinja_join_markup(r, self, l, out);
 	return rc == 0 ? jstr_join(r, self->s, l, false, &out->s) : rc;
 }
 
@@ -374,10 +384,13 @@ static int pad_method(struct jrun *r, const struct jvalue *self, const struct jv
 	int64_t width = 0, n = (int64_t)jstr_chars(self->s);
 	int rc = jinja_want_int(r, &args[0], &width);
 	if (rc == 0 && args[1].type != JV_ABSENT) {
+		struct jvalue with = args[1];
 		rc = jinja_want_string(r, &args[1]);
-		if (rc == 0 && jstr_chars(args[1].s) != 1)
+		if (rc == 0 && self->markup)
+			rc = jinja_escape(r, &args[1], &with);
+		if (rc == 0 && jstr_chars(with.s) != 1)
 			rc = jrun_fail(r, SL_EINVAL, "text is filled with one character");
-		fill = args[1].s;
+		fill = with.s;
 	}
 	int64_t pad = width > n ? width - n : 0, before = 0;
 	if (left && right)

@@ -130,6 +130,13 @@ int jinja_method_isupper(JSELF)
 	return is_case(r, self, JCASE_UPPER, out);
 }
 
+static int test_escaped(JSELF)
+{
+	(void)r, (void)args, (void)all;
+	*out = jvalue_bool(self->markup);
+	return 0;
+}
+
 static int test_filter(JSELF)
 {
 	(void)args, (void)all;
@@ -185,6 +192,7 @@ const struct jfunction jinja_tests[] = {
     {"sameas", "other", 1, test_sameas, 0},
     {"lower", "", 0, jinja_method_islower, 0},
     {"upper", "", 0, jinja_method_isupper, 0},
+    {"escaped", "", 0, test_escaped, 0},
     {"filter", "", 0, test_filter, 0},
     {"test", "", 0, test_test, 0},
     {0},

@@ -632,6 +632,179 @@ static void odd_arguments(void **state)
 	fails("{{ none | indent }}", "a string expected, not none");
 }
 
+/* The expected texts are jinja2 3.1.6's and markupsafe 3.0.3's. */
+static void markup(void **state)
+{
+	(void)state;
+	static const struct same cases[] = {
+	    {"{{ '<b>'|safe }}{{ 5|safe }}{{ none|safe }}{{ [1,'<']|safe }}",
+	     "<b>5None[1, '<']"},
+	    {"{{ '<b>'|safe + '<' }}|{{ '<' + '<b>'|safe }}|{{ '<'|safe + '>'|safe }}|{{ '<' + '&' }}",
+	     "<b>&lt;|&lt;<b>|<>|<&"},
+	    {"{{ '<b>'|safe ~ '<' }}|{{ '<' ~ ('<b>'|safe + '&') }}",
+	     "<b><|<<b>&amp;"},
+	    {"{{ ('<'|safe ~ '>') + '<' }}|{{ '<'|safe ~ '>' + '<'|safe }}",
+	     "<><|&lt;&gt;<"},
+	    {"{{ ('<'|safe) * 2 + '>' }}|{{ 2 * ('<'|safe) + '>' }}",
+	     "<<&gt;|<<&gt;"},
+	    {"{{ '<b>%s</b>'|safe % '<' }}|{{ '%s %d %s' |safe % ('<', 3, '&'|safe) }}|{{ '<%5s|%-5s>'|safe % ('<', '>') }}",
+	     "<b>&lt;</b>|&lt; 3 &|< &lt;|&gt; >"},
+	    {"{{ '%s'|safe % [1, '<'] }}|{{ '%s' % ('<'|safe) }}|{{ '%.1f<'|safe % 2 }}",
+	     "[1, &#39;&lt;&#39;]|<|2.0<"},
+	    {"{{ '%s-%s'|safe|format('<', 7) }}|{{ '%s'|format('<'|safe) }}",
+	     "&lt;-7|<"},
+	    {"{{ ('<a>'|e) + '<b>' }}|{{ '<a>'|e|e }}|{{ '<a>'|safe|e }}|{{ '<a>'|escape|upper }}",
+	     "&lt;a&gt;&lt;b&gt;|&lt;a&gt;|<a>|&LT;A&GT;"},
+	    {"{{ ('<a>'|safe)[0] + '<' }}|{{ ('<a>'|safe)[0:2] + '<' }}|{{ ('<a>'|safe)[::-1] + '<' }}",
+	     "<&lt;|<a&lt;|>a<&lt;"},
+	    {"{{ '<a>'|safe|first + '<' }}|{{ '<a>'|safe|last + '<' }}|{{ '<a>'|safe|reverse + '<' }}",
+	     "<<|>&lt;|>a<&lt;"},
+	    {"{% for c in '<&'|safe %}{{ c + '<' }}{% endfor %}|{{ ('<a'|safe|list)[0] + '<' }}",
+	     "<<&<|<<"},
+	    {"{{ '<A>'|safe|lower + '<' }}|{{ '<a>'|safe|capitalize + '<' }}|{{ '<a>'|safe|title + '<' }}|{{ ' <a> '|safe|trim + '<' }}|{{ '<a>'|safe|string + '<' }}",
+	     "<a>&lt;|<a>&lt;|<A><|<a>&lt;|<a>&lt;"},
+	    {"{{ '<a>'|safe|replace('a', '&') }}|{{ ('<a>'|safe).replace('a', '&') }}|{{ '<a>'|safe|replace('a', '&') + '<' }}",
+	     "<&>|<&amp;>|<&><"},
+	    {"{{ '<a>'.replace('a', '&'|safe) + '<' }}",
+	     "<&><"},
+	    {"{{ ['<', '>'|safe]|join(',') + '<' }}|{{ (','|safe).join(['<', '>'|safe]) + '<' }}|{{ ','.join(['<', '>'|safe]) + '<' }}|{{ ('<'|safe).join(['a', 'b']) }}|{{ (''|safe).join([1, '<']) }}",
+	     "<,><|&lt;,>&lt;|<,><|a<b|1&lt;"},
+	    {"{{ ('<a,<b'|safe).split(',')[1] + '<' }}|{{ ('<a,<b'|safe).rsplit(',', 1)[0] + '<' }}|{{ ('<a\\n<b'|safe).splitlines()[1] + '<' }}|{{ ('<a,<b'|safe).partition(',')[1] + '<' }}|{{ ('<ab'|safe).partition(',')[2] + '<' }}",
+	     "<b&lt;|<a&lt;|<b&lt;|,&lt;|&lt;"},
+	    {"{{ ('<a'|safe).strip('a') + '<' }}|{{ ('<a'|safe).lstrip('<') + '<' }}|{{ ('<a'|safe).rstrip() + '<' }}|{{ ('<a'|safe).upper() + '<' }}|{{ ('<a'|safe).title() + '<' }}|{{ ('<a'|safe).capitalize() + '<' }}",
+	     "<&lt;|a&lt;|<a&lt;|<A&lt;|<A&lt;|<a&lt;"},
+	    {"{{ ('<a'|safe).ljust(4) + '<' }}|{{ ('<a'|safe).rjust(4, '*') + '<' }}|{{ ('<a'|safe).center(4) + '<' }}",
+	     "<a  &lt;|**<a&lt;| <a &lt;"},
+	    {"{{ ('<a'|safe).removeprefix('<') + '<' }}|{{ ('<a'|safe).removesuffix('a') + '<' }}",
+	     "a&lt;|<&lt;"},
+	    {"{{ ['<'|safe] }}|{{ {'a'|safe: '<'|safe} }}|{{ ('<'|safe,) }}|{{ ['<'|safe]|string }}",
+	     "[Markup('<')]|{Markup('a'): Markup('<')}|(Markup('<'),)|[Markup('<')]"},
+	    {"{{ '<'|safe|tojson }}|{{ ['<'|safe]|tojson }}|{{ ('<'|safe|tojson) + '<' }}",
+	     "\"<\"|[\"<\"]|\"<\"<"},
+	    {"{{ '<'|safe == '<' }}|{{ '<'|safe in '<a' }}|{{ {'<': 1}['<'|safe] }}|{{ '<'|safe is string }}|{{ '<'|safe is escaped }}|{{ '<' is escaped }}|{{ 5 is escaped }}|{{ ('<'|e) is escaped }}",
+	     "True|True|1|True|True|False|False|True"},
+	    {"{{ 'a\\nb<'|safe|indent(2) + '<' }}|{{ 'a\\nb<'|safe|indent('<') }}|{{ 'a\\nb'|indent('<'|safe) + '<' }}",
+	     "a\n  b<&lt;|a\n<b<|a\n<b<"},
+	    {"{{ '<'|safe|default('x') + '<' }}|{{ nothing|default('<'|safe) + '<' }}",
+	     "<&lt;|<&lt;"},
+	    {"{% set x %}<{% endset %}{{ x + '<' }}|{% set y | safe %}<{% endset %}{{ y + '<' }}|{% macro m(a) %}{{ a }}{% endmacro %}{{ m('<'|safe) + '<' }}",
+	     "<<|<&lt;|<<"},
+	    {"{% filter safe %}<{% endfilter %}|{{ ['<', 'b']|map('safe')|first + '<' }}|{{ ['<', 'b']|map('e')|join('<') }}",
+	     "<|<&lt;|&lt;<b"},
+	    {"{% set ns = namespace(t='') %}{% for m in messages %}{% set ns.t = ns.t + m.content|safe %}{% endfor %}{{ ns.t + '<' }}",
+	     "Be é Hi x&lt;"},
+	    {"{{ '<'|safe if true else '' + '<' }}|{{ ('<'|safe or 'x') + '<' }}|{{ ('' or '<') + ('&'|safe) }}",
+	     "<|<&lt;|&lt;&"},
+	    {"{{ ('é<'|safe)[1:] + '\\'\"' }}|{{ 'x'|safe + '\\'\"' }}",
+	     "<&#39;&#34;|x&#39;&#34;"},
+	};
+	all_same(cases, sizeof(cases) / sizeof(cases[0]));
+	fails("{{ 5|safe + 1 }}", "arithmetic with a string and an integer");
+	fails("{{ ('a'|safe).ljust(4, '<') }}", "text is filled with one character");
+}
+
+enum ending { LOADS, RUN, REFUSED };
+
+/* As jinja2 3.1.6 does: refused when it is compiled, an error when it runs, or neither. */
+static void unknown_names(void **state)
+{
+	(void)state;
+	static const struct {
+		enum ending ending;
+		const char *source;
+	} cases[] = {
+	    {REFUSED, "{{ x|nof }}"},
+	    {LOADS, "{% if false %}{{ x|nof }}{% endif %}"},
+	    {RUN, "{% if true %}{{ x|nof }}{% endif %}"},
+	    {RUN, "{% if x|nof %}a{% endif %}"},
+	    {RUN, "{% if false %}{% elif x|nof %}a{% endif %}"},
+	    {LOADS, "{% if true %}{% elif x|nof %}a{% endif %}"},
+	    {LOADS, "{% if true %}{% else %}{{ x|nof }}{% endif %}"},
+	    {LOADS, "{{ 1 if x is not defined else x|nof }}"},
+	    {RUN, "{{ 1 if x is defined else x|nof }}"},
+	    {LOADS, "{{ x|nof if y else 1 }}"},
+	    {REFUSED, "{{ (x|nof) or (2 if y else 1) }}"},
+	    {RUN, "{{ 1 if (x|nof) else 2}}"},
+	    {REFUSED, "{% for i in [] %}{{ i|nof }}{% endfor %}"},
+	    {REFUSED, "{% if false %}{% for i in [] %}{{ i|nof }}{% endfor %}{% endif %}"},
+	    {LOADS, "{% if false %}{% for i in x|nof %}{% endfor %}{% endif %}"},
+	    {REFUSED, "{% if false %}{% for i in [] if i|nof %}{% endfor %}{% endif %}"},
+	    {REFUSED, "{% if false %}{% for i in [] recursive %}{{ loop(i|nof) }}{% endfor %}{% endif %}"},
+	    {LOADS, "{% if false %}{% for i in x|nof recursive %}{% endfor %}{% endif %}"},
+	    {REFUSED, "{% if false %}{% for i in [] %}{% else %}{{ x|nof }}{% endfor %}{% endif %}"},
+	    {LOADS, "{% for i in [] %}{% if false %}{{ i|nof }}{% endif %}{% endfor %}"},
+	    {REFUSED, "{% if false %}{% macro m(a=x|nof) %}{% endmacro %}{% endif %}"},
+	    {REFUSED, "{% if false %}{% macro m(a) %}{{ a|nof }}{% endmacro %}{% endif %}"},
+	    {LOADS, "{% macro m(a) %}{% if a %}{{ a|nof }}{% endif %}{% endmacro %}{{ m(0) }}"},
+	    {LOADS, "{% if false %}{% set q = x|nof %}{% endif %}"},
+	    {REFUSED, "{% if false %}{% set q %}{{ x|nof }}{% endset %}{% endif %}"},
+	    {REFUSED, "{% if false %}{% set q | nof %}a{% endset %}{% endif %}"},
+	    {REFUSED, "{% if false %}{% filter nof %}a{% endfilter %}{% endif %}"},
+	    {REFUSED, "{% filter nof %}a{% endfilter %}"},
+	    {REFUSED, "{% if false %}{% filter upper %}{{ x|nof }}{% endfilter %}{% endif %}"},
+	    {LOADS, "{% if false %}{% with a = x|nof %}{{ a }}{% endwith %}{% endif %}"},
+	    {REFUSED, "{% if false %}{% with a = 1 %}{{ x|nof }}{% endwith %}{% endif %}"},
+	    {REFUSED, "{% macro m() %}{{ caller() }}{% endmacro %}{% if false %}{% call m() %}{{ x|nof }}{% endcall %}{% endif %}"},
+	    {LOADS, "{% macro m(a) %}{{ caller() }}{% endmacro %}{% if false %}{% call m(x|nof) %}{% endcall %}{% endif %}"},
+	    {REFUSED, "{% if false %}{% call(a=x|nof) m() %}{% endcall %}{% endif %}"},
+	    {REFUSED, "{{ x is nosuch }}"},
+	    {LOADS, "{% if false %}{{ x is nosuch }}{% endif %}"},
+	    {RUN, "{% if x is nosuch %}{% endif %}"},
+	    {RUN, "{{ 1 if x is nosuch else 2 }}"},
+	    {RUN, "{% if x is not nosuch %}{% endif %}"},
+	    {LOADS, "{{ 1 if true else (x|nof) }}"},
+	    {LOADS, "{{ (x|nof) if false else 2 }}"},
+	    {RUN, "{% if x|nof %}{% endif %}"},
+	    {REFUSED, "{{ [1 if true else 2, x|nof] }}"},
+	    {RUN, "{{ x.y.z|nof if true }}"},
+	    {RUN, "{% if true %}{{ x.y.z|nof(q.r.s) }}{% endif %}"},
+	    {RUN, "{% if true %}{{ 1|nof(a=2) }}{% endif %}"},
+	    {RUN, "{% if true %}{{ 'a'|nof|upper }}{% endif %}"},
+	    {LOADS, "{% set ns=namespace(a=1) %}{% if false %}{% set ns.a = 1|nof %}{% endif %}"},
+	    {RUN, "{% if true %}{% if 1 is defined and (2|nof) %}{% endif %}{% endif %}"},
+	    {LOADS, "{% if 0 and (2|nof) %}{% endif %}done"},
+	    {LOADS, "{% for x in (1|nof if false else [2]) %}{{x}}{% endfor %}"},
+	    {LOADS, "{% for x in [1,2] if (x|nof if false else true) %}{{x}}{% endfor %}"},
+	    {LOADS, "{% macro m(a=(1|nof if false else 7)) %}{{ a }}{% endmacro %}{{ m() }}"},
+	    {REFUSED, "{% if false %}{% filter upper|nof %}a{% endfilter %}{% endif %}"},
+	    {RUN, "{% if true %}{{ [1]|map('nof')|list }}{% endif %}"},
+	    {LOADS, "{% if false %}{{ [1]|map('nof')|list }}{% endif %}"},
+	    {LOADS, "{% if false %}{{ [1]|select('nosuch')|list }}{% endif %}"},
+	    {LOADS, "{% if false %}{{ [1]|selectattr('a', 'nosuch')|list }}{% endif %}"},
+	    {LOADS, "{% if false %}{% if true %}{{ x|nof }}{% endif %}{% endif %}"},
+	    {LOADS, "{% if true %}{% if false %}{{ x|nof }}{% endif %}{{ 1 }}{% endif %}"},
+	    {REFUSED, "{{ [x|nof, 1 if true else 2] }}"},
+	    {REFUSED, "{{ (1 if true else 2)|nof }}"},
+	    {RUN, "{{ {'a': 1 if x|nof else 2} }}"},
+	    {LOADS, "{% set q = x|nof if false else 2 %}"},
+	    {REFUSED, "{% set q = 1, x|nof %}"},
+	    {LOADS, "{% if false %}{{ m(x|nof) }}{% endif %}{% macro m(a) %}{% endmacro %}"},
+	    {LOADS, "{% if false %}{% do x|nof %}{% endif %}"},
+	    /* transformers' own statement, a call block to jinja2 */
+	    {REFUSED, "{% if false %}{% generation %}{{ x|nof }}{% endgeneration %}{% endif %}"},
+	    {LOADS, "{% generation %}{% if false %}{{ x|nof }}{% endif %}{% endgeneration %}"},
+	};
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct sl_buf text;
+		struct sl_err err = {0};
+		struct chat_template *t = NULL;
+		int loaded = chat_template_compile(cases[i].source, strlen(cases[i].source), &t, &err);
+		chat_template_free(t);
+		int ran = loaded == 0 ? render(cases[i].source, &text, &err) : 0;
+		enum ending ending = loaded != 0 ? REFUSED : ran != 0 ? RUN : LOADS;
+		if (ending != cases[i].ending)
+			fail_msg("%s: %d, not %d: %s", cases[i].source, (int)ending, (int)cases[i].ending, err.text);
+		if (loaded == 0)
+			buf_dispose(&text);
+	}
+	fails("{% if true %}{{ 'x'|from_json }}{% endif %}", "template line 1, column 21: the filter \"from_json\" is not supported");
+	fails("{{ 1 if 2 is nosuch else 3 }}", "template line 1, column 14: the test \"nosuch\" is not supported");
+	fails("{{ [1, 'x'|first|from_json] }}", "template line 1, column 18: the filter \"from_json\" is not supported");
+	fails("{% if false %}{% for i in [] %}{{ i|a|b }}{% endfor %}{% endif %}", "the filter \"a\" is not supported");
+	fails("{% if true %}{{ 'a'.nope() }}{% endif %}", "a string has no method \"nope\"");
+	fails("{{ [1]|map('nof')|list }}", "the filter \"nof\" is not supported");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -646,6 +819,8 @@ int main(void)
 	    cmocka_unit_test(operators),
 	    cmocka_unit_test(odd_arguments),
 	    cmocka_unit_test(refusals),
+	    cmocka_unit_test(markup),
+	    cmocka_unit_test(unknown_names),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
