@@ -29,8 +29,8 @@ float casc_weights_logit(const struct casc_weights *w, const float dense[CASC_N_
 int casc_weights_decode(const uint8_t *data, size_t n, const char *name, struct casc_weights **out, struct sl_err *err);
 int casc_weights_encode(const struct casc_weights *w, struct sl_buf *out);
 int casc_weights_read(const char *path, struct casc_weights **out, struct sl_err *err);
-/* The file is there whole or, when this fails, as it was before. */
-int casc_weights_write(const struct casc_weights *w, const char *path, struct sl_err *err);
+/* The file is there whole or, when this fails, as it was before. replace: base/out_file.h. */
+int casc_weights_write(const struct casc_weights *w, const char *path, bool replace, struct sl_err *err);
 
 float casc_sigmoid(float x);
 

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/out_file.h"
 #include "cascade/weights.h"
 
 enum { FILE_MOST = 8 << 20 };
@@ -43,29 +44,34 @@ int casc_weights_read(const char *path, struct casc_weights **out, struct sl_err
 	return rc;
 }
 
-int casc_weights_write(const struct casc_weights *w, const char *path, struct sl_err *err)
+static int write_all(int fd, const uint8_t *at, size_t n)
 {
-	char part[4200];
+	while (n > 0) {
+		ssize_t wrote = write(fd, at, n);
+		if (wrote < 0 && errno != EINTR)
+			return SL_EIO;
+		at += wrote > 0 ? wrote : 0;
+		n -= wrote > 0 ? (size_t)wrote : 0;
+	}
+	return 0;
+}
+
+int casc_weights_write(const struct casc_weights *w, const char *path, bool replace, struct sl_err *err)
+{
+	struct out_file o;
 	struct sl_buf b;
-	if ((size_t)snprintf(part, sizeof part, "%s.part", path) >= sizeof part)
-		return sl_errf(err, SL_EINVAL, "%s: too long", path);
 	buf_init(&b, FILE_MOST);
 	int rc = casc_weights_encode(w, &b);
-	if (rc != 0) {
-		buf_dispose(&b);
-		return sl_errf(err, rc, "%s: %s", path, sl_code_name(rc));
+	if (rc != 0)
+		sl_errf(err, rc, "%s: %s", path, sl_code_name(rc));
+	else if ((rc = out_file_open(path, replace, &o, err)) == 0) {
+		if (write_all(o.fd, buf_data(&b), b.len) == 0) {
+			rc = out_file_finish(&o, err);
+		} else {
+			rc = sl_errf(err, SL_EIO, "%s: %m", path);
+			out_file_abort(&o);
+		}
 	}
-	FILE *f = fopen(part, "we");
-	bool good = f != NULL && fwrite(buf_data(&b), 1, b.len, f) == b.len && fflush(f) == 0 && fsync(fileno(f)) == 0;
-	int why = errno;
-	if (f != NULL && fclose(f) != 0)
-		good = false;
-	if (good && rename(part, path) != 0) {
-		why = errno;
-		good = false;
-	}
-	if (!good && f != NULL)
-		unlink(part);
 	buf_dispose(&b);
-	return good ? 0 : sl_errf(err, SL_EIO, "%s: %s", path, strerror(why));
+	return rc;
 }

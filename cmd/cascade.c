@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/out_file.h"
 #include "cascade/learn.h"
 #include "cmd/bench.h"
 #include "cmd/cmd.h"
@@ -17,7 +18,7 @@
 
 static const char usage[] =
     "usage: sluice cascade train FILE.jsonl -o WEIGHTS [--bits N] [--epochs N] [--rate R] [--decay D]\n"
-    "              [--held-out SHARE] [--seed N] [--json]\n"
+    "              [--held-out SHARE] [--seed N] [--force] [--json]\n"
     "       sluice cascade calibrate FILE.jsonl [--rate SHARE | --quality SHARE] [--hold N] [--hold-min N]\n"
     "              [--sure-above X | --early SHARE] [--drop-below X] [--points N] [--json]\n"
     "       sluice cascade report FILE.jsonl [--small-cost X] [--json]\n"
@@ -26,6 +27,7 @@ static const char usage[] =
     "  --bits N          2^N weights for words (14)      --epochs N   passes over the outcomes (20)\n"
     "  --rate R          first step of a weight (0.1)    --decay D    what a pass takes of weights (0.01)\n"
     "  --held-out SHARE  outcomes only looked at (0.1)   --seed N     of their order (1)\n"
+    "  --force           replaces a file WEIGHTS that is there\n"
     "calibrate  finds thresholds of confidence for cascade.tiers, and prints the curve\n"
     "  --rate SHARE      as many requests by the small model alone (0.6)\n"
     "  --quality SHARE   or: right as often as the large model, times SHARE\n"
@@ -53,7 +55,7 @@ struct number {
 
 struct ask {
 	const char *what, *file, *output;
-	bool json;
+	bool json, force;
 };
 
 static int take_number(const struct ask *a, const struct number *n, const char *text)
@@ -67,20 +69,23 @@ static int take_number(const struct ask *a, const struct number *n, const char *
 	return CMD_EXIT_USAGE;
 }
 
-enum { OPT_JSON = 1000, MOST_NUMBERS = 12 };
+enum { OPT_FORCE = 999, OPT_JSON = 1000, MOST_NUMBERS = 12 };
 
 /* 0 or the exit status. */
 static int parse(struct ask *a, int argc, char **argv, const struct number *numbers, int n)
 {
-	struct option longs[MOST_NUMBERS + 3] = {{"json", no_argument, NULL, OPT_JSON}, {"output", required_argument, NULL, 'o'}};
+	struct option longs[MOST_NUMBERS + 4] = {{"json", no_argument, NULL, OPT_JSON}, {"output", required_argument, NULL, 'o'},
+						 {"force", no_argument, NULL, OPT_FORCE}};
 	for (int i = 0; i < n; i++)
-		longs[2 + i] = (struct option){numbers[i].name, required_argument, NULL, OPT_JSON + 1 + i};
+		longs[3 + i] = (struct option){numbers[i].name, required_argument, NULL, OPT_JSON + 1 + i};
 	a->what = argv[0];
 	optind = 1;
 	for (int opt; (opt = getopt_long(argc, argv, "o:", longs, NULL)) != -1;) {
 		int rc = 0;
 		if (opt == OPT_JSON)
 			a->json = true;
+		else if (opt == OPT_FORCE)
+			a->force = true;
 		else if (opt == 'o')
 			a->output = optarg;
 		else if (opt > OPT_JSON)
@@ -130,7 +135,7 @@ static int fit(const struct ask *a, const struct outcomes *o, const struct casc_
 		return sl_errf(err, SL_ENOMEM, "no memory for %zu outcomes", o->n);
 	int rc = casc_train(examples, examples_of(o, examples), s, &w, &trained, &held_out, err);
 	if (rc == 0)
-		rc = casc_weights_write(w, a->output, err);
+		rc = casc_weights_write(w, a->output, a->force, err);
 	if (rc == 0 && a->json) {
 		printf("{");
 		print_fit(&trained, "trained", true);
@@ -164,6 +169,9 @@ static int train(int argc, char **argv)
 		complain("train", "-o WEIGHTS is wanted");
 		return CMD_EXIT_USAGE;
 	}
+	if (out_file_is_not(a.output, a.file, &err) != 0 || out_file_check(a.output, a.force, &err) != 0)
+		return complain("train", err.text);
+	out_file_on_signals();
 	rc = outcomes_read(a.file, &o, &err);
 	if (rc != 0)
 		return complain("train", err.text);

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/out_file.h"
 #include "cmd/cmd.h"
 #include "cmd/model.h"
 #include "engine/quantize_model.h"
@@ -53,6 +54,7 @@ struct arguments {
 	int n_paths;
 	const char *shape, *type, *tokenizer, *name;
 	uint64_t seed, context, threads;
+	bool force;
 };
 
 /* Options of both commands; what one does not take, its own check refuses. */
@@ -79,6 +81,10 @@ static int parse(int argc, char **argv, struct arguments *a)
 			if (a->n_paths == 2)
 				return model_complain(CMD_EXIT_USAGE, "%s is one file too many", option);
 			a->paths[a->n_paths++] = option;
+			continue;
+		}
+		if (strcmp(option, "--force") == 0) {
+			a->force = true;
 			continue;
 		}
 		size_t k = 0;
@@ -115,7 +121,7 @@ int model_random(int argc, char **argv)
 	if (a.n_paths != 1 || a.shape == NULL)
 		return model_complain(CMD_EXIT_USAGE, "random needs --shape NAME and one file to write");
 	m = (struct random_model){.path = a.paths[0], .name = a.name, .tokenizer = a.tokenizer, .seed = a.seed,
-				  .n_threads = (int)a.threads};
+				  .n_threads = (int)a.threads, .keep = !a.force};
 	char name[128];
 	snprintf(name, sizeof name, "%.60s of random weights (seed %llu)", base_name(a.shape), (unsigned long long)a.seed);
 	if (m.name == NULL)
@@ -124,6 +130,7 @@ int model_random(int argc, char **argv)
 		return model_complain(CMD_EXIT_USAGE, "%s", err.text);
 	if (a.context > 0)
 		m.arch.n_ctx = (int)a.context;
+	out_file_on_signals();
 	struct convert_progress p = progress_for(&meter);
 	return report(random_model_write(&m, &p, &err), &meter, m.path, &err);
 }
@@ -141,6 +148,7 @@ int model_quantize(int argc, char **argv)
 		return model_complain(CMD_EXIT_USAGE, "quantize needs a model, --type NAME and a file to write");
 	if (weight_plan_parse(a.type, &plan, &err) != 0)
 		return model_complain(CMD_EXIT_USAGE, "%s", err.text);
+	out_file_on_signals();
 	struct convert_progress p = progress_for(&meter);
-	return report(quantize_model(a.paths[0], a.paths[1], &plan, (int)a.threads, &p, &err), &meter, a.paths[1], &err);
+	return report(quantize_model(a.paths[0], a.paths[1], a.force, &plan, (int)a.threads, &p, &err), &meter, a.paths[1], &err);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The head can be written only when its counts are known, so keys and tensors are gathered in two
- * buffers and go out with the first byte of data. The file is written under a name of its own beside
- * the wanted one and renamed at the end: a reader never sees a half of it.
+ * buffers and go out with the first byte of data. By then the file's length is known too, so a disk that is too
+ * full is found before anything is written.
  */
 #include "engine/gguf_write.h"
 
@@ -15,12 +15,14 @@
 
 #include "base/alloc.h"
 #include "base/buf.h"
+#include "base/out_file.h"
 #include "kernels/kernels.h"
 
 enum { ALIGNMENT = 32, MAX_HEAD = 1 << 30, MAX_TENSORS = 1 << 16 };
 
 struct gguf_writer {
-	char *path, *partial; /* partial NULL: to a file that is the caller's */
+	char *path;
+	struct out_file out; /* not open: to a file that is the caller's */
 	int fd;
 	struct sl_err err; /* the first fault */
 	struct sl_buf keys, infos;
@@ -169,6 +171,8 @@ static void start(struct gguf_writer *w)
 	put_int(w, &head, w->n_tensors, 8);
 	put_int(w, &head, w->n_keys, 8);
 	w->started = true;
+	if (w->out.partial != NULL && w->err.code == 0)
+		out_file_room(&w->out, head.len + w->keys.len + w->infos.len + ALIGNMENT + w->data_bytes, &w->err);
 	write_all(w, buf_data(&head), head.len);
 	write_all(w, buf_data(&w->keys), w->keys.len);
 	write_all(w, buf_data(&w->infos), w->infos.len);
@@ -217,21 +221,14 @@ static struct gguf_writer *make(const char *path, struct sl_err *err)
 	return w;
 }
 
-int gguf_writer_create(const char *path, struct gguf_writer **out, struct sl_err *err)
+int gguf_writer_create(const char *path, bool replace, struct gguf_writer **out, struct sl_err *err)
 {
 	struct gguf_writer *w = make(path, err);
-	size_t n = strlen(path) + 32;
 	if (w == NULL)
 		return SL_ENOMEM;
-	w->partial = sl_alloc(n);
-	if (w->partial == NULL) {
-		gguf_writer_abort(w);
-		return sl_errf(err, SL_ENOMEM, "%s: no memory", path);
-	}
-	snprintf(w->partial, n, "%s.partial-%ld", path, (long)getpid());
-	w->fd = open(w->partial, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-	if (w->fd < 0) {
-		int rc = sl_errf(err, SL_EIO, "%s: %m", w->partial);
+	int rc = out_file_open(path, replace, &w->out, err);
+	w->fd = w->out.fd;
+	if (rc != 0) {
 		gguf_writer_abort(w);
 		return rc;
 	}
@@ -253,14 +250,10 @@ void gguf_writer_abort(struct gguf_writer *w)
 {
 	if (w == NULL)
 		return;
-	if (w->fd >= 0 && w->partial != NULL) {
-		close(w->fd);
-		unlink(w->partial);
-	}
+	out_file_abort(&w->out);
 	buf_dispose(&w->keys);
 	buf_dispose(&w->infos);
 	sl_free(w->sizes);
-	sl_free(w->partial);
 	sl_free(w->path);
 	sl_free(w);
 }
@@ -270,17 +263,11 @@ int gguf_writer_finish(struct gguf_writer *w, struct sl_err *err)
 	if (w->err.code == 0 && !w->started)
 		start(w);
 	BUG_IF(w->err.code == 0 && w->at_tensor != w->n_tensors, "%s: tensors lack bytes", w->path);
-	if (w->err.code == 0 && w->partial != NULL && fsync(w->fd) != 0)
-		sl_errf(&w->err, SL_EIO, "%s: %m", w->path);
-	if (w->err.code == 0 && w->partial != NULL && rename(w->partial, w->path) != 0)
-		sl_errf(&w->err, SL_EIO, "%s: %m", w->path);
+	if (w->err.code == 0 && w->out.partial != NULL)
+		out_file_finish(&w->out, &w->err);
 	int rc = w->err.code;
 	if (rc != 0 && err != NULL)
 		*err = w->err;
-	if (rc == 0 && w->partial != NULL) {
-		close(w->fd);
-		w->fd = -1;
-	}
 	gguf_writer_abort(w);
 	return rc;
 }

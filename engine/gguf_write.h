@@ -13,7 +13,8 @@
 
 struct gguf_writer;
 
-int gguf_writer_create(const char *path, struct gguf_writer **out, struct sl_err *err);
+/* replace: a regular file of that name may be there (base/out_file.h). */
+int gguf_writer_create(const char *path, bool replace, struct gguf_writer **out, struct sl_err *err);
 /* To an empty file that is the caller's, open for writing, and stays open; after a fault there is a part of it. name is for messages. */
 int gguf_writer_create_fd(int fd, const char *name, struct gguf_writer **out, struct sl_err *err);
 

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/out_file.h"
 
 enum { N_SLOTS = 4096 };
 
@@ -74,6 +75,7 @@ static void on_bus_error(int sig, siginfo_t *info, void *context)
 		if (at == 0 || where < at || where - at >= atomic_load(&s->bytes))
 			continue;
 		const char *message = atomic_load(&s->message);
+		out_file_drop(); /* of a command that writes what it reads here in another form */
 		if (message != NULL && write(STDERR_FILENO, message, strlen(message)) < 0)
 			_exit(MAP_FILE_EXIT + 1);
 		_exit(MAP_FILE_EXIT);

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/out_file.h"
 #include "engine/arch_read.h"
 #include "engine/arch_write.h"
 #include "engine/map_file.h"
@@ -186,7 +187,16 @@ static int count_layers(const struct model_file *f)
 	return (int)most;
 }
 
-int quantize_model(const char *in, const char *out, const struct weight_plan *plan, int n_threads,
+/* Its mapping is what is read. */
+static int check_is_no_source(const struct model_file *f, const char *out, struct sl_err *err)
+{
+	int rc = model_file_folder(f) != NULL ? out_file_is_not_in(out, model_file_path(f), ".gguf", err) : 0;
+	for (size_t i = 0; i < model_file_n_parts(f) && rc == 0; i++)
+		rc = out_file_is_not(out, gguf_path(model_file_part(f, i)), err);
+	return rc;
+}
+
+int quantize_model(const char *in, const char *out, bool replace, const struct weight_plan *plan, int n_threads,
 		   struct convert_progress *p, struct sl_err *err)
 {
 	struct convert_progress mine = {0};
@@ -201,7 +211,9 @@ int quantize_model(const char *in, const char *out, const struct weight_plan *pl
 	struct job j = {.file = f, .plan = plan, .folder = model_file_folder(f), .n_layers = count_layers(f),
 			.n_threads = n_threads, .tied = model_file_find(f, "output.weight") == NULL,
 			.progress = p != NULL ? p : &mine, .err = err};
-	rc = gguf_writer_create(out, &j.w, err);
+	rc = check_is_no_source(f, out, err);
+	if (rc == 0)
+		rc = gguf_writer_create(out, replace, &j.w, err);
 	if (rc == 0) {
 		rc = write_all(&j);
 		if (rc == 0 || gguf_writer_status(j.w) != 0)

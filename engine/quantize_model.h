@@ -10,8 +10,8 @@
 #include "engine/hf_folder.h"
 #include "engine/weight_plan.h"
 
-/* out must not be a part of in. n_threads 0: all. */
-int quantize_model(const char *in, const char *out, const struct weight_plan *plan, int n_threads,
+/* SL_EINVAL where out is one of the files of in, or is there already and not to be replaced. n_threads 0: all. */
+int quantize_model(const char *in, const char *out, bool replace, const struct weight_plan *plan, int n_threads,
 		   struct convert_progress *p, struct sl_err *err);
 
 /* The tokenizer of a folder as GGUF's keys, for n_vocab rows of weights (engine/hf_tokenizer.c).

@@ -20,6 +20,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/out_file.h"
 #include "engine/arch_write.h"
 #include "kernels/kernels.h"
 
@@ -285,8 +286,10 @@ int random_model_write(const struct random_model *m, struct convert_progress *p,
 	if (rc == 0 && g != NULL)
 		rc = vocabulary_size(g, &copy.arch.n_vocab, err);
 	struct gguf_writer *w = NULL;
+	if (rc == 0 && g != NULL)
+		rc = out_file_is_not(m->path, m->tokenizer, err);
 	if (rc == 0)
-		rc = gguf_writer_create(m->path, &w, err);
+		rc = gguf_writer_create(m->path, !m->keep, &w, err);
 	if (rc == 0)
 		rc = write_file(&copy, g, w, p != NULL ? p : &mine, NULL, NULL, err);
 	gguf_close(g);

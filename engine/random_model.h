@@ -25,6 +25,7 @@ struct random_model {
 	const char *tokenizer; /* a GGUF file whose tokenizer is taken, with its vocabulary's size; or NULL */
 	uint64_t seed;
 	int n_threads;
+	bool keep; /* a file of that name is not replaced */
 };
 int random_model_write(const struct random_model *m, struct convert_progress *p, struct sl_err *err);
 

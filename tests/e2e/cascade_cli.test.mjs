@@ -24,6 +24,12 @@ function good(args, input) {
   return r.out;
 }
 
+function bad(args, status, line) {
+  const r = sluice(args);
+  assert.equal(r.status, status, r.err);
+  assert.match(r.err, line);
+}
+
 /** Numbers that are the same in every run. */
 function* random() {
   for (let x = 1; ;) yield (x = (x * 48271) % 2147483647) / 2147483647;
@@ -66,7 +72,9 @@ test('train fits weights that tell hard requests from easy ones, the same each t
   assert.ok(fit.held_out.loss < fit.held_out.base_loss);
   good(['cascade', 'train', '-', '-o', b, '--held-out', '0.3'], readFileSync(log));
   assert.deepEqual(readFileSync(a), readFileSync(b));
-  good(['cascade', 'train', log, '-o', b, '--seed', '2']);
+  bad(['cascade', 'train', log, '-o', b, '--seed', '2'], 1, /is there already/);
+  bad(['cascade', 'train', log, '-o', log, '--force'], 1, /is the same file/);
+  good(['cascade', 'train', log, '-o', b, '--seed', '2', '--force']);
   assert.notDeepEqual(readFileSync(a), readFileSync(b));
   assert.equal(readFileSync(a).subarray(0, 4).toString(), 'SLCW');
 });

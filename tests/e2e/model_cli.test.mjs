@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // `sluice model …` on the demonstration pair and `sluice config …`, as a person at a terminal runs them.
 import assert from 'node:assert/strict';
-import { spawnSync } from 'node:child_process';
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import { copyFileSync, linkSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { after, before, describe, test } from 'node:test';
 import { SLUICE } from './harness.mjs';
 
@@ -104,6 +106,64 @@ describe('model random and quantize', () => {
     bad(['model', 'quantize', 'README.md', '--type', 'q8_0', out], '', 1, /README\.md: not a GGUF file/);
     bad(['model', 'generate', SMALL, '--prompt', 'a', '--quantize', 'q7'], '', USAGE, /no type is named q7/);
     assert.throws(() => readFileSync(out));
+  });
+});
+
+describe('what a command writes', () => {
+  const quantize = (from, to, ...more) => ['model', 'quantize', from, '--type', 'q8_0', to, ...more];
+
+  test('never is its own source', () => {
+    const at = mkdtempSync(join(folder, 'own-')), source = join(at, 'source.gguf'), whole = readFileSync(SMALL);
+    copyFileSync(SMALL, source);
+    linkSync(source, join(at, 'hard.gguf'));
+    symlinkSync(source, join(at, 'soft.gguf'));
+    for (const to of [source, join(at, 'hard.gguf'), join(at, 'soft.gguf'), join(at, '..', at.split('/').pop(), 'source.gguf')])
+      for (const more of [[], ['--force']]) bad(quantize(source, to, ...more), '', 1, /is the same file as .*source\.gguf, which is read/);
+    bad(quantize(source, at, '--force'), '', 1, /is a folder, not a file to write/);
+    bad(['model', 'random', '--shape', 'tiny-llama', '--tokenizer', source, source, '--force'], '', 1, /is the same file as/);
+    assert.deepEqual(readFileSync(source), whole);
+    assert.deepEqual(readdirSync(at).sort(), ['hard.gguf', 'soft.gguf', 'source.gguf']);
+  });
+
+  test('replaces nothing unasked', () => {
+    const at = mkdtempSync(join(folder, 'there-')), out = join(at, 'out.gguf');
+    writeFileSync(out, 'mine');
+    bad(quantize(SMALL, out), '', 1, /out\.gguf is there already \(--force replaces it\)$/m);
+    bad(['model', 'random', '--shape', 'tiny-llama', out], '', 1, /out\.gguf is there already/);
+    bad(quantize(SMALL, '/dev/null', '--force'), '', 1, /\/dev\/null is not a regular file/);
+    assert.equal(readFileSync(out, 'utf8'), 'mine');
+    good(quantize(SMALL, out, '--force'));
+    good(['model', 'inspect', out]);
+    assert.deepEqual(readdirSync(at), ['out.gguf']);
+  });
+
+  /** A run that has begun to write a file of more than a GiB. */
+  async function writing(at) {
+    const child = spawn(SLUICE, ['model', 'random', '--shape', 'llama-3.2-1b', join(at, 'big.gguf')], { stdio: 'ignore' });
+    const ended = once(child, 'exit');
+    for (const until = Date.now() + 120000; readdirSync(at).length === 0 && child.exitCode === null; await sleep(2))
+      assert.ok(Date.now() < until, 'nothing is written');
+    return { child, ended };
+  }
+
+  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP']) {
+    test(`${signal} leaves no part of it`, async () => {
+      const at = mkdtempSync(join(folder, 'signal-'));
+      const { child, ended } = await writing(at);
+      child.kill(signal);
+      assert.deepEqual(await ended, [null, signal]);
+      assert.deepEqual(readdirSync(at), []);
+    });
+  }
+
+  test('what SIGKILL leaves is called partial and is no model', async () => {
+    const at = mkdtempSync(join(folder, 'kill-'));
+    const { child, ended } = await writing(at);
+    child.kill('SIGKILL');
+    assert.deepEqual(await ended, [null, 'SIGKILL']);
+    assert.deepEqual(readdirSync(at), [`big.gguf.partial-${child.pid}`]);
+    bad(['model', 'inspect', join(at, readdirSync(at)[0])], '', 1, /partial-/);
+    rmSync(at, { recursive: true });
   });
 });
 

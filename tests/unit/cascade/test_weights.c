@@ -123,8 +123,9 @@ static void files(void **state)
 	snprintf(part, sizeof part, "%s.part", path);
 	assert_int_equal(casc_weights_read(path, &again, &err), SL_EIO);
 	assert_non_null(strstr(err.text, path));
-	assert_int_equal(casc_weights_write(w, path, &err), 0);
-	assert_int_equal(casc_weights_write(w, path, &err), 0);
+	assert_int_equal(casc_weights_write(w, path, true, &err), 0);
+	assert_int_equal(casc_weights_write(w, path, true, &err), 0);
+	assert_int_equal(casc_weights_write(w, path, false, &err), SL_EINVAL);
 	assert_int_equal(access(part, F_OK), -1);
 	assert_int_equal(casc_weights_read(path, &again, &err), 0);
 	same(w, again);
@@ -135,7 +136,7 @@ static void files(void **state)
 		fault_disarm_all();
 	}
 	assert_int_equal(casc_weights_read(folder, &again, &err), SL_EINVAL);
-	assert_int_equal(casc_weights_write(w, "/nowhere/at/all", &err), SL_EIO);
+	assert_int_equal(casc_weights_write(w, "/nowhere/at/all", true, &err), SL_EIO);
 	/* As a scorer has it. */
 	struct casc_settings c = {.weights = path};
 	struct casc_scorer *s;

@@ -500,7 +500,7 @@ static void test_model(void **arg)
 	md_path(out, dir, "out.gguf");
 	write_model();
 	logits_of(dir, packed);
-	if (quantize_model(dir, out, &plan, 1, NULL, &err) != 0 || model_file_open(out, &g, &err) != 0)
+	if (quantize_model(dir, out, true, &plan, 1, NULL, &err) != 0 || model_file_open(out, &g, &err) != 0)
 		fail_msg("%s", err.text);
 	struct model_file *f = opened();
 	const struct model_tensor *t = model_file_find(f, "blk.0.attn_v.weight"), *written = model_file_find(g, "blk.0.attn_v.weight");

@@ -223,7 +223,7 @@ static void no_memory(const char *open)
 		struct weight_plan plan = {KN_F16, KN_F16};
 		size_t before = meter_live;
 		atomic_store(&meter_fail_at, k);
-		int rc = quantize_model(path, out, &plan, 1, NULL, &err);
+		int rc = quantize_model(path, out, true, &plan, 1, NULL, &err);
 		atomic_store(&meter_fail_at, 0);
 		assert_int_equal(meter_live, before);
 		assert_true(rc == 0 || err.text[0] != '\0');

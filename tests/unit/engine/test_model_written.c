@@ -68,7 +68,7 @@ static int convert(const char *from, const char *to, const char *type, struct sl
 	md_path(out, dir, to);
 	*err = (struct sl_err){0};
 	int rc = weight_plan_parse(type, &plan, err);
-	return rc != 0 ? rc : quantize_model(in, out, &plan, 2, NULL, err);
+	return rc != 0 ? rc : quantize_model(in, out, true, &plan, 2, NULL, err);
 }
 
 static int type_of(const struct model_file *f, const char *name)
