@@ -156,6 +156,8 @@ static void print_text(const struct facts *f)
 	printf("template     %s\n", f->has_template ? "yes" : "no");
 	if (f->has_arch)
 		print_arch(f);
+	if (f->has_arch && f->arch.n_unknown_keys > 0)
+		printf("unknown keys %d, passed over: %s\n", f->arch.n_unknown_keys, f->arch.unknown_keys);
 	printf("runs here    %s\n", f->can_run ? "yes" : "no");
 }
 
@@ -249,6 +251,8 @@ static int print_json(const struct facts *f, bool keys, bool tensors)
 		set_number(o, "kv_bytes_full_context", f->kv_per_token * (uint64_t)f->arch.n_ctx);
 		set_number(o, "activation_bytes", f->activations);
 	}
+	if (f->has_arch && f->arch.n_unknown_keys > 0)
+		json_object_set_new(o, "unknown_keys", json_string(f->arch.unknown_keys));
 	json_object_set_new(o, "runs_here", json_boolean(f->can_run));
 	if (!f->can_run)
 		json_object_set_new(o, "reason", json_string(f->why_not.text));

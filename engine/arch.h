@@ -32,6 +32,7 @@ struct arch_rope {
 	double factor;                /* LINEAR, LLAMA3, YARN */
 	double low_freq, high_freq;   /* LLAMA3 */
 	double beta_fast, beta_slow;  /* YARN */
+	bool fractional;              /* YARN: the ramp's ends are not rounded to whole pairs */
 	double magnitude;             /* YARN, LONGROPE: on cosine and sine; 0: the scaling's own rule */
 	int original_ctx;             /* LLAMA3, YARN, LONGROPE */
 	/* Divisors of each pair's frequency, n_rot/2 of them: LONGROPE (chosen by whether the model's
@@ -58,6 +59,9 @@ struct model_arch {
 	int window_pattern; /* every window_pattern-th layer sees everything; 0: every layer is windowed */
 	struct arch_rope rope;
 	struct arch_rope rope_windowed; /* of windowed layers: Gemma 3 has another base there */
+	/* Keys of its file that nothing is known of (key_rules.h): how many, and the names of the first ones. */
+	int n_unknown_keys;
+	char unknown_keys[256];
 };
 
 /* Positions that layer i sees, its own included; 0: all. */

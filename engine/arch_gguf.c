@@ -31,43 +31,53 @@ static const struct family families[] = {
      .window_pattern = 6, .odd_scale_layers = 62},
 };
 
-static int get_int(const struct gguf *g, const char *family, const char *field, int lo, int hi, int *out,
-		   struct sl_err *err)
+struct reader {
+	const struct gguf *g;
+	const char *family;
+	struct key_seen seen; /* fields that were asked for: literals */
+	struct sl_err *err;
+};
+
+/* "<family>.<field>". */
+static const char *key_of(struct reader *r, const char *field, char out[96])
+{
+	snprintf(out, 96, "%s.%s", r->family, field);
+	key_see(&r->seen, NULL, field);
+	return out;
+}
+
+static int get_int(struct reader *r, const char *field, int lo, int hi, int *out)
 {
 	char key[96];
 	uint32_t v;
-	snprintf(key, sizeof key, "%s.%s", family, field);
-	int rc = gguf_get_u32(g, key, &v, err);
+	int rc = gguf_get_u32(r->g, key_of(r, field, key), &v, r->err);
 	if (rc != 0)
 		return rc;
 	if (v < (uint32_t)lo || v > (uint32_t)hi)
-		return sl_errf(err, SL_EINVAL, "%s: %s is %u, not from %d to %d", gguf_path(g), key, v, lo, hi);
+		return sl_errf(r->err, SL_EINVAL, "%s: %s is %u, not from %d to %d", gguf_path(r->g), key, v, lo, hi);
 	*out = (int)v;
 	return 0;
 }
 
 /* As get_int, but an absent key leaves *out as it is. */
-static int get_int_or(const struct gguf *g, const char *family, const char *field, int lo, int hi, int *out,
-		      struct sl_err *err)
+static int get_int_or(struct reader *r, const char *field, int lo, int hi, int *out)
 {
-	int rc = get_int(g, family, field, lo, hi, out, err);
+	int rc = get_int(r, field, lo, hi, out);
 	return rc == SL_ENOTFOUND ? 0 : rc;
 }
 
 /* A float that may be absent; SL_EINVAL outside of lo…hi. */
-static int get_float_or(const struct gguf *g, const char *family, const char *field, double lo, double hi,
-			double *out, struct sl_err *err)
+static int get_float_or(struct reader *r, const char *field, double lo, double hi, double *out)
 {
 	char key[96];
 	float v;
-	snprintf(key, sizeof key, "%s.%s", family, field);
-	int rc = gguf_get_f32(g, key, &v, err);
+	int rc = gguf_get_f32(r->g, key_of(r, field, key), &v, r->err);
 	if (rc == SL_ENOTFOUND)
 		return 0;
 	if (rc != 0)
 		return rc;
 	if (!(v >= lo && v <= hi))
-		return sl_errf(err, SL_EINVAL, "%s: %s is %g", gguf_path(g), key, (double)v);
+		return sl_errf(r->err, SL_EINVAL, "%s: %s is %g", gguf_path(r->g), key, (double)v);
 	*out = v;
 	return 0;
 }
@@ -97,90 +107,88 @@ static bool is_word(struct proto_str s, const char *word)
 	return s.n == strlen(word) && memcmp(s.at, word, s.n) == 0;
 }
 
-static int read_yarn(const struct gguf *g, const char *family, struct arch_rope *r, struct sl_err *err)
+static int read_yarn(struct reader *r, struct arch_rope *rope)
 {
 	double sharper = 1;
-	r->scaling = ARCH_ROPE_YARN;
-	r->beta_fast = 32;
-	r->beta_slow = 1;
-	int rc = get_int(g, family, "rope.scaling.original_context_length", 1, ARCH_MAX_CTX, &r->original_ctx, err);
+	rope->scaling = ARCH_ROPE_YARN;
+	rope->beta_fast = 32;
+	rope->beta_slow = 1;
+	int rc = get_int(r, "rope.scaling.original_context_length", 1, ARCH_MAX_CTX, &rope->original_ctx);
 	if (rc == 0)
-		rc = get_float_or(g, family, "rope.scaling.yarn_beta_fast", 0.01, 1e6, &r->beta_fast, err);
+		rc = get_float_or(r, "rope.scaling.yarn_beta_fast", 0.01, 1e6, &rope->beta_fast);
 	if (rc == 0)
-		rc = get_float_or(g, family, "rope.scaling.yarn_beta_slow", 0.01, 1e6, &r->beta_slow, err);
+		rc = get_float_or(r, "rope.scaling.yarn_beta_slow", 0.01, 1e6, &rope->beta_slow);
 	if (rc == 0)
-		rc = get_float_or(g, family, "rope.scaling.attn_factor", 0.01, 100, &sharper, err);
-	r->magnitude = sharper != 1 ? sharper * (0.1 * log(r->factor) + 1) : 0;
+		rc = get_float_or(r, "rope.scaling.attn_factor", 0.01, 100, &sharper);
+	rope->magnitude = sharper != 1 ? sharper * (0.1 * log(rope->factor) + 1) : 0;
 	return rc;
 }
 
-static int read_rope_scaling(const struct gguf *g, const char *family, struct arch_rope *r, struct sl_err *err)
+static int read_rope_scaling(struct reader *r, struct arch_rope *rope)
 {
 	char key[96];
 	float old;
-	snprintf(key, sizeof key, "%s.rope.scale_linear", family);
-	if (gguf_get_f32(g, key, &old, err) != SL_ENOTFOUND)
-		return sl_errf(err, SL_EUNSUPPORTED, "%s: %s is not supported (supported: rope.scaling.factor)",
-			       gguf_path(g), key);
+	if (gguf_get_f32(r->g, key_of(r, "rope.scale_linear", key), &old, r->err) != SL_ENOTFOUND)
+		return sl_errf(r->err, SL_EUNSUPPORTED, "%s: %s is not supported (supported: rope.scaling.factor)",
+			       gguf_path(r->g), key);
 	struct proto_str scaling;
-	snprintf(key, sizeof key, "%s.rope.scaling.type", family);
-	int rc = gguf_get_str(g, key, &scaling, err);
+	int rc = gguf_get_str(r->g, key_of(r, "rope.scaling.type", key), &scaling, r->err);
 	if (rc == SL_ENOTFOUND || (rc == 0 && is_word(scaling, "none")))
 		return 0;
 	if (rc != 0)
 		return rc;
 	if (is_word(scaling, "longrope"))
-		return 0; /* by its factors */
-	if (!is_word(scaling, "linear") && !is_word(scaling, "yarn"))
-		return sl_errf(err, SL_EUNSUPPORTED,
-			       "%s: rope scaling \"%.*s\" is not supported (supported: linear, yarn, longrope)",
-			       gguf_path(g), (int)(scaling.n > 40 ? 40 : scaling.n), scaling.at);
-	r->factor = 0;
-	rc = get_float_or(g, family, "rope.scaling.factor", 1, 1024, &r->factor, err);
-	if (rc == 0 && r->factor == 0)
-		return sl_errf(err, SL_EINVAL, "%s: %s.rope.scaling.factor is missing", gguf_path(g), family);
-	r->scaling = ARCH_ROPE_LINEAR;
-	return rc == 0 && is_word(scaling, "yarn") ? read_yarn(g, family, r, err) : rc;
-}
-
-static int read_longrope(const struct model_file *f, struct model_arch *a, struct sl_err *err)
-{
-	const struct gguf *g = model_file_gguf(f);
-	struct arch_rope *r = &a->rope;
-	if (model_file_find(f, "rope_factors_long.weight") == NULL)
+		rope->scaling = ARCH_ROPE_LONGROPE; /* by its factors: read_longrope */
+	if (is_word(scaling, "longrope"))
 		return 0;
-	r->scaling = ARCH_ROPE_LONGROPE;
-	int rc = get_int(g, a->family, "rope.scaling.original_context_length", 1, ARCH_MAX_CTX, &r->original_ctx, err);
-	if (rc == 0)
-		rc = get_float_or(g, a->family, "rope.scaling.attn_factor", 0.01, 100, &r->magnitude, err);
-	bool far = a->n_ctx > r->original_ctx;
-	return rc != 0 ? rc : read_factors(f, far ? "rope_factors_long.weight" : "rope_factors_short.weight", r, err);
+	if (!is_word(scaling, "linear") && !is_word(scaling, "yarn"))
+		return sl_errf(r->err, SL_EUNSUPPORTED,
+			       "%s: rope scaling \"%.*s\" is not supported (supported: linear, yarn, longrope)",
+			       gguf_path(r->g), (int)(scaling.n > 40 ? 40 : scaling.n), scaling.at);
+	rope->factor = 0;
+	rc = get_float_or(r, "rope.scaling.factor", 1, 1024, &rope->factor);
+	if (rc == 0 && rope->factor == 0)
+		return sl_errf(r->err, SL_EINVAL, "%s: %s.rope.scaling.factor is missing", gguf_path(r->g), r->family);
+	rope->scaling = ARCH_ROPE_LINEAR;
+	return rc == 0 && is_word(scaling, "yarn") ? read_yarn(r, rope) : rc;
 }
 
-static int read_rope(const struct model_file *f, const struct family *family, struct model_arch *a,
-		     struct sl_err *err)
+static int read_longrope(struct reader *r, const struct model_file *f, struct model_arch *a)
 {
-	const struct gguf *g = model_file_gguf(f);
+	struct arch_rope *rope = &a->rope;
+	if (model_file_find(f, "rope_factors_long.weight") == NULL)
+		return rope->scaling != ARCH_ROPE_LONGROPE ? 0 : sl_errf(r->err, SL_EINVAL, "%s: %s.rope.scaling.type is longrope, but tensor "
+									 "rope_factors_long.weight is missing", gguf_path(r->g), r->family);
+	rope->scaling = ARCH_ROPE_LONGROPE;
+	int rc = get_int(r, "rope.scaling.original_context_length", 1, ARCH_MAX_CTX, &rope->original_ctx);
+	if (rc == 0)
+		rc = get_float_or(r, "rope.scaling.attn_factor", 0.01, 100, &rope->magnitude);
+	bool far = a->n_ctx > rope->original_ctx;
+	return rc != 0 ? rc : read_factors(f, far ? "rope_factors_long.weight" : "rope_factors_short.weight", rope, r->err);
+}
+
+static int read_rope(struct reader *r, const struct model_file *f, const struct family *family, struct model_arch *a)
+{
 	bool gemma3 = strcmp(a->family, "gemma3") == 0;
 	a->rope = (struct arch_rope){.n_rot = a->head_dim, .halves = family->halves, .base = gemma3 ? 1e6 : 10000};
-	int rc = get_int_or(g, a->family, "rope.dimension_count", 2, a->head_dim, &a->rope.n_rot, err);
+	int rc = get_int_or(r, "rope.dimension_count", 2, a->head_dim, &a->rope.n_rot);
 	if (rc != 0)
 		return rc;
 	if (a->rope.n_rot % 2 != 0)
-		return sl_errf(err, SL_EINVAL, "%s: %s.rope.dimension_count %d is odd", gguf_path(g), a->family,
+		return sl_errf(r->err, SL_EINVAL, "%s: %s.rope.dimension_count %d is odd", gguf_path(r->g), a->family,
 			       a->rope.n_rot);
-	rc = get_float_or(g, a->family, "rope.freq_base", 1.001, 1e12, &a->rope.base, err);
+	rc = get_float_or(r, "rope.freq_base", 1.001, 1e12, &a->rope.base);
 	if (rc == 0)
-		rc = read_rope_scaling(g, a->family, &a->rope, err);
+		rc = read_rope_scaling(r, &a->rope);
 	if (rc == 0)
-		rc = read_factors(f, "rope_freqs.weight", &a->rope, err);
+		rc = read_factors(f, "rope_freqs.weight", &a->rope, r->err);
 	if (rc == 0)
-		rc = read_longrope(f, a, err);
+		rc = read_longrope(r, f, a);
 	a->rope_windowed = a->rope;
 	if (gemma3) { /* layers with a window keep the plain embedding of short contexts */
 		a->rope_windowed = (struct arch_rope){.n_rot = a->rope.n_rot, .halves = true, .base = 10000};
 		if (rc == 0)
-			rc = get_float_or(g, a->family, "rope.freq_base_swa", 1.001, 1e12, &a->rope_windowed.base, err);
+			rc = get_float_or(r, "rope.freq_base_swa", 1.001, 1e12, &a->rope_windowed.base);
 	}
 	return rc;
 }
@@ -205,51 +213,56 @@ static int unknown_family(const struct gguf *g, struct proto_str name, struct sl
 		       gguf_path(g), (int)(name.n > 40 ? 40 : name.n), name.at, known);
 }
 
-static int read_shape(const struct gguf *g, struct model_arch *a, struct sl_err *err)
+static int read_shape(struct reader *r, struct model_arch *a)
 {
 	int n_experts = 0, rc;
-	if ((rc = get_int(g, a->family, "block_count", 1, ARCH_MAX_LAYERS, &a->n_layers, err)) != 0 ||
-	    (rc = get_int(g, a->family, "embedding_length", 1, ARCH_MAX_WIDTH, &a->n_embd, err)) != 0 ||
-	    (rc = get_int(g, a->family, "attention.head_count", 1, a->n_embd, &a->n_heads, err)) != 0 ||
-	    (rc = get_int(g, a->family, "feed_forward_length", 1, ARCH_MAX_WIDTH, &a->n_ff, err)) != 0 ||
-	    (rc = get_int(g, a->family, "context_length", 1, ARCH_MAX_CTX, &a->n_ctx, err)) != 0 ||
-	    (rc = get_int_or(g, a->family, "expert_count", 0, 1 << 16, &n_experts, err)) != 0)
+	if ((rc = get_int(r, "block_count", 1, ARCH_MAX_LAYERS, &a->n_layers)) != 0 ||
+	    (rc = get_int(r, "embedding_length", 1, ARCH_MAX_WIDTH, &a->n_embd)) != 0 ||
+	    (rc = get_int(r, "attention.head_count", 1, a->n_embd, &a->n_heads)) != 0 ||
+	    (rc = get_int(r, "feed_forward_length", 1, ARCH_MAX_WIDTH, &a->n_ff)) != 0 ||
+	    (rc = get_int(r, "context_length", 1, ARCH_MAX_CTX, &a->n_ctx)) != 0 ||
+	    (rc = get_int_or(r, "expert_count", 0, 1 << 16, &n_experts)) != 0)
 		return rc;
 	if (n_experts > 0)
-		return sl_errf(err, SL_EUNSUPPORTED, "%s: models of experts (%d) are not supported", gguf_path(g),
+		return sl_errf(r->err, SL_EUNSUPPORTED, "%s: models of experts (%d) are not supported", gguf_path(r->g),
 			       n_experts);
 	a->n_kv_heads = a->n_heads;
 	a->head_dim = a->n_embd / a->n_heads;
-	if ((rc = get_int_or(g, a->family, "attention.head_count_kv", 1, a->n_heads, &a->n_kv_heads, err)) != 0 ||
-	    (rc = get_int_or(g, a->family, "attention.key_length", 1, 1024, &a->head_dim, err)) != 0)
+	if ((rc = get_int_or(r, "attention.head_count_kv", 1, a->n_heads, &a->n_kv_heads)) != 0 ||
+	    (rc = get_int_or(r, "attention.key_length", 1, 1024, &a->head_dim)) != 0)
 		return rc;
 	int value_dim = a->head_dim;
-	if ((rc = get_int_or(g, a->family, "attention.value_length", 1, 1024, &value_dim, err)) != 0)
+	if ((rc = get_int_or(r, "attention.value_length", 1, 1024, &value_dim)) != 0)
 		return rc;
 	if (a->n_heads % a->n_kv_heads != 0 || value_dim != a->head_dim || a->head_dim > 1024 || a->head_dim % 2 != 0)
-		return sl_errf(err, SL_EUNSUPPORTED, "%s: %d heads, %d KV heads, keys of %d and values of %d",
-			       gguf_path(g), a->n_heads, a->n_kv_heads, a->head_dim, value_dim);
+		return sl_errf(r->err, SL_EUNSUPPORTED, "%s: %d heads, %d KV heads, keys of %d and values of %d",
+			       gguf_path(r->g), a->n_heads, a->n_kv_heads, a->head_dim, value_dim);
 	return 0;
 }
 
-static int read_attention(const struct gguf *g, const struct family *family, struct model_arch *a,
-			  struct sl_err *err)
+float arch_gguf_attn_scale(const struct model_arch *a)
 {
-	double softcap = 0, final = 0;
-	int rc = get_int_or(g, a->family, "attention.sliding_window", 1, ARCH_MAX_CTX, &a->window, err);
+	const struct family *f = find_family((struct proto_str){a->family, strlen(a->family)});
+	bool odd = f != NULL && f->odd_scale_layers > 0 && a->n_layers == f->odd_scale_layers;
+	return 1.0f / sqrtf((float)(odd ? a->n_embd / a->n_heads : a->head_dim));
+}
+
+static int read_attention(struct reader *r, const struct family *family, struct model_arch *a)
+{
+	double softcap = 0, final = 0, scale = 0;
+	int rc = get_int_or(r, "attention.sliding_window", 0, ARCH_MAX_CTX, &a->window);
 	if (rc == 0)
-		rc = get_float_or(g, a->family, "attn_logit_softcapping", 0, 1e6, &softcap, err);
+		rc = get_float_or(r, "attn_logit_softcapping", 0, 1e6, &softcap);
 	if (rc == 0)
-		rc = get_float_or(g, a->family, "final_logit_softcapping", 0, 1e6, &final, err);
+		rc = get_float_or(r, "final_logit_softcapping", 0, 1e6, &final);
+	if (rc == 0)
+		rc = get_float_or(r, "attention.scale", 0, 1e3, &scale);
 	a->window_pattern = family->window_pattern;
 	if (rc == 0)
-		rc = get_int_or(g, a->family, "attention.sliding_window_pattern", 1, ARCH_MAX_LAYERS,
-				&a->window_pattern, err);
+		rc = get_int_or(r, "attention.sliding_window_pattern", 1, ARCH_MAX_LAYERS, &a->window_pattern);
 	a->attn_softcap = (float)softcap;
 	a->final_softcap = (float)final;
-	int by = family->odd_scale_layers > 0 && a->n_layers == family->odd_scale_layers ? a->n_embd / a->n_heads
-											 : a->head_dim;
-	a->attn_scale = 1.0f / sqrtf((float)by);
+	a->attn_scale = scale > 0 ? (float)scale : arch_gguf_attn_scale(a);
 	return rc;
 }
 
@@ -263,18 +276,19 @@ int arch_read_gguf(const struct model_file *f, struct model_arch *a, struct sl_e
 	const struct family *family = find_family(name);
 	if (family == NULL)
 		return unknown_family(g, name, err);
+	struct reader r = {.g = g, .family = family->name, .err = err};
 	*a = (struct model_arch){.embed_scale = 1,
 				 .act = family->gelu ? ARCH_GELU_TANH : ARCH_SILU,
 				 .qkv_bias = family->qkv_bias,
 				 .qk_norm = family->qk_norm,
 				 .post_norms = family->post_norms};
 	snprintf(a->family, sizeof a->family, "%s", family->name);
-	if ((rc = read_shape(g, a, err)) != 0 || (rc = read_attention(g, family, a, err)) != 0)
+	if ((rc = read_shape(&r, a)) != 0 || (rc = read_attention(&r, family, a)) != 0)
 		return rc;
 	if (family->scaled_embed)
 		a->embed_scale = sqrtf((float)a->n_embd);
 	double eps = 0;
-	rc = get_float_or(g, a->family, "attention.layer_norm_rms_epsilon", 1e-30, 0.999, &eps, err);
+	rc = get_float_or(&r, "attention.layer_norm_rms_epsilon", 1e-30, 0.999, &eps);
 	if (rc != 0)
 		return rc;
 	if (eps == 0)
@@ -287,5 +301,6 @@ int arch_read_gguf(const struct model_file *f, struct model_arch *a, struct sl_e
 		return sl_errf(err, SL_EINVAL, "%s: no proper tensor token_embd.weight", gguf_path(g));
 	a->n_vocab = (int)embed->dims[1];
 	a->tied_embeddings = model_file_find(f, "output.weight") == NULL;
-	return read_rope(f, family, a, err);
+	rc = read_rope(&r, f, family, a);
+	return rc != 0 ? rc : arch_check_gguf(&r.seen, g, a, err);
 }

@@ -14,6 +14,7 @@ struct reader {
 	const struct model_file *file;
 	const json_t *config;
 	const char *path;
+	struct key_seen seen;
 	struct sl_err *err;
 	int rc; /* the first fault; then the getters do nothing */
 };
@@ -24,17 +25,22 @@ static void fault(struct reader *r, int code, const char *key, const char *what)
 		r->rc = sl_errf(r->err, code, "%s/config.json: %s %s", r->path, key, what);
 }
 
-/* NULL when absent or null. */
-static const json_t *get(const json_t *object, const char *key)
+/* NULL when absent or null. What is asked for here is not looked at by arch_check_hf. */
+static const json_t *get(struct reader *r, const json_t *object, const char *key)
 {
 	const json_t *v = json_object_get(object, key);
+	if (v != NULL)
+		key_see(&r->seen, object, key);
 	return json_is_null(v) ? NULL : v;
 }
+
+/* Whether it is there, be it as null, which then is not the class's default. */
+static bool has(const struct reader *r, const char *key) { return json_object_get(r->config, key) != NULL; }
 
 /* fallback < lo: the key must be there. */
 static int get_int(struct reader *r, const char *key, int lo, int hi, int fallback)
 {
-	const json_t *v = get(r->config, key);
+	const json_t *v = get(r, r->config, key);
 	if (v == NULL) {
 		if (fallback < lo)
 			fault(r, SL_EINVAL, key, "is missing");
@@ -49,7 +55,7 @@ static int get_int(struct reader *r, const char *key, int lo, int hi, int fallba
 
 static double number_in(struct reader *r, const json_t *object, const char *key, double lo, double hi, double fallback)
 {
-	const json_t *v = get(object, key);
+	const json_t *v = get(r, object, key);
 	if (v == NULL)
 		return fallback;
 	double x = json_number_value(v);
@@ -62,7 +68,7 @@ static double number_in(struct reader *r, const json_t *object, const char *key,
 
 static bool get_bool(struct reader *r, const char *key, bool fallback)
 {
-	const json_t *v = get(r->config, key);
+	const json_t *v = get(r, r->config, key);
 	if (v != NULL && !json_is_boolean(v))
 		fault(r, SL_EINVAL, key, "is not true or false");
 	return v == NULL ? fallback : json_is_true(v);
@@ -96,17 +102,47 @@ static void read_longrope(struct reader *r, const json_t *scaling, int n_ctx, st
 	const char *key = is_long ? "long_factor" : "short_factor";
 	rope->scaling = ARCH_ROPE_LONGROPE;
 	rope->original_ctx = original;
-	read_factors(r, get(scaling, key), key, rope);
+	read_factors(r, get(r, scaling, key), key, rope);
 	double factor = number_in(r, scaling, "factor", 1, 1024, (double)n_ctx / original), magnitude = 1;
 	if (factor > 1 && original > 1)
 		magnitude = sqrt(1 + log(factor) / log(original));
 	rope->magnitude = number_in(r, scaling, "attention_factor", 0.01, 100, magnitude);
+	(void)get(r, scaling, is_long ? "short_factor" : "long_factor"); /* the other list is for other contexts */
+}
+
+/* How much sharper the scores get, on sine and cosine, by a factor of the context: the paper's rule times mscale. */
+static double sharper(double factor, double mscale) { return factor <= 1 ? 1 : 0.1 * mscale * log(factor) + 1; }
+
+/* transformers takes mscale and mscale_all_dim together or not at all. One alone is read in two ways, by it and by DeepSeek's own
+ * code, which are the same for these values only. */
+static void read_yarn(struct reader *r, const json_t *scaling, struct arch_rope *rope)
+{
+	double mscale = number_in(r, scaling, "mscale", 0, 100, -1), all = number_in(r, scaling, "mscale_all_dim", 0, 100, -1), given = 0;
+	const json_t *truncate = get(r, scaling, "truncate");
+	rope->scaling = ARCH_ROPE_YARN;
+	rope->beta_fast = number_in(r, scaling, "beta_fast", 0, 1e4, 32);
+	rope->beta_slow = number_in(r, scaling, "beta_slow", 0, 1e4, 1);
+	rope->beta_fast = rope->beta_fast > 0 ? rope->beta_fast : 32;
+	rope->beta_slow = rope->beta_slow > 0 ? rope->beta_slow : 1;
+	if (!(rope->beta_fast >= rope->beta_slow))
+		fault(r, SL_EINVAL, "beta_fast", "is below beta_slow");
+	if (truncate != NULL && !json_is_boolean(truncate))
+		fault(r, SL_EINVAL, "truncate", "is not true or false");
+	rope->fractional = json_is_false(truncate);
+	if (mscale >= 0 && all < 0 && mscale != 1)
+		fault(r, SL_EUNSUPPORTED, "mscale", "is not supported without mscale_all_dim");
+	if (all > 0 && mscale < 0)
+		fault(r, SL_EUNSUPPORTED, "mscale_all_dim", "is not supported without mscale");
+	if (mscale > 0 && all > 0)
+		given = sharper(rope->factor, mscale) / sharper(rope->factor, all);
+	rope->magnitude = number_in(r, scaling, "attention_factor", 0.01, 100, given);
 }
 
 static void read_scaling(struct reader *r, const json_t *scaling, struct model_arch *a, struct arch_rope *rope)
 {
-	const json_t *word = get(scaling, "rope_type");
-	const char *type = json_string_value(word != NULL ? word : get(scaling, "type"));
+	const json_t *word = get(r, scaling, "rope_type");
+	const json_t *older = get(r, scaling, "type");
+	const char *type = json_string_value(word != NULL ? word : older);
 	if (scaling == NULL || type == NULL || strcmp(type, "default") == 0)
 		return;
 	double most = 1024, original = a->n_ctx;
@@ -128,10 +164,7 @@ static void read_scaling(struct reader *r, const json_t *scaling, struct model_a
 		if (!(rope->high_freq > rope->low_freq))
 			fault(r, SL_EINVAL, "high_freq_factor", "is not above low_freq_factor");
 	} else if (strcmp(type, "yarn") == 0) {
-		rope->scaling = ARCH_ROPE_YARN;
-		rope->beta_fast = number_in(r, scaling, "beta_fast", 1e-3, 1e4, 32);
-		rope->beta_slow = number_in(r, scaling, "beta_slow", 1e-3, 1e4, 1);
-		rope->magnitude = number_in(r, scaling, "attention_factor", 0.01, 100, 0);
+		read_yarn(r, scaling, rope);
 		/* The file may still state the context before scaling. */
 		if (original * rope->factor > a->n_ctx && original * rope->factor <= ARCH_MAX_CTX)
 			a->n_ctx = (int)(original * rope->factor);
@@ -145,10 +178,10 @@ static void read_scaling(struct reader *r, const json_t *scaling, struct model_a
  * Gemma 3 has an object for each kind of layer. */
 static void read_rope(struct reader *r, struct model_arch *a, double base, double windowed_base)
 {
-	const json_t *p = get(r->config, "rope_parameters"), *windowed = get(p, "sliding_attention");
-	if (json_is_object(get(p, "full_attention")))
-		p = get(p, "full_attention");
-	const json_t *scaling = p != NULL ? p : get(r->config, "rope_scaling");
+	const json_t *p = get(r, r->config, "rope_parameters"), *windowed = get(r, p, "sliding_attention");
+	if (json_is_object(get(r, p, "full_attention")))
+		p = get(r, p, "full_attention");
+	const json_t *scaling = p != NULL ? p : get(r, r->config, "rope_scaling");
 	double partial = number_in(r, r->config, "partial_rotary_factor", 0.01, 1, 1);
 	partial = number_in(r, p, "partial_rotary_factor", 0.01, 1, partial);
 	int n_rot = (int)(partial * a->head_dim + 0.5);
@@ -173,7 +206,7 @@ static void read_rope(struct reader *r, struct model_arch *a, double base, doubl
 /* layer_types must be what a pattern says. */
 static void check_layer_types(struct reader *r, const struct model_arch *a)
 {
-	const json_t *types = get(r->config, "layer_types");
+	const json_t *types = get(r, r->config, "layer_types");
 	if (types == NULL)
 		return;
 	if (!json_is_array(types) || json_array_size(types) != (size_t)a->n_layers) {
@@ -197,28 +230,33 @@ static void read_window(struct reader *r, struct model_arch *a, const char *type
 		a->window_pattern = 2;
 	} else if (strcmp(a->family, "gemma3") == 0) {
 		a->window = get_int(r, "sliding_window", 1, ARCH_MAX_CTX, 4096);
-		a->window_pattern = get_int(r, "sliding_window_pattern", 1, ARCH_MAX_LAYERS, 6);
+		a->window_pattern = get_int(r, "_sliding_window_pattern", 1, ARCH_MAX_LAYERS, 6);
+		a->window_pattern = get_int(r, "sliding_window_pattern", 1, ARCH_MAX_LAYERS, a->window_pattern);
 	} else if (strncmp(type, "qwen", 4) == 0) {
-		if (!get_bool(r, "use_sliding_window", false))
-			return;
+		bool windowed = get_bool(r, "use_sliding_window", false);
+		(void)get(r, r->config, "sliding_window"); /* without the other it says nothing */
 		/* Layers from max_window_layers on would be windowed, those before not. */
-		if (get_int(r, "max_window_layers", 0, ARCH_MAX_LAYERS, a->n_layers) < a->n_layers)
+		if (get_int(r, "max_window_layers", 0, ARCH_MAX_LAYERS, a->n_layers) < a->n_layers && windowed)
 			fault(r, SL_EUNSUPPORTED, "use_sliding_window", "is not supported");
-		return;
-	} else if (strcmp(type, "llama") != 0 && get(r->config, "sliding_window") != NULL) {
+	} else if (strcmp(type, "llama") != 0 && get(r, r->config, "sliding_window") != NULL) {
 		a->window = get_int(r, "sliding_window", 1, ARCH_MAX_CTX, 0);
+	} else if (strcmp(type, "mistral") == 0 && !has(r, "sliding_window")) {
+		a->window = 4096; /* the class's default */
 	}
-	if (a->window >= a->n_ctx)
-		a->window = a->window_pattern = 0;
 	check_layer_types(r, a);
+	/* One that is never full. Gemma 3's windowed layers turn otherwise, whatever they see. */
+	if (a->window >= a->n_ctx && strcmp(a->family, "gemma3") != 0)
+		a->window = a->window_pattern = 0;
 }
 
 /* ---- the whole ---- */
 
 static void read_act(struct reader *r, struct model_arch *a, bool gemma)
 {
-	const json_t *v = get(r->config, "hidden_activation");
-	const char *act = json_string_value(v != NULL ? v : get(r->config, "hidden_act"));
+	const json_t *v = gemma ? get(r, r->config, "hidden_activation") : NULL, *older = get(r, r->config, "hidden_act");
+	const char *act = json_string_value(v != NULL ? v : older);
+	if (v != NULL && older != NULL && !json_equal(v, older))
+		fault(r, SL_EUNSUPPORTED, "hidden_act", "is not what hidden_activation is");
 	a->act = gemma ? ARCH_GELU_TANH : ARCH_SILU;
 	if (act == NULL)
 		return;
@@ -264,6 +302,27 @@ static void read_shape(struct reader *r, struct model_arch *a, const struct defa
 		fault(r, SL_EUNSUPPORTED, "num_attention_heads, num_key_value_heads, head_dim", "do not fit together");
 }
 
+static bool ends(const char *s, const char *with)
+{
+	size_t n = strlen(s), m = strlen(with);
+	return n >= m && strcmp(s + n - m, with) == 0;
+}
+
+/* A model that makes text: not one that classifies, or has another code around the same layers. */
+static void read_kind(struct reader *r, const struct hf_folder *folder, const char *family)
+{
+	const json_t *classes = json_object_get(hf_root(folder), "architectures"), *inner = get(r, r->config, "model_type");
+	for (size_t i = 0; i < json_array_size(classes); i++) {
+		const char *name = json_string_value(json_array_get(classes, i));
+		if (name == NULL || (!ends(name, "ForCausalLM") && !ends(name, "ForConditionalGeneration")))
+			fault(r, SL_EUNSUPPORTED, "architectures", "names a class that is not supported (supported: …ForCausalLM, "
+								   "…ForConditionalGeneration)");
+	}
+	const char *text = json_string_value(inner), *other = text != NULL ? hf_family(text) : family;
+	if (other == NULL || strcmp(other, family) != 0)
+		fault(r, SL_EUNSUPPORTED, "model_type", "of text_config is another family's");
+}
+
 int arch_read_hf(const struct model_file *f, const struct hf_folder *folder, struct model_arch *a, struct sl_err *err)
 {
 	struct reader r = {.file = f, .config = hf_config(folder), .path = hf_path(folder), .err = err};
@@ -279,7 +338,7 @@ int arch_read_hf(const struct model_file *f, const struct hf_folder *folder, str
 	read_shape(&r, a, &d);
 	if (r.rc != 0)
 		return r.rc;
-	a->rms_eps = (float)number_in(&r, r.config, "rms_norm_eps", 1e-12, 0.1, 1e-6);
+	a->rms_eps = (float)number_in(&r, r.config, "rms_norm_eps", 1e-12, 0.1, strcmp(family, "phi3") == 0 ? 1e-5 : 1e-6);
 	read_act(&r, a, gemma);
 	a->qkv_bias = strcmp(family, "qwen2") == 0;
 	a->qk_norm = strcmp(family, "qwen3") == 0 || strcmp(family, "gemma3") == 0;
@@ -290,11 +349,15 @@ int arch_read_hf(const struct model_file *f, const struct hf_folder *folder, str
 		a->embed_scale = sqrtf((float)a->n_embd);
 		a->attn_scale = (float)(1 / sqrt(number_in(&r, r.config, "query_pre_attn_scalar", 1, 1e6, 256)));
 	}
-	if (strcmp(family, "gemma2") == 0) {
-		a->attn_softcap = (float)number_in(&r, r.config, "attn_logit_softcapping", 0.1, 1e4, 0);
-		a->final_softcap = (float)number_in(&r, r.config, "final_logit_softcapping", 0.1, 1e4, 0);
+	if (gemma) { /* absent is the class's default; null is none */
+		bool gemma2 = strcmp(family, "gemma2") == 0;
+		double attn = gemma2 && !has(&r, "attn_logit_softcapping") ? 50 : 0;
+		double final = gemma2 && !has(&r, "final_logit_softcapping") ? 30 : 0;
+		a->attn_softcap = (float)number_in(&r, r.config, "attn_logit_softcapping", 0.1, 1e4, attn);
+		a->final_softcap = (float)number_in(&r, r.config, "final_logit_softcapping", 0.1, 1e4, final);
 	}
-	if (get_bool(&r, "attention_bias", false))
+	read_kind(&r, folder, family);
+	if (get_bool(&r, "attention_bias", false) && !a->qkv_bias)
 		fault(&r, SL_EUNSUPPORTED, "attention_bias", "is not supported");
 	if (get_bool(&r, "mlp_bias", false))
 		fault(&r, SL_EUNSUPPORTED, "mlp_bias", "is not supported");
@@ -307,5 +370,9 @@ int arch_read_hf(const struct model_file *f, const struct hf_folder *folder, str
 		return sl_errf(err, SL_EINVAL, "%s: no proper tensor embed_tokens.weight", r.path);
 	a->n_vocab = (int)embed->dims[1];
 	a->tied_embeddings = model_file_find(f, "output.weight") == NULL;
-	return 0;
+	if (a->tied_embeddings && json_is_false(get(&r, r.config, "tie_word_embeddings"))) {
+		fault(&r, SL_EINVAL, "tie_word_embeddings", "is false, but there is no lm_head.weight");
+		return r.rc;
+	}
+	return arch_check_hf(&r.seen, folder, a, err);
 }

@@ -7,6 +7,7 @@
 #define ENGINE_ARCH_READ_H
 
 #include "engine/hf_folder.h"
+#include "engine/key_rules.h"
 #include "engine/model_file.h"
 
 /* Bounds that every reader holds a model to, so that no product of two of them overflows. */
@@ -17,5 +18,12 @@ int arch_read_gguf(const struct model_file *f, struct model_arch *out, struct sl
 /* From config.json; f is the model whose folder it is. */
 int arch_read_hf(const struct model_file *f, const struct hf_folder *folder, struct model_arch *out,
 		 struct sl_err *err);
+
+/* Keys that the two have not asked for: SL_EUNSUPPORTED names one that changes answers (key_rules.h). */
+int arch_check_gguf(const struct key_seen *seen, const struct gguf *g, struct model_arch *a, struct sl_err *err);
+int arch_check_hf(const struct key_seen *seen, const struct hf_folder *folder, struct model_arch *a, struct sl_err *err);
+
+/* The scale of q·k that a GGUF file of this family and shape has without a key for it. */
+float arch_gguf_attn_scale(const struct model_arch *a);
 
 #endif

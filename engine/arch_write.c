@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "engine/arch_read.h"
+
 static const char *key_of(const struct model_arch *a, const char *field)
 {
 	static _Thread_local char key[128];
@@ -63,6 +65,10 @@ int arch_write_keys(const struct model_arch *a, struct gguf_writer *w, struct sl
 	if (a->window > 0 && a->window_pattern != (gemma2 ? 2 : gemma3 ? 6 : 0))
 		return sl_errf(err, SL_EUNSUPPORTED, "GGUF has no key for a window in all but every %dth layer",
 			       a->window_pattern);
+	if ((a->act == ARCH_GELU_TANH) != (gemma2 || gemma3))
+		return sl_errf(err, SL_EUNSUPPORTED, "GGUF has no key for this activation in the family %s", a->family);
+	if (r->scaling == ARCH_ROPE_YARN && r->fractional)
+		return sl_errf(err, SL_EUNSUPPORTED, "GGUF has no key for a rope scaling yarn with truncate false");
 	gguf_put_str(w, "general.architecture", a->family, strlen(a->family));
 	put_u32(w, a, "block_count", a->n_layers);
 	put_u32(w, a, "context_length", a->n_ctx);
@@ -79,6 +85,8 @@ int arch_write_keys(const struct model_arch *a, struct gguf_writer *w, struct sl
 	put_scaling(w, a);
 	if (a->window > 0)
 		put_u32(w, a, "attention.sliding_window", a->window);
+	if (fabsf(a->attn_scale / arch_gguf_attn_scale(a) - 1) > 1e-6f)
+		put_f32(w, a, "attention.scale", (double)a->attn_scale);
 	if (a->attn_softcap > 0)
 		put_f32(w, a, "attn_logit_softcapping", (double)a->attn_softcap);
 	if (a->final_softcap > 0)

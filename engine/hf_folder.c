@@ -426,7 +426,9 @@ static bool is_tied(const struct hf_folder *f)
 	const json_t *tied = json_object_get(f->config, "tie_word_embeddings");
 	if (tied == NULL)
 		tied = json_object_get(f->root, "tie_word_embeddings");
-	return json_is_true(tied);
+	/* Only Gemma's class ties them where the file says nothing. */
+	const char *family = hf_family(f->model_type);
+	return tied != NULL && !json_is_null(tied) ? json_is_true(tied) : family != NULL && strncmp(family, "gemma", 5) == 0;
 }
 
 static const struct st_tensor *find_theirs(const void *folder, const char *name)
@@ -557,6 +559,7 @@ const char *hf_path(const struct hf_folder *f) { return f->path; }
 size_t hf_n_parts(const struct hf_folder *f) { return f->n_parts; }
 const char *hf_model_type(const struct hf_folder *f) { return f->model_type; }
 const json_t *hf_config(const struct hf_folder *f) { return f->config; }
+const json_t *hf_root(const struct hf_folder *f) { return f->root; }
 
 uint64_t hf_bytes(const struct hf_folder *f)
 {

@@ -25,6 +25,7 @@ size_t hf_n_parts(const struct hf_folder *f);
  * its text_config. */
 const char *hf_model_type(const struct hf_folder *f);
 const json_t *hf_config(const struct hf_folder *f);
+const json_t *hf_root(const struct hf_folder *f); /* all of config.json */
 
 /* Tokens that tokenizer.json has, added ones included; 0 when that can't be said
  * (engine/hf_tokenizer.c). */

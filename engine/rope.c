@@ -29,9 +29,10 @@ static double pair_of_turns(const struct arch_rope *r, double turns)
 
 static double yarn(const struct arch_rope *r, int i, double f)
 {
-	double low = fmax(floor(pair_of_turns(r, r->beta_fast)), 0);
-	double high = fmin(ceil(pair_of_turns(r, r->beta_slow)), r->n_rot - 1);
-	double ramp = (i - low) / fmax(high - low, 0.001);
+	double low = pair_of_turns(r, r->beta_fast), high = pair_of_turns(r, r->beta_slow);
+	low = fmax(r->fractional ? low : floor(low), 0);
+	high = fmin(r->fractional ? high : ceil(high), r->n_rot - 1);
+	double ramp = (i - low) / (high > low ? high - low : 0.001);
 	ramp = fmin(fmax(ramp, 0), 1);
 	return ramp * f / r->factor + (1 - ramp) * f;
 }

@@ -168,6 +168,17 @@ static struct oracle gemma3(struct model_arch *a)
 	return m;
 }
 
+/* Later checkpoints of that family may say caps, which its first ones have not. */
+static struct oracle gemma3_capped(struct model_arch *a)
+{
+	struct oracle m = gemma3(a);
+	a->attn_softcap = 20;
+	a->final_softcap = 10;
+	m.score_cap = 20;
+	m.logit_cap = 10;
+	return m;
+}
+
 static const struct {
 	const char *name, *shape;
 	struct oracle (*describe)(struct model_arch *a);
@@ -175,6 +186,7 @@ static const struct {
     {"llama 3", "tiny-llama", llama3},   {"mistral", "tiny-mistral", mistral}, {"linear", "tiny-mistral", linear},
     {"yarn", "tiny-mistral", yarn},      {"qwen 2", "tiny-qwen2", qwen2},      {"qwen 3", "tiny-qwen3", qwen3},
     {"phi 3", "tiny-phi3", phi3},        {"gemma 2", "tiny-gemma2", gemma2},   {"gemma 3", "tiny-gemma3", gemma3},
+    {"gemma 3, capped", "tiny-gemma3", gemma3_capped},
 };
 
 /* ---- running the engine's own ---- */
