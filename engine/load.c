@@ -48,18 +48,20 @@ static size_t page_bytes(const struct eng_model *m)
 	return kv_page_bytes(m->kv_type, m->e->cfg.page_tokens, a->n_layers, a->n_kv_heads, a->head_dim);
 }
 
-/* Pages of each pool; 0: the budget is too small for one. */
+/* Of a pool for drafts beside one of so many. */
+static uint64_t draft_pages(uint64_t n_pages) { return n_pages / DRAFT_PART; }
+
+/* Pages of each pool, such that they and draft_pages of them fit into the budget; 0: it is too small for one. */
 static uint64_t pages_each(const struct engine *e)
 {
 	uint64_t one_of_each = 0;
-	const uint64_t part = e->planned ? 1 : DRAFT_PART; /* nothing of a device is resident only when it is used */
 	for (int i = 0; i < e->n_models; i++) {
 		if (e->models[i].inspected &&
 		    __builtin_add_overflow(one_of_each, page_bytes(&e->models[i]),
 					   &one_of_each))
 			return 0;
 		if (spec_may_draft(e, &e->models[i]) &&
-		    __builtin_add_overflow(one_of_each, page_bytes(&e->models[i]) / part + 1,
+		    __builtin_add_overflow(one_of_each, page_bytes(&e->models[i]) / DRAFT_PART + 1,
 					   &one_of_each))
 			return 0;
 	}
@@ -85,8 +87,8 @@ static int make_pool(struct eng_model *m)
 				    a->n_kv_heads, a->head_dim, &m->pool, &m->load_err)
 		: kv_pool_create(m->ops, m->backend, m->kv_type, (int)n_pages, e->cfg.page_tokens, a->n_layers, a->n_kv_heads,
 				 a->head_dim, &m->pool, &m->load_err);
-	if (rc == 0 && spec_may_draft(e, m))
-		rc = kv_pool_create(m->ops, m->backend, m->kv_type, (int)n_pages, e->cfg.page_tokens, a->n_layers,
+	if (rc == 0 && spec_may_draft(e, m) && draft_pages(n_pages) > 0)
+		rc = kv_pool_create(m->ops, m->backend, m->kv_type, (int)draft_pages(n_pages), e->cfg.page_tokens, a->n_layers,
 				    a->n_kv_heads, a->head_dim, &m->draft_pool, &m->load_err);
 	if (rc != 0)
 		return rc;

@@ -12,6 +12,8 @@
 
 #include "../../support/tiny_gguf.h"
 #include "base/log.h"
+#include "engine/internal.h"
+#include "engine/kv_memory.h"
 
 enum { BATCH = 40, TOKENS = 32 };
 
@@ -242,6 +244,32 @@ static void other_vocabularies_do_not_pair(void **state)
 	unlink(path);
 }
 
+/* Keys and values of both models and of the drafts: what is allocated is what the budget allows, and hardly less. */
+static void pages_stay_within_the_budget(void **state)
+{
+	(void)state;
+	for (uint64_t bytes = 256 << 10; bytes <= 8 << 20; bytes *= 2) {
+		static struct run r;
+		struct eng_config cfg = config(ENG_SPEC_DRAFT, false);
+		cfg.kv_bytes = bytes;
+		run_start(&r, &cfg);
+		const struct eng_model *large = &r.e->models[0], *small = &r.e->models[1];
+		const size_t page = kv_page_bytes(small->kv_type, cfg.page_tokens, TINY_LAYERS, TINY_KV_HEADS, TINY_HEAD);
+		assert_non_null(r.e->memory);
+		uint64_t shared = 2 * (uint64_t)kv_memory_n_slabs(r.e->memory) * kv_memory_slab_bytes(r.e->memory);
+		uint64_t drafts = (uint64_t)kv_pool_n_pages(small->draft_pool) * page;
+		assert_null(large->draft_pool);
+		if (shared + drafts > bytes)
+			fail_msg("%llu + %llu bytes are more than %llu", (unsigned long long)shared, (unsigned long long)drafts, (unsigned long long)bytes);
+		/* A quarter of what the model has for itself, which is half of what is shared. */
+		assert_true(drafts <= shared / 8 + page && drafts + 2 * page >= shared / 8);
+		uint64_t useful = (uint64_t)cfg.max_sequences * (TINY_CTX / 16) * page * 9 / 4, most = bytes < useful ? bytes : useful;
+		if (shared + drafts + most / 8 < most)
+			fail_msg("%llu + %llu bytes of %llu", (unsigned long long)shared, (unsigned long long)drafts, (unsigned long long)most);
+		run_stop(&r);
+	}
+}
+
 int main(void)
 {
 	log_init("test", LOG_ERROR);
@@ -251,7 +279,7 @@ int main(void)
 		return 1;
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(answers_are_the_plain_ones), cmocka_unit_test(samples_are_distributed_alike),
-	    cmocka_unit_test(other_vocabularies_do_not_pair),
+	    cmocka_unit_test(other_vocabularies_do_not_pair), cmocka_unit_test(pages_stay_within_the_budget),
 	};
 	int rc = cmocka_run_group_tests(tests, NULL, NULL);
 	unlink(large_path);
