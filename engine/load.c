@@ -422,7 +422,7 @@ static void inspect(struct eng_model *m)
 		rc = model_inspect(m->path, &m->info, &m->load_err);
 	m->inspected = rc == 0;
 	if (rc == 0 && m->info.arch.n_unknown_keys > 0)
-		log_warn("model %s: %d keys of its file are not known and passed over: %s", m->name, m->info.arch.n_unknown_keys,
+		log_warn("model %s: keys that are not known are passed over: %d (%s)", m->name, m->info.arch.n_unknown_keys,
 			 m->info.arch.unknown_keys);
 	if (rc == 0)
 		m->file_bytes = m->info.file_bytes; /* of all parts */

@@ -8,7 +8,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { after, before, describe, test } from 'node:test';
-import { SLUICE } from './harness.mjs';
+import { SLUICE, startServer } from './harness.mjs';
 
 const SMALL = 'etc/models/demo-small.gguf';
 const LARGE = 'etc/models/demo-large.gguf';
@@ -106,6 +106,55 @@ describe('model random and quantize', () => {
     bad(['model', 'quantize', 'README.md', '--type', 'q8_0', out], '', 1, /README\.md: not a GGUF file/);
     bad(['model', 'generate', SMALL, '--prompt', 'a', '--quantize', 'q7'], '', USAGE, /no type is named q7/);
     assert.throws(() => readFileSync(out));
+  });
+});
+
+describe('keys of a model file', () => {
+  const text = (s) => { const n = Buffer.alloc(8); n.writeBigUInt64LE(BigInt(s.length)); return Buffer.concat([n, Buffer.from(s)]); };
+  const word = (v) => { const n = Buffer.alloc(4); n.writeUInt32LE(v); return n; };
+  const BOOL = 7, STRING = 8;
+
+  /** The demonstration model with another key in front; a second one fills up, so that the tensors stay where they are aligned. */
+  function withKey(name, value) {
+    const whole = readFileSync(SMALL), more = Buffer.concat([text(name), word(BOOL), Buffer.from([value ? 1 : 0])]);
+    const filler = Buffer.concat([text('general.comment'), word(STRING)]);
+    const fill = (32 - (more.length + filler.length + 8) % 32) % 32;
+    const count = Buffer.alloc(8);
+    count.writeBigUInt64LE(whole.readBigUInt64LE(16) + 2n);
+    const file = join(folder, `${name}-${value}.gguf`);
+    writeFileSync(file, Buffer.concat([whole.subarray(0, 16), count, more, filler, text('-'.repeat(fill)), whole.subarray(24)]));
+    return file;
+  }
+
+  test('one that changes answers is refused by name', () => {
+    const file = withKey('llama.attention.causal', false);
+    for (const args of [['inspect', file], ['generate', file, '--prompt', 'a']]) {
+      const r = sluice(['model', ...args]);
+      assert.equal(r.status, 1);
+      assert.match(r.err, /llama\.attention\.causal is false, which is not supported \(supported: true\)/);
+    }
+    assert.match(good(['model', 'inspect', withKey('llama.attention.causal', true)]).out, /^runs here +yes$/m);
+  });
+
+  test('one that nothing knows is named', async () => {
+    const file = withKey('llama.flavour', true);
+    assert.match(good(['model', 'inspect', file]).out, /^unknown keys 1, passed over: llama\.flavour$/m);
+    assert.equal(JSON.parse(good(['model', 'inspect', file, '--json']).out).unknown_keys, 'llama.flavour');
+    assert.equal(JSON.parse(good(['model', 'inspect', SMALL, '--json']).out).unknown_keys, undefined);
+    const server = await startServer({ sets: ['engine.models=', `engine.models.demo-small.path=${file}`, 'cache.store=memory'] });
+    try {
+      assert.match(server.log(), /model demo-small: keys that are not known are passed over: 1 \(llama\.flavour\)/);
+    } finally {
+      await server.stop();
+    }
+  });
+
+  test('a template that needs what nothing has fails when it runs, by name', async () => {
+    const chat = JSON.stringify({ messages: PARIS }), file = join(folder, 'guarded.jinja');
+    writeFileSync(file, "{% if tools %}{{ tools|from_json }}{% endif %}{{ messages[0].content }}");
+    assert.equal(good(['model', 'render', file], chat).out, PARIS[0].content);
+    bad(['model', 'render', file], JSON.stringify({ messages: PARIS, tools: [{ type: 'function', function: { name: 'f' } }] }), 1,
+      /template line 1, column 24: the filter "from_json" is not supported/);
   });
 });
 
