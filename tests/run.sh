@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # run.sh unit|e2e|check|test: builds, runs the tests of that set and ends with one line,
-# `N passed, N failed`, counted from what the tests themselves reported. A binary that crashes,
-# hangs or reports nothing counts as one failed test. Logs are kept in build/test and printed only
-# for what failed.
+# `N passed, N failed`, counted from what the tests themselves reported; where some could not run
+# here, `, N skipped` follows. A binary that crashes, hangs or reports nothing counts as one failed
+# test. Logs are kept in build/test and printed only for what failed.
 set -u -o pipefail
 cd "$(dirname "$0")/.." || exit 1
+. tests/support/tap.sh
 
 # The make that called this shares no jobs with those called from here.
 unset MAKEFLAGS MFLAGS MAKELEVEL
@@ -22,23 +23,26 @@ slow=1
 out=build/test
 [ "$set_name" = behind ] || rm -rf "$out"
 mkdir -p "$out"
-passed=0 failed=0
+passed=0 failed=0 skipped=0
 export ASAN_OPTIONS=detect_leaks=1:abort_on_error=0 UBSAN_OPTIONS=print_stacktrace=1
 
-# count NAME PASSED FAILED LOG [SECONDS]
+# count NAME PASSED FAILED LOG [SECONDS]: also names what was skipped.
 count() {
-	passed=$((passed + $2)) failed=$((failed + $3))
+	local n
+	n=$(tap_skipped "$4")
+	passed=$((passed + $2)) failed=$((failed + $3)) skipped=$((skipped + n))
 	if [ "$3" -eq 0 ]; then
 		printf '  ok    %-44s %4d tests  %s\n' "$1" "$2" "${5-}"
 	else
 		printf '  FAIL  %-44s %4d passed, %d failed\n' "$1" "$2" "$3"
 		tell "$4" | sed 's/^/        /'
 	fi
+	tap_skips "$4" | sed 's/^/        skipped: /'
 }
 
 # What a log says of a failure: each `not ok` with what follows it, innermost first as they come, and how it ended.
 tell() {
-	awk '/^ *not ok / { n = 30 } n > 0 && shown < 150 { print; n--; shown++ }' "$1"
+	awk '/^ *not ok / && !/# SKIP / { n = 30 } n > 0 && shown < 150 { print; n--; shown++ }' "$1"
 	echo "… and at its end:"
 	tail -n 40 "$1"
 }
@@ -56,20 +60,21 @@ timed() {
 
 # One cmocka binary: writes `PASSED FAILED SECONDS` beside its log. Runs in a subshell of its own.
 run_binary() {
-	local bin=$1 limit=$2 log=$3 took rc ok bad
+	local bin=$1 limit=$2 log=$3 took rc ok bad skip
 	# A fresh folder: tests may write, and never beside each other.
 	local work
 	work=$(mktemp -d)
 	TMPDIR=$work CMOCKA_MESSAGE_OUTPUT=TAP timed timeout -k 5 "$limit" "$bin" >"$log" 2>&1 </dev/null
 	rc=$?
 	rm -rf "$work"
-	ok=$(grep -c '^ok ' "$log")
-	bad=$(grep -c '^not ok ' "$log")
+	ok=$(tap_passed "$log")
+	bad=$(tap_failed "$log")
+	skip=$(tap_skipped "$log")
 	[ "$rc" -eq 124 ] && echo "timed out after $limit s" >>"$log"
 	if [ "$rc" -ne 0 ] && [ "$bad" -eq 0 ]; then
 		echo "exit status $rc" >>"$log"
 		bad=1
-	elif [ $((ok + bad)) -eq 0 ]; then
+	elif [ $((ok + bad + skip)) -eq 0 ]; then
 		echo "reported no test" >>"$log"
 		bad=1
 	fi
@@ -118,7 +123,9 @@ build() {
 finish() {
 	failed=$((failed + ${1:-0}))
 	[ ${#unsteady[@]} -eq 0 ] || echo "unsteady (failed beside others, passed by themselves): ${unsteady[*]}"
-	echo "$passed passed, $failed failed"
+	local rest=
+	[ "$skipped" -eq 0 ] || rest=", $skipped skipped"
+	echo "$passed passed, $failed failed$rest"
 	[ "$failed" -eq 0 ]
 	exit
 }
@@ -181,18 +188,18 @@ node_modules() {
 
 # One end-to-end file: writes `PASSED FAILED SECONDS` beside its log. Runs in a subshell of its own.
 run_e2e_file() {
-	local f=$1 log=$2 took rc ok bad work
+	local f=$1 log=$2 took rc ok bad skip work
 	work=$(mktemp -d)
 	TMPDIR=$work timed timeout -k 10 600 node --test --test-reporter=tap "$f" >"$log" 2>&1 </dev/null
 	rc=$?
 	rm -rf "$work"
-	ok=$(sed -n 's/^# pass \([0-9]*\)$/\1/p' "$log" | tail -n 1)
-	bad=$(awk '/^# (fail|cancelled) [0-9]+$/ { n += $3 } END { print n + 0 }' "$log")
-	ok=${ok:-0} bad=${bad:-0}
+	ok=$(tap_node_passed "$log")
+	bad=$(tap_node_failed "$log")
+	skip=$(tap_skipped "$log")
 	if [ "$rc" -ne 0 ] && [ "$bad" -eq 0 ]; then
 		echo "exit status $rc" >>"$log"
 		bad=1
-	elif [ $((ok + bad)) -eq 0 ]; then
+	elif [ $((ok + bad + skip)) -eq 0 ]; then
 		echo "reported no test" >>"$log"
 		bad=1
 	fi
@@ -267,7 +274,7 @@ again=() unsteady=()
 most_again=4
 may_again() {
 	[ ! -e "$1.first" ] && [ ${#again[@]} -lt "$most_again" ] || return 1
-	! grep -qE 'ERROR: AddressSanitizer|ThreadSanitizer:|runtime error:' "$1" && grep -qE '^ *not ok |^exit status 124$' "$1"
+	! grep -qE 'ERROR: AddressSanitizer|ThreadSanitizer:|runtime error:' "$1" && grep -qE '^ *not ok [0-9]+ - |^exit status 124$' "$1"
 }
 
 run_again() {

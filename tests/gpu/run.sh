@@ -9,6 +9,7 @@
 # is cuda; cuda-emulated tries this script. ONLY=NAME runs only the tests whose names contain that.
 set -u -o pipefail
 cd "$(dirname "$0")/../.." || exit 1
+. tests/support/tap.sh
 folder=${1:-build}
 backend=${2:-cuda}
 export SLUICE_TEST_BACKEND=$backend
@@ -23,26 +24,27 @@ rc=$?
 [ "$rc" -eq 0 ] || exit "$rc"
 
 out=$folder/gpu-test
-passed=0 failed=0
+passed=0 failed=0 skipped=0
 rm -rf "$out"
 mkdir -p "$out"
 
 # one NAME LIMIT COMMAND…: counts what it reports; one that reports nothing, or not 0, is a failed test.
 one() {
-	local name=$1 limit=$2 log t0=$SECONDS rc ok bad
+	local name=$1 limit=$2 log t0=$SECONDS rc ok bad skip
 	shift 2
 	[[ $name == *${ONLY-}* ]] || return 0
 	log=$out/$(tr '/ ' -- <<<"$name").log
 	CMOCKA_MESSAGE_OUTPUT=TAP timeout -k 5 "$limit" "$@" >"$log" 2>&1 </dev/null
 	rc=$?
-	ok=$(grep -c '^ok ' "$log")
-	bad=$(grep -c '^not ok ' "$log")
+	ok=$(tap_passed "$log")
+	bad=$(tap_failed "$log")
+	skip=$(tap_skipped "$log")
 	[ "$rc" -eq 124 ] && echo "timed out after $limit s" >>"$log"
-	if [ "$bad" -eq 0 ] && { [ "$rc" -ne 0 ] || [ "$ok" -eq 0 ]; }; then
+	if [ "$bad" -eq 0 ] && { [ "$rc" -ne 0 ] || [ $((ok + skip)) -eq 0 ]; }; then
 		echo "exit status $rc" >>"$log"
 		bad=1
 	fi
-	passed=$((passed + ok)) failed=$((failed + bad))
+	passed=$((passed + ok)) failed=$((failed + bad)) skipped=$((skipped + skip))
 	if [ "$bad" -eq 0 ]; then
 		printf '  ok    %-40s %4d tests  %d s\n' "$name" "$ok" $((SECONDS - t0))
 	else
@@ -70,5 +72,5 @@ if command -v compute-sanitizer >/dev/null && [ "$backend" = cuda ]; then
 else
 	echo "  compute-sanitizer: not run"
 fi
-echo "$passed passed, $failed failed"
+echo "$passed passed, $failed failed$([ "$skipped" -eq 0 ] || echo ", $skipped skipped")"
 [ "$failed" -eq 0 ]

@@ -33,6 +33,7 @@ else
 fi
 check arrows tests/lint/arrows.sh
 check words tests/lint/words.sh
+check tap tests/lint/tap.sh
 check config build/sluice config check -c etc/sluice.yaml
 command -v shellcheck >/dev/null && check scripts scripts
 if [ "${1-}" != quick ]; then
