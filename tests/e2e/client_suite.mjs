@@ -4,15 +4,41 @@
 // is the question's words, `repeat …` goes round, and `clock` answers with the time at which each token was made.
 import assert from 'node:assert/strict';
 import http from 'node:http';
+import net from 'node:net';
 import { test } from 'node:test';
 import { createOpenAICompatible } from '@ai-sdk/openai-compatible';
 import { generateText, streamText } from 'ai';
 import OpenAI from 'openai';
-import OpenAILatest from 'openai-latest';
+import OpenAI4 from 'openai-4';
+import OpenAI5 from 'openai-5';
+import OpenAI7 from 'openai-7';
 import { chat, curl, metric, until, user } from './client.mjs';
 import { request } from './harness.mjs';
 
-export const LIBRARIES = [['openai 4', OpenAI], ['openai 6', OpenAILatest]];
+/** openai 4 brings node-fetch 2, to which some releases of Node make every whole answer in chunks look broken off. Why it can't run. */
+async function nodeFetchFails() {
+  const answer = '{"object":"list","data":[]}';
+  const server = net.createServer((c) => {
+    c.on('error', () => {});
+    c.once('data', () => c.write(`HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n${answer.length.toString(16)}\r\n${answer}\r\n0\r\n\r\n`));
+    c.unref();
+  });
+  await new Promise((listening) => { server.listen(0, '127.0.0.1', listening); });
+  try {
+    await new OpenAI4({ baseURL: `http://127.0.0.1:${server.address().port}`, apiKey: 'x', maxRetries: 0 }).models.list();
+    return false;
+  } catch (e) {
+    if (!/Premature close/.test(e.message)) throw e;
+    return `its node-fetch can't read a whole answer with Node ${process.version} (Premature close)`;
+  } finally {
+    server.close();
+  }
+}
+
+/** [name, package, why it can't run here or false]. The one that the other suites use is the newest that admits Debian's Node. */
+export const CURRENT = ['openai 6', OpenAI, false];
+/** Its majors. */
+export const LIBRARIES = [['openai 4', OpenAI4, await nodeFetchFails()], ['openai 5', OpenAI5, false], CURRENT, ['openai 7', OpenAI7, false]];
 
 /** Of a server for this suite: the free tier is slow and has one place, so that refusals and silence can be had. */
 export const SUITE_SETS = ['gateway.threads=2', 'engine.echo.rate=200', 'engine.echo.ttft=5ms', 'gateway.heartbeat=100ms', 'supervisor.hang=30s',
@@ -22,8 +48,8 @@ export const SUITE_SETS = ['gateway.threads=2', 'engine.echo.rate=200', 'engine.
 const LONG = `repeat ${'over and '.repeat(20)}`;
 
 const running = async (server) => metric(await server.metrics(), 'sluice_engine_running');
-export const isIdle = (server) => until(async () => await running(server) === 0, 3000);
-const isBusy = (server) => until(async () => await running(server) > 0, 3000);
+export const isIdle = (server) => until(async () => await running(server) === 0, 10_000);
+const isBusy = (server) => until(async () => await running(server) > 0, 10_000);
 
 /** fetch that notes the answers: [{status, at (milliseconds), headers}]. */
 function noted(list) {
@@ -45,11 +71,12 @@ function assertWaited(attempts) {
 }
 
 /** x: {server, http (base address of what is tested)}, known once the tests run. */
-function librarySuite(name, Library, x, { toldOfWhole }) {
+function librarySuite([name, Library, skip], x, { toldOfWhole }) {
+  const of = (title, run) => test(`${name}: ${title}`, { skip }, run);
   const library = (key, more = {}) => new Library({ baseURL: `${x.http}/v1`, apiKey: x.server.keys[key], maxRetries: 0, ...more });
   const paid = (more) => library('paid', more);
 
-  test(`${name}: a whole answer`, async () => {
+  of('a whole answer', async () => {
     const { data, response } = await paid().chat.completions.create({ model: 'demo-small', messages: user('안녕 "q"\n\u{1F600}') }).withResponse();
     assert.equal(data.choices[0].message.content, '안녕 "q"\n\u{1F600}');
     assert.equal(data.choices[0].finish_reason, 'stop');
@@ -58,7 +85,7 @@ function librarySuite(name, Library, x, { toldOfWhole }) {
     assert.match((await paid().models.list()).data.map((m) => m.id).sort().join(), /^auto,demo-large,demo-small$/);
   });
 
-  test(`${name}: a stream, and usage in its last chunk`, async () => {
+  of('a stream, and usage in its last chunk', async () => {
     const chunks = [];
     for await (const c of await paid().chat.completions.create({ model: 'default', messages: user('one zwei 셋 four'), stream: true,
       stream_options: { include_usage: true } })) chunks.push(c);
@@ -72,7 +99,7 @@ function librarySuite(name, Library, x, { toldOfWhole }) {
     assert.equal(last.usage.total_tokens, last.usage.prompt_tokens + 5);
   });
 
-  test(`${name}: the streaming helper`, async () => {
+  of('the streaming helper', async () => {
     const chats = paid().chat.completions.stream ? paid().chat.completions : paid().beta.chat.completions;
     const stream = chats.stream({ model: 'default', messages: user('helped along'), stream_options: { include_usage: true } });
     const deltas = [];
@@ -83,7 +110,7 @@ function librarySuite(name, Library, x, { toldOfWhole }) {
     assert.equal((await stream.totalUsage()).completion_tokens, 3);
   });
 
-  test(`${name}: several choices with log probabilities`, async () => {
+  of('several choices with log probabilities', async () => {
     const body = { model: 'default', messages: user('a b c'), n: 2, logprobs: true };
     const whole = await paid().chat.completions.create(body);
     assert.deepEqual(whole.choices.map((c) => c.index), [0, 1]);
@@ -101,7 +128,7 @@ function librarySuite(name, Library, x, { toldOfWhole }) {
     assert.deepEqual(ends.sort(), [0, 1]);
   });
 
-  test(`${name}: leaving a stream stops the work`, async () => {
+  of('leaving a stream stops the work', async () => {
     const stream = await paid().chat.completions.create({ model: 'default', messages: user(LONG), stream: true });
     let n = 0;
     for await (const c of stream) {
@@ -117,7 +144,7 @@ function librarySuite(name, Library, x, { toldOfWhole }) {
     assert.ok(await isIdle(x.server), 'the engine still makes the answer that nobody waits for');
   });
 
-  test(`${name}: typed errors`, async () => {
+  of('typed errors', async () => {
     const ask = (more, key = 'paid') => library(key).chat.completions.create({ model: 'default', messages: user('x'), ...more });
     for (const stream of [false, true]) {
       await assert.rejects(ask({ model: 'nope', stream }), (e) => e instanceof Library.NotFoundError && e.code === 'model_not_found' && e.param === 'model');
@@ -132,7 +159,7 @@ function librarySuite(name, Library, x, { toldOfWhole }) {
     }
   });
 
-  test(`${name}: a place that is taken is waited for`, async () => {
+  of('a place that is taken is waited for', async () => {
     const free = { model: 'default', messages: user('slow') };
     const attempts = [];
     // 4 tokens in a second, of which the first comes at once: until after the refusals, before the next attempt's time.
@@ -148,9 +175,9 @@ function librarySuite(name, Library, x, { toldOfWhole }) {
     assertWaited(attempts);
   });
 
-  test(`${name}: an engine that dies is waited for`, async () => {
+  of('an engine that dies is waited for', async () => {
     const attempts = [];
-    const text = Array(80).fill('w').join(' ');
+    const text = Array(300).fill('w').join(' ');
     const answer = paid({ maxRetries: 2, fetch: noted(attempts) }).chat.completions.create({ model: 'default', messages: user(text) });
     assert.ok(await isBusy(x.server));
     process.kill((await x.server.pids()).engine, 'SIGKILL');
@@ -159,7 +186,7 @@ function librarySuite(name, Library, x, { toldOfWhole }) {
     assertWaited(attempts);
   });
 
-  test(`${name}: completions`, async () => {
+  of('completions', async () => {
     const whole = await paid().completions.create({ model: 'default', prompt: ['one two', 'three'] });
     assert.deepEqual(whole.choices.map((c) => [c.index, c.text, c.finish_reason]), [[0, 'one two', 'stop'], [1, 'three', 'stop']]);
     let text = '', finish = null;
@@ -170,7 +197,7 @@ function librarySuite(name, Library, x, { toldOfWhole }) {
     assert.deepEqual([text, finish], ['uno dos', 'stop']);
   });
 
-  test(`${name}: responses`, async () => {
+  of('responses', async () => {
     const openai = paid();
     const made = await openai.responses.create({ model: 'default', input: 'alpha beta' });
     const said = (r) => r.output[0].content[0].text; // output_text is not everywhere in older ones
@@ -322,7 +349,7 @@ function plainSuite(x, { direct, toldOfWhole }) {
  * tested as well; toldOfWhole: false for a proxy that notices only in a stream that an HTTP/1.1 client has left.
  */
 export function clientSuite(x, { libraries = LIBRARIES, direct = false, toldOfWhole = true } = {}) {
-  for (const [name, Library] of libraries) librarySuite(name, Library, x, { toldOfWhole });
+  for (const library of libraries) librarySuite(library, x, { toldOfWhole });
   vercelSuite(x, { direct });
   plainSuite(x, { direct, toldOfWhole });
 }

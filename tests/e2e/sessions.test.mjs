@@ -6,7 +6,7 @@ import { spawnSync } from 'node:child_process';
 import { readFileSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
-import OpenAI from 'openai-latest';
+import OpenAI from 'openai';
 import { metric, until } from './client.mjs';
 import { hasRedis, request, ROOT, startServer } from './harness.mjs';
 
@@ -209,7 +209,7 @@ for (const store of skip ? ['memory'] : ['memory', 'redis']) {
       assert.equal(many.length, 40);
       assert.match(r.json.error.message, /gateway\.conversations\.per_tenant/);
       const listed = [];
-      for await (const c of openai.conversations._client.getAPIList('/conversations', (await import('openai-latest/pagination')).ConversationCursorPage,
+      for await (const c of openai.conversations._client.getAPIList('/conversations', (await import('openai/pagination')).ConversationCursorPage,
         { query: { limit: 7 } })) listed.push(c.id);
       assert.deepEqual(listed.sort(), many.sort());
       for (const id of many) await openai.conversations.delete(id);
