@@ -275,7 +275,7 @@ test('heartbeats while nothing comes', async () => {
     const r = await chat(server.http, server.keys.paid, { model: 'default', messages: user('x y') });
     assert.equal(r.text, 'x y');
     assert.ok(r.done);
-    assert.ok(r.comments >= 5 && r.comments <= 11, r.body);
+    assert.ok(r.comments >= 5 && r.comments <= (r.ended - r.started) / 100 + 1, r.body);
     assert.doesNotMatch(r.body, /: ping\n\n/);
   } finally { await server.stop(); }
 });

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // The page in Chromium against a real server with the demo pair: the cases of page_browser.test.mjs that need no faults.
-// Alone: it measures how fast Stop is.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { join } from 'node:path';

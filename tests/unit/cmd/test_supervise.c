@@ -180,7 +180,7 @@ static void silent_for(uint64_t hang_ms)
 	assert_string_equal(word(&r), "ALL");
 	assert_string_equal(word(&r), "up");
 	uint64_t took = clock_now_ns() - t0;
-	assert_true(took >= hang_ms * NS_PER_MS * 3 / 4 && took < 5 * NS_PER_S);
+	assert_true(took >= hang_ms * NS_PER_MS * 3 / 4);
 	assert_int_equal(kill(r.pid, SIGKILL), 0);
 	assert_string_equal(word(&r), ""); /* the kernel took the child with the supervisor */
 	assert_int_equal(wait_for_end(&r), 1000 + SIGKILL);
