@@ -101,7 +101,8 @@ help:
 	  '     SMALL=f.gguf     and this one as the small one of the pair' \
 	  '     STATE=dir        its state folder (state/)' \
 	  "     ARGS='...'       more arguments for sluice serve" \
-	  'make test             everything CI runs; ends with one line: N passed, N failed' \
+	  'make test             everything CI runs; ends with one line: N passed, N failed, N skipped' \
+	  '     tests/fresh_root.sh runs it and `make run` in a fresh Debian 12 (as root, with debootstrap)' \
 	  'make check            a subset of two minutes' \
 	  'make build            build/sluice, and build/libsluice-cuda.so where there is a CUDA toolkit' \
 	  'make cuda-all         build/libsluice-cuda.so for every architecture' \
