@@ -14,6 +14,7 @@
 
 #include "base/alloc.h"
 #include "base/conf_priv.h"
+#include "base/range.h"
 
 struct unit {
 	const char *name;
@@ -55,6 +56,8 @@ static bool has_range(const struct conf_row *row)
 /* v and the bounds as they would be written, for messages. */
 static int out_of_range(const struct conf_row *row, const char *text, struct sl_err *why)
 {
+	if (!has_range(row))
+		return sl_errf(why, SL_ERANGE, "'%.60s' is too large", text);
 	char bounds[2][64];
 	double ends[2] = {row->min, row->max};
 	for (int i = 0; i < 2; i++) {
@@ -74,7 +77,9 @@ static int out_of_range(const struct conf_row *row, const char *text, struct sl_
 				 b.len ? (const char *)buf_data(&b) : "");
 		buf_dispose(&b);
 	}
-	return sl_errf(why, SL_ERANGE, "'%.60s' is outside %s to %s", text, bounds[0], bounds[1]);
+	char range[160];
+	return sl_errf(why, SL_ERANGE, "must be %s, not '%.60s'",
+		       range_text(bounds[0], false, bounds[1], range, sizeof range), text);
 }
 
 static int parse_int(const struct conf_row *row, const char *text, int64_t *out, struct sl_err *why)
@@ -168,7 +173,7 @@ static int parse_address(const struct conf_row *row, const char *text, struct co
 		return wrong(row, text, why);
 	long port = strtol(colon + 1, NULL, 10);
 	if (port > 65535) /* 0: any free one */
-		return sl_errf(why, SL_ERANGE, "port %ld is outside 0 to 65535", port);
+		return sl_errf(why, SL_ERANGE, "the port must be between 0 and 65535, not %ld", port);
 	out->port = (uint16_t)port;
 
 	const char *host = text;

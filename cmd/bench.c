@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/range.h"
 #include "cmd/cmd.h"
 #include "version.h"
 
@@ -80,6 +81,12 @@ void bench_header(void)
 	printf("%s, %ld processors; sluice %s\n", name, sysconf(_SC_NPROCESSORS_ONLN), SLUICE_VERSION);
 }
 
+static int out_of_range(const struct bench_option *o, const char *value)
+{
+	char range[80];
+	return bench_complain(CMD_EXIT_USAGE, "%s must be %s, not %s", o->name, range_of(o->lo, false, o->hi, range, sizeof range), value);
+}
+
 int bench_parse(int argc, char **argv, const struct bench_option *options, size_t n, const char **word)
 {
 	for (int i = 1; i < argc; i++) {
@@ -108,7 +115,7 @@ int bench_parse(int argc, char **argv, const struct bench_option *options, size_
 		errno = 0;
 		*o->number = strtod(value, &end);
 		if (errno != 0 || end == value || *end != '\0' || !(*o->number >= o->lo && *o->number <= o->hi))
-			return bench_complain(CMD_EXIT_USAGE, "%s: %s is not from %g to %g", o->name, value, o->lo, o->hi);
+			return out_of_range(o, value);
 	}
 	return 0;
 }

@@ -11,6 +11,7 @@
 
 #include "base/alloc.h"
 #include "base/out_file.h"
+#include "base/range.h"
 #include "cascade/learn.h"
 #include "cmd/bench.h"
 #include "cmd/cmd.h"
@@ -65,7 +66,9 @@ static int take_number(const struct ask *a, const struct number *n, const char *
 	*n->to = strtod(text, &end);
 	if (errno == 0 && end != text && *end == '\0' && *n->to >= n->lo && *n->to <= n->hi)
 		return 0;
-	fprintf(stderr, "sluice cascade %s: --%s: '%.60s' is not from %g to %g\n", a->what, n->name, text, n->lo, n->hi);
+	char range[80];
+	fprintf(stderr, "sluice cascade %s: --%s must be %s, not '%.60s'\n", a->what, n->name,
+		range_of(n->lo, false, n->hi, range, sizeof range), text);
 	return CMD_EXIT_USAGE;
 }
 

@@ -112,7 +112,7 @@ static bool take_ttl(struct exchange *x, const json_t *v, int64_t *out)
 	*out = v == NULL ? USUAL_S : json_integer_value(v);
 	if ((v == NULL || json_is_integer(v)) && *out >= SHORTEST_S && *out <= LONGEST_S)
 		return true;
-	return bad(x, "ttl", "ttl is a number of seconds from 60 to 3600.");
+	return bad(x, "ttl", "ttl is a number of seconds and must be between 60 and 3600.");
 }
 
 static bool take_subject(struct exchange *x, const json_t *v, char out[BROWSER_TOKEN_SUBJECT_MAX + 1])

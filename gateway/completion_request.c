@@ -47,8 +47,7 @@ static int put_tokens(struct completion_request *r, const json_t *ids, const cha
 		if (!json_is_integer(v))
 			return request_wrong_type(e, at, "an integer", v);
 		if (id < 0 || id > INT32_MAX)
-			return request_bad(e, "invalid_value", at,
-					   "Invalid value for '%s': it is no token id.", at);
+			return request_out_of_range(e, at, 0, false, INT32_MAX, (double)id);
 		for (int k = 0; k < TOKEN_BYTES; k++)
 			*to++ = (uint8_t)((uint32_t)id >> (8 * k));
 	}

@@ -20,7 +20,7 @@ bool item_page_read(struct exchange *x, struct item_page *p)
 	char order[8] = "desc";
 	*p = (struct item_page){.limit = ITEMS_PAGE};
 	if (query_get_u64(query, "limit", &p->limit) < 0 || p->limit < 1 || p->limit > ITEMS_MOST)
-		return page_bad_query(x, "limit", "a number from 1 to 100");
+		return page_bad_query(x, "limit", "between 1 and 100");
 	if (query_get(query, "order", order, sizeof order) < 0 || (strcmp(order, "asc") != 0 && strcmp(order, "desc") != 0))
 		return page_bad_query(x, "order", "asc or desc");
 	if (query_get(query, "after", p->after, sizeof p->after) < 0)

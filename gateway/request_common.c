@@ -172,8 +172,7 @@ static int get_stop_ids(const struct request_values *values, struct proto_submit
 		if (!json_is_integer(id))
 			return request_wrong_type(e, param, "an integer", id);
 		if (json_integer_value(id) < 0 || json_integer_value(id) > INT32_MAX)
-			return request_bad(e, "invalid_value", param,
-					   "Invalid value for '%s': it is no token id.", param);
+			return request_out_of_range(e, param, 0, false, INT32_MAX, (double)json_integer_value(id));
 		s->stop_ids[s->n_stop_ids++] = (uint32_t)json_integer_value(id);
 	}
 	return rc;
@@ -218,9 +217,7 @@ static int get_biases(const struct request_values *values, struct request_common
 		if (!json_is_number(v))
 			return request_wrong_type(e, param, "a number", v);
 		if (!(json_number_value(v) >= -100 && json_number_value(v) <= 100))
-			return request_bad(e, "invalid_value", param,
-					   "Invalid value for '%s': it is not at least -100 and at most 100.",
-					   param);
+			return request_out_of_range(e, param, -100, false, 100, json_number_value(v));
 		b->v = (float)json_number_value(v);
 		c->submit.n_logit_bias++;
 	}

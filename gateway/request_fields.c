@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/json_depth.h"
+#include "base/range.h"
 #include "base/utf8.h"
 #include "gateway/json_mem.h"
 #include "gateway/json_where.h"
@@ -68,6 +69,13 @@ int request_wrong_type(struct request_error *e, const char *param, const char *w
 	return request_bad(e, "invalid_type", param,
 			   "Invalid type for '%s': expected %s, but got %s instead.", param, want,
 			   type_name(got));
+}
+
+int request_out_of_range(struct request_error *e, const char *param, double lo, bool above, double hi, double got)
+{
+	char range[80];
+	return request_bad(e, "invalid_value", param, "Invalid value for '%s': it must be %s, not %.10g.", param,
+			   range_of(lo, above, hi, range, sizeof range), got);
 }
 
 int request_missing(struct request_error *e, const char *param)
@@ -214,9 +222,7 @@ static int check_range(const struct request_field *f, const json_t *v, struct re
 	double d = json_number_value(v);
 	if ((f->lo == 0 && f->hi == 0) || (d >= f->lo && d <= f->hi && !(f->above && d == f->lo)))
 		return 0;
-	return request_bad(e, "invalid_value", f->name,
-			   "Invalid value for '%s': %.10g is not %s %.10g and at most %.10g.", f->name, d,
-			   f->above ? "above" : "at least", f->lo, f->hi);
+	return request_out_of_range(e, f->name, f->lo, f->above, f->hi, d);
 }
 
 static int check_values(const struct request_field *f, const json_t *v, struct request_error *e)

@@ -70,6 +70,8 @@ enum {
 int request_bad(struct request_error *e, const char *code, const char *param, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 int request_wrong_type(struct request_error *e, const char *param, const char *want, const json_t *got);
+/* above: lo itself is outside. An infinite bound is none. */
+int request_out_of_range(struct request_error *e, const char *param, double lo, bool above, double hi, double got);
 int request_missing(struct request_error *e, const char *param);
 int request_refuse(struct request_error *e, const char *param);
 /* How many bytes of a string are quoted in a message: whole characters. */

@@ -122,7 +122,7 @@ test('report adds up', () => {
 test('what is wrong is one line with its place', () => {
   const cases = [
     [['cascade', 'train', log], USAGE, /-o WEIGHTS is wanted/],
-    [['cascade', 'train', log, '-o', join(folder, 'x'), '--bits', '40'], USAGE, /--bits: '40' is not from 8 to 20/],
+    [['cascade', 'train', log, '-o', join(folder, 'x'), '--bits', '40'], USAGE, /--bits must be between 8 and 20, not '40'/],
     [['cascade', 'report'], USAGE, /one FILE is wanted/],
     [['cascade', 'report', join(folder, 'nothing')], 1, /nothing: No such file/],
   ];

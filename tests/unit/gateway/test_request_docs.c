@@ -301,6 +301,24 @@ static void check_number(const struct endpoint *p, const char *owner, const char
 	json_decref(outside);
 }
 
+static void ranges_read_as_english(void **state)
+{
+	static const char *const cases[][2] = {
+	    {"\"max_tokens\":-1", "Invalid value for 'max_tokens': it must be between 1 and 2147483647, not -1."},
+	    {"\"temperature\":2.5", "Invalid value for 'temperature': it must be between 0 and 2, not 2.5."},
+	    {"\"top_p\":0", "Invalid value for 'top_p': it must be above 0 and at most 1, not 0."},
+	    {"\"logit_bias\":{\"5\":101}", "Invalid value for 'logit_bias.5': it must be between -100 and 100, not 101."},
+	    {"\"stop_token_ids\":[1,-7]", "Invalid value for 'stop_token_ids[1]': it must be between 0 and 2147483647, not -7."}};
+	(void)state;
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		struct request_error e = {0};
+		char body[256];
+		snprintf(body, sizeof body, "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],%s}", cases[i][0]);
+		assert_int_equal(parse(REQUEST_CHAT, body, &e), SL_EINVAL);
+		assert_string_equal(e.message, cases[i][1]);
+	}
+}
+
 static void check_refused(const struct endpoint *p, const char *owner, const char *key, const json_t *property)
 {
 	const json_t *examples = member(property, "examples");
@@ -408,6 +426,7 @@ int main(void)
 	    cmocka_unit_test(openapi_agrees_with_the_table),
 	    cmocka_unit_test(api_md_agrees_with_the_table),
 	    cmocka_unit_test(the_parsers_do_what_openapi_says),
+	    cmocka_unit_test(ranges_read_as_english),
 	};
 	return cmocka_run_group_tests(tests, load, unload);
 }
