@@ -396,7 +396,7 @@ int proto_get_done(const uint8_t *p, size_t n, struct proto_done *out, struct sl
 	out->message = proto_r_str(&r, PROTO_MAX_MESSAGE);
 	if (out->finish < PROTO_FINISH_STOP || out->finish > PROTO_FINISH_ERROR)
 		return proto_out_of_bounds(err, PROTO_DONE, "finish");
-	if (out->error > PROTO_ERR_INTERNAL)
+	if (out->error > PROTO_ERR_LAST)
 		return proto_out_of_bounds(err, PROTO_DONE, "error");
 	return proto_r_end(&r, PROTO_DONE, err);
 }
@@ -416,7 +416,7 @@ int proto_get_counted(const uint8_t *p, size_t n, struct proto_counted *out, str
 	out->error = proto_r_u8(&r);
 	out->n_tokens = proto_r_u32(&r);
 	out->message = proto_r_str(&r, PROTO_MAX_MESSAGE);
-	if (out->error > PROTO_ERR_INTERNAL)
+	if (out->error > PROTO_ERR_LAST)
 		return proto_out_of_bounds(err, PROTO_COUNTED, "error");
 	return proto_r_end(&r, PROTO_COUNTED, err);
 }

@@ -266,6 +266,13 @@ enum proto_error {
 	PROTO_ERR_NOT_READY = 4,      /* model loading or failed */
 	PROTO_ERR_OVERLOADED = 5,     /* a queue is full */
 	PROTO_ERR_INTERNAL = 6,       /* device fault and the like */
+	/* BAD_REQUEST, of another field than the prompt */
+	PROTO_ERR_BAD_STOP_IDS = 7,
+	PROTO_ERR_BAD_LOGIT_BIAS = 8,
+	PROTO_ERR_BAD_DOCUMENTS = 9,
+	PROTO_ERR_BAD_KWARGS = 10, /* chat_template_kwargs */
+	PROTO_ERR_NO_CHAT = 11,    /* a chat for a model without a chat template */
+	PROTO_ERR_LAST = PROTO_ERR_NO_CHAT,
 };
 
 enum proto_length_why {

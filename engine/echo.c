@@ -388,6 +388,8 @@ static uint8_t check(const struct echo *e, uint16_t model, const struct echo_pro
 		sl_errf(err, SL_ENOTFOUND, "There is no model %u.", (unsigned)model);
 		return PROTO_ERR_NO_MODEL;
 	}
+	if (rc != 0 && view->refused != 0)
+		return view->refused;
 	if (rc != 0)
 		return rc == SL_EINVAL ? PROTO_ERR_BAD_REQUEST : PROTO_ERR_OVERLOADED;
 	if (view->n_tokens >= (uint32_t)e->cfg.n_ctx) {

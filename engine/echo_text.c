@@ -54,6 +54,7 @@ int echo_read_prompt(uint8_t kind, struct proto_str prompt, struct echo_prompt *
 		out->n_tokens = echo_count_words(prompt.at, prompt.n);
 	} else {
 		int rc = prompt_parse_chat(prompt.at, prompt.n, &chat, err);
+		out->refused = chat.refused;
 		if (rc != 0)
 			return rc;
 		bool user = false;

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/json_depth.h"
+#include "base/proto.h"
 
 #define REFUSE(...) return sl_errf(err, SL_EINVAL, __VA_ARGS__)
 
@@ -227,10 +228,10 @@ static int check_chat(struct prompt_chat *c, struct sl_err *err)
 	int rc = check_messages(c->messages, err);
 	if (rc == 0)
 		rc = check_tools(c->tools, err);
-	if (rc == 0)
-		rc = check_documents(c->documents, err);
-	if (rc == 0)
-		rc = check_variables(variables, err);
+	if (rc == 0 && (rc = check_documents(c->documents, err)) != 0)
+		c->refused = PROTO_ERR_BAD_DOCUMENTS;
+	if (rc == 0 && (rc = check_variables(variables, err)) != 0)
+		c->refused = PROTO_ERR_BAD_KWARGS;
 	if (rc == 0)
 		rc = read_flag(c->root, "continue_final_message", false, &c->continue_final_message, err);
 	if (rc == 0)
@@ -254,8 +255,11 @@ int prompt_parse_chat(const char *text, size_t n, struct prompt_chat *out, struc
 	if (out->root == NULL)
 		REFUSE("The chat is not valid JSON (at byte %d).", je.position);
 	int rc = check_chat(out, err);
-	if (rc != 0)
+	if (rc != 0) {
+		uint8_t refused = out->refused;
 		prompt_chat_dispose(out);
+		out->refused = refused;
+	}
 	return rc;
 }
 

@@ -16,6 +16,7 @@
 #include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/err.h"
 
@@ -35,9 +36,10 @@ struct prompt_chat {
 	const json_t *tools, *documents, *variables; /* NULL: none */
 	bool add_generation_prompt; /* true unless said otherwise or a message is continued */
 	bool continue_final_message;
+	uint8_t refused; /* after SL_EINVAL: enum proto_error where that is about one field; else 0 */
 };
 
-/* SL_EINVAL with a sentence for the client, SL_ENOMEM; *out is then empty. */
+/* SL_EINVAL with a sentence for the client, SL_ENOMEM; *out is then empty, but for `refused`. */
 int prompt_parse_chat(const char *text, size_t n, struct prompt_chat *out, struct sl_err *err);
 void prompt_chat_dispose(struct prompt_chat *c);
 

@@ -221,18 +221,28 @@ static void on_model(struct step *st, struct eng_model *m)
 
 /* ---- text ---- */
 
-static bool sampling_fits(const struct eng_seq *s, const struct eng_model *m)
+static uint8_t refuse_token(uint8_t error, const char *field, uint32_t id, uint32_t n_vocab, struct sl_err *err)
+{
+	sl_errf(err, SL_EINVAL, "Invalid token %u in '%s': the ids of this model's tokens are between 0 and %u.", id, field,
+		n_vocab - 1);
+	return error;
+}
+
+/* Every token that the sampling names is one of the model's. An error, or 0. */
+static uint8_t check_sampling(const struct eng_seq *s, const struct eng_model *m, struct sl_err *err)
 {
 	uint32_t n_vocab = (uint32_t)m->info.arch.n_vocab;
 	for (int i = 0; i < s->sampling.n_stop_ids; i++) {
-		if ((uint32_t)s->sampling.stop_ids[i] >= n_vocab)
-			return false;
+		uint32_t id = (uint32_t)s->sampling.stop_ids[i];
+		if (id >= n_vocab)
+			return refuse_token(PROTO_ERR_BAD_STOP_IDS, "stop_token_ids", id, n_vocab, err);
 	}
 	for (int i = 0; i < s->sampling.n_bias; i++) {
-		if (s->sampling.bias[i].id >= n_vocab)
-			return false;
+		uint32_t id = s->sampling.bias[i].id;
+		if (id >= n_vocab)
+			return refuse_token(PROTO_ERR_BAD_LOGIT_BIAS, "logit_bias", id, n_vocab, err);
 	}
-	return true;
+	return 0;
 }
 
 /* Whether another tenant has it is told to nobody: that alone would give away what others ask. */
@@ -267,10 +277,9 @@ static uint8_t accept_text(struct step *st, struct eng_seq *s, struct sl_err *er
 		s->max_tokens = m->n_ctx - s->n_prompt;
 		s->length_why = PROTO_LENGTH_CONTEXT;
 	}
-	if (!sampling_fits(s, m)) {
-		sl_errf(err, SL_EINVAL, "A stop token or a biased token is not one of the model's.");
-		return PROTO_ERR_BAD_REQUEST;
-	}
+	uint8_t refused = check_sampling(s, m, err);
+	if (refused != 0)
+		return refused;
 	s->sampling.end_ids = m->end_ids;
 	s->sampling.n_end_ids = m->n_end_ids;
 	s->sched.tenant = sched_tenant_enter(&st->tenants, s->tenant_digest, s->weight);
@@ -286,7 +295,7 @@ static uint8_t accept_text(struct step *st, struct eng_seq *s, struct sl_err *er
 	s->text.ids = (struct tok_ids){0};
 	sl_free(s->mem); /* the prompt itself is no longer needed */
 	s->mem = NULL;
-	uint8_t refused = given_accept(s, m, err);
+	refused = given_accept(s, m, err);
 	if (refused != 0)
 		return refused;
 	if (st->e->cfg.share_prefixes)

@@ -120,12 +120,15 @@ static int add_chat(struct seq_text *t, const struct eng_model *m, size_t max_by
 {
 	const struct chat_template *template = model_template(m->model);
 	if (template == NULL)
-		return refuse(t, PROTO_ERR_BAD_REQUEST,
+		return refuse(t, PROTO_ERR_NO_CHAT,
 			      "This model has no chat template; it takes plain prompts only.");
 	struct prompt_chat chat;
 	int rc = prompt_parse_chat(t->prompt.at, t->prompt.n, &chat, &t->err);
-	if (rc != 0)
-		return refuse_code(t, rc, NULL);
+	if (rc != 0) {
+		rc = refuse_code(t, rc, NULL);
+		t->error = chat.refused != 0 ? chat.refused : t->error;
+		return rc;
+	}
 	struct chat_vars vars = {.messages = chat.messages,
 				 .tools = chat.tools,
 				 .documents = chat.documents,

@@ -221,14 +221,22 @@ void answer_refuse(struct answer *a, const struct api_error *e, const char *mess
 		answer_let_go(a);
 }
 
+static struct api_error bad_field(const char *code, const char *param)
+{
+	return (struct api_error){400, "invalid_request_error", code, param, 0};
+}
+
 /* What a failed generation means as an HTTP answer. */
-static struct api_error error_of(const struct proto_done *d)
+static struct api_error error_of(const struct answer *a, const struct proto_done *d)
 {
 	switch ((enum proto_error)d->error) {
-	case PROTO_ERR_BAD_REQUEST:
-		return (struct api_error){400, "invalid_request_error", "invalid_value", "messages", 0};
-	case PROTO_ERR_CONTEXT_LENGTH:
-		return (struct api_error){400, "invalid_request_error", "context_length_exceeded", "messages", 0};
+	case PROTO_ERR_BAD_REQUEST: return bad_field("invalid_value", a->format->prompt_param);
+	case PROTO_ERR_BAD_STOP_IDS: return bad_field("invalid_value", "stop_token_ids");
+	case PROTO_ERR_BAD_LOGIT_BIAS: return bad_field("invalid_value", "logit_bias");
+	case PROTO_ERR_BAD_DOCUMENTS: return bad_field("invalid_value", "documents");
+	case PROTO_ERR_BAD_KWARGS: return bad_field("invalid_value", "chat_template_kwargs");
+	case PROTO_ERR_NO_CHAT: return bad_field("invalid_value", "model");
+	case PROTO_ERR_CONTEXT_LENGTH: return bad_field("context_length_exceeded", a->format->prompt_param);
 	case PROTO_ERR_NO_MODEL:
 		return (struct api_error){404, "invalid_request_error", "model_not_found", "model", 0};
 	case PROTO_ERR_NOT_READY:
@@ -291,9 +299,7 @@ void answer_fail(struct answer *a, const struct api_error *e, const char *messag
 static void fail_by_run(struct answer *a, const struct answer_run *run)
 {
 	const struct proto_done *d = gen_done(run->gen);
-	struct api_error e = error_of(d);
-	if (e.param != NULL && strcmp(e.param, "messages") == 0)
-		e.param = a->format->prompt_param;
+	struct api_error e = error_of(a, d);
 	char message[PROTO_MAX_MESSAGE + 1];
 	snprintf(message, sizeof message, "%.*s", (int)d->message.n, d->message.at);
 	answer_fail(a, &e, message[0] ? message : "The engine failed.");

@@ -183,6 +183,36 @@ describe('what is honoured', () => {
     assert.equal(least.finish_reason, 'length');
   });
 
+  test('what the engine refuses names its field', async () => {
+    const post = poster(server);
+    const most = 2 ** 31 - 1;
+    const cases = [
+      ['logit_bias', { logit_bias: { 5: 1, [most]: 1 } }, String(most)],
+      ['stop_token_ids', { stop_token_ids: [5, most] }, String(most)],
+      ['documents', { documents: ['x'] }, 'documents[0]'],
+      ['chat_template_kwargs', { chat_template_kwargs: { messages: 1 } }, 'messages'],
+    ];
+    for (const stream of [false, true]) {
+      for (const [param, fields, quoted] of cases) {
+        const r = await post('/v1/chat/completions', { model: 'demo-small', messages: user('Hello'), max_tokens: 2, stream, ...fields });
+        assert.deepEqual([r.status, r.json.error.param, r.json.error.code], [400, param, 'invalid_value'], r.text);
+        assert.ok(r.json.error.message.includes(quoted), r.text);
+      }
+    }
+    const plain = { model: 'demo-small', max_tokens: 2 };
+    for (const [path, body] of [['/v1/completions', { ...plain, prompt: 'x' }], ['/v1/responses', { model: 'demo-small', input: 'x' }]]) {
+      for (const [param, fields] of cases.slice(0, 2)) {
+        const r = await post(path, { ...body, ...fields });
+        assert.deepEqual([r.status, r.json.error.param], [400, param], r.text);
+      }
+    }
+    const tokens = await post('/v1/completions', { ...plain, prompt: [5, most] });
+    assert.deepEqual([tokens.status, tokens.json.error.param], [400, 'prompt'], tokens.text);
+    const below = await post('/v1/chat/completions', { ...plain, messages: user('x'), stop_token_ids: [-1] });
+    assert.deepEqual([below.status, below.json.error.param], [400, 'stop_token_ids[0]'], below.text);
+    assert.match(below.json.error.message, /must be between 0 and 2147483647, not -1\.$/);
+  });
+
   test('messages of tools and of an assistant that called them', async () => {
     const choices = await ask({ messages: [...user('What is 3 plus 4?'),
       { role: 'assistant', content: null, tool_calls: [{ id: 'a', type: 'function', function: { name: 'add', arguments: '{"a":3,"b":4}' } }] },

@@ -310,7 +310,7 @@ static void ends_and_minimum(void **state)
 	req.n_stop_ids = 1;
 	req.stop_ids[0] = FAKE_VOCAB;
 	a = run_one(&r, 9, &req);
-	assert_int_equal(a->end.error, PROTO_ERR_BAD_REQUEST);
+	assert_int_equal(a->end.error, PROTO_ERR_BAD_STOP_IDS);
 	run_stop(&r);
 }
 
@@ -343,7 +343,7 @@ static void biases_and_logprobs(void **state)
 	req.logit_bias = &strange;
 	req.n_logit_bias = 1;
 	a = run_one(&r, 3, &req);
-	assert_int_equal(a->end.error, PROTO_ERR_BAD_REQUEST);
+	assert_int_equal(a->end.error, PROTO_ERR_BAD_LOGIT_BIAS);
 	run_stop(&r);
 	atomic_store(&fake.end_never, 0);
 }

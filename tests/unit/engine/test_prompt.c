@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "base/proto.h"
 #include "engine/prompt.h"
 
 #define USER "{\"role\":\"user\",\"content\":\"x\"}"
@@ -32,6 +33,11 @@ static void refused(const char *text, const char *message)
 	if (rc != SL_EINVAL || strstr(err.text, message) == NULL)
 		fail_msg("%s: %d \"%s\", not \"%s\"", text, rc, err.text, message);
 	assert_null(c.root);
+	uint8_t field = strncmp(err.text, "documents", 9) == 0		 ? PROTO_ERR_BAD_DOCUMENTS
+			: strncmp(err.text, "chat_template_kwargs", 20) == 0 ? PROTO_ERR_BAD_KWARGS
+									      : 0;
+	if (c.refused != field)
+		fail_msg("%s: refused for %d, not %d", text, c.refused, field);
 }
 
 static void whole_chats(void **state)
