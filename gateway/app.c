@@ -371,8 +371,9 @@ static bool find_route(struct exchange *x, const struct http_request *r)
 	if (x->route != NULL)
 		return true;
 	if (allow == NULL) {
-		exchange_error(x, &(struct api_error){404, "invalid_request_error", "unknown_url", NULL, 0},
-			       "Unknown request URL: %s %.200s.", r->method, r->path);
+		bool is_api = strncmp(r->path, "/v1/", 4) == 0;
+		exchange_error(x, &(struct api_error){404, "invalid_request_error", is_api ? "unsupported_endpoint" : "unknown_url", NULL, 0},
+			       "Unknown request URL: %s %.200s. GET /openapi.json lists what is served.", r->method, r->path);
 		return false;
 	}
 	if (cors_is_preflight(r)) {

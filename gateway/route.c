@@ -143,6 +143,30 @@ const char *route_methods(const char *path)
 	return lists[has_method(path, "GET") + 2 * has_method(path, "POST") + 4 * has_method(path, "DELETE")];
 }
 
+/* What the names of a kind begin with, so that /v1/responses/compact is no response asked for by a wrong method. */
+static const struct { const char *under, *prefix; } names[] = {{"/v1/responses/", "resp_"},
+								{"/v1/conversations/", "conv_"},
+								{"/v1/streams/", "chatcmpl-"},
+								{"/v1/streams/", "cmpl-"},
+								{"/v1/streams/", "resp_"}};
+
+/* Whether a path that has a route by another method is one of those that are served. A model's name may have several
+ * parts, so any path below one would be a model: here only those of one part count. */
+static bool is_served(const char *path)
+{
+	bool is_name = true;
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+		size_t n = strlen(names[i].under);
+		if (strncmp(path, names[i].under, n) != 0)
+			continue;
+		if (strncmp(path + n, names[i].prefix, strlen(names[i].prefix)) == 0)
+			return true;
+		is_name = false;
+	}
+	bool is_model = strncmp(path, "/v1/models/", 11) == 0;
+	return is_name && !(is_model && strchr(path + 11, '/') != NULL);
+}
+
 const struct route *route_find(const char *method, const char *path, const char **allow)
 {
 	if (strcmp(method, "HEAD") == 0)
@@ -151,6 +175,7 @@ const struct route *route_find(const char *method, const char *path, const char 
 	for (size_t i = 0; i < n_routes; i++)
 		if (matches(&routes[i], path) && strcmp(routes[i].method, method) == 0)
 			return &routes[i];
-	*allow = route_methods(path);
+	/* What another site's page asks for beforehand (CORS) may be any model. */
+	*allow = strcmp(method, "OPTIONS") == 0 || is_served(path) ? route_methods(path) : NULL;
 	return NULL;
 }

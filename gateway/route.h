@@ -31,7 +31,7 @@ extern const struct route routes[];
 extern const size_t n_routes;
 
 /* The row for method and path; NULL with *allow set to the path's methods when only the method is
- * wrong, or NULL when the path is unknown. */
+ * wrong, or NULL when the path is unknown, which one below /v1/responses/ also is when its name can't be a response's. */
 const struct route *route_find(const char *method, const char *path, const char **allow);
 /* What stands at the first `{name}` of the path that r was found for. False when it is longer than
  * room - 1 bytes. */

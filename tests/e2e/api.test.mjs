@@ -205,6 +205,11 @@ for (const threads of [1, 4]) {
       const wrong = await request(server.http, '/v1/models', { method: 'DELETE', headers: bearer(server.keys.paid) });
       assert.equal(wrong.status, 405);
       assert.equal(wrong.headers.allow, 'GET, HEAD, OPTIONS');
+      for (const path of ['/v1/chat/foo', '/v1/embeddings/x', '/v1/responses/compact', '/v1/responses/resp_1/unknown', '/v1/models/a/b']) {
+        const unknown = await request(server.http, path, { method: 'POST', headers: bearer(server.keys.paid), body: '{}' });
+        assert.deepEqual([unknown.status, JSON.parse(unknown.body).error.code], [404, 'unsupported_endpoint'], path);
+      }
+      assert.equal(JSON.parse((await request(server.http, '/v2/models')).body).error.code, 'unknown_url');
     });
 
     test('cross-origin requests', async () => {

@@ -47,6 +47,70 @@ static void matches_exactly(void **state)
 	assert_string_equal(allow, "POST, OPTIONS");
 }
 
+static const char *const methods[] = {"GET", "POST", "DELETE", "PUT", "PATCH"};
+enum { N_METHODS = sizeof methods / sizeof *methods };
+
+/* A path that the route's pattern means, with a name of its kind. */
+static void path_of(const struct route *r, char *out, size_t room)
+{
+	const char *name = strncmp(r->path, "/v1/responses/", 14) == 0	    ? "resp_1"
+			   : strncmp(r->path, "/v1/conversations/", 18) == 0 ? "conv_1"
+			   : strncmp(r->path, "/v1/streams/", 12) == 0	    ? "chatcmpl-1"
+									    : "x";
+	size_t n = 0;
+	for (const char *p = r->path; *p != '\0'; p++) {
+		if (*p == '{') {
+			n += (size_t)snprintf(out + n, room - n, "%s", name);
+			p = strchr(p, '}');
+		} else {
+			out[n++] = *p;
+		}
+		assert_true(n < room);
+	}
+	out[n] = '\0';
+}
+
+/* Every served path refuses other methods with 405 and its own methods; nothing below it is served. */
+static void every_path_refuses_other_methods_and_what_is_below_it(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < n_routes; i++) {
+		char path[96], below[128];
+		const char *allow;
+		path_of(&routes[i], path, sizeof path);
+		assert_ptr_equal(route_find(routes[i].method, path, &allow), &routes[i]);
+		for (int k = 0; k < N_METHODS; k++) {
+			const struct route *r = route_find(methods[k], path, &allow);
+			if (r == NULL && (allow == NULL || strstr(allow, routes[i].method) == NULL || strstr(allow, methods[k]) != NULL))
+				fail_msg("%s %s: allowed is %s", methods[k], path, allow != NULL ? allow : "nothing");
+			snprintf(below, sizeof below, "%s/unknown", path);
+			r = route_find(methods[k], below, &allow);
+			if (r != NULL && r->path[strlen(r->path) - 1] != '}')
+				fail_msg("%s %s is served", methods[k], below);
+			/* An item and a model may have any name. */
+			if (allow != NULL && strcmp(routes[i].name, "conversation_items") != 0 && strcmp(routes[i].name, "models") != 0)
+				fail_msg("%s %s: allowed is %s", methods[k], below, allow);
+		}
+	}
+}
+
+static void unknown_names_are_unknown_paths(void **state)
+{
+	static const char *const unknown[][2] = {
+	    {"POST", "/v1/chat/foo"}, {"GET", "/v1/chat/foo"}, {"POST", "/v1/embeddings/x"}, {"GET", "/v1/embeddings/x"},
+	    {"POST", "/v1/responses/compact"}, {"POST", "/v1/responses/input_tokens"}, {"PUT", "/v1/responses/x"},
+	    {"GET", "/v1/responses/resp_1/unknown"}, {"POST", "/v1/responses/resp_1/input_items/x"}, {"PUT", "/v1/conversations/x"},
+	    {"POST", "/v1/streams/x"}, {"POST", "/v1/models/a/b"}, {"DELETE", "/v1/models/a/permissions"}, {"POST", "/v1/moderations"},
+	    {"POST", "/v1/images/generations"}, {"GET", "/v1/files"}};
+	const char *allow;
+	(void)state;
+	for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++)
+		if (route_find(unknown[i][0], unknown[i][1], &allow) != NULL || allow != NULL)
+			fail_msg("%s %s: %s", unknown[i][0], unknown[i][1], allow != NULL ? allow : "served");
+	assert_null(route_find("OPTIONS", "/v1/models/a/b", &allow));
+	assert_string_equal(allow, "GET, HEAD, OPTIONS");
+}
+
 static void escapes_are_undone(void **state)
 {
 	static const char *const good[][2] = {{"a", "a"},           {"org%2Fname", "org/name"}, {"org%2fname%3Aq8", "org/name:q8"},
@@ -117,6 +181,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(matches_exactly),
+	    cmocka_unit_test(every_path_refuses_other_methods_and_what_is_below_it),
+	    cmocka_unit_test(unknown_names_are_unknown_paths),
 	    cmocka_unit_test(escapes_are_undone),
 	    cmocka_unit_test(only_these_are_public),
 	    cmocka_unit_test(openapi_says_what_is_served),
