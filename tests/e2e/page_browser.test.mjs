@@ -516,6 +516,48 @@ test('without a key one is asked for; a wrong one is asked for again', onMock, a
   await v.close();
 });
 
+// ---- looks ----------------------------------------------------------------------------------------------------------
+
+test('task lists are indented level by level, and their text stands where other items’ does', onMock, async () => {
+  const v = await visit();
+  mock.next({ text: '- [x] a\n  - [ ] b\n    - [x] c\n  - d\n- e\n  - f\n    - g\n\n1. h\n   - [ ] i' });
+  await v.ask('list');
+  await v.done();
+  const items = await v.page.evaluate(() => Object.fromEntries([...document.querySelectorAll('.prose li')].map((li) => {
+    const range = document.createRange();
+    range.selectNode([...li.childNodes].find((n) => n.nodeType === Node.TEXT_NODE));
+    const box = li.querySelector(':scope > .check')?.getBoundingClientRect();
+    return [range.toString().trim(), { text: range.getBoundingClientRect().left, box: box?.left }];
+  })));
+  for (const [one, same] of [['a', 'e'], ['b', 'd'], ['d', 'f'], ['c', 'g']]) assert.ok(Math.abs(items[one].text - items[same].text) < 1, `${one}: ${items[one].text}, ${same}: ${items[same].text}`);
+  for (const [outer, inner] of [['a', 'b'], ['b', 'c'], ['h', 'i']]) assert.ok(items[inner].text - items[outer].text > 20, `${inner} is not indented under ${outer}`);
+  for (const name of ['a', 'b', 'c', 'i']) assert.ok(items[name].box < items[name].text - 12, `the box of ${name}`);
+  assert.ok(items.b.box > items.a.text - 12);
+  await v.close();
+});
+
+test('the page itself never scrolls, at any size and zoom', onMock, async () => {
+  for (const [width, height] of [[1920, 1080], [1366, 768], [1024, 600], [768, 1024], [390, 844], [320, 568]]) {
+    for (const zoom of [1, 1.1, 1.5, 0.67]) {
+      const v = await visit({ viewport: { width: Math.round(width / zoom), height: Math.round(height / zoom) }, deviceScaleFactor: zoom });
+      for (const filled of [false, true]) {
+        if (filled) {
+          mock.next({ text: 'A line of text.\n\n'.repeat(60), everyMs: 0 });
+          await v.ask('Hello');
+          await v.done();
+        }
+        const extra = await v.page.evaluate(() => {
+          const root = document.documentElement;
+          window.scrollTo(9, 9);
+          return [root.scrollWidth - root.clientWidth, root.scrollHeight - root.clientHeight, window.scrollX, window.scrollY, document.body.scrollTop];
+        });
+        assert.deepEqual(extra, [0, 0, 0, 0, 0], `${width} x ${height} at ${zoom}`);
+      }
+      await v.close();
+    }
+  }
+});
+
 test('model and key are the ones chosen, and remembered', onMock, async () => {
   const v = await visit();
   await v.page.selectOption(id('model-select'), 'demo-large');
