@@ -2,6 +2,7 @@
 //
 // State kept here: `chat`, the conversation on screen (not yet in the store while it is empty), and `runs`, one Run per
 // conversation being answered. An answer goes on when another conversation is opened; its text lands in its own record.
+// Other tabs may write into the same conversations: adopt() takes over what they have written.
 
 import { mark, h, icon } from './dom.js';
 import { formatWait, pickLanguage, setLanguage, t, translatePage } from './i18n.js';
@@ -9,11 +10,12 @@ import { Keys, keysOfFragment } from './keys.js';
 import { Run } from './run.js';
 import { Settings } from './settings.js';
 import { Sidebar } from './sidebar.js';
-import { LIMITS, memoryStorage, newId, Store } from './store.js';
-import { fit, Thread } from './thread.js';
+import { chatOfKey, LIMITS, memoryStorage, mergeMessages, newId, newTurn, Store } from './store.js';
+import { fit, isRefused, Thread } from './thread.js';
 import { UsageLine } from './usage.js';
 
 const SAVE_EVERY_MS = 2000;
+const ADOPT_MS = 20; // a turn of another tab is several records
 const ANNOUNCE_CHARS = 1200;
 const CARD_ICONS = ['globe', 'idea', 'edit', 'code'];
 
@@ -27,7 +29,7 @@ function browserStorage() {
     const storage = window.localStorage;
     storage.setItem('sluice.probe', '1');
     storage.removeItem('sluice.probe');
-    return storage;
+    return { getItem: (k) => storage.getItem(k), setItem: (k, v) => storage.setItem(k, v), removeItem: (k) => storage.removeItem(k), keys: () => Object.keys(storage) };
   } catch {
     return memoryStorage();
   }
@@ -43,7 +45,8 @@ setLanguage(pickLanguage(store.pref('language'), navigator.languages));
 const thread = new Thread({
   root: el.thread, scroll: el.scroll, latest: el.latest,
   actions: {
-    onEdit: (index, text) => resend(index, text),
+    onEdit: (message, text) => resend(message, text),
+    onEditAsked: (answer) => thread.editAsked(answer),
     onRegenerate: () => regenerate(),
     onEnterKey: () => settings.askKey(),
     hasKey: () => keys.current() !== null,
@@ -61,7 +64,7 @@ const sidebar = new Sidebar(el, store, {
     showTitle();
   },
 });
-const usage = new UsageLine(el, keys);
+const usage = new UsageLine(el, keys, () => settings.mayAsk());
 const settings = new Settings(el, store, keys, {
   onLanguage: (name) => {
     store.setPref('language', name);
@@ -74,7 +77,7 @@ const settings = new Settings(el, store, keys, {
       usage.refresh();
     } else if (error.status === 503) notice(t('waiting', { n: 2 }));
     else if (error.kind === 'network') notice(`${t('eNetwork')}. ${t('eNetworkText')}`);
-    else if (error.status === 401) notice(t('e401'));
+    else if (error.status === 401) notice(''); // the dialog says it
     else if (error.status === 429) notice(`${t('e429')}. ${error.retryAt ? t('e429wait', { n: formatWait(error.retryAt - Date.now()) }) : ''}`);
     else notice(error.message || t('e5xx'));
   },
@@ -129,6 +132,17 @@ function reopen() {
   }
 }
 
+/** What this tab calls a conversation at the server: a newer question of its own ends an older one's answer, another tab's does not. */
+function nameOf(which) {
+  const TAB = 'sluice.v1.tab';
+  try {
+    if (!sessionStorage.getItem(TAB)) sessionStorage.setItem(TAB, newId());
+    return `${which.id}-${sessionStorage.getItem(TAB)}`;
+  } catch {
+    return which.id;
+  }
+}
+
 // The conversations being answered in this tab, so that a reload takes all of them up again.
 const LIVE = 'sluice.v1.live';
 
@@ -146,7 +160,7 @@ function showChat() {
   el.hero.hidden = !empty;
   el.thread.hidden = empty;
   document.documentElement.dataset.empty = String(empty);
-  thread.show(chat.messages, runs.get(chat.id)?.run ?? null);
+  thread.show(chat.messages, runs.get(chat.id) ?? null);
   if (empty) el.scroll.scrollTop = 0;
   showTitle();
   showList();
@@ -214,27 +228,69 @@ function removeChat(id) {
   el.newChat.focus();
 }
 
-function save(which) {
+function save(which, changed) {
   which.updated = Date.now();
-  if (which.messages.length > LIMITS.messages) which.messages.splice(0, which.messages.length - LIMITS.messages);
-  const kept = store.save(which);
+  if (which.messages.length > LIMITS.messages) store.takeOut(which.id, which.messages.splice(0, which.messages.length - LIMITS.messages));
+  const kept = store.save(which, changed);
   if (!kept && which === chat) notice(t('notSaved'));
+}
+
+/** Takes over what another tab has written into a conversation that this one shows or is reading an answer of. */
+function adopt(id) {
+  const live = runs.get(id);
+  const known = live?.chat ?? (chat.id === id ? chat : null);
+  const stored = known === null ? null : store.get(id);
+  if (known === null || stored === known) return;
+  const isOut = store.outOf(id);
+  const had = known.messages.length;
+  const { messages, again } = mergeMessages(known.messages, stored?.messages ?? [], isOut, live?.message);
+  known.messages = messages;
+  if (again.length > 0) store.save(known, again);
+  if (stored !== null) known.title = stored.title;
+  if (stored?.messages.length === 0) store.forget(id); // written while it was being deleted
+  if (live && isOut(live.message)) {
+    forget(live);
+    live.run.stop();
+  }
+  if (known !== chat) return;
+  if (known.messages.length > 0) {
+    takeUp(chat);
+    showSync();
+  } else if (had > 0) {
+    chat = emptyChat();
+    showChat();
+    notice(t('removedElsewhere'));
+  }
+}
+
+/** As showChat, of a conversation that is on screen. */
+function showSync() {
+  thread.sync(chat.messages, runs.get(chat.id) ?? null);
+  showTitle();
+  showComposer();
 }
 
 // ---- asking ---------------------------------------------------------------------------------------------------------
 
 function ask(text) {
   if (runs.has(chat.id)) return;
-  if (keys.current() === null) {
+  if (!settings.mayAsk()) {
     el.composer.value = text;
     fit(el.composer);
     showComposer();
     settings.askKey();
     return;
   }
+  question(text);
+}
+
+/** Asks it behind all that is there. */
+function question(text) {
   if (!chat.title) chat.title = titleOf(text);
-  chat.messages.push({ role: 'user', text });
-  answer();
+  const turn = newTurn(chat.messages);
+  const asked = { id: turn.question, at: turn.at, role: 'user', text };
+  chat.messages.push(asked);
+  answer(turn, [asked]);
   toComposer();
 }
 
@@ -243,28 +299,39 @@ function titleOf(text) {
   return line.length <= 60 ? line : `${[...line.slice(0, 60)].slice(0, -1).join('').trimEnd()}…`;
 }
 
-function resend(index, text) {
+function resend(message, text) {
   stopRun(chat.id);
-  chat.messages.length = index;
-  if (index === 0) chat.title = titleOf(text);
-  chat.messages.push({ role: 'user', text });
-  answer();
-  toComposer();
+  const index = chat.messages.findIndex((m) => m.id === message.id);
+  if (index >= 0) store.takeOut(chat.id, chat.messages.splice(index));
+  if (chat.messages.length === 0 && !store.isNamed(chat.id)) chat.title = '';
+  question(text);
 }
 
 function regenerate() {
+  const isAnswer = (m) => m?.role === 'assistant' && m.end !== null;
   if (runs.has(chat.id)) return;
-  while (chat.messages.at(-1)?.role === 'assistant') chat.messages.pop();
-  if (chat.messages.length === 0) { showChat(); return; }
-  answer();
+  const out = [];
+  while (isAnswer(chat.messages.at(-1))) out.push(chat.messages.pop());
+  const asked = chat.messages.at(-1);
+  if (asked?.role !== 'user') {
+    chat.messages.push(...out.reverse());
+    showChat();
+    return;
+  }
+  store.takeOut(chat.id, out);
+  delete asked.unsent;
+  answer(newTurn(chat.messages), [asked]);
   toComposer();
 }
 
-/** What the model is sent: questions that got no answer are joined, since chat templates want the roles to alternate. */
+/**
+ * What the model is sent: questions that got no answer are joined, since chat templates want the roles to alternate. What the
+ * server would not have is left out, for it would refuse all that comes with it.
+ */
 function turnsOf(messages) {
   const sent = [];
-  for (const { role, text } of messages) {
-    if (text === '') continue;
+  for (const { role, text, unsent } of messages) {
+    if (text === '' || unsent) continue;
     const last = sent.at(-1);
     if (last?.role === role) last.content += `\n\n${text}`;
     else sent.push({ role, content: text });
@@ -272,21 +339,21 @@ function turnsOf(messages) {
   return sent;
 }
 
-/** Asks for the next message of the conversation on screen. */
-function answer() {
+/** Asks for the next message of the conversation on screen. `changed`: of its messages. */
+function answer(turn, changed) {
   const sent = turnsOf(chat.messages);
-  const message = { role: 'assistant', text: '', model: settings.model, end: null };
+  const message = { id: turn.answer, at: turn.at, role: 'assistant', text: '', model: settings.model, end: null };
   chat.messages.push(message);
   const key = keys.current();
-  const live = begin(chat, message, key?.name ?? '', { key: key?.key ?? '', model: () => settings.modelWhenKnown(), messages: sent, conversation: chat.id });
-  save(chat);
+  const live = begin(chat, message, key?.name ?? '', { key: key?.key ?? '', model: () => settings.modelWhenKnown(), messages: sent, conversation: nameOf(chat) });
+  save(chat, [...changed, message]);
   showChat();
   announce(t('liveStarted'));
   live.run.start();
 }
 
 function begin(which, message, keyName, options) {
-  const live = { chat: which, message, keyName, savedAt: Date.now(), run: null };
+  const live = { chat: which, message, keyName, key: options.key, savedAt: Date.now(), run: null };
   live.run = new Run({ ...options, onChange: (run, what) => onRun(live, run, what) });
   runs.set(which.id, live);
   rememberLive();
@@ -298,11 +365,11 @@ function forget(live) {
   rememberLive();
 }
 
-/** Goes on with an answer that was under way when the page was left. */
+/** Goes on with an answer that was under way when the page was left, or reads along with another tab. */
 function takeUp(which) {
-  const message = which.messages.at(-1);
-  if (!message?.stream || message.end !== null || runs.has(which.id)) return;
-  const key = keys.named(message.stream.key);
+  const message = which.messages.filter((m) => m.stream && m.end === null).at(-1);
+  if (!message || runs.has(which.id)) return;
+  const key = message.stream.key === '' ? null : keys.named(message.stream.key);
   begin(which, message, message.stream.key, { key: key?.key ?? '', kept: message }).run.start();
 }
 
@@ -330,21 +397,36 @@ function onRun(live, run, what) {
     if (what === 'stream' || (what === 'text' && Date.now() - live.savedAt > SAVE_EVERY_MS)) {
       live.savedAt = Date.now();
       takeOver(live);
-      save(live.chat);
+      save(live.chat, [live.message]);
     }
     return;
   }
   forget(live);
   takeOver(live);
-  save(live.chat);
-  if (thread.finished(run)) {
+  save(live.chat, [live.message, ...markUnsent(live)]);
+  const shown = thread.finished(run);
+  adopt(live.chat.id); // another tab that read along may know more of it
+  if (shown) {
+    takeUp(chat);
+    showSync();
     if (run.end === 'stopped') announce(t('liveStopped'));
-    else if (run.end !== 'error') announce(t('liveDone', { text: thread.lastAnswerText().slice(0, ANNOUNCE_CHARS) }));
+    else if (run.end !== 'error') announce(t('liveDone', { text: thread.textOf(live.message).slice(0, ANNOUNCE_CHARS) }));
     showComposer();
   }
   showList();
-  if (run.error?.status === 401) settings.askKey();
+  if (run.error?.status === 401) settings.refused(live.key, run.error);
   else usage.refresh();
+}
+
+/** The questions that the server would not have, now marked so that they are not sent again. */
+function markUnsent({ chat: of, message }) {
+  const marked = [];
+  if (!isRefused(message.error)) return marked;
+  for (let i = of.messages.indexOf(message) - 1; i >= 0 && (of.messages[i].role === 'user' || of.messages[i].text === ''); i--) {
+    if (of.messages[i].role === 'user') marked.push(of.messages[i]);
+  }
+  for (const m of marked) m.unsent = true;
+  return marked;
 }
 
 function stopRun(id) {
@@ -359,7 +441,7 @@ el.form.addEventListener('submit', (event) => {
   event.preventDefault();
   const text = el.composer.value.trim();
   if (!text || runs.has(chat.id)) return;
-  if (keys.current() !== null) el.composer.value = '';
+  if (settings.mayAsk()) el.composer.value = '';
   fit(el.composer);
   ask(text);
 });
@@ -400,19 +482,29 @@ document.querySelector('.skip').addEventListener('click', (event) => {
 });
 
 // Another tab changed the history or the keys.
+const written = new Set(); // the conversations it wrote into, until they are adopted
+
+function adoptAll() {
+  for (const id of written) adopt(id);
+  written.clear();
+  showList();
+}
+
 window.addEventListener('storage', (event) => {
-  if (event.key === null || event.key === 'sluice.v1.index') showList();
-  if (event.key === 'sluice.v1.keys') {
-    keys.reload();
-    settings.showKeys();
+  const id = chatOfKey(event.key);
+  if (event.key === null) for (const of of [chat.id, ...runs.keys()]) written.add(of);
+  if (id !== null || event.key === null) {
+    if (written.size === 0 || event.key === null) setTimeout(adoptAll, ADOPT_MS);
+    if (id !== null) written.add(id);
   }
+  if (event.key === 'sluice.v1.keys' || event.key === 'sluice.v1.key') settings.keysChanged();
 });
 
 window.addEventListener('pagehide', () => {
   for (const live of runs.values()) {
     takeOver(live);
     if (!live.message.stream) live.message.end = 'lost';
-    save(live.chat);
+    save(live.chat, [live.message]);
   }
 });
 
@@ -421,15 +513,14 @@ function takeFragment() {
   const found = keysOfFragment(location.hash);
   history.replaceState(null, '', location.pathname + location.search);
   if (found.length === 0) return false;
-  keys.add(found, keys.current() === null ? found[0].name : null);
+  // Whoever opens such an address wants its keys: one that was chosen before is kept only as one of them.
+  const chosen = found.find((k) => k.name === keys.current()?.name) ?? found[0];
+  keys.add(found, chosen.name);
   return true;
 }
 
 window.addEventListener('hashchange', () => {
-  if (takeFragment()) {
-    settings.showKeys();
-    settings.loadModels();
-  }
+  if (takeFragment()) settings.keysChanged();
 });
 
 // ---- start ----------------------------------------------------------------------------------------------------------

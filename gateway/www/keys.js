@@ -38,6 +38,13 @@ export class Keys {
     this.#selected = this.#store.pref('key');
   }
 
+  /** The list as other tabs may have changed it; the choice stays this tab's. */
+  #refresh() {
+    const selected = this.#selected;
+    this.reload();
+    this.#selected = selected;
+  }
+
   #save() {
     this.#store.setPref('keys', JSON.stringify(this.#list));
     this.#store.setPref('key', this.#selected);
@@ -45,6 +52,7 @@ export class Keys {
 
   /** Takes keys over; one that has a known name replaces the old one. */
   add(found, select = null) {
+    this.#refresh();
     for (const { name, key } of found) {
       const old = this.#list.find((k) => k.name === name);
       if (old) old.key = key;
@@ -54,13 +62,17 @@ export class Keys {
     this.#save();
   }
 
+  /** '': none of them, for servers that let one in without. */
   select(name) {
+    this.#refresh();
     this.#selected = name;
     this.#save();
   }
 
-  remove(name) {
-    this.#list = this.#list.filter((k) => k.name !== name);
+  /** Takes a key out under every name it has; one that has replaced it stays. */
+  drop(key) {
+    this.#refresh();
+    this.#list = this.#list.filter((k) => k.key !== key);
     this.#save();
   }
 
@@ -69,6 +81,6 @@ export class Keys {
   /** {name, key} of that name, else the one in use. */
   named(name) { return this.#list.find((k) => k.name === name) ?? this.current(); }
 
-  /** {name, key} in use, or null where none is known. */
-  current() { return this.#list.find((k) => k.name === this.#selected) ?? this.#list[0] ?? null; }
+  /** {name, key} in use, or null where none is known or wanted. */
+  current() { return this.#selected === '' ? null : this.#list.find((k) => k.name === this.#selected) ?? this.#list[0] ?? null; }
 }

@@ -31,6 +31,9 @@ export class Settings {
   #models = null; // null while unknown
   #request = null;
   #loading = Promise.resolve(); // settles with the latest list
+  #loadedWith = null; // the key of that list; '' for none
+  #open = null; // whether the server lets one in without a key; null while unknown
+  #checking = null; // the request that tries a typed key
 
   /** actions: onLanguage(language), onModelsError(error | null). */
   constructor(el, store, keys, actions) {
@@ -46,8 +49,10 @@ export class Settings {
     });
     el.keyCancel.addEventListener('click', () => el.keyDialog.close());
     el.keyDialog.addEventListener('close', () => {
+      this.#checking?.abort();
       el.keyInput.value = '';
       el.composer.focus();
+      if (this.mayAsk() && this.#models?.length === 0) this.loadModels();
     });
     el.keyShow.addEventListener('change', () => { el.keyInput.type = el.keyShow.checked ? 'text' : 'password'; });
     el.keyInput.addEventListener('input', () => this.#keyError(''));
@@ -73,6 +78,9 @@ export class Settings {
     return this.model;
   }
 
+  /** Whether there is a key, or none may be needed. */
+  mayAsk() { return this.#keys.current() !== null || this.#open !== false; }
+
   /** Redraws everything that has words in it. */
   translate() {
     const [, picture, label] = THEMES.find(([n]) => n === this.#theme) ?? THEMES[0];
@@ -86,7 +94,7 @@ export class Settings {
   showKeys() {
     const current = this.#keys.current();
     const options = this.#keys.names().map((name) => h('option', { value: name, text: keyLabel(name) }));
-    if (!current) options.unshift(h('option', { value: '', text: t('keyNone') }));
+    if (!current || this.#open) options.unshift(h('option', { value: '', text: t('keyNone') }));
     options.push(h('option', { value: OTHER, text: t('keyOther') }));
     this.#el.keySelect.replaceChildren(...options);
     this.#el.keySelect.value = current?.name ?? '';
@@ -94,7 +102,7 @@ export class Settings {
 
   #pickKey() {
     const name = this.#el.keySelect.value;
-    if (name === OTHER || name === '') {
+    if (name === OTHER || (name === '' && !this.#open)) {
       this.#el.keySelect.value = this.#keys.current()?.name ?? '';
       this.askKey();
       return;
@@ -103,11 +111,56 @@ export class Settings {
     this.loadModels();
   }
 
-  askKey() {
-    if (this.#el.keyDialog.open) return;
-    this.#keyError('');
-    this.#el.keyDialog.showModal();
+  /** Opens the dialog. `why`: what is wrong with the key that was used until now. */
+  askKey(why = '') {
+    if (!this.#el.keyDialog.open) {
+      this.#el.keyText.textContent = t(this.#open ? 'keyTextOpen' : 'keyText');
+      this.#keyError('');
+      this.#el.keyDialog.showModal();
+    }
+    if (why) this.#keyError(why);
     this.#el.keyInput.focus();
+  }
+
+  /** The server did not accept a key, or none: '' . What it did not accept is not kept. */
+  refused(key, error) {
+    if (key === '') {
+      this.#open = false;
+      this.askKey();
+      return;
+    }
+    this.#keys.drop(key);
+    this.showKeys();
+    this.#models = [];
+    this.#showModels();
+    this.askKey(t('keyRefused', { why: error.message }));
+    if (this.#keys.current() === null && this.#open === null) this.#tryWithout();
+  }
+
+  /** Finds out whether the server lets one in without a key, while it is asked for. */
+  async #tryWithout() {
+    try {
+      this.#models = largeFirst(await createClient({ maxRetries: 0 }).models());
+      this.#setOpen(true);
+      this.#showModels();
+    } catch (error) {
+      if (describe(error).status === 401) this.#setOpen(false);
+    }
+  }
+
+  #setOpen(open) {
+    this.#open = open;
+    this.showKeys();
+  }
+
+  /** Keys came from the address or from another tab. */
+  keysChanged() {
+    this.#keys.reload();
+    this.showKeys();
+    const now = this.#keys.current()?.key ?? '';
+    if (now === this.#loadedWith) return;
+    if (now !== '' && this.#el.keyDialog.open) this.#el.keyDialog.close();
+    this.loadModels();
   }
 
   #keyError(text) {
@@ -115,18 +168,37 @@ export class Settings {
     this.#el.keyInput.setAttribute('aria-invalid', String(text !== ''));
   }
 
-  #takeKey() {
+  /** A typed key is kept once the server has not refused it. That it is busy or away says nothing about the key. */
+  async #takeKey() {
     const key = this.#el.keyInput.value.trim();
     if (!isKey(key)) {
-      this.#keyError(t('keyWrong'));
-      this.#el.keyInput.focus();
+      this.#keyWrong(t('keyWrong'));
       return;
+    }
+    this.#checking?.abort();
+    const check = this.#checking = new AbortController();
+    this.#keyError('');
+    this.#el.keyUse.disabled = true;
+    try {
+      await createClient({ apiKey: key, maxRetries: 0 }).models({ signal: check.signal });
+    } catch (error) {
+      const { status, message } = describe(error);
+      if (!check.signal.aborted && (status === 401 || status === 403)) this.#keyWrong(t('keyNotTaken', { why: message }));
+      if (check.signal.aborted || status === 401 || status === 403) return;
+    } finally {
+      if (this.#checking === check) this.#el.keyUse.disabled = false;
     }
     const name = TYPED + key.slice(-4).replace(/[^A-Za-z0-9_-]/g, '_');
     this.#keys.add([{ name, key }], name);
-    this.#el.keyDialog.close();
     this.showKeys();
     this.loadModels();
+    this.#el.keyDialog.close();
+  }
+
+  #keyWrong(text) {
+    this.#keyError(text);
+    this.#el.keyInput.focus();
+    this.#el.keyInput.select();
   }
 
   #showModels() {
@@ -142,7 +214,7 @@ export class Settings {
     modelSelect.disabled = models.length === 0;
   }
 
-  /** Asks which models the key in use may use. Without a key the dialog is shown instead. */
+  /** Asks which models the key in use may use. Where one is needed and none is there, the dialog is shown. */
   loadModels() {
     this.#loading = this.#load();
     return this.#loading;
@@ -151,19 +223,15 @@ export class Settings {
   async #load() {
     this.#request?.abort();
     const current = this.#keys.current();
-    if (!current) {
-      this.#models = [];
-      this.#showModels();
-      this.askKey();
-      return;
-    }
     const request = this.#request = new AbortController();
-    const client = createClient({ apiKey: current.key, maxRetries: 0 }); // the waits below are shown
+    this.#loadedWith = current?.key ?? '';
+    const client = createClient({ apiKey: this.#loadedWith, maxRetries: 0 }); // the waits below are shown
     this.#models = null;
     this.#showModels();
     for (let attempt = 0; ; attempt++) {
       try {
         this.#models = largeFirst(await client.models({ signal: request.signal }));
+        if (!current) this.#setOpen(true);
         this.#actions.onModelsError(null);
         break;
       } catch (error) {
@@ -177,7 +245,14 @@ export class Settings {
         }
         this.#models = [];
         this.#actions.onModelsError(describe(error));
-        if (status === 401) this.askKey();
+        const other = current ? null : this.#keys.names()[0];
+        if (status === 401 && other) { // none was wanted, but one is needed
+          this.#setOpen(false);
+          this.#keys.select(other);
+          this.showKeys();
+          return this.#load();
+        }
+        if (status === 401) this.refused(this.#loadedWith, describe(error));
         break;
       }
     }

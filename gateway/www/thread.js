@@ -51,37 +51,48 @@ function statsNodes(model, stats, live) {
 
 const END_NOTES = { stopped: 'endStopped', length: 'endLength', content_filter: 'endFilter', lost: 'endLost', gone: 'endGone' };
 
+/** Whether the server will not have the message itself, so that it would refuse all that comes with it. */
+export const isRefused = (error) => error?.kind === 'http' && [400, 413, 422].includes(error.status);
+
 function errorTitle(error, hasKey) {
   if (error.kind === 'network') return t('eNetwork');
   if (error.kind === 'stream') return t('eStream');
   const { status } = error;
+  if (error.code === 'context_length_exceeded') return t('e413');
   if (status === 401) return t(hasKey ? 'e401' : 'e401none');
   if ([400, 403, 404, 413, 429, 503].includes(status)) return t(`e${status}`);
   return t(status >= 500 ? 'e5xx' : 'e400');
 }
 
 class UserView {
-  constructor(message, index, actions) {
+  constructor(message, actions) {
     this.message = message;
-    this.index = index;
     this.actions = actions;
     this.el = h('article', { class: 'message user', 'data-testid': 'message-user', 'aria-label': t('you') });
     this.show();
   }
 
+  /** What it was drawn from. */
+  state() { return String(Boolean(this.message.unsent)); }
+
   show() {
+    this.editing = false;
+    this.shown = this.state();
+    this.el.classList.toggle('unsent', Boolean(this.message.unsent));
     this.editButton = actionButton('edit', t('edit'), 'edit', () => this.edit());
     this.el.replaceChildren(
       h('div', { class: 'bubble', text: this.message.text }),
+      this.message.unsent ? h('p', { class: 'unsent-note', 'data-testid': 'unsent', text: t('unsent') }) : '',
       h('div', { class: 'actions' }, copyButton(() => this.message.text), this.editButton));
   }
 
   edit() {
+    this.editing = true;
     const area = h('textarea', { class: 'edit-text', rows: '1', 'aria-label': t('editField'), 'data-testid': 'edit-text' });
     area.value = this.message.text;
     const send = () => {
       const text = area.value.trim();
-      if (text) this.actions.onEdit(this.index, text);
+      if (text) this.actions.onEdit(this.message, text);
     };
     const cancel = () => {
       this.show();
@@ -131,9 +142,16 @@ class AssistantView {
     if (this.thought.textContent.length !== text.length) this.thought.textContent = text;
   }
 
-  /** A finished answer. */
+  /** What it was drawn from. */
+  state(last) {
+    const { text, end, reasoning } = this.message;
+    return [text.length, reasoning?.length ?? 0, end, last].join();
+  }
+
+  /** A finished answer, or one that another tab reads. */
   finish(last, hasKey) {
     clearInterval(this.#timer);
+    this.shown = this.state(last);
     const { text, end, error, model, stats, reasoning } = this.message;
     this.el.classList.remove('live');
     this.el.removeAttribute('aria-busy');
@@ -143,10 +161,11 @@ class AssistantView {
     this.#reasoning(reasoning ?? '');
     this.status.replaceChildren();
     if (end === 'error') this.#showError(error, last, hasKey);
+    if (end === null) this.status.replaceChildren(h('p', { class: 'opening', 'data-testid': 'elsewhere', text: t('elsewhere') }));
     const note = END_NOTES[end];
     const actions = h('div', { class: 'actions' });
     if (text) actions.append(copyButton(() => text));
-    if (last && end !== 'error') actions.append(actionButton('again', t('regenerate'), 'regenerate', () => this.actions.onRegenerate()));
+    if (last && end !== 'error' && end !== null) actions.append(actionButton('again', t('regenerate'), 'regenerate', () => this.actions.onRegenerate()));
     const parts = statsNodes(model, stats, false);
     this.foot.replaceChildren(
       note ? h('p', { class: `end end-${end}`, 'data-testid': 'end' }, t(note)) : '',
@@ -157,7 +176,9 @@ class AssistantView {
   #showError(error, last, hasKey) {
     const wait = h('p', { class: 'error-wait' });
     const again = h('button', { type: 'button', class: 'button', 'data-testid': 'try-again', onClick: () => this.actions.onRegenerate() }, icon('again'), t('tryAgain'));
-    const buttons = h('div', { class: 'error-buttons' }, last ? again : null,
+    const refused = isRefused(error);
+    const edit = h('button', { type: 'button', class: 'button primary', 'data-testid': 'edit-unsent', onClick: () => this.actions.onEditAsked(this.message) }, icon('edit'), t('edit'));
+    const buttons = h('div', { class: 'error-buttons' }, refused ? edit : null, last ? again : null,
       error.status === 401 ? h('button', { type: 'button', class: 'button primary', 'data-testid': 'enter-key', text: t('enterKey'), onClick: () => this.actions.onEnterKey() }) : null);
     const detail = error.kind === 'network' ? t('eNetworkText') : error.message;
     // The countdown stands outside the alert, which would be read out again at every change.
@@ -166,7 +187,8 @@ class AssistantView {
       h('div', { class: 'error-body' },
         h('div', { role: 'alert' },
           h('p', { class: 'error-title', text: errorTitle(error, hasKey) }),
-          detail ? h('p', { class: 'error-text', text: detail }) : null),
+          detail ? h('p', { class: 'error-text', text: detail }) : null,
+          refused ? h('p', { class: 'error-text', text: t('unsentText') }) : null),
         wait, buttons)));
     if (error.status !== 429 || !error.retryAt || !last) { wait.remove(); return; }
     const tick = () => {
@@ -184,10 +206,10 @@ class AssistantView {
     this.el.classList.add('live');
     this.el.setAttribute('aria-busy', 'true');
     this.stream = new StreamRenderer(this.answer);
-    this.state(run);
+    this.phase(run);
   }
 
-  state(run) {
+  phase(run) {
     clearInterval(this.#timer);
     if (run.state === 'connecting' || run.state === 'reconnecting') {
       this.status.replaceChildren(h('p', { class: 'opening', 'data-testid': run.state, text: t(run.state) }));
@@ -235,7 +257,7 @@ export class Thread {
   #pinned = true;
   #lastTop = 0;
 
-  /** actions: onEdit(index, text), onRegenerate(), onEnterKey(), hasKey(). */
+  /** actions: onEdit(message, text), onEditAsked(answer), onRegenerate(), onEnterKey(), hasKey(). */
   constructor({ root, scroll, latest, actions }) {
     this.#root = root;
     this.#scroll = scroll;
@@ -269,25 +291,60 @@ export class Thread {
     this.#follow();
   }
 
-  /** Shows a conversation; `run` is its answer under way, or null. */
-  show(messages, run) {
+  /** Shows a conversation; `live` is {run, message} of its answer under way, or null. */
+  show(messages, live) {
     this.#stopDrawing();
     for (const view of this.#views) view.dispose();
-    const lastIndex = messages.length - 1;
+    this.#views = [];
+    this.#root.replaceChildren();
+    this.sync(messages, live);
+    this.toBottom();
+  }
+
+  /** Brings what is shown in line with the messages; what is as it was stays untouched, with what is being edited in it. */
+  sync(messages, live) {
+    const old = new Map(this.#views.map((view) => [view.message.id, view]));
+    if (this.#live && this.#live.run !== live?.run) this.#stopDrawing();
     this.#views = messages.map((m, i) => {
-      if (m.role === 'user') return new UserView(m, i, this.#actions);
-      const view = new AssistantView(m, this.#actions);
-      if (run && i === lastIndex) {
-        this.#live = { run, view };
-        view.begin(run);
-        view.draw(run);
-      } else {
-        view.finish(i === lastIndex, this.#actions.hasKey());
-      }
+      const view = this.#viewOf(m, i === messages.length - 1, live, old.get(m.id));
+      if (view === old.get(m.id)) old.delete(m.id);
       return view;
     });
-    this.#root.replaceChildren(...this.#views.map((v) => v.el));
-    this.toBottom();
+    for (const view of old.values()) {
+      view.dispose();
+      view.el.remove();
+    }
+    let at = this.#root.firstChild;
+    for (const { el } of this.#views) {
+      if (el === at) at = at.nextSibling;
+      else this.#root.insertBefore(el, at);
+    }
+    this.#follow();
+  }
+
+  /** The view of a message: the one it had, if that still shows it. */
+  #viewOf(m, last, live, old) {
+    if (m.role === 'user') {
+      if (!old) return new UserView(m, this.#actions);
+      old.message = m;
+      if (!old.editing && old.shown !== old.state()) old.show();
+      return old;
+    }
+    if (live?.message === m) {
+      if (old && this.#live?.view === old) return old;
+      const view = new AssistantView(m, this.#actions);
+      this.#live = { run: live.run, view };
+      view.begin(live.run);
+      view.draw(live.run);
+      return view;
+    }
+    if (old && this.#live?.view !== old) {
+      old.message = m;
+      if (old.shown === old.state(last)) return old;
+    }
+    const view = new AssistantView(m, this.#actions);
+    view.finish(last, this.#actions.hasKey());
+    return view;
   }
 
   #stopDrawing() {
@@ -300,7 +357,7 @@ export class Thread {
   /** News of a run; ignored when its conversation is not the one shown. */
   update(run, what) {
     if (this.#live?.run !== run) return;
-    if (what === 'state') this.#live.view.state(run);
+    if (what === 'state') this.#live.view.phase(run);
     else if (!this.#frame) this.#frame = requestAnimationFrame(() => this.#draw());
     if (what === 'state') this.#follow();
   }
@@ -325,7 +382,7 @@ export class Thread {
     if (this.#live?.run !== run) return false;
     const { view } = this.#live;
     this.#stopDrawing();
-    view.finish(true, this.#actions.hasKey());
+    view.finish(this.#views.at(-1) === view, this.#actions.hasKey());
     this.#follow();
     return true;
   }
@@ -338,9 +395,13 @@ export class Thread {
     return false;
   }
 
-  /** The words of the last answer as a reader would say them. */
-  lastAnswerText() {
-    const view = this.#views[this.#views.length - 1];
-    return view instanceof AssistantView ? view.answer.innerText : '';
+  /** Opens for editing what an answer was asked with. */
+  editAsked(message) {
+    const at = this.#views.findIndex((view) => view.message.id === message.id);
+    const view = this.#views.slice(0, Math.max(0, at)).reverse().find((v) => v instanceof UserView);
+    view?.edit();
   }
+
+  /** The words of an answer as a reader would say them. */
+  textOf(message) { return this.#views.find((view) => view.message.id === message.id)?.answer?.innerText ?? ''; }
 }

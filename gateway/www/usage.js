@@ -18,12 +18,15 @@ export function leftOf(usage) {
 export class UsageLine {
   #el;
   #keys;
+  #mayAsk;
   #left = null;
   #request = null;
 
-  constructor(el, keys) {
+  /** mayAsk(): whether the server may be asked at all, which some let one do without a key. */
+  constructor(el, keys, mayAsk) {
     this.#el = el;
     this.#keys = keys;
+    this.#mayAsk = mayAsk;
   }
 
   /** Also after a change of the language. */
@@ -42,7 +45,7 @@ export class UsageLine {
     const key = this.#keys.current()?.key;
     const request = this.#request = new AbortController();
     let left = null;
-    if (key) {
+    if (this.#mayAsk()) {
       const client = createClient({ apiKey: key, maxRetries: 0 });
       left = leftOf(await client.request('v1/usage', { signal: request.signal }).catch(() => null));
     }

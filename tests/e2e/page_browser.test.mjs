@@ -211,7 +211,7 @@ test('the history survives a reload, can be renamed and deleted', async () => {
   await v.el('remove').click();
   await v.el('remove-yes').click();
   assert.equal(await v.el('chat').count(), 0);
-  assert.equal(await v.page.evaluate(() => Object.keys(localStorage).filter((k) => k.includes('chat.')).length), 0);
+  assert.equal(await v.page.evaluate(() => Object.keys(localStorage).filter((k) => k.includes('chat.') && !k.endsWith('.dead')).length), 0);
   await v.close();
 });
 
@@ -470,7 +470,7 @@ test('limits, refusals and broken streams are explained', onMock, async () => {
     assert.match(await v.el('end').last().textContent(), /Connection lost/);
     assert.ok((await v.answer().textContent()).length > 5);
   }
-  mock.next({ status: 400, message: 'no' });
+  mock.next({ status: 404, message: 'no' });
   await v.ask('unanswered');
   await v.done();
   mock.next({ finish: 'length' });
@@ -498,21 +498,324 @@ test('hard streams: single bytes, CRLF, pings, reasoning', onMock, async () => {
   await v.close();
 });
 
-test('without a key one is asked for; a wrong one is asked for again', onMock, async () => {
+const keysKept = (page) => page.evaluate(() => JSON.parse(localStorage.getItem('sluice.v1.keys') ?? '[]').map((k) => k.key));
+const wrongText = (page) => page.waitForFunction(() => document.querySelector('#key-wrong').textContent).then((h) => h.jsonValue());
+
+test('without a key one is asked for; a wrong one is refused where it was typed, and not kept', onMock, async () => {
   const v = await visit({ at: mock.origin, ready: false });
   await v.el('key-dialog').waitFor();
+  assert.equal(await v.page.locator('#key-wrong').textContent(), '');
   await v.el('key-use').click();
   assert.match(await v.page.locator('#key-wrong').textContent(), /4 to 512/);
   await v.el('key-input').fill('sk-wrong-9999');
   await v.page.keyboard.press('Enter');
-  await v.page.waitForFunction(() => document.querySelector('#key-dialog').open && document.querySelector('#key-input').value === '');
+  await v.page.waitForFunction(() => /does not accept this key: Incorrect API key/.test(document.querySelector('#key-wrong').textContent));
+  assert.deepEqual(await v.page.evaluate(() => [document.querySelector('#key-dialog').open, document.activeElement.id, document.querySelector('#key-input').value,
+    document.querySelector('#key-input').getAttribute('aria-invalid'), document.querySelector('#notice').hidden]), [true, 'key-input', 'sk-wrong-9999', 'true', true]);
+  assert.ok(await v.page.locator('#key-wrong').isVisible());
+  assert.deepEqual(await keysKept(v.page), []);
   await v.el('key-input').fill(KEYS.paid);
   await v.page.keyboard.press('Enter');
   await v.page.locator(`${id('model-select')}:enabled`).waitFor();
+  assert.equal(await v.page.evaluate(() => document.querySelector('#key-dialog').open), false);
   assert.match(await v.page.locator(`${id('key-select')} option:checked`).textContent(), /0002/);
   await v.ask('Hello');
   await v.done();
   assert.equal(mock.chats().at(-1).headers.authorization, `Bearer ${KEYS.paid}`);
+  await v.close();
+});
+
+test('that the server is busy or away does not make a key wrong', onMock, async () => {
+  for (const status of [429, 503]) {
+    const v = await visit({ at: mock.origin, ready: false });
+    await v.el('key-dialog').waitFor();
+    mock.modelsOnce = status;
+    await v.el('key-input').fill(KEYS.free);
+    await v.page.keyboard.press('Enter');
+    await v.page.locator(`${id('model-select')}:enabled`).waitFor();
+    assert.deepEqual(await keysKept(v.page), [KEYS.free]);
+    await v.close();
+  }
+});
+
+test('the printed address repairs a wrong key; one that is no longer good is asked for with the reason', onMock, async () => {
+  const v = await visit({ at: mock.origin, ready: false });
+  await v.el('key-dialog').waitFor();
+  await v.page.evaluate(() => { // as a page before this one kept it
+    localStorage.setItem('sluice.v1.keys', '[{"name":"key-9999","key":"sk-wrong-9999"}]');
+    localStorage.setItem('sluice.v1.key', 'key-9999');
+  });
+  await v.page.goto('about:blank');
+  await v.page.goto(mock.page);
+  await v.page.locator(`${id('model-select')}:enabled`).waitFor();
+  assert.equal(await v.page.evaluate(() => document.querySelector('#key-dialog').open), false);
+  assert.equal(await v.el('key-select').inputValue(), 'free');
+  await v.ask('Hello');
+  await v.done();
+  assert.equal(mock.chats().at(-1).headers.authorization, `Bearer ${KEYS.free}`);
+
+  mock.keys = [KEYS.paid];
+  try {
+    await v.ask('And now?');
+    assert.match(await wrongText(v.page), /no longer accepted.*Incorrect API key/);
+    assert.equal(await v.page.evaluate(() => document.activeElement.id), 'key-input');
+    assert.deepEqual(await keysKept(v.page), ['sk-wrong-9999', KEYS.paid]);
+  } finally {
+    mock.keys = Object.values(KEYS);
+  }
+  await v.el('key-input').fill(KEYS.free);
+  await v.page.keyboard.press('Enter');
+  await v.page.waitForFunction(() => !document.querySelector('#key-dialog').open);
+  await v.el('try-again').click();
+  await v.done();
+  assert.equal(await v.el('error').count(), 0);
+
+  await v.page.evaluate(() => {
+    localStorage.setItem('sluice.v1.keys', '[{"name":"key-9999","key":"sk-wrong-9999"}]');
+    localStorage.setItem('sluice.v1.key', 'key-9999');
+  });
+  await v.page.reload();
+  assert.match(await wrongText(v.page), /no longer accepted/);
+  assert.deepEqual(await keysKept(v.page), []);
+  await v.close();
+});
+
+test('where no key is needed none is asked for, and one may be used', onMock, async () => {
+  mock.anonymous = true;
+  try {
+    const v = await visit({ at: mock.origin });
+    assert.equal(await v.page.evaluate(() => document.querySelector('#key-dialog').open), false);
+    await v.ask('Hello');
+    await v.done();
+    assert.equal(mock.chats().at(-1).headers.authorization, undefined);
+    await v.page.selectOption(id('key-select'), { label: 'Other key…' });
+    assert.match(await v.page.locator('#key-text').textContent(), /also answers without a key/);
+    await v.el('key-input').fill(KEYS.paid);
+    await v.page.keyboard.press('Enter');
+    await v.page.waitForFunction(() => !document.querySelector('#key-dialog').open);
+    await v.page.locator(`${id('model-select')}:enabled`).waitFor();
+    await v.ask('With a key');
+    await v.done();
+    assert.equal(mock.chats().at(-1).headers.authorization, `Bearer ${KEYS.paid}`);
+    await v.page.selectOption(id('key-select'), '');
+    await v.page.locator(`${id('model-select')}:enabled`).waitFor();
+    await v.ask('Without again');
+    await v.done();
+    assert.equal(mock.chats().at(-1).headers.authorization, undefined);
+    mock.anonymous = false; // and from now on the server wants one
+    await v.page.reload();
+    await v.page.locator(`${id('model-select')}:enabled`).waitFor();
+    assert.equal(await v.page.evaluate(() => document.querySelector('#key-dialog').open), false, 'there is one');
+    await v.close();
+  } finally {
+    mock.anonymous = false;
+  }
+});
+
+test('a message that the server will not have is left out of what follows', onMock, async () => {
+  const v = await visit();
+  await v.ask('First');
+  await v.done();
+  for (const [refusal, title] of [[{ status: 400, code: 'context_length_exceeded', message: 'This model takes 2048 tokens.' }, /This is too long.*2048 tokens/],
+    [{ status: 413, code: 'request_too_large', message: 'The body is too large.' }, /This is too long.*too large/]]) {
+    mock.next(refusal);
+    await v.ask('Far too long '.repeat(50));
+    await v.done();
+    assert.match(await v.el('error').last().textContent(), title);
+    assert.match(await v.el('unsent').last().textContent(), /Not sent/);
+    await v.ask('Short');
+    await v.done();
+    assert.equal(await v.page.locator('.message.assistant').last().locator(id('error')).count(), 0);
+    const turns = JSON.parse(mock.chats().at(-1).body).messages;
+    assert.ok(turns.every((m) => !m.content.includes('Far too long')), 'it is not sent again');
+    assert.deepEqual([turns[0].content, turns.at(-1).content], ['First', 'Short']);
+  }
+  await v.page.reload();
+  await v.page.locator(`${id('model-select')}:enabled`).waitFor();
+  assert.equal(await v.el('unsent').count(), 2);
+  await v.ask('After a reload');
+  await v.done();
+  assert.ok(!mock.chats().at(-1).body.includes('Far too long'));
+
+  mock.next({ status: 400, code: 'context_length_exceeded', message: 'no' });
+  await v.ask('Too long, but can be shortened');
+  await v.done();
+  await v.el('edit-unsent').last().click();
+  assert.equal(await v.el('edit-text').inputValue(), 'Too long, but can be shortened');
+  await v.el('edit-text').fill('Shortened');
+  await v.el('edit-send').click();
+  await v.done();
+  assert.equal(JSON.parse(mock.chats().at(-1).body).messages.at(-1).content, 'Shortened');
+  assert.equal(await v.el('unsent').count(), 2);
+  await v.close();
+});
+
+// ---- two tabs -------------------------------------------------------------------------------------------------------
+
+/** Makes the visitor's tabs able to hear nothing of each other for a while, and later of all they missed. */
+const beDeafAble = (v) => v.context.addInitScript(() => {
+  window.missed = [];
+  window.addEventListener('storage', (event) => {
+    if (!window.deaf) return;
+    window.missed.push(event.key);
+    event.stopImmediatePropagation();
+  }, true);
+  window.hear = () => {
+    window.deaf = false;
+    for (const key of window.missed.splice(0)) window.dispatchEvent(new StorageEvent('storage', { key }));
+  };
+});
+
+/** A second tab of the same browser, with the conversation open that the first one shows. */
+async function secondTab(v) {
+  const page = await v.context.newPage();
+  page.setDefaultTimeout(TIMEOUT);
+  page.on('pageerror', (e) => v.seen.errors.push(`error: ${e.message}`));
+  await page.goto(mock.origin);
+  await page.locator(`${id('model-select')}:enabled`).waitFor();
+  await page.locator(id('chat')).first().locator('.chat-open').click();
+  return page;
+}
+
+const askIn = async (page, text) => {
+  await page.fill(id('composer'), text);
+  await page.press(id('composer'), 'Enter');
+};
+const bubbles = (page) => page.locator('.bubble').allTextContents();
+const answers = (page) => page.locator(id('answer-text')).allTextContents();
+const settledWith = (page, n) => page.waitForFunction((many) => document.querySelectorAll('[data-testid="message-user"]').length === many
+  && !document.querySelector('.live, [data-testid="elsewhere"]'), n);
+
+test('two tabs with one chat: each shows the other’s turns at once, and none is lost', onMock, async () => {
+  const v = await visit();
+  await v.ask('First');
+  await v.done();
+  const other = await secondTab(v);
+  mock.next({ text: 'Answer to the second.' });
+  await v.ask('Second');
+  await settledWith(other, 2);
+  assert.deepEqual(await bubbles(other), ['First', 'Second']);
+  assert.equal((await answers(other))[1], 'Answer to the second.');
+  mock.next({ text: 'Answer to the third.' });
+  await askIn(other, 'Third');
+  await settledWith(v.page, 3);
+  await settledWith(other, 3);
+  const turns = JSON.parse(mock.chats().at(-1).body).messages.map((m) => m.content);
+  assert.deepEqual([turns.length, turns[2], turns[3], turns[4]], [5, 'Second', 'Answer to the second.', 'Third']);
+  for (const page of [v.page, other]) {
+    assert.deepEqual(await bubbles(page), ['First', 'Second', 'Third']);
+    await page.reload();
+    await settledWith(page, 3);
+    assert.deepEqual((await answers(page)).slice(1), ['Answer to the second.', 'Answer to the third.']);
+  }
+  await v.close();
+});
+
+test('two tabs ask in one chat at the same time: both answers come whole, in both', onMock, async () => {
+  const v = await visit();
+  await beDeafAble(v);
+  await v.page.reload();
+  await v.ask('First');
+  await v.done();
+  const other = await secondTab(v);
+  const hold = { at: 30 };
+  mock.next({ text: `one ${COUNTED}`, everyMs: 1, hold }, { text: `two ${COUNTED}`, everyMs: 1, hold });
+  for (const page of [v.page, other]) await page.evaluate(() => { window.deaf = true; });
+  await askIn(v.page, 'Of the one');
+  await askIn(other, 'Of the other');
+  for (const page of [v.page, other]) await page.locator(id('stop')).waitFor();
+  for (const page of [v.page, other]) await page.evaluate(() => window.hear());
+  for (const page of [v.page, other]) await page.waitForFunction(() => document.querySelectorAll('[data-testid="message-user"]').length === 3);
+  await other.fill(id('composer'), 'typed while it goes on');
+  hold.at = Infinity;
+  for (const page of [v.page, other]) await settledWith(page, 3);
+  assert.equal(await other.inputValue(id('composer')), 'typed while it goes on');
+  const shown = await answers(v.page);
+  assert.deepEqual(shown.slice(1).sort(), [`one ${COUNTED}`, `two ${COUNTED}`]);
+  assert.deepEqual(await answers(other), shown);
+  assert.deepEqual(await bubbles(v.page), ['First', 'Of the one', 'Of the other']);
+  assert.deepEqual(await bubbles(other), await bubbles(v.page));
+  const names = mock.chats().slice(-2).map((r) => r.headers['x-sluice-conversation']);
+  assert.notEqual(names[0], names[1], 'neither ends the other at the server');
+  for (const page of [v.page, other]) {
+    await page.reload();
+    await settledWith(page, 3);
+    assert.deepEqual(await answers(page), shown);
+  }
+  await v.close();
+});
+
+test('the other tab reads an answer along; stopped there, it is stopped here', onMock, async () => {
+  const v = await visit();
+  await v.ask('First');
+  await v.done();
+  const other = await secondTab(v);
+  mock.next({ text: 'river '.repeat(2000), everyMs: 5 });
+  await v.ask('A long one');
+  await other.waitForFunction(() => document.querySelector('.live [data-testid="answer-text"]')?.textContent.length > 20);
+  await other.locator(id('stop')).click();
+  for (const page of [v.page, other]) {
+    await settledWith(page, 2);
+    await page.waitForFunction(() => /Stopped/.test([...document.querySelectorAll('[data-testid="end"]')].at(-1)?.textContent));
+  }
+  assert.equal(mock.running, 0);
+  await v.close();
+});
+
+test('what is being edited in one tab survives news from the other; an edit takes its turns out of both', onMock, async () => {
+  const v = await visit();
+  await v.ask('First');
+  await v.done();
+  const other = await secondTab(v);
+  await other.locator(id('message-user')).first().hover();
+  await other.locator(id('edit')).first().click();
+  await other.fill(id('edit-text'), 'Changed');
+  await v.ask('Second');
+  await v.done();
+  await other.waitForFunction(() => document.querySelectorAll('[data-testid="message-user"]').length === 2);
+  assert.equal(await other.inputValue(id('edit-text')), 'Changed');
+  await other.locator(id('edit-send')).click();
+  await settledWith(other, 1);
+  await settledWith(v.page, 1);
+  assert.deepEqual(await bubbles(v.page), ['Changed']);
+  await v.page.reload();
+  await settledWith(v.page, 1);
+  assert.deepEqual(await bubbles(v.page), ['Changed']);
+  await v.close();
+});
+
+test('deleting a chat in one tab while the other is answered in it ends that, for good', onMock, async () => {
+  const v = await visit();
+  await v.ask('First');
+  await v.done();
+  const other = await secondTab(v);
+  mock.next({ text: 'river '.repeat(2000), everyMs: 5 });
+  await v.ask('A long one');
+  await v.page.waitForFunction(() => document.querySelector('.live [data-testid="answer-text"]')?.textContent.length > 20);
+  await other.locator(id('chat')).first().hover();
+  await other.locator(id('remove')).first().click();
+  await other.locator(id('remove-yes')).click();
+  await v.page.waitForFunction(() => document.querySelectorAll('[data-testid="message-user"]').length === 0);
+  assert.match(await v.page.locator('#notice').textContent(), /deleted in another tab/);
+  for (let i = 0; i < 400 && mock.running > 0; i++) await sleep(10);
+  assert.equal(mock.running, 0, 'the server is told to stop');
+  for (const page of [v.page, other]) {
+    await page.reload();
+    await page.locator(`${id('model-select')}:enabled`).waitFor();
+    assert.equal(await page.locator(id('chat')).count(), 0);
+  }
+  assert.deepEqual(await v.page.evaluate(() => Object.keys(localStorage).filter((k) => k.includes('.chat.') && !k.endsWith('.dead'))), []);
+  await v.close();
+});
+
+test('a key entered in one tab is there in the other, whose dialog closes', onMock, async () => {
+  const v = await visit({ at: mock.origin, ready: false });
+  await v.el('key-dialog').waitFor();
+  const other = await v.context.newPage();
+  other.setDefaultTimeout(TIMEOUT);
+  await other.goto(mock.page);
+  await v.page.locator(`${id('model-select')}:enabled`).waitFor();
+  assert.equal(await v.page.evaluate(() => document.querySelector('#key-dialog').open), false);
   await v.close();
 });
 
@@ -657,7 +960,9 @@ test('closing the page while an answer grows keeps what came, where the server k
 
 const COUNTED = Array.from({ length: 120 }, (_, i) => `w${i}`).join(' ');
 const grown = (v, n) => v.page.waitForFunction((min) => [...document.querySelectorAll('[data-testid="answer-text"]')].at(-1)?.textContent.length > min, n);
-const stored = (v) => v.page.evaluate(() => Object.entries(localStorage).filter(([k]) => k.includes('.chat.')).map(([, t]) => JSON.parse(t).messages.at(-1)));
+/** The last message of the conversation that is stored. */
+const stored = (v) => v.page.evaluate(() => Object.entries(localStorage).filter(([k]) => /\.chat\.\w+\.m\./.test(k)).map(([k, t]) => ({ k, ...JSON.parse(t) }))
+  .sort((a, b) => a.at - b.at || (a.k < b.k ? -1 : 1)).slice(-1));
 
 test('reloading in mid-answer continues it: nothing lost, nothing twice, as often as one likes', onMock, async () => {
   const v = await visit();

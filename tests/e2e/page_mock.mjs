@@ -41,12 +41,12 @@ That is all there is to it.`;
 /** Cuts a text into pieces the size of tokens. */
 export const piecesOf = (text) => text.match(/\s*\S{1,5}|\s+$/gu) ?? [];
 
-export async function startMock({ port = 0, trustedTypes = false, keys = Object.values(KEYS), models = ['demo-small', 'demo-large'] } = {}) {
+export async function startMock({ port = 0, trustedTypes = false, keys = Object.values(KEYS), models = ['demo-small', 'demo-large'], anonymous = false } = {}) {
   const queue = [];
   const answers = new Map();
   let made = 0;
   const mock = {
-    requests: [], running: 0, aborted: 0, finished: 0, cuts: 0, fallback: {}, models,
+    requests: [], running: 0, aborted: 0, finished: 0, cuts: 0, fallback: {}, models, keys, anonymous,
     next: (...behaviours) => { queue.push(...behaviours); },
     clear: () => { queue.length = 0; mock.requests.length = 0; },
     chats: () => mock.requests.filter((r) => r.path === '/v1/chat/completions'),
@@ -188,6 +188,8 @@ export async function startMock({ port = 0, trustedTypes = false, keys = Object.
       return;
     }
     if (req.method === 'DELETE') {
+      answer.add({ id: 'chatcmpl-test', object: 'chat.completion.chunk', created: 1, model: 'demo', choices: [{ index: 0, delta: {}, finish_reason: 'stop' }] });
+      answer.add('[DONE]');
       answer.end('aborted');
       answers.delete(id);
       res.writeHead(204).end();
@@ -214,9 +216,11 @@ export async function startMock({ port = 0, trustedTypes = false, keys = Object.
     }
     if (path.startsWith('/v1/')) {
       const key = (req.headers.authorization ?? '').replace(/^Bearer /, '');
-      if (!keys.includes(key)) { sendError(res, 401, 'Incorrect API key provided.', 'invalid_api_key'); return; }
+      if (mock.anonymous && !req.headers.authorization) { /* let in */ } else if (!mock.keys.includes(key)) { sendError(res, 401, 'Incorrect API key provided.', 'invalid_api_key'); return; }
       if (path === '/v1/models') {
-        if (mock.modelsStatus) { sendError(res, mock.modelsStatus, 'starting', null, { 'retry-after': '1' }); return; }
+        const status = mock.modelsStatus ?? mock.modelsOnce;
+        delete mock.modelsOnce;
+        if (status) { sendError(res, status, 'starting', null, { 'retry-after': '1' }); return; }
         res.writeHead(200, { 'content-type': 'application/json' });
         res.end(JSON.stringify({ object: 'list', data: mock.models.map((id) => ({ id, object: 'model', created: 1, owned_by: 'sluice' })) }));
         return;
