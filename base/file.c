@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * O_NONBLOCK makes open() return at once for a FIFO or a device; fstat() on the descriptor then says what was
+ * opened, so a name that changes in between changes nothing. Reads of regular files ignore the flag.
+ */
+#include "base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fault.h"
+
+enum { PIECE = 16384 };
+
+static const char *kind_of(mode_t mode)
+{
+	return S_ISDIR(mode)	? "it is a folder"
+	       : S_ISFIFO(mode) ? "it is a FIFO"
+	       : S_ISSOCK(mode) ? "it is a socket"
+	       : S_ISLNK(mode)	? "it is a symbolic link"
+				: "it is a device";
+}
+
+static int refuse_open(const char *path, struct sl_err *why)
+{
+	struct stat st;
+	int e = errno;
+	/* A socket can't be opened at all, a link only where links are followed. */
+	if ((e == ENXIO || e == ELOOP) && lstat(path, &st) == 0 && !S_ISREG(st.st_mode))
+		return sl_errf(why, SL_EINVAL, "%s", kind_of(st.st_mode));
+	return sl_errf(why, e == ENOENT ? SL_ENOTFOUND : SL_EIO, "%s", strerror(e));
+}
+
+static int open_regular(const char *path, int flags, struct stat *st, struct sl_err *why)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | flags), rc = 0;
+	if (fd < 0)
+		return refuse_open(path, why);
+	if (fstat(fd, st) != 0)
+		rc = sl_errf(why, SL_EIO, "%s", strerror(errno));
+	else if (!S_ISREG(st->st_mode))
+		rc = sl_errf(why, SL_EINVAL, "%s", kind_of(st->st_mode));
+	if (rc == 0)
+		return fd;
+	close(fd);
+	return rc;
+}
+
+int file_open(const char *path, struct sl_err *why)
+{
+	struct stat st;
+	return open_regular(path, 0, &st, why);
+}
+
+int file_open_private(const char *path, struct sl_err *why)
+{
+	struct stat st;
+	int fd = open_regular(path, O_NOFOLLOW, &st, why);
+	if (fd < 0 || ((st.st_mode & 077) == 0 && st.st_uid == geteuid()))
+		return fd;
+	close(fd);
+	return sl_errf(why, SL_EINVAL, "must be a file of your own with mode 0600");
+}
+
+static int too_large(size_t most, struct sl_err *why)
+{
+	bool mib = most >= 1 << 20 && most % (1 << 20) == 0, kib = !mib && most >= 1 << 10 && most % (1 << 10) == 0;
+	return sl_errf(why, SL_ELIMIT, "larger than %zu %s", mib ? most >> 20 : kib ? most >> 10 : most,
+		       mib ? "MiB" : kib ? "KiB" : "bytes");
+}
+
+int file_read_fd(int fd, size_t most, struct sl_buf *out, struct sl_err *why)
+{
+	struct stat st;
+	size_t before = out->len;
+	if (fstat(fd, &st) == 0 && st.st_size > 0 && (size_t)st.st_size > most)
+		return too_large(most, why);
+	for (;;) {
+		/* One byte more than may be: then it is too large, also where it grows meanwhile. */
+		size_t room = most - (out->len - before) + 1;
+		uint8_t *at;
+		int rc = buf_reserve(out, room < PIECE ? room : PIECE, &at);
+		if (rc != 0)
+			return rc == SL_ELIMIT ? too_large(most, why) : sl_errf(why, rc, "no memory");
+		ssize_t n = -1;
+		if (fault_hit(FAULT_READ))
+			errno = EIO;
+		else
+			n = read(fd, at, room < PIECE ? room : PIECE);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return sl_errf(why, SL_EIO, "%s", strerror(errno));
+		if (n == 0)
+			return 0;
+		buf_commit(out, (size_t)n);
+		if (out->len - before > most)
+			return too_large(most, why);
+	}
+}
+
+int file_read(const char *path, size_t most, struct sl_buf *out, struct sl_err *why)
+{
+	buf_init(out, most + PIECE);
+	int fd = file_open(path, why);
+	if (fd < 0)
+		return fd;
+	int rc = file_read_fd(fd, most, out, why);
+	close(fd);
+	return rc;
+}

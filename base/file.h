@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Files whose names come from outside: the configuration, certificates, keys, password files, weights. Opening one
+ * never waits, whatever the name stands for (a FIFO without a writer would hold the process for ever), and only
+ * regular files are read, up to a bound.
+ *
+ * *why gets the reason alone ("it is a FIFO"): callers say which file and, where a key names it, which key.
+ */
+#ifndef BASE_FILE_H
+#define BASE_FILE_H
+
+#include <stddef.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+
+/* A descriptor for reading (close-on-exec). SL_ENOTFOUND: there is no such file; SL_EINVAL: it is not a regular
+ * one; SL_EIO. */
+int file_open(const char *path, struct sl_err *why);
+/* Also refused: a symbolic link, another user's file, one that others may read. */
+int file_open_private(const char *path, struct sl_err *why);
+/* Appends all that is left of fd to out. SL_ELIMIT: more than `most` bytes; SL_EIO, SL_ENOMEM. out's own bound may
+ * be lower and means the same. */
+int file_read_fd(int fd, size_t most, struct sl_buf *out, struct sl_err *why);
+/* file_open and file_read_fd into an empty buffer, which the caller disposes of also after a failure. */
+int file_read(const char *path, size_t most, struct sl_buf *out, struct sl_err *why);
+
+#endif
