@@ -8,14 +8,12 @@
  * hostile file costs a bounded amount of memory and time. Scalars with control characters are
  * refused here, once, so that no key or value can break a log line or a message later.
  */
-#include <errno.h>
-#include <fcntl.h>
 #include <string.h>
-#include <unistd.h>
 #include <yaml.h>
 
 #include "base/alloc.h"
 #include "base/conf_priv.h"
+#include "base/file.h"
 
 struct reader {
 	yaml_parser_t parser;
@@ -248,40 +246,14 @@ static int read_stream(struct reader *r, struct conf_node **out, struct sl_err *
 	}
 }
 
-static int read_bytes(const char *path, struct sl_buf *bytes, struct sl_err *err)
-{
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
-	if (fd < 0)
-		return sl_errf(err, SL_EIO, "%s: can't be opened: %s", path, strerror(errno));
-	int rc = 0;
-	for (;;) {
-		uint8_t *at;
-		rc = buf_reserve(bytes, 4096, &at);
-		if (rc != 0) {
-			rc = rc == SL_ELIMIT ? sl_errf(err, rc, "%s: larger than 1 MiB", path)
-					     : sl_errf(err, rc, "%s: no memory", path);
-			break;
-		}
-		ssize_t n = read(fd, at, 4096);
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			rc = sl_errf(err, SL_EIO, "%s: can't be read: %s", path, strerror(errno));
-		if (n <= 0)
-			break;
-		buf_commit(bytes, (size_t)n);
-	}
-	close(fd);
-	return rc;
-}
-
 int conf_yaml_read(const char *path, struct conf_node **out, struct sl_err *err)
 {
 	struct sl_buf bytes;
-	buf_init(&bytes, CONF_MAX_FILE_BYTES + 4096);
-	int rc = read_bytes(path, &bytes, err);
-	if (rc == 0 && bytes.len > CONF_MAX_FILE_BYTES)
-		rc = sl_errf(err, SL_ELIMIT, "%s: larger than 1 MiB", path);
+	struct sl_err why = {0};
+	int rc = file_read(path, CONF_MAX_FILE_BYTES, &bytes, &why);
+	if (rc != 0)
+		rc = sl_errf(err, rc == SL_ENOTFOUND ? SL_EIO : rc,
+			     rc == SL_ELIMIT || rc == SL_ENOMEM ? "%s: %s" : "%s: can't be opened: %s", path, why.text);
 	struct reader r = {.path = path};
 	if (rc == 0 && !yaml_parser_initialize(&r.parser))
 		rc = sl_errf(err, SL_ENOMEM, "%s: no memory", path);

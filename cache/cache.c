@@ -12,10 +12,11 @@
 #include <sys/un.h>
 
 #include "base/alloc.h"
+#include "base/file.h"
 #include "cache/limits.h"
 #include "cache/priv.h"
 
-enum { MAX_LISTED = 10000, SMALLEST_MEMORY = 1 << 20 };
+enum { MAX_LISTED = 10000, SMALLEST_MEMORY = 1 << 20, PASSWORD_MOST = 1022, PASSWORD_FILE_MOST = 64 << 10 };
 
 void cache_config_init(struct cache_config *cfg)
 {
@@ -102,20 +103,28 @@ static int parse_address(struct cache *c, struct sl_err *err)
 
 static int read_password(struct cache *c, struct sl_err *err)
 {
-	if (c->cfg.password_file == NULL)
+	const char *path = c->cfg.password_file;
+	struct sl_buf text;
+	struct sl_err why = {0};
+	if (path == NULL)
 		return 0;
-	FILE *f = fopen(c->cfg.password_file, "re");
-	if (f == NULL)
-		return sl_errf(err, SL_EIO, "%s: %m", c->cfg.password_file);
-	char line[1024];
-	bool any = fgets(line, sizeof line, f) != NULL;
-	fclose(f);
-	size_t n = any ? strcspn(line, "\r\n") : 0;
-	if (n == 0 || n == sizeof line - 1)
-		return sl_errf(err, SL_EINVAL, "%s: the first line is the password", c->cfg.password_file);
-	c->password = sl_strndup(line, n);
-	explicit_bzero(line, sizeof line);
-	return c->password == NULL ? sl_errf(err, SL_ENOMEM, "cache: no memory") : 0;
+	int rc = file_read(path, PASSWORD_FILE_MOST, &text, &why);
+	if (rc != 0) {
+		sl_errf(err, rc, "cache.password_file: %s: %s", path, why.text);
+	} else {
+		const char *line = text.len > 0 ? (const char *)buf_data(&text) : "";
+		size_t n = 0;
+		while (n < text.len && line[n] != '\r' && line[n] != '\n' && line[n] != '\0')
+			n++;
+		if (n == 0 || n > PASSWORD_MOST)
+			rc = sl_errf(err, SL_EINVAL, "cache.password_file: %s: the first line is the password", path);
+		else if ((c->password = sl_strndup(line, n)) == NULL)
+			rc = sl_errf(err, SL_ENOMEM, "cache: no memory");
+	}
+	if (text.len > 0)
+		explicit_bzero(buf_data(&text), text.len);
+	buf_dispose(&text);
+	return rc;
 }
 
 static void free_all(struct cache *c)

@@ -86,7 +86,9 @@ static int fill(const struct casc_settings *s, struct casc_scorer *to, struct sl
 	}
 	if (copy_rules(s, to) != 0)
 		return sl_errf(err, SL_ENOMEM, "cascade.rules: no memory for them");
-	return s->weights[0] != '\0' ? casc_weights_read(s->weights, &to->weights, err) : 0;
+	struct sl_err why = {0};
+	int rc = s->weights[0] != '\0' ? casc_weights_read(s->weights, &to->weights, &why) : 0;
+	return rc == 0 ? 0 : sl_errf(err, rc, "cascade.weights: %s", why.text);
 }
 
 int casc_scorer_create(const struct casc_settings *s, struct casc_scorer **out, struct sl_err *err)

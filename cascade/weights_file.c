@@ -4,12 +4,11 @@
  * when a model has been fitted.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/file.h"
 #include "base/out_file.h"
 #include "cascade/weights.h"
 
@@ -17,30 +16,14 @@ enum { FILE_MOST = 8 << 20 };
 
 int casc_weights_read(const char *path, struct casc_weights **out, struct sl_err *err)
 {
-	struct stat st;
-	int rc = 0, fd = open(path, O_RDONLY | O_CLOEXEC);
-	uint8_t *data = NULL;
-	size_t n = 0;
-	if (fd < 0 || fstat(fd, &st) != 0)
-		rc = sl_errf(err, SL_EIO, "%s: %s", path, strerror(errno));
-	else if (!S_ISREG(st.st_mode) || st.st_size > FILE_MOST)
-		rc = sl_errf(err, SL_EINVAL, "%s: is not a file of the cascade's weights", path);
-	else if ((data = sl_alloc((size_t)st.st_size + 1)) == NULL)
-		rc = sl_errf(err, SL_ENOMEM, "%s: no memory for it", path);
-	while (rc == 0 && n < (size_t)st.st_size) {
-		ssize_t got = read(fd, data + n, (size_t)st.st_size - n);
-		if (got > 0)
-			n += (size_t)got;
-		else if (got == 0)
-			break; /* shorter than it was a moment ago: the length check says so */
-		else if (errno != EINTR)
-			rc = sl_errf(err, SL_EIO, "%s: %s", path, strerror(errno));
-	}
-	if (rc == 0)
-		rc = casc_weights_decode(data, n, path, out, err);
-	sl_free(data);
-	if (fd >= 0)
-		close(fd);
+	struct sl_buf bytes;
+	struct sl_err why = {0};
+	int rc = file_read(path, FILE_MOST, &bytes, &why);
+	if (rc != 0)
+		rc = sl_errf(err, rc == SL_ENOTFOUND ? SL_EIO : rc, "%s: %s", path, why.text);
+	else
+		rc = casc_weights_decode(bytes.len > 0 ? buf_data(&bytes) : (const uint8_t *)"", bytes.len, path, out, err);
+	buf_dispose(&bytes);
 	return rc;
 }
 

@@ -6,7 +6,6 @@
  */
 #include "engine/map_file.h"
 
-#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -17,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/file.h"
 #include "base/out_file.h"
 
 enum { N_SLOTS = 4096 };
@@ -115,13 +115,13 @@ int map_file_open(const char *path, struct map_file *out, struct sl_err *err)
 {
 	struct stat st;
 	*out = (struct map_file){0};
-	/* Not blocking: the path may name a pipe. */
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	struct sl_err why = {0};
+	int fd = file_open(path, &why);
 	if (fd < 0)
-		return sl_errf(err, SL_EIO, "%s: %m", path);
-	if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
+		return sl_errf(err, SL_EIO, "%s: %s", path, why.text);
+	if (fstat(fd, &st) != 0) {
 		close(fd);
-		return sl_errf(err, SL_EIO, "%s: not a regular file", path);
+		return sl_errf(err, SL_EIO, "%s: %m", path);
 	}
 	size_t bytes = (size_t)st.st_size;
 	void *map = bytes > 0 ? mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, fd, 0) : MAP_FAILED;

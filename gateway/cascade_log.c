@@ -33,7 +33,14 @@ __attribute__((constructor)) static void register_metrics(void) { metric_registe
 
 static int open_file(const char *path)
 {
-	return open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0640);
+	struct stat st;
+	/* Not blocking, for a FIFO without a reader; nor is one with a reader a file that can be renamed. */
+	int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0640);
+	if (fd < 0 || (fstat(fd, &st) == 0 && S_ISREG(st.st_mode)))
+		return fd;
+	close(fd);
+	errno = EINVAL;
+	return -1;
 }
 
 int cascade_log_open(const char *path, uint64_t max_bytes, struct cascade_log **out, struct sl_err *err)
@@ -52,7 +59,8 @@ int cascade_log_open(const char *path, uint64_t max_bytes, struct cascade_log **
 		snprintf(log->before, n + 3, "%s.1", path);
 		log->fd = open_file(path);
 		if (log->fd < 0)
-			rc = sl_errf(err, SL_EIO, "cascade.log: %.300s: %s", path, strerror(errno));
+			rc = sl_errf(err, SL_EIO, "cascade.log: %.300s: %s", path,
+				     errno == ENXIO || errno == EINVAL ? "not a regular file" : strerror(errno));
 	}
 	if (rc != 0) {
 		cascade_log_close(log);

@@ -18,9 +18,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "gateway/gateway.h"
 
-enum { VALID_DAYS = 397, DAY_S = 86400, PATH_BYTES = 4096 };
+enum { VALID_DAYS = 397, DAY_S = 86400, PATH_BYTES = 4096, PEM_MOST = 64 << 10 };
 
 struct paths {
 	char dir[PATH_BYTES], cert[PATH_BYTES], key[PATH_BYTES];
@@ -45,6 +46,13 @@ static int make_dir(const char *path, struct sl_err *err)
 	return sl_errf(err, SL_EIO, "%s: %s", path, strerror(errno));
 }
 
+static BIO *open_pem(const char *path, struct sl_buf *bytes)
+{
+	return file_read(path, PEM_MOST, bytes, NULL) == 0 && bytes->len > 0
+		   ? BIO_new_mem_buf(buf_data(bytes), (int)bytes->len)
+		   : NULL;
+}
+
 /* A pair that belongs together and lasts another day. */
 static bool usable(const struct paths *p)
 {
@@ -52,16 +60,17 @@ static bool usable(const struct paths *p)
 	X509 *cert = NULL;
 	EVP_PKEY *key = NULL;
 	time_t tomorrow = time(NULL) + DAY_S;
-	FILE *f = fopen(p->cert, "re");
-	if (f != NULL) {
-		cert = PEM_read_X509(f, NULL, NULL, NULL);
-		fclose(f);
-	}
-	f = fopen(p->key, "re");
-	if (f != NULL) {
-		key = PEM_read_PrivateKey(f, NULL, NULL, NULL);
-		fclose(f);
-	}
+	struct sl_buf certs, keys;
+	BIO *b = open_pem(p->cert, &certs);
+	if (b != NULL)
+		cert = PEM_read_bio_X509(b, NULL, NULL, NULL);
+	BIO_free(b);
+	b = open_pem(p->key, &keys);
+	if (b != NULL)
+		key = PEM_read_bio_PrivateKey(b, NULL, NULL, NULL);
+	BIO_free(b);
+	buf_dispose(&certs);
+	buf_dispose(&keys);
 	if (cert != NULL && key != NULL)
 		ok = X509_check_private_key(cert, key) == 1 &&
 		     X509_cmp_time(X509_get0_notAfter(cert), &tomorrow) > 0 &&

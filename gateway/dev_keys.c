@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "gateway/gateway.h"
 
 enum { PATH_BYTES = 4096, RANDOM_BYTES = 16, FILE_BYTES = 512 };
@@ -38,14 +39,10 @@ static int parse(const char *path, char *text, struct gw_dev_keys *out, struct s
 static int read_file(const char *path, struct gw_dev_keys *out, struct sl_err *err)
 {
 	char text[FILE_BYTES];
-	struct stat st;
-	int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	struct sl_err why = {0};
+	int fd = file_open_private(path, &why);
 	if (fd < 0)
-		return errno == ENOENT ? SL_ENOTFOUND : sl_errf(err, SL_EIO, "%s: %m", path);
-	if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || (st.st_mode & 077) != 0 || st.st_uid != geteuid()) {
-		close(fd);
-		return sl_errf(err, SL_EINVAL, "%s: must be a file of your own with mode 0600", path);
-	}
+		return fd == SL_ENOTFOUND ? fd : sl_errf(err, fd, "%s: %s", path, why.text);
 	ssize_t n = read(fd, text, sizeof text - 1);
 	close(fd);
 	if (n < 0)

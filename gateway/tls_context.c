@@ -18,21 +18,16 @@
  */
 #include "gateway/tls_context.h"
 
-#include <errno.h>
 #include <openssl/err.h>
-#include <openssl/evp.h>
-#include <openssl/pem.h>
 #include <openssl/x509v3.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/log.h"
 #include "base/metrics.h"
 #include "gateway/thread.h"
+#include "gateway/tls_files.h"
 #include "gateway/tls_tickets.h"
 #include "gateway/transport.h"
 
@@ -40,7 +35,8 @@ struct tls_context {
 	atomic_int refs;
 	SSL_CTX **certs; /* n, the default first */
 	size_t n;
-	uint8_t scope[32]; /* of sessions; without the listener's mode */
+	/* Of sessions, without the listener's mode: the digest of the authorities' file. */
+	uint8_t scope[TLS_FILES_DIGEST];
 };
 
 static struct metric reloads[] = {
@@ -95,65 +91,28 @@ static const char *ssl_reason(void)
 	return text != NULL ? text : "unknown reason";
 }
 
-/* What is wrong with a file that the library could not take, in words: of a missing one it says "unknown reason". what: that it
- * should hold. */
-static int refuse_file(const char *file, const char *what, struct sl_err *err)
-{
-	struct stat st;
-	unsigned long first = ERR_peek_error();
-	int reason = ERR_GET_REASON(first);
-	if (stat(file, &st) != 0 || access(file, R_OK) != 0)
-		return sl_errf(err, SL_EIO, "%s: no usable %s: %s", file, what, strerror(errno));
-	if (S_ISDIR(st.st_mode))
-		return sl_errf(err, SL_EIO, "%s: no usable %s: it is a folder", file, what);
-	if (S_ISREG(st.st_mode) && st.st_size == 0)
-		return sl_errf(err, SL_EIO, "%s: no usable %s: the file is empty", file, what);
-	if ((ERR_GET_LIB(first) == ERR_LIB_PEM && reason == PEM_R_NO_START_LINE) || reason == ERR_R_UNSUPPORTED)
-		return sl_errf(err, SL_EIO, "%s: no usable %s: the file holds none in PEM form", file, what);
-	if (reason == ERR_R_INTERRUPTED_OR_CANCELLED || reason == PEM_R_BAD_PASSWORD_READ)
-		return sl_errf(err, SL_EIO, "%s: no usable %s: it is encrypted, and there is nobody to ask for a passphrase", file, what);
-	return sl_errf(err, SL_EIO, "%s: no usable %s: %s", file, what, ssl_reason());
-}
-
-/* Instead of a question on the terminal. */
-static int no_passphrase(char *out, int room, int writing, void *ctx)
-{
-	(void)out, (void)room, (void)writing, (void)ctx;
-	return -1;
-}
-
-static int load_certificate(SSL_CTX *c, const char *cert_file, const char *key_file,
-			    struct sl_err *err)
-{
-	SSL_CTX_set_default_passwd_cb(c, no_passphrase);
-	if (SSL_CTX_use_certificate_chain_file(c, cert_file) != 1)
-		return refuse_file(cert_file, "certificate", err);
-	if (SSL_CTX_use_PrivateKey_file(c, key_file, SSL_FILETYPE_PEM) != 1 && ERR_GET_REASON(ERR_peek_error()) != X509_R_KEY_VALUES_MISMATCH)
-		return refuse_file(key_file, "private key", err);
-	if (SSL_CTX_check_private_key(c) != 1)
-		return sl_errf(err, SL_EINVAL, "%s: the key does not belong to %s", key_file,
-			       cert_file);
-	return 0;
-}
-
-static int load_authorities(SSL_CTX *c, const char *file, struct sl_err *err)
-{
-	STACK_OF(X509_NAME) *names = SSL_load_client_CA_file(file);
-	if (names == NULL || SSL_CTX_load_verify_file(c, file) != 1) {
-		sk_X509_NAME_pop_free(names, X509_NAME_free);
-		return refuse_file(file, "certificates", err);
-	}
-	SSL_CTX_set_client_CA_list(c, names); /* takes them */
-	return 0;
-}
-
 static const char *client_ca(const struct gw_config *cfg)
 {
 	return cfg->client_ca != NULL ? cfg->client_ca : "";
 }
 
-static int make_one(struct tls_context *ctx, const struct gw_config *cfg, const char *cert_file,
-		    const char *key_file, struct sl_err *err)
+/* The file is read for the first certificate; the others share what it held. */
+static int believe(struct tls_context *ctx, SSL_CTX *c, const struct gw_config *cfg, struct sl_err *err)
+{
+	const struct tls_file file = {cfg->client_ca, "gateway.client_ca", "", ""};
+	SSL_CTX *first = ctx->certs[0];
+	if (c == first)
+		return tls_files_authorities(c, &file, ctx->scope, err);
+	STACK_OF(X509_NAME) *names = SSL_dup_CA_list(SSL_CTX_get_client_CA_list(first));
+	if (names == NULL)
+		return sl_errf(err, SL_ENOMEM, "no memory for TLS");
+	SSL_CTX_set1_cert_store(c, SSL_CTX_get_cert_store(first));
+	SSL_CTX_set_client_CA_list(c, names); /* takes them */
+	return 0;
+}
+
+static int make_one(struct tls_context *ctx, const struct gw_config *cfg, const struct tls_file *cert,
+		    const struct tls_file *key, struct sl_err *err)
 {
 	SSL_CTX *c = SSL_CTX_new(TLS_server_method());
 	if (c == NULL)
@@ -176,26 +135,22 @@ static int make_one(struct tls_context *ctx, const struct gw_config *cfg, const 
 	} else if (tls_tickets_enable(c, cfg->ticket_ms) != 0) {
 		return sl_errf(err, SL_EIO, "TLS: no session tickets: %s", ssl_reason());
 	}
-	int rc = load_certificate(c, cert_file, key_file, err);
-	if (rc == 0 && client_ca(cfg)[0] != '\0')
-		rc = load_authorities(c, cfg->client_ca, err);
-	return rc;
+	int rc = tls_files_certificate(c, cert, key, err);
+	return rc == 0 && client_ca(cfg)[0] != '\0' ? believe(ctx, c, cfg, err) : rc;
 }
 
-static int make_scope(struct tls_context *ctx, const char *file, struct sl_err *err)
+static int make_first(struct tls_context *ctx, const struct gw_config *cfg, struct sl_err *err)
 {
-	uint8_t piece[4096];
-	EVP_MD_CTX *md = EVP_MD_CTX_new();
-	FILE *f = file[0] != '\0' ? fopen(file, "re") : NULL;
-	bool ok = md != NULL && (f != NULL || file[0] == '\0') &&
-		  EVP_DigestInit_ex(md, EVP_sha256(), NULL) == 1;
-	for (size_t n; ok && f != NULL && (n = fread(piece, 1, sizeof piece, f)) > 0;)
-		ok = EVP_DigestUpdate(md, piece, n) == 1;
-	ok = ok && (f == NULL || !ferror(f)) && EVP_DigestFinal_ex(md, ctx->scope, NULL) == 1;
-	if (f != NULL)
-		fclose(f);
-	EVP_MD_CTX_free(md);
-	return ok ? 0 : refuse_file(file, "certificates", err);
+	const struct tls_file cert = {cfg->cert_file, "gateway.cert", "", ""}, key = {cfg->key_file, "gateway.key", "", ""};
+	return make_one(ctx, cfg, &cert, &key, err);
+}
+
+static int make_named(struct tls_context *ctx, const struct gw_config *cfg, const struct gw_cert_config *more,
+		      struct sl_err *err)
+{
+	const struct tls_file cert = {more->cert_file, "gateway.certificates.", more->name, ".cert"},
+			      key = {more->key_file, "gateway.certificates.", more->name, ".key"};
+	return make_one(ctx, cfg, &cert, &key, err);
 }
 
 static int make_all(struct tls_context *ctx, const struct gw_config *cfg, struct sl_err *err)
@@ -205,11 +160,9 @@ static int make_all(struct tls_context *ctx, const struct gw_config *cfg, struct
 	ctx->certs = sl_zalloc_n(cfg->certificates.n + 1, sizeof *ctx->certs);
 	if (ctx->certs == NULL)
 		return sl_errf(err, SL_ENOMEM, "no memory for TLS");
-	int rc = make_scope(ctx, client_ca(cfg), err);
-	if (rc == 0 && has_first)
-		rc = make_one(ctx, cfg, cfg->cert_file, cfg->key_file, err);
+	int rc = has_first ? make_first(ctx, cfg, err) : 0;
 	for (size_t i = 0; rc == 0 && i < cfg->certificates.n; i++)
-		rc = make_one(ctx, cfg, more[i].cert_file, more[i].key_file, err);
+		rc = make_named(ctx, cfg, &more[i], err);
 	BUG_IF(rc == 0 && ctx->n == 0, "TLS without a certificate");
 	return rc;
 }

@@ -20,6 +20,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/log.h"
 
 enum { SLOTS = 3, PERIOD_S = 86400, KEPT_PERIODS = 3, RETRY_MS = 1000, SECRET_VERSION = 1, PATH_BYTES = 4096 };
@@ -91,12 +92,10 @@ static void ask_store(struct slot *s)
 static int read_file(const char *path, uint8_t *secret)
 {
 	struct stat st;
-	int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	int fd = file_open_private(path, NULL), rc = SL_EINVAL;
 	if (fd < 0)
-		return errno == ENOENT ? SL_ENOTFOUND : SL_EIO;
-	int rc = SL_EINVAL;
-	if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && (st.st_mode & 077) == 0 && st.st_uid == geteuid() &&
-	    st.st_size == BROWSER_TOKEN_SECRET_BYTES)
+		return fd;
+	if (fstat(fd, &st) == 0 && st.st_size == BROWSER_TOKEN_SECRET_BYTES)
 		rc = read(fd, secret, BROWSER_TOKEN_SECRET_BYTES) == BROWSER_TOKEN_SECRET_BYTES ? 0 : SL_EIO;
 	close(fd);
 	return rc;

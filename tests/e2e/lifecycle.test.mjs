@@ -2,6 +2,7 @@
 // The life of a service: reloads, upgrades of the executable, ends. What runs goes on, word for word; what comes meanwhile
 // is served. (With many streams: lifecycle_load.test.mjs.)
 import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
 import { chmodSync, copyFileSync, readFileSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import http from 'node:http';
 import { join } from 'node:path';
@@ -213,6 +214,11 @@ test('a reload brings new certificates to new connections', async () => {
   writeConfig(['cert: ""', `cert: ${files[0]}`], ['key: ""', `key: ${files[1]}`]);
   process.kill(server.pid, 'SIGHUP');
   await awaitLog('gateway: reload refused, the old configuration goes on');
+  assert.equal(await seen(), before);
+  rmSync(files[0]);
+  assert.equal(spawnSync('mkfifo', [files[0]]).status, 0);
+  process.kill(server.pid, 'SIGHUP');
+  await awaitLog(`gateway.cert: ${files[0]}: no usable certificate: it is a FIFO`);
   assert.equal(await seen(), before);
   for (const f of files) rmSync(f);
   writeConfig();

@@ -214,17 +214,41 @@ test('a certificate or key that can not be used is one clear line that names the
     writeFileSync(at('empty'), '');
     writeFileSync(at('junk'), 'junk\n');
     mkdirSync(at('folder'));
+    assert.equal(spawnSync('mkfifo', [at('fifo')]).status, 0);
     for (const [cert, key, named, says] of [
       ['absent', 'key', 'absent', 'no usable certificate: No such file or directory'], ['cert', 'absent', 'absent', 'no usable private key: No such file or directory'],
       ['folder', 'key', 'folder', 'no usable certificate: it is a folder'], ['cert', 'folder', 'folder', 'no usable private key: it is a folder'],
       ['empty', 'key', 'empty', 'no usable certificate: the file is empty'], ['cert', 'empty', 'empty', 'no usable private key: the file is empty'],
       ['junk', 'key', 'junk', 'no usable certificate: the file holds none in PEM form'], ['cert', 'junk', 'junk', 'no usable private key: the file holds none in PEM form'],
+      ['fifo', 'key', 'fifo', 'no usable certificate: it is a FIFO'], ['cert', 'fifo', 'fifo', 'no usable private key: it is a FIFO'],
       ['cert', 'cert', 'cert', 'no usable private key: the file holds none in PEM form'],
       ['cert', 'locked', 'locked', 'no usable private key: it is encrypted, and there is nobody to ask for a passphrase'],
       ['cert', 'other', 'other', `the key does not belong to ${at('cert')}`]]) {
       const out = spawnSync(SLUICE, ['serve', '-c', 'etc/sluice.yaml', '--state', at('state'), '--set', 'gateway.http=off', '--set', 'gateway.https=127.0.0.1:0',
-        '--set', 'engine.echo.enabled=true', '--set', `gateway.cert=${at(cert)}`, '--set', `gateway.key=${at(key)}`], { timeout: 10000, encoding: 'utf8' });
-      assert.deepEqual([out.status, out.stderr], [78, `sluice: ${at(named)}: ${says}\n`], `${cert}, ${key}`);
+        '--set', 'engine.echo.enabled=true', '--set', `gateway.cert=${at(cert)}`, '--set', `gateway.key=${at(key)}`], { timeout: 100000, encoding: 'utf8' });
+      const name = says.includes('key') ? 'gateway.key' : 'gateway.cert';
+      assert.deepEqual([out.status, out.stderr], [78, `sluice: ${name}: ${at(named)}: ${says}\n`], `${cert}, ${key}`);
+    }
+  } finally {
+    rmSync(dir, { recursive: true, force: true });
+  }
+});
+
+test('a FIFO or a device in place of any file of the configuration holds no start', () => {
+  const dir = mkdtempSync(join(tmpdir(), 'sluice-fifo-'));
+  const fifo = join(dir, 'fifo');
+  try {
+    assert.equal(spawnSync('mkfifo', [fifo]).status, 0);
+    for (const [path, kind] of [[fifo, 'it is a FIFO'], ['/dev/zero', 'it is a device']]) {
+      for (const [key, config, says] of [['gateway.client_ca', null, `no usable certificates: ${kind}`],
+        ['cache.password_file', null, kind], ['cascade.weights', null, kind], ['cascade.log', null, 'not a regular file'],
+        [null, path, `can't be opened: ${kind}`]]) {
+        const out = spawnSync(SLUICE, ['serve', '-c', config ?? 'etc/sluice.yaml', '--state', join(dir, 'state'), '--set', 'gateway.http=127.0.0.1:0',
+          '--set', 'gateway.https=127.0.0.1:0', '--set', 'engine.echo.enabled=true', '--set', 'cache.address=127.0.0.1:1',
+          ...(key ? ['--set', `${key}=${path}`] : [])], { timeout: 100000, encoding: 'utf8' });
+        assert.deepEqual([out.status, out.stderr.trimEnd().split('\n').at(-1).endsWith(`${key ? `${key}: ` : ''}${path}: ${says}`)], [78, true],
+          `${key}: ${out.signal} ${out.stderr}`);
+      }
     }
   } finally {
     rmSync(dir, { recursive: true, force: true });

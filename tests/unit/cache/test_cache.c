@@ -414,7 +414,11 @@ static void another_type_under_a_key_is_no_answer(void **state)
 static void a_wrong_configuration_is_named(void **state)
 {
 	(void)state;
-	static const struct {
+	char empty[] = "/tmp/sluice-password-XXXXXX";
+	int fd = mkstemp(empty);
+	assert_true(fd >= 0);
+	close(fd);
+	const struct {
 		const char *address, *prefix, *password_file, *says;
 	} wrong[] = {
 	    {"nowhere", "p:", NULL, "address nowhere"},
@@ -427,7 +431,8 @@ static void a_wrong_configuration_is_named(void **state)
 	    {"/s", "a b", NULL, "prefix"},
 	    {"/s", "0123456789012345678901234567890123", NULL, "prefix"},
 	    {"/s", "p:", "/nonexistent/password", "/nonexistent/password"},
-	    {"/s", "p:", "/dev/null", "first line"},
+	    {"/s", "p:", "/dev/null", "cache.password_file: /dev/null: it is a device"},
+	    {"/s", "p:", empty, "first line"},
 	};
 	for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
 		struct cache_config cfg;
@@ -441,6 +446,7 @@ static void a_wrong_configuration_is_named(void **state)
 		assert_true(cache_create(&cfg, NULL, 0, &c, &err) < 0);
 		assert_non_null(strstr(err.text, wrong[i].says));
 	}
+	unlink(empty);
 	struct cache_config cfg;
 	struct cache *c;
 	struct sl_err err = {0};

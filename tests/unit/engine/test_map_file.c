@@ -30,7 +30,7 @@ static void test_open(void **arg)
 	map_file_close(&m);
 	map_file_close(&m);
 	assert_int_equal(map_file_open(dir, &m, &err), SL_EIO);
-	assert_non_null(strstr(err.text, "not a regular file"));
+	assert_non_null(strstr(err.text, ": it is a folder"));
 	md_path(path, dir, "empty");
 	assert_int_equal(map_file_open(path, &m, &err), SL_EINVAL);
 	md_path(path, dir, "none");
