@@ -156,6 +156,13 @@ static bool too_much_waits(const struct conn *c)
 	return c->pending.len + queued > c->tr->t->cfg->limits.output_bytes;
 }
 
+/* What a peer sends after our end is thrown away up to a bound; the rest stays unread until the deadline. To close then would reset
+ * the connection, and a client that is still sending would lose the last word (a GOAWAY, a 413) that it has not read. */
+static bool lingered_enough(const struct conn *c)
+{
+	return c->lingered > LINGER_BYTES + c->tr->t->cfg->limits.body_bytes;
+}
+
 /* ---- life ---- */
 
 static void free_conn(struct gw_deferred *d)
@@ -422,7 +429,7 @@ static void flush_conn(struct gw_deferred *d)
 	if (c->finish && c->state < CONN_FINISHING)
 		conn_set_state(c, CONN_FINISHING);
 	want_write(c, blocked || more);
-	want_read(c, !c->eof && !too_much_waits(c) && list_empty(&c->shaking));
+	want_read(c, !c->eof && !too_much_waits(c) && !lingered_enough(c) && list_empty(&c->shaking));
 }
 
 static void on_writable(evutil_socket_t fd, short what, void *arg)
@@ -531,7 +538,9 @@ static int input(struct conn *c, const uint8_t *data, size_t n)
 	}
 	if (c->state == CONN_LINGER || c->state == CONN_FINISHING) {
 		c->lingered += n;
-		return c->lingered > LINGER_BYTES + c->tr->t->cfg->limits.body_bytes ? SL_ELIMIT : 0;
+		if (lingered_enough(c))
+			want_read(c, false);
+		return 0;
 	}
 	return c->tls != NULL ? tls_bytes(c, data, n) : plain_input(c, data, n);
 }

@@ -94,6 +94,7 @@ struct gw_limits {
 	uint64_t stall_ms;             /* a response without progress */
 	uint64_t output_bytes;         /* pending output of a connection above which nothing is read */
 	int64_t resets_per_s, resets_burst;
+	int64_t refused_per_s, refused_burst; /* HTTP/2: malformed and oversized requests of a connection */
 	int64_t control_frames_per_s, control_frames_burst; /* PING, SETTINGS, PRIORITY, empty DATA, … */
 	int64_t window_tokens;         /* unsent tokens buffered for one subscriber */
 	int64_t messages;              /* of one chat request */

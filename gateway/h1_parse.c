@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "gateway/authority.h"
 
 enum {
 	TARGET_MAX = 8192,
@@ -58,13 +59,6 @@ static bool is_token(uint8_t b)
 	return b != 0 && strchr("!#$%&'*+-.^_`|~", b) != NULL;
 }
 
-static bool is_authority(uint8_t b)
-{
-	if ((b >= 'a' && b <= 'z') || (b >= 'A' && b <= 'Z') || (b >= '0' && b <= '9'))
-		return true;
-	return b != 0 && strchr("-._~%!$&'()*+,;=:[]", b) != NULL;
-}
-
 static bool is_digit(uint8_t b) { return b >= '0' && b <= '9'; }
 
 static uint8_t lower(uint8_t b) { return b >= 'A' && b <= 'Z' ? (uint8_t)(b + 32) : b; }
@@ -84,14 +78,6 @@ static struct h1_span span(size_t off, size_t len)
 	return (struct h1_span){(uint32_t)off, (uint32_t)len};
 }
 
-static bool valid_authority(const uint8_t *p, size_t n)
-{
-	for (size_t i = 0; i < n; i++)
-		if (!is_authority(p[i]))
-			return false;
-	return true;
-}
-
 /* ---- the request line ---- */
 
 /* scheme "://" authority path. */
@@ -106,7 +92,7 @@ static int parse_absolute(const uint8_t *data, size_t off, size_t len, struct h1
 	size_t end = scheme;
 	while (end < len && t[end] != '/' && t[end] != '?')
 		end++;
-	if (end == scheme || !valid_authority(t + scheme, end - scheme))
+	if (!authority_is_valid((const char *)t + scheme, end - scheme))
 		return 400;
 	out->authority = span(off + scheme, end - scheme);
 	out->target = span(off + end, len - end);
@@ -222,7 +208,7 @@ static int note_field(const uint8_t *data, const struct h1_field *f, struct seen
 	if (equals(name, n_name, "host")) {
 		if (seen->host)
 			return wrong(out, "The header field Host came more than once.");
-		if (!valid_authority(v, n))
+		if (!authority_is_valid((const char *)v, n))
 			return wrong(out, "The header field Host is malformed.");
 		seen->host = true;
 		if (out->authority.len == 0)

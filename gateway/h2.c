@@ -8,6 +8,9 @@
  * a token bucket each, past which the connection ends with ENHANCE_YOUR_CALM;
  *   - PING, SETTINGS, PRIORITY, GOAWAY, DATA without data, unknown frames, WINDOW_UPDATE frames
  *     that no DATA of ours explains: another bucket;
+ *   - requests that get an error of the transport's own (a head over the limit, a target or an authority
+ *     that is none, a body announced too large): each makes a stream, a decoded head and an answer, for a
+ *     few bytes of HPACK; another bucket;
  *   - heads: name + value + 32 and the number of fields are counted as they are decoded; a head
  *     over the limit is answered 431, one far over it, also in bytes on the wire (of a field the
  *     library holds what has come until it is whole), ends the connection;
@@ -31,6 +34,7 @@
 
 #include "base/alloc.h"
 #include "base/metrics.h"
+#include "gateway/authority.h"
 
 enum {
 	QUEUED_ITEM_BYTES = 192, /* what an unsent frame costs inside the library, about */
@@ -51,8 +55,9 @@ struct h2_env {
 		.help = "HTTP/2 connections the transport ended with an error.",                   \
 		.labels = "reason=\"" why "\""                                                     \
 	}
-enum { END_RESETS, END_CONTROL, END_HEAD, END_STREAM_ID, END_PROTOCOL, END_N };
-static struct metric ended[END_N] = {ENDED("resets"), ENDED("control_frames"), ENDED("head"),
+enum { END_RESETS, END_CONTROL, END_REFUSED, END_HEAD, END_STREAM_ID, END_PROTOCOL, END_N };
+static struct metric ended[END_N] = {ENDED("resets"), ENDED("control_frames"), ENDED("refused"),
+				     ENDED("head"),
 				     ENDED("stream_id"), ENDED("protocol")};
 static struct metric refused = {
     .kind = METRIC_COUNTER,
@@ -194,6 +199,10 @@ static int pseudo_field(struct http_stream *s, const uint8_t *name, size_t n_nam
 		return http_head_text(s, value, n_value, &head->method);
 	}
 	if (n_name == 10 && memcmp(name, ":authority", 10) == 0) {
+		if (!authority_is_valid((const char *)value, n_value)) {
+			head->bad_authority = true;
+			return SL_EINVAL;
+		}
 		head->has_authority = true;
 		return http_head_text(s, value, n_value, &head->authority);
 	}
@@ -251,18 +260,23 @@ static size_t authority_len(const struct http_request *r, const char *authority)
 	return n > n_port && strcmp(authority + n - n_port, r->tls ? ":443" : ":80") == 0 ? n - n_port : n;
 }
 
-/* False: Host names another one than :authority does (RFC 9113 8.3.1). Of two of the same name the library makes an error. */
-static bool take_host(struct http_stream *s)
+/* Host, where there is one: malformed, or another one than :authority names (RFC 9113 8.3.1). Of two of the same name the library
+ * makes an error. NULL: it is fine. */
+static const char *take_host(struct http_stream *s)
 {
 	const char *host = http_header(&s->req, "host"), *named = s->req.authority;
 	if (host == NULL)
-		return true;
+		return NULL;
+	if (!authority_is_valid(host, strlen(host)))
+		return "The header field Host is malformed.";
 	if (named[0] == '\0') {
 		s->req.authority = host;
-		return true;
+		return NULL;
 	}
 	size_t n = authority_len(&s->req, host);
-	return n == authority_len(&s->req, named) && strncasecmp(host, named, n) == 0;
+	return n == authority_len(&s->req, named) && strncasecmp(host, named, n) == 0
+		   ? NULL
+		   : "The header field Host differs from :authority.";
 }
 
 /* Of each answer another value: in the table of HPACK they would only push out what comes again, and
@@ -286,6 +300,22 @@ static void say_continue(struct h2 *h, struct http_stream *s)
 	nghttp2_submit_headers(h->session, NGHTTP2_FLAG_NONE, s->id, NULL, &nv, 1, NULL);
 }
 
+/* The transport's answer to a request that is the peer's fault. */
+static void refuse(struct h2 *h, struct http_stream *s, int status, const char *message)
+{
+	if (!h2_bucket_take(&h->guard.refused, clock_now_ns()))
+		end_with(h, NGHTTP2_ENHANCE_YOUR_CALM, END_REFUSED);
+	stream_error(s, status, message);
+}
+
+static const char *head_reason(const struct http_stream *s)
+{
+	if (s->head_status != 400)
+		return http_reason(s->head_status);
+	return s->head->bad_authority ? "The pseudo-header field :authority is malformed."
+				      : "The pseudo-header field :path is malformed.";
+}
+
 static void request_complete(struct h2 *h, struct http_stream *s, bool end)
 {
 	s->head_done = true;
@@ -296,23 +326,28 @@ static void request_complete(struct h2 *h, struct http_stream *s, bool end)
 		s->head_status = s->head->has_method ? 501 : 400; /* CONNECT has no path */
 	if (s->head_status == 0 && http_head_complete(s) != 0)
 		s->head_status = 503;
-	if (s->head_status != 0) {
-		stream_error(s, s->head_status, http_reason(s->head_status));
+	if (s->head_status == 503) {
+		stream_error(s, 503, http_reason(503));
 		return;
 	}
-	if (!take_host(s)) {
-		stream_error(s, 400, "The header field Host differs from :authority.");
+	if (s->head_status != 0) {
+		refuse(h, s, s->head_status, head_reason(s));
+		return;
+	}
+	const char *wrong = take_host(s);
+	if (wrong != NULL) {
+		refuse(h, s, 400, wrong);
 		return;
 	}
 	s->req.content_length = content_length(&s->req);
 	const char *expect = http_header(&s->req, "expect");
 	if (expect != NULL && strcasecmp(expect, "100-continue") != 0) {
-		stream_error(s, 417, http_reason(417));
+		refuse(h, s, 417, http_reason(417));
 		return;
 	}
 	if (s->req.content_length >= 0 &&
 	    (uint64_t)s->req.content_length > s->body_max) {
-		stream_error(s, 413, http_reason(413));
+		refuse(h, s, 413, http_reason(413));
 		return;
 	}
 	stream_begin(s);

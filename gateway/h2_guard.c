@@ -25,6 +25,7 @@ void h2_guard_init(struct h2_guard *g, const struct gw_limits *lim, size_t skip,
 	g->block_max = (size_t)lim->header_bytes * H2_HEAD_OVER;
 	g->resets = bucket(lim->resets_per_s, lim->resets_burst, now_ns);
 	g->peer_resets = bucket(lim->resets_per_s, lim->resets_burst, now_ns);
+	g->refused = bucket(lim->refused_per_s, lim->refused_burst, now_ns);
 	g->control = bucket(lim->control_frames_per_s, lim->control_frames_burst, now_ns);
 }
 

@@ -28,6 +28,7 @@ struct h2_bucket {
 struct h2_guard {
 	struct h2_bucket resets;      /* made by us, because of the peer */
 	struct h2_bucket peer_resets; /* RST_STREAM received */
+	struct h2_bucket refused;     /* requests that the transport answers with an error */
 	struct h2_bucket control;     /* PING, SETTINGS, PRIORITY, empty DATA, unknown types, … */
 	/* WINDOW_UPDATE frames that the peer may send because of what it got. */
 	uint32_t updates_due;

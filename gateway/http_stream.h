@@ -21,6 +21,7 @@ struct http_head {
 	uint64_t charged; /* RFC 9113 6.5.2: name + value + 32 for each field */
 	uint32_t method, path, query, authority;
 	bool has_method, has_path, has_authority;
+	bool bad_authority; /* HTTP/2: :authority is none */
 };
 
 /* Far above any legal length: only ever an offset into a bounded text. */

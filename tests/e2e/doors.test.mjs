@@ -204,6 +204,20 @@ for (const threads of THREADS) {
         assert.equal((await overH2([['host', same], length, auth, type], authority)).status, 200, `${authority}, ${same}`);
       for (const differs of ['localhost:81', 'localhos'])
         assert.equal((await two(['host', differs])).status, 400, differs);
+      // An authority is a host and a port: in Host, in :authority, in an absolute target.
+      for (const bad of ['user@localhost', 'user:pw@localhost:80', 'localhost/x', 'localhost:8o', ':80', '[::1', 'local host']) {
+        const host1 = await overH1([['host', bad], length, auth, type]);
+        assert.deepEqual([host1.status, JSON.parse(host1.body).error.message], [400, 'The header field Host is malformed.'], bad);
+        const authority = await overH2([length, auth, type], bad);
+        if (authority.status !== 'reset') // what the library itself takes for malformed (a blank)
+          assert.deepEqual([authority.status, JSON.parse(authority.body).error.message], [400, 'The pseudo-header field :authority is malformed.'], bad);
+        const c = await connect(server);
+        await write(c, `GET http://${bad}${bad.endsWith('/x') ? '@localhost' : ''}/live HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n`);
+        assert.ok(await within(c.closed, WAIT_MS));
+        assert.match(c.text(), bad.endsWith('/x') ? /^HTTP\/1.1 404 / : /^HTTP\/1.1 400 /, bad);
+      }
+      for (const good of ['localhost', 'localhost:65535', '[::1]:80', '127.0.0.1', 'a_b.example'])
+        assert.deepEqual([(await overH1([['host', good], length, auth, type])).status, (await overH2([length, auth, type], good)).status], [200, 200], good);
     });
 
     test('every route refuses who has no right to it, however its path is written', async () => {

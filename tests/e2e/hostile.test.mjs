@@ -115,6 +115,30 @@ function tests(threads) {
         assert.equal(await counter(server, 'sluice_http2_goaway_total{reason="resets"}') - before, 1);
       });
 
+      test(`oversized and malformed requests draw errors, and by the hundredth the end, ${where}`, async () => {
+        for (const [what, fields] of [['heads over the limit', head('GET', '/live', { a: 'a'.repeat(16000), b: 'b'.repeat(500) })],
+          ['too many fields', block([...Object.entries({ ':method': 'GET', ':scheme': 'http', ':path': '/live', ':authority': 'localhost' }),
+            ...Array.from({ length: 101 }, () => ['a', 'b'])])],
+          ['a target that is none', head('GET', '/#live')], ['an authority with userinfo', head('GET', '/live', { ':authority': 'me@localhost' })]]) {
+          const before = await counter(server, 'sluice_http2_goaway_total{reason="refused"}');
+          const c = await h2(server, { secure });
+          for (let i = 0; i < 200; i++) {
+            const pieces = [frame(T.HEADERS, F.END_STREAM | (fields.length <= 16384 ? F.END_HEADERS : 0), 2 * i + 1, fields.subarray(0, 16384))];
+            if (fields.length > 16384) pieces.push(frame(T.CONTINUATION, F.END_HEADERS, 2 * i + 1, fields.subarray(16384)));
+            write(c, Buffer.concat(pieces));
+            if (i === 20) {
+              await c.await(T.HEADERS, 2 * i + 1);
+              assert.equal(c.goaway(), undefined, `${what}: ended after a few`);
+            }
+          }
+          assert.ok(await within(c.closed, 10 * WAIT_MS), `${what}: still open`);
+          assert.equal(c.goaway(), CALM, what);
+          assert.ok(c.frames().filter((f) => f.type === T.HEADERS).length < 100, what);
+          assert.equal(await counter(server, 'sluice_http2_goaway_total{reason="refused"}') - before, 1, what);
+        }
+        await serves('refused requests');
+      });
+
       test(`a CONTINUATION flood is closed by the ninth, ${where}`, async () => {
         for (const payload of [Buffer.alloc(0), block({ a: 'b' }), block({ a: 'b'.repeat(16000) })]) {
           const c = await h2(server, { secure });

@@ -32,6 +32,8 @@ static struct gw_config cfg = {
 	       .output_bytes = 4096,
 	       .resets_per_s = 10,
 	       .resets_burst = 20,
+	       .refused_per_s = 5,
+	       .refused_burst = 20,
 	       .control_frames_per_s = 10,
 	       .control_frames_burst = 50},
 };

@@ -187,6 +187,8 @@ int main(int argc, char **argv)
 		       .output_bytes = 262144,
 		       .resets_per_s = 10,
 		       .resets_burst = 100,
+		       .refused_per_s = 5,
+		       .refused_burst = 50,
 		       .control_frames_per_s = 50,
 		       .control_frames_burst = 200},
 	};

@@ -190,6 +190,8 @@ static void rig_config(struct rig *rig)
 					     .output_bytes = 262144,
 					     .resets_per_s = 10,
 					     .resets_burst = 100,
+					     .refused_per_s = 5,
+					     .refused_burst = 50,
 					     .control_frames_per_s = 50,
 					     .control_frames_burst = 200};
 }

@@ -167,6 +167,36 @@ static void paths_are_checked_like_in_http_1(void **state)
 	assert_int_equal(rig.n_requests, 0);
 }
 
+/* RFC 9113 8.3.1: no userinfo; in Host neither, where that takes the place of :authority. */
+static void authorities_are_checked(void **state)
+{
+	(void)state;
+	static const char *const bad[] = {"user@localhost", "user:pw@localhost:80", "", "localhost:x", "local host", "[::1", ":80"};
+	struct frame f;
+	begin();
+	for (size_t i = 0; i < 2 * (sizeof bad / sizeof *bad); i++) {
+		uint8_t block[512];
+		uint32_t id = (uint32_t)(2 * i + 1);
+		size_t m = hp_field(block, ":method", "GET");
+		m += hp_field(block + m, ":scheme", "http");
+		m += hp_field(block + m, ":path", "/small");
+		m += hp_field(block + m, i % 2 ? "host" : ":authority", bad[i / 2]);
+		put_frame(HEADERS, END_STREAM | END_HEADERS, id, block, m);
+		flush();
+		if (bad[i / 2][0] == '\0' || strchr(bad[i / 2], ' ') != NULL) {
+			/* The library's own checks may be first. */
+			while (next_frame(&f) && f.id != id)
+				;
+			assert_true(f.type == RST_STREAM || (f.type == HEADERS && f.payload[0] == 0x8c));
+			continue;
+		}
+		assert_true(await(HEADERS, id, &f));
+		assert_int_equal(f.payload[0], 0x8c); /* :status 400 */
+	}
+	expect_alive("after authorities that are none");
+	assert_int_equal(rig.n_requests, 0);
+}
+
 /* ---- frames that break the connection ---- */
 
 static void connection_errors(void **state)
@@ -686,7 +716,7 @@ int main(void)
 	    T(bytes_one_by_one),
 	    T(a_long_upload_gets_its_window_back),
 	    T(malformed_requests),
-	    T(paths_are_checked_like_in_http_1),
+	    T(paths_are_checked_like_in_http_1), T(authorities_are_checked),
 	    T(connection_errors),
 	    T(a_smaller_stream_id_is_an_error),
 	    T(frames_on_closed_streams),

@@ -177,6 +177,76 @@ static void heads_are_bounded(void **state)
 	assert_int_equal(rig.n_requests, 0);
 }
 
+enum { REFUSED_HEAD, REFUSED_FIELDS, REFUSED_PATH, REFUSED_AUTHORITY, REFUSED_HOST, REFUSED_LENGTH, REFUSED_EXPECT, REFUSED_CONNECT, REFUSED_KINDS };
+
+/* A request that is well-formed HTTP/2 and gets an error from the transport. */
+static void put_refused(int kind, uint32_t id)
+{
+	static uint8_t block[40000];
+	static char value[16000];
+	size_t m = 0;
+	memset(value, 'v', sizeof value - 1);
+	m += hp_field(block + m, ":method", kind == REFUSED_CONNECT ? "CONNECT" : "POST");
+	m += hp_field(block + m, ":authority", kind == REFUSED_AUTHORITY ? "user@localhost" : "localhost");
+	if (kind != REFUSED_CONNECT) {
+		m += hp_field(block + m, ":scheme", "http");
+		m += hp_field(block + m, ":path", kind == REFUSED_PATH ? "/a#b" : "/small");
+	}
+	if (kind == REFUSED_HEAD)
+		m += hp_field(block + m, "a", value);
+	for (int i = 0; kind == REFUSED_FIELDS && i < 101; i++)
+		m += hp_field(block + m, "a", "b");
+	if (kind == REFUSED_HOST)
+		m += hp_field(block + m, "host", "elsewhere");
+	if (kind == REFUSED_LENGTH)
+		m += hp_field(block + m, "content-length", "1000000000");
+	if (kind == REFUSED_EXPECT)
+		m += hp_field(block + m, "expect", "tea");
+	if (kind == REFUSED_HEAD) {
+		m += hp_field(block + m, "b", "and so it is over the limit, though each frame is not");
+		m += hp_field(block + m, "c", "16384 bytes of names, values and 32 for each field are the most; this is that last straw, "
+						"and a good many bytes beyond it, so that nothing hangs on one of them: 0123456789 0123456789 "
+						"0123456789 0123456789 0123456789 0123456789 0123456789 0123456789 0123456789 0123456789");
+		put_frame(HEADERS, 0, id, block, 8000);
+		put_frame(CONTINUATION, END_HEADERS, id, block + 8000, m - 8000);
+		return;
+	}
+	put_frame(HEADERS, END_HEADERS | (kind == REFUSED_LENGTH ? 0 : END_STREAM), id, block, m);
+}
+
+/* None of them reaches the application, and the hundredth is not answered. */
+static void refused_requests_are_stopped(void **state)
+{
+	(void)state;
+	rig.cfg.limits.refused_per_s = 1;
+	for (int kind = 0; kind < REFUSED_KINDS; kind++) {
+		struct frame f;
+		int answered = 0;
+		bool open = true, calm = false;
+		begin();
+		for (int i = 0; i < 40; i++) {
+			put_refused(kind, (uint32_t)(2 * i + 1));
+			flush();
+			assert_true(await(HEADERS, (uint32_t)(2 * i + 1), &f));
+		}
+		expect_alive("after a few");
+		for (int i = 40; i < 200 && open; i++) {
+			put_refused(kind, (uint32_t)(2 * i + 1));
+			open = flush();
+		}
+		while (!calm && next_frame(&f)) {
+			answered += f.type == HEADERS;
+			calm = f.type == GOAWAY && u32(f.payload + 4) == ENHANCE_YOUR_CALM;
+		}
+		if (!calm || answered >= 60)
+			fail_msg("kind %d: %d answers, GOAWAY %d", kind, answered, calm);
+		close(fd);
+		fd = -1;
+		buf_clear(&in, SIZE_MAX);
+	}
+	assert_int_equal(rig.n_requests, 0);
+}
+
 static void streams_are_capped(void **state)
 {
 	(void)state;
@@ -378,6 +448,7 @@ int main(void)
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 	    T(rapid_reset_is_stopped),
 	    T(made_resets_are_stopped),
+	    T(refused_requests_are_stopped),
 	    T(control_floods_are_stopped),
 	    T(a_reader_may_open_its_windows),
 	    T(continuation_flood_is_stopped),

@@ -16,6 +16,8 @@
 static const struct gw_limits limits = {.header_bytes = 100,
 					.resets_per_s = 2,
 					.resets_burst = 3,
+					.refused_per_s = 5,
+					.refused_burst = 3,
 					.control_frames_per_s = 10,
 					.control_frames_burst = 5};
 

@@ -186,6 +186,8 @@ static struct gw_config config(const char *host, uint16_t port, int64_t threads)
 					   .output_bytes = 262144,
 					   .resets_per_s = 10,
 					   .resets_burst = 100,
+					   .refused_per_s = 5,
+					   .refused_burst = 50,
 					   .control_frames_per_s = 10,
 					   .control_frames_burst = 100}};
 	cfg.https.off = true;
