@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "cmd/cmd.h"
+#include "gateway/event_memory.h"
 #include "gateway/json_mem.h"
 #include "gateway/tls_memory.h"
 #include "version.h" /* made by the Makefile */
@@ -49,6 +50,7 @@ int main(int argc, char **argv)
 	}
 	json_mem_install();
 	tls_memory_install();
+	event_memory_install();
 	for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
 		if (strcmp(commands[i].name, argv[1]) == 0)
 			return commands[i].run(argc - 1, argv + 1);

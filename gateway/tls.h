@@ -27,6 +27,8 @@ enum { TLS_RECORD_BYTES = 16384 };
  * plain bytes; *eof: the peer has said close_notify. 0, or SL_EPROTO after writing an alert. */
 int tls_input(struct tls_conn *tc, const uint8_t *data, size_t n, uint8_t *text, size_t room,
 	      size_t *n_text, bool *eof, struct sl_buf *wire);
+/* Nothing has come yet. */
+bool tls_is_untouched(const struct tls_conn *tc);
 bool tls_handshake_done(const struct tls_conn *tc);
 /* After the handshake: it went on with a session of an earlier connection. */
 bool tls_resumed(const struct tls_conn *tc);

@@ -10,6 +10,7 @@ import { after, before, describe, test } from 'node:test';
 import { Worker } from 'node:worker_threads';
 import { chat, metric, until, user } from './client.mjs';
 import { request, startServer, THREADS } from './harness.mjs';
+import { clientHello, sendFrom } from './hellos.mjs';
 import { block, CALM, connect, F, frame, h2, head, T, u32, within, write } from './wire.mjs';
 
 const MIB = 1 << 20;
@@ -295,6 +296,28 @@ function tests(threads) {
         assert.ok(attempt < 4, told);
       }
       assert.ok(await counter(server, 'sluice_tls_handshakes_delayed_total') > delayed, 'none had to wait');
+    });
+
+    test('half ClientHellos hold little, and what whole ones held is given back', async () => {
+      const hello = await clientHello();
+      const start = rss(gateway);
+      const held = async (n, bytes) => {
+        let peak = 0;
+        const all = await Promise.all(Array.from({ length: n }, (_, i) => sendFrom(server.https, 2 + i % 60, bytes)));
+        const end = Date.now() + 10 * WAIT_MS;
+        while (Date.now() < end && all.some((s) => !s.gone)) {
+          peak = Math.max(peak, rss(gateway));
+          await sleep(20);
+        }
+        assert.ok(all.every((s) => s.gone), 'the deadline ends them');
+        return peak - start;
+      };
+      const half = await held(3000, hello.subarray(0, hello.length >> 1));
+      assert.ok(half < 16 * MIB, `${(half / MIB).toFixed(1)} MiB for half ClientHellos`);
+      const whole = await held(3000, hello);
+      assert.ok(await until(() => rss(gateway) < start + 24 * MIB, 12 * WAIT_MS),
+        `${((rss(gateway) - start) / MIB).toFixed(1)} MiB left of ${(whole / MIB).toFixed(1)}`);
+      await serves('ClientHellos');
     });
 
     test('without descriptors nothing spins, and it recovers', async () => {
