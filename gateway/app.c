@@ -299,16 +299,22 @@ static void count_answer(const struct exchange *x)
 	metric_add(&answers[answer_row(x->route)][class], 1);
 }
 
+enum { REQUEST_ID_BYTES = sizeof "req_" + RANDOM_NAME_CHARS };
+
+static bool make_id(char id[REQUEST_ID_BYTES])
+{
+	memcpy(id, "req_", 4);
+	return random_name(id + 4);
+}
+
 static struct exchange *exchange_create(struct gw_app *app, struct http_stream *s)
 {
-	static const char prefix[] = "req_";
 	struct exchange *x = sl_zalloc(sizeof *x);
-	_Static_assert(sizeof x->id >= sizeof prefix + RANDOM_NAME_CHARS, "a request's id fits");
-	if (x == NULL || !random_name(x->id + sizeof prefix - 1)) {
+	_Static_assert(sizeof x->id >= REQUEST_ID_BYTES, "a request's id fits");
+	if (x == NULL || !make_id(x->id)) {
 		sl_free(x);
 		return NULL;
 	}
-	memcpy(x->id, prefix, sizeof prefix - 1);
 	x->app = app;
 	x->snapshot = gw_snapshot_ref(app->now);
 	x->stream = s;
@@ -521,7 +527,20 @@ static void on_body_end(void *ctx, struct http_stream *s)
 		handle(x);
 }
 
-const struct http_app app_http = {on_request, on_body, on_body_end, on_close};
+/* What every answer has, and its line in the log. */
+static void on_refusal(void *ctx, struct http_refusal *r)
+{
+	struct gw_app *app = ctx;
+	_Static_assert(HTTP_REFUSAL_FIELDS >= CORS_MAX_FIELDS + 1 && sizeof r->id >= REQUEST_ID_BYTES, "room for them");
+	if (!make_id(r->id))
+		r->id[0] = '\0';
+	else
+		r->fields[r->n++] = (struct http_field){"x-request-id", r->id};
+	r->n += cors_origin_fields(app->t->cfg, r->origin, r->fields + r->n);
+	log_info("refused %d by the transport, from %s, %s", r->status, r->peer[0] != '\0' ? r->peer : "unix", r->id);
+}
+
+const struct http_app app_http = {on_request, on_body, on_body_end, on_close, on_refusal};
 
 /* ---- life ---- */
 

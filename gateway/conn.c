@@ -467,8 +467,22 @@ static int plain_input(struct conn *c, const uint8_t *data, size_t n)
 	return c->proto->on_input(c, data, n);
 }
 
+/* A method, where a TLS record would begin with the byte 22 (and one of SSL 2 above 127): what tells the user what is wrong is
+ * an answer that their client can read. */
+static int plain_where_tls_is_spoken(struct conn *c, const uint8_t *data, size_t n)
+{
+	metric_add(&handshakes_failed, 1);
+	tls_conn_destroy(c->tls);
+	c->tls = NULL;
+	c->wants_tls = true;
+	int rc = attach(c, &h1_proto);
+	return rc != 0 ? rc : plain_input(c, data, n);
+}
+
 static int tls_bytes(struct conn *c, const uint8_t *data, size_t n)
 {
+	if (n > 0 && data[0] >= 'A' && data[0] <= 'Z' && tls_is_untouched(c->tls))
+		return plain_where_tls_is_spoken(c, data, n);
 	struct gw_transport *tr = c->tr;
 	size_t n_text;
 	bool eof = false;

@@ -110,6 +110,7 @@ struct conn {
 	size_t lingered;
 	struct net_addr addr;       /* the peer's, or whom a PROXY header names */
 	struct addr_count *counted; /* among those of that address; NULL: not counted */
+	bool wants_tls;             /* HTTP in cleartext came where TLS is spoken: it is told so */
 	bool over;                  /* its address has too many: its first request is answered so */
 	uint8_t client_certs;       /* enum gw_client_certs */
 	struct list shaking;        /* while it waits for its turn to shake hands */

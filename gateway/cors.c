@@ -43,7 +43,11 @@ bool cors_allows(const struct gw_config *cfg, const char *origin)
 
 size_t cors_fields(const struct gw_config *cfg, const struct http_request *r, struct http_field *out)
 {
-	const char *origin = http_header(r, "origin");
+	return cors_origin_fields(cfg, http_header(r, "origin"), out);
+}
+
+size_t cors_origin_fields(const struct gw_config *cfg, const char *origin, struct http_field *out)
+{
 	size_t n = 0;
 	if (cfg->cors_origins.n == 0)
 		return 0;

@@ -23,6 +23,8 @@ bool cors_allows(const struct gw_config *cfg, const char *origin);
 /* Fields for an ordinary answer; returns how many (at most CORS_MAX_FIELDS). Borrow from the request
  * and from constants. */
 size_t cors_fields(const struct gw_config *cfg, const struct http_request *r, struct http_field *out);
+/* The same where only the request's Origin is known; NULL: none. */
+size_t cors_origin_fields(const struct gw_config *cfg, const char *origin, struct http_field *out);
 /* An OPTIONS request that asks before a cross-origin request. */
 bool cors_is_preflight(const struct http_request *r);
 /* Fields on top of cors_fields for an allowed preflight; methods is the route's list. headers has

@@ -14,6 +14,7 @@
  * Output: heads and interim answers wait in `out`, a body is pulled straight into the turn's shared
  * buffer. Thread: the connection's.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -87,6 +88,15 @@ static void h1_set_state(struct h1 *h, enum h1_state to)
 	}
 }
 
+/* Of a head that goes no further. */
+static void note_origin(struct h1 *h)
+{
+	size_t n = h->scan.pos < h->in.len ? h->scan.pos : h->in.len;
+	struct h1_span v = n > 0 ? h1_find_origin(buf_data(&h->in), n) : (struct h1_span){0};
+	if (v.len > 0 && h->s->head != NULL)
+		http_head_origin(h->s, buf_data(&h->in) + v.off, v.len);
+}
+
 /* The transport's own answer to a request that goes no further; the connection ends behind it. The
  * application is told first. An answer of its own that has not left yet (a request whose body turns
  * out malformed in the same turn) is taken back; one that has begun can only be cut off. */
@@ -100,6 +110,8 @@ static int reject_saying(struct h1 *h, int status, const char *message, enum htt
 		stream_count_rejected(status);
 		return SL_ENOMEM;
 	}
+	if (h->s->req.fields == NULL)
+		note_origin(h);
 	stream_tell_close(h->s, why);
 	if (h->s->answered && h->answer_begun) {
 		stream_count_rejected(status);
@@ -113,8 +125,12 @@ static int reject_saying(struct h1 *h, int status, const char *message, enum htt
 	return stream_error(h->s, status, message);
 }
 
+static int send_to_https(struct h1 *h, const struct h1_head *head);
+
 static int reject(struct h1 *h, int status, enum http_close_reason why)
 {
+	if (h->c->wants_tls)
+		return send_to_https(h, NULL);
 	return reject_saying(h, status, http_reason(status), why);
 }
 
@@ -149,12 +165,27 @@ static int collect_head(struct h1 *h, struct http_stream *s, const struct h1_hea
 	return rc == 0 ? http_head_complete(s) : rc;
 }
 
+/* The address that was meant, where the request names a host. */
+static int send_to_https(struct h1 *h, const struct h1_head *head)
+{
+	char text[512];
+	struct h1_span host = head != NULL ? head->authority : (struct h1_span){0};
+	if (host.len > 0 && host.len < sizeof text / 2)
+		snprintf(text, sizeof text, "This port speaks HTTPS, and the request came without TLS. Use https://%.*s/\n", (int)host.len,
+			 (const char *)buf_data(&h->in) + host.off);
+	else
+		snprintf(text, sizeof text, "This port speaks HTTPS, and the request came without TLS.\n");
+	return reject_saying(h, 400, text, HTTP_CLOSE_ERROR);
+}
+
 static int begin_request(struct h1 *h)
 {
 	struct gw_transport *tr = h->c->tr;
 	struct h1_head head;
 	int status = h1_parse_head(buf_data(&h->in), h->scan.pos,
 				   (size_t)tr->t->cfg->limits.header_fields, &head);
+	if (h->c->wants_tls)
+		return send_to_https(h, status == 0 ? &head : NULL);
 	if (status != 0 && head.alien && !h->known) {
 		/* An answer would be in a protocol that the peer does not speak. */
 		metric_add(&overruns[OVER_ALIEN], 1);

@@ -310,6 +310,24 @@ int h1_parse_head(const uint8_t *data, size_t n, size_t max_fields, struct h1_he
 	return 0;
 }
 
+struct h1_span h1_find_origin(const uint8_t *data, size_t n)
+{
+	struct h1_span found = {0};
+	for (size_t at = 0; at < n;) {
+		size_t end = line_end(data, at, n);
+		struct h1_field f;
+		if (end == n || end == at)
+			break;
+		if (parse_field(data, at, end - at, &f) == 0 && equals(data + f.name.off, f.name.len, "origin")) {
+			if (found.len > 0)
+				return (struct h1_span){0};
+			found = f.value;
+		}
+		at = end + 2;
+	}
+	return found;
+}
+
 /* ---- chunked bodies ---- */
 
 enum {

@@ -54,6 +54,10 @@ enum h1_scan_result h1_scan_head(struct h1_scan *sc, const uint8_t *data, size_t
  * 431, 501, 505. Never reads outside data[0..n). */
 int h1_parse_head(const uint8_t *data, size_t n, size_t max_fields, struct h1_head *out);
 
+/* The value of Origin among the lines of a head that may be anything and may have no end; len 0: none, or more than one. Only
+ * for saying to a browser that may read it what is wrong with the rest. */
+struct h1_span h1_find_origin(const uint8_t *data, size_t n);
+
 /* A chunked body. Start with {0}. */
 struct h1_chunked {
 	uint8_t state;

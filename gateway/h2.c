@@ -229,6 +229,8 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
 		}
 		return 0;
 	}
+	if (n_name == 6 && memcmp(name, "origin", 6) == 0)
+		http_head_origin(s, value, n_value);
 	int rc = n_name > 0 && name[0] == ':' ? pseudo_field(s, name, n_name, value, n_value)
 					      : http_head_add(s, name, n_name, value, n_value);
 	if (rc != 0 && s->head_status == 0)

@@ -69,7 +69,7 @@ __attribute__((constructor)) static void register_metrics(void)
 
 /* ---- the head ---- */
 
-enum { HEAD_FIRST = 256 };
+enum { HEAD_FIRST = 256, ORIGIN_MOST = 300 };
 
 int http_head_text(struct http_stream *s, const void *text, size_t n, uint32_t *off)
 {
@@ -110,6 +110,13 @@ int http_head_add(struct http_stream *s, const void *name, size_t n_name, const 
 	if (rc == 0)
 		h->n_fields++;
 	return rc;
+}
+
+void http_head_origin(struct http_stream *s, const void *value, size_t n)
+{
+	struct http_head *h = s->head;
+	if (!h->has_origin && n <= ORIGIN_MOST)
+		h->has_origin = http_head_text(s, value, n, &h->origin) == 0;
 }
 
 int http_head_target(struct http_stream *s, const void *target, size_t n)
@@ -518,21 +525,68 @@ static const char *error_type(int status)
 	return status == 429 ? "rate_limit_error" : status >= 500 ? "server_error" : "invalid_request_error";
 }
 
+/* The code of etc/api.md. */
+static const char *error_code(int status)
+{
+	switch (status) {
+	case 408: return "request_timeout";
+	case 413: return "request_too_large";
+	case 414: return "url_too_long";
+	case 417: return "unsupported_expectation";
+	case 429: return "too_many_requests";
+	case 431: return "headers_too_large";
+	case 501: return "unsupported_method";
+	case 503: return "overloaded";
+	case 505: return "unsupported_http_version";
+	default: return "malformed_request";
+	}
+}
+
+/* The request's Origin, as far as its head has been read. */
+static const char *origin_of(const struct http_stream *s)
+{
+	const char *origin = s->req.fields != NULL ? http_header(&s->req, "origin") : NULL;
+	if (origin == NULL && s->head != NULL && s->head->has_origin)
+		origin = (const char *)buf_data(&s->head->text) + s->head->origin;
+	return origin;
+}
+
+static int print_error(const struct http_stream *s, struct sl_buf *b, int status, const char *message)
+{
+	const struct gw_limits *lim = &s->conn->tr->t->cfg->limits;
+	int rc = buf_append_str(b, "{\"error\":{\"message\":\"");
+	if (rc == 0 && status == 413)
+		rc = buf_printf(b, "The body is larger than %llu bytes.", (unsigned long long)s->body_max);
+	else if (rc == 0 && status == 431)
+		rc = buf_printf(b, "The header fields have more than %llu bytes, or are more than %lld.",
+				(unsigned long long)lim->header_bytes, (long long)lim->header_fields);
+	else if (rc == 0)
+		rc = buf_append_str(b, message);
+	return rc != 0 ? rc
+		       : buf_printf(b, "\",\"type\":\"%s\",\"param\":null,\"code\":\"%s\"}}\n", error_type(status),
+				    error_code(status));
+}
+
 int stream_error(struct http_stream *s, int status, const char *message)
 {
+	struct gw_transport *tr = s->conn->tr;
+	struct http_refusal r = {.status = status, .peer = s->req.peer != NULL ? s->req.peer : s->conn->peer, .origin = origin_of(s)};
+	struct http_field fields[2 + HTTP_REFUSAL_FIELDS];
+	size_t n = 0;
 	struct sl_buf b;
 	stream_count_rejected(status);
+	if (tr->app->on_refusal != NULL)
+		tr->app->on_refusal(tr->app_ctx, &r);
+	BUG_IF(r.n > HTTP_REFUSAL_FIELDS, "an error with %zu fields", r.n);
+	fields[n++] = (struct http_field){"content-type", s->conn->wants_tls ? "text/plain; charset=utf-8" : "application/json"};
+	if (status == 429 || status == 503)
+		fields[n++] = (struct http_field){"retry-after", "1"};
+	for (size_t i = 0; i < r.n; i++)
+		fields[n++] = r.fields[i];
 	buf_init(&b, 1024);
-	int rc = buf_printf(&b,
-			    "{\"error\":{\"message\":\"%s\",\"type\":\"%s\","
-			    "\"param\":null,\"code\":null}}\n",
-			    message, error_type(status));
-	if (rc == 0) {
-		static const struct http_field fields[] = {{"content-type", "application/json"},
-							   {"retry-after", "1"}};
-		bool later = status == 429 || status == 503;
-		rc = http_reply(s, status, fields, later ? 2 : 1, buf_data(&b), b.len);
-	}
+	int rc = s->conn->wants_tls ? buf_append_str(&b, message) : print_error(s, &b, status, message);
+	if (rc == 0)
+		rc = http_reply(s, status, fields, n, buf_data(&b), b.len);
 	buf_dispose(&b);
 	return rc;
 }

@@ -67,6 +67,18 @@ enum http_close_reason {
 	HTTP_CLOSE_ERROR,   /* protocol error, http_reset, source failure */
 };
 
+/* An error that the transport answers by itself, before the application has seen the request: what is known of that, and the fields
+ * that every answer of the application has. */
+enum { HTTP_REFUSAL_FIELDS = 6 };
+struct http_refusal {
+	int status;
+	const char *peer;   /* as in http_request */
+	const char *origin; /* the request's Origin; NULL: none */
+	char id[40];        /* room for what a field points to */
+	struct http_field fields[HTTP_REFUSAL_FIELDS];
+	size_t n; /* 0 at first */
+};
+
 /* What the application gives the transport. ctx is the gw_thread's application state. */
 struct http_app {
 	/* Headers are complete. The application may answer now or later. */
@@ -79,6 +91,8 @@ struct http_app {
 	void (*on_body_end)(void *ctx, struct http_stream *s);
 	/* The last call for this stream. */
 	void (*on_close)(void *ctx, struct http_stream *s, enum http_close_reason why);
+	/* Before the transport answers an error by itself. NULL: nothing is added. */
+	void (*on_refusal)(void *ctx, struct http_refusal *r);
 };
 
 void http_set_user(struct http_stream *s, void *user);

@@ -19,9 +19,10 @@ struct http_head {
 	uint32_t *offsets; /* name and value of each field */
 	uint32_t n_fields, cap_fields;
 	uint64_t charged; /* RFC 9113 6.5.2: name + value + 32 for each field */
-	uint32_t method, path, query, authority;
+	uint32_t method, path, query, authority, origin;
 	bool has_method, has_path, has_authority;
 	bool bad_authority; /* HTTP/2: :authority is none */
+	bool has_origin;    /* kept apart, for an error: of a head over its limit too */
 };
 
 /* Far above any legal length: only ever an offset into a bounded text. */
@@ -70,6 +71,8 @@ struct http_stream {
 /* Fields of a head. 0, SL_ELIMIT (431) or SL_ENOMEM. Charged also when refused. */
 int http_head_add(struct http_stream *s, const void *name, size_t n_name, const void *value,
 		  size_t n_value);
+/* The value of Origin, of a head that may never be complete. The first one counts; one that is too long is none. */
+void http_head_origin(struct http_stream *s, const void *value, size_t n);
 /* One string of the head, not a field; its offset goes out. */
 int http_head_text(struct http_stream *s, const void *text, size_t n, uint32_t *off);
 /* Splits and checks an origin-form target (or "*"): visible ASCII, no fragment. SL_EINVAL. */

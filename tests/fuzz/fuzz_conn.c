@@ -159,7 +159,7 @@ static void on_close(void *ctx, struct http_stream *s, enum http_close_reason wh
 	n_open--;
 }
 
-static const struct http_app app = {on_request, on_body, on_body_end, on_close};
+static const struct http_app app = {on_request, on_body, on_body_end, on_close, NULL};
 
 static void drink(int fd)
 {

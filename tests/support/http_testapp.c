@@ -129,7 +129,7 @@ static void on_close(void *ctx, struct http_stream *s, enum http_close_reason wh
 	sl_free(x);
 }
 
-static const struct http_app testapp = {on_request, on_body, on_body_end, on_close};
+static const struct http_app testapp = {on_request, on_body, on_body_end, on_close, NULL};
 
 static int create(struct gw_thread *t, struct gw_app **out, struct sl_err *err)
 {

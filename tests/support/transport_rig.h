@@ -167,7 +167,7 @@ static void rig_on_close(void *ctx, struct http_stream *s, enum http_close_reaso
 	rig->closed[why]++;
 }
 
-static const struct http_app rig_app = {rig_on_request, rig_on_body, rig_on_body_end, rig_on_close};
+static const struct http_app rig_app = {rig_on_request, rig_on_body, rig_on_body_end, rig_on_close, NULL};
 
 static void rig_config(struct rig *rig)
 {

@@ -128,7 +128,7 @@ static void reload(struct gw_app *app, struct gw_snapshot *next)
 		abort();
 }
 
-static const struct http_app http = {on_request, on_body, on_body_end, on_close};
+static const struct http_app http = {on_request, on_body, on_body_end, on_close, NULL};
 static const struct gw_app_ops ops = {.create = create, .destroy = destroy, .ready = ready, .http = &http,
 				       .prepare = prepare, .reload = reload};
 
