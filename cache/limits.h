@@ -11,6 +11,22 @@
  *          Units are reserved under the call's id and settled when they are known; reservations end
  *          like leases. What is used and what is reserved together never exceed the limit.
  *
+ * Clocks step. A record is written with the time, and one that was written in the future means that the
+ * clock has gone back since; then, in both stores alike:
+ *
+ *  - A rate's arrival time moves back with the clock: the wait is what it was when it was last charged, and
+ *    grows less from the first look on. So no key waits for longer than it would have without the step.
+ *  - A lease or budget has its own clock, which stands still for as much as the other one goes back. Holds
+ *    keep the rest of their time.
+ *  - A budget's window that is earlier than the newest one charged counts as that one, until as much time
+ *    has passed as was left of it. So a spent day stays spent when the clock goes two days back, and a clock
+ *    that was a year ahead locks nobody out for longer than a day.
+ *
+ * A step ahead is time that passes: rates fill up, holds end, a new window begins. A budget's record outlives
+ * its window by a week, so that a clock which goes ahead and comes back within that finds it. A budget is
+ * granted twice only where its clock is ahead over midnight and the key is used on both sides of the step,
+ * and then once for each window of that clock, however often it steps.
+ *
  * The id is the caller's (16 random bytes a request). Admitting again under the same id renews what it
  * holds, and reserves `want` more: so a long generation extends its reservation as it goes.
  */

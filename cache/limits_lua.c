@@ -8,9 +8,10 @@
  *
  * Numbers given to a command Redis itself writes with 17 digits; Lua's own `..` would write 14.
  *
- * A rate's key holds "microseconds fraction", the theoretical arrival time. A lease's or budget's key is
- * a hash: u used, w the window that u is of, r reserved in all, and by id what each holds; KEY:x is a
- * sorted set of the ids by the end of their hold. An id has 16 bytes, so it is never u, w or r.
+ * A rate's key holds "microseconds fraction written", the theoretical arrival time and the time it was
+ * written. A lease's or budget's key is a hash: u used, w the window that u is of, e that window's end, r
+ * reserved in all, o and t the key's own clock (cache/limits.h), and by id what each holds; KEY:x is a
+ * sorted set of the ids by the end of their hold. An id has 16 bytes, so it is never one of those fields.
  */
 #include "cache/limits_priv.h"
 
@@ -26,12 +27,25 @@
 	"  local part = units * (period % limit)\n"                                             \
 	"  return units * math.floor(period / limit) + math.floor(part / limit), part % limit\n" \
 	"end\n"                                                                                 \
-	/* The arrival time of a rate, at least now. */                                         \
-	"local function arrival(key, limit)\n"                                                  \
-	"  local w, f = string.match(redis.call('GET', key) or '', '^(%d+) (%d+)$')\n"          \
-	"  w, f = tonumber(w), tonumber(f)\n"                                                   \
+	"local function set_rate(key, w, f)\n"                                                  \
+	"  redis.call('SET', key, text(w) .. ' ' .. text(f) .. ' ' .. text(now), 'PX',\n"       \
+	"    math.floor((w - now) / 1000) + 10000)\n"                                           \
+	"end\n"                                                                                 \
+	/* The arrival time of a rate, at least now. Written in the future: the clock went back. */ \
+	"local function arrival(key, limit, burst, period)\n"                                   \
+	"  local w, f, at = string.match(redis.call('GET', key) or '', '^(%d+) (%d+) ?(%d*)$')\n" \
+	"  w, f, at = tonumber(w), tonumber(f), tonumber(at)\n"                                 \
 	"  if w and f >= limit then w, f = w + 1, 0 end\n" /* the limit was another */          \
 	"  if not w or w < now then return now, 0 end\n"                                        \
+	"  if at and at <= now then return w, f end\n"                                          \
+	"  if at then\n"                                                                        \
+	"    w = now + w - at\n"                                                                \
+	"  else\n" /* an earlier version's, which wrote no time */                              \
+	"    local bw, bf = span(burst, limit, period)\n"                                       \
+	"    if w - now <= bw then return w, f end\n"                                           \
+	"    w, f = now + bw, bf\n"                                                             \
+	"  end\n"                                                                               \
+	"  set_rate(key, w, f)\n"                                                               \
 	"  return w, f\n"                                                                       \
 	"end\n"                                                                                 \
 	"local function left_of_rate(w, f, limit, burst, period)\n"                             \
@@ -52,42 +66,58 @@
 	/* A second of the grace is given up for not setting it each time. */                   \
 	"  if redis.call('PTTL', key) < ms - 1000 then redis.call('PEXPIRE', key, ms) end\n"    \
 	"end\n"                                                                                 \
-	"local function set_rate(key, w, f)\n"                                                  \
-	"  redis.call('SET', key, text(w) .. ' ' .. text(f), 'PX',\n"                           \
-	"    math.floor((w - now) / 1000) + 10000)\n"                                           \
-	"end\n"                                                                                 \
-	/* A lease or budget without the holds that have ended. */                              \
+	/* A lease or budget by its own clock, without the holds that have ended. */            \
 	"local function pool(key, limit, period)\n"                                             \
-	"  local ends = redis.call('ZRANGEBYSCORE', key .. ':x', '-inf', now)\n"          \
-	"  for _, gone in ipairs(ends) do\n"                                                    \
-	"    local n = redis.call('HGET', key, gone)\n"                                         \
-	"    if tonumber(n or 0) > 0 then redis.call('HINCRBY', key, 'r', '-' .. n) end\n"                         \
-	"    redis.call('HDEL', key, gone)\n"                                                   \
-	"    redis.call('ZREM', key .. ':x', gone)\n"                                           \
+	"  local got = redis.call('HMGET', key, 'u', 'w', 'e', 'o', 't')\n"                     \
+	"  local used, w, ends = tonumber(got[1] or 0), tonumber(got[2] or 0), tonumber(got[3] or 0)\n" \
+	"  local ahead, last = tonumber(got[4] or 0), tonumber(got[5] or 0)\n"                  \
+	"  local at, window, back = now + ahead, period > 0 and math.floor(now / period) or 0, false\n" \
+	"  if at < last then at, ahead, back = last, last - now, true end\n"                    \
+	"  local gone = redis.call('ZRANGEBYSCORE', key .. ':x', '-inf', at)\n"                 \
+	"  for _, hold in ipairs(gone) do\n"                                                    \
+	"    local n = redis.call('HGET', key, hold)\n"                                         \
+	"    if tonumber(n or 0) > 0 then redis.call('HINCRBY', key, 'r', '-' .. n) end\n"      \
+	"    redis.call('HDEL', key, hold)\n"                                                   \
+	"    redis.call('ZREM', key .. ':x', hold)\n"                                           \
 	"  end\n"                                                                               \
-	"  local got = redis.call('HMGET', key, 'u', 'w', 'r', id)\n"                           \
-	"  local p = {key = key, used = tonumber(got[1] or 0), reserved = tonumber(got[3] or 0),\n" \
-	"    own = tonumber(got[4] or 0), known = got[4] and true or false,\n"                  \
-	"    window = period > 0 and math.floor(now / period) or 0}\n"                          \
-	"  if tonumber(got[2] or 0) ~= p.window then p.used = 0 end\n"                          \
+	"  local held = redis.call('HMGET', key, 'r', id)\n"                                    \
+	"  if ahead > 0 and window == w and redis.call('EXISTS', key .. ':x') == 0 then\n"      \
+	"    at, ahead = now, 0\n"                                                              \
+	"  end\n"                                                                               \
+	/* An earlier window than the stored one counts as that one, until that one's end. */   \
+	"  if window < w and ends == 0 then ends, back = at + period, true end\n"               \
+	"  if window > w or window < w and at >= ends then used, w = 0, window end\n"           \
+	"  if window == w then ends = (window + 1) * period + ahead end\n"                      \
+	"  if back then\n"                                                                      \
+	"    redis.call('HSET', key, 'u', used, 'w', w, 'e', ends, 'o', ahead, 't', at)\n"      \
+	"  end\n"                                                                               \
+	"  local p = {key = key, used = used, reserved = tonumber(held[1] or 0),\n"             \
+	"    own = tonumber(held[2] or 0), known = held[2] and true or false,\n"                \
+	"    window = w, ends = ends, at = at, ahead = ahead}\n"                                \
 	"  p.left = math.max(0, limit - p.used - p.reserved)\n"                                 \
 	"  return p\n"                                                                          \
 	"end\n"                                                                                 \
 	/* Writes p, whose id holds `own` until then, or nothing any more. */                   \
 	"local function set_pool(p, type, period, keep, hold)\n"                                \
+	"  redis.call('HSET', p.key, 'u', p.used, 'w', p.window, 'e', p.ends, 'r', p.reserved,\n" \
+	"    'o', p.ahead, 't', p.at)\n"                                                        \
 	"  if keep then\n"                                                                      \
-	"    redis.call('HSET', p.key, 'u', p.used, 'w', p.window, 'r', p.reserved, id, p.own)\n" \
-	"    redis.call('ZADD', p.key .. ':x', now + hold, id)\n"                               \
+	"    redis.call('HSET', p.key, id, p.own)\n"                                            \
+	"    redis.call('ZADD', p.key .. ':x', p.at + hold, id)\n"                              \
 	"  else\n"                                                                              \
-	"    redis.call('HSET', p.key, 'u', p.used, 'w', p.window, 'r', p.reserved)\n"          \
 	"    redis.call('HDEL', p.key, id)\n"                                                   \
 	"    redis.call('ZREM', p.key .. ':x', id)\n"                                           \
 	"  end\n"                                                                               \
-	"  local ms = math.floor(hold / 1000) + 10000\n"                                        \
-	"  if type == 3 and period > 0 then\n"                                                  \
-	"    ms = math.max(ms, math.floor(((p.window + 1) * period - now) / 1000) + 10000)\n"   \
+	"  if type == 3 and period == 0 then\n"                                                 \
+	"    redis.call('PERSIST', p.key)\n"                                                    \
+	"    redis.call('PERSIST', p.key .. ':x')\n"                                            \
+	"    return\n"                                                                          \
 	"  end\n"                                                                               \
-	"  if type == 3 and period == 0 then redis.call('PERSIST', p.key) else live(p.key, ms) end\n" \
+	"  local ms = math.floor(hold / 1000) + 10000\n"                                        \
+	"  if type == 3 then\n"                                                                 \
+	"    ms = math.max(ms, math.floor((p.ends - p.at) / 1000) + 604800000)\n"               \
+	"  end\n"                                                                               \
+	"  live(p.key, ms)\n"                                                                   \
 	"  live(p.key .. ':x', ms)\n"                                                           \
 	"end\n"                                                                                 \
 	"local function item(i, at)\n"                                                          \
@@ -104,7 +134,7 @@ static const char admit[] = COMMON
     "  local type, limit, burst, period, cost = item(i, 6)\n"
     "  local s = {ok = 1, retry = 0}\n"
     "  if type == 1 then\n"
-    "    s.w, s.f = arrival(key, limit)\n"
+    "    s.w, s.f = arrival(key, limit, burst, period)\n"
     "    s.nw, s.nf = s.w, s.f\n"
     "    if cost > burst then\n"
     "      s.ok, s.retry = 0, -1\n"
@@ -127,7 +157,7 @@ static const char admit[] = COMMON
     "      grant = math.min(grant, left)\n"
     "      if left < least then\n"
     "        s.ok = 0\n"
-    "        s.retry = period > 0 and (s.p.window + 1) * period - now or -1\n"
+    "        s.retry = period > 0 and s.p.ends - s.p.at or -1\n"
     "        if limit - s.p.used - s.p.own >= least then s.retry = 0 end\n"
     "      end\n"
     "    end\n"
@@ -156,7 +186,7 @@ static const char admit[] = COMMON
     "      if p.known or own > 0 then set_pool(p, type, period, true, hold) end\n"
     "    end\n"
     "    left = math.max(0, limit - p.used - p.reserved)\n"
-    "    if type == 3 and period > 0 then reset = (p.window + 1) * period - now end\n"
+    "    if type == 3 and period > 0 then reset = p.ends - p.at end\n"
     "  end\n"
     "  out[#out + 1] = s.ok\n"
     "  out[#out + 1] = left\n"
@@ -172,7 +202,7 @@ static const char settle[] = COMMON
     "  local type, limit, burst, period, cost = item(i, 5)\n"
     "  local known, charged, left = 1, 0, 0\n"
     "  if type == 1 then\n"
-    "    local w, f = arrival(key, limit)\n"
+    "    local w, f = arrival(key, limit, burst, period)\n"
     "    local cw, cf = span(math.abs(cost), limit, period)\n"
     "    if cost < 0 then\n" /* a debt */
     "      w, f = w + cw, f + cf\n"

@@ -14,11 +14,16 @@
 #include "base/alloc.h"
 #include "cache/limits_priv.h"
 
-enum { GRACE_MS = 10000, FIRST_HOLDERS = 4 };
+enum { GRACE_MS = 10000, BUDGET_KEEP_MS = 604800000, FIRST_HOLDERS = 4 };
 #define DEBT_MAX_US (INT64_C(1) << 50)
 
 struct rate {
 	int64_t w, f;
+};
+
+struct kept_rate {
+	struct rate at;
+	int64_t written_us;
 };
 
 struct holder {
@@ -29,6 +34,8 @@ struct holder {
 
 struct pool {
 	int64_t used, window, reserved;
+	int64_t ends_us;              /* of the window, by the record's own clock */
+	int64_t ahead_us, written_us; /* that clock: how far it is ahead, and its time of the last writing */
 	int64_t earliest_us; /* no hold ends before it */
 	uint32_t n, cap;
 	struct holder holders[];
@@ -43,6 +50,7 @@ struct item {
 	struct rate at, next;
 	/* The others: a copy of the head, rolled to the current window, and what the id holds. */
 	int64_t used, window, reserved, own, left;
+	int64_t now, ahead, ends; /* the record's own clock */
 	uint32_t n;
 	bool known;
 };
@@ -55,16 +63,32 @@ static struct rate span(const struct item *it, int64_t units)
 	return (struct rate){units * (it->period / it->limit) + part / it->limit, part % it->limit};
 }
 
-static struct rate arrival(struct cache_twin *t, size_t i, const struct item *it)
+static struct kept_rate *find_rate(struct cache_twin *t, size_t i)
 {
 	size_t n;
-	const struct rate *kept = cache_twin_find(t, i, &n);
-	struct rate at = {0, 0};
-	if (kept != NULL && n == sizeof *kept)
-		at = *kept;
+	struct kept_rate *kept = cache_twin_find(t, i, &n);
+	return kept != NULL && n == sizeof *kept ? kept : NULL;
+}
+
+static void write_rate(const struct cache_twin *t, struct kept_rate *kept, struct rate at)
+{
+	*kept = (struct kept_rate){at, (int64_t)t->now_us};
+}
+
+static struct rate arrival(struct cache_twin *t, size_t i, const struct item *it)
+{
+	struct kept_rate *kept = find_rate(t, i);
+	int64_t now = (int64_t)t->now_us;
+	struct rate at = kept != NULL ? kept->at : (struct rate){0, 0};
 	if (at.f >= it->limit)
 		at = (struct rate){at.w + 1, 0}; /* the limit was another */
-	return at.w < (int64_t)t->now_us ? (struct rate){(int64_t)t->now_us, 0} : at;
+	if (kept == NULL || at.w < now)
+		return (struct rate){now, 0};
+	if (kept->written_us > now) { /* the clock went back */
+		at.w -= kept->written_us - now;
+		write_rate(t, kept, at);
+	}
+	return at;
 }
 
 static bool fits(const struct item *it, int64_t units, struct rate room)
@@ -142,6 +166,18 @@ static struct holder *find_holder(struct pool *p, const void *id)
 	return NULL;
 }
 
+/* The record's own clock (cache/limits.h). True: the other one went back. */
+static bool read_clock(const struct pool *p, int64_t now, struct item *it)
+{
+	it->now = now + p->ahead_us;
+	it->ahead = p->ahead_us;
+	if (it->now >= p->written_us)
+		return false;
+	it->now = p->written_us;
+	it->ahead = p->written_us - now;
+	return true;
+}
+
 static void drop_ended(struct pool *p, int64_t now)
 {
 	if (p->n == 0 || p->earliest_us > now)
@@ -159,20 +195,51 @@ static void drop_ended(struct pool *p, int64_t now)
 	}
 }
 
+static void write_head(struct pool *p, const struct item *it)
+{
+	p->used = it->used;
+	p->window = it->window;
+	p->ends_us = it->ends;
+	p->ahead_us = it->ahead;
+	p->written_us = it->now;
+}
+
+/* An earlier window than the stored one counts as that one, until that one's end. */
+static void look_at_window(struct item *it, const struct pool *p, int64_t window)
+{
+	it->window = p->window;
+	it->ends = p->ends_us;
+	it->used = p->used;
+	if (window > it->window || (window < it->window && it->now >= it->ends)) {
+		it->used = 0;
+		it->window = window;
+	}
+	if (window == it->window)
+		it->ends = (window + 1) * it->period + it->ahead;
+}
+
 static void look_at_pool(struct cache_twin *t, size_t i, struct item *it)
 {
-	int64_t now = (int64_t)t->now_us;
-	it->window = it->period > 0 ? now / it->period : 0;
-	struct pool *p = find_pool(t, i);
-	if (p != NULL) {
-		drop_ended(p, now);
-		const struct holder *h = find_holder(p, t->args[0].p);
-		it->used = p->window == it->window ? p->used : 0;
+	static const struct pool none;
+	int64_t now = (int64_t)t->now_us, window = it->period > 0 ? now / it->period : 0;
+	struct pool *kept = find_pool(t, i);
+	const struct pool *p = kept != NULL ? kept : &none;
+	bool back = read_clock(p, now, it);
+	if (kept != NULL) {
+		drop_ended(kept, it->now);
+		const struct holder *h = find_holder(kept, t->args[0].p);
 		it->reserved = p->reserved;
 		it->n = p->n;
 		it->known = h != NULL;
 		it->own = h == NULL ? 0 : h->n;
 	}
+	if (window == p->window && p->n == 0) {
+		it->now = now;
+		it->ahead = 0;
+	}
+	look_at_window(it, p, window);
+	if (back)
+		write_head(kept, it);
 	it->left = it->limit - it->used - it->reserved;
 	if (it->left < 0)
 		it->left = 0;
@@ -185,16 +252,16 @@ static int prepare_pool(struct cache_twin *t, size_t i, const struct item *it, i
 	uint32_t cap = p == NULL ? FIRST_HOLDERS : p->cap;
 	if (p != NULL && !it->known && p->n == cap)
 		cap *= 2;
-	int64_t us = hold_us;
+	uint64_t ms = (uint64_t)hold_us / 1000 + GRACE_MS;
 	if (it->type == CACHE_BUDGET && it->period > 0) {
-		int64_t rest_us = (it->window + 1) * it->period - (int64_t)t->now_us;
-		us = rest_us > us ? rest_us : us;
+		uint64_t rest_ms = (uint64_t)(it->ends - it->now) / 1000 + BUDGET_KEEP_MS;
+		ms = rest_ms > ms ? rest_ms : ms;
 	}
 	bool for_ever = it->type == CACHE_BUDGET && it->period == 0;
 	if (p == NULL) /* something else may be there */
 		cache_twin_remove(t, i);
 	struct pool *edited = cache_twin_edit(t, i, sizeof *edited + cap * sizeof *edited->holders,
-					      for_ever ? 0 : (uint64_t)us / 1000 + GRACE_MS);
+					      for_ever ? 0 : ms);
 	if (edited == NULL)
 		return SL_ENOMEM;
 	edited->cap = cap;
@@ -205,8 +272,7 @@ static void write_pool(struct cache_twin *t, size_t i, const struct item *it, bo
 {
 	struct pool *p = find_pool(t, i);
 	BUG_IF(p == NULL, "a limit's record went while it was held");
-	p->used = it->used;
-	p->window = it->window;
+	write_head(p, it);
 	p->reserved = it->reserved;
 	struct holder *h = find_holder(p, t->args[0].p);
 	if (!keep) {
@@ -219,7 +285,7 @@ static void write_pool(struct cache_twin *t, size_t i, const struct item *it, bo
 		memcpy(h->id, t->args[0].p, CACHE_ID_LEN);
 	}
 	h->n = it->own;
-	h->until_us = (int64_t)t->now_us + hold_us;
+	h->until_us = it->now + hold_us;
 	if (p->n == 1 || h->until_us < p->earliest_us)
 		p->earliest_us = h->until_us;
 }
@@ -270,9 +336,7 @@ static int64_t look(struct cache_twin *t, struct item *items, int64_t want, int6
 				grant = left < grant ? left : grant;
 				it->ok = left >= least;
 				if (!it->ok)
-					it->retry = it->period > 0 ? (it->window + 1) * it->period -
-									 (int64_t)t->now_us
-								   : -1;
+					it->retry = it->period > 0 ? it->ends - it->now : -1;
 				if (!it->ok && it->limit - it->used - it->own >= least)
 					it->retry = 0;
 			}
@@ -300,20 +364,18 @@ static int charge(struct cache_twin *t, struct item *items, int64_t grant, int64
 			continue;
 		}
 		/* Not charged yet: a record that fails to be written must not have been changed. */
-		size_t n;
-		if (cache_twin_find(t, i, &n) != NULL && n != sizeof(struct rate))
+		if (find_rate(t, i) == NULL)
 			cache_twin_remove(t, i);
-		if (cache_twin_edit(t, i, sizeof(struct rate), rate_ttl_ms(t, it->next)) == NULL)
+		if (cache_twin_edit(t, i, sizeof(struct kept_rate), rate_ttl_ms(t, it->next)) == NULL)
 			return SL_ENOMEM;
 	}
 	for (size_t i = 0; i < t->n_keys; i++) {
 		struct item *it = &items[i];
 		if (it->type == CACHE_RATE) {
-			size_t n;
-			struct rate *kept = writes(it, grant) ? cache_twin_find(t, i, &n) : NULL;
+			struct kept_rate *kept = writes(it, grant) ? find_rate(t, i) : NULL;
 			it->at = it->next;
 			if (kept != NULL)
-				*kept = it->at;
+				write_rate(t, kept, it->at);
 			continue;
 		}
 		int64_t own = it->type == CACHE_LEASE ? it->cost : it->own + grant;
@@ -341,7 +403,7 @@ int limits_admit_twin(struct cache_twin *t)
 		bool rate = it->type == CACHE_RATE;
 		int64_t reset = rate ? it->at.w - now + (it->at.f > 0) : 0;
 		if (it->type == CACHE_BUDGET && it->period > 0)
-			reset = (it->window + 1) * it->period - now;
+			reset = it->ends - it->now;
 		(void)cache_twin_answer(t, it->ok);
 		(void)cache_twin_answer(t, rate ? left_of_rate(it, it->at, now) : left_of_pool(it));
 		(void)cache_twin_answer(t, it->retry);
@@ -357,19 +419,17 @@ static int prepare_debt(struct cache_twin *t, size_t i, struct item *it)
 	if (at.w > (int64_t)t->now_us + DEBT_MAX_US)
 		at = (struct rate){(int64_t)t->now_us + DEBT_MAX_US, 0};
 	it->at = at;
-	size_t n;
-	if (cache_twin_find(t, i, &n) != NULL && n != sizeof at)
+	if (find_rate(t, i) == NULL)
 		cache_twin_remove(t, i);
-	return cache_twin_edit(t, i, sizeof at, rate_ttl_ms(t, at)) == NULL ? SL_ENOMEM : 0;
+	return cache_twin_edit(t, i, sizeof(struct kept_rate), rate_ttl_ms(t, at)) == NULL ? SL_ENOMEM : 0;
 }
 
 static void settle_rate(struct cache_twin *t, size_t i, struct item *it)
 {
 	if (it->cost < 0) {
-		size_t size;
-		struct rate *debt = cache_twin_find(t, i, &size);
+		struct kept_rate *debt = find_rate(t, i);
 		BUG_IF(debt == NULL, "a limit's record went while it was held");
-		*debt = it->at;
+		write_rate(t, debt, it->at);
 		return;
 	}
 	struct rate at = arrival(t, i, it), back = span(it, it->cost);
@@ -382,10 +442,9 @@ static void settle_rate(struct cache_twin *t, size_t i, struct item *it)
 	if (at.w < (int64_t)t->now_us)
 		at = (struct rate){(int64_t)t->now_us, 0};
 	it->at = at;
-	size_t n;
-	struct rate *kept = cache_twin_find(t, i, &n);
-	if (it->cost > 0 && kept != NULL && n == sizeof *kept) /* nothing there is nothing charged */
-		*kept = at;
+	struct kept_rate *kept = find_rate(t, i);
+	if (it->cost > 0 && kept != NULL) /* nothing there is nothing charged */
+		write_rate(t, kept, at);
 }
 
 static int64_t settle_pool(struct cache_twin *t, size_t i, struct item *it, int64_t used, int64_t keep_us)
