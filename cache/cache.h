@@ -23,7 +23,8 @@
  *   CACHE_LIMIT     share       fails closed to a local share: this process's memory enforces each limit
  *                               divided by n_gateways; the result says degraded
  *   CACHE_REPLAY    local       fails to this process only: memory, degraded
- *   CACHE_SHARED    local       the same (twins in flight, idempotency, prefix registry)
+ *   CACHE_SHARED    local       the same (compression, prefix registry, warming; Idempotency-Keys take a degraded
+ *                               answer for none)
  *   CACHE_SESSION   error       fails to stateless: SL_ECLOSED or another code at once; degraded is set
  *   CACHE_IDENTITY  error       keys of tenants: the caller falls back to its configuration
  *

@@ -45,6 +45,7 @@ struct gw_app {
 	struct load_memo memo;
 	struct quotas quotas;
 	struct list idempotents; /* struct idempotent */
+	size_t unstored_bytes;   /* of their answers, that the store has yet to take */
 	struct identities *identities; /* NULL: there is no store */
 	struct token_secrets *secrets; /* NULL: there is no store */
 	struct sl_buf scratch; /* one event while it is rendered */

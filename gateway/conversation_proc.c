@@ -24,6 +24,7 @@
 #include "base/buf.h"
 #include "cache/twin.h"
 #include "gateway/conversation_lua.h"
+#include "gateway/idempotent_proc.h"
 
 struct kept {
 	uint64_t rev, until_us;
@@ -45,7 +46,11 @@ static struct kept *find(struct cache_twin *t)
 {
 	size_t n;
 	struct kept *k = cache_twin_find(t, 0, &n);
-	return k != NULL && n >= sizeof *k && n - sizeof *k == (size_t)k->n_made + k->n_doc ? k : NULL;
+	if (k == NULL || n < sizeof *k || n - sizeof *k != (size_t)k->n_made + k->n_doc)
+		return NULL;
+	if (k->until_us > t->now_us + CONVERSATION_LEASE_US)
+		k->until_us = t->now_us + CONVERSATION_LEASE_US;
+	return k;
 }
 
 static const struct cache_value *arg(const struct cache_twin *t, size_t i)
@@ -305,5 +310,5 @@ const struct cache_proc conversation_read = {"conversation_read", lua_read, read
 
 const struct cache_proc *const gateway_procs[GATEWAY_PROCS] = {
     &conversation_read, &conversation_hold, &conversation_free,
-    &conversation_put,  &conversation_delete, &conversation_list,
+    &conversation_put,  &conversation_delete, &conversation_list, &idempotent_change,
 };

@@ -12,6 +12,8 @@ enum {
 	CONVERSATION_ID_BYTES = 64,   /* of an id in the directory, with its NUL */
 	CONVERSATION_TOKEN_BYTES = 33, /* of a hold's name, the same */
 	CONVERSATION_MADE_BYTES = 256 << 10, /* names of the responses made in one */
+	/* The longest hold. One that has longer to go was taken before the store's clock was set back, and is cut to that. */
+	CONVERSATION_LEASE_US = 20000000,
 };
 
 /* The first value of every answer; what follows on 0. */
@@ -40,7 +42,7 @@ extern const struct cache_proc conversation_read, conversation_hold, conversatio
     conversation_delete, conversation_list;
 
 /* All procedures of the gateway's own, for cache_create. */
-enum { GATEWAY_PROCS = 6 };
+enum { GATEWAY_PROCS = 7 };
 extern const struct cache_proc *const gateway_procs[GATEWAY_PROCS];
 
 #endif

@@ -2,8 +2,9 @@
  *
  * A record in the store is a state, the digest of the body, and once it has ended the answer. A running
  * one has a short life, renewed, so that the key of a gateway that died is free again soon; and it says
- * where that gateway is, so that who asks from the same machine sees that it has gone and takes the key at
- * once. Of several who see it, one does: who first put a mark by that gateway's lease.
+ * where that gateway is, so that a request on the same machine sees that it has gone and takes the key at
+ * once: of several, the one that still finds the record it has seen. A number of its own tells it from every
+ * other lease.
  */
 #include "gateway/idempotent.h"
 
@@ -14,40 +15,48 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/metrics.h"
 #include "cache/cache.h"
 #include "gateway/api_request.h"
 #include "gateway/app_state.h"
 #include "gateway/handlers.h"
+#include "gateway/idempotent_proc.h"
+#include "gateway/random.h"
 #include "gateway/replay_store.h"
 #include "gateway/route.h"
 #include "gateway/stream_out.h"
 
 enum {
-	VERSION = 1,
 	MAX_KEY = 255,
 	LEASE_MS = 30000,
 	RENEW_MS = 10000,
+	AGAIN_MS = 250, /* after the store did not answer */
 	PAUSE_MS = 50,
 	PATIENCE_MS = 5000,
+	UNKNOWN_MS = 2000, /* the store is asked for that long; not at all while it is known to be down */
+	LETTING_MS = 30000, /* then the lease has ended by itself */
+	STORING_MS = 600000,
+	LAST_MS = 2000, /* both, while the process ends */
+	MOST_STORING = 16 << 20, /* bytes that wait for the store, of a thread */
 	DEFAULT_VALUE_BYTES = 1 << 20,
 };
 
-enum record_state { RECORD_RUNNING, RECORD_WHOLE, RECORD_STREAM };
+enum record_state { RECORD_RUNNING = IDEMPOTENT_RUNNING, RECORD_WHOLE, RECORD_STREAM };
 
 struct record_head {
-	uint8_t state;
+	uint8_t version, state;
 	struct twin_digest body;
 };
 
-/* Behind the head: the lease of its process (replay_store.h), as text. */
+/* Behind the head: the lease of its process (replay_store.h), as text, and a number. */
 enum { MOST_LEASE = 256 };
 struct running {
 	uint8_t bytes[sizeof(struct record_head) + MOST_LEASE];
 	size_t n;
 };
 
-enum state { ASKING, HELD, JOINED, STORING };
+enum state { ASKING, HELD, JOINED, STORING, LETTING };
 
 struct idempotent {
 	struct list node;
@@ -57,7 +66,9 @@ struct idempotent {
 	struct cache_op op;
 	struct cache_key key;
 	struct event *timer;
-	uint64_t since_ns;
+	uint64_t since_ns;       /* it has been in its state */
+	bool asked;              /* the store may hold `mine` */
+	struct running mine, theirs; /* its lease; the one that it takes over */
 	struct twin_digest retry;
 	struct twin_claim claim; /* its own, or the one it joins */
 	struct twin_name *name;
@@ -66,17 +77,36 @@ struct idempotent {
 
 static struct metric replays = {.kind = METRIC_COUNTER, .name = "sluice_idempotent_replays_total",
 				.help = "Repeated requests that got the answer of the first"};
+static struct metric unknown = {.kind = METRIC_COUNTER, .name = "sluice_idempotent_unknown_total",
+				.help = "Requests refused because the store did not tell the state of their Idempotency-Key"};
+static struct metric unstored = {.kind = METRIC_GAUGE, .name = "sluice_idempotent_unstored_bytes",
+				 .help = "Bytes of answers to requests with an Idempotency-Key that the store has yet to take"};
 
-__attribute__((constructor)) static void register_metrics(void) { metric_register(&replays); }
+__attribute__((constructor)) static void register_metrics(void)
+{
+	metric_register(&replays);
+	metric_register(&unknown);
+	metric_register(&unstored);
+}
 
 static struct idempotent *of_op(struct cache_op *op)
 {
 	return (struct idempotent *)(void *)((char *)op - offsetof(struct idempotent, op));
 }
 
+static void unkeep(struct idempotent *i)
+{
+	if (i->state == STORING) {
+		i->app->unstored_bytes -= i->kept.len;
+		metric_add(&unstored, -(int64_t)i->kept.len);
+	}
+	buf_clear(&i->kept, 0);
+}
+
 static void idempotent_free(struct idempotent *i)
 {
 	cache_cancel(&i->op);
+	unkeep(i);
 	twins_forget(i->app->twins, i->name);
 	if (i->claim.log != NULL)
 		twin_log_unref(i->claim.log);
@@ -99,6 +129,88 @@ static void restart(struct idempotent *i, uint64_t ms)
 	evtimer_add(i->timer, &tv);
 }
 
+static bool is_over(const struct idempotent *i, uint64_t ms) { return clock_now_ns() - i->since_ns >= ms * NS_PER_MS; }
+
+/* While it has an errand at the store and nothing else. */
+static bool goes_on(const struct idempotent *i, uint64_t ms)
+{
+	const struct gw_thread *t = i->app->t;
+	return !is_over(i, t->draining && !t->replaced ? LAST_MS : ms);
+}
+
+static void enter(struct idempotent *i, enum state to)
+{
+	i->state = to;
+	i->since_ns = clock_now_ns();
+}
+
+/* ---- the record ---- */
+
+/* What Redis did not say is not known, whatever this process's memory says in its place. */
+static bool is_unknown(const struct cache_result *r) { return r->code != 0 || r->degraded || r->n_values < 1; }
+
+static bool is_done(const struct cache_result *r) { return r->values[0].p == NULL && r->values[0].i == 1; }
+
+static void change(struct idempotent *i, const struct running *want, bool absent, const void *to, size_t n, uint64_t ttl_ms,
+		   cache_done *done)
+{
+	const struct cache_value args[] = {{.p = want->bytes, .n = want->n}, {.i = absent}, {.p = to, .n = n},
+					   {.i = (int64_t)ttl_ms}, {.i = LEASE_MS}};
+	i->asked = true;
+	cache_eval(i->app->t->cache, &i->op, &idempotent_change, &i->key, 1, args, sizeof args / sizeof *args, done);
+}
+
+static bool is_down(const struct idempotent *i) { return cache_client_state(i->app->t->cache) == CACHE_IS_DOWN; }
+
+/* From what is `want` to its lease. */
+static void lease(struct idempotent *i, const struct running *want, bool absent, cache_done *done)
+{
+	change(i, want, absent, i->mine.bytes, i->mine.n, LEASE_MS, done);
+}
+
+/* ---- giving it back ---- */
+
+static void let_later(struct idempotent *i)
+{
+	if (goes_on(i, LETTING_MS))
+		restart(i, AGAIN_MS);
+	else
+		idempotent_free(i);
+}
+
+static void on_let(struct cache_op *op, const struct cache_result *r)
+{
+	struct idempotent *i = of_op(op);
+	if (is_unknown(r))
+		let_later(i);
+	else
+		idempotent_free(i);
+}
+
+static void let(struct idempotent *i)
+{
+	if (is_down(i))
+		let_later(i);
+	else
+		change(i, &i->mine, false, "", 0, 0, on_let);
+}
+
+/* There will be no answer to this key: i goes, and its lease, if the store has it. */
+static void give_back(struct idempotent *i)
+{
+	cache_cancel(&i->op);
+	unkeep(i);
+	evtimer_del(i->timer);
+	twins_forget(i->app->twins, i->name);
+	i->name = NULL;
+	if (!i->asked) {
+		idempotent_free(i);
+		return;
+	}
+	enter(i, LETTING);
+	let(i);
+}
+
 /* ---- the ways on, of one that asks ---- */
 
 static struct exchange *part(struct idempotent *i)
@@ -113,7 +225,7 @@ static struct exchange *part(struct idempotent *i)
 static void go_on(struct idempotent *i, enum state as)
 {
 	struct exchange *x = part(i);
-	i->state = as;
+	enter(i, as);
 	x->idempotent = i;
 	x->route->handle(x);
 }
@@ -139,6 +251,15 @@ static void reply_running(struct idempotent *i)
 	buf_dispose(&body);
 }
 
+static void reply_unknown(struct idempotent *i)
+{
+	struct exchange *x = part(i);
+	metric_add(&unknown, 1);
+	give_back(i);
+	exchange_error(x, &(struct api_error){503, "server_error", "store_unavailable", NULL, 1},
+		       "Whether a request with this Idempotency-Key has been answered is not known at the moment. Nothing was done.");
+}
+
 static void replay(struct idempotent *i, bool stream, const uint8_t *bytes, size_t n)
 {
 	struct http_field fields[STREAM_FIELDS + 1] = {{"x-sluice-idempotent-replay", "true"}};
@@ -152,24 +273,30 @@ static void replay(struct idempotent *i, bool stream, const uint8_t *bytes, size
 
 /* ---- asking ---- */
 
-static struct running running_record(const struct idempotent *i)
+static bool make_lease(struct idempotent *i)
 {
-	const struct record_head head = {.state = RECORD_RUNNING, .body = i->claim.body};
-	const char *lease = replay_lease_text();
-	struct running r = {.n = sizeof head};
-	size_t n = strlen(lease);
-	memcpy(r.bytes, &head, sizeof head);
-	if (n <= MOST_LEASE) {
-		memcpy(r.bytes + sizeof head, lease, n);
-		r.n += n;
-	}
-	return r;
+	const struct record_head head = {IDEMPOTENT_VERSION, RECORD_RUNNING, i->claim.body};
+	uint64_t number;
+	if (!random_u64(&number))
+		return false;
+	memcpy(i->mine.bytes, &head, sizeof head);
+	int n = snprintf((char *)i->mine.bytes + sizeof head, MOST_LEASE, "%s %016llx", replay_lease_text(), (unsigned long long)number);
+	i->mine.n = sizeof head + (size_t)n;
+	return n > 0 && n < MOST_LEASE;
 }
 
 static void pause_or_refuse(struct idempotent *i)
 {
-	if (clock_now_ns() - i->since_ns >= PATIENCE_MS * NS_PER_MS)
+	if (is_over(i, PATIENCE_MS))
 		reply_running(i);
+	else
+		restart(i, PAUSE_MS);
+}
+
+static void ask_again(struct idempotent *i)
+{
+	if (is_over(i, UNKNOWN_MS))
+		reply_unknown(i);
 	else
 		restart(i, PAUSE_MS);
 }
@@ -177,75 +304,58 @@ static void pause_or_refuse(struct idempotent *i)
 static void on_taken(struct cache_op *op, const struct cache_result *r)
 {
 	struct idempotent *i = of_op(op);
-	if (r->code != 0) {
+	if (is_unknown(r)) {
+		ask_again(i);
+	} else if (!is_done(r)) {
+		i->asked = false; /* another one has it */
 		pause_or_refuse(i);
-		return;
+	} else {
+		restart(i, RENEW_MS);
+		go_on(i, HELD);
 	}
-	restart(i, RENEW_MS);
-	go_on(i, HELD);
 }
 
-static void on_marked(struct cache_op *op, const struct cache_result *r)
+static void on_found(struct idempotent *i, const uint8_t *bytes, size_t n)
 {
-	struct idempotent *i = of_op(op);
-	struct running record = running_record(i);
-	if (r->code != 0 || r->found)
-		pause_or_refuse(i); /* another one takes it, or nobody can */
-	else
-		cache_put(i->app->t->cache, &i->op, &i->key, VERSION, record.bytes, record.n, LEASE_MS, on_taken);
-}
-
-/* Its process has gone. A mark lasts no shorter than the lease that it is about. */
-static void take_over(struct idempotent *i, const uint8_t *lease, size_t n)
-{
-	struct cache_key mark;
-	struct sl_buf name;
-	char tenant[24];
-	buf_init(&name, 1024);
-	snprintf(tenant, sizeof tenant, "%016llx", (unsigned long long)i->x->key->tenant);
-	if (buf_append_str(&name, i->key.text) != 0 || buf_append(&name, lease, n) != 0) {
-		buf_dispose(&name);
-		pause_or_refuse(i);
+	struct record_head head;
+	if (n < sizeof head) { /* no record of ours: as if the store said nothing */
+		reply_unknown(i);
 		return;
 	}
-	cache_key_make(&mark, CACHE_SHARED, tenant, buf_data(&name), name.len);
-	buf_dispose(&name);
-	cache_put_absent(i->app->t->cache, &i->op, &mark, VERSION, "1", 1, LEASE_MS, on_marked);
+	memcpy(&head, bytes, sizeof head);
+	bool dead = head.state == RECORD_RUNNING && n <= sizeof i->theirs.bytes && replay_lease_is_of_dead(bytes + sizeof head, n - sizeof head);
+	if (memcmp(&head.body, &i->claim.body, sizeof head.body) != 0) {
+		reply_other(i);
+	} else if (head.state != RECORD_RUNNING) {
+		replay(i, head.state == RECORD_STREAM, bytes + sizeof head, n - sizeof head);
+	} else if (dead) {
+		memcpy(i->theirs.bytes, bytes, n);
+		i->theirs.n = n;
+		lease(i, &i->theirs, false, on_taken);
+	} else {
+		pause_or_refuse(i);
+	}
 }
 
 static void on_asked(struct cache_op *op, const struct cache_result *r)
 {
 	struct idempotent *i = of_op(op);
-	struct record_head head;
-	if (r->code == 0 && !r->found) {
-		restart(i, RENEW_MS);
-		go_on(i, HELD);
+	if (is_unknown(r) || is_done(r) || r->n_values < 2 || r->values[1].p == NULL) {
+		on_taken(op, r);
 		return;
 	}
-	/* Without a store there is nothing to hold it with: as if there were no key. */
-	if (r->code != 0 || r->n < sizeof head) {
-		struct exchange *x = part(i);
-		idempotent_free(i);
-		x->route->handle(x);
-		return;
-	}
-	memcpy(&head, r->bytes, sizeof head);
-	if (memcmp(&head.body, &i->claim.body, sizeof head.body) != 0)
-		reply_other(i);
-	else if (head.state != RECORD_RUNNING)
-		replay(i, head.state == RECORD_STREAM, r->bytes + sizeof head, r->n - sizeof head);
-	else if (replay_lease_is_of_dead(r->bytes + sizeof head, r->n - sizeof head))
-		take_over(i, r->bytes + sizeof head, r->n - sizeof head);
-	else
-		pause_or_refuse(i);
+	i->asked = false;
+	on_found(i, r->values[1].p, r->values[1].n);
 }
 
 static void ask(struct idempotent *i)
 {
-	struct running record = running_record(i);
 	struct twin_claim claim;
 	if (!twins_find(i->app->twins, &i->retry, &claim)) {
-		cache_put_absent(i->app->t->cache, &i->op, &i->key, VERSION, record.bytes, record.n, LEASE_MS, on_asked);
+		if (is_down(i))
+			reply_unknown(i);
+		else
+			lease(i, &i->mine, true, on_asked);
 		return;
 	}
 	bool same = memcmp(&claim.body, &i->claim.body, sizeof claim.body) == 0;
@@ -263,33 +373,44 @@ static void ask(struct idempotent *i)
 		pause_or_refuse(i);
 }
 
+/* Not mine any more: it ended while the store or this gateway slept. The answer goes on, and is not stored. */
 static void on_renewed(struct cache_op *op, const struct cache_result *r)
 {
-	(void)op, (void)r; /* failed: the next one may do better, and there is time for two */
+	if (is_unknown(r))
+		restart(of_op(op), AGAIN_MS);
 }
+
+static void store(struct idempotent *i);
 
 static void on_timer(evutil_socket_t fd, short what, void *ctx)
 {
 	struct idempotent *i = ctx;
 	(void)fd, (void)what;
-	if (i->state == ASKING) {
+	switch (i->state) {
+	case ASKING:
 		ask(i);
 		return;
-	}
-	if (i->state != HELD)
+	case HELD:
+		if (!cache_op_busy(&i->op) && !is_down(i))
+			lease(i, &i->mine, true, on_renewed);
+		restart(i, is_down(i) ? AGAIN_MS : RENEW_MS);
 		return;
-	struct running record = running_record(i);
-	if (!cache_op_busy(&i->op))
-		cache_put(i->app->t->cache, &i->op, &i->key, VERSION, record.bytes, record.n, LEASE_MS, on_renewed);
-	restart(i, RENEW_MS);
+	case STORING:
+		store(i);
+		return;
+	case LETTING:
+		let(i);
+		return;
+	case JOINED:
+		return;
+	}
 }
 
 static void on_close(struct exchange *x)
 {
 	struct idempotent *i = x->state;
-	x->state = NULL;
-	/* What was asked for may still happen: the lease then ends by itself. */
-	idempotent_free(i);
+	part(i);
+	give_back(i);
 }
 
 /* ---- the gate ---- */
@@ -322,7 +443,8 @@ static int name_it(struct idempotent *i, const char *key)
 static size_t most_kept(const struct gw_app *app)
 {
 	uint64_t n = app->t->cfg->store.value_bytes;
-	return n > 0 ? (size_t)n : DEFAULT_VALUE_BYTES;
+	/* The lease goes to the store beside it. */
+	return (n > 0 ? (size_t)n : DEFAULT_VALUE_BYTES) - sizeof(struct running);
 }
 
 bool idempotent_gate(struct exchange *x)
@@ -349,7 +471,7 @@ bool idempotent_gate(struct exchange *x)
 	i->timer = evtimer_new(x->app->t->base, on_timer, i);
 	x->state = i;
 	x->on_close = on_close;
-	if (i->timer == NULL || name_it(i, key) != 0) {
+	if (i->timer == NULL || name_it(i, key) != 0 || !make_lease(i)) {
 		part(i);
 		idempotent_free(i);
 		api_reply_no_memory(x);
@@ -378,9 +500,8 @@ void idempotent_begin(struct idempotent *i, const char *id, int64_t created, str
 	snprintf(claim.id, sizeof claim.id, "%s", id);
 	claim.created = created;
 	claim.log = log;
-	if (log != NULL)
-		i->name = twins_name(i->app->twins, &i->retry, &claim);
-	const struct record_head head = {.state = RECORD_RUNNING, .body = i->claim.body};
+	i->name = twins_name(i->app->twins, &i->retry, &claim);
+	const struct record_head head = {IDEMPOTENT_VERSION, RECORD_RUNNING, i->claim.body};
 	if (buf_append(&i->kept, &head, sizeof head) != 0)
 		buf_clear(&i->kept, 0);
 }
@@ -393,40 +514,52 @@ void idempotent_keep(struct idempotent *i, const void *bytes, size_t n)
 		buf_clear(&i->kept, 0);
 }
 
-static void on_gone(struct cache_op *op, const struct cache_result *r)
+static void store_later(struct idempotent *i, int code)
 {
-	(void)r; /* the lease ends by itself */
-	idempotent_free(of_op(op));
+	bool may_be_taken = code != SL_ELIMIT && code != SL_EINVAL;
+	if (may_be_taken && goes_on(i, STORING_MS) && i->app->unstored_bytes <= MOST_STORING) {
+		restart(i, AGAIN_MS);
+		return;
+	}
+	log_warn("the answer to a request with an Idempotency-Key could not be stored: %s", sl_code_name(code));
+	give_back(i);
 }
 
 static void on_stored(struct cache_op *op, const struct cache_result *r)
 {
 	struct idempotent *i = of_op(op);
-	if (r->code == 0)
-		idempotent_free(i);
+	if (is_unknown(r))
+		store_later(i, r->code);
 	else
-		cache_delete(i->app->t->cache, &i->op, &i->key, on_gone);
+		idempotent_free(i);
+}
+
+static void store(struct idempotent *i)
+{
+	if (is_down(i))
+		store_later(i, SL_ECLOSED);
+	else
+		change(i, &i->mine, true, buf_data(&i->kept), i->kept.len, i->app->t->cfg->twins.idempotency_ms, on_stored);
 }
 
 void idempotent_end(struct idempotent *i, bool whole, bool stream)
 {
 	if (i == NULL)
 		return;
-	BUG_IF(i->state == ASKING || i->state == STORING, "a repeated request ends in state %d", (int)i->state);
+	BUG_IF(i->state != HELD && i->state != JOINED, "a repeated request ends in state %d", (int)i->state);
 	if (i->state == JOINED) {
 		idempotent_free(i);
 		return;
 	}
-	i->state = STORING;
-	evtimer_del(i->timer);
-	cache_cancel(&i->op); /* a renewal */
-	if (whole && i->kept.len > 0) {
-		buf_data(&i->kept)[0] = stream ? RECORD_STREAM : RECORD_WHOLE;
-		cache_put(i->app->t->cache, &i->op, &i->key, VERSION, buf_data(&i->kept), i->kept.len,
-			  i->app->t->cfg->twins.idempotency_ms, on_stored);
+	if (!whole || i->kept.len == 0) {
+		give_back(i);
 		return;
 	}
-	twins_forget(i->app->twins, i->name);
-	i->name = NULL;
-	cache_delete(i->app->t->cache, &i->op, &i->key, on_gone);
+	evtimer_del(i->timer);
+	cache_cancel(&i->op); /* a renewal */
+	buf_data(&i->kept)[offsetof(struct record_head, state)] = stream ? RECORD_STREAM : RECORD_WHOLE;
+	enter(i, STORING);
+	i->app->unstored_bytes += i->kept.len;
+	metric_add(&unstored, (int64_t)i->kept.len);
+	store(i);
 }

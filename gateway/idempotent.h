@@ -12,13 +12,21 @@
  *            that can't be joined: it waits a while, then 409
  *   ended    the stored answer
  *   another request's (the bodies differ): 422
+ *   unknown  Redis is configured and does not answer: it is asked again for a while, then 503. Its policy of
+ *            falling back to this process's memory is not for keys: what that says means nothing. A request
+ *            whose key's state is unknown never runs
  *
  * What the holder's reader got is kept beside, as far as the store takes values so large; when it is
- * whole it is stored, otherwise the lease is given back and a repetition is answered anew. A store that
- * fails is this process's memory (CACHE_SHARED).
+ * whole it is stored, otherwise the lease is given back and a repetition is answered anew. An answer that a
+ * failing Redis does not take is offered to it again and again, for ten minutes and as far as a thread's 16 MiB
+ * go; meanwhile repetitions join it here.
  *
  *   ASKING ──► HELD ──► STORING ──► gone        waiting is ASKING again, after a pause
- *      └─────► JOINED ─────────────► gone
+ *      ├─────► JOINED ─────────────► gone
+ *      └─────► LETTING ────────────► gone       the store may have given a lease that has no use
+ *
+ * Every change of a record names the record that it changes, or none (idempotent_proc.h). So a lease that ended
+ * and was taken by another gateway is neither renewed nor written over, whatever comes late.
  *
  * Thread: the exchange's.
  */

@@ -9,6 +9,7 @@
  */
 #include "gateway/replay_store_priv.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -77,30 +78,33 @@ uint64_t replay_run_ms(const struct gw_app *app) { return app->t->cfg->resume.ke
 
 /* ---- where a process is ---- */
 
-/* Its state, and when it began; false: there is none of that number. */
-static bool read_stat(long pid, char *state, unsigned long long *began)
+enum process { PROCESS_UNKNOWN, PROCESS_NONE, PROCESS_THERE };
+
+/* Its state, and when it began. What can't be looked at (no descriptor is left, say) is not dead for that. */
+static enum process read_stat(long pid, char *state, unsigned long long *began)
 {
 	char path[64], text[STAT_BYTES];
 	snprintf(path, sizeof path, "/proc/%ld/stat", pid);
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
-		return false;
+		return errno == ENOENT || errno == ESRCH ? PROCESS_NONE : PROCESS_UNKNOWN;
 	ssize_t n = read(fd, text, sizeof text - 1);
+	int code = errno;
 	close(fd);
 	if (n <= 0)
-		return false;
+		return n < 0 && code == ESRCH ? PROCESS_NONE : PROCESS_UNKNOWN;
 	text[n] = '\0';
 	/* After its name, which may hold anything: the state, then 18 more, then the beginning. */
 	char *at = strrchr(text, ')');
 	if (at == NULL || at[1] == '\0' || at[2] == '\0')
-		return false;
+		return PROCESS_UNKNOWN;
 	*state = at[2];
 	at += 2;
 	for (int i = 0; i < 19; i++)
 		if ((at = strchr(at + 1, ' ')) == NULL)
-			return false;
+			return PROCESS_UNKNOWN;
 	*began = strtoull(at + 1, NULL, 10);
-	return true;
+	return PROCESS_THERE;
 }
 
 /* Boot and namespace of process ids; "" when this system does not tell. */
@@ -130,17 +134,28 @@ static void make_names(void)
 	BUG_IF(!random_u64(&name), "no random bytes");
 	snprintf(gateway_name, sizeof gateway_name, "%016llx", (unsigned long long)name);
 	read_place(place);
-	if (!read_stat((long)getpid(), &state, &began))
+	if (read_stat((long)getpid(), &state, &began) != PROCESS_THERE)
 		place[0] = '\0';
 	snprintf(lease_text, sizeof lease_text, "%s %ld %llu", place[0] != '\0' ? place : "-", (long)getpid(), began);
 }
 
-const char *replay_lease_text(void) { return lease_text; }
+static void need_names(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	pthread_once(&once, make_names);
+}
+
+const char *replay_lease_text(void)
+{
+	need_names();
+	return lease_text;
+}
 
 bool replay_lease_is_of_dead(const void *lease, size_t n)
 {
 	char text[sizeof lease_text], state = 0;
 	unsigned long long began = 0, then;
+	need_names();
 	if (n >= sizeof text || place[0] == '\0')
 		return false;
 	memcpy(text, lease, n);
@@ -153,7 +168,8 @@ bool replay_lease_is_of_dead(const void *lease, size_t n)
 	then = strtoull(end, NULL, 10);
 	if (pid <= 0 || then == 0)
 		return false;
-	return !read_stat(pid, &state, &began) || began != then || state == 'Z' || state == 'X';
+	enum process is = read_stat(pid, &state, &began);
+	return is == PROCESS_NONE || (is == PROCESS_THERE && (began != then || state == 'Z' || state == 'X'));
 }
 
 /* ---- the lease ---- */
@@ -256,14 +272,13 @@ void replay_store_forget(struct gw_app *app, const char *id, uint64_t tenant)
 
 int replay_store_create(struct gw_app *app, struct replay_store **out)
 {
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	*out = NULL;
 	if (app->t->cache == NULL || cache_client_state(app->t->cache) == CACHE_IS_MEMORY)
 		return 0;
 	struct replay_store *s = sl_zalloc(sizeof *s);
 	if (s == NULL)
 		return SL_ENOMEM;
-	pthread_once(&once, make_names);
+	need_names();
 	s->app = app;
 	s->cache = app->t->cache;
 	snprintf(s->owner, sizeof s->owner, "%s-%d", gateway_name, app->t->index);

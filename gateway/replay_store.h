@@ -110,7 +110,7 @@ void replay_store_forget(struct gw_app *app, const char *id, uint64_t tenant);
 
 /* ---- inside: replay_store.c, replay_spool.c, replay_follow.c, replay_sweep.c ---- */
 
-/* What this process's leases say: where it is. Made with the first store of streams; "" before. */
+/* What this process's leases say: where it is. */
 const char *replay_lease_text(void);
 /* Is the process of that lease on this machine, and has it gone? */
 bool replay_lease_is_of_dead(const void *lease, size_t n);

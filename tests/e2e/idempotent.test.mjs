@@ -28,7 +28,7 @@ describe('a request with a key, at two gateways', { skip: hasRedis() ? false : '
     const r = await request(at.http, '/v1/chat/completions', { method: 'POST', body: JSON.stringify({ model: 'default', messages: user(text), max_tokens: 400 }),
       headers: { 'content-type': 'application/json', authorization: `Bearer ${key}`, 'idempotency-key': name } });
     const { id, error } = JSON.parse(r.body);
-    return { status: r.status, id, code: error?.code, replayed: r.headers['x-sluice-idempotent-replay'] === 'true' };
+    return { status: r.status, id, code: error?.code, again: r.headers['retry-after'], replayed: r.headers['x-sluice-idempotent-replay'] === 'true' };
   };
   const given = async () => metric(await server.metrics(), 'sluice_engine_submitted_total');
   /** How many requests the engine got for it. Its figures come every few dozen milliseconds. */
@@ -67,5 +67,54 @@ describe('a request with a key, at two gateways', { skip: hasRedis() ? false : '
     assert.deepEqual(out.map((r) => r.status), out.map(() => 200), JSON.stringify(out));
     assert.equal(new Set(out.map((r) => r.id)).size, 1);
     assert.equal(n, 1);
+  });
+
+  const retried = async (what) => {
+    let r;
+    assert.ok(await until(async () => (r = await what()).status === 200, 20000), JSON.stringify(r));
+    return r;
+  };
+  const redisStopped = async (what) => {
+    const { redis } = await server.pids();
+    process.kill(redis, 'SIGSTOP');
+    try { return await what(); } finally { process.kill(redis, 'SIGCONT'); }
+  };
+
+  test('is not run while Redis hangs and its key\'s state is not known; then it is answered as ever', async () => {
+    const first = await ask(server, 'before', 'a b');
+    assert.equal(first.status, 200);
+    await new Promise((r) => setTimeout(r, 300));
+    const { out, n } = await cost(() => redisStopped(async () => {
+      const all = [];
+      for (let i = 0; i < 3; i++) all.push(...await Promise.all([server, other].flatMap((at) => [ask(at, 'before', 'a b'), ask(at, `new ${i}`, 'c d')])));
+      return all;
+    }));
+    assert.deepEqual(out.map((r) => [r.status, r.code, r.again]), out.map(() => [503, 'store_unavailable', '1']));
+    assert.equal(n, 0);
+    const after = await cost(async () => [await retried(() => ask(other, 'before', 'a b')), await retried(() => ask(server, 'new 0', 'c d')),
+      await retried(() => ask(other, 'new 0', 'c d'))]);
+    assert.deepEqual([after.out[0].id, after.out[0].replayed, after.out[2].id, after.n], [first.id, true, after.out[1].id, 1]);
+  });
+
+  test('has its answer kept by its gateway until a Redis that hung, or was killed meanwhile, takes it', async () => {
+    const breaks = { hangs: (pid) => { process.kill(pid, 'SIGSTOP'); return () => process.kill(pid, 'SIGCONT'); },
+      dies: (pid) => { process.kill(pid, 'SIGKILL'); return () => {}; } };
+    for (const [how, break_] of Object.entries(breaks)) {
+      const from = await given(), first = ask(server, how, words(30));
+      assert.ok(await until(async () => await given() > from, 3000));
+      const mend = break_((await server.pids()).redis);
+      try {
+        const made = await first;
+        assert.equal(made.status, 200);
+        const again = await ask(server, how, words(30));
+        assert.deepEqual([again.status, again.id], [200, made.id], 'this gateway has it');
+        mend();
+        const there = await retried(() => ask(other, how, words(30)));
+        assert.deepEqual([there.id, there.replayed], [made.id, true], how);
+      } finally { mend(); }
+      await new Promise((r) => setTimeout(r, 300));
+      assert.equal(await given() - from, 1, how);
+      assert.ok(await until(async () => metric(await server.metrics(), 'sluice_idempotent_unstored_bytes') === 0, 20000));
+    }
   });
 });

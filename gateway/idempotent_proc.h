@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The atomic procedure by which an Idempotency-Key's record changes hands in the store, in Lua and as a C twin.
+ *
+ * A record is bytes: a version, a state, and more. In Redis it is a plain string, as earlier versions read and
+ * write it.
+ */
+#ifndef GATEWAY_IDEMPOTENT_PROC_H
+#define GATEWAY_IDEMPOTENT_PROC_H
+
+#include "cache/cache.h"
+
+enum { IDEMPOTENT_VERSION = 1, IDEMPOTENT_RUNNING = 0 };
+
+/* Key: the record's. Arguments:
+ *   want      the record that may be changed. One of another version than want's first byte is none
+ *   absent    1: so may none at all
+ *   to        what takes its place; empty: nothing does
+ *   ttl_ms    how long that stays
+ *   lease_ms  the longest life of a record whose second byte is IDEMPOTENT_RUNNING: one that has more left was
+ *             written before Redis' clock went back, and is shortened
+ * Values: 1, or 0 and the record that stands there (empty: none). The same call again does no harm. */
+extern const struct cache_proc idempotent_change;
+
+#endif
