@@ -111,7 +111,7 @@ void answer_finish_now(struct answer *a)
 	if (a->state == ANSWER_ENDED)
 		return;
 	answer_set_state(a, ANSWER_ENDED);
-	answer_end_key(a, a->end == ANSWER_DONE && (a->stage == ANSWER_OVER || !a->stream));
+	answer_end_key(a, a->end == ANSWER_DONE && !a->unkept && (a->stage == ANSWER_OVER || !a->stream));
 	if (!a->alone)
 		tell_usage(a);
 	a->released = false;

@@ -148,6 +148,7 @@ struct answer {
 	bool stream, include_usage, obfuscate, logged, ids, background, keep_text, wants_logprobs;
 	bool counted; /* in the key's running count */
 	bool settling, settled;
+	bool unkept;     /* settled, but not kept as it should be: it is no answer to have again */
 	bool waits; /* the timer is set for a token whose time has not come */
 	bool extending; /* more of them are being asked for */
 	bool capped; /* ended by what its key may still use */
@@ -218,6 +219,10 @@ void answer_extend(struct answer *a);
 void answer_out_of_tokens(struct answer *a);
 /* The format has done what had to be done before the end is told. */
 void answer_settled(struct answer *a);
+/* From opened: the reply to who begins it in the background waits for answer_begun, which sends it, or (well false)
+ * refuses it and stops the answer. False: nobody waits. */
+bool answer_await(struct answer *a);
+void answer_begun(struct answer *a, bool well);
 struct sse_usage answer_usage(const struct answer *a);
 /* Why its first choice that was cut short was: as choices have it. */
 const char *answer_ended_by(const struct answer *a);

@@ -18,31 +18,90 @@ struct held_reply {
 	struct answer *answer;
 	struct exchange *x;
 	struct sl_buf json;
+	bool spool, store; /* which are waited for */
 };
+
+/* What is promised is the answer to its key, too. */
+static void end_held_key(struct held_reply *h, bool well)
+{
+	idempotent_keep(h->answer->idempotent, buf_data(&h->json), h->json.len);
+	answer_end_key(h->answer, well);
+}
 
 /* Its client has gone. */
 static void held_closed(struct exchange *x)
 {
 	struct held_reply *h = x->state;
+	end_held_key(h, true);
 	h->answer->held = NULL;
 	buf_dispose(&h->json);
 	sl_free(h);
 }
 
-static void reply_held(void *ctx)
+static struct exchange *part_held(struct answer *a, struct sl_buf *json)
 {
-	struct answer *a = ctx;
 	struct held_reply *h = a->held;
-	if (h == NULL)
-		return;
 	struct exchange *x = h->x;
-	struct sl_buf json = h->json;
+	*json = h->json;
 	a->held = NULL;
 	sl_free(h);
 	x->state = NULL;
 	x->on_close = NULL;
+	return x;
+}
+
+static void reply_held(struct answer *a)
+{
+	struct sl_buf json;
+	if (a->held == NULL)
+		return;
+	end_held_key(a->held, true);
+	struct exchange *x = part_held(a, &json);
 	exchange_reply(x, 200, "application/json", NULL, 0, buf_data(&json), json.len);
 	buf_dispose(&json);
+}
+
+static void refuse_held(struct answer *a)
+{
+	struct sl_buf json;
+	end_held_key(a->held, false);
+	struct exchange *x = part_held(a, &json);
+	buf_dispose(&json);
+	exchange_error(x, &(struct api_error){503, "server_error", "store_unavailable", NULL, 1},
+		       "The response can't be stored at the moment, so it can't be made in the background.");
+	answer_on_stop(a);
+}
+
+static void reply_when_ready(struct answer *a)
+{
+	if (a->held != NULL && !a->held->spool && !a->held->store)
+		reply_held(a);
+}
+
+static void on_spool_begun(void *ctx)
+{
+	struct answer *a = ctx;
+	if (a->held != NULL)
+		a->held->spool = false;
+	reply_when_ready(a);
+}
+
+bool answer_await(struct answer *a)
+{
+	if (a->held != NULL)
+		a->held->store = true;
+	return a->held != NULL;
+}
+
+void answer_begun(struct answer *a, bool well)
+{
+	if (a->held == NULL)
+		return;
+	a->held->store = false;
+	if (well)
+		reply_when_ready(a);
+	else
+		refuse_held(a);
 }
 
 /* Takes json, and a's exchange. */
@@ -158,10 +217,6 @@ int answer_open_log(struct answer *a)
 	rc = put_snapshot(a, &json);
 	if (rc == 0 && a->background && !a->stream) {
 		rc = hold_reply(a, &json);
-		if (rc == 0) {
-			idempotent_keep(a->idempotent, buf_data(&a->held->json), a->held->json.len);
-			answer_end_key(a, true);
-		}
 	} else if (rc == 0) {
 		rc = stream_out_start(a->x, a->log, 0, a->ids);
 	}
@@ -177,8 +232,9 @@ int answer_open_log(struct answer *a)
 		a->format->opened(a);
 	if (!answer_load_has_place(a)) /* it may become another's model while it waits */
 		answer_open_spool(a, 0);
-	if (a->held != NULL && (a->spool == NULL || !spool_await(a->spool, reply_held, a)))
-		reply_held(a);
+	if (a->held != NULL)
+		a->held->spool = a->spool != NULL && spool_await(a->spool, on_spool_begun, a);
+	reply_when_ready(a);
 	return 0;
 }
 

@@ -7,6 +7,9 @@
  *   created, in_progress, output_item.added, content_part.added, output_text.delta …,
  *   output_text.done, content_part.done, output_item.done, completed | incomplete | failed
  *
+ * A response that is to be stored and was not ends as failed, after all of its text: completed promises that it
+ * can be retrieved and continued.
+ *
  * One that was cancelled ends as incomplete with the status "cancelled": there is no event of its own.
  */
 #include <string.h>
@@ -159,8 +162,9 @@ static int close_choice(struct answer *a, struct sl_buf *out, unsigned index, co
 static int end(struct answer *a, struct sl_buf *out)
 {
 	bool complete = a->end == ANSWER_DONE && strcmp(a->choices[0].reason, "length") != 0;
+	const char *type = response_is_unkept(a->own) ? "response.failed" : complete ? "response.completed" : "response.incomplete";
 	int rc = put_item(a, out, "response.output_item.done", false);
-	return rc == 0 ? put_state(a, out, complete ? "response.completed" : "response.incomplete") : rc;
+	return rc == 0 ? put_state(a, out, type) : rc;
 }
 
 static int error(struct answer *a, struct sl_buf *out, const struct api_error *e, const char *message)
@@ -190,8 +194,8 @@ static void opened(struct answer *a)
 {
 	struct response *r = a->own;
 	r->answer = a;
-	if (a->background)
-		(void)response_save(r, false);
+	if (a->background && response_save(r, false) == 0)
+		r->first = answer_await(a);
 }
 
 static bool settle(struct answer *a)

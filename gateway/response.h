@@ -23,13 +23,16 @@ struct response {
 	json_t *items;         /* the conversation before the answer: normal items, each with an id */
 	uint32_t n_events;     /* told; the next one's sequence_number */
 	bool store;            /* it is to be stored */
-	bool lost;             /* that failed: the final object says "store": false */
+	bool lost;             /* that failed: the final object says "store": false, and why */
+	bool first;            /* what is being stored is its beginning, which its client waits for */
+	bool corrected;        /* what is being stored says that its turn was not added */
+	int why;               /* lost: the store's code; SL_ENOTFOUND: its conversation was deleted, and it with that */
 	bool last;             /* what is being stored is its final state */
 	bool waits;            /* for the store, to put the final state there */
 	struct cache_op op;
 	/* Of one that is made in a conversation. */
 	struct conversation_turn *turn; /* until it is added; owned; NULL: none */
-	bool not_added;                 /* that failed: the final object says "conversation": null */
+	bool not_added;                 /* that failed: the final object says "conversation": null, and why */
 	/* For the prefix registry. */
 	uint64_t digest;       /* of the messages; 0: unknown */
 	uint8_t cleanse;       /* how they were made */
@@ -46,6 +49,8 @@ json_t *response_about(const struct response_request *r);
 json_t *response_object(struct answer *a);
 /* The message that the model writes. open: without its content, as it begins. */
 json_t *response_message(const struct answer *a, bool open);
+/* It is made, and not kept as its client asked: it ends as failed, with all of its output. */
+bool response_is_unkept(const struct response *r);
 /* The one part of its content. */
 json_t *response_part(const struct answer *a, bool open);
 /* "msg_…", from the answer's id. */

@@ -57,7 +57,10 @@ json_t *response_about(const struct response_request *r)
 	return about;
 }
 
-static const char *status_of(const struct answer *a)
+bool response_is_unkept(const struct response *r) { return (r->store && r->lost) || r->not_added; }
+
+/* Whatever became of it in the store. */
+static const char *made_of(const struct answer *a)
 {
 	switch (a->end) {
 	case ANSWER_UNDECIDED: break;
@@ -66,6 +69,31 @@ static const char *status_of(const struct answer *a)
 	case ANSWER_FAILED: return "failed";
 	}
 	return "in_progress";
+}
+
+static const char *status_of(const struct answer *a)
+{
+	bool is_told = a->end == ANSWER_DONE || a->end == ANSWER_STOPPED;
+	return is_told && response_is_unkept(a->own) ? "failed" : made_of(a);
+}
+
+/* What a client can do about it. */
+static json_t *error_of_unkept(const struct response *r)
+{
+	if (!r->lost)
+		return json_pack("{s:s, s:s}", "code", "conversation_not_updated", "message",
+				 "The answer is whole, but was not added to its conversation, or the store did not say so in time: read it "
+				 "before going on.");
+	if (r->why == SL_ENOTFOUND)
+		return json_pack("{s:s, s:s}", "code", "conversation_not_updated", "message",
+				 "The answer is whole, but its conversation was deleted meanwhile: neither it nor the response is kept.");
+	if (r->why == SL_ELIMIT)
+		return json_pack("{s:s, s:s}", "code", "store_limit_exceeded", "message",
+				 "The answer is whole, but with what came before it it is too large to be stored: it can be neither "
+				 "retrieved nor continued.");
+	return json_pack("{s:s, s:s}", "code", "store_unavailable", "message",
+			 "The answer is whole, but was not stored, or the store did not say so in time: do not count on retrieving or "
+			 "continuing it.");
 }
 
 /* The API's few codes for what may go wrong. */
@@ -78,8 +106,9 @@ static const char *error_code(const struct api_error *e)
 
 static json_t *error_of(const struct answer *a)
 {
-	return a->end == ANSWER_FAILED ? json_pack("{s:s, s:s}", "code", error_code(answer_error(a)), "message", answer_error_text(a))
-				       : json_null();
+	if (a->end == ANSWER_FAILED)
+		return json_pack("{s:s, s:s}", "code", error_code(answer_error(a)), "message", answer_error_text(a));
+	return strcmp(status_of(a), "failed") == 0 ? error_of_unkept(a->own) : json_null();
 }
 
 static json_t *incomplete_details(const struct answer *a)
@@ -132,7 +161,7 @@ json_t *response_message(const struct answer *a, bool open)
 {
 	char id[ANSWER_ID_BYTES];
 	const char *status = open || a->end == ANSWER_UNDECIDED    ? "in_progress"
-			     : strcmp(status_of(a), "completed") == 0 ? "completed"
+			     : strcmp(made_of(a), "completed") == 0 ? "completed"
 								      : "incomplete";
 	json_t *content = open ? json_array() : json_pack("[o]", response_part(a, false));
 	response_message_id(a, id);

@@ -110,7 +110,17 @@ static void note_prefix(const struct response *r)
 static void settled(struct response *r)
 {
 	note_prefix(r);
+	r->answer->unkept = response_is_unkept(r);
 	answer_settled(r->answer);
+}
+
+/* What is stored says completed, and its turn was not added. */
+static bool correct(struct response *r)
+{
+	if (!r->store || r->lost || !r->not_added || r->corrected)
+		return false;
+	r->corrected = true;
+	return response_save(r, true) == 0;
 }
 
 static void on_taken_back(struct cache_op *op, const struct cache_result *result)
@@ -126,12 +136,14 @@ static void on_added(void *ctx, int what)
 	r->turn = NULL;
 	r->not_added = what != CONVERSATION_OK;
 	if (what != CONVERSATION_GONE || !r->store) {
-		settled(r);
+		if (!correct(r))
+			settled(r);
 		return;
 	}
 	/* Deleted meanwhile, and everything that was made in it. */
 	struct cache_key key;
 	r->lost = true;
+	r->why = SL_ENOTFOUND;
 	response_key(&key, a->key, a->id);
 	cache_delete(a->app->t->cache, &r->op, &key, on_taken_back);
 }
@@ -162,8 +174,15 @@ static void on_stored(struct cache_op *op, const struct cache_result *result)
 	if (result->code != 0) {
 		log_warn("the response %s could not be stored: %s", r->answer->id, sl_code_name(result->code));
 		r->lost = true;
+		r->why = result->code;
 	}
-	if ((r->last || (r->waits && response_save(r, true) != 0)) && !add_turn(r))
+	if (r->first) {
+		r->first = false;
+		answer_begun(r->answer, !r->lost);
+		if (cache_op_busy(&r->op)) /* it was stopped, and its end is being stored */
+			return;
+	}
+	if ((r->last || (r->waits && response_save(r, true) != 0)) && !add_turn(r) && !correct(r))
 		settled(r);
 }
 
@@ -196,6 +215,7 @@ int response_save(struct response *r, bool last)
 		cache_put(t->cache, &r->op, &key, RESPONSE_VERSION, buf_data(&record), record.len,
 			  t->cfg->responses.keep_ms, on_stored);
 	r->lost = rc != 0;
+	r->why = rc;
 	buf_dispose(&record);
 	return rc;
 }
@@ -208,5 +228,6 @@ bool response_settle(struct response *r)
 	if ((r->store && response_save(r, true) == 0) || add_turn(r))
 		return true;
 	note_prefix(r);
+	r->answer->unkept = response_is_unkept(r);
 	return false;
 }

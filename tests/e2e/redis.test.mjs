@@ -254,16 +254,29 @@ describe('without a Redis', () => {
     assert.equal((await request(server.http, '/ready')).status, 200, 'requests are served all the same');
   });
 
-  test('a response that can\'t be stored is told all the same, and says so; what was is asked for in vain', async () => {
+  const streamed = async (body) => {
+    const r = await request(server.http, '/v1/responses', { method: 'POST', body: JSON.stringify({ model: 'default', input: 'a b c', stream: true, ...body }),
+      headers: { 'content-type': 'application/json', authorization: `Bearer ${server.keys.paid}` } });
+    return r.body.split('\n').filter((l) => l.startsWith('data: {')).map((l) => JSON.parse(l.slice(6)));
+  };
+
+  test('a response that can\'t be stored is told whole, and ends as failed; what was is asked for in vain', async () => {
     server = await startServer({ echo: true, sets: [...fast, 'cache.address=127.0.0.1:1'] });
     const make = (body) => post(server.http, server.keys.paid, '/v1/responses', { model: 'default', input: 'a b c', ...body });
     const made = await make({});
+    const seen = (r) => [r.status, r.error?.code, r.store, r.output[0].content[0].text, r.output[0].status];
     assert.equal(made.status, 200);
-    assert.deepEqual([made.json.status, made.json.output[0].content[0].text, made.json.store], ['completed', 'a b c', false]);
-    const streamed = await request(server.http, '/v1/responses', { method: 'POST', body: JSON.stringify({ model: 'default', input: 'a b c', stream: true }),
-      headers: { 'content-type': 'application/json', authorization: `Bearer ${server.keys.paid}` } });
-    const last = JSON.parse(streamed.body.trimEnd().split('\n').at(-1).slice(6));
-    assert.deepEqual([last.type, last.response.store], ['response.completed', false]);
+    assert.deepEqual(seen(made.json), ['failed', 'store_unavailable', false, 'a b c', 'completed']);
+    assert.ok(made.json.usage.output_tokens > 0, 'it was made, and is paid for');
+    const events = await streamed({}), last = events.at(-1);
+    assert.deepEqual([last.type, ...seen(last.response)], ['response.failed', 'failed', 'store_unavailable', false, 'a b c', 'completed']);
+    assert.equal(events.filter((e) => e.type === 'response.output_text.delta').map((e) => e.delta).join(''), 'a b c');
+    assert.deepEqual(events.slice(-3, -1).map((e) => e.type), ['response.content_part.done', 'response.output_item.done']);
+    // What need not be stored is as ever; what must be, because nobody waits for it, is not begun.
+    const free = await make({ store: false });
+    assert.deepEqual([free.json.status, free.json.error, (await streamed({ store: false })).at(-1).type], ['completed', null, 'response.completed']);
+    const background = await make({ background: true });
+    assert.deepEqual([background.status, background.json.error.code, background.headers['retry-after']], [503, 'store_unavailable', '1']);
     const away = async (method, path) => {
       const r = await request(server.http, path, { method, headers: { authorization: `Bearer ${server.keys.paid}` } });
       return [r.status, JSON.parse(r.body).error.code];
@@ -272,6 +285,12 @@ describe('without a Redis', () => {
       assert.deepEqual(await away(method, `/v1/responses/${made.json.id}${path}`), [503, 'store_unavailable'], method + path);
     const continued = await make({ previous_response_id: made.json.id });
     assert.deepEqual([continued.status, continued.json.error.code], [503, 'store_unavailable']);
+  });
+
+  test('a response that is larger than what the store takes says that', async () => {
+    server = await startServer({ echo: true, sets: [...fast, 'cache.store=memory', 'cache.value_bytes=1KiB'] });
+    const last = (await streamed({ input: 'word '.repeat(300) })).at(-1);
+    assert.deepEqual([last.type, last.response.error.code], ['response.failed', 'store_limit_exceeded']);
   });
 
   test('memory, as configured', async () => {

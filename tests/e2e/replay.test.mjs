@@ -289,7 +289,7 @@ describe('the cascade, whose gateway is killed', { skip }, () => {
     }
   });
 
-  // Its 200 waits for the store, but not for one that is silent until it has come; and who asked may leave meanwhile.
+  // Its 200 is a promise that a silent store can't keep: it is refused and stopped; and the client may leave meanwhile.
   test('a response in the background while the store is silent, and a client that leaves', async () => {
     const { redis } = await server.pids();
     let told;
@@ -305,10 +305,45 @@ describe('the cascade, whose gateway is killed', { skip }, () => {
     } finally {
       process.kill(redis, 'SIGCONT');
     }
-    assert.equal(told.status, 200, told.body);
+    assert.deepEqual([told.status, told.json.error.code, told.headers['retry-after']], [503, 'store_unavailable', '1']);
     assert.ok(await until(async () => metric(await server.metrics(), 'sluice_cache_up') >= 1, PATIENCE), server.log());
+    assert.ok(await until(async () => {
+      told = await api(server, server.keys.paid, 'POST', '/v1/responses', { model: 'default', input: text('stays'), background: true });
+      return told.status === 200;
+    }, PATIENCE), told.body);
     assert.ok(await until(async () => (await api(server, server.keys.paid, 'GET', `/v1/responses/${told.json.id}`)).json?.status === 'completed', PATIENCE));
     assert.ok(await until(async () => metric(await server.metrics(), 'sluice_engine_running') === 0, PATIENCE));
+  });
+
+  // All of the text comes, and then the truth about it.
+  test('a response, and a turn of a conversation, whose store falls silent before the end', async () => {
+    const { redis } = await server.pids();
+    const { json: conversation } = await api(server, server.keys.paid, 'POST', '/v1/conversations', {});
+    const cases = [[{}, 'store_unavailable'], [{ conversation: conversation.id }, 'store_unavailable'],
+      [{ conversation: conversation.id, store: false }, 'conversation_not_updated'], [{ store: false }, undefined]];
+    for (const [more, code] of cases) {
+      const input = text(`unkept${n++}`), events = [];
+      try {
+        const r = await fetch(`${server.http}/v1/responses`, { method: 'POST', headers: { authorization: `Bearer ${server.keys.paid}`,
+          'content-type': 'application/json' }, body: JSON.stringify({ model: 'default', input, stream: true, ...more }) });
+        assert.equal(r.status, 200);
+        let rest = '', stopped = false;
+        for await (const piece of r.body.pipeThrough(new TextDecoderStream())) {
+          const lines = (rest + piece).split('\n');
+          rest = lines.pop();
+          events.push(...lines.filter((l) => l.startsWith('data: {')).map((l) => JSON.parse(l.slice(6))));
+          if (!stopped && events.some((e) => e.type === 'response.output_text.delta')) { stopped = true; process.kill(redis, 'SIGSTOP'); }
+        }
+        assert.ok(stopped);
+      } finally {
+        process.kill(redis, 'SIGCONT');
+      }
+      const told = events.filter((e) => e.type === 'response.output_text.delta').map((e) => e.delta).join(''), last = events.at(-1);
+      assert.equal(last.response.output[0].content[0].text, told);
+      assert.deepEqual([last.type, last.response.status, last.response.error?.code, last.response.conversation],
+        code === undefined ? ['response.completed', 'completed', undefined, null] : ['response.failed', 'failed', code, null]);
+      assert.ok(await until(async () => metric(await server.metrics(), 'sluice_cache_up') >= 1, PATIENCE), server.log());
+    }
   });
 
   test('killed again while it goes on, and a response in the background', async () => {

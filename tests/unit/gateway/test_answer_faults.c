@@ -75,7 +75,9 @@ static void check_piece(struct chat_rig *c, const struct way *w)
 	json_t *j = json_loads(body + 4, 0, NULL);
 	if (j == NULL)
 		fail_msg("%s: no JSON: %s", w->name, a);
-	if ((status == 200) != (json_is_null(json_object_get(j, "error")) || json_object_get(j, "error") == NULL))
+	const char *as = json_string_value(json_object_get(j, "status"));
+	bool well = status == 200 && (as == NULL || strcmp(as, "failed") != 0); /* a response that was not stored */
+	if (well != (json_is_null(json_object_get(j, "error")) || json_object_get(j, "error") == NULL))
 		fail_msg("%s: %s", w->name, a);
 	json_decref(j);
 }
