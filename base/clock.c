@@ -7,6 +7,7 @@
 
 /* Threads of a test read it while the test turns it. */
 static const uint64_t *_Atomic fake_ns;
+static const int64_t *_Atomic fake_unix_s;
 
 uint64_t clock_now_ns(void)
 {
@@ -28,10 +29,16 @@ uint32_t clock_us_between(uint64_t from_ns, uint64_t to_ns)
 
 int64_t clock_unix_s(void)
 {
-	return (int64_t)time(NULL);
+	const int64_t *fake = atomic_load_explicit(&fake_unix_s, memory_order_relaxed);
+	return fake != NULL ? __atomic_load_n(fake, __ATOMIC_RELAXED) : (int64_t)time(NULL);
 }
 
 void clock_fake(const uint64_t *source_ns)
 {
 	atomic_store(&fake_ns, source_ns);
+}
+
+void clock_fake_unix(const int64_t *source_s)
+{
+	atomic_store(&fake_unix_s, source_s);
 }

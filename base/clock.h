@@ -19,5 +19,7 @@ uint32_t clock_us_between(uint64_t from_ns, uint64_t to_ns);
 int64_t clock_unix_s(void);
 /* Tests: from now on clock_now_ns returns *source (NULL: the real clock again). Borrowed. */
 void clock_fake(const uint64_t *source_ns);
+/* Tests: the same of clock_unix_s, which may step either way. */
+void clock_fake_unix(const int64_t *source_s);
 
 #endif

@@ -18,7 +18,7 @@
 #include "gateway/json_mem.h"
 #include "gateway/token_secrets.h"
 
-enum { MAX_BODY = 16384, MAX_REPLY = 32768, SHORTEST_S = 60, USUAL_S = 600, LONGEST_S = 3600 };
+enum { MAX_BODY = 16384, MAX_REPLY = 32768, SHORTEST_S = 60, USUAL_S = 600 };
 
 struct minting {
 	struct exchange *x;
@@ -110,7 +110,7 @@ static bool bad(struct exchange *x, const char *param, const char *message)
 static bool take_ttl(struct exchange *x, const json_t *v, int64_t *out)
 {
 	*out = v == NULL ? USUAL_S : json_integer_value(v);
-	if ((v == NULL || json_is_integer(v)) && *out >= SHORTEST_S && *out <= LONGEST_S)
+	if ((v == NULL || json_is_integer(v)) && *out >= SHORTEST_S && *out <= BROWSER_TOKEN_LONGEST_S)
 		return true;
 	return bad(x, "ttl", "ttl is a number of seconds and must be between 60 and 3600.");
 }

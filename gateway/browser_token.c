@@ -175,5 +175,6 @@ int browser_token_read(const char *text, const uint8_t secret[BROWSER_TOKEN_SECR
 	json_decref(o);
 	if (!well)
 		return SL_EINVAL;
-	return now_s < out->expires_s ? 0 : SL_ETIMEOUT;
+	bool in_time = now_s < out->expires_s && out->expires_s - now_s <= BROWSER_TOKEN_LONGEST_S + BROWSER_TOKEN_SKEW_S;
+	return in_time ? 0 : SL_ETIMEOUT;
 }

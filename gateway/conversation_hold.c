@@ -16,7 +16,7 @@
 #include "gateway/answer.h"
 #include "gateway/random.h"
 
-enum { LEASE_MS = 20000, RENEW_MS = 6000 };
+enum { LEASE_MS = CONVERSATION_LEASE_US / 1000, RENEW_MS = 6000 };
 
 enum turn_state { TAKING, HELD, ADDING, FREEING };
 

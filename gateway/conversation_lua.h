@@ -20,6 +20,10 @@
 	"local h = redis.call('HMGET', KEYS[1], 'rev', 'token', 'until', 'made', 'doc')\n"   \
 	"local rev, token, over = tonumber(h[1] or 0), h[2] or '', tonumber(h[3] or 0)\n"    \
 	"local made, doc = h[4] or '', h[5] or ''\n"                                         \
+	"if token ~= '' and over > now + 20000000 then\n" /* CONVERSATION_LEASE_US */        \
+	"  over = now + 20000000\n"                                                          \
+	"  redis.call('HSET', KEYS[1], 'until', text(over))\n"                               \
+	"end\n"                                                                              \
 	"local function others(mine) return token ~= '' and token ~= mine and over > now end\n"
 
 static const char lua_read[] = LUA_CONVERSATION "if rev == 0 then return {1} end\n"

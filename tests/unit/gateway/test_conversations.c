@@ -191,6 +191,27 @@ static void a_lease_that_ended(struct world *w)
 	assert_non_null(strstr(w->text, "resp_1\nresp_2\n"));
 }
 
+/* A clock that was half an hour ahead: who held it then keeps nobody out for longer than the longest lease. */
+static void a_hold_of_a_clock_that_went_back(struct world *w)
+{
+	const uint64_t ahead_us = UINT64_C(1800000000);
+	assert_int_equal(save(w, "a", NULL, 0, "one", true), CONVERSATION_OK);
+	w->g.now_us += ahead_us;
+	assert_int_equal(take(w, "a", "t1", "resp_1", false), CONVERSATION_OK);
+	w->g.now_us -= ahead_us;
+	for (int i = 0; i < 10; i++) { /* asking does not hold it up */
+		assert_int_equal(take(w, "a", "t2", "resp_2", false), CONVERSATION_HELD);
+		assert_int_equal(w->said.left_us, CONVERSATION_LEASE_US - i * 2000000);
+		assert_int_equal(ask(w, "a"), CONVERSATION_OK);
+		w->g.now_us += 2000000;
+	}
+	assert_int_equal(take(w, "a", "t2", "resp_2", false), CONVERSATION_OK);
+	assert_int_equal(save(w, "a", "t1", 1, "late", false), CONVERSATION_HELD);
+	/* Its holder goes on where it lives. */
+	w->g.now_us -= ahead_us;
+	assert_int_equal(save(w, "a", "t2", 1, "two", false), CONVERSATION_OK);
+}
+
 static void bounds(struct world *w)
 {
 	char id[2] = "a", long_text[700];
@@ -255,6 +276,7 @@ static void in_redis(void (*test)(struct world *w))
 	static void name##_in_redis(void **state) { (void)state; in_redis(name); }
 BOTH(a_turn)
 BOTH(a_lease_that_ended)
+BOTH(a_hold_of_a_clock_that_went_back)
 BOTH(bounds)
 BOTH(full)
 
@@ -357,6 +379,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(a_turn_in_memory), cmocka_unit_test(a_turn_in_redis),
 	    cmocka_unit_test(a_lease_that_ended_in_memory), cmocka_unit_test(a_lease_that_ended_in_redis),
+	    cmocka_unit_test(a_hold_of_a_clock_that_went_back_in_memory),
+	    cmocka_unit_test(a_hold_of_a_clock_that_went_back_in_redis),
 	    cmocka_unit_test(bounds_in_memory), cmocka_unit_test(bounds_in_redis),
 	    cmocka_unit_test(full_in_memory), cmocka_unit_test(full_in_redis),
 	    cmocka_unit_test(ended_ones_are_not_counted), cmocka_unit_test(both_answer_alike),

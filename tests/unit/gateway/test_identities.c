@@ -413,6 +413,43 @@ static void secrets_are_files_without_redis(void **state)
 	assert_int_equal(system(command), 0);
 }
 
+/* Days three apart share a slot: whoever waits for the one is told when the clock has come to the other. */
+static void a_clock_that_is_set_while_a_secret_is_awaited(void **state)
+{
+	static struct secret_look a, b;
+	const uint8_t *secret;
+	const int64_t day_s = 86400, day = 20000;
+	int64_t now_s = day * day_s;
+	struct rig g;
+	(void)state;
+	if (!redis_server_installed()) {
+		print_message("redis-server is not installed: skipped\n");
+		skip();
+	}
+	redis_server_start(&server, NULL);
+	rig_init(&g);
+	g.cfg.store = CACHE_REDIS;
+	g.cfg.address = server.address;
+	rig_open(&g);
+	rig_turn_until_state(&g, CACHE_IS_UP);
+	struct token_secrets *s = token_secrets_create(g.cl, "/nowhere");
+	clock_fake_unix(&now_s);
+	list_init(&a.wait.node);
+	list_init(&b.wait.node);
+	a.wait.done = b.wait.done = on_secret;
+	assert_int_equal(token_secrets_find(s, day, &a.wait, &secret), SECRET_ASKED);
+	now_s -= 2 * day_s;
+	assert_int_equal(token_secrets_find(s, day - 3, &b.wait, &secret), SECRET_ASKED);
+	assert_int_equal(a.n_done, 1);
+	assert_int_equal(a.v, SECRET_UNAVAILABLE);
+	rig_turn_until(&g, &b.n_done, 1);
+	assert_int_equal(b.v, SECRET_THERE);
+	clock_fake_unix(NULL);
+	token_secrets_destroy(s);
+	rig_close(&g);
+	redis_server_stop(&server);
+}
+
 static void gateways_agree_on_secrets_in_redis(void **state)
 {
 	static struct rig g[2];
@@ -454,6 +491,7 @@ int main(void)
 	    cmocka_unit_test(when_the_store_fails_what_was_known_is_believed_for_a_while),
 	    cmocka_unit_test_setup_teardown(secrets_are_files_without_redis, set_up, tear_down),
 	    cmocka_unit_test(gateways_agree_on_secrets_in_redis),
+	    cmocka_unit_test(a_clock_that_is_set_while_a_secret_is_awaited),
 	};
 	log_init("test", LOG_ERROR);
 	return cmocka_run_group_tests(tests, NULL, NULL);
