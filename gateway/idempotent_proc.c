@@ -34,11 +34,13 @@ static int twin(struct cache_twin *t)
 	const struct cache_value *want = &t->args[0], *to = &t->args[2];
 	size_t n;
 	const uint8_t *had = cache_twin_find(t, 0, &n);
-	if (had != NULL && (want->n == 0 || had[0] != *(const uint8_t *)want->p))
+	if (had == NULL || want->n == 0 || had[0] != *(const uint8_t *)want->p) {
+		had = (const uint8_t *)"";
 		n = 0;
+	}
 	if (!same(had, n, want) && !(n == 0 && t->args[1].i == 1)) {
 		int rc = cache_twin_answer(t, 0);
-		return rc == 0 ? cache_twin_answer_bytes(t, n > 0 ? had : (const uint8_t *)"", n) : rc;
+		return rc == 0 ? cache_twin_answer_bytes(t, had, n) : rc;
 	}
 	int rc = cache_twin_answer(t, 1);
 	if (rc != 0 || to->n == 0) {
