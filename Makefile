@@ -237,7 +237,13 @@ FAKE_NVML := $(B)/libfake-nvml.so
 $(FAKE_NVML): tests/support/fake_nvml/fake_nvml.c $(B)/flags
 	$(Q)$(CC) $(CFLAGS_ALL) -fPIC -shared -o $@ $< $(SANFLAGS)
 
+# A clock that tests set, for a redis-server of theirs: no sanitizer's, which that could not load.
+CLOCK_SHIM := $(B)/libclock-shim.so
+$(CLOCK_SHIM): tests/support/clock_shim/clock_shim.c $(B)/flags
+	$(Q)$(CC) -std=gnu11 -O1 -Wall -Wextra -Wshadow -Wconversion -Werror -fPIC -shared -o $@ $<
+
 # What is opened at run time.
+$(B)/tests/unit/cache/test_redis_clock: | $(CLOCK_SHIM)
 $(B)/tests/unit/engine/test_device_watch: | $(FAKE_NVML)
 $(filter $(B)/tests/kernels/%,$(TEST_BIN)): | $(EMU_SO)
 $(B)/tests/kernels/test_mutants: | $(MUTANTS)
