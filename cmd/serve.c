@@ -20,9 +20,11 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/file.h"
 #include "cmd/cmd.h"
 #include "cmd/core_dump.h"
 #include "cmd/private_redis.h"
@@ -32,7 +34,7 @@
 #include "kernels/kv_type.h"
 
 /* A replaced gateway ends by itself; the slack is for that. */
-enum { FIRST_BEAT_MS = 10000, HEALTHY_MS = 10000, RETIRED_SLACK_MS = 5000 };
+enum { FIRST_BEAT_MS = 10000, HEALTHY_MS = 10000, RETIRED_SLACK_MS = 5000, DISK_LEAST = 1 << 20, CONFIG_MOST = 1 << 20 };
 
 /* What a child is started with. Made whole and never changed, since the supervisor reads argv whenever
  * it starts one. */
@@ -53,7 +55,7 @@ struct serving {
 	struct supervise_config sup;
 	/* Copies of the configuration in STATE/run: what children read, and where the next upgrade's goes. */
 	char accepted[2][PATH_MAX];
-	int which;
+	int which, next_which;
 	char exe[PATH_MAX]; /* what is executed in an upgrade: the path this process was started from */
 	/* An upgrade that is under way. */
 	struct sluice_config *next_cfg;
@@ -131,34 +133,66 @@ static int lock_state(const char *state, struct sl_err *err)
 	return fd;
 }
 
-static int copy_file(int from, int to)
+/* Does the copy at path hold just these bytes already? */
+static bool is_accepted(const char *path, const struct sl_buf *bytes)
 {
-	char part[16384];
-	ssize_t n;
-	while ((n = read(from, part, sizeof part)) > 0) {
-		if (write(to, part, (size_t)n) != n)
-			return SL_EIO;
-	}
-	return n == 0 && fsync(to) == 0 ? 0 : SL_EIO;
+	struct sl_buf there;
+	bool same = file_read(path, CONFIG_MOST, &there, NULL) == 0 && there.len == bytes->len &&
+		    (bytes->len == 0 || memcmp(buf_data(&there), buf_data(bytes), bytes->len) == 0);
+	buf_dispose(&there);
+	return same;
 }
 
-/* The configuration's file into place, whole or not at all. */
-static int accept_file(struct serving *s, int which, struct sl_err *err)
+static bool write_all(int fd, const struct sl_buf *bytes)
 {
-	const char *path = s->accepted[which];
+	for (size_t at = 0; at < bytes->len;) {
+		ssize_t n = write(fd, buf_data(bytes) + at, bytes->len - at);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return false;
+		at += (size_t)n;
+	}
+	return fsync(fd) == 0;
+}
+
+/* Aside, flushed, then into place: whole or not at all, and nothing is left of one that failed. */
+static int put_file(const char *path, const struct sl_buf *bytes, struct sl_err *err)
+{
 	char part[PATH_MAX + 8];
 	snprintf(part, sizeof part, "%s.new", path);
-	int from = open(s->o->path, O_RDONLY | O_CLOEXEC);
-	int to = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-	int rc = from >= 0 && to >= 0 ? copy_file(from, to) : SL_EIO;
-	if (rc == 0 && rename(part, path) != 0)
-		rc = SL_EIO;
+	int fd = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+	bool good = fd >= 0 && write_all(fd, bytes);
+	int why = errno;
+	if (fd >= 0)
+		close(fd);
+	if (good && rename(part, path) != 0) {
+		why = errno;
+		good = false;
+	}
+	if (!good && fd >= 0)
+		unlink(part);
+	return good ? 0 : sl_errf(err, SL_EIO, "%s can't be written: %s", path, strerror(why));
+}
+
+/* The configuration's file into place. *which: where; the copy that is there already when it is the same, so that a reload or an
+ * upgrade that changes nothing of it needs no room on the disk. */
+static int accept_file(struct serving *s, int *which, struct sl_err *err)
+{
+	struct sl_buf bytes;
+	struct sl_err why = {0};
+	bool serves = s->sup.children != NULL;
+	int rc = file_read(s->o->path, CONFIG_MOST, &bytes, &why);
 	if (rc != 0)
-		sl_errf(err, rc, "%s can't be written: %s", path, strerror(errno));
-	if (from >= 0)
-		close(from);
-	if (to >= 0)
-		close(to);
+		sl_errf(err, rc, "%s: %s", s->o->path, why.text);
+	else if (serves && bytes.len == 0)
+		/* It means every default, and comes of an editor that found the disk full. */
+		rc = sl_errf(err, SL_EINVAL, "%s: the file is empty", s->o->path);
+	else if (serves && is_accepted(s->accepted[s->which], &bytes))
+		*which = s->which;
+	else
+		rc = put_file(s->accepted[*which], &bytes, err);
+	buf_dispose(&bytes);
 	return rc;
 }
 
@@ -256,7 +290,7 @@ static int prepare(struct serving *s, struct sl_err *err)
 		rc = choose_store(s, err);
 	for (int i = 0; i < 2; i++)
 		snprintf(s->accepted[i], sizeof s->accepted[i], "%s/run/sluice-%d.yaml", s->cfg->state, i);
-	return rc == 0 ? accept_file(s, s->which, err) : rc;
+	return rc == 0 ? accept_file(s, &s->which, err) : rc;
 }
 
 /* `sluice NAME -c FILE --set …`. Takes pins. more: one override of our own, above all others; or NULL. */
@@ -344,7 +378,7 @@ static int on_reload(void *ctx, struct sl_err *err)
 	struct reload_pins pins = {.n = 0}, same;
 	int rc = reload_config(s->o, s->cfg, RESTART_GATEWAY, true, &pins, &fresh, err);
 	if (rc == 0) {
-		rc = copy_pins(&pins, &same) == 0 ? accept_file(s, s->which, err)
+		rc = copy_pins(&pins, &same) == 0 ? accept_file(s, &s->which, err)
 						  : sl_errf(err, SL_ENOMEM, "no memory");
 		if (rc != 0) {
 			reload_config_free(fresh);
@@ -372,7 +406,8 @@ static int on_upgrade(void *ctx, const char **exe, const char *const **argv, str
 	int rc = reload_config(s->o, s->cfg, RESTART_ALL, true, &pins, &s->next_cfg, err);
 	if (rc != 0)
 		return rc;
-	rc = copy_pins(&pins, &s->next_engine) == 0 ? accept_file(s, !s->which, err)
+	s->next_which = !s->which;
+	rc = copy_pins(&pins, &s->next_engine) == 0 ? accept_file(s, &s->next_which, err)
 						    : sl_errf(err, SL_ENOMEM, "no memory");
 	if (rc != 0) {
 		reload_pins_dispose(&pins);
@@ -380,7 +415,7 @@ static int on_upgrade(void *ctx, const char **exe, const char *const **argv, str
 		reload_config_free(s->next_cfg);
 		return rc;
 	}
-	set_gateway(s, &s->next, !s->which, pins);
+	set_gateway(s, &s->next, s->next_which, pins);
 	*exe = s->exe;
 	*argv = s->next.argv;
 	return 0;
@@ -392,7 +427,7 @@ static void on_upgraded(void *ctx, bool done)
 	if (done) {
 		struct reload_pins pins = s->next.pins;
 		s->next.pins = (struct reload_pins){.n = 0};
-		s->which = !s->which;
+		s->which = s->next_which;
 		set_gateway(s, &s->gateway, s->which, pins);
 		set_engine(s, s->next_engine);
 		adopt(s, s->next_cfg);
@@ -404,6 +439,16 @@ static void on_upgraded(void *ctx, bool done)
 	unlink(s->accepted[!s->which]);
 	s->next_cfg = NULL;
 	s->next_engine = (struct reload_pins){.n = 0};
+}
+
+/* No room where children write: sockets, the store's log, copies. */
+static bool disk_is_full(void *ctx)
+{
+	const struct serving *s = ctx;
+	struct statvfs v;
+	if (statvfs(s->cfg->state, &v) != 0)
+		return false;
+	return (uint64_t)v.f_bavail * v.f_frsize < DISK_LEAST || (v.f_files > 0 && v.f_favail == 0);
 }
 
 static int run(struct serving *s)
@@ -425,6 +470,7 @@ static int run(struct serving *s)
 	    .on_reload = on_reload,
 	    .on_upgrade = on_upgrade,
 	    .on_upgraded = on_upgraded,
+	    .starved = disk_is_full,
 	    .ctx = s,
 	};
 	set_times(s);

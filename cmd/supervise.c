@@ -40,6 +40,7 @@ enum {
 	NEWCOMER = SUPERVISE_MAX_CHILDREN,
 	RETIRED = NEWCOMER + 1,
 	PLACES = RETIRED + SUPERVISE_MAX_RETIRED,
+	STARVED_FAILURES = 4, /* as long as a child waits whose disk is full: 4 backoff_min_ms */
 	PAUSE_SHARE = 8, /* of the patience with a child: less is no pause of everybody */
 };
 
@@ -76,12 +77,18 @@ static const char *noun(const struct supervisor *s, const struct child *c)
 	return c == &s->at[NEWCOMER] ? "the new " : is_extra(s, c) ? "the replaced " : "";
 }
 
+static void wait_after_failure(struct supervisor *s, struct child *c)
+{
+	c->failures++;
+	if (c->failures > STARVED_FAILURES && s->cfg->starved != NULL && s->cfg->starved(s->cfg->ctx))
+		c->failures = STARVED_FAILURES;
+	child_wait(s->cfg, c);
+}
+
 static void start_or_wait(struct supervisor *s, struct child *c)
 {
-	if (child_start(s->cfg, c, c->what->argv, false, &c->sockets))
-		return;
-	c->failures++;
-	child_wait(s->cfg, c);
+	if (!child_start(s->cfg, c, c->what->argv, false, &c->sockets))
+		wait_after_failure(s, c);
 }
 
 /* ---- reloads ---- */
@@ -330,8 +337,8 @@ static void on_exit_of(struct supervisor *s, struct child *c, int status)
 	} else {
 		if (!c->hung)
 			child_log_exit(c, noun(s, c), pid, status);
-		c->failures = healthy ? 1 : c->failures + 1;
-		child_wait(s->cfg, c);
+		c->failures = healthy ? 0 : c->failures;
+		wait_after_failure(s, c);
 	}
 	if (s->ending)
 		end_next(s);

@@ -52,6 +52,9 @@ struct supervise_config {
 	/* SIGUSR2. 0 with what the new process is started with, valid until on_upgraded; or one line in
 	 * *err. exe is opened at once: what it names later does not matter. NULL: no upgrades. */
 	int (*on_upgrade)(void *ctx, const char **exe, const char *const **argv, struct sl_err *err);
+	/* Asked when a child has failed: is there nothing to write on that it needs (a full disk)? Then its failures do not make the wait
+	 * longer than a few times backoff_min_ms, since they say nothing of it and end at any moment. NULL: never. */
+	bool (*starved)(void *ctx);
 	/* The new one has replaced the old one, or has not. */
 	void (*on_upgraded)(void *ctx, bool done);
 	void *ctx;

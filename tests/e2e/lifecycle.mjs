@@ -33,12 +33,12 @@ export function writeConfig(...changes) {
   replaceFile(conf, (f) => writeFileSync(f, text));
 }
 
-export async function start({ changes = [], sets = [] } = {}) {
+export async function start({ changes = [], sets = [], state } = {}) {
   conf = join(dir, 'sluice.yaml');
   exe = join(dir, 'sluice');
   writeConfig(...changes);
   replaceFile(exe, (f) => copyFileSync(SLUICE, f));
-  server = await startServer({ echo: true, config: conf, exe, sets });
+  server = await startServer({ echo: true, config: conf, exe, sets, ...(state ? { state } : {}) });
   return server;
 }
 

@@ -3,7 +3,7 @@
 // is served. (With many streams: lifecycle_load.test.mjs.)
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { chmodSync, copyFileSync, readFileSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { chmodSync, copyFileSync, mkdtempSync, readFileSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import http from 'node:http';
 import { join } from 'node:path';
 import tls from 'node:tls';
@@ -81,6 +81,59 @@ test('a file that was refused keeps nobody from coming back', async () => {
     await awaitLog('gateway is ready', n + 1);
     assert.equal((await chat(server.http, server.keys.paid, { model: 'default', messages: user('a b') })).text, 'a b');
   }
+});
+
+/** A folder with little room, for the test's time; null: the user may not mount. */
+function smallDisk(t) {
+  const folder = mkdtempSync(join(dir, 'small-'));
+  if (spawnSync('mount', ['-t', 'tmpfs', '-o', 'size=16m', 'tmpfs', folder]).status !== 0) {
+    t.skip('only root may mount a small disk');
+    return null;
+  }
+  t.after(async () => { await server?.stop(); assert.equal(spawnSync('umount', [folder]).status, 0); });
+  return folder;
+}
+
+test('a full disk: reloads and upgrades change nothing or are done whole, who is killed comes back, and room is noticed at once', async (t) => {
+  const disk = smallDisk(t);
+  if (!disk) return;
+  await start({ state: disk, sets: ['supervisor.backoff_max=1h'] });
+  const text = readFileSync(conf, 'utf8'), filler = join(disk, 'filler');
+  const answers = async () => (await chat(server.http, server.keys.paid, { model: 'default', messages: user('a b') })).text;
+  const pid = (await server.pids()).gateway;
+  assert.notEqual(spawnSync('dd', ['if=/dev/zero', `of=${filler}`, 'bs=4096']).status, 0, 'it is full');
+  // What is new has no place: refused whole.
+  replaceFile(conf, (f) => writeFileSync(f, `${text}\n# another one\n`));
+  process.kill(server.pid, 'SIGHUP');
+  await awaitLog('sluice-0.yaml can\'t be written: No space left on device');
+  assert.equal(await answers(), 'a b');
+  process.kill(server.pid, 'SIGUSR2');
+  await awaitLog('upgrade refused');
+  assert.equal((await server.pids()).gateway, pid);
+  assert.deepEqual(readdirSync(join(disk, 'run')).filter((f) => f.endsWith('.new')), [], 'nothing half is left');
+  // A file that an editor could only empty is no configuration of defaults.
+  replaceFile(conf, (f) => writeFileSync(f, ''));
+  process.kill(server.pid, 'SIGHUP');
+  await awaitLog('the file is empty');
+  assert.equal(await answers(), 'a b');
+  // What is as it was needs no place.
+  replaceFile(conf, (f) => writeFileSync(f, text));
+  await reload();
+  await upgrade();
+  await reload();
+  assert.equal(await answers(), 'a b');
+  // Who is killed comes back, however often.
+  for (const name of ['gateway', 'gateway', 'engine', 'engine']) {
+    const n = logged(`${name} is ready`);
+    process.kill((await server.pids())[name], 'SIGKILL');
+    await awaitLog(`${name} is ready`, n + 1);
+  }
+  assert.ok(await until(async () => await answers() === 'a b', PATIENCE));
+  rmSync(filler);
+  replaceFile(conf, (f) => writeFileSync(f, `${text}\n# another one\n`));
+  await reload();
+  await upgrade();
+  assert.equal(await answers(), 'a b');
 });
 
 test('a new executable that is broken is given up, the old gateway goes on', async () => {

@@ -49,6 +49,10 @@ static void said_ready(void *ctx)
 	(void)n;
 }
 
+/* Of the runs that are started next. */
+static uint64_t backoff_max_ms = 100;
+static bool (*starved)(void *ctx);
+
 /* a is foreign when said so. */
 static struct run start_three(bool foreign, const char *a, const char *b, uint64_t hang_ms, uint64_t drain_ms)
 {
@@ -71,8 +75,8 @@ static struct run start_three(bool foreign, const char *a, const char *b, uint64
 		const struct supervise_config cfg = {
 		    .exe = "/bin/bash", .children = children, .n_children = b ? 2 : 1,
 		    .hang_ms = hang_ms, .first_beat_ms = 5000, .backoff_min_ms = 40,
-		    .backoff_max_ms = 100, .healthy_ms = 10000, .drain_ms = drain_ms,
-		    .on_ready = said_ready, .ctx = &nine};
+		    .backoff_max_ms = backoff_max_ms, .healthy_ms = 10000, .drain_ms = drain_ms,
+		    .on_ready = said_ready, .starved = starved, .ctx = &nine};
 		_exit(supervise(&cfg));
 	}
 	close(words[1]);
@@ -153,6 +157,27 @@ static void restarts_at_once_then_waits(void **unused)
 	assert_true(at[3] - at[2] >= 39 * NS_PER_MS);
 	assert_true(at[4] - at[3] >= 49 * NS_PER_MS);
 	assert_int_equal(kill(r.pid, SIGINT), 0);
+	assert_int_equal(wait_for_end(&r), 0);
+}
+
+static bool no_room(void *ctx)
+{
+	(void)ctx;
+	return true;
+}
+
+/* What fails for a full disk is tried again soon, however often it has failed: there may be room at any moment. */
+static void a_full_disk_makes_no_wait_long(void **unused)
+{
+	(void)unused;
+	backoff_max_ms = 3600000;
+	starved = no_room;
+	struct run r = start(PRELUDE "say try; exit 1", NULL);
+	backoff_max_ms = 100;
+	starved = NULL;
+	for (int i = 0; i < 14; i++)
+		assert_string_equal(word(&r), "try");
+	kill(r.pid, SIGTERM);
 	assert_int_equal(wait_for_end(&r), 0);
 }
 
@@ -559,6 +584,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(ready_then_ends_in_order),
 	    cmocka_unit_test(restarts_at_once_then_waits),
+	    cmocka_unit_test(a_full_disk_makes_no_wait_long),
 	    cmocka_unit_test(a_killed_child_comes_back),
 	    cmocka_unit_test(a_silent_child_is_killed),
 	    cmocka_unit_test(a_pause_of_everybody_is_nobodys_silence),
