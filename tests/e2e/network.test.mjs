@@ -247,15 +247,17 @@ test('memory over the limit is shed, told, and comes back', async () => {
   const LIMIT = 96 * MIB, MOST = 60, MORE = 20, PIECE = 6 * MIB;
   const server = await startServer({ echo: true, sets: ['engine.echo.rate=20', 'engine.echo.ttft=1ms', 'gateway.limits.memory=96MiB',
     'gateway.limits.body_bytes=8MiB', 'gateway.limits.requests_per_key=1000'] });
+  const clients = [];
+  let watch;
   try {
     const { gateway } = await server.pids();
     const rss = () => Number(/^VmRSS:\s+(\d+) kB$/m.exec(readFileSync(`/proc/${gateway}/status`, 'utf8'))[1]) * 1024;
     const honest = chat(server.http, server.keys.paid, { model: 'default', max_tokens: 60,
       messages: user(Array.from({ length: 60 }, (_, i) => `w${i}`).join(' ')) });
     let peak = rss();
-    const watch = setInterval(() => { peak = Math.max(peak, rss()); }, 10);
+    watch = setInterval(() => { peak = Math.max(peak, rss()); }, 10);
     const piece = Buffer.alloc(PIECE, ' ');
-    const statuses = [], clients = [];
+    const statuses = [];
     const url = new URL(server.http);
     /** Begins a body that does not end; resolves once its piece was taken or it was refused. */
     const hold = () => new Promise((done) => {
@@ -287,6 +289,8 @@ test('memory over the limit is shed, told, and comes back', async () => {
       15000, 200), `it does not recover: ${Math.round(rss() / MIB)} MiB`);
     assert.ok(metric(await server.metrics(), 'sluice_http_limited_total{limit="memory"}') >= 1);
   } finally {
+    clearInterval(watch);
+    for (const req of clients) req.destroy();
     assert.equal(await server.stop(), 0, server.log());
   }
 });
