@@ -6,7 +6,7 @@ import { after, before, describe, test } from 'node:test';
 import { createOpenAICompatible } from '@ai-sdk/openai-compatible';
 import { streamText } from 'ai';
 import { browserSuite, launchBrowsers } from './browser_suite.mjs';
-import { user } from './client.mjs';
+import { chat, user } from './client.mjs';
 import { LIBRARIES, SUITE_SETS, clientSuite } from './client_suite.mjs';
 import { startServer } from './harness.mjs';
 
@@ -73,7 +73,12 @@ describe('clients of the demo pair', { timeout: 60_000 }, () => {
 
 describe('a wait that the libraries would not keep', { timeout: 30_000 }, () => {
   let server;
-  before(async () => { server = await startServer({ echo: true, sets: ['engine.echo.ttft=90s', 'gateway.limits.first_token=1s'] }); });
+  // Something has to run: an idle server refuses nothing.
+  before(async () => {
+    server = await startServer({ echo: true, sets: ['engine.echo.ttft=300s', 'gateway.limits.first_token=60s'] });
+    chat(server.http, server.keys.paid, { model: 'default', messages: user('first') }).catch(() => {});
+    while (!/^sluice_generations\{state="running"\} 1$/m.test(await server.metrics())) await new Promise((done) => setTimeout(done, 5));
+  });
   after(() => server?.stop());
 
   for (const [name, Library, skip] of LIBRARIES) {
