@@ -4,12 +4,15 @@
  * never waits, whatever the name stands for (a FIFO without a writer would hold the process for ever), and only
  * regular files are read, up to a bound.
  *
+ * What a process without rights may not open itself it asks of the broker (broker.h).
+ *
  * *why gets the reason alone ("it is a FIFO"): callers say which file and, where a key names it, which key.
  */
 #ifndef BASE_FILE_H
 #define BASE_FILE_H
 
 #include <stddef.h>
+#include <sys/stat.h>
 
 #include "base/buf.h"
 #include "base/err.h"
@@ -17,6 +20,8 @@
 /* A descriptor for reading (close-on-exec). SL_ENOTFOUND: there is no such file; SL_EINVAL: it is not a regular
  * one; SL_EIO. */
 int file_open(const char *path, struct sl_err *why);
+/* As stat(2); of what the broker was asked for only kind, size and identity are filled in. */
+int file_stat(const char *path, struct stat *st);
 /* Also refused: a symbolic link, another user's file, one that others may read. */
 int file_open_private(const char *path, struct sl_err *why);
 /* Appends all that is left of fd to out. SL_ELIMIT: more than `most` bytes; SL_EIO, SL_ENOMEM. out's own bound may

@@ -72,6 +72,7 @@ enum {
 struct cache_config {
 	enum cache_store store;
 	const char *address;       /* "unix:/path", "host:port" or "[::1]:port"; a name is looked up once */
+	bool own_server;           /* on a unix socket: of our own user, or nothing is sent to it (base/peer.h) */
 	const char *user;          /* NULL: the default user */
 	const char *password_file; /* NULL: none. Its first line; read by cache_create */
 	int database;

@@ -35,6 +35,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/peer.h"
 #include "cache/redis_priv.h"
 
 enum link_state { LINK_CONNECTING, LINK_UP, LINK_DOWN, LINK_PROBING };
@@ -289,6 +290,12 @@ static int open_connection(struct redis_link *l)
 	}
 	if (ac->err != 0) {
 		set_why(l, "%s", ac->errstr);
+		redisAsyncFree(ac);
+		return SL_ECLOSED;
+	}
+	uid_t who;
+	if (c->cfg.own_server && c->unix_path != NULL && !peer_is_trusted(ac->c.fd, &who)) {
+		set_why(l, "a process of another user (uid %d) serves its socket", (int)who);
 		redisAsyncFree(ac);
 		return SL_ECLOSED;
 	}

@@ -26,12 +26,12 @@
 #include "base/err.h"
 #include "base/log.h"
 
-enum { OWN_ARGS = 6 };
+enum { OWN_ARGS = 8, ANSWERS_PER_TURN = 16 };
 
 void child_init(struct child *c, const struct supervise_child *what, enum child_state state)
 {
 	*c = (struct child){
-	    .what = what, .state = state, .beat_fd = -1, .exe_fd = -1, .handover_fd = -1};
+	    .what = what, .state = state, .beat_fd = -1, .broker_fd = -1, .exe_fd = -1, .handover_fd = -1};
 }
 
 static void close_fd(int *fd)
@@ -46,6 +46,7 @@ static void close_lines(struct child *c)
 {
 	close_fd(&c->beat_fd);
 	close_fd(&c->handover_fd);
+	close_fd(&c->broker_fd);
 	fd_pass_in_dispose(&c->coming);
 }
 
@@ -83,7 +84,7 @@ void child_set_state(struct child *c, enum child_state to)
 struct start {
 	const struct supervise_config *cfg;
 	const char *name, *const *argv, *foreign_exe;
-	int exe_fd, beat_fd, handover_fd;
+	int exe_fd, beat_fd, handover_fd, broker_fd;
 	bool takeover, replaceable;
 	pid_t parent;
 };
@@ -93,7 +94,7 @@ static _Noreturn void child_exec(const struct start *s)
 {
 	const char *argv[SUPERVISE_MAX_ARGS + OWN_ARGS];
 	const char *exe = s->foreign_exe != NULL ? s->foreign_exe : s->cfg->exe;
-	char beat[16], handover[16], path[32];
+	char beat[16], handover[16], broker[16], path[32];
 	size_t n = 0;
 	while (s->argv[n] != NULL && n < SUPERVISE_MAX_ARGS) {
 		argv[n] = s->argv[n];
@@ -108,6 +109,11 @@ static _Noreturn void child_exec(const struct start *s)
 		snprintf(handover, sizeof handover, "%d", s->handover_fd);
 		argv[n++] = "--handover-fd";
 		argv[n++] = handover;
+	}
+	if (s->broker_fd >= 0) {
+		snprintf(broker, sizeof broker, "%d", s->broker_fd);
+		argv[n++] = "--broker-fd";
+		argv[n++] = broker;
 	}
 	if (s->takeover)
 		argv[n++] = "--takeover";
@@ -126,7 +132,11 @@ static _Noreturn void child_exec(const struct start *s)
 	sigprocmask(SIG_SETMASK, &blocked, NULL);
 	signal(SIGPIPE, SIG_DFL);
 	setpgid(0, 0);
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (s->foreign_exe != NULL && s->cfg->before_foreign != NULL && s->cfg->before_foreign(s->cfg->ctx) != 0) {
+		log_error("%s: can't be confined: %s", s->name, strerror(errno));
+		_exit(SUPERVISE_STATUS_CONFIG);
+	}
+	prctl(PR_SET_PDEATHSIG, SIGKILL); /* a change of the user would undo it */
 	if (getppid() != s->parent) /* it died before prctl */
 		_exit(1);
 	if (s->foreign_exe == NULL)
@@ -135,18 +145,24 @@ static _Noreturn void child_exec(const struct start *s)
 		dup2(STDERR_FILENO, STDOUT_FILENO); /* what we print there is read by programs */
 	if (s->handover_fd >= 0)
 		fcntl(s->handover_fd, F_SETFD, 0);
+	if (s->broker_fd >= 0)
+		fcntl(s->broker_fd, F_SETFD, 0);
+	if (s->foreign_exe == NULL && s->cfg->kept_fd > 0)
+		fcntl(s->cfg->kept_fd, F_SETFD, 0);
 	execv(exe, (char *const *)argv);
 	log_error("%s: can't be executed: %s", s->name, strerror(errno));
 	_exit(SUPERVISE_STATUS_CONFIG);
 }
 
 /* Both ends of the child's lines: [0] ours. False with errno and nothing open. */
-static bool open_lines(const struct child *c, const struct fd_pass_set *given, int beat[2],
-		       int handover[2])
+static bool open_lines(const struct supervise_config *cfg, const struct child *c, const struct fd_pass_set *given,
+		       int beat[2], int handover[2], int broker[2])
 {
 	if (pipe2(beat, O_CLOEXEC) != 0)
 		return false;
 	bool ok = fcntl(beat[0], F_SETFL, O_NONBLOCK) == 0;
+	if (ok && cfg->on_asked != NULL && c->what->foreign_exe == NULL)
+		ok = fd_pass_pair(broker) == 0;
 	if (ok && c->what->replaceable) {
 		ok = fd_pass_pair(handover) == 0;
 		if (ok && given != NULL && given->n > 0 &&
@@ -159,7 +175,7 @@ static bool open_lines(const struct child *c, const struct fd_pass_set *given, i
 bool child_start(const struct supervise_config *cfg, struct child *c, const char *const *argv,
 		 bool takeover, const struct fd_pass_set *given)
 {
-	int beat[2] = {-1, -1}, handover[2] = {-1, -1};
+	int beat[2] = {-1, -1}, handover[2] = {-1, -1}, broker[2] = {-1, -1};
 	struct start s = {.cfg = cfg,
 			  .name = c->what->name,
 			  .argv = argv,
@@ -169,9 +185,10 @@ bool child_start(const struct supervise_config *cfg, struct child *c, const char
 			  .replaceable = c->what->replaceable,
 			  .parent = getpid()};
 	pid_t pid = -1;
-	if (open_lines(c, given, beat, handover)) {
+	if (open_lines(cfg, c, given, beat, handover, broker)) {
 		s.beat_fd = beat[1];
 		s.handover_fd = handover[1];
+		s.broker_fd = broker[1];
 		pid = fork();
 	}
 	if (pid == 0)
@@ -179,10 +196,12 @@ bool child_start(const struct supervise_config *cfg, struct child *c, const char
 	int e = errno;
 	close_fd(&beat[1]);
 	close_fd(&handover[1]);
+	close_fd(&broker[1]);
 	if (pid < 0) {
 		log_error("%s: can't be started: %s", c->what->name, strerror(e));
 		close_fd(&beat[0]);
 		close_fd(&handover[0]);
+		close_fd(&broker[0]);
 		return false;
 	}
 	setpgid(pid, pid); /* both sides, so that neither order loses */
@@ -190,6 +209,7 @@ bool child_start(const struct supervise_config *cfg, struct child *c, const char
 	c->pid = pid;
 	c->beat_fd = beat[0];
 	c->handover_fd = handover[0];
+	c->broker_fd = broker[0];
 	c->has_beaten = c->hung = false;
 	child_set_state(c, CHILD_RUNNING);
 	c->beat_ns = c->since_ns;
@@ -247,6 +267,17 @@ void child_read_sockets(struct child *c)
 		}
 		fd_pass_set_dispose(&c->sockets);
 		c->sockets = set;
+	}
+}
+
+void child_answer(const struct supervise_config *cfg, struct child *c)
+{
+	for (int i = 0; c->broker_fd >= 0 && i < ANSWERS_PER_TURN; i++) {
+		int rc = cfg->on_asked(cfg->ctx, c->what, c->broker_fd);
+		if (rc == 0)
+			return;
+		if (rc < 0)
+			close_fd(&c->broker_fd);
 	}
 }
 

@@ -36,6 +36,7 @@ struct child {
 	enum child_state state;
 	pid_t pid;       /* 0: no process */
 	int beat_fd;     /* the pipe's read end; -1 */
+	int broker_fd;   /* where it asks for what only we may open; -1 */
 	int exe_fd;      /* what is executed; -1: the configuration's exe */
 	bool was_ready;  /* ever, over all restarts */
 	bool has_beaten; /* since the last start */
@@ -70,6 +71,8 @@ void child_excuse(struct child *c, uint64_t ns);
 /* Reads what it has said: on_byte for each byte of its heartbeat. */
 void child_read_beats(struct child *c, void (*on_byte)(void *ctx, struct child *c, uint8_t byte),
 		      void *ctx);
+/* Has what it asks for answered. */
+void child_answer(const struct supervise_config *cfg, struct child *c);
 /* Takes the set of sockets that it has published, if it has. */
 void child_read_sockets(struct child *c);
 /* When something must be done about c though nothing happens; UINT64_MAX: never. */

@@ -37,6 +37,9 @@ struct cmd_options {
 	int beat_fd;          /* --beat-fd N; -1 */
 	int handover_fd;      /* --handover-fd N; -1 */
 	bool takeover;        /* --takeover */
+	/* What a child gets of the supervisor (cmd/confine.h): --broker-fd N, --state-fd N, --run-as UID:GID; -1, -1, NULL. */
+	int broker_fd, state_fd;
+	const char *run_as;
 	const char *word;     /* the one argument that is no option; NULL */
 };
 
@@ -47,7 +50,4 @@ int cmd_options_parse(struct cmd_options *o, int argc, char **argv, bool takes_w
 /* Reads and checks the configuration and starts the log under the name who. On failure prints the
  * one line and returns CMD_EXIT_CONFIG. */
 int cmd_load(const struct cmd_options *o, const char *who, struct sluice_config *cfg);
-/* Makes the state folder and its run/ (0700) unless they are there. */
-int cmd_state_ensure(const char *state, struct sl_err *err);
-
 #endif

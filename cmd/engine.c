@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/alloc.h"
-#include "cmd/cmd.h"
+#include "cmd/confine.h"
 #include "cmd/core_dump.h"
 #include "engine/map_file.h"
 
@@ -30,11 +30,10 @@ int cmd_engine(int argc, char **argv)
 	if (rc != 0)
 		return rc;
 	core_dump_settle(cfg.supervisor.core_dumps);
-	struct sl_err err;
-	if (cmd_state_ensure(cfg.state, &err) != 0) {
-		log_error("%s", err.text);
-		return CMD_EXIT_CONFIG;
-	}
+	sluice_load_backends(&cfg);
+	rc = confine(&o, &cfg, SANDBOX_ENGINE);
+	if (rc != 0)
+		return rc;
 	struct eng_server_config srv = {
 	    .socket_path = cfg.engine.socket,
 	    .beat_fd = o.beat_fd,

@@ -3,7 +3,7 @@
  * `sluice gateway`: the configuration belongs to the snapshot that was made of it, and goes with the
  * last request that began under it.
  */
-#include "cmd/cmd.h"
+#include "cmd/confine.h"
 #include "cmd/core_dump.h"
 #include "cmd/reload.h"
 #include "gateway/snapshot.h"
@@ -33,17 +33,16 @@ int cmd_gateway(int argc, char **argv)
 	struct sluice_config *cfg;
 	struct gw_snapshot *first;
 	const struct gw_reload reload = {load, &o};
-	struct sl_err err;
 	int rc = cmd_options_parse(&o, argc, argv, false, "the gateway alone, in front of an engine");
 	if (rc == 0)
 		rc = reload_config_first(&o, "gateway", &cfg);
 	if (rc != 0)
 		return rc;
 	core_dump_settle(cfg->supervisor.core_dumps);
-	if (cmd_state_ensure(cfg->state, &err) != 0) {
-		log_error("%s", err.text);
+	rc = confine(&o, cfg, SANDBOX_GATEWAY);
+	if (rc != 0) {
 		reload_config_free(cfg);
-		return CMD_EXIT_CONFIG;
+		return rc;
 	}
 	cfg->gateway.beat_fd = o.beat_fd;
 	cfg->gateway.handover_fd = o.handover_fd;

@@ -10,10 +10,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/peer.h"
 #include "cmd/cmd.h"
 #include "cmd/private_redis.h"
 #include "gateway/auth.h"
@@ -272,6 +274,11 @@ static int open_store(const struct sluice_config *cfg, struct key_registry **out
 	struct private_redis own;
 	if (s.address[0] == '\0' && s.kind != GW_STORE_MEMORY && private_redis_find(&own, cfg->state, s.server_memory))
 		s.address = own.address;
+	/* The one in the state folder runs as the folder's owner. */
+	struct stat st;
+	s.own_server = s.address == own.address || s.own_server;
+	if (stat(cfg->state, &st) == 0)
+		peer_trust(st.st_uid);
 	return key_registry_open(&s, out, err);
 }
 

@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cmd/cmd.h"
@@ -16,7 +15,7 @@
 /* Looked for when -c is not given: a source tree, then an installation. */
 static const char *const usual_places[] = {"etc/sluice.yaml", "/etc/sluice/sluice.yaml"};
 
-enum { OPT_SET = 256, OPT_STATE, OPT_BEAT_FD, OPT_HANDOVER_FD, OPT_TAKEOVER, OPT_ECHO, OPT_HELP };
+enum { OPT_SET = 256, OPT_STATE, OPT_BEAT_FD, OPT_HANDOVER_FD, OPT_TAKEOVER, OPT_BROKER_FD, OPT_STATE_FD, OPT_RUN_AS, OPT_ECHO, OPT_HELP };
 
 static void print_help(const char *name, const char *what)
 {
@@ -60,11 +59,14 @@ int cmd_options_parse(struct cmd_options *o, int argc, char **argv, bool takes_w
 	    {"beat-fd", required_argument, NULL, OPT_BEAT_FD},
 	    {"handover-fd", required_argument, NULL, OPT_HANDOVER_FD},
 	    {"takeover", no_argument, NULL, OPT_TAKEOVER},
+	    {"broker-fd", required_argument, NULL, OPT_BROKER_FD},
+	    {"state-fd", required_argument, NULL, OPT_STATE_FD},
+	    {"run-as", required_argument, NULL, OPT_RUN_AS},
 	    {"echo", no_argument, NULL, OPT_ECHO},
 	    {"help", no_argument, NULL, OPT_HELP},
 	    {NULL, 0, NULL, 0},
 	};
-	*o = (struct cmd_options){.beat_fd = -1, .handover_fd = -1};
+	*o = (struct cmd_options){.beat_fd = -1, .handover_fd = -1, .broker_fd = -1, .state_fd = -1};
 	optind = 1;
 	for (;;) {
 		int opt = getopt_long(argc, argv, "c:h", longs, NULL);
@@ -85,6 +87,12 @@ int cmd_options_parse(struct cmd_options *o, int argc, char **argv, bool takes_w
 		case OPT_BEAT_FD: rc = parse_fd("beat-fd", optarg, &o->beat_fd); break;
 		case OPT_HANDOVER_FD: rc = parse_fd("handover-fd", optarg, &o->handover_fd); break;
 		case OPT_TAKEOVER: o->takeover = true; break;
+		case OPT_BROKER_FD: rc = parse_fd("broker-fd", optarg, &o->broker_fd); break;
+		case OPT_STATE_FD:
+			rc = parse_fd("state-fd", optarg, &o->state_fd);
+			sluice_config_state_fd(o->state_fd);
+			break;
+		case OPT_RUN_AS: o->run_as = optarg; break;
 		case OPT_ECHO: rc = add_set(o, "engine.echo.enabled=true"); break;
 		case 'h':
 		case OPT_HELP: print_help(argv[0], what); exit(0);
@@ -120,24 +128,4 @@ int cmd_load(const struct cmd_options *o, const char *who, struct sluice_config 
 	}
 	log_init(who, (enum log_level)cfg->log_level);
 	return 0;
-}
-
-static int ensure_folder(const char *path, struct sl_err *err)
-{
-	struct stat st;
-	if (mkdir(path, 0700) == 0)
-		return 0;
-	if (errno != EEXIST)
-		return sl_errf(err, SL_EIO, "%s: can't be made: %s", path, strerror(errno));
-	if (stat(path, &st) != 0 || !S_ISDIR(st.st_mode))
-		return sl_errf(err, SL_EIO, "%s: is there and is not a folder", path);
-	return 0;
-}
-
-int cmd_state_ensure(const char *state, struct sl_err *err)
-{
-	char run[4200];
-	snprintf(run, sizeof run, "%s/run", state);
-	int rc = ensure_folder(state, err);
-	return rc == 0 ? ensure_folder(run, err) : rc;
 }

@@ -38,8 +38,8 @@ bool private_redis_find(struct private_redis *r, const char *state, uint64_t mem
 	snprintf(r->socket, sizeof r->socket, "%s/run/redis.sock", state);
 	snprintf(r->address, sizeof r->address, "unix:%s", r->socket);
 	snprintf(r->memory, sizeof r->memory, "%llu", (unsigned long long)memory_bytes);
-	/* --dir first: what follows is relative to it. */
-	const char *const argv[] = {"redis-server", "--dir", r->dir, "--port", "0",
+	/* It starts in the state folder, whose parents it may not pass. --dir first: what follows is relative to it. */
+	const char *const argv[] = {"redis-server", "--dir", "redis", "--port", "0",
 				    "--unixsocket", "../run/redis.sock", "--unixsocketperm", "700",
 				    "--appendonly", "yes", "--appendfsync", "everysec", "--save", "",
 				    "--maxmemory", r->memory, "--maxmemory-policy", "volatile-lru",

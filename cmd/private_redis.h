@@ -18,7 +18,7 @@ struct private_redis {
 	char socket[128];                     /* STATE/run/redis.sock */
 	char address[160];                    /* the same for cache.address */
 	char memory[32];
-	const char *argv[PRIVATE_REDIS_ARGS]; /* its command line */
+	const char *argv[PRIVATE_REDIS_ARGS]; /* its command line, in the state folder */
 };
 
 /* Looks along PATH. r must not move afterwards: argv points into it. */

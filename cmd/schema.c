@@ -19,6 +19,7 @@
 #include "gateway/net_addr.h"
 #include "gateway/unix_listen.h"
 #include "kernels/kernels.h"
+#include "kernels/plugin.h"
 
 #define ROOT(field) offsetof(struct sluice_config, field)
 #define MODEL(field) offsetof(struct model_settings, field)
@@ -193,6 +194,10 @@ static const struct conf_row all_rows[] = {
 	"In an upgrade: how long a new gateway may take to be ready before the old one goes on."),
     ROW("supervisor.core_dumps", CONF_BOOL, ROOT(supervisor.core_dumps), "false", 0, 0,
 	"Whether a crash may leave a core file: it would hold prompts, answers and keys."),
+    ROW("supervisor.user", CONF_STRING, ROOT(supervisor.user), "", 0, 64,
+	"Started as root: the user (name, UID or UID:GID) the engine, the gateway and Redis run as; empty: sluice, or uid 65532."),
+    ROW("supervisor.sandbox", CONF_BOOL, ROOT(supervisor.sandbox), "true", 0, 0,
+	"Whether the engine and the gateway give up what they don't need: system calls (seccomp) and files (Landlock)."),
 
     ROW("engine.socket", CONF_STRING, ROOT(engine.socket), "", 0, 107,
 	"The engine's unix socket; empty: STATE/run/engine.sock."),
@@ -533,6 +538,8 @@ static const struct {
     {"supervisor.heartbeat", RESTART_ALL}, /* the engine's too */
     {"supervisor.hang", RESTART_ALL},
     {"supervisor.core_dumps", RESTART_ALL},
+    {"supervisor.user", RESTART_ALL},
+    {"supervisor.sandbox", RESTART_ALL},
     {"cache.store", RESTART_ALL}, /* whether a redis-server is started */
     {"cache.address", RESTART_ALL},
     {"cache.server_memory", RESTART_ALL},
@@ -814,9 +821,50 @@ static int check_supervisor(const struct sluice_config *cfg, struct sl_err *err)
 	return 0;
 }
 
+static int state_fd = -1;
+
+void sluice_config_state_fd(int fd) { state_fd = fd; }
+
+/* What path is below one of two names of a folder, or NULL. */
+static const char *below(const char *path, const char *folder, const char *real)
+{
+	const char *const names[] = {folder, real};
+	for (int i = 0; i < 2; i++) {
+		size_t n = strlen(names[i]);
+		if (n > 0 && strncmp(path, names[i], n) == 0 && path[n] == '/')
+			return path + n;
+	}
+	return NULL;
+}
+
+/* Names in the state folder become names by its descriptor. */
+static void go_by_descriptor(struct sluice_config *cfg)
+{
+	char real[PATH_MAX] = "";
+	snprintf(cfg->state_by_fd, sizeof cfg->state_by_fd, "/proc/self/fd/%d", state_fd);
+	ssize_t n = readlink(cfg->state_by_fd, real, sizeof real - 1);
+	real[n > 0 ? n : 0] = '\0';
+	const struct {
+		char **path, *to;
+		size_t room;
+	} all[] = {{&cfg->engine.socket, cfg->socket_by_fd, sizeof cfg->socket_by_fd},
+		   {&cfg->gateway.engine_socket, cfg->link_by_fd, sizeof cfg->link_by_fd},
+		   {&cfg->engine.weight_cache, cfg->weights_by_fd, sizeof cfg->weights_by_fd}};
+	for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+		const char *rest = below(*all[i].path, cfg->state, real);
+		if (rest == NULL)
+			continue;
+		snprintf(all[i].to, all[i].room, "%s%s", cfg->state_by_fd, rest);
+		*all[i].path = all[i].to;
+	}
+	cfg->state = cfg->state_by_fd;
+}
+
 /* Fills in what the configuration leaves to the program. */
 static int derive(struct sluice_config *cfg, struct sl_err *err)
 {
+	if (state_fd >= 0)
+		go_by_descriptor(cfg);
 	int n = snprintf(cfg->default_socket, sizeof cfg->default_socket, "%s/run/engine.sock",
 			 cfg->state);
 	if (n < 0 || (size_t)n >= sizeof cfg->default_socket)
@@ -829,6 +877,10 @@ static int derive(struct sluice_config *cfg, struct sl_err *err)
 		cfg->engine.weight_cache = cfg->default_weights;
 	if (cfg->gateway.engine_socket[0] == '\0')
 		cfg->gateway.engine_socket = cfg->engine.socket;
+	const char *address = cfg->gateway.store.address;
+	size_t n_state = strlen(cfg->state);
+	cfg->gateway.store.own_server = strncmp(address, "unix:", 5) == 0 && strncmp(address + 5, cfg->state, n_state) == 0 &&
+					address[5 + n_state] == '/';
 	cfg->gateway.state_dir = cfg->state;
 	cfg->gateway.cascade = &cfg->cascade;
 	if (cfg->gateway.threads == 0) {
@@ -911,6 +963,14 @@ void sluice_engine_config(const struct sluice_config *cfg, struct eng_model_conf
 	    .weight_cache = strcmp(e->weight_cache, "off") != 0 ? e->weight_cache : NULL,
 	    .weight_cache_bytes = e->weight_cache_size,
 	};
+}
+
+void sluice_load_backends(const struct sluice_config *cfg)
+{
+	if (cfg->echo.enabled)
+		return;
+	kn_plugin_load("cuda"); /* auto takes it, and the start says whether it is there */
+	kn_plugin_load(backends[cfg->engine.backend]);
 }
 
 void sluice_echo_config(const struct sluice_config *cfg, struct eng_echo_config *out)

@@ -27,8 +27,11 @@
 #include "base/file.h"
 #include "cmd/cmd.h"
 #include "cmd/core_dump.h"
+#include "cmd/grant.h"
 #include "cmd/private_redis.h"
+#include "cmd/privileges.h"
 #include "cmd/reload.h"
+#include "cmd/state.h"
 #include "cmd/supervise.h"
 #include "engine/model.h"
 #include "kernels/kv_type.h"
@@ -51,6 +54,12 @@ struct serving {
 	bool own_redis; /* one is started, and the gateway is told its address */
 	struct private_redis redis;
 	char address_set[192];
+	struct run_user user; /* of the engine, the gateway and Redis */
+	char run_as[32];
+	/* The state folder: this descriptor, its number, and the name that leads there in every process that has it. Its own name
+	 * may lead through folders that are closed to the user. */
+	int state_fd;
+	char state_fd_text[16], state[32];
 	struct supervise_child children[3];
 	struct supervise_config sup;
 	/* Copies of the configuration in STATE/run: what children read, and where the next upgrade's goes. */
@@ -104,14 +113,14 @@ static void on_ready(void *ctx)
 	fflush(stdout);
 }
 
-/* The lock's descriptor, or -1 with *err filled. */
-static int lock_state(const char *state, struct sl_err *err)
+/* The lock's descriptor, or -1 with *err filled. name: of the folder, for a person. */
+static int lock_state(const char *state, const char *name, struct sl_err *err)
 {
-	char path[4200], pid[32];
+	char path[64], pid[32];
 	snprintf(path, sizeof path, "%s/run/lock", state);
 	int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (fd < 0) {
-		sl_errf(err, SL_EIO, "%s: can't be opened: %s", path, strerror(errno));
+		sl_errf(err, SL_EIO, "%s/run/lock: can't be opened: %s", name, strerror(errno));
 		return -1;
 	}
 	if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
@@ -120,13 +129,13 @@ static int lock_state(const char *state, struct sl_err *err)
 		pid[strcspn(pid, "\n")] = '\0';
 		sl_errf(err, SL_EIO, "%s is in use by the sluice process %s; end that one, or give "
 			"this one its own folder (--state DIR)",
-			state, pid);
+			name, pid);
 		close(fd);
 		return -1;
 	}
 	int n = snprintf(pid, sizeof pid, "%d\n", (int)getpid());
 	if (ftruncate(fd, 0) != 0 || pwrite(fd, pid, (size_t)n, 0) != n) {
-		sl_errf(err, SL_EIO, "%s: can't be written: %s", path, strerror(errno));
+		sl_errf(err, SL_EIO, "%s/run/lock: can't be written: %s", name, strerror(errno));
 		close(fd);
 		return -1;
 	}
@@ -157,7 +166,7 @@ static bool write_all(int fd, const struct sl_buf *bytes)
 }
 
 /* Aside, flushed, then into place: whole or not at all, and nothing is left of one that failed. */
-static int put_file(const char *path, const struct sl_buf *bytes, struct sl_err *err)
+static int put_file(const char *state, const char *path, const struct sl_buf *bytes, struct sl_err *err)
 {
 	char part[PATH_MAX + 8];
 	snprintf(part, sizeof part, "%s.new", path);
@@ -172,7 +181,7 @@ static int put_file(const char *path, const struct sl_buf *bytes, struct sl_err 
 	}
 	if (!good && fd >= 0)
 		unlink(part);
-	return good ? 0 : sl_errf(err, SL_EIO, "%s can't be written: %s", path, strerror(why));
+	return good ? 0 : sl_errf(err, SL_EIO, "%s/run/%s can't be written: %s", state, strrchr(path, '/') + 1, strerror(why));
 }
 
 /* The configuration's file into place. *which: where; the copy that is there already when it is the same, so that a reload or an
@@ -188,10 +197,14 @@ static int accept_file(struct serving *s, int *which, struct sl_err *err)
 	else if (serves && bytes.len == 0)
 		/* It means every default, and comes of an editor that found the disk full. */
 		rc = sl_errf(err, SL_EINVAL, "%s: the file is empty", s->o->path);
-	else if (serves && is_accepted(s->accepted[s->which], &bytes))
-		*which = s->which;
-	else
-		rc = put_file(s->accepted[*which], &bytes, err);
+	if (rc == 0) {
+		privileges_as_user(&s->user);
+		if (serves && is_accepted(s->accepted[s->which], &bytes))
+			*which = s->which;
+		else
+			rc = put_file(s->cfg->state, s->accepted[*which], &bytes, err);
+		privileges_as_before(&s->user);
+	}
 	buf_dispose(&bytes);
 	return rc;
 }
@@ -258,7 +271,7 @@ static int choose_store(struct serving *s, struct sl_err *err)
 		log_info("store: Redis at %s", c->address);
 		return 0;
 	}
-	if (!private_redis_find(&s->redis, s->cfg->state, c->server_memory)) {
+	if (!private_redis_find(&s->redis, s->state, c->server_memory)) {
 		if (c->kind == GW_STORE_REDIS)
 			return sl_errf(err, SL_ENOTFOUND,
 				       "cache.store: redis, but cache.address is empty and no redis-server is installed");
@@ -270,8 +283,24 @@ static int choose_store(struct serving *s, struct sl_err *err)
 		return rc;
 	s->own_redis = true;
 	snprintf(s->address_set, sizeof s->address_set, "cache.address=%s", s->redis.address);
-	log_info("store: a redis-server of its own in %s", s->redis.dir);
+	log_info("store: a redis-server of its own in %s/redis", s->cfg->state);
 	return 0;
+}
+
+/* What is made in the state folder. */
+static int prepare_state(struct serving *s, struct sl_err *err)
+{
+	const struct gw_config *g = &s->cfg->gateway;
+	int rc = 0;
+	privileges_as_user(&s->user);
+	if (gateway_wants_dev_cert(g))
+		rc = gw_dev_cert_ensure(s->state, err);
+	if (rc == 0 && g->dev_keys)
+		rc = gw_dev_keys_ensure(s->state, &s->keys, err);
+	if (rc == 0)
+		rc = choose_store(s, err);
+	privileges_as_before(&s->user);
+	return rc;
 }
 
 /* What must be there before the children start, and what would keep them from it: found here, it is
@@ -282,14 +311,10 @@ static int prepare(struct serving *s, struct sl_err *err)
 	int rc = gateway_check(g, err);
 	if (rc == 0 && !s->cfg->echo.enabled)
 		rc = check_models(s->cfg, err);
-	if (rc == 0 && gateway_wants_dev_cert(g))
-		rc = gw_dev_cert_ensure(s->cfg->state, err);
-	if (rc == 0 && g->dev_keys)
-		rc = gw_dev_keys_ensure(s->cfg->state, &s->keys, err);
 	if (rc == 0)
-		rc = choose_store(s, err);
+		rc = prepare_state(s, err);
 	for (int i = 0; i < 2; i++)
-		snprintf(s->accepted[i], sizeof s->accepted[i], "%s/run/sluice-%d.yaml", s->cfg->state, i);
+		snprintf(s->accepted[i], sizeof s->accepted[i], "%s/run/sluice-%d.yaml", s->state, i);
 	return rc == 0 ? accept_file(s, &s->which, err) : rc;
 }
 
@@ -298,7 +323,7 @@ static void arguments_set(struct arguments *a, const struct serving *s, int whic
 			  struct reload_pins pins, const char *more)
 {
 	const struct cmd_options *o = s->o;
-	_Static_assert(2 * CMD_MAX_SETS + 7 < SUPERVISE_MAX_ARGS, "room for every override");
+	_Static_assert(2 * CMD_MAX_SETS + 11 < SUPERVISE_MAX_ARGS, "room for every override");
 	size_t n = 0;
 	reload_pins_dispose(&a->pins);
 	a->pins = pins;
@@ -306,6 +331,12 @@ static void arguments_set(struct arguments *a, const struct serving *s, int whic
 	a->argv[n++] = name;
 	a->argv[n++] = "-c";
 	a->argv[n++] = s->accepted[which];
+	a->argv[n++] = "--state-fd";
+	a->argv[n++] = s->state_fd_text;
+	if (geteuid() == 0) {
+		a->argv[n++] = "--run-as";
+		a->argv[n++] = s->run_as;
+	}
 	for (size_t i = 0; i < o->n_sets; i++) {
 		a->argv[n++] = "--set";
 		a->argv[n++] = o->sets[i];
@@ -421,6 +452,14 @@ static int on_upgrade(void *ctx, const char **exe, const char *const **argv, str
 	return 0;
 }
 
+/* In the state folder. */
+static void remove_own(const struct serving *s, const char *path)
+{
+	privileges_as_user(&s->user);
+	unlink(path);
+	privileges_as_before(&s->user);
+}
+
 static void on_upgraded(void *ctx, bool done)
 {
 	struct serving *s = ctx;
@@ -436,7 +475,7 @@ static void on_upgraded(void *ctx, bool done)
 		reload_config_free(s->next_cfg);
 		reload_pins_dispose(&s->next.pins);
 	}
-	unlink(s->accepted[!s->which]);
+	remove_own(s, s->accepted[!s->which]);
 	s->next_cfg = NULL;
 	s->next_engine = (struct reload_pins){.n = 0};
 }
@@ -446,9 +485,41 @@ static bool disk_is_full(void *ctx)
 {
 	const struct serving *s = ctx;
 	struct statvfs v;
-	if (statvfs(s->cfg->state, &v) != 0)
+	if (fstatvfs(s->state_fd, &v) != 0)
 		return false;
 	return (uint64_t)v.f_bavail * v.f_frsize < DISK_LEAST || (v.f_files > 0 && v.f_favail == 0);
+}
+
+static int on_asked(void *ctx, const struct supervise_child *what, int fd)
+{
+	const struct serving *s = ctx;
+	const struct grants g = {.now = s->cfg, .next = s->next_cfg, .state_fd = s->state_fd, .user = &s->user};
+	return grant_one(&g, what->argv == s->engine.argv ? GRANT_ENGINE : GRANT_GATEWAY, fd);
+}
+
+/* Redis: the same user, in the state folder. */
+static int before_redis(void *ctx)
+{
+	const struct serving *s = ctx;
+	if (fchdir(s->state_fd) != 0)
+		return -1;
+	int rc = privileges_drop(&s->user);
+	errno = -rc;
+	return rc;
+}
+
+/* They remove their sockets themselves unless they were killed. */
+static void remove_sockets(const struct serving *s, const char *engine_socket)
+{
+	char own[64];
+	snprintf(own, sizeof own, "%s/run/engine.sock", s->state);
+	if (engine_socket == NULL)
+		remove_own(s, own);
+	else
+		unlink(engine_socket);
+	if (s->own_redis)
+		remove_own(s, s->redis.socket);
+	remove_own(s, s->accepted[s->which]);
 }
 
 static int run(struct serving *s)
@@ -471,30 +542,48 @@ static int run(struct serving *s)
 	    .on_upgrade = on_upgrade,
 	    .on_upgraded = on_upgraded,
 	    .starved = disk_is_full,
+	    .on_asked = on_asked,
+	    .before_foreign = before_redis,
+	    .kept_fd = s->state_fd,
 	    .ctx = s,
 	};
 	set_times(s);
 	ssize_t n = readlink("/proc/self/exe", s->exe, sizeof s->exe - 1);
 	s->exe[n > 0 ? n : 0] = '\0';
 	/* state and the engine's socket never change under a supervisor. */
-	char *socket = sl_strdup(s->cfg->engine.socket);
+	char *socket = s->cfg->engine.socket == s->cfg->default_socket ? NULL : sl_strdup(s->cfg->engine.socket);
 	int rc = supervise(&s->sup);
-	/* They remove their sockets themselves unless they were killed. */
-	if (socket != NULL)
-		unlink(socket);
-	if (s->own_redis)
-		unlink(s->redis.socket);
-	unlink(s->accepted[s->which]);
+	remove_sockets(s, socket);
 	sl_free(socket);
 	reload_pins_dispose(&s->engine.pins);
 	reload_pins_dispose(&s->gateway.pins);
 	return rc;
 }
 
+/* Whom the processes run as, the folder they share, and that nobody else serves from it. The lock's descriptor, or negative. */
+static int take_state(struct serving *s, struct sl_err *err)
+{
+	const char *name = s->cfg->state;
+	int rc = privileges_user(s->cfg->supervisor.user, &s->user, err);
+	if (rc != 0)
+		return rc;
+	privileges_keep_few();
+	privileges_user_put(&s->user, s->run_as, sizeof s->run_as);
+	s->state_fd = state_open(name, &s->user, err);
+	if (s->state_fd < 0)
+		return s->state_fd;
+	snprintf(s->state_fd_text, sizeof s->state_fd_text, "%d", s->state_fd);
+	snprintf(s->state, sizeof s->state, "/proc/self/fd/%d", s->state_fd);
+	privileges_as_user(&s->user);
+	int lock = lock_state(s->state, name, err);
+	privileges_as_before(&s->user);
+	return lock < 0 ? SL_EIO : lock;
+}
+
 int cmd_serve(int argc, char **argv)
 {
 	struct cmd_options o;
-	struct serving s = {.o = &o};
+	struct serving s = {.o = &o, .state_fd = -1};
 	int rc = cmd_options_parse(&o, argc, argv, false,
 				   "start the engine and the gateway, and watch them");
 	if (rc == 0)
@@ -505,12 +594,8 @@ int cmd_serve(int argc, char **argv)
 	core_dump_settle(s.cfg->supervisor.core_dumps);
 	signal(SIGPIPE, SIG_IGN); /* a closed standard output must not end the service */
 	struct sl_err err;
-	int lock = -1;
-	rc = cmd_state_ensure(s.cfg->state, &err);
-	if (rc == 0) {
-		lock = lock_state(s.cfg->state, &err);
-		rc = lock < 0 ? SL_EIO : prepare(&s, &err);
-	}
+	int lock = take_state(&s, &err);
+	rc = lock < 0 ? lock : prepare(&s, &err);
 	if (rc == 0 && s.own_redis && o.n_sets == CMD_MAX_SETS)
 		rc = sl_errf(&err, SL_ELIMIT, "one --set too many: the gateway needs one for its store");
 	if (rc == 0) {
@@ -522,6 +607,8 @@ int cmd_serve(int argc, char **argv)
 	}
 	if (lock >= 0)
 		close(lock);
+	if (s.state_fd >= 0)
+		close(s.state_fd);
 	reload_config_free(s.cfg);
 	return rc;
 }

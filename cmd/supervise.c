@@ -430,12 +430,13 @@ static uint64_t paused_for(const struct supervisor *s, uint64_t now, int wait_ms
 
 static void turn(struct supervisor *s)
 {
-	struct pollfd fds[2 * PLACES + 1];
+	struct pollfd fds[3 * PLACES + 1];
 	for (int i = 0; i < PLACES; i++) {
-		fds[2 * i] = (struct pollfd){.fd = s->at[i].beat_fd, .events = POLLIN};
-		fds[2 * i + 1] = (struct pollfd){.fd = s->at[i].handover_fd, .events = POLLIN};
+		fds[3 * i] = (struct pollfd){.fd = s->at[i].beat_fd, .events = POLLIN};
+		fds[3 * i + 1] = (struct pollfd){.fd = s->at[i].handover_fd, .events = POLLIN};
+		fds[3 * i + 2] = (struct pollfd){.fd = s->at[i].broker_fd, .events = POLLIN};
 	}
-	fds[2 * PLACES] = (struct pollfd){.fd = s->signal_fd, .events = POLLIN};
+	fds[3 * PLACES] = (struct pollfd){.fd = s->signal_fd, .events = POLLIN};
 	int wait_ms = poll_timeout(s);
 	if (poll(fds, sizeof fds / sizeof *fds, wait_ms) < 0 && errno != EINTR)
 		BUG("supervise: poll: %s", strerror(errno));
@@ -446,6 +447,7 @@ static void turn(struct supervisor *s)
 		/* In that order: what it has published before it said ready is there when it is. */
 		child_read_beats(&s->at[i], on_byte, s);
 		child_read_sockets(&s->at[i]);
+		child_answer(s->cfg, &s->at[i]);
 	}
 	if (s->at[NEWCOMER].state == CHILD_READY && child_alive(&s->at[NEWCOMER]) && !s->ending)
 		finish_upgrade(s);

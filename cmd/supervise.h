@@ -55,6 +55,12 @@ struct supervise_config {
 	/* Asked when a child has failed: is there nothing to write on that it needs (a full disk)? Then its failures do not make the wait
 	 * longer than a few times backoff_min_ms, since they say nothing of it and end at any moment. NULL: never. */
 	bool (*starved)(void *ctx);
+	/* Something can be read on fd, the broker's end of a child's line (base/broker.h): one request is answered. 1; 0: none
+	 * is there; negative: the line is closed. NULL: children get no `--broker-fd N`. */
+	int (*on_asked)(void *ctx, const struct supervise_child *what, int fd);
+	/* In the forked child that becomes a foreign program. Not 0: it must not run (errno). NULL: nothing to do. */
+	int (*before_foreign)(void *ctx);
+	int kept_fd; /* stays open in children that are ours; 0: none */
 	/* The new one has replaced the old one, or has not. */
 	void (*on_upgraded)(void *ctx, bool done);
 	void *ctx;

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/file.h"
 #include "base/json_depth.h"
 #include "base/json_scan.h"
 #include "engine/arch_read.h"
@@ -68,7 +69,7 @@ static bool exists(const struct hf_folder *f, const char *name)
 {
 	struct stat st;
 	char *path = join(f->path, name);
-	bool there = path != NULL && stat(path, &st) == 0;
+	bool there = path != NULL && file_stat(path, &st) == 0;
 	sl_free(path);
 	return there;
 }

@@ -22,6 +22,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "engine/device_memory.h"
 #include "engine/device_watch.h"
@@ -415,7 +416,7 @@ static int check_kv_type(struct eng_model *m)
 static void inspect(struct eng_model *m)
 {
 	struct stat st;
-	if (stat(m->path, &st) == 0 && st.st_size > 0)
+	if (file_stat(m->path, &st) == 0 && st.st_size > 0)
 		m->file_bytes = (uint64_t)st.st_size;
 	int rc = check_kv_type(m);
 	if (rc == 0)

@@ -13,6 +13,7 @@
 #include <xxhash.h>
 
 #include "base/alloc.h"
+#include "base/file.h"
 #include "engine/arch_read.h"
 #include "engine/convert.h"
 #include "engine/gguf_split.h"
@@ -182,7 +183,7 @@ int model_file_open(const char *path, struct model_file **out, struct sl_err *er
 		sl_free(f);
 		return sl_errf(err, SL_ENOMEM, "%s: no memory", path);
 	}
-	bool is_folder = stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+	bool is_folder = file_stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 	int rc = random_source_names(path) ? open_random(f, err) : is_folder ? open_folder(f, err) : open_gguf(f, err);
 	if (rc == 0)
 		rc = make_index(f, err);

@@ -31,6 +31,7 @@
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/log.h"
+#include "base/peer.h"
 
 enum {
 	SERVER_MAX_CONNS = 256,
@@ -145,13 +146,10 @@ static void close_socket(struct server *s)
 
 static bool may_connect(int fd)
 {
-	struct ucred peer;
-	socklen_t n = sizeof peer;
-	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &n) != 0)
-		return false;
-	if (peer.uid == geteuid() || peer.uid == 0)
+	uid_t who;
+	if (peer_is_trusted(fd, &who))
 		return true;
-	log_warn("a connection by uid %u was refused", (unsigned)peer.uid);
+	log_warn("a connection by uid %d was refused", (int)who);
 	return false;
 }
 

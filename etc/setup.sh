@@ -27,6 +27,7 @@ build p yaml-0.1 libyaml-dev
 build p libpcre2-8 libpcre2-dev
 build p libxxhash libxxhash-dev
 build p libutf8proc libutf8proc-dev
+build p libseccomp libseccomp-dev
 tests p cmocka libcmocka-dev
 build c curl curl
 tests c g++ g++

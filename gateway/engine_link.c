@@ -24,6 +24,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/peer.h"
 #include "gateway/frame_order.h"
 #include "gateway/thread.h"
 
@@ -548,6 +549,13 @@ static void on_connected(struct engine_link *l)
 		flush_soon(l);
 }
 
+/* Whoever serves the socket gets every prompt: it must be ours. */
+static bool is_served_for_us(const struct engine_link *l)
+{
+	uid_t who;
+	return peer_is_trusted(l->fd, &who);
+}
+
 static void try_connect(struct engine_link *l)
 {
 	struct sockaddr_un addr = {.sun_family = AF_UNIX};
@@ -564,6 +572,8 @@ static void try_connect(struct engine_link *l)
 		go_down(l, "no socket");
 	else if (connect(l->fd, (struct sockaddr *)&addr, sizeof addr) != 0)
 		go_down(l, strerror(errno));
+	else if (!is_served_for_us(l))
+		go_down(l, "a process of another user serves its socket");
 	else if (event_add(l->readable, NULL) != 0)
 		go_down(l, "no memory");
 	else

@@ -27,6 +27,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/broker.h"
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/log.h"
@@ -112,6 +113,16 @@ static void notice_vanished(int fd, uint64_t after_ms)
 	setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof ms);
 }
 
+/* 0 or errno. A port that only root may have is bound by the supervisor. */
+static int bind_address(int fd, const struct bind_address *a)
+{
+	const struct sockaddr *sa = (const struct sockaddr *)&a->sa;
+	if (bind(fd, sa, a->len) == 0)
+		return 0;
+	int e = errno, rc = e == EACCES && broker_there() ? broker_bind(fd, sa, a->len) : -EPERM;
+	return rc == -EPERM ? e : -rc;
+}
+
 /* A bound socket or SL_EIO; *unavailable: this machine does not have that address. */
 static int bind_socket(const struct bind_address *a, const struct gw_config *cfg, bool share,
 		       const char *text, bool *unavailable, struct sl_err *err)
@@ -131,8 +142,8 @@ static int bind_socket(const struct bind_address *a, const struct gw_config *cfg
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
 	setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &lowat, sizeof lowat);
 	notice_vanished(fd, cfg->limits.stall_ms);
-	if (bind(fd, (const struct sockaddr *)&a->sa, a->len) != 0) {
-		int e = errno;
+	int e = bind_address(fd, a);
+	if (e != 0) {
 		close(fd);
 		*unavailable = e == EADDRNOTAVAIL;
 		if (e == EADDRINUSE)

@@ -15,6 +15,7 @@ void gw_store_config(const struct gw_store_settings *cfg, struct cache_config *o
 {
 	cache_config_init(out);
 	out->address = given(cfg->address);
+	out->own_server = cfg->own_server;
 	out->user = given(cfg->user);
 	out->password_file = given(cfg->password_file);
 	out->database = (int)cfg->database;

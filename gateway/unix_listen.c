@@ -8,6 +8,8 @@
  * The permissions are set on the socket before it is bound, which Linux takes over for the file: at no
  * moment is it open to more than it shall be.
  *
+ * A process that has a broker (base/broker.h) leaves all of that to it: the folder is one that only root may change.
+ *
  * Thread: any; the list of shared sockets is under one lock, and opening is rare.
  */
 #include "gateway/unix_listen.h"
@@ -25,6 +27,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/broker.h"
 
 enum { BACKLOG = 1024, LOCK_TRIES = 100, LOCK_PAUSE_US = 10000 };
 
@@ -92,9 +95,23 @@ int unix_listen_check(const char *path, struct sl_err *err)
 {
 	struct sockaddr_un sa;
 	int rc = make_address(path, &sa, err);
-	if (rc == 0)
+	if (rc == 0 && !broker_there())
 		rc = look(&sa, err);
 	return rc < 0 ? rc : 0;
+}
+
+/* Of the socket itself, never of what a link with its name points to. */
+int unix_listen_mode(const char *path, mode_t mode, struct stat *st)
+{
+	char self[32];
+	int fd = open(path, O_PATH | O_NOFOLLOW | O_CLOEXEC), rc = -1;
+	if (fd < 0)
+		return -1;
+	snprintf(self, sizeof self, "/proc/self/fd/%d", fd);
+	if (fstat(fd, st) == 0 && S_ISSOCK(st->st_mode))
+		rc = chmod(self, mode);
+	close(fd);
+	return rc;
 }
 
 /* A descriptor of the folder, locked. */
@@ -129,7 +146,7 @@ static int bind_there(struct shared *s, mode_t mode, struct sl_err *err)
 	s->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (s->fd < 0 || fchmod(s->fd, mode) != 0 ||
 	    bind(s->fd, (const struct sockaddr *)&s->sa, sizeof s->sa) != 0 ||
-	    chmod(s->sa.sun_path, mode) != 0 || lstat(s->sa.sun_path, &st) != 0 ||
+	    unix_listen_mode(s->sa.sun_path, mode, &st) != 0 ||
 	    listen(s->fd, BACKLOG) != 0) {
 		int e = errno;
 		if (s->fd >= 0)
@@ -146,10 +163,36 @@ static void adopt(struct shared *s, int given, mode_t mode)
 {
 	struct stat st;
 	s->fd = given;
-	if (lstat(s->sa.sun_path, &st) == 0 && S_ISSOCK(st.st_mode) && chmod(s->sa.sun_path, mode) == 0) {
+	if (unix_listen_mode(s->sa.sun_path, mode, &st) == 0) {
 		s->dev = st.st_dev;
 		s->ino = st.st_ino;
 	}
+}
+
+static int ask_broker(struct shared *s, int given, mode_t mode, struct sl_err *err)
+{
+	struct broker_file f = {0};
+	int rc = given >= 0 ? broker_adopt(s->sa.sun_path, mode, &f) : broker_listen(s->sa.sun_path, mode, &f);
+	if (rc < 0 && given < 0)
+		return sl_errf(err, SL_EIO, rc == -EADDRINUSE ? "%s: another program listens there" : "%s: cannot listen: %s",
+			       s->sa.sun_path, strerror(-rc));
+	s->fd = given >= 0 ? given : rc;
+	s->dev = (dev_t)f.dev;
+	s->ino = (ino_t)f.ino;
+	return 0;
+}
+
+static int open_here(struct shared *s, const char *path, int given, mode_t mode, struct sl_err *err)
+{
+	int rc = 0, folder = lock_folder(path, err);
+	if (folder < 0)
+		return folder;
+	if (given >= 0)
+		adopt(s, given, mode);
+	else
+		rc = bind_there(s, mode, err);
+	close(folder);
+	return rc;
 }
 
 static int open_shared(const char *path, mode_t mode, int given, struct shared **out,
@@ -159,16 +202,8 @@ static int open_shared(const char *path, mode_t mode, int given, struct shared *
 	if (s == NULL)
 		return sl_errf(err, SL_ENOMEM, "%s: no memory", path);
 	int rc = make_address(path, &s->sa, err);
-	int folder = rc == 0 ? lock_folder(path, err) : rc;
-	if (folder < 0) {
-		sl_free(s);
-		return folder;
-	}
-	if (given >= 0)
-		adopt(s, given, mode);
-	else
-		rc = bind_there(s, mode, err);
-	close(folder);
+	if (rc == 0)
+		rc = broker_there() ? ask_broker(s, given, mode, err) : open_here(s, path, given, mode, err);
 	if (rc != 0) {
 		sl_free(s);
 		return rc;
@@ -193,7 +228,9 @@ static void close_shared(struct shared **at, bool stays)
 	struct shared *s = *at;
 	struct stat st;
 	*at = s->next;
-	if (!stays && lstat(s->sa.sun_path, &st) == 0 && st.st_dev == s->dev && st.st_ino == s->ino)
+	if (!stays && broker_there())
+		(void)broker_remove(s->sa.sun_path, s->dev, s->ino);
+	else if (!stays && lstat(s->sa.sun_path, &st) == 0 && st.st_dev == s->dev && st.st_ino == s->ino)
 		unlink(s->sa.sun_path);
 	close(s->fd);
 	sl_free(s);

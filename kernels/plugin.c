@@ -41,6 +41,7 @@ static const struct kn_plugin_host host = {
 static struct found {
 	const char *name;
 	bool looked;
+	void *so; /* kn_plugin_load's; NULL: none yet */
 	const struct kn_ops *ops;
 	struct sl_err err;
 } plugins[] = {{.name = "cuda"}, {.name = "cuda-emulated"}};
@@ -49,13 +50,9 @@ enum { N_PLUGINS = sizeof plugins / sizeof plugins[0] };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-const struct kn_ops *kn_plugin_open(const char *path, struct sl_err *err)
+/* Takes so. */
+static const struct kn_ops *enter(void *so, const char *path, struct sl_err *err)
 {
-	void *so = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-	if (so == NULL) {
-		sl_errf(err, SL_EIO, "%s", dlerror());
-		return NULL;
-	}
 	kn_plugin_entry *entry;
 	void *symbol = dlsym(so, KN_PLUGIN_ENTRY);
 	if (symbol == NULL) {
@@ -65,6 +62,15 @@ const struct kn_ops *kn_plugin_open(const char *path, struct sl_err *err)
 	}
 	memcpy(&entry, &symbol, sizeof entry); /* ISO C has no cast from an object to a function */
 	return entry(&host, err);
+}
+
+const struct kn_ops *kn_plugin_open(const char *path, struct sl_err *err)
+{
+	void *so = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	if (so != NULL)
+		return enter(so, path, err);
+	sl_errf(err, SL_EIO, "%s", dlerror());
+	return NULL;
 }
 
 /* The path of a file beside the executable or in ../lib/sluice; false: in neither. */
@@ -95,10 +101,24 @@ static void look(struct found *f)
 	if (f->looked)
 		return;
 	f->looked = true;
-	if (find(f->name, path, sizeof path))
+	if (f->so != NULL)
+		f->ops = enter(f->so, f->name, &f->err);
+	else if (find(f->name, path, sizeof path))
 		f->ops = kn_plugin_open(path, &f->err);
 	else
 		sl_errf(&f->err, SL_ENOTFOUND, "libsluice-%s.so was not built or installed", f->name);
+}
+
+void kn_plugin_load(const char *name)
+{
+	char path[PATH_MAX];
+	pthread_mutex_lock(&lock);
+	for (int i = 0; i < N_PLUGINS; i++) {
+		struct found *f = &plugins[i];
+		if (strcmp(name, f->name) == 0 && !f->looked && f->so == NULL && find(name, path, sizeof path))
+			f->so = dlopen(path, RTLD_NOW | RTLD_LOCAL); /* a failure comes again, and is told, when it is wanted */
+	}
+	pthread_mutex_unlock(&lock);
 }
 
 const struct kn_ops *kn_plugin_select(const char *name, bool *is_plugin, struct sl_err *err)

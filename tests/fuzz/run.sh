@@ -28,7 +28,7 @@ replay_library() {
 
 replay_target() {
 	local flags
-	flags=$(pkg-config --libs libevent libevent_pthreads hiredis libnghttp2 libssl libcrypto jansson yaml-0.1 libpcre2-8 libxxhash libutf8proc)
+	flags=$(pkg-config --libs libevent libevent_pthreads hiredis libnghttp2 libssl libcrypto jansson yaml-0.1 libpcre2-8 libxxhash libutf8proc libseccomp)
 	# shellcheck disable=SC2086 # flags are words
 	gcc -std=gnu11 -D_GNU_SOURCE -O1 -g -Wall -Wextra -Werror -fsanitize=address,undefined \
 		-fno-sanitize-recover=all -I. -o "$out/$1" "tests/fuzz/$1.c" tests/fuzz/standalone.c \
@@ -37,7 +37,7 @@ replay_target() {
 
 long_target() {
 	local flags
-	flags=$(pkg-config --libs libevent libevent_pthreads hiredis libnghttp2 libssl libcrypto jansson yaml-0.1 libpcre2-8 libxxhash libutf8proc)
+	flags=$(pkg-config --libs libevent libevent_pthreads hiredis libnghttp2 libssl libcrypto jansson yaml-0.1 libpcre2-8 libxxhash libutf8proc libseccomp)
 	# The library is built by clang as well, for its coverage counters.
 	make -s -j2 CC=clang SAN=fuzzer-no-link,address,undefined build/san-fuzzer-no-link-address-undefined/{libcmd,libsluice}.a || return 1
 	# shellcheck disable=SC2086

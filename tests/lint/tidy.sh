@@ -10,7 +10,7 @@ set -u -o pipefail
 cd "$(dirname "$0")/../.." || exit 1
 cache=build/lint/tidy
 mkdir -p "$cache"
-read -r -a flags < <(pkg-config --cflags libevent libnghttp2 libssl jansson yaml-0.1 libpcre2-8 libxxhash libutf8proc)
+read -r -a flags < <(pkg-config --cflags libevent libnghttp2 libssl jansson yaml-0.1 libpcre2-8 libxxhash libutf8proc libseccomp)
 only=''
 [ "${1-}" = short ] && only='--checks=-clang-analyzer-*'
 export cache only
