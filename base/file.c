@@ -37,20 +37,23 @@ static int refuse_open(const char *path, struct sl_err *why)
 }
 
 /* What this process may not open, the supervisor may have been told to open for it. */
-static int open_granted(const char *path)
+static int open_granted(const char *path, struct sl_err *why)
 {
+	struct broker_file f;
 	int fd = broker_open(path);
+	if (fd == -EINVAL && broker_look(path, &f) == 0 && !S_ISREG(f.mode))
+		return sl_errf(why, SL_EINVAL, "%s", kind_of(f.mode));
 	errno = fd == -EPERM ? EACCES : fd < 0 ? -fd : 0;
-	return fd < 0 ? -1 : fd;
+	return fd < 0 ? refuse_open(path, why) : fd;
 }
 
 static int open_regular(const char *path, int flags, struct stat *st, struct sl_err *why)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | flags), rc = 0;
-	if (fd < 0 && errno == EACCES && broker_there())
-		fd = open_granted(path);
-	if (fd < 0)
+	if (fd < 0 && (errno != EACCES || !broker_there()))
 		return refuse_open(path, why);
+	if (fd < 0 && (fd = open_granted(path, why)) < 0)
+		return fd;
 	if (fstat(fd, st) != 0)
 		rc = sl_errf(why, SL_EIO, "%s", strerror(errno));
 	else if (!S_ISREG(st->st_mode))

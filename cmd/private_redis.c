@@ -14,6 +14,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+enum { DIR_ARG = 2 };
+
 static bool find_along_path(const char *name, char *out, size_t size)
 {
 	const char *path = getenv("PATH");
@@ -38,8 +40,8 @@ bool private_redis_find(struct private_redis *r, const char *state, uint64_t mem
 	snprintf(r->socket, sizeof r->socket, "%s/run/redis.sock", state);
 	snprintf(r->address, sizeof r->address, "unix:%s", r->socket);
 	snprintf(r->memory, sizeof r->memory, "%llu", (unsigned long long)memory_bytes);
-	/* It starts in the state folder, whose parents it may not pass. --dir first: what follows is relative to it. */
-	const char *const argv[] = {"redis-server", "--dir", "redis", "--port", "0",
+	/* --dir first: what follows is relative to it. */
+	const char *const argv[] = {"redis-server", "--dir", r->dir, "--port", "0",
 				    "--unixsocket", "../run/redis.sock", "--unixsocketperm", "700",
 				    "--appendonly", "yes", "--appendfsync", "everysec", "--save", "",
 				    "--maxmemory", r->memory, "--maxmemory-policy", "volatile-lru",
@@ -49,6 +51,8 @@ bool private_redis_find(struct private_redis *r, const char *state, uint64_t mem
 	memcpy(r->argv, argv, sizeof argv);
 	return find_along_path("redis-server", r->exe, sizeof r->exe);
 }
+
+void private_redis_starts_in_state(struct private_redis *r) { r->argv[DIR_ARG] = "redis"; }
 
 int private_redis_prepare(const struct private_redis *r, struct sl_err *err)
 {

@@ -281,6 +281,7 @@ static int choose_store(struct serving *s, struct sl_err *err)
 	int rc = private_redis_prepare(&s->redis, err);
 	if (rc != 0)
 		return rc;
+	private_redis_starts_in_state(&s->redis);
 	s->own_redis = true;
 	snprintf(s->address_set, sizeof s->address_set, "cache.address=%s", s->redis.address);
 	log_info("store: a redis-server of its own in %s/redis", s->cfg->state);

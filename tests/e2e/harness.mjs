@@ -76,6 +76,12 @@ export function hasRedis() {
   return (process.env.PATH ?? '').split(':').some((dir) => dir.startsWith('/') && existsSync(join(dir, 'redis-server')));
 }
 
+/** The user and group of a process, as options for one that is started to look after it: a server that is started as root has others. */
+export function userOf(pid) {
+  const [uid, gid] = ['Uid', 'Gid'].map((name) => Number(new RegExp(`^${name}:\\s+(\\d+)`, 'm').exec(readFileSync(`/proc/${pid}/status`, 'utf8'))[1]));
+  return { uid, gid };
+}
+
 function namesIn(folder) {
   try { return readdirSync(folder); } catch { return []; }
 }

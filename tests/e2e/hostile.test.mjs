@@ -9,7 +9,7 @@ import http2 from 'node:http2';
 import { after, before, describe, test } from 'node:test';
 import { Worker } from 'node:worker_threads';
 import { chat, metric, until, user } from './client.mjs';
-import { request, startServer, THREADS } from './harness.mjs';
+import { request, startServer, THREADS, userOf } from './harness.mjs';
 import { clientHello, sendFrom } from './hellos.mjs';
 import { block, CALM, connect, F, frame, h2, head, T, u32, within, write } from './wire.mjs';
 
@@ -323,7 +323,7 @@ function tests(threads) {
     test('without descriptors nothing spins, and it recovers', async () => {
       const limit = descriptors(gateway) + 20;
       const old = /Max open files\s+(\d+)\s+(\d+)/.exec(readFileSync(`/proc/${gateway}/limits`, 'utf8'));
-      execFileSync('prlimit', ['--pid', String(gateway), `--nofile=${limit}:${old[2]}`]);
+      execFileSync('prlimit', ['--pid', String(gateway), `--nofile=${limit}:${old[2]}`], userOf(gateway));
       const all = await Promise.all(Array.from({ length: 200 }, () => connect(server)));
       const t0 = cpu(gateway), w0 = Date.now();
       await sleep(1000);
@@ -331,7 +331,7 @@ function tests(threads) {
       assert.ok(share < 0.2, `${Math.round(share * 100)} % of a core while it can accept nothing`);
       for (const c of all) c.socket.destroy();
       assert.ok(await until(async () => (await request(server.http, '/live').catch(() => ({}))).status === 200, WAIT_MS));
-      execFileSync('prlimit', ['--pid', String(gateway), `--nofile=${old[1]}:${old[2]}`]);
+      execFileSync('prlimit', ['--pid', String(gateway), `--nofile=${old[1]}:${old[2]}`], userOf(gateway));
       assert.ok(await counter(server, 'sluice_http_connections_rejected_total{reason="descriptors"}') > 0);
       await serves('the shortage');
     });

@@ -4,7 +4,7 @@
 import assert from 'node:assert/strict';
 import { execFile, spawn } from 'node:child_process';
 import { createHash, createHmac } from 'node:crypto';
-import { mkdtempSync, rmSync, statSync, readdirSync } from 'node:fs';
+import { chmodSync, mkdtempSync, rmSync, statSync, readdirSync } from 'node:fs';
 import net from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -27,7 +27,8 @@ function edit(yaml) {
 async function startRedis() {
   const dir = mkdtempSync(join(tmpdir(), 'keys-redis-'));
   const socket = join(dir, 's');
-  const child = spawn('redis-server', ['--port', '0', '--unixsocket', socket, '--dir', dir, '--save', '', '--appendonly', 'no'], { stdio: 'ignore' });
+  chmodSync(dir, 0o755); // a Redis of others, for any user here
+  const child = spawn('redis-server', ['--port', '0', '--unixsocket', socket, '--unixsocketperm', '777', '--dir', dir, '--save', '', '--appendonly', 'no'], { stdio: 'ignore' });
   for (let tries = 0; ; tries++) {
     const up = await new Promise((done) => {
       const s = net.connect(socket, () => { s.destroy(); done(true); });

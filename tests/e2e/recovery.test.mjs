@@ -90,10 +90,10 @@ test('/ready speaks for all threads', async () => {
 
 /** The engine on the CUDA kernels in their emulation, whose device breaks when the test makes a file. */
 test('a fault of the device', { skip: !existsSync(EMULATED) && `no ${EMULATED}` }, async () => {
-  const breaks = join(mkdtempSync(join(tmpdir(), 'sluice-fault-')), 'break');
+  const state = mkdtempSync(join(tmpdir(), 'sluice-e2e-')), breaks = join(state, 'break'); // where the engine may remove it
   process.env.SLUICE_EMULATION_FAIL_FILE = breaks;
   try {
-    server = await startServer({ sets: ['engine.backend=cuda-emulated', 'engine.speculation.mode=off', 'engine.models=', 'engine.models.demo-small.path=etc/models/demo-small.gguf'] });
+    server = await startServer({ state, sets: ['engine.backend=cuda-emulated', 'engine.speculation.mode=off', 'engine.models=', 'engine.models.demo-small.path=etc/models/demo-small.gguf'] });
   } finally {
     delete process.env.SLUICE_EMULATION_FAIL_FILE;
   }
