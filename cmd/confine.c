@@ -168,17 +168,10 @@ static int drop(const struct cmd_options *o, const struct sluice_config *cfg)
 	return rc == 0 ? die_with(parent, signal) : rc;
 }
 
-static void tell(const struct cmd_options *o, int files, int calls)
-{
-	char landlock[64] = "no Landlock: this kernel has none";
-	if (files > 0)
-		snprintf(landlock, sizeof landlock, "Landlock (ABI %d)", files);
-	log_info("confined: uid %u%s, no new privileges, %s, %s", (unsigned)geteuid(), o->run_as != NULL ? " without capabilities" : "",
-		 calls > 0 ? "seccomp" : "no seccomp: this kernel has none", landlock);
-}
-
 static int limit(const struct cmd_options *o, const struct sluice_config *cfg, enum sandbox_kind kind)
 {
+	char what[160];
+	sandbox_describe(what, sizeof what);
 	int files = limit_files(o, cfg, kind);
 	int calls = files >= 0 ? sandbox_calls(kind) : 0;
 	if (files < 0 || calls < 0) {
@@ -186,7 +179,8 @@ static int limit(const struct cmd_options *o, const struct sluice_config *cfg, e
 			  strerror(files < 0 ? -files : -calls));
 		return CMD_EXIT_CONFIG;
 	}
-	tell(o, files, calls);
+	if (o->beat_fd < 0) /* the supervisor has said it, and its children's last line may be the reason of an end */
+		log_info("confined: uid %u, no new privileges, %s", (unsigned)geteuid(), what);
 	return 0;
 }
 
@@ -229,6 +223,7 @@ int confine(const struct cmd_options *o, const struct sluice_config *cfg, enum s
 	}
 	if (cfg->supervisor.sandbox)
 		return limit(o, cfg, kind);
-	log_warn("supervisor.sandbox is off: neither seccomp nor Landlock");
+	if (o->beat_fd < 0)
+		log_warn("supervisor.sandbox is off: neither seccomp nor Landlock");
 	return 0;
 }

@@ -9,7 +9,7 @@
 #include "cmd/cmd.h"
 #include "cmd/sandbox.h"
 
-/* The state folder is made and checked; then rights, files and system calls go. One line in the log says what is in force.
+/* The state folder is made and checked; then rights, files and system calls go. Started by hand, one line in the log says what is in force.
  * 0, or the exit status to end with (logged). */
 int confine(const struct cmd_options *o, const struct sluice_config *cfg, enum sandbox_kind kind);
 

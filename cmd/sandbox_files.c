@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <linux/landlock.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -60,11 +61,27 @@ static int add(int set, const struct sandbox_path *p, uint64_t known)
 	return rc == 0 ? 0 : -e;
 }
 
-int sandbox_files(const struct sandbox_path *paths, size_t n)
+/* 0: not built in (ENOSYS), or switched off (EOPNOTSUPP). */
+static int landlock_version(void)
 {
 	int abi = (int)syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
-	if (abi <= 0)
-		return 0; /* ENOSYS: not built in; EOPNOTSUPP: switched off */
+	return abi > 0 ? abi : 0;
+}
+
+void sandbox_describe(char *out, size_t size)
+{
+	char landlock[64] = "no Landlock: this kernel has none";
+	int abi = landlock_version();
+	if (abi > 0)
+		snprintf(landlock, sizeof landlock, "Landlock (ABI %d)", abi);
+	snprintf(out, size, "%s, %s", prctl(PR_GET_SECCOMP, 0, 0, 0, 0) >= 0 ? "seccomp" : "no seccomp: this kernel has none", landlock);
+}
+
+int sandbox_files(const struct sandbox_path *paths, size_t n)
+{
+	int abi = landlock_version();
+	if (abi == 0)
+		return 0;
 	struct ruleset all = {.fs = known_rights(abi), .scoped = SCOPES};
 	size_t size = abi >= 6 ? sizeof all : sizeof all.fs;
 	int set = (int)syscall(SYS_landlock_create_ruleset, &all, size, 0), rc = set < 0 ? -errno : 0;

@@ -31,6 +31,7 @@
 #include "cmd/private_redis.h"
 #include "cmd/privileges.h"
 #include "cmd/reload.h"
+#include "cmd/sandbox.h"
 #include "cmd/state.h"
 #include "cmd/supervise.h"
 #include "engine/model.h"
@@ -561,6 +562,19 @@ static int run(struct serving *s)
 	return rc;
 }
 
+/* What holds for the engine and the gateway; the first half for Redis too. */
+static void tell_confinement(const struct serving *s)
+{
+	char what[160];
+	const char *rights = geteuid() == 0 ? " without capabilities" : "";
+	sandbox_describe(what, sizeof what);
+	if (s->cfg->supervisor.sandbox)
+		log_info("confined: uid %u%s, no new privileges, %s", (unsigned)s->user.uid, rights, what);
+	else
+		log_warn("confined: uid %u%s, no new privileges; supervisor.sandbox is off: neither seccomp nor Landlock",
+			 (unsigned)s->user.uid, rights);
+}
+
 /* Whom the processes run as, the folder they share, and that nobody else serves from it. The lock's descriptor, or negative. */
 static int take_state(struct serving *s, struct sl_err *err)
 {
@@ -600,6 +614,7 @@ int cmd_serve(int argc, char **argv)
 	if (rc == 0 && s.own_redis && o.n_sets == CMD_MAX_SETS)
 		rc = sl_errf(&err, SL_ELIMIT, "one --set too many: the gateway needs one for its store");
 	if (rc == 0) {
+		tell_confinement(&s);
 		warn_of_exposure(&s.cfg->gateway);
 		rc = run(&s);
 	} else {

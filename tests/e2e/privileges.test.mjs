@@ -86,8 +86,7 @@ describe('what each process has', () => {
       const eff = BigInt(`0x${status(server.pid).CapEff}`);
       assert.equal(eff & ~0x5efn, 0n, eff.toString(16));
     }
-    assert.match(server.log(), /gateway: confined: uid \d+.*no new privileges, (seccomp|no seccomp)/);
-    assert.match(server.log(), /engine: confined: uid \d+.*no new privileges, (seccomp|no seccomp)/);
+    assert.match(server.log(), /sluice: confined: uid \d+.*, no new privileges, (seccomp|no seccomp)/);
   });
 
   test('supervisor.sandbox: off', async () => {

@@ -56,6 +56,7 @@ only() {
 }
 only 'nghttp2' '^gateway/h2[^/]*\.[ch]$|^cmd/load_client\.c$' 'only gateway/h2* and the load client may include nghttp2'
 only 'hiredis' '^cache/redis[^/]*$' 'only cache/redis* may include hiredis'
+only 'seccomp\.h' '^cmd/sandbox_calls\.c$' 'only cmd/sandbox_calls.c may include libseccomp'
 only 'yaml\.h' '^base/conf_yaml\.c$' 'only base/conf_yaml.c may include libyaml'
 only 'openssl' '^gateway/|^cmd/load_client\.c$' 'only gateway/ and the load client may include OpenSSL'
 only 'jansson' '^(gateway|engine|cmd)/' 'base, kernels, cache and cascade read no JSON'

@@ -16,12 +16,15 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
@@ -254,6 +257,60 @@ static void only_named_folders_are_open(void **unused)
 	assert_int_equal(made, EACCES);
 }
 
+/* ---- kernels that can't ---- */
+
+/* A filter that makes calls fail as on a kernel without them. */
+static bool take_away(const int *calls, const int *errors, size_t n)
+{
+	struct sock_filter code[16] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr))};
+	size_t k = 1;
+	for (size_t i = 0; i < n; i++) {
+		code[k++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)calls[i], 0, 1);
+		code[k++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (unsigned)errors[i]);
+	}
+	code[k++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+	const struct sock_fprog program = {(unsigned short)k, code};
+	return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+static int files_without_landlock(void)
+{
+	static const int calls[] = {444}, errors[] = {ENOSYS};
+	const struct sandbox_path paths[] = {{dir, SANDBOX_WRITE}};
+	return take_away(calls, errors, 1) ? sandbox_files(paths, 1) : LEFT_OUT;
+}
+
+static int files_with_landlock_off(void)
+{
+	static const int calls[] = {444}, errors[] = {EOPNOTSUPP};
+	const struct sandbox_path paths[] = {{dir, SANDBOX_WRITE}};
+	return take_away(calls, errors, 1) ? sandbox_files(paths, 1) : LEFT_OUT;
+}
+
+static int calls_without_seccomp(void)
+{
+	static const int calls[] = {SYS_seccomp, SYS_prctl}, errors[] = {ENOSYS, EINVAL};
+	return take_away(calls, errors, 2) ? sandbox_calls(SANDBOX_GATEWAY) : LEFT_OUT;
+}
+
+static void a_kernel_without_them_is_no_failure(void **unused)
+{
+	(void)unused;
+	static int (*const all[])(void) = {files_without_landlock, files_with_landlock_off, calls_without_seccomp};
+	for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+		int status;
+		pid_t pid = fork();
+		assert_true(pid >= 0);
+		if (pid == 0)
+			_exit(all[i]() & 0xff);
+		assert_int_equal(waitpid(pid, &status, 0), pid);
+		assert_true(WIFEXITED(status));
+		if (WEXITSTATUS(status) == LEFT_OUT)
+			skip();
+		assert_int_equal(WEXITSTATUS(status), 0);
+	}
+}
+
 /* ---- rights ---- */
 
 static int status_line(const char *name, char *out, size_t size)
@@ -316,6 +373,7 @@ int main(void)
 	    cmocka_unit_test(what_is_unknown_is_not_there),
 	    cmocka_unit_test_setup_teardown(their_own_work_goes_on, setup, teardown),
 	    cmocka_unit_test_setup_teardown(only_named_folders_are_open, setup, teardown),
+	    cmocka_unit_test(a_kernel_without_them_is_no_failure),
 	    cmocka_unit_test(every_right_goes),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
