@@ -81,8 +81,9 @@ static void add_devices(struct paths *p)
 
 static void add_system(struct paths *p)
 {
-	static const char *const folders[] = {"/etc", "/usr", "/lib", "/lib64", "/lib32", "/opt", "/proc", "/sys", "/run/systemd/resolve",
-					      "/run/nscd", "/var/lib/sss"};
+	static const char *const folders[] = {"/etc", "/usr", "/lib", "/lib64", "/lib32", "/opt", "/proc", "/sys", "/var/lib/sss",
+					      /* where /etc/resolv.conf leads to */
+					      "/run/systemd/resolve", "/run/NetworkManager", "/run/resolvconf", "/run/netconfig"};
 	for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
 		add_path(p, SANDBOX_READ, folders[i]);
 	add_path(p, SANDBOX_DEVICE, "/dev/null");

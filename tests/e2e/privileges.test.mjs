@@ -104,6 +104,26 @@ describe('what each process has', () => {
     assert.match(r.stderr, /supervisor\.user: there is no user 'no-such-user'/);
   });
 
+  const alone = spawnSync('unshare', ['-Ur', 'true']).status === 0;
+  test('where there is no other user, one line says so and it serves', { skip: !alone && 'no user namespace can be made' }, async () => {
+    const [port] = await freePorts(1);
+    const child = spawn('unshare', ['-Ur', SLUICE, 'serve', '-c', 'etc/sluice.yaml', '--state', join(dir, 'alone'), '--set', 'engine.echo.enabled=true',
+      '--set', `gateway.http=127.0.0.1:${port}`, '--set', 'gateway.https=off'], { stdio: ['ignore', 'ignore', 'pipe'] });
+    let log = '';
+    child.stderr.setEncoding('utf8').on('data', (d) => { log += d; });
+    const ended = new Promise((done) => child.once('close', done));
+    try {
+      assert.ok(await until(async () => (await request(`http://127.0.0.1:${port}`, '/ready').catch(() => ({}))).status === 200, PATIENCE), log);
+      assert.equal(log.split('this process may not become uid').length, 2, log);
+      const children = readFileSync(`/proc/${child.pid}/task/${child.pid}/children`, 'utf8').trim().split(' ');
+      assert.ok(children.length >= 2, log);
+      for (const pid of children) assert.match(status(pid).CapEff, /^0+$/);
+    } finally {
+      child.kill('SIGTERM');
+      assert.equal(await ended, 0, log);
+    }
+  });
+
   test('a gateway and an engine started by hand', async () => {
     const state = join(dir, 'by-hand');
     const [port] = await freePorts(1);
