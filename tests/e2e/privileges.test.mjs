@@ -130,6 +130,7 @@ describe('what each process has', () => {
     const common = ['-c', 'etc/sluice.yaml', '--state', state, '--set', `gateway.http=127.0.0.1:${port}`, '--set', 'gateway.https=off',
       '--set', 'cache.store=memory'];
     const all = [spawn(SLUICE, ['engine', '--echo', ...common], { stdio: 'ignore' }), spawn(SLUICE, ['gateway', ...common], { stdio: 'ignore' })];
+    const ended = all.map((child) => new Promise((done) => child.once('close', done)));
     try {
       assert.ok(await until(async () => (await request(`http://127.0.0.1:${port}`, '/ready').catch(() => ({}))).status === 200, PATIENCE));
       for (const { pid } of all) {
@@ -138,7 +139,8 @@ describe('what each process has', () => {
         if (hasSeccomp) assert.equal(s.Seccomp, '2');
       }
     } finally {
-      for (const child of all) { child.kill('SIGKILL'); await new Promise((done) => child.once('close', done)); }
+      for (const child of all) child.kill('SIGKILL');
+      await Promise.all(ended);
     }
   });
 });
