@@ -7,7 +7,7 @@ import { chmodSync, chownSync, copyFileSync, existsSync, mkdirSync, mkdtempSync,
 import http from 'node:http';
 import net from 'node:net';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { after, afterEach, before, describe, test } from 'node:test';
 import tls from 'node:tls';
 import { chat, until, user } from './client.mjs';
@@ -213,6 +213,17 @@ describe('what only root may open', asRoot, () => {
     assert.equal(await server.stop(), 0, server.log());
     assert.ok(!existsSync(files.sock), 'the unix socket is removed');
     assert.deepEqual(server.left(), ['lock']);
+  });
+
+  const emulated = join(dirname(SLUICE), 'libsluice-cuda-emulated.so');
+  test('a backend that is a shared object', { skip: !existsSync(emulated) && 'libsluice-cuda-emulated.so was not built' }, async () => {
+    copyFileSync(emulated, at('libsluice-cuda-emulated.so'));
+    chmodSync(at('libsluice-cuda-emulated.so'), 0o700);
+    server = await startServer({ exe: files.exe, state: at('state'), sets: ['engine.backend=cuda-emulated', 'engine.models=',
+      `engine.models.demo-small.path=${files.model}`, 'gateway.default_model=demo-small'] });
+    const r = await chat(server.http, server.keys.paid, { model: 'demo-small', max_tokens: 2, messages: user('hello') });
+    assert.equal(r.status, 200, r.body);
+    assert.match(server.log(), /kernels: cuda-emulated/);
   });
 
   test('a certificate that can\'t be had is refused by name, and the old one stays', async () => {
