@@ -86,7 +86,7 @@ test('a file that was refused keeps nobody from coming back', async () => {
 /** A folder with little room, for the test's time; null: the user may not mount. */
 function smallDisk(t) {
   const folder = mkdtempSync(join(dir, 'small-'));
-  if (spawnSync('mount', ['-t', 'tmpfs', '-o', 'size=16m', 'tmpfs', folder]).status !== 0) {
+  if (spawnSync('mount', ['-t', 'tmpfs', '-o', 'size=16m,mode=700', 'tmpfs', folder]).status !== 0) {
     t.skip('only root may mount a small disk');
     return null;
   }
