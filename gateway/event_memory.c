@@ -51,7 +51,9 @@ static void *take_small(void)
 
 static void *ev_alloc(size_t n)
 {
-	void *p = n > 0 && n <= PIECE && place != NULL ? take_small() : NULL;
+	if (n == 0)
+		n = 1;
+	void *p = n <= PIECE && place != NULL ? take_small() : NULL;
 	return p != NULL ? p : malloc(n);
 }
 
