@@ -94,13 +94,13 @@ static void learn_line(struct cost *c, const double x[N], double ns)
 	}
 }
 
-static void learn_point(struct cost *c, uint32_t rows, double ns)
+static void learn_point(struct cost *c, uint32_t rows, double ns, double part_of_it)
 {
 	int i = 0;
 	while (i + 1 < COST_POINTS && rows >= 2u << i)
 		i++;
 	struct cost_point *p = &c->points[i];
-	double weight = p->rows == 0 ? 1 : ns < p->ns / 3 ? quick : recent;
+	double weight = p->rows == 0 ? 1 : part_of_it;
 	p->rows += weight * (rows - p->rows);
 	p->ns += weight * (ns - p->ns);
 }
@@ -115,7 +115,7 @@ void cost_learn(struct cost *c, uint32_t rows, struct cost_past past, double ns)
 		ns = 3 * expected;
 	learn_line(c, x, ns);
 	double own = ns - cost_past_ns(c, past);
-	learn_point(c, rows, own > ns / 8 ? own : ns / 8);
+	learn_point(c, rows, own > ns / 8 ? own : ns / 8, ns < expected / 3 ? quick : recent);
 	c->n++;
 }
 
