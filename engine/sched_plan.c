@@ -143,14 +143,20 @@ static void evict(struct planning *p, struct sched_seq *v)
 	}
 }
 
-/* Those without credit give up their places and pages if that may be enough for by: what they share with each other only is in
- * nobody's pages_back, and comes back when all of them go. How much it is the next plan sees. */
-static void evict_paused(struct planning *p, const struct sched_seq *by, uint64_t want)
+/* Without credit, or of a worse tier. */
+static bool goes_with_others(const struct planning *p, const struct sched_seq *v, const struct sched_seq *by)
+{
+	return may_evict(p, v, by) && (!v->credit || v->queue->tier > by->queue->tier);
+}
+
+/* Those give up their places and pages if that may be enough for by: what they share with each other only (a flood of equal
+ * prompts) is in nobody's pages_back, and comes back when all of them go. How much it is the next plan sees. */
+static void evict_sharing(struct planning *p, const struct sched_seq *by, uint64_t want)
 {
 	uint64_t at_most = p->free;
 	for (uint32_t i = 0; i < p->sc->n_started; i++) {
 		const struct sched_seq *v = p->sc->started[i];
-		at_most += !v->credit && may_evict(p, v, by) ? v->n_pages : 0;
+		at_most += goes_with_others(p, v, by) ? v->n_pages : 0;
 	}
 	if (at_most < want)
 		return;
@@ -160,7 +166,7 @@ static void evict_paused(struct planning *p, const struct sched_seq *by, uint64_
 	}
 	for (uint32_t i = 0; i < p->sc->n_started; i++) {
 		struct sched_seq *v = p->sc->started[i];
-		if (!v->credit && may_evict(p, v, by))
+		if (goes_with_others(p, v, by))
 			evict(p, v);
 	}
 }
@@ -182,7 +188,7 @@ static bool make_room(struct planning *p, const struct sched_seq *by, uint32_t n
 			could += pages_back(p, p->sc->started[i]);
 	}
 	if (could < need + kept) {
-		evict_paused(p, by, need + kept);
+		evict_sharing(p, by, need + kept);
 		return false;
 	}
 	if (p->owner->gentle) {
@@ -331,10 +337,36 @@ static uint32_t rows_beside(const struct planning *p, const struct sched_seq *s)
 	return rows < 1 ? 1 : rows < UINT32_MAX ? (uint32_t)rows : UINT32_MAX;
 }
 
+/* Decodes of worse tiers beside a better one's prompt. Their part is one for all tenants and tiers: otherwise the more of them
+ * there are, the longer the prompt takes. One of them goes on in any step, so they age and none starves. */
+struct beside_worse {
+	uint32_t n_kept;
+	double left_ns;
+};
+
+static bool keep_worse(const struct planning *p, struct beside_worse *b, const struct sched_seq *s)
+{
+	double ns = cost_added_ns(p->cost, p->plan->n_prefill + b->n_kept, s->n_past, s->width);
+	if (b->n_kept > 0 && ns > b->left_ns)
+		return false;
+	b->left_ns -= ns;
+	b->n_kept += s->width;
+	return true;
+}
+
+static bool keep_equal(const struct planning *p, const struct sched_seq *s)
+{
+	if (s->tenant->n_kept >= rows_beside(p, s))
+		return false;
+	s->tenant->n_kept += s->width;
+	return true;
+}
+
 static void hold_back_decodes(struct planning *p)
 {
 	struct sched_plan *plan = p->plan;
 	struct sched_seq **order = p->sc->order;
+	struct beside_worse beside = {.left_ns = part_of_worse_tier * p->better.ns};
 	uint32_t n = 0;
 	for (uint32_t i = 0; i < plan->n_run; i++) {
 		struct sched_seq *s = plan->run[i];
@@ -348,12 +380,11 @@ static void hold_back_decodes(struct planning *p)
 	qsort(order, n, sizeof(void *), by_wait);
 	for (uint32_t i = 0; i < n; i++) {
 		struct sched_seq *s = order[i];
-		if (s->tenant->n_kept >= rows_beside(p, s)) {
-			s->n_tokens = 0;
-			plan->n_decode -= s->width;
-		} else {
-			s->tenant->n_kept += s->width;
-		}
+		bool worse = s->queue->tier > p->first->queue->tier;
+		if (worse ? keep_worse(p, &beside, s) : keep_equal(p, s))
+			continue;
+		s->n_tokens = 0;
+		plan->n_decode -= s->width;
 	}
 }
 
