@@ -124,6 +124,8 @@ int proto_put_count(struct sl_buf *out, uint64_t id, const struct proto_count *m
 	struct proto_writer w = proto_w_begin(out, PROTO_COUNT, id);
 	proto_w_u16(&w, m->model);
 	proto_w_u8(&w, m->prompt_kind);
+	proto_w_u8(&w, m->priority);
+	proto_w_u64(&w, m->tenant);
 	proto_w_str(&w, m->prompt, PROTO_MAX_PAYLOAD);
 	return proto_w_end(&w);
 }
@@ -133,6 +135,8 @@ int proto_get_count(const uint8_t *p, size_t n, struct proto_count *out, struct 
 	struct proto_reader r = {.p = p, .left = n};
 	out->model = proto_r_u16(&r);
 	out->prompt_kind = proto_r_u8(&r);
+	out->priority = proto_r_u8(&r);
+	out->tenant = proto_r_u64(&r);
 	out->prompt = proto_r_str(&r, PROTO_MAX_PAYLOAD);
 	if (out->prompt_kind < PROTO_PROMPT_CHAT || out->prompt_kind > PROTO_PROMPT_TOKENS)
 		return proto_out_of_bounds(err, PROTO_COUNT, "prompt_kind");
@@ -465,6 +469,7 @@ int proto_put_stats(struct sl_buf *out, const struct proto_stats *m)
 	proto_w_u64(&w, m->swapped_out);
 	proto_w_u64(&w, m->swapped_in);
 	proto_w_u64(&w, m->swap_full);
+	proto_w_u64(&w, m->displaced);
 	proto_w_u32(&w, m->swap_places);
 	proto_w_u32(&w, m->swap_used);
 	put_device(&w, &m->device);
@@ -515,6 +520,7 @@ int proto_get_stats(const uint8_t *p, size_t n, struct proto_stats *out, struct 
 	out->swapped_out = proto_r_u64(&r);
 	out->swapped_in = proto_r_u64(&r);
 	out->swap_full = proto_r_u64(&r);
+	out->displaced = proto_r_u64(&r);
 	out->swap_places = proto_r_u32(&r);
 	out->swap_used = proto_r_u32(&r);
 	get_device(&r, &out->device);
@@ -527,12 +533,12 @@ int proto_put_load(struct sl_buf *out, const struct proto_load *m)
 		return SL_EINVAL;
 	struct proto_writer w = proto_w_begin(out, PROTO_LOAD, 0);
 	proto_w_u16(&w, m->model);
-	proto_w_u32(&w, m->places_free);
-	proto_w_u32(&w, m->us_per_place);
 	proto_w_u8(&w, m->idle);
 	for (int i = 0; i < PROTO_PRIORITIES; i++) {
 		proto_w_u32(&w, m->of[i].waiting);
 		proto_w_u32(&w, m->of[i].wait_us);
+		proto_w_u32(&w, m->of[i].places_free);
+		proto_w_u32(&w, m->of[i].us_per_place);
 	}
 	return proto_w_end(&w);
 }
@@ -541,13 +547,13 @@ int proto_get_load(const uint8_t *p, size_t n, struct proto_load *out, struct sl
 {
 	struct proto_reader r = {.p = p, .left = n};
 	out->model = proto_r_u16(&r);
-	out->places_free = proto_r_u32(&r);
-	out->us_per_place = proto_r_u32(&r);
 	uint8_t idle = proto_r_u8(&r);
 	out->idle = idle != 0;
 	for (int i = 0; i < PROTO_PRIORITIES; i++) {
 		out->of[i].waiting = proto_r_u32(&r);
 		out->of[i].wait_us = proto_r_u32(&r);
+		out->of[i].places_free = proto_r_u32(&r);
+		out->of[i].us_per_place = proto_r_u32(&r);
 	}
 	if (out->model >= PROTO_MAX_MODELS || idle > 1)
 		return proto_out_of_bounds(err, PROTO_LOAD, "model or idle");

@@ -312,6 +312,8 @@ struct proto_done {
 struct proto_count {
 	uint16_t model;
 	uint8_t prompt_kind;
+	uint8_t priority; /* as in SUBMIT, as is tenant */
+	uint64_t tenant;
 	struct proto_str prompt;
 };
 
@@ -344,7 +346,8 @@ struct proto_stats {
 	uint32_t waiting;   /* queued, not started */
 	uint32_t pages_total, pages_free;
 	uint64_t steps, prefill_tokens, decode_tokens;
-	uint64_t submitted, finished, cancelled, failed;
+	uint64_t submitted, finished, cancelled, failed; /* failed: displaced ones, too */
+	uint64_t displaced; /* from the queue, by a newcomer */
 	uint32_t us_per_prefill_token, us_per_decode_step; /* moving averages */
 	uint64_t prefix_queries, prefix_hits; /* prompt tokens looked up in the prefix tree; found */
 	uint64_t preemptions;
@@ -360,12 +363,12 @@ struct proto_stats {
 /* What a request with a short prompt would meet if it came now, of somebody who has no other. */
 struct proto_load {
 	uint16_t model;
-	uint32_t places_free;  /* so many could start at once */
-	uint32_t us_per_place; /* while none is free: in so long one becomes free, on the average */
-	bool idle;             /* nothing runs or waits, of any model: no reason to refuse anything */
+	bool idle; /* nothing runs or waits, of any model: no reason to refuse anything */
 	struct proto_line {
 		uint32_t waiting; /* of this priority, not started */
 		uint32_t wait_us; /* until its first token; 0 also while no step was measured of late */
+		uint32_t places_free;  /* so many could start at once: those of worse ones count as free */
+		uint32_t us_per_place; /* while none is free: in so long one becomes free, on the average */
 	} of[PROTO_PRIORITIES];
 };
 

@@ -90,7 +90,7 @@ static const struct conf_row tier_rows[] = {
     ROW("max_output", CONF_INT, TIER(max_output), "1024", 1, 1000000,
 	"The most tokens of one answer."),
     ROW("concurrency", CONF_INT, TIER(concurrency), "4", 1, 100000,
-	"Answers of one key at once; one more is refused with 429."),
+	"Answers of one key at once, each prompt x choice of a request counted."),
     ROW("deadline", CONF_DURATION, TIER(deadline_ms), "0", 0, 24 * HOUR,
 	"The longest time of one answer, from arrival; 0: none."),
     ROW("max_prompt", CONF_INT, TIER(max_prompt), "0", 0, 100000000,
@@ -218,7 +218,7 @@ static const struct conf_row all_rows[] = {
     ROW("engine.max_sequences", CONF_INT, ROOT(engine.max_sequences), "32", 1, 4096,
 	"Answers in progress at once."),
     ROW("engine.max_waiting", CONF_INT, ROOT(engine.max_waiting), "256", 1, 65536,
-	"Requests that may wait; one more is refused."),
+	"Answers that may wait, each choice counted; one more displaces a worse one, or is refused."),
     ROW("engine.step_tokens", CONF_INT, ROOT(engine.step_tokens), "128", 1, 8192,
 	"Tokens computed in one step; long prompts are cut to it."),
     ROW("engine.itl_target", CONF_DURATION, ROOT(engine.itl_target_ms), "50ms", 0, 60 * 1000,
@@ -275,6 +275,8 @@ static const struct conf_row all_rows[] = {
 	"All answers get their tokens in common steps at that distance; 0: each at its own rate."),
     ROW("engine.echo.slots", CONF_INT, ROOT(echo.slots), "0", 0, 4096,
 	"Answers of each model that go on at once, the others wait by priority; 0: all."),
+    ROW("engine.echo.waiting", CONF_INT, ROOT(echo.waiting), "0", 0, 65536,
+	"Answers that may wait, as engine.max_waiting says for real engines; 0: any number."),
     ROW("engine.echo.step_active", CONF_INT, ROOT(echo.step_active), "0", 0, 1 << 20,
 	"Answers that get tokens in one step, in turn; 0: all."),
 
@@ -442,7 +444,7 @@ static const struct conf_row all_rows[] = {
     ROW("gateway.idempotency.keep", CONF_DURATION, ROOT(gateway.twins.idempotency_ms), "24h", MINUTE, 720 * HOUR,
 	"How long the answer to a request with an Idempotency-Key is kept for its repetitions."),
     ROW("gateway.queue.size", CONF_INT, ROOT(gateway.queue.most), "200", 1, 1000000,
-	"Answers that may wait for their first token; then the newest of the worst tier goes."),
+	"Answers that may wait for their first token; then one of the worst tier goes, or of the tenant with most."),
     ROW("gateway.queue.tell", CONF_DURATION, ROOT(gateway.queue.tell_ms), "1s", 10, HOUR,
 	"Streams that wait so long begin, with their place in comments; till then a refusal is a status."),
     ROW("gateway.load.high", CONF_DURATION, ROOT(gateway.queue.load_high_ms), "2s", 10, HOUR,
@@ -988,5 +990,6 @@ void sluice_echo_config(const struct sluice_config *cfg, struct eng_echo_config 
 	    .step_ms = (int)e->step_ms,
 	    .step_active = (int)e->step_active,
 	    .slots = (int)e->slots,
+	    .waiting = (int)e->waiting,
 	};
 }

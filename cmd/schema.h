@@ -60,7 +60,7 @@ struct echo_settings {
 	int64_t fail_after, hang_after, die_after, context;
 	bool stamp;
 	uint64_t step_ms;
-	int64_t step_active, slots;
+	int64_t step_active, slots, waiting;
 };
 
 struct sluice_config {

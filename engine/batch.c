@@ -16,6 +16,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "engine/choices.h"
 #include "engine/flight.h"
 #include "engine/given.h"
 #include "engine/seq_swap.h"
@@ -181,6 +182,14 @@ static bool evict_planned(struct eng_model *m, const struct sched_plan *plan, ui
 
 /* ---- the batch ---- */
 
+/* No newcomer displaces it any more. */
+static void leave_lobby(struct step *st, struct eng_seq *s)
+{
+	pthread_mutex_lock(&st->e->index_lock);
+	lobby_start(&st->e->lobby, &s->lobby);
+	pthread_mutex_unlock(&st->e->index_lock);
+}
+
 static void start(struct step *st, struct eng_seq *s, uint64_t now)
 {
 	struct eng_model *m = s->model;
@@ -200,6 +209,7 @@ static void start(struct step *st, struct eng_seq *s, uint64_t now)
 	if (s->started_ns != 0)
 		return;
 	s->started_ns = now;
+	leave_lobby(st, s->choices != NULL ? s->choices->lead : s);
 	s->n_cached = s->sched.n_past;
 	atomic_fetch_add(&st->e->prompt_tokens, s->n_prompt);
 	atomic_fetch_add(&st->e->cached_tokens, s->n_cached);

@@ -73,6 +73,7 @@ static void seq_start(struct echo_seq *s, uint64_t now)
 {
 	s->started = true;
 	s->started_ns = now;
+	lobby_start(&s->e->lobby, &s->lobby);
 	s->e->stats.waiting--;
 	s->e->stats.running++;
 	arm(s, now);
@@ -106,6 +107,7 @@ static void seq_end(struct echo_seq *s, uint8_t finish, uint8_t error, const cha
 	else
 		e->stats.finished++;
 	leave_step(s);
+	lobby_leave(&e->lobby, &s->lobby);
 	struct echo_place *next = echo_place_leave(&e->places[s->model], &s->place, now);
 	if (next != NULL)
 		seq_start(list_entry(next, struct echo_seq, place), now);
@@ -407,6 +409,25 @@ static bool begins_with(const struct echo_seq *s, const char *word)
 	return s->n_words_bytes >= n && memcmp(s->words, word, n) == 0;
 }
 
+/* What has to go for s goes. As lobby_enter. */
+static int enter_lobby(struct echo *e, struct echo_seq *s, const struct proto_submit *req)
+{
+	const struct lobby_ask ask = {.tenant = req->tenant, .priority = req->priority, .n = req->best_of > 0 ? req->best_of : 1,
+				      .prompt_bytes = req->prompt.n};
+	struct list displaced;
+	if (e->cfg.waiting == 0)
+		return 0;
+	list_init(&displaced);
+	int rc = lobby_enter(&e->lobby, &s->lobby, &ask, &displaced);
+	list_each_safe(it, tmp, &displaced) {
+		struct echo_seq *victim = list_entry(it, struct echo_seq, lobby.displaced);
+		list_remove(it);
+		e->stats.displaced++;
+		seq_end(victim, PROTO_FINISH_ERROR, PROTO_ERR_OVERLOADED, "The server is busy: this request had to make room for others.");
+	}
+	return rc;
+}
+
 static int echo_submit(void *be, uint64_t id, const struct proto_submit *req)
 {
 	struct echo *e = be;
@@ -420,9 +441,15 @@ static int echo_submit(void *be, uint64_t id, const struct proto_submit *req)
 		sl_free(s);
 		return SL_ENOMEM;
 	}
+	int rc = enter_lobby(e, s, req);
+	if (rc != 0) {
+		event_free(s->timer);
+		sl_free(s);
+		return rc;
+	}
 	struct echo_prompt view;
 	struct sl_err err = {0};
-	int rc = echo_read_prompt(req->prompt_kind, req->prompt, &view, &err);
+	rc = echo_read_prompt(req->prompt_kind, req->prompt, &view, &err);
 	s->e = e;
 	list_init(&s->in_due);
 	s->node.key = id;
@@ -553,6 +580,7 @@ int echo_create(const struct eng_echo_config *cfg, struct server *server, struct
 	}
 	e->cfg = *cfg;
 	list_init(&e->due);
+	lobby_init(&e->lobby, (uint64_t)cfg->waiting, cfg->slots > 0 ? (uint64_t)cfg->slots : ECHO_MAX_SEQUENCES);
 	for (int i = 0; i < ECHO_MODELS; i++)
 		echo_places_init(&e->places[i], (uint32_t)cfg->slots);
 	e->base = server_base(server);
@@ -582,6 +610,7 @@ void echo_destroy(struct echo *e)
 	while ((node = idmap_any(&e->seqs)) != NULL)
 		seq_end(idmap_entry(node, struct echo_seq, node), PROTO_FINISH_CANCELLED, 0, "");
 	BUG_IF(e->stats.running != 0 || e->stats.waiting != 0, "echo: counters are not back at 0");
+	lobby_dispose(&e->lobby);
 	idmap_dispose(&e->seqs);
 	if (e->step != NULL)
 		event_free(e->step);

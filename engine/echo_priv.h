@@ -12,6 +12,7 @@
 #include "engine/echo_places.h"
 #include "engine/echo_text.h"
 #include "engine/link.h"
+#include "engine/lobby.h"
 #include "engine/server.h"
 
 enum {
@@ -37,6 +38,7 @@ struct echo {
 	uint64_t tokens_made; /* in all */
 	bool dying;
 	struct echo_places places[ECHO_MODELS];
+	struct lobby lobby; /* where there is a bound on what waits */
 	struct event *tell; /* NULL: nobody waits for a place */
 	/* In steps: who gets a token in the next ones, first come first. */
 	struct list due; /* struct echo_seq */
@@ -51,6 +53,7 @@ struct echo_seq {
 	struct idmap_node node; /* key: the engine-wide identifier */
 	struct list in_due;
 	struct echo_place place;
+	struct lobby_entry lobby;
 	uint16_t model;
 	struct echo *e;
 	struct event *timer;

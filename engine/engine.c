@@ -41,55 +41,93 @@ static unsigned n_waiting(struct engine *e)
 	       atomic_load(&e->counters.in_state[SEQ_WAITING]);
 }
 
+/* All of the fan-out is let in, or none of it. */
+static uint32_t fan_out(const struct proto_submit *req)
+{
+	uint32_t n = req->best_of > req->beam_width ? req->best_of : req->beam_width;
+	return n > 0 ? n : 1;
+}
+
+/* With the index's lock held: what had to go for a newcomer. The step thread ends it, unless it has begun by then. */
+static void send_away(struct engine *e, struct list *displaced)
+{
+	list_each_safe(it, tmp, displaced) {
+		struct eng_seq *s = list_entry(it, struct eng_seq, lobby.displaced);
+		list_remove(it);
+		s->knock.displaced = true;
+		knock(e, s);
+	}
+}
+
+/* The text can't be queued: the step thread is told so. */
+static void give_up_text(struct engine *e, struct eng_seq *s)
+{
+	s->text.error = PROTO_ERR_OVERLOADED;
+	sl_errf(&s->text.err, SL_ENOMEM, "The engine is out of memory.");
+	mailbox_send(&e->box, &s->mail.mail);
+}
+
 int engine_submit(struct engine *e, uint64_t id, const struct proto_submit *req)
 {
-	unsigned most = (unsigned)(e->cfg.max_waiting + e->cfg.max_sequences);
-	if (n_waiting(e) >= (unsigned)e->cfg.max_waiting)
-		return SL_ELIMIT;
-	/* All of the fan-out is let in, or none of it. */
-	unsigned n = req->best_of > 1 && req->beam_width == 0 ? req->best_of : 1;
-	if (atomic_fetch_add(&e->n_live, n) + n > most) {
-		atomic_fetch_sub(&e->n_live, n);
-		return SL_ELIMIT;
-	}
+	const struct lobby_ask ask = {.tenant = req->tenant, .priority = req->priority, .n = fan_out(req),
+				      .prompt_bytes = req->prompt.n};
+	struct list displaced;
 	struct eng_seq *s;
 	int rc = eng_seq_create(id, req, &s);
-	if (rc != 0) {
-		atomic_fetch_sub(&e->n_live, n);
+	if (rc != 0)
 		return rc;
-	}
+	list_init(&displaced);
 	s->mail.kind = STEP_TEXT;
 	s->with_worker = true;
-	eng_seq_set_state(&e->counters, s, SEQ_TEXT);
-	atomic_fetch_add(&e->counters.submitted, 1);
 	pthread_mutex_lock(&e->index_lock);
-	s->sched.order = e->next_order++;
-	idmap_insert(&e->index, &s->node);
-	s->knock.fresh = true;
-	knock(e, s);
+	rc = lobby_enter(&e->lobby, &s->lobby, &ask, &displaced);
+	send_away(e, &displaced);
+	if (rc == 0) {
+		atomic_fetch_add(&e->n_live, 1 + s->n_reserved);
+		atomic_fetch_add(&e->counters.submitted, 1);
+		eng_seq_set_state(&e->counters, s, SEQ_TEXT);
+		s->sched.order = e->next_order++;
+		idmap_insert(&e->index, &s->node);
+		s->knock.fresh = true;
+		knock(e, s);
+	}
 	pthread_mutex_unlock(&e->index_lock);
-	text_queue_put(&e->text_queue, s);
+	if (rc != 0)
+		eng_seq_free(s);
+	else if (text_queue_put(&e->text_queue, s) != 0)
+		give_up_text(e, s);
 	mailbox_nudge(&e->box);
-	return 0;
+	return rc;
 }
 
 int engine_count(struct engine *e, uint64_t id, const struct proto_count *req)
 {
-	if (atomic_fetch_add(&e->n_counting, 1) >= (unsigned)e->cfg.max_waiting) {
-		atomic_fetch_sub(&e->n_counting, 1);
-		return SL_ELIMIT;
-	}
-	struct proto_submit like = {
-	    .model = req->model, .prompt_kind = req->prompt_kind, .prompt = req->prompt};
+	const struct lobby_ask ask = {.tenant = req->tenant, .priority = req->priority, .n = 1, .prompt_bytes = req->prompt.n};
+	struct proto_submit like = {.model = req->model, .prompt_kind = req->prompt_kind, .prompt = req->prompt,
+				    .tenant = req->tenant, .priority = req->priority};
+	struct list displaced;
 	struct eng_seq *s;
 	int rc = eng_seq_create(id, &like, &s);
-	if (rc != 0) {
-		atomic_fetch_sub(&e->n_counting, 1);
+	if (rc != 0)
 		return rc;
-	}
+	list_init(&displaced);
 	s->text.counting = true;
-	text_queue_put(&e->text_queue, s);
-	return 0;
+	pthread_mutex_lock(&e->index_lock);
+	rc = lobby_enter(&e->counts, &s->lobby, &ask, &displaced);
+	list_each_safe(it, tmp, &displaced) {
+		struct eng_seq *victim = list_entry(it, struct eng_seq, lobby.displaced);
+		list_remove(it);
+		atomic_store(&victim->text.unwanted, true);
+		text_queue_hurry(&e->text_queue, victim);
+	}
+	/* With the lock held: once it is queued its worker may free it. */
+	if (rc == 0 && (rc = text_queue_put(&e->text_queue, s)) != 0)
+		lobby_leave(&e->counts, &s->lobby);
+	atomic_fetch_add(&e->n_counting, rc == 0);
+	pthread_mutex_unlock(&e->index_lock);
+	if (rc != 0)
+		eng_seq_free(s);
+	return rc;
 }
 
 void engine_credit(struct engine *e, uint64_t id, uint32_t n_tokens)
@@ -148,6 +186,7 @@ void engine_stats(struct engine *e, struct proto_stats *out)
 	    .swapped_out = atomic_load(&e->swapped_out),
 	    .swapped_in = atomic_load(&e->swapped_in),
 	    .swap_full = atomic_load(&e->swap_full),
+	    .displaced = atomic_load(&e->counters.displaced),
 	    .swap_places = atomic_load(&e->swap_places),
 	    .swap_used = atomic_load(&e->swap_used),
 	    .spec_drafts = atomic_load(&e->spec_drafts),
@@ -293,6 +332,8 @@ int engine_create(const struct eng_config *cfg, eng_on_event *on_event, void *ct
 	pthread_mutex_init(&e->info_lock, NULL);
 	pthread_mutex_init(&e->index_lock, NULL);
 	list_init(&e->knocks);
+	lobby_init(&e->lobby, (uint64_t)cfg->max_waiting, (uint64_t)cfg->max_sequences);
+	lobby_init(&e->counts, (uint64_t)cfg->max_waiting, 0);
 	text_queue_init(&e->text_queue);
 	prompt_memo_init(&e->memo);
 	e->text_threads = sl_zalloc_n((size_t)cfg->n_text_workers, sizeof *e->text_threads);
@@ -341,6 +382,8 @@ void engine_destroy(struct engine *e)
 		       "engine: sequences are left in state %d", i);
 	BUG_IF(atomic_load(&e->n_live) != 0 || atomic_load(&e->n_counting) != 0,
 	       "engine: requests are left");
+	lobby_dispose(&e->lobby);
+	lobby_dispose(&e->counts);
 	sl_free(e->models);
 	sl_free(e->weight_cache_folder);
 	sl_free(e->text_threads);

@@ -148,6 +148,7 @@ struct eng_echo_config {
 	int step_ms;           /* tokens come in common steps at that distance; 0: each for itself */
 	int step_active;       /* sequences that get tokens in one step; 0: all */
 	int slots;             /* of each model: sequences that go on at once, the others wait; 0: all */
+	int waiting;           /* that may wait; 0: any number */
 };
 
 int engine_serve_echo(const struct eng_echo_config *cfg, const struct eng_server_config *srv);

@@ -75,14 +75,15 @@ struct eng_model {
 	struct cost verify; /* of steps without prompts, where every row has logits */
 	uint32_t n_drafting; /* steps with drafts since the last one without */
 	struct proto_load load; /* what a newcomer would meet; under the engine's info_lock */
-	double ns_per_decode_step, ns_per_answer; /* moving averages; 0: not known yet */
+	/* Moving averages; 0: not known yet. Of an answer: by tier, of that and better ones, for worse ones keep nobody waiting. */
+	double ns_per_decode_step, ns_per_answer[SCHED_TIERS];
 };
 
-/* Requests for the text workers: a bounded queue with several takers. */
+/* Requests for the text workers, with several takers: the better priority first, fair by bytes between tenants. */
 struct text_queue {
 	pthread_mutex_t lock;
 	pthread_cond_t filled;
-	struct mail *first, **last;
+	struct fair queued; /* eng_seq.in_text */
 	bool closed;
 };
 
@@ -105,9 +106,10 @@ struct engine {
 	struct idmap index;  /* identifier → struct eng_seq, until DONE */
 	struct list knocks;  /* struct seq_knock: sequences to look at */
 	uint64_t next_order;
+	struct lobby lobby, counts; /* what sequences and COUNTs wait; under index_lock */
 
 	struct eng_counters counters;
-	atomic_uint n_live;     /* sequences that exist */
+	atomic_uint n_live;     /* sequences that exist, and followers to come */
 	atomic_uint n_counting; /* COUNTs on their way */
 	atomic_uint pages_total, pages_free, prefix_pages, kv_used_permille;
 	atomic_ullong steps, prefill_tokens, decode_tokens;
@@ -131,7 +133,10 @@ struct engine {
 /* ---- worker.c ---- */
 void text_queue_init(struct text_queue *q);
 void text_queue_dispose(struct text_queue *q);
-void text_queue_put(struct text_queue *q, struct eng_seq *s);
+/* SL_ENOMEM: it is not in it. */
+int text_queue_put(struct text_queue *q, struct eng_seq *s);
+/* Nobody wants it any more: a worker lets go of it next. */
+void text_queue_hurry(struct text_queue *q, struct eng_seq *s);
 /* The takers return when the queue is empty. */
 void text_queue_close(struct text_queue *q);
 void *text_worker_main(void *engine);

@@ -62,7 +62,8 @@ static void tell(struct step *st, const struct eng_seq *s, uint32_t position, do
 static double predict(const struct eng_seq *s, bool busy, uint32_t *position)
 {
 	struct eng_model *m = s->model;
-	return sched_predict_ns(m->sched, &s->sched, &m->cost, m->ns_per_answer, position) *
+	uint8_t tier = s->sched.priority < SCHED_TIERS ? s->sched.priority : SCHED_TIERS - 1;
+	return sched_predict_ns(m->sched, &s->sched, &m->cost, m->ns_per_answer[tier], position) *
 	       cost_bias_factor(&m->ttft_bias[busy]);
 }
 

@@ -382,6 +382,15 @@ static double prompts_ns(const struct cost *cost, const struct beside *b, double
 	return ns + (whole + (rest >= 1)) * cost_past_ns(cost, (struct cost_past){.positions = b->reads, .reads = b->reads});
 }
 
+/* Those of worse tiers are had for the asking. */
+static uint32_t places_held(const struct sched *sc, uint8_t tier)
+{
+	uint32_t n = 0;
+	for (int i = 0; i <= tier; i++)
+		n += sc->tiers[i].n_places;
+	return n;
+}
+
 /* Until s has its first token, with these of its own tenant before it. */
 static double wait_ns(const struct sched *sc, const struct sched_seq *s, const struct cost *cost, const struct beside *b,
 		      double answer_ns, const struct ahead *own)
@@ -400,7 +409,7 @@ static double wait_ns(const struct sched *sc, const struct sched_seq *s, const s
 	}
 	/* More than there are places for: so many answers have to end first. Prompts of those before it are
 	 * computed meanwhile, and what that takes has made the answers as long as they are. */
-	uint32_t places = sc->cfg.max_sequences, wanted = sc->n_places + n_ahead + s->width;
+	uint32_t places = sc->cfg.max_sequences, wanted = places_held(sc, q->tier) + n_ahead + s->width;
 	double until_place = wanted > places ? answer_ns * (wanted - places) / places : 0;
 	double until_turn = prompts_ns(cost, b, before, positions);
 	return (until_place > until_turn ? until_place : until_turn) + prompts_ns(cost, b, rows, (double)positions_left(s));
@@ -438,17 +447,19 @@ double sched_predict_ns(const struct sched *sc, const struct sched_seq *s, const
 }
 
 void sched_load(const struct sched *sc, const struct sched_tenants *tenants, const struct cost *cost,
-		double answer_ns, uint32_t n_rows, struct proto_load *out)
+		const double *answer_ns, uint32_t n_rows, struct proto_load *out)
 {
 	uint32_t places = sc->cfg.max_sequences, position;
-	*out = (struct proto_load){.places_free = places - sc->n_places, .us_per_place = (uint32_t)(answer_ns / 1e3 / places)};
+	*out = (struct proto_load){0};
 	struct sched_tenant guest = {.share = sched_tenants_least(tenants), .weight = SCHED_WEIGHT};
 	for (int i = 0; i < PROTO_PRIORITIES; i++) {
 		struct sched_queue queue = {.tenant = &guest, .tier = tier_of((uint8_t)i), .weight = SCHED_WEIGHT};
 		struct sched_seq seq = {.queue = &queue, .tenant = &guest, .priority = (uint8_t)i, .n_left = n_rows, .width = 1,
 					.prefilling = true, .credit = true};
 		heap_init(&queue.by_turn, earlier_turn);
-		double us = sched_predict_ns(sc, &seq, cost, answer_ns, &position) / 1e3;
+		double us = sched_predict_ns(sc, &seq, cost, answer_ns[queue.tier], &position) / 1e3;
+		out->of[i].places_free = places - places_held(sc, queue.tier);
+		out->of[i].us_per_place = (uint32_t)(answer_ns[queue.tier] / 1e3 / places);
 		out->of[i].waiting = sc->tiers[queue.tier].n_waiting;
 		out->of[i].wait_us = us < (double)UINT32_MAX ? (uint32_t)us : UINT32_MAX;
 	}

@@ -16,8 +16,8 @@
  *    its sequences the one with least work left, or the oldest once that has starved.
  *  - A better one that waits joins the step of a worse one whose turn it is, with its own part; beside a better
  *    one's prompt those of worse ones get theirs (by weight; a tenth of another tier).
- *  - Tenants that have had more than the one whose prompt is computed, and worse tiers, give up
- *    decoding in a step what exceeds their share of it.
+ *  - Tenants that have had more than the one whose prompt is computed give up decoding in a step what exceeds their
+ *    share of it; worse tiers, all tenants of them together, what exceeds a tenth of the prompt's time.
  *  - A sequence starts only when pages for all it has to compute are there or can be had, and a
  *    place is. Pages run out: whoever is worse ranked gives up all of its own and computes them
  *    again later. Ranks: priority, then arrival. Sequences without credit go first, whatever their
@@ -184,9 +184,10 @@ uint32_t sched_grant_draft(const struct sched *sc, struct sched_plan *plan, cons
 double sched_predict_ns(const struct sched *sc, const struct sched_seq *s, const struct cost *cost,
 			double answer_ns, uint32_t *position);
 
-/* What one more would meet, of each priority: n_rows of a prompt, of a tenant that has nothing here. */
+/* What one more would meet, of each priority: n_rows of a prompt, of a tenant that has nothing here. answer_ns
+ * [SCHED_TIERS]: of a tier and better ones. */
 void sched_load(const struct sched *sc, const struct sched_tenants *tenants, const struct cost *cost,
-		double answer_ns, uint32_t n_rows, struct proto_load *out);
+		const double *answer_ns, uint32_t n_rows, struct proto_load *out);
 
 /* What there is to do, for whoever shares a device among several (engine/turns.h). */
 struct sched_demand {

@@ -19,6 +19,7 @@
 #include "base/proto.h"
 #include "engine/idmap.h"
 #include "engine/kv_swap.h"
+#include "engine/lobby.h"
 #include "engine/ngram.h"
 #include "engine/prefix.h"
 #include "engine/sampler.h"
@@ -41,7 +42,7 @@ enum eng_seq_state {
 /* How many sequences are in which state; the counters of everything that is announced. */
 struct eng_counters {
 	atomic_uint in_state[SEQ_N_STATES];
-	atomic_ullong submitted, finished, cancelled, failed;
+	atomic_ullong submitted, finished, cancelled, failed, displaced;
 };
 
 struct eng_model;
@@ -72,6 +73,7 @@ struct seq_knock {
 	struct list in_knocks;
 	uint32_t credit;
 	bool cancel, fresh;
+	bool displaced; /* by a newcomer, unless it has begun meanwhile */
 };
 
 /* Speculation (engine/spec_step.c). */
@@ -98,6 +100,8 @@ struct eng_seq {
 	struct idmap_node node; /* in the index; key: the identifier */
 	struct seq_knock knock;
 	struct seq_text text;
+	struct fair_item in_text;  /* under the text queue's lock */
+	struct lobby_entry lobby;  /* of a request, in its lead; under the index's lock */
 	char *mem; /* owned: the prompt */
 
 	enum eng_seq_state state; /* by eng_seq_set_state only */

@@ -34,8 +34,17 @@ enum { STEP_SLEEP_MS = 100 }; /* at most: the supervisor wants to see the loop t
 static void seq_drop(struct engine *e, struct eng_seq *s)
 {
 	unsigned n = 1 + s->n_reserved;
+	pthread_mutex_lock(&e->index_lock);
+	lobby_leave(&e->lobby, &s->lobby);
+	pthread_mutex_unlock(&e->index_lock);
 	eng_seq_free(s);
 	atomic_fetch_sub(&e->n_live, n);
+}
+
+static void learn_answer(struct eng_model *m, uint8_t priority, double ns)
+{
+	for (int i = priority < SCHED_TIERS ? priority : SCHED_TIERS - 1; i < SCHED_TIERS; i++)
+		m->ns_per_answer[i] = m->ns_per_answer[i] == 0 ? ns : m->ns_per_answer[i] * 0.9 + ns * 0.1;
 }
 
 /* Gives back pages, place and its turn. */
@@ -47,9 +56,7 @@ static void give_back(struct step *st, struct eng_seq *s, uint64_t now)
 		sched_remove(s->model->sched, &s->sched);
 		batch_wake(s->model, now);
 		if (s->first_ns != 0)
-			s->model->ns_per_answer = s->model->ns_per_answer == 0
-				? (double)(now - s->first_ns)
-				: s->model->ns_per_answer * 0.9 + (double)(now - s->first_ns) * 0.1;
+			learn_answer(s->model, s->sched.priority, (double)(now - s->first_ns));
 	}
 	if (s->sched.tenant != NULL)
 		sched_tenant_leave(&st->tenants, s->sched.tenant);
@@ -107,6 +114,10 @@ void step_finish(struct step *st, struct eng_seq *s, uint8_t finish, uint8_t err
 	pthread_mutex_lock(&e->index_lock);
 	idmap_remove(&e->index, &s->node);
 	list_remove(&s->knock.in_knocks);
+	if (s->with_worker)
+		lobby_start(&e->lobby, &s->lobby); /* its memory is still held */
+	else
+		lobby_leave(&e->lobby, &s->lobby);
 	pthread_mutex_unlock(&e->index_lock);
 	struct eng_event ev = {
 	    .kind = ENG_DONE,
@@ -122,10 +133,12 @@ void step_finish(struct step *st, struct eng_seq *s, uint8_t finish, uint8_t err
 		       .decode_us = clock_us_between(s->first_ns, now),
 		       .message = {.at = message, .n = strlen(message)}}};
 	e->on_event(e->on_event_ctx, &ev);
-	if (s->with_worker)
+	if (s->with_worker) {
 		atomic_store(&s->text.unwanted, true);
-	else
+		text_queue_hurry(&e->text_queue, s);
+	} else {
 		list_push_back(&st->ended, &s->in_all);
+	}
 }
 
 /* ---- models ---- */
@@ -361,6 +374,17 @@ static void add_credit(struct step *st, struct eng_seq *s, uint32_t n_tokens)
 		sched_update(s->model->sched, &s->sched, now);
 }
 
+/* A newcomer has its room in the queue. Once some of its answer is told it stays. */
+static void displace(struct step *st, struct eng_seq *s)
+{
+	bool begun = s->choices != NULL ? s->choices->n_completion > 0 : s->first_ns != 0;
+	if (begun)
+		return;
+	atomic_fetch_add(&st->e->counters.displaced, 1);
+	step_finish(st, s, PROTO_FINISH_ERROR, PROTO_ERR_OVERLOADED,
+		    "The server is busy: this request had to make room for others.");
+}
+
 static void take_knocks(struct step *st)
 {
 	struct engine *e = st->e;
@@ -374,7 +398,7 @@ static void take_knocks(struct step *st)
 		list_remove(&s->knock.in_knocks);
 		struct seq_knock k = s->knock;
 		s->knock.credit = 0;
-		s->knock.fresh = false;
+		s->knock.fresh = s->knock.displaced = false;
 		pthread_mutex_unlock(&e->index_lock);
 		if (k.fresh) {
 			list_push_back(&st->all, &s->in_all);
@@ -385,6 +409,8 @@ static void take_knocks(struct step *st)
 			add_credit(st, s, k.credit);
 		if (k.cancel && s->state != SEQ_DONE)
 			step_finish(st, s, PROTO_FINISH_CANCELLED, 0, "");
+		else if (k.displaced && s->state != SEQ_DONE)
+			displace(st, s);
 	}
 }
 

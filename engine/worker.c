@@ -14,46 +14,51 @@
 #include "engine/internal.h"
 #include "engine/prompt.h"
 
+/* What a prompt costs beside its bytes, in bytes. */
+enum { REQUEST_BYTES = 1 << 10 };
+
 /* ---- the queue ---- */
 
 void text_queue_init(struct text_queue *q)
 {
-	*q = (struct text_queue){.last = &q->first};
+	*q = (struct text_queue){0};
+	fair_init(&q->queued);
 	pthread_mutex_init(&q->lock, NULL);
 	pthread_cond_init(&q->filled, NULL);
 }
 
 void text_queue_dispose(struct text_queue *q)
 {
-	BUG_IF(q->first != NULL, "text queue disposed with requests in it");
+	fair_dispose(&q->queued);
 	pthread_cond_destroy(&q->filled);
 	pthread_mutex_destroy(&q->lock);
 }
 
-void text_queue_put(struct text_queue *q, struct eng_seq *s)
+int text_queue_put(struct text_queue *q, struct eng_seq *s)
 {
-	struct mail *m = &s->mail.mail;
-	m->next = NULL;
+	uint32_t cost = REQUEST_BYTES + (uint32_t)s->text.prompt.n;
 	pthread_mutex_lock(&q->lock);
-	*q->last = m;
-	q->last = &m->next;
+	int rc = fair_enter(&q->queued, &s->in_text, s->tenant_digest, s->sched.priority, cost);
 	pthread_cond_signal(&q->filled);
+	pthread_mutex_unlock(&q->lock);
+	return rc;
+}
+
+void text_queue_hurry(struct text_queue *q, struct eng_seq *s)
+{
+	pthread_mutex_lock(&q->lock);
+	fair_hurry(&q->queued, &s->in_text);
 	pthread_mutex_unlock(&q->lock);
 }
 
 static struct eng_seq *text_queue_take(struct text_queue *q)
 {
 	pthread_mutex_lock(&q->lock);
-	while (q->first == NULL && !q->closed)
+	struct fair_item *it;
+	while ((it = fair_take(&q->queued)) == NULL && !q->closed)
 		pthread_cond_wait(&q->filled, &q->lock);
-	struct mail *m = q->first;
-	if (m != NULL) {
-		q->first = m->next;
-		if (q->first == NULL)
-			q->last = &q->first;
-	}
 	pthread_mutex_unlock(&q->lock);
-	return m != NULL ? (struct eng_seq *)(void *)m : NULL;
+	return it != NULL ? list_entry(it, struct eng_seq, in_text) : NULL;
 }
 
 void text_queue_close(struct text_queue *q)
@@ -211,6 +216,9 @@ static void answer_count(struct engine *e, struct eng_seq *s)
 	    .u.counted = {.error = t->error,
 			  .n_tokens = t->error == 0 ? (uint32_t)t->ids.n : 0,
 			  .message = {.at = t->err.text, .n = strlen(t->err.text)}}};
+	pthread_mutex_lock(&e->index_lock);
+	lobby_leave(&e->counts, &s->lobby);
+	pthread_mutex_unlock(&e->index_lock);
 	e->on_event(e->on_event_ctx, &ev);
 	eng_seq_free(s);
 	atomic_fetch_sub(&e->n_counting, 1);
@@ -223,6 +231,8 @@ void *text_worker_main(void *engine)
 	while ((s = text_queue_take(&e->text_queue)) != NULL) {
 		if (!atomic_load(&s->text.unwanted) && !atomic_load(&e->stopping))
 			make_ids(e, s);
+		else if (s->text.counting && !atomic_load(&e->stopping))
+			refuse(&s->text, PROTO_ERR_OVERLOADED, "The engine's queue is full.");
 		else
 			refuse(&s->text, PROTO_ERR_NOT_READY, "The engine is shutting down.");
 		if (s->text.counting)

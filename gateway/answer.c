@@ -61,6 +61,7 @@ struct sse_usage answer_usage(const struct answer *a)
 
 void answer_leave_runs(struct answer *a)
 {
+	answer_places_drop(a);
 	for (int i = 0; i < a->n_runs; i++) {
 		struct answer_run *run = &a->runs[i];
 		if (run->gen == NULL)
@@ -124,9 +125,7 @@ void answer_finish_now(struct answer *a)
 	if (!a->twin && !a->line.refused)
 		u = answer_usage(a);
 	chat_metrics_tokens(a->key->tier->name, u.n_prompt, u.n_completion);
-	if (a->counted)
-		atomic_fetch_sub(a->key->n_running, 1);
-	a->counted = false;
+	answer_places_leave(a);
 	quota_settle(a->quota, (int64_t)u.n_prompt + u.n_completion);
 	a->quota = NULL;
 }
@@ -226,10 +225,9 @@ static struct api_error bad_field(const char *code, const char *param)
 	return (struct api_error){400, "invalid_request_error", code, param, 0};
 }
 
-/* What a failed generation means as an HTTP answer. */
-static struct api_error error_of(const struct answer *a, const struct proto_done *d)
+struct api_error answer_error_of(const struct answer *a, uint8_t error)
 {
-	switch ((enum proto_error)d->error) {
+	switch ((enum proto_error)error) {
 	case PROTO_ERR_BAD_REQUEST: return bad_field("invalid_value", a->format->prompt_param);
 	case PROTO_ERR_BAD_STOP_IDS: return bad_field("invalid_value", "stop_token_ids");
 	case PROTO_ERR_BAD_LOGIT_BIAS: return bad_field("invalid_value", "logit_bias");
@@ -299,7 +297,7 @@ void answer_fail(struct answer *a, const struct api_error *e, const char *messag
 static void fail_by_run(struct answer *a, const struct answer_run *run)
 {
 	const struct proto_done *d = gen_done(run->gen);
-	struct api_error e = error_of(a, d);
+	struct api_error e = answer_error_of(a, d->error);
 	char message[PROTO_MAX_MESSAGE + 1];
 	snprintf(message, sizeof message, "%.*s", (int)d->message.n, d->message.at);
 	answer_fail(a, &e, message[0] ? message : "The engine failed.");
@@ -330,7 +328,8 @@ void answer_admit(struct answer *a)
 	answer_set_state(a, ANSWER_RUNNING);
 	a->admitted_ns = clock_now_ns();
 	for (int i = 0; i < a->n_runs; i++)
-		gen_admit(a->runs[i].gen);
+		if (!a->runs[i].late)
+			gen_admit(a->runs[i].gen);
 	if (a->alone) {
 		gw_timer_stop(&a->app->t->timers, &a->timer);
 		return;
@@ -373,7 +372,7 @@ static struct quota_ask quota_ask_of(const struct answer *a)
 	if (a->twin)
 		return ask;
 	for (int i = 0; i < a->n_runs; i++) {
-		uint32_t n_prompt = gen_queued(a->runs[i].gen)->n_prompt;
+		uint32_t n_prompt = a->runs[i].n_prompt;
 		uint32_t room = a->n_ctx > n_prompt ? a->n_ctx - n_prompt : 1;
 		ask.tokens += (int64_t)n_prompt + (int64_t)(a->max_tokens < room ? a->max_tokens : room) * a->n_made;
 		ask.least += (int64_t)n_prompt + 1;
@@ -470,10 +469,18 @@ static bool is_prompt_too_long(struct answer *a, uint32_t n_prompt)
 	return true;
 }
 
+static void is_counted(struct answer *a, struct answer_run *run)
+{
+	run->queued = true;
+	if (++a->n_queued == a->n_runs)
+		answer_charge(a);
+}
+
 void answer_on_queued(struct subscriber *s)
 {
 	struct answer_run *run = list_entry(s, struct answer_run, sub);
 	struct answer *a = run->answer;
+	run->n_prompt = gen_queued(run->gen)->n_prompt;
 	if (a->again != NULL) { /* it was admitted once */
 		if (a->state == ANSWER_WAITING) {
 			run->queued = true;
@@ -481,19 +488,24 @@ void answer_on_queued(struct subscriber *s)
 		}
 		return;
 	}
-	if (a->state == ANSWER_RUNNING && a->line.degraded != NULL) {
-		gen_admit(run->gen); /* it was admitted as what it has been before */
+	if (a->state == ANSWER_RUNNING && (a->line.degraded != NULL || a->places.late != NULL)) {
+		gen_admit(run->gen); /* it was admitted as what it has been before, or with the others */
 		return;
 	}
 	if (a->state != ANSWER_WAITING)
 		return;
-	if (is_prompt_too_long(a, gen_queued(run->gen)->n_prompt))
+	if (is_prompt_too_long(a, run->n_prompt))
 		return;
 	if (!answer_load_queued(a, run))
 		return;
-	run->queued = true;
-	if (++a->n_queued == a->n_runs)
-		answer_charge(a);
+	is_counted(a, run);
+}
+
+void answer_counted(struct answer *a, struct answer_run *run, uint32_t n_prompt)
+{
+	run->n_prompt = n_prompt;
+	if (a->state == ANSWER_WAITING && !is_prompt_too_long(a, n_prompt) && answer_load_counted(a, n_prompt))
+		is_counted(a, run);
 }
 
 static void observe_tokens(struct answer *a, const struct answer_run *run)
@@ -519,9 +531,14 @@ void answer_on_progress(struct subscriber *s)
 		return;
 	}
 	observe_tokens(a, run);
-	if (gen_state(run->gen) == GEN_FAILED)
-		fail_by_run(a, run);
-	else if (a->state == ANSWER_RUNNING)
+	if (gen_state(run->gen) == GEN_FAILED) {
+		if (!answer_places_again(a, run))
+			fail_by_run(a, run);
+		return;
+	}
+	if (gen_state(run->gen) == GEN_FINISHED && !answer_places_ended(a, run))
+		return;
+	if (a->state == ANSWER_RUNNING)
 		answer_more(a);
 }
 

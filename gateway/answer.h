@@ -28,6 +28,7 @@
 #include "base/buf.h"
 #include "gateway/answer_cascade.h"
 #include "gateway/answer_load.h"
+#include "gateway/answer_places.h"
 #include "gateway/app_state.h"
 #include "gateway/exchange.h"
 #include "gateway/generation.h"
@@ -97,10 +98,13 @@ enum answer_end { ANSWER_UNDECIDED, ANSWER_DONE, ANSWER_STOPPED, ANSWER_FAILED }
 /* One prompt's generation. */
 struct answer_run {
 	struct subscriber sub;
-	struct generation *gen; /* NULL: not submitted, or let go */
+	struct generation *gen; /* NULL: late, not submitted, or let go */
 	struct answer *answer;
 	struct cascade_run *cascade; /* a reference; NULL: one model answers */
-	bool queued, begun;     /* begun: some of it was told */
+	bool queued, begun;     /* queued: its prompt is counted; begun: some of it was told */
+	bool placed, late;      /* it holds places of its key; late: it is yet to be submitted (answer_places.h) */
+	uint32_t n_prompt;      /* tokens, once it is queued */
+	uint64_t count_id;      /* of a late one while it is counted; 0: it is not */
 	uint64_t held_ns;       /* since when a token waits for others; 0: none does */
 	struct sse_usage usage; /* as far as it is known */
 };
@@ -146,7 +150,6 @@ struct answer {
 	enum answer_stage stage;
 	enum answer_end end;
 	bool stream, include_usage, obfuscate, logged, ids, background, keep_text, wants_logprobs;
-	bool counted; /* in the key's running count */
 	bool settling, settled;
 	bool unkept;     /* settled, but not kept as it should be: it is no answer to have again */
 	bool waits; /* the timer is set for a token whose time has not come */
@@ -181,6 +184,7 @@ struct answer {
 	struct quota *quota; /* NULL: nothing is reserved */
 	struct gw_timer timer;
 	struct answer_line line;      /* what load has to do with it */
+	struct answer_places places;  /* of its key's concurrency */
 	struct gw_snapshot *snapshot; /* the configuration it began with; counted */
 	struct auth_key *key;         /* of snapshot, or counted */
 	struct twin_log *lead;  /* until its run tells it; a reference */
@@ -192,6 +196,7 @@ struct answer {
 	uint64_t started_ns, admitted_ns; /* the request was complete; it was admitted */
 	int64_t created;
 	uint32_t max_tokens, n_ctx;  /* n_ctx: the model's, prompt and answer */
+	uint32_t asked_tokens;       /* its max_tokens as asked for; 0: it says none */
 	char *model;                 /* its name; owned */
 	struct answer_failure *failure; /* owned; NULL: it has not failed, or there was no memory to say how */
 	char *told;                  /* owned; as in its spec */

@@ -377,8 +377,7 @@ static void submit(struct answer *a, struct proto_submit *s, const json_t *casca
 	if (s->burst < a->again->n_there)
 		s->burst = (uint32_t)a->again->n_there;
 	answer_restart_timer(a, t->cfg->limits.submit_wait_ms);
-	atomic_fetch_add(a->key->n_running, 1);
-	a->counted = true;
+	answer_places_claim(a);
 	struct proto_id_f32 *bias = s->n_logit_bias > 0 ? sl_zalloc_n(s->n_logit_bias, sizeof *bias) : NULL;
 	int rc = s->n_logit_bias > 0 && bias == NULL ? SL_ENOMEM : 0;
 	for (uint16_t i = 0; rc == 0 && i < s->n_logit_bias; i++)

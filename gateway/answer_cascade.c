@@ -98,13 +98,13 @@ void answer_auto_model(const struct answer *a, uint32_t *n_ctx, int *model)
 		*model = m.large;
 }
 
-int answer_auto_submit(struct answer *a, struct answer_run *run, const struct answer_spec *spec, const struct proto_submit *s)
+int answer_auto_submit(struct answer *a, struct answer_run *run, const struct proto_submit *s)
 {
 	struct cascade_ask ask = {.snapshot = a->snapshot,
 				  .tier = a->key->tier->name,
 				  .id = a->id,
 				  .submit = s,
-				  .asked_tokens = spec->has_max_tokens ? spec->max_tokens : 0,
+				  .asked_tokens = a->asked_tokens,
 				  .wants_to_know = a->wants_to_know,
 				  .started_ns = a->started_ns,
 				  .lane = answer_lane(a)};

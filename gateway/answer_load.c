@@ -97,6 +97,11 @@ struct line_wait {
 static const struct gw_config *config(const struct answer *a) { return a->app->t->cfg; }
 static const struct gw_tier_config *tier_of(const struct answer *a) { return a->key->tier; }
 
+static struct waiting_guest guest_of(const struct answer *a)
+{
+	return (struct waiting_guest){.tenant = a->key->tenant, .priority = tier_of(a)->priority};
+}
+
 /* ---- saying no ---- */
 
 static struct api_error overloaded(uint64_t retry_ms)
@@ -230,14 +235,14 @@ enum load_verdict answer_load_first(struct answer *a, struct proto_submit *s, ui
 	uint64_t now = clock_now_ns(), ms = engine_link_wait_ms(a->app->link, s->model, s->priority);
 	/* (Where nobody waits the tenant's own have gone, too.) */
 	uint64_t own = ms < SHORT_MS ? 0 : load_memo_find(&a->app->memo, s->tenant, s->model, s->priority, now);
-	uint64_t room = 2 * engine_link_place_us(a->app->link, s->model) / 1000;
+	uint64_t room = 2 * engine_link_place_us(a->app->link, s->model, s->priority) / 1000;
 	/* With some room: who is refused here is told at once, who is refused there after a step. */
 	own += room < own / 4 ? room : own / 4;
 	struct load_case c = case_of(a, own > ms ? own : ms);
 	c.guess = engine_link_idle(a->app->link, s->model);
 	enum load_verdict v = load_decide(tier, &c, retry_ms);
 	if (v == LOAD_GO && !c.guess && ms >= SHORT_MS && config(a)->queue.most > 0 &&
-	    !waiting_has_room(a->app->waiting, (size_t)config(a)->queue.most, tier->priority)) {
+	    !waiting_has_room(a->app->waiting, (size_t)config(a)->queue.most, guest_of(a))) {
 		*retry_ms = ms;
 		v = LOAD_REFUSE;
 	}
@@ -250,7 +255,7 @@ enum load_verdict answer_load_first(struct answer *a, struct proto_submit *s, ui
 		shorten(a, s);
 		set_degraded(a, c.other_model ? "model" : "length");
 	}
-	load_memo_sent(&a->app->memo, s->tenant, s->model, s->priority, engine_link_place_us(a->app->link, s->model), now);
+	load_memo_sent(&a->app->memo, s->tenant, s->model, s->priority, engine_link_place_us(a->app->link, s->model, s->priority), now);
 	return v;
 }
 
@@ -282,7 +287,7 @@ static bool may_submit_again(const struct answer *a)
 	if (l == NULL || l->kept == NULL || a->stage != ANSWER_BEGIN || a->twin || a->n_told > 0 || answer_has_twins(a))
 		return false;
 	for (int i = 0; i < a->n_runs; i++)
-		if (l->kept[i].len == 0)
+		if (l->kept[i].len == 0 && !a->runs[i].late)
 			return false;
 	return other_model(a) >= 0;
 }
@@ -301,12 +306,18 @@ static bool submit_again(struct answer *a)
 	a->n_queued = 0;
 	for (int i = 0; i < a->n_runs; i++) {
 		struct answer_run *run = &a->runs[i];
+		if (run->late) {
+			a->n_queued += run->queued;
+			continue;
+		}
 		run->gen = NULL;
 		run->queued = false;
 		gen_unsubscribe(&run->sub);
 	}
 	for (int i = 0; i < a->n_runs; i++) {
 		struct answer_run *run = &a->runs[i];
+		if (run->late)
+			continue;
 		const struct sl_buf *frame = &a->line.wait->kept[i];
 		struct proto_submit s;
 		int rc = proto_get_submit((const uint8_t *)buf_data(frame) + PROTO_HEAD_BYTES, frame->len - PROTO_HEAD_BYTES,
@@ -342,26 +353,30 @@ static bool is_guess(const struct answer *a)
 	return false;
 }
 
-static bool is_prompt_refused(struct answer *a, const struct proto_queued *q)
+static bool is_prompt_refused(struct answer *a, uint32_t n_prompt, uint64_t wait_ms)
 {
 	int64_t most = tier_of(a)->load_prompt;
-	uint64_t ms = q->predicted_ttft_us / 1000;
 	char message[160];
-	if (most == 0 || q->n_prompt <= most || !load_is_high(&a->app->levels, a->line.model, tier_of(a)->priority))
+	if (most == 0 || n_prompt <= most || !load_is_high(&a->app->levels, a->line.model, tier_of(a)->priority))
 		return false;
 	snprintf(message, sizeof message,
 		 "The server is busy: at the moment prompts may have %lld tokens at most; yours has %u.", (long long)most,
-		 q->n_prompt);
-	refuse(a, REFUSED_PROMPT, ms, ms + config(a)->queue.load_low_ms, message);
+		 n_prompt);
+	refuse(a, REFUSED_PROMPT, wait_ms, wait_ms + config(a)->queue.load_low_ms, message);
 	return true;
+}
+
+bool answer_load_counted(struct answer *a, uint32_t n_prompt)
+{
+	return !is_prompt_refused(a, n_prompt, engine_link_wait_ms(a->app->link, a->line.model, (uint8_t)tier_of(a)->priority));
 }
 
 bool answer_load_queued(struct answer *a, struct answer_run *run)
 {
 	const struct proto_queued *q = gen_queued(run->gen);
 	uint64_t ms = q->predicted_ttft_us / 1000, retry_ms, now = clock_now_ns();
-	uint64_t each_us = engine_link_place_us(a->app->link, a->line.model), each_ms = each_us / 1000;
 	uint8_t priority = (uint8_t)tier_of(a)->priority;
+	uint64_t each_us = engine_link_place_us(a->app->link, a->line.model, priority), each_ms = each_us / 1000;
 	struct load_case c = case_of(a, ms);
 	c.guess = is_guess(a);
 	/* Who has been let through here and was counted only after a long step is not sent away on a mere chance. */
@@ -375,7 +390,7 @@ bool answer_load_queued(struct answer *a, struct answer_run *run)
 	}
 	/* The tenant's next one waits as long, or if this one stays, for its turn too. */
 	load_memo_put(&a->app->memo, a->key->tenant, a->line.model, priority, ms, now);
-	if (!c.guess && is_prompt_refused(a, q))
+	if (!c.guess && is_prompt_refused(a, q->n_prompt, ms))
 		return false;
 	c.other_model = c.other_model && may_submit_again(a);
 	c.shorter = c.shorter && !answer_has_twins(a);
@@ -465,8 +480,8 @@ bool answer_load_enter(struct answer *a)
 	l->wait->since_ns = now;
 	l->wait->predicted_ns = ms * NS_PER_MS;
 	if ((position > 0 && ms >= SHORT_MS) || (q->tell_ms > 0 && ms > q->tell_ms)) {
-		int rc = waiting_enter(a->app->waiting, q->most > 0 ? (size_t)q->most : SIZE_MAX, tier_of(a)->priority,
-				       a->app->t, on_displaced, a, &l->wait->place);
+		int rc = waiting_enter(a->app->waiting, q->most > 0 ? (size_t)q->most : SIZE_MAX, guest_of(a), a->app->t,
+				       on_displaced, a, &l->wait->place);
 		if (rc == SL_ELIMIT)
 			refuse(a, REFUSED_FULL, ms, ms, "The server is busy: too many are waiting.");
 		else if (rc != 0)

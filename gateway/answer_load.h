@@ -41,6 +41,8 @@ void answer_load_refuse(struct answer *a, uint64_t retry_ms);
 void answer_load_keep(struct answer *a, int i, const struct proto_submit *s);
 /* A run's prompt is counted and its wait predicted. False: it is not to be admitted (yet). */
 bool answer_load_queued(struct answer *a, struct answer_run *run);
+/* A late run's prompt is counted (answer_places.h). False: it has been refused. */
+bool answer_load_counted(struct answer *a, uint32_t n_prompt);
 /* It is about to be admitted. False: it has been refused. */
 bool answer_load_enter(struct answer *a);
 /* Its first token has come. */

@@ -50,8 +50,15 @@ void answer_on_timer(struct gw_timer *timer);
 void answer_admit(struct answer *a);
 /* Every prompt is counted: what it may cost is known. */
 void answer_charge(struct answer *a);
+/* A run's prompt has so many tokens; when all are known the answer is charged. */
+void answer_counted(struct answer *a, struct answer_run *run, uint32_t n_prompt);
+/* What an error of the engine (enum proto_error) means as an HTTP answer. */
+struct api_error answer_error_of(const struct answer *a, uint8_t error);
 
 /* ---- answer_start.c ---- */
+
+/* 0, or as gen_start; SL_ENOTFOUND: none of a cascade's models can answer now. */
+int answer_submit_run(struct answer *a, struct answer_run *run, const struct proto_submit *s);
 
 /* x: NULL for one that goes on. snapshot, key: references are taken. Takes spec->own unless it fails. */
 struct answer *answer_create(struct gw_app *app, struct exchange *x, struct gw_snapshot *snapshot, struct auth_key *key,

@@ -193,6 +193,8 @@ static void told(struct answer *a, struct answer_run *run, uint32_t n_tokens)
 /* Why a choice ended, once it has; one that was let go ends as if it had come to its end. */
 static enum proto_finish end_of(const struct answer *a, const struct answer_run *run, uint8_t i)
 {
+	if (run->late)
+		return 0;
 	if (!answer_live(run))
 		return a->capped ? PROTO_FINISH_LENGTH : PROTO_FINISH_STOP;
 	return gen_choice_end(run->gen, &run->sub, i);

@@ -40,6 +40,7 @@ void answer_free(struct answer *a)
 			sl_free(c->logprobs);
 	}
 	answer_load_end(a);
+	answer_places_free(a);
 	if (a->format->dispose != NULL)
 		a->format->dispose(a->own);
 	sse_dispose(&a->sse);
@@ -65,22 +66,6 @@ void answer_free(struct answer *a)
 void answer_on_reap(struct gw_deferred *d) { answer_free(list_entry(d, struct answer, reap)); }
 
 /* ---- the beginning ---- */
-
-/* Takes one of the key's places; false with the answer given. */
-static bool take_place(struct answer *a)
-{
-	const struct auth_key *key = a->key;
-	int64_t most = key->tier->concurrency;
-	char message[128];
-	if (atomic_fetch_add(key->n_running, 1) < most) {
-		a->counted = true;
-		return true;
-	}
-	atomic_fetch_sub(key->n_running, 1);
-	snprintf(message, sizeof message, "Rate limit reached: at most %lld requests at once for this key.", (long long)most);
-	answer_refuse(a, &(struct api_error){429, "rate_limit_error", "concurrency_limit", NULL, ANSWER_RETRY_AFTER_S}, message);
-	return false;
-}
 
 /* False: no memory. */
 static bool init_choices(struct answer *a)
@@ -130,6 +115,8 @@ struct answer *answer_create(struct gw_app *app, struct exchange *x, struct gw_s
 	a->wants_logprobs = (spec->submit->flags & PROTO_SUBMIT_WANT_LOGPROBS) != 0;
 	a->n = spec->submit->n;
 	a->n_made = spec->submit->best_of > a->n ? spec->submit->best_of : a->n;
+	a->places.each = a->n_made > spec->submit->beam_width ? a->n_made : spec->submit->beam_width;
+	a->asked_tokens = spec->has_max_tokens ? spec->max_tokens : 0;
 	a->tokens_left = INT64_MAX;
 	a->n_runs = spec->n_prompts;
 	list_init(&a->in_app);
@@ -192,16 +179,32 @@ static void fill_submit(struct answer *a, const struct answer_spec *spec, struct
 	a->max_tokens = s->max_tokens;
 }
 
-static void submit(struct answer *a, const struct answer_spec *spec, struct proto_submit *s)
+int answer_submit_run(struct answer *a, struct answer_run *run, const struct proto_submit *s)
 {
 	uint32_t window = (uint32_t)a->app->t->cfg->limits.window_tokens;
+	int rc = a->automatic ? answer_auto_submit(a, run, s) : gen_start(a->app->t, s, window, &run->sub, &run->gen);
+	if (rc == 0)
+		answer_foresee(a, run);
+	return rc;
+}
+
+/* s is run's, but for the prompt and the seed. As answer_submit_run. */
+static int begin_run(struct answer *a, const struct answer_spec *spec, int i, struct proto_submit *s)
+{
+	s->prompt_kind = spec->prompts[i].kind;
+	s->prompt = spec->prompts[i].text;
+	BUG_IF(!spec->has_seed && !random_u64(&s->seed), "no random bytes");
+	int rc = answer_places_begin(a, i, s);
+	if (rc <= 0)
+		return rc;
+	answer_load_keep(a, i, s);
+	return answer_submit_run(a, &a->runs[i], s);
+}
+
+static void submit(struct answer *a, const struct answer_spec *spec, struct proto_submit *s)
+{
 	for (int i = 0; i < a->n_runs; i++) {
-		struct answer_run *run = &a->runs[i];
-		s->prompt_kind = spec->prompts[i].kind;
-		s->prompt = spec->prompts[i].text;
-		BUG_IF(!spec->has_seed && !random_u64(&s->seed), "no random bytes");
-		answer_load_keep(a, i, s);
-		int rc = a->automatic ? answer_auto_submit(a, run, spec, s) : gen_start(a->app->t, s, window, &run->sub, &run->gen);
+		int rc = begin_run(a, spec, i, s);
 		if (rc != 0) {
 			answer_refuse(a, &(struct api_error){503, "server_error", "engine_unavailable", NULL, ANSWER_RETRY_AFTER_S},
 			       rc == SL_ECLOSED     ? "The engine is not there at the moment. It is being restarted."
@@ -209,10 +212,9 @@ static void submit(struct answer *a, const struct answer_spec *spec, struct prot
 						    : "The server is busy.");
 			return;
 		}
-		answer_foresee(a, run);
 		/* The stream's place is kept until the engine has stopped; one of them stands for all. */
 		if (i == 0 && !a->logged)
-			gen_hold(run->gen, http_hold(a->x->stream));
+			gen_hold(a->runs[0].gen, http_hold(a->x->stream));
 	}
 	if (a->lead != NULL) {
 		gen_share(a->runs[0].gen, a->lead);
@@ -247,6 +249,6 @@ void answer_start(struct exchange *x, const struct answer_spec *spec)
 		answer_refuse(a, &answer_no_memory, "The answer that is asked for again can't be had at the moment.");
 	else if (rc == 0 && v == LOAD_REFUSE)
 		answer_load_refuse(a, retry_ms);
-	else if (rc == 0 && take_place(a))
+	else if (rc == 0 && answer_places_take(a))
 		submit(a, spec, &s);
 }

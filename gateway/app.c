@@ -75,6 +75,8 @@ static struct metric engine_decode = {.kind = METRIC_COUNTER, .name = "sluice_en
 				      .help = "Tokens generated"};
 static struct metric engine_preempted = {.kind = METRIC_COUNTER, .name = "sluice_engine_preemptions_total",
 					 .help = "Sequences that gave up their pages, to be computed again or swapped"};
+static struct metric engine_displaced = {.kind = METRIC_COUNTER, .name = "sluice_engine_displaced_total",
+					 .help = "Requests that had to leave the engine's queue for others"};
 static struct metric swapped_out = {.kind = METRIC_COUNTER, .name = "sluice_engine_swapped_out_pages_total",
 				    .help = "KV pages of pre-empted sequences that were brought to the host's memory"};
 static struct metric swapped_in = {.kind = METRIC_COUNTER, .name = "sluice_engine_swapped_in_pages_total",
@@ -156,7 +158,7 @@ static void register_metrics(void)
 {
 	struct metric *const all[] = {&engine_up, &engine_running, &engine_waiting, &engine_pages,
 				      &engine_pages_free, &engine_steps, &engine_prefill, &engine_decode,
-				      &engine_preempted, &swapped_out, &swapped_in, &swap_full, &swap_places, &swap_used, &engine_looked_up, &engine_found, &engine_tree, &engine_submitted,
+				      &engine_preempted, &engine_displaced, &swapped_out, &swapped_in, &swap_full, &swap_places, &swap_used, &engine_looked_up, &engine_found, &engine_tree, &engine_submitted,
 				      &engine_cancelled,
 				      &vllm_running, &vllm_waiting, &vllm_kv, &vllm_looked_up, &vllm_found,
 				      &vllm_preempted, &vllm_prompt, &vllm_generated,
@@ -559,6 +561,7 @@ static void on_tick(evutil_socket_t fd, short what, void *ctx)
 	metric_set(&engine_prefill, (int64_t)st->prefill_tokens);
 	metric_set(&engine_decode, (int64_t)st->decode_tokens);
 	metric_set(&engine_preempted, (int64_t)st->preemptions);
+	metric_set(&engine_displaced, (int64_t)st->displaced);
 	metric_set(&swapped_out, (int64_t)st->swapped_out);
 	metric_set(&swapped_in, (int64_t)st->swapped_in);
 	metric_set(&swap_full, (int64_t)st->swap_full);

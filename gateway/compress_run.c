@@ -118,7 +118,8 @@ static void on_counted(void *ctx, const struct proto_counted *m);
 /* 0, or it can't be counted. */
 static int count(struct compress_run *r, struct proto_str prompt)
 {
-	const struct proto_count req = {.model = (uint16_t)r->ask.model, .prompt_kind = PROTO_PROMPT_CHAT, .prompt = prompt};
+	const struct proto_count req = {.model = (uint16_t)r->ask.model, .prompt_kind = PROTO_PROMPT_CHAT,
+					.priority = (uint8_t)r->key->tier->priority, .tenant = r->key->tenant, .prompt = prompt};
 	return engine_link_count(r->x->app->link, &req, on_counted, r, &r->count_id);
 }
 

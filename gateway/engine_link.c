@@ -29,7 +29,8 @@
 #include "gateway/thread.h"
 
 enum {
-	OUT_MAX = 8 << 20,  /* of frames waiting for the socket; one SUBMIT may have 4 MiB */
+	OUT_MAX = 16 << 20, /* of frames waiting for the socket; one SUBMIT may have 4 MiB */
+	OUT_KEPT = 1 << 20, /* of these prompts leave so much to credit, and as much to each better priority */
 	OUT_KEEP = 64 << 10,
 	READ_BYTES = 64 << 10,
 	BACKOFF_MIN_MS = 20,
@@ -674,8 +675,9 @@ uint64_t engine_link_wait_ms(const struct engine_link *l, int model, uint8_t pri
 	uint64_t unseen = 0;
 	for (int i = 0; i <= line_of(priority); i++)
 		unseen += load->unseen[i];
-	uint64_t behind = unseen > load->told.places_free ? unseen - load->told.places_free : 0;
-	return (load->told.of[line_of(priority)].wait_us + behind * load->told.us_per_place) / 1000;
+	const struct proto_line *line = &load->told.of[line_of(priority)];
+	uint64_t behind = unseen > line->places_free ? unseen - line->places_free : 0;
+	return (line->wait_us + behind * line->us_per_place) / 1000;
 }
 
 bool engine_link_idle(const struct engine_link *l, int model)
@@ -687,7 +689,10 @@ bool engine_link_idle(const struct engine_link *l, int model)
 	return load->told.idle && unseen == 0;
 }
 
-uint64_t engine_link_place_us(const struct engine_link *l, int model) { return l->loads[model].told.us_per_place; }
+uint64_t engine_link_place_us(const struct engine_link *l, int model, uint8_t priority)
+{
+	return l->loads[model].told.of[line_of(priority)].us_per_place;
+}
 
 void engine_link_on_load(struct engine_link *l, void (*fn)(void *ctx, const struct proto_load *m), void *ctx)
 {
@@ -709,11 +714,19 @@ int engine_link_find_model(const struct engine_link *l, const char *name)
 	return -1;
 }
 
+/* A flood of large prompts neither keeps out a better priority's nor, by its credit, ends the link. */
+static bool has_room(const struct engine_link *l, struct proto_str prompt, uint8_t priority)
+{
+	return l->out.len + prompt.n <= (size_t)OUT_MAX - (size_t)OUT_KEPT * (1u + (unsigned)line_of(priority));
+}
+
 int engine_link_submit(struct engine_link *l, const struct proto_submit *req,
 		       const struct link_listener *listener, void *ctx, uint64_t *id)
 {
 	if (l->state != LINK_UP)
 		return SL_ECLOSED;
+	if (!has_room(l, req->prompt, req->priority))
+		return SL_ELIMIT;
 	int rc = seq_reserve(l);
 	if (rc != 0)
 		return rc;
@@ -734,7 +747,7 @@ int engine_link_count(struct engine_link *l, const struct proto_count *req,
 {
 	if (l->state != LINK_UP)
 		return SL_ECLOSED;
-	int rc = seq_reserve(l);
+	int rc = has_room(l, req->prompt, req->priority) ? seq_reserve(l) : SL_ELIMIT;
 	if (rc == 0)
 		rc = proto_put_count(&l->out, l->next_id, req);
 	if (rc != 0)

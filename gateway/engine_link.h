@@ -55,10 +55,10 @@ const struct proto_stats *engine_link_stats(const struct engine_link *l);
 /* Until the first token of a request that came now, as far as the engine has told (LOAD) and with what was
  * submitted here since; 0 too when nothing is known. */
 uint64_t engine_link_wait_ms(const struct engine_link *l, int model, uint8_t priority);
-/* While none is free: in so many microseconds a place becomes free, on the average. */
 /* Nothing runs or waits there, and nothing was submitted since it said so. */
 bool engine_link_idle(const struct engine_link *l, int model);
-uint64_t engine_link_place_us(const struct engine_link *l, int model);
+/* While none is free for this priority: in so many microseconds a place becomes free, on the average. */
+uint64_t engine_link_place_us(const struct engine_link *l, int model, uint8_t priority);
 /* on_load is called with each LOAD. */
 void engine_link_on_load(struct engine_link *l, void (*on_load)(void *ctx, const struct proto_load *m), void *ctx);
 /* on_state is called when the link has gone down and when a model's state was told. */

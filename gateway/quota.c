@@ -35,7 +35,7 @@ static struct metric refused[QUOTA_N_LIMITS] = {
     [QUOTA_TOKENS] = REFUSED("tokens"),
     [QUOTA_DAY] = REFUSED("day"),
 };
-static struct metric refused_unknown = REFUSED("unknown");
+static struct metric refused_unknown = REFUSED("unknown"), refused_concurrency = REFUSED("concurrency");
 static struct metric unsettled = {.kind = METRIC_GAUGE,
 				  .name = "sluice_quota_unsettled",
 				  .help = "Charges that Redis has yet to be told the end of"};
@@ -45,6 +45,7 @@ static void register_all(void)
 	for (int i = 0; i < QUOTA_N_LIMITS; i++)
 		metric_register(&refused[i]);
 	metric_register(&refused_unknown);
+	metric_register(&refused_concurrency);
 	metric_register(&unsettled);
 }
 
@@ -53,6 +54,8 @@ static void quota_metrics_register(void)
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	pthread_once(&once, register_all);
 }
+
+void quota_count_concurrency(void) { metric_add(&refused_concurrency, 1); }
 
 static bool waits(enum quota_state s)
 {

@@ -146,6 +146,8 @@ size_t quota_fields(const struct quota_result *r, struct quota_text *text,
 		    struct http_field out[QUOTA_MAX_FIELDS]);
 /* A time as Go writes durations: "0s", "12ms", "1.5s", "6m0s", "1h0m0s"; rounded up to milliseconds. */
 void quota_duration(int64_t us, char *out, size_t size);
+/* A request was refused by its key's concurrency, of which nothing else is known here. */
+void quota_count_concurrency(void);
 /* Answers with 429, or 503 when the store gave no answer. */
 void quota_refuse(struct exchange *x, const struct quota_result *r);
 

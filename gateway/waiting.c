@@ -10,17 +10,15 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "base/fair.h"
 #include "base/metrics.h"
 #include "gateway/thread.h"
 
-enum { LINES = 16 }; /* priorities; those beyond are the last one */
-
 struct waiting {
 	struct gw_message message;
-	struct list node; /* under the room's lock; empty: it has no place any more */
+	struct fair_item here; /* under the room's lock; not queued: it has no place any more */
 	struct waiting_room *room;
 	struct gw_thread *t;
-	int line;
 	atomic_int refs;
 	void (*displaced)(void *ctx); /* NULL: it has left; its thread's */
 	void *ctx;
@@ -28,8 +26,7 @@ struct waiting {
 
 struct waiting_room {
 	pthread_mutex_t lock;
-	struct list lines[LINES]; /* newest last */
-	size_t n;
+	struct fair fair;
 };
 
 static struct metric waiting_now = {.kind = METRIC_GAUGE, .name = "sluice_waiting",
@@ -49,8 +46,7 @@ int waiting_room_create(struct waiting_room **out)
 	if (r == NULL)
 		return SL_ENOMEM;
 	pthread_mutex_init(&r->lock, NULL);
-	for (int i = 0; i < LINES; i++)
-		list_init(&r->lines[i]);
+	fair_init(&r->fair);
 	*out = r;
 	return 0;
 }
@@ -59,7 +55,7 @@ void waiting_room_destroy(struct waiting_room *r)
 {
 	if (r == NULL)
 		return;
-	BUG_IF(r->n != 0, "%zu still wait in a room that goes", r->n);
+	fair_dispose(&r->fair);
 	pthread_mutex_destroy(&r->lock);
 	sl_free(r);
 }
@@ -79,45 +75,44 @@ static void on_displaced(struct gw_thread *t, struct gw_message *m)
 	unref(w);
 }
 
-static int line_of(int64_t priority) { return priority < LINES ? (int)priority : LINES - 1; }
-
-/* Under the lock. The newest of the worst that is worse than `line`; NULL: there is none. */
-static struct waiting *find_worse(struct waiting_room *r, int line)
+/* Under the lock. Who goes for a guest; NULL: nobody. */
+static struct waiting *find_victim(struct waiting_room *r, struct waiting_guest guest)
 {
-	for (int i = LINES - 1; i > line; i--)
-		if (!list_empty(&r->lines[i]))
-			return list_entry(r->lines[i].prev, struct waiting, node);
-	return NULL;
+	struct fair_item *it = fair_worse(&r->fair, guest.priority);
+	if (it == NULL)
+		it = fair_richer(&r->fair, guest.tenant, guest.priority, 1);
+	return it != NULL ? list_entry(it, struct waiting, here) : NULL;
 }
 
-int waiting_enter(struct waiting_room *r, size_t most, int64_t priority, struct gw_thread *t,
+/* Under the lock. The message is posted under it: the victim's thread can't have ended before it has left. */
+static void displace(struct waiting_room *r, struct waiting *victim)
+{
+	fair_leave(&r->fair, &victim->here);
+	atomic_fetch_add(&victim->refs, 1);
+	gw_post(victim->t, &victim->message);
+	metric_add(&displaced_total, 1);
+}
+
+int waiting_enter(struct waiting_room *r, size_t most, struct waiting_guest guest, struct gw_thread *t,
 		  void (*displaced)(void *ctx), void *ctx, struct waiting **out)
 {
 	_Static_assert(offsetof(struct waiting, message) == 0, "a message is its entry");
 	struct waiting *w = sl_zalloc(sizeof *w), *victim = NULL;
 	if (w == NULL)
 		return SL_ENOMEM;
-	*w = (struct waiting){.message.run = on_displaced, .room = r, .t = t, .displaced = displaced, .ctx = ctx,
-			      .line = line_of(priority)};
+	*w = (struct waiting){.message.run = on_displaced, .room = r, .t = t, .displaced = displaced, .ctx = ctx};
 	atomic_init(&w->refs, 1);
 	pthread_mutex_lock(&r->lock);
-	if (r->n >= most && (victim = find_worse(r, w->line)) == NULL) {
-		pthread_mutex_unlock(&r->lock);
-		sl_free(w);
-		return SL_ELIMIT;
-	}
-	list_push_back(&r->lines[w->line], &w->node);
-	r->n++;
-	if (victim != NULL) {
-		list_remove(&victim->node);
-		r->n--;
-		atomic_fetch_add(&victim->refs, 1);
-		/* Under the lock: its thread can't have ended before it has left. */
-		gw_post(victim->t, &victim->message);
-		metric_add(&displaced_total, 1);
-	}
-	metric_set(&waiting_now, (int64_t)r->n);
+	bool full = r->fair.n >= most;
+	int rc = full && (victim = find_victim(r, guest)) == NULL ? SL_ELIMIT : fair_enter(&r->fair, &w->here, guest.tenant, guest.priority, 1);
+	if (rc == 0 && victim != NULL)
+		displace(r, victim);
+	metric_set(&waiting_now, (int64_t)r->fair.n);
 	pthread_mutex_unlock(&r->lock);
+	if (rc != 0) {
+		sl_free(w);
+		return rc;
+	}
 	*out = w;
 	return 0;
 }
@@ -128,20 +123,17 @@ void waiting_leave(struct waiting *w)
 		return;
 	struct waiting_room *r = w->room;
 	pthread_mutex_lock(&r->lock);
-	if (!list_empty(&w->node)) {
-		list_remove(&w->node);
-		r->n--;
-		metric_set(&waiting_now, (int64_t)r->n);
-	}
+	fair_leave(&r->fair, &w->here);
+	metric_set(&waiting_now, (int64_t)r->fair.n);
 	pthread_mutex_unlock(&r->lock);
 	w->displaced = NULL;
 	unref(w);
 }
 
-bool waiting_has_room(struct waiting_room *r, size_t most, int64_t priority)
+bool waiting_has_room(struct waiting_room *r, size_t most, struct waiting_guest guest)
 {
 	pthread_mutex_lock(&r->lock);
-	bool room = r->n < most || find_worse(r, line_of(priority)) != NULL;
+	bool room = r->fair.n < most || find_victim(r, guest) != NULL;
 	pthread_mutex_unlock(&r->lock);
 	return room;
 }
@@ -149,7 +141,7 @@ bool waiting_has_room(struct waiting_room *r, size_t most, int64_t priority)
 size_t waiting_count(struct waiting_room *r)
 {
 	pthread_mutex_lock(&r->lock);
-	size_t n = r->n;
+	size_t n = (size_t)r->fair.n;
 	pthread_mutex_unlock(&r->lock);
 	return n;
 }

@@ -86,7 +86,7 @@ static void fz_stats(void *be, struct proto_stats *out)
 static bool fz_load(void *be, int index, struct proto_load *out)
 {
 	(void)be;
-	*out = (struct proto_load){.model = (uint16_t)index, .us_per_place = 1};
+	*out = (struct proto_load){.model = (uint16_t)index, .of = {{.us_per_place = 1}}};
 	return true;
 }
 

@@ -64,6 +64,10 @@ struct chat_rig {
 	uint64_t prefill_tenant;
 	struct sl_buf prefilled; /* its prompt */
 	bool keeps_prefills;     /* they are not answered */
+	int n_counts;
+	uint64_t newest_credited;
+	int n_credits, displace_at; /* which answer is displaced before its first token; 0: none */
+	struct sl_buf displaced;
 	int n_frames, drop_at; /* frames that came, HELLO among them; at which one the engine goes, 0: never */
 	uint64_t fake_ns;
 };
@@ -115,6 +119,7 @@ static void engine_on_frame(struct chat_rig *c, const struct proto_head *h)
 		close(c->engine);
 		c->engine = -1;
 	} else if (h->type == PROTO_COUNT) {
+		c->n_counts++;
 		engine_counts(c, h);
 	} else if (h->type == PROTO_HELLO) {
 		engine_says(c, &c->hello, 0);
@@ -135,6 +140,13 @@ static void engine_on_frame(struct chat_rig *c, const struct proto_head *h)
 		}
 		if (c->silent)
 			return;
+		if (h->id > c->newest_credited) {
+			c->newest_credited = h->id;
+			if (++c->n_credits == c->displace_at) {
+				engine_says(c, &c->displaced, h->id);
+				return;
+			}
+		}
 		bool other = h->id == c->other_id && c->tokens_other.len > 0;
 		if (h->id == c->given_id)
 			engine_says(c, &c->verified, h->id);
@@ -187,6 +199,9 @@ static void engine_prepare(struct chat_rig *c)
 	buf_init(&c->computed, 4096);
 	buf_init(&c->prefilled, 1 << 20);
 	buf_init(&c->counted, 4096);
+	buf_init(&c->displaced, 4096);
+	const struct proto_done displaced = {.finish = PROTO_FINISH_ERROR, .error = PROTO_ERR_OVERLOADED, .message = {"full", 4}};
+	assert_int_equal(proto_put_done(&c->displaced, 1, &displaced), 0);
 	assert_int_equal(proto_put_counted(&c->counted, 1, &(struct proto_counted){.message = {"", 0}}), 0);
 	assert_int_equal(proto_put_hello(&c->hello, &hello), 0);
 	assert_int_equal(proto_put_model(&c->hello, &model), 0);
@@ -315,6 +330,7 @@ static int chat_tear_down(void **state)
 	buf_dispose(&c->computed);
 	buf_dispose(&c->prefilled);
 	buf_dispose(&c->counted);
+	buf_dispose(&c->displaced);
 	if (c->engine >= 0)
 		close(c->engine);
 	close(c->listener);

@@ -138,7 +138,7 @@ static void frames(struct sl_buf frame[N_FRAMES])
 	assert_int_equal(proto_put_hello(&frame[0], &(struct proto_hello){2, 42, 2, STR("engine")}), 0);
 	assert_int_equal(proto_put_submit(&frame[1], 7, &full_submit), 0);
 	assert_int_equal(proto_put_credit(&frame[2], 7, &(struct proto_credit){64}), 0);
-	assert_int_equal(proto_put_count(&frame[3], 8, &(struct proto_count){1, PROTO_PROMPT_TEXT, STR("x y")}), 0);
+	assert_int_equal(proto_put_count(&frame[3], 8, &(struct proto_count){1, PROTO_PROMPT_TEXT, 3, 0x1122334455667788, STR("x y")}), 0);
 	assert_int_equal(proto_put_model(&frame[4], &(struct proto_model){1, PROTO_MODEL_FAILED, 2, 2048, 32000,
 			 1234567890123, STR("large"), STR("no such file"), 0x1122334455667788}), 0);
 	assert_int_equal(proto_put_queued(&frame[5], 7, &(struct proto_queued){10, 5, PROTO_MISS_SHORT, 1, 20000, true}), 0);
@@ -146,7 +146,7 @@ static void frames(struct sl_buf frame[N_FRAMES])
 	assert_int_equal(proto_put_done(&frame[7], 7, &(struct proto_done){PROTO_FINISH_ERROR, PROTO_ERR_INTERNAL, 0,
 			 1, 2, 3, 4, 5, 6, STR("why")}), 0);
 	assert_int_equal(proto_put_counted(&frame[8], 8, &(struct proto_counted){0, 99, STR("")}), 0);
-	assert_int_equal(proto_put_stats(&frame[9], &(struct proto_stats){1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13,
+	assert_int_equal(proto_put_stats(&frame[9], &(struct proto_stats){1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 39, 12, 13,
 			 14, 15, 16, 17, 18, 19, 20, 21, 34, 35, 36, 37, 38, {1, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33}}), 0);
 	assert_int_equal(proto_put_bye(&frame[10], &(struct proto_bye){STR("bye")}), 0);
 	assert_int_equal(proto_put_tokens(&frame[11], 7, &(struct proto_tokens){.n = 2, .n_top = 3, .tokens = two_tokens,
@@ -155,7 +155,7 @@ static void frames(struct sl_buf frame[N_FRAMES])
 			 .n_top = 2, .entries = six_pairs, .pieces = {.of = piece_of_id}}), 0);
 	assert_int_equal(proto_put_choice(&frame[13], 7, &(struct proto_choice){3, PROTO_FINISH_LENGTH,
 			 PROTO_LENGTH_CONTEXT, 99, -12.5f}), 0);
-	assert_int_equal(proto_put_load(&frame[14], &(struct proto_load){63, 1, 2, true, {{3, 4}, {5, 6}, [7] = {7, 8}}}), 0);
+	assert_int_equal(proto_put_load(&frame[14], &(struct proto_load){63, true, {{3, 4, 1, 2}, {5, 6, 9, 10}, [7] = {7, 8, 11, 12}}}), 0);
 	assert_int_equal(proto_put_submit(&frame[15], 9, &given_submit), 0);
 	assert_int_equal(proto_put_verified(&frame[16], 9, &(struct proto_verified){2, 3}), 0);
 }

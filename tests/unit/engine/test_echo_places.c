@@ -52,7 +52,7 @@ static void waits_are_foreseen(void **unused)
 	echo_places_init(&p, 2);
 	assert_int_equal(echo_places_wait_ns(&p, 0, t), 0);
 	echo_places_load(&p, 10 * NS_PER_MS, t, &load);
-	assert_int_equal(load.places_free, 2);
+	assert_int_equal(load.of[0].places_free, 2);
 	assert_int_equal(load.of[0].wait_us, 10000);
 	for (int i = 0; i < 4; i++)
 		echo_place_enter(&p, &w[i], 1, 2e9);
@@ -64,8 +64,8 @@ static void waits_are_foreseen(void **unused)
 	assert_int_equal(echo_places_wait_ns(&p, 1, t), 2 * NS_PER_S);
 	assert_int_equal(echo_places_wait_ns(&p, 2, t), 3 * NS_PER_S);
 	echo_places_load(&p, 0, t, &load);
-	assert_int_equal(load.places_free, 0);
-	assert_int_equal(load.us_per_place, 1000000);
+	assert_int_equal(load.of[0].places_free, 0);
+	assert_int_equal(load.of[0].us_per_place, 1000000);
 	assert_int_equal(load.of[0].wait_us, 1000000);
 	assert_int_equal(load.of[1].waiting, 2);
 	assert_int_equal(load.of[1].wait_us, 3000000);

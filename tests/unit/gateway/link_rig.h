@@ -100,14 +100,16 @@ static inline void on_done(void *ctx, const struct proto_done *m)
 
 static const struct link_listener listener;
 
-static inline int submit(struct rig *r, struct seq *s, size_t prompt_bytes)
+static inline int submit_as(struct rig *r, struct seq *s, size_t prompt_bytes, uint8_t priority)
 {
 	static char prompt[BIG_BYTES];
-	struct proto_submit req = {PROTO_SUBMIT_OFF, .prompt_kind = PROTO_PROMPT_TEXT, .temperature = 1, .top_p = 1, .max_tokens = 9,
+	struct proto_submit req = {PROTO_SUBMIT_OFF, .prompt_kind = PROTO_PROMPT_TEXT, .temperature = 1, .top_p = 1, .max_tokens = 9, .priority = priority,
 				   .prompt = {prompt, prompt_bytes}};
 	s->rig = r;
 	return engine_link_submit(r->link, &req, &listener, s, &s->id);
 }
+
+static inline int submit(struct rig *r, struct seq *s, size_t prompt_bytes) { return submit_as(r, s, prompt_bytes, 0); }
 
 static inline void on_lost(void *ctx)
 {

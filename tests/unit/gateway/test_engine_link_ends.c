@@ -211,6 +211,8 @@ static void it_waits_for_an_engine_that_is_not_there(void **state)
 
 /* ---- bounds ---- */
 
+static void on_nothing(void *ctx, const struct proto_counted *m) { (void)ctx, (void)m; }
+
 static void an_engine_that_does_not_read_bounds_what_waits(void **state)
 {
 	struct rig *r = *state;
@@ -233,7 +235,7 @@ static void an_engine_that_does_not_read_bounds_what_waits(void **state)
 		buf_consume(&r->in, PROTO_HEAD_BYTES + (size_t)h.length);
 	}
 	submitted(r, &r->seqs[n]);
-	/* A credit that finds no room ends the link: its sequence would wait for ever. */
+	/* Prompts leave room to credit. A credit that finds none all the same ends the link: its sequence would wait for ever. */
 	int first = n + 1;
 	n = first;
 	for (size_t bytes = BIG_BYTES; bytes > 0; bytes /= 8)
@@ -241,9 +243,36 @@ static void an_engine_that_does_not_read_bounds_what_waits(void **state)
 			assert_true(++n < MAX_SEQS);
 	for (int i = 0; i < 10; i++)
 		engine_link_credit(r->link, r->seqs[first].id, 1);
+	assert_int_equal(gw_thread_turn(&r->t), 0);
+	assert_true(engine_link_up(r->link));
+	for (int i = 0; i < BIG_BYTES / PROTO_HEAD_BYTES; i++)
+		engine_link_credit(r->link, r->seqs[first].id, 1);
 	TURN_UNTIL(r, !engine_link_up(r->link));
 	for (int i = first; i < n; i++)
 		assert_int_equal(r->seqs[i].lost, 1);
+}
+
+/* However many large prompts of a worse priority wait, one of a better is taken, and as many counts. */
+static void large_prompts_leave_room(void **state)
+{
+	struct rig *r = *state;
+	static const char prompt[BIG_BYTES / 2];
+	struct proto_count count = {.prompt_kind = PROTO_PROMPT_TEXT, .priority = 2, .prompt = {prompt, sizeof prompt}};
+	uint64_t id;
+	int n = 0;
+	come_up(r);
+	for (uint8_t priority = 3; priority < 4; priority--) {
+		int before = n;
+		while (submit_as(r, &r->seqs[n], sizeof prompt, priority) == 0)
+			assert_true(++n < MAX_SEQS);
+		assert_true(n > before);
+		count.priority = priority;
+		assert_int_equal(engine_link_count(r->link, &count, on_nothing, NULL, &id), SL_ELIMIT);
+	}
+	assert_true(engine_link_up(r->link));
+	for (int i = 0; i < n; i++)
+		assert_int_equal(expect(r, PROTO_SUBMIT).id, r->seqs[i].id);
+	submitted(r, &r->seqs[n]);
 }
 
 static void without_memory_a_submit_fails_and_nothing_else(void **state)
@@ -274,7 +303,7 @@ int main(void)
 	    TEST(an_engine_that_does_not_greet_is_left),
 	    TEST(it_waits_longer_each_time),
 	    TEST(it_waits_for_an_engine_that_is_not_there),
-	    TEST(an_engine_that_does_not_read_bounds_what_waits),
+	    TEST(an_engine_that_does_not_read_bounds_what_waits), TEST(large_prompts_leave_room),
 	    TEST(without_memory_a_submit_fails_and_nothing_else),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -156,9 +156,11 @@ static void engine_goes(void **state)
 static void engine_will_say_of(struct chat_rig *c, uint32_t queued_us, uint32_t load_us, bool alone)
 {
 	struct proto_queued queued = {.n_prompt = 3, .position = alone ? 0 : 4, .predicted_ttft_us = queued_us, .guess = alone};
-	struct proto_load load = {.us_per_place = 100000, .idle = alone};
-	for (int i = 0; i < PROTO_PRIORITIES; i++)
+	struct proto_load load = {.idle = alone};
+	for (int i = 0; i < PROTO_PRIORITIES; i++) {
 		load.of[i].wait_us = load_us;
+		load.of[i].us_per_place = 100000;
+	}
 	buf_dispose(&c->queued_other);
 	prepare(c);
 	buf_clear(&c->queued, SIZE_MAX);

@@ -35,10 +35,58 @@ static void turn(struct gw_thread *t)
 	assert_int_equal(gw_thread_turn(t), 0);
 }
 
-static int enter(struct waiting_room *r, struct gw_thread *t, size_t most, int priority, struct one *o)
+static struct waiting_guest guest(uint64_t tenant, int64_t priority)
+{
+	return (struct waiting_guest){.tenant = tenant, .priority = priority};
+}
+
+static int enter_as(struct waiting_room *r, struct gw_thread *t, size_t most, struct waiting_guest who, struct one *o)
 {
 	*o = (struct one){0};
-	return waiting_enter(r, most, priority, t, on_displaced, o, &o->w);
+	return waiting_enter(r, most, who, t, on_displaced, o, &o->w);
+}
+
+static int enter(struct waiting_room *r, struct gw_thread *t, size_t most, int priority, struct one *o)
+{
+	return enter_as(r, t, most, guest(1, priority), o);
+}
+
+/* Within a priority the room is shared: a tenant that comes late displaces the newest of the one with most. */
+static void a_tenant_keeps_its_share(void **unused)
+{
+	(void)unused;
+	enum { ROOM = 6 };
+	struct waiting_room *r;
+	struct gw_thread t;
+	struct one first[ROOM], late[ROOM], none;
+	thread_init(&t);
+	assert_int_equal(waiting_room_create(&r), 0);
+	for (int i = 0; i < ROOM; i++)
+		assert_int_equal(enter_as(r, &t, ROOM, guest(1, 3), &first[i]), 0);
+	assert_false(waiting_has_room(r, ROOM, guest(1, 3)));
+	assert_true(waiting_has_room(r, ROOM, guest(2, 3)));
+	for (int i = 0; i < ROOM / 2; i++)
+		assert_int_equal(enter_as(r, &t, ROOM, guest(2, 3), &late[i]), 0);
+	/* Both have half now. */
+	assert_int_equal(enter_as(r, &t, ROOM, guest(2, 3), &none), SL_ELIMIT);
+	assert_int_equal(enter_as(r, &t, ROOM, guest(1, 3), &none), SL_ELIMIT);
+	assert_int_equal(enter_as(r, &t, ROOM, guest(2, 4), &none), SL_ELIMIT);
+	turn(&t);
+	for (int i = 0; i < ROOM; i++)
+		assert_int_equal(first[i].displaced, i >= ROOM / 2);
+	/* A third one takes of either, and of a better priority any. */
+	assert_int_equal(enter_as(r, &t, ROOM, guest(3, 3), &late[3]), 0);
+	assert_int_equal(enter_as(r, &t, ROOM, guest(1, 0), &late[4]), 0);
+	assert_int_equal(waiting_count(r), ROOM);
+	turn(&t);
+	assert_int_equal(late[3].displaced, 0);
+	for (int i = 0; i < ROOM; i++)
+		waiting_leave(first[i].w);
+	for (int i = 0; i < 5; i++)
+		waiting_leave(late[i].w);
+	assert_int_equal(waiting_count(r), 0);
+	gw_thread_dispose(&t);
+	waiting_room_destroy(r);
 }
 
 static void the_newest_of_the_worst_goes(void **unused)
@@ -50,7 +98,7 @@ static void the_newest_of_the_worst_goes(void **unused)
 	thread_init(&a);
 	thread_init(&b);
 	assert_int_equal(waiting_room_create(&r), 0);
-	assert_true(waiting_has_room(r, 1, 9));
+	assert_true(waiting_has_room(r, 1, guest(1, 9)));
 	for (int i = 0; i < 3; i++)
 		assert_int_equal(enter(r, i == 1 ? &a : &b, 4, 7, &low[i]), 0);
 	assert_int_equal(enter(r, &a, 4, 3, &middle), 0);
@@ -58,8 +106,8 @@ static void the_newest_of_the_worst_goes(void **unused)
 	/* Equals and worse ones make nobody go. */
 	assert_int_equal(enter(r, &a, 4, 7, &none), SL_ELIMIT);
 	assert_int_equal(enter(r, &a, 4, 9, &none), SL_ELIMIT);
-	assert_false(waiting_has_room(r, 4, 7));
-	assert_true(waiting_has_room(r, 4, 6));
+	assert_false(waiting_has_room(r, 4, guest(1, 7)));
+	assert_true(waiting_has_room(r, 4, guest(1, 6)));
 	for (int i = 0; i < 4; i++)
 		assert_int_equal(enter(r, &a, 4, 0, &high[i]), 0);
 	assert_int_equal(waiting_count(r), 4);
@@ -161,6 +209,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(the_newest_of_the_worst_goes),
+	    cmocka_unit_test(a_tenant_keeps_its_share),
 	    cmocka_unit_test(memory_fails),
 	    cmocka_unit_test(from_many_threads),
 	};
