@@ -161,7 +161,7 @@ uint64_t fair_richer_units(const struct fair *f, uint64_t tenant, int64_t priori
 	uint64_t would = (own != NULL ? own->units : 0) + units, n = 0;
 	list_each(node, &f->tiers[tier].lines) {
 		const struct fair_line *l = list_entry(node, struct fair_line, node);
-		n += l != own && l->units > would ? l->units - would : 0;
+		n += l->units > would && l != own ? l->units - would : 0;
 	}
 	return n;
 }

@@ -58,12 +58,18 @@ timed() {
 	return "$rc"
 }
 
+# For what a test writes. Open to pass through: started as root, servers run as another user and reach what lies in it.
+work_folder() {
+	local work
+	work=$(mktemp -d) && chmod 711 "$work" && echo "$work"
+}
+
 # One cmocka binary: writes `PASSED FAILED SECONDS` beside its log. Runs in a subshell of its own.
 run_binary() {
 	local bin=$1 limit=$2 log=$3 took rc ok bad skip
 	# A fresh folder: tests may write, and never beside each other.
 	local work
-	work=$(mktemp -d)
+	work=$(work_folder)
 	TMPDIR=$work CMOCKA_MESSAGE_OUTPUT=TAP timed timeout -k 5 "$limit" "$bin" >"$log" 2>&1 </dev/null
 	rc=$?
 	rm -rf "$work"
@@ -189,7 +195,7 @@ node_modules() {
 # One end-to-end file: writes `PASSED FAILED SECONDS` beside its log. Runs in a subshell of its own.
 run_e2e_file() {
 	local f=$1 log=$2 took rc ok bad skip work
-	work=$(mktemp -d)
+	work=$(work_folder)
 	TMPDIR=$work timed timeout -k 10 600 node --test --test-reporter=tap "$f" >"$log" 2>&1 </dev/null
 	rc=$?
 	rm -rf "$work"

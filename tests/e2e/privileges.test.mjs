@@ -47,13 +47,19 @@ const serve = (...args) => spawnSync(SLUICE, ['serve', '-c', 'etc/sluice.yaml', 
 const awaitLog = async (what) => assert.ok(await until(() => server.log().includes(what), PATIENCE), `no "${what}":\n${server.log()}`);
 
 /** A process of another user that serves a unix socket and says how many connections and bytes it got. */
+/** Where another user may go: the folder for temporary files may be this user's alone. */
+const openFolder = () => mkdtempSync('/tmp/sluice-stranger-');
+
 async function startStranger(socket) {
   const text = `const net = require('node:net'); let n = 0, bytes = 0;
     net.createServer((s) => { n++; s.on('data', (d) => { bytes += d.length; }); s.on('error', () => {}); })
       .listen(${JSON.stringify(socket)}, () => { require('node:fs').chmodSync(${JSON.stringify(socket)}, 0o777); console.log('up'); });
     process.stdin.on('data', () => console.log(JSON.stringify({ n, bytes }))); process.stdin.on('end', () => process.exit());`;
   const child = spawn(process.execPath, ['-e', text], { cwd: '/', uid: STRANGER, gid: STRANGER, stdio: ['pipe', 'pipe', 'inherit'] });
-  const line = () => new Promise((done) => child.stdout.once('data', (d) => done(String(d).trim())));
+  const line = () => new Promise((done, failed) => {
+    child.stdout.once('data', (d) => done(String(d).trim()));
+    child.once('close', (code) => failed(new Error(`the stranger ended with ${code}`)));
+  });
   assert.equal(await line(), 'up');
   return { pid: child.pid, got: async () => { const l = line(); child.stdin.write('?'); return JSON.parse(await l); },
     stop: () => new Promise((done) => { child.once('close', done); child.stdin.end(); }) };
@@ -278,7 +284,7 @@ describe('the state folder', () => {
 
 describe('who is at the other end', asRoot, () => {
   test('a gateway does not talk to a stranger who serves the engine\'s socket', async () => {
-    const state = join(dir, 'peers'), place = mkdtempSync(join(tmpdir(), 'sluice-stranger-')), [port] = await freePorts(1);
+    const state = join(dir, 'peers'), place = openFolder(), [port] = await freePorts(1);
     chownSync(place, STRANGER, STRANGER);
     chmodSync(place, 0o755);
     const stranger = await startStranger(join(place, 'engine.sock'));
@@ -301,7 +307,7 @@ describe('who is at the other end', asRoot, () => {
   });
 
   test('keys are not shown to a stranger who serves the store\'s socket', { skip: !hasRedis() && 'no redis-server' }, async () => {
-    const state = mkdtempSync(join(tmpdir(), 'sluice-stranger-'));
+    const state = openFolder();
     mkdirSync(join(state, 'run'));
     chmodSync(state, 0o755);
     chownSync(join(state, 'run'), STRANGER, STRANGER);
@@ -325,7 +331,8 @@ describe('who is at the other end', asRoot, () => {
   });
 
   test('the engine does not talk to a stranger', async () => {
-    server = await startServer({ echo: true });
+    const state = openFolder();
+    server = await startServer({ echo: true, state });
     const sock = join(server.state, 'run/engine.sock');
     chmodSync(server.state, 0o711);
     chmodSync(join(server.state, 'run'), 0o711);
@@ -335,6 +342,9 @@ describe('who is at the other end', asRoot, () => {
     assert.equal(r.status, 7);
     await awaitLog('a connection by uid 54321 was refused');
     assert.equal((await request(server.http, '/ready')).status, 200);
+    await server.stop();
+    server = undefined;
+    rmSync(state, { recursive: true, force: true });
   });
 });
 

@@ -16,7 +16,7 @@ afterEach(async () => { await server?.stop(); server = null; });
 
 const EMULATED = join(dirname(SLUICE), 'libsluice-cuda-emulated.so');
 
-const longStory = { model: 'demo-small', messages: user('Tell me a long story about a river.'), max_tokens: 400 };
+const longStory = { model: 'demo-small', messages: user('Tell me a long story about a river.'), max_tokens: 400, min_tokens: 390 };
 const shortAsk = { model: 'demo-small', messages: user('What is the capital of France?'), max_tokens: 16 };
 
 /** Asks again and again until a whole answer came; returns the milliseconds since `since` and the refusals on the way. */
