@@ -103,6 +103,12 @@ static int add_names(scmp_filter_ctx f, uint32_t action, const char *const *list
 
 #define ADD(f, action, list) add_names(f, action, list, sizeof(list) / sizeof *(list))
 
+/* An argument's test; b: the second operand of SCMP_CMP_MASKED_EQ, else 0. */
+static struct scmp_arg_cmp arg_is(unsigned arg, enum scmp_compare op, uint64_t a, uint64_t b)
+{
+	return (struct scmp_arg_cmp){.arg = arg, .op = op, .datum_a = a, .datum_b = b};
+}
+
 static int allow_if(scmp_filter_ctx f, int call, struct scmp_arg_cmp cmp)
 {
 	return seccomp_rule_add_array(f, SCMP_ACT_ALLOW, call, 1, &cmp);
@@ -111,7 +117,7 @@ static int allow_if(scmp_filter_ctx f, int call, struct scmp_arg_cmp cmp)
 /* To ourselves: abort() and the sanitizers raise signals. */
 static int allow_signals(scmp_filter_ctx f)
 {
-	struct scmp_arg_cmp self = SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)getpid());
+	struct scmp_arg_cmp self = arg_is(0, SCMP_CMP_EQ, (uint64_t)getpid(), 0);
 	int rc = allow_if(f, SCMP_SYS(tgkill), self);
 	return rc == 0 && !SANITIZED ? allow_if(f, SCMP_SYS(kill), self) : rc;
 }
@@ -121,28 +127,28 @@ static int allow_sockets(scmp_filter_ctx f, enum sandbox_kind kind)
 	static const int families[] = {AF_UNIX, AF_INET, AF_INET6};
 	int n = kind == SANDBOX_GATEWAY ? 3 : 1, rc = 0;
 	for (int i = 0; rc == 0 && i < n; i++)
-		rc = allow_if(f, SCMP_SYS(socket), SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)families[i]));
-	struct scmp_arg_cmp others = SCMP_A0(SCMP_CMP_GT, (scmp_datum_t)families[n - 1]);
+		rc = allow_if(f, SCMP_SYS(socket), arg_is(0, SCMP_CMP_EQ, (uint64_t)families[i], 0));
+	struct scmp_arg_cmp others = arg_is(0, SCMP_CMP_GT, (uint64_t)families[n - 1], 0);
 	return rc == 0 ? seccomp_rule_add_array(f, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(socket), 1, &others) : rc;
 }
 
 /* Threads, no processes. glibc tries clone3 first, whose flags a filter can't see, and takes clone where that is missing. */
 static int allow_threads(scmp_filter_ctx f)
 {
-	return SANITIZED ? 0 : allow_if(f, SCMP_SYS(clone), SCMP_A0(SCMP_CMP_MASKED_EQ, CLONE_THREAD, CLONE_THREAD));
+	return SANITIZED ? 0 : allow_if(f, SCMP_SYS(clone), arg_is(0, SCMP_CMP_MASKED_EQ, CLONE_THREAD, CLONE_THREAD));
 }
 
 /* Of this process only. */
 static int allow_limits(scmp_filter_ctx f)
 {
-	return allow_if(f, SCMP_SYS(prlimit64), SCMP_A0(SCMP_CMP_EQ, 0));
+	return allow_if(f, SCMP_SYS(prlimit64), arg_is(0, SCMP_CMP_EQ, 0, 0));
 }
 
 static int allow_some(scmp_filter_ctx f, int call, int arg, const uint64_t *values, size_t n)
 {
 	int rc = 0;
 	for (size_t i = 0; rc == 0 && i < n; i++)
-		rc = allow_if(f, call, (struct scmp_arg_cmp){(unsigned)arg, SCMP_CMP_EQ, values[i], 0});
+		rc = allow_if(f, call, arg_is((unsigned)arg, SCMP_CMP_EQ, values[i], 0));
 	return rc;
 }
 
