@@ -55,9 +55,18 @@ export async function reload() {
   await awaitLog('gateway: reloaded', n + 1);
 }
 
+/** A gateway is not ready for a moment when its engine has come back, and an upgrade is refused then: that one is asked for again,
+ *  every other refusal is the test's to explain. */
 export async function upgrade() {
-  const before = (await server.pids()).gateway, n = logged('upgrade: gateway is process');
-  process.kill(server.pid, 'SIGUSR2');
+  const before = (await server.pids()).gateway, n = logged('upgrade: gateway is process'), early = 'upgrade refused: gateway is not ready itself';
+  const settled = () => logged('upgrade: gateway is process') > n || logged(early) > refused;
+  let refused;
+  do {
+    refused = logged(early);
+    process.kill(server.pid, 'SIGUSR2');
+    await until(settled, PATIENCE);
+    if (logged(early) > refused) await until(() => server.log().split(early).at(-1).includes('gateway is ready'), PATIENCE);
+  } while (logged(early) > refused);
   await awaitLog('upgrade: gateway is process', n + 1);
   const now = Number(/upgrade: gateway is process (\d+)/.exec(server.log().split('upgrade: gateway').slice(-1)[0]
     .replace(/^/, 'upgrade: gateway'))[1]);
