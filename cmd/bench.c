@@ -134,21 +134,6 @@ int bench_list(const char *text, int most, int *out, int max)
 	return n;
 }
 
-static int ascending(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-	return x < y ? -1 : x > y;
-}
-
-double bench_percentile(double *x, size_t n, double p)
-{
-	if (n == 0)
-		return 0;
-	qsort(x, n, sizeof *x, ascending);
-	size_t at = (size_t)(p / 100 * (double)n);
-	return x[at < n ? at : n - 1];
-}
-
 int cmd_bench(int argc, char **argv)
 {
 	static const struct {

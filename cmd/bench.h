@@ -43,9 +43,4 @@ int bench_parse(int argc, char **argv, const struct bench_option *options, size_
 /* "1,4,8" into at most max numbers from 1 to most; how many, 0 when malformed. */
 int bench_list(const char *text, int most, int *out, int max);
 
-/* ---- numbers ---- */
-
-/* Sorts x; the value that p percent are not above. 0 for none. */
-double bench_percentile(double *x, size_t n, double p);
-
 #endif

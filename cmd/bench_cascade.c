@@ -9,6 +9,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/percentile.h"
 #include "cascade/weights.h"
 #include "cmd/bench.h"
 
@@ -47,7 +48,7 @@ static double ns_of_score(const struct casc_weights *w, const char *text, size_t
 		}
 		took[t] = (double)(clock_now_ns() - begin) / EACH;
 	}
-	return bench_percentile(took, TIMES, 50);
+	return percentile(took, TIMES, 50);
 }
 
 /* A token that changes nothing but the confidence: what every token of a watched answer costs. */
@@ -69,7 +70,7 @@ static double ns_of_token(void)
 			BUG_IF(casc_step(&c, &b, &token, &out) != 0, "bench cascade: a token");
 		took[t] = (double)(clock_now_ns() - begin) / EACH;
 	}
-	return bench_percentile(took, TIMES, 50);
+	return percentile(took, TIMES, 50);
 }
 
 static void run(const struct sample *s, char *text, const struct casc_weights *w, bool json, bool first, float *sink)

@@ -8,6 +8,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/percentile.h"
 #include "cmd/bench.h"
 #include "cmd/cmd.h"
 #include "gateway/cleanse.h"
@@ -41,7 +42,7 @@ static double seconds_of(const char *text, size_t n, int level, struct sl_buf *o
 		BUG_IF(rc != 0, "bench cleanse: out of memory");
 		took[t] = (double)(clock_now_ns() - begin) / 1e9;
 	}
-	return bench_percentile(took, TIMES, 50);
+	return percentile(took, TIMES, 50);
 }
 
 static void run(const struct sample *s, char *text, bool json, bool first)

@@ -15,6 +15,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/percentile.h"
 #include "cmd/bench.h"
 #include "cmd/cmd.h"
 #include "engine/engine.h"
@@ -258,7 +259,7 @@ static int shared_prefix(struct bench *b)
 		line(b, way == 0 ? "at_once_cached_percent" : "one_by_one_cached_percent",
 		     100.0 * (double)cached / (double)prompt, "%");
 		if (way == 1) {
-			double miss = x[0], hit = bench_percentile(x + 1, N - 1, 50);
+			double miss = x[0], hit = percentile(x + 1, N - 1, 50);
 			line(b, "miss_ttft_ms", miss, "ms");
 			line(b, "hit_ttft_ms", hit, "ms (median)");
 			line(b, "miss_over_hit", miss / hit, "times");
@@ -291,7 +292,7 @@ static int no_sharing(struct bench *b)
 		}
 		ratio[round] = with[round] / without[round];
 	}
-	line(b, "tree_cost_percent", 100 * (bench_percentile(ratio, ROUNDS, 50) - 1), "% (median of pairs)");
+	line(b, "tree_cost_percent", 100 * (percentile(ratio, ROUNDS, 50) - 1), "% (median of pairs)");
 	forget(b);
 	return rc;
 }
@@ -326,11 +327,11 @@ static int long_prompt(struct bench *b)
 			gaps[1][n[1]++] = (double)(t[k] - t[k - 1]) / 1e6;
 		}
 	}
-	double p99 = bench_percentile(gaps[0], n[0], 99), p99_beside = bench_percentile(gaps[1], n[1], 99);
+	double p99 = percentile(gaps[0], n[0], 99), p99_beside = percentile(gaps[1], n[1], 99);
 	line(b, "long_prompt_ttft_s", ttft_ms(r) / 1e3, "s");
 	line(b, "gaps_compared", (double)n[1], "");
-	line(b, "itl_p50_alone_ms", bench_percentile(gaps[0], n[0], 50), "ms");
-	line(b, "itl_p50_beside_ms", bench_percentile(gaps[1], n[1], 50), "ms");
+	line(b, "itl_p50_alone_ms", percentile(gaps[0], n[0], 50), "ms");
+	line(b, "itl_p50_beside_ms", percentile(gaps[1], n[1], 50), "ms");
 	line(b, "itl_p99_alone_ms", p99, "ms");
 	line(b, "itl_p99_beside_ms", p99_beside, "ms");
 	line(b, "itl_p99_raised_by_ms", p99_beside - p99, "ms");
@@ -353,7 +354,7 @@ static int beside_a_flood(struct bench *b, uint8_t priority, uint32_t weight)
 		idle[i] = ttft_ms(&b->r[i]);
 	}
 	forget(b);
-	double each_s = bench_percentile(idle, N, 50) / 1e3;
+	double each_s = percentile(idle, N, 50) / 1e3;
 	for (int i = 0; i < FLOOD; i++) {
 		struct request *r = add(b, 0, PROMPT, 64, NULL, 0);
 		r->tenant = 2;
@@ -370,10 +371,10 @@ static int beside_a_flood(struct bench *b, uint8_t priority, uint32_t weight)
 		n_left += b->r[i].n_made < b->r[i].n_tokens;
 	for (int i = 0; i < N && n_left > 0; i++)
 		busy[n_while++] = ttft_ms(&b->r[FLOOD + i]);
-	double p99 = bench_percentile(idle, N, 99), p99_busy = bench_percentile(busy, (size_t)n_while, 99);
+	double p99 = percentile(idle, N, 99), p99_busy = percentile(busy, (size_t)n_while, 99);
 	line(b, "asked_during_flood", n_while, "requests");
 	line(b, "idle_ttft_p99_ms", p99, "ms");
-	line(b, "flood_ttft_p50_ms", bench_percentile(busy, (size_t)n_while, 50), "ms");
+	line(b, "flood_ttft_p50_ms", percentile(busy, (size_t)n_while, 50), "ms");
 	line(b, "flood_ttft_p99_ms", p99_busy, "ms");
 	line(b, "flood_over_idle", p99_busy / p99, "times");
 	struct proto_stats stats;
@@ -415,8 +416,8 @@ static int prediction(struct bench *b)
 		double truth = (double)(b->r[i].first - b->r[i].queued);
 		off[i - FIRST] = fabs(b->r[i].predicted_ns - truth) / truth;
 	}
-	line(b, "prediction_off_p50_percent", 100 * bench_percentile(off, N - FIRST, 50), "%");
-	line(b, "prediction_off_p90_percent", 100 * bench_percentile(off, N - FIRST, 90), "%");
+	line(b, "prediction_off_p50_percent", 100 * percentile(off, N - FIRST, 50), "%");
+	line(b, "prediction_off_p90_percent", 100 * percentile(off, N - FIRST, 90), "%");
 	close_engine(b);
 	forget(b);
 	return rc;
@@ -479,7 +480,7 @@ static double plan_us(int n_waiting)
 	sched_destroy(sc);
 	sched_tenants_dispose(&tenants);
 	sl_free(seqs);
-	return bench_percentile(x, PLANS, 50);
+	return percentile(x, PLANS, 50);
 }
 
 /* Microseconds to look up 8,000 tokens among so many other pages. */
@@ -521,7 +522,7 @@ static double lookup_us(int n_others)
 	prefix_destroy(tree);
 	kv_pool_destroy(pool);
 	ops->close(backend);
-	return bench_percentile(x, LOOKS, 50);
+	return percentile(x, LOOKS, 50);
 }
 
 /* Microseconds of a step of 32 decodes. */
@@ -543,7 +544,7 @@ static int decode_us(struct bench *b, double *out)
 		for (uint32_t k = 1; k < b->r[i].n_made; k++)
 			if (b->r[i].times[k - 1] > all_run)
 				x[n++] = (double)(b->r[i].times[k] - b->r[i].times[k - 1]) / 1e3;
-	*out = bench_percentile(x, n, 50);
+	*out = percentile(x, n, 50);
 	close_engine(b);
 	forget(b);
 	return rc;

@@ -24,6 +24,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/percentile.h"
 #include "cache/sha256.h"
 #include "cmd/bench_child.h"
 #include "cmd/bench_direct.h"
@@ -338,7 +339,7 @@ static double median(const double *x, int n)
 {
 	double copy[MAX_RUNS];
 	memcpy(copy, x, (size_t)n * sizeof *x);
-	return bench_percentile(copy, (size_t)n, 50);
+	return percentile(copy, (size_t)n, 50);
 }
 
 /* Both of one round, each: what the machine does beside changes from one to the next. */
@@ -347,7 +348,7 @@ static double ratio_of(const struct figures *f)
 	double r[MAX_RUNS];
 	for (int i = 0; i < f->n_runs; i++)
 		r[i] = f->cpu_us[i] / f->nginx_us[i];
-	return bench_percentile(r, (size_t)f->n_runs, 50);
+	return percentile(r, (size_t)f->n_runs, 50);
 }
 
 static double added_us(const struct figures *f)
@@ -355,7 +356,7 @@ static double added_us(const struct figures *f)
 	double d[MAX_RUNS];
 	for (int i = 0; i < f->n_runs; i++)
 		d[i] = f->p50_us[i] - f->direct_p50_us[i];
-	return bench_percentile(d, (size_t)f->n_runs, 50);
+	return percentile(d, (size_t)f->n_runs, 50);
 }
 
 /* One figure beside what it should be; counts what is missed. */

@@ -12,6 +12,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/percentile.h"
 #include "cmd/bench_gpu.h"
 #include "engine/kv.h"
 #include "engine/model.h"
@@ -131,8 +132,8 @@ static double decode_s(struct rig *r, int batch, int context, int n_steps, doubl
 		took[n] = seconds;
 		rest[n++] = device_ns > 0 ? seconds - (double)device_ns / 1e9 : 0;
 	}
-	*gap = bench_percentile(rest, (size_t)n, 50);
-	return bench_percentile(took, (size_t)n, 50);
+	*gap = percentile(rest, (size_t)n, 50);
+	return percentile(took, (size_t)n, 50);
 }
 
 /* Seconds for tokens from…to - 1 of a prompt; the best of some times. */
@@ -175,7 +176,7 @@ static double verify_s(struct rig *r, int n, int context, int n_steps)
 		if (k >= 0)
 			took[k] = seconds;
 	}
-	return bench_percentile(took, (size_t)n_steps, 50);
+	return percentile(took, (size_t)n_steps, 50);
 }
 
 static void tell(const char *what, const char *kind, int n, double seconds, double bytes, double operations)

@@ -13,6 +13,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/percentile.h"
 #include "cmd/bench.h"
 #include "cmd/bench_gpu.h"
 #include "cmd/cmd.h"
@@ -160,7 +161,7 @@ static int bench_context(struct bench *x, const struct kn_ceilings *c, int conte
 		empty[i] = answer_s(x, 1, 0, n_steps);
 		full[i] = answer_s(x, 1, context, n_steps);
 	}
-	double least = bench_percentile(empty, (size_t)repeat, 50), with = bench_percentile(full, (size_t)repeat, 50);
+	double least = percentile(empty, (size_t)repeat, 50), with = percentile(full, (size_t)repeat, 50);
 	double bytes = x->kv_bytes * context, reading = bytes / c->read_bytes;
 	if (json)
 		printf(",\"context\":{\"tokens\":%d,\"kv\":\"%s\",\"kv_bytes\":%.6g,\"empty_ms\":%.5g,\"full_ms\":%.5g,"
@@ -214,12 +215,12 @@ static int summary(const char *path, int n_threads, int n_times, bool json)
 		many[i] = answer_s(&x, SUM_MANY, SUM_PAST, 1);
 		prompt[i] = prompt_s(&x, SUM_PROMPT);
 	}
-	double reads = bench_percentile(read, n, 50), int8 = bench_percentile(rate, n, 50), step_1 = bench_percentile(one, n, 50);
+	double reads = percentile(read, n, 50), int8 = percentile(rate, n, 50), step_1 = percentile(one, n, 50);
 	double decode = (x.weight_bytes + SUM_PAST * x.kv_bytes) / step_1 / reads;
-	double few_over = SUM_FEW * step_1 / bench_percentile(few, n, 50), many_over = SUM_MANY * step_1 / bench_percentile(many, n, 50);
+	double few_over = SUM_FEW * step_1 / percentile(few, n, 50), many_over = SUM_MANY * step_1 / percentile(many, n, 50);
 	double ops = SUM_PROMPT * (x.step_ops - x.head_ops) + x.head_ops;
-	double prefill = bench_percentile(prompt, n, 50), share = int8 > 0 ? ops / prefill / int8 : 0;
-	double verify = bench_percentile(drafts, n, 50) / step_1;
+	double prefill = percentile(prompt, n, 50), share = int8 > 0 ? ops / prefill / int8 : 0;
+	double verify = percentile(drafts, n, 50) / step_1;
 	if (rc == 0 && json)
 		printf("{\"threads\":%d,\"backend\":\"%s\",\"read_bytes_per_s\":%.6g,\"int8_ops_per_s\":%.6g,\"decode_share_of_read\":%.4g,"
 		       "\"answers_8_over_1\":%.4g,\"answers_16_over_1\":%.4g,\"prefill_512_share_of_int8\":%.4g,"
@@ -324,7 +325,7 @@ static void tell_prompt(struct bench *x, const struct asked *a, const struct kn_
 	prompt_s(x, 64 < prompt ? 64 : prompt); /* brings the weights into memory */
 	for (int i = 0; i < n; i++)
 		seen[i] = a->prompt / prompt_s(x, prompt);
-	double median = bench_percentile(seen, (size_t)n, 50), share = median * x->step_ops / c->fp32_ops;
+	double median = percentile(seen, (size_t)n, 50), share = median * x->step_ops / c->fp32_ops;
 	if (a->json) {
 		printf("{\"threads\":%d,\"read_bytes_per_s\":%.6g,\"fp32_ops_per_s\":%.6g,\"weight_bytes\":%.6g,"
 		       "\"prompt\":{\"tokens\":%d,\"tokens_per_s\":[%.6g,%.6g,%.6g],\"share_of_fp32\":%.4g}",
@@ -347,7 +348,7 @@ static void tell_answers(struct bench *x, const struct asked *a, const struct kn
 		int batch = a->batches[k];
 		for (int i = 0; i < n; i++)
 			seen[i] = batch / answer_s(x, batch, (int)a->prompt, (int)a->tokens);
-		double median = bench_percentile(seen, (size_t)n, 50), share = median / batch * x->weight_bytes / c->read_bytes;
+		double median = percentile(seen, (size_t)n, 50), share = median / batch * x->weight_bytes / c->read_bytes;
 		if (a->json)
 			printf("%s{\"batch\":%d,\"tokens_per_s\":[%.6g,%.6g,%.6g],\"share_of_read\":%.4g}",
 			       k > 0 ? "," : ",\"answer\":[", batch, seen[0], median, seen[n - 1], share);

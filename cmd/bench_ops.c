@@ -13,6 +13,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/percentile.h"
 #include "cmd/bench.h"
 #include "cmd/bench_gpu.h"
 #include "cmd/cmd.h"
@@ -176,7 +177,7 @@ static void product(struct ops_bench *x, int type, int n_out, int n_in)
 			off = isfinite(out.at[i]) ? off : INFINITY;
 		char shape[32];
 		snprintf(shape, sizeof shape, "%dx%d", n_out, n_in);
-		tell(x, "matmul", shape, kn_type_name(type), n, bench_percentile(took, TIMES, 50),
+		tell(x, "matmul", shape, kn_type_name(type), n, percentile(took, TIMES, 50),
 		     (double)row_bytes * n_out + 4.0 * n * (n_in + n_out), (double)n * n_out * n_in, off,
 		     guards_hold(out) && guards_hold(in), eight_bits(x->ops, type) ? EIGHT_BITS_ERROR : 2e-5);
 		x->ops->mem_free(x->b, out.all);
@@ -249,7 +250,7 @@ static void attention(struct ops_bench *x, int type, int n_heads, int n_kv_heads
 	char shape[32];
 	snprintf(shape, sizeof shape, "%d/%dx%d@%d", n_heads, n_kv_heads, dim, past);
 	double positions = (double)n * past + (double)n * (n + 1) / 2;
-	tell(x, "attention", shape, kn_kv_type_name(type), n, bench_percentile(took, TIMES, 50),
+	tell(x, "attention", shape, kn_kv_type_name(type), n, percentile(took, TIMES, 50),
 	     2.0 * (past + n) * n_kv_heads * (double)head_bytes / PAGE + 8.0 * (double)n * (double)row, 2 * positions * n_heads * dim, off,
 	     guards_hold(out) && guards_hold(q) && guards_hold(k) && guards_hold(v), 1e-4);
 	struct guarded all[] = {k, v, q, out};
@@ -298,7 +299,7 @@ static void row_op(struct ops_bench *x, enum row_op op, const char *name, int wi
 	char shape[32];
 	snprintf(shape, sizeof shape, "%d", width);
 	double bytes = op == RMSNORM ? 8.0 * (double)count : 12.0 * (double)count;
-	tell(x, name, shape, "f32", n, bench_percentile(took, TIMES, 50), bytes, 2.0 * (double)count,
+	tell(x, name, shape, "f32", n, percentile(took, TIMES, 50), bytes, 2.0 * (double)count,
 	     off_by(out.at, want.at, count), guards_hold(out) && guards_hold(in) && guards_hold(y), 1e-5);
 	struct guarded all[] = {in, y, out};
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++)

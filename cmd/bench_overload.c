@@ -20,6 +20,7 @@
 #include "base/alloc.h"
 #include "base/buf.h"
 #include "base/clock.h"
+#include "base/percentile.h"
 #include "cmd/bench.h"
 #include "cmd/bench_box.h"
 #include "cmd/chat_chunk.h"
@@ -407,8 +408,8 @@ static void tell_overload(struct run *r, const struct overload *o, bool json)
 	line(json, &first, "first_token_p50_ms", ms(histogram_percentile(&o->flood->ttft, 50)), "ms");
 	line(json, &first, "first_token_p99_ms", ms(histogram_percentile(&o->flood->ttft, 99)), "ms");
 	line(json, &first, "predictions", (double)r->n_off, "");
-	line(json, &first, "prediction_off_p50_percent", 100 * bench_percentile(r->off, r->n_off, 50), "%");
-	line(json, &first, "prediction_off_p90_percent", 100 * bench_percentile(r->off, r->n_off, 90), "%");
+	line(json, &first, "prediction_off_p50_percent", 100 * percentile(r->off, r->n_off, 50), "%");
+	line(json, &first, "prediction_off_p90_percent", 100 * percentile(r->off, r->n_off, 90), "%");
 	line(json, &first, "normal_after_s", recovered, "s");
 	line(json, &first, "failed", (double)(o->flood->failed + o->after->failed + o->unsent), o->flood->why);
 	if (json)
@@ -621,9 +622,9 @@ int bench_pacing(int argc, char **argv)
 		ratios[i] = with[i] / without[i];
 	line(json, &first, "capacity_tokens_per_s", capacity, "tokens/s");
 	line(json, &first, "paced_tokens_per_s", low, "tokens/s");
-	line(json, &first, "unpaced_alone_tokens_per_s", bench_percentile(without, WINDOWS, 50), "tokens/s");
-	line(json, &first, "unpaced_beside_tokens_per_s", bench_percentile(with, WINDOWS, 50), "tokens/s");
-	line(json, &first, "beside_of_alone", bench_percentile(ratios, WINDOWS, 50), "");
+	line(json, &first, "unpaced_alone_tokens_per_s", percentile(without, WINDOWS, 50), "tokens/s");
+	line(json, &first, "unpaced_beside_tokens_per_s", percentile(with, WINDOWS, 50), "tokens/s");
+	line(json, &first, "beside_of_alone", percentile(ratios, WINDOWS, 50), "");
 	if (json)
 		puts("}");
 	return 0;

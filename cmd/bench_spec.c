@@ -23,6 +23,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/percentile.h"
 #include "cmd/bench.h"
 #include "cmd/cmd.h"
 #include "engine/engine.h"
@@ -105,7 +106,7 @@ static int verifying(const struct eng_config *cfg, int rounds, bool json, bool *
 		snprintf(name, sizeof name, i == 0 ? "decode_us" : "verify_%d_over_decode", rows[i] - 1);
 		if (i == 0)
 			memcpy(over, ns[0], sizeof over);
-		double median = bench_percentile(over, (size_t)rounds, 50);
+		double median = percentile(over, (size_t)rounds, 50);
 		say(json, first, name, i == 0 ? median / 1e3 : median, i == 0 ? "us" : "times");
 	}
 	kv_pool_destroy(p.pool);
@@ -273,9 +274,9 @@ static int compare(struct answering *a, int n_ways, int text, int rounds, int n_
 		snprintf(name, sizeof name, "%s_%s_steps_fewer", texts[text], ways[k]);
 		say(json, first, name, plain / (double)(after[k].steps - before[k].steps), "times");
 		snprintf(name, sizeof name, "%s_%s_time_percent", texts[text], ways[k]);
-		say(json, first, name, 100 * bench_percentile(ratio[k], (size_t)rounds, 50), "% (median of pairs)");
+		say(json, first, name, 100 * percentile(ratio[k], (size_t)rounds, 50), "% (median of pairs)");
 		snprintf(name, sizeof name, "%s_%s_cpu_percent", texts[text], ways[k]);
-		say(json, first, name, 100 * bench_percentile(cpu_ratio[k], (size_t)rounds, 50), "% (the same)");
+		say(json, first, name, 100 * percentile(cpu_ratio[k], (size_t)rounds, 50), "% (the same)");
 		snprintf(name, sizeof name, "%s_%s_accepted_percent", texts[text], ways[k]);
 		say(json, first, name, drafted > 0 ? 100 * accepted / drafted : 0, "%");
 		snprintf(name, sizeof name, "%s_%s_drafted_per_token", texts[text], ways[k]);

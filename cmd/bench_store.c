@@ -19,6 +19,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/percentile.h"
 #include "cache/cache.h"
 #include "cmd/bench.h"
 #include "cmd/bench_child.h"
@@ -123,8 +124,8 @@ static int run(struct bench_store *b, const char *name, int times, bool json, bo
 			rc = bench_complain(1, "the redis-server does not answer as it should");
 	}
 	if (rc == 0) {
-		double two = bench_percentile(pings, (size_t)times, 50), take = bench_percentile(takes, (size_t)times, 50);
-		double settle = bench_percentile(settles, (size_t)times, 50);
+		double two = percentile(pings, (size_t)times, 50), take = percentile(takes, (size_t)times, 50);
+		double settle = percentile(settles, (size_t)times, 50);
 		if (json)
 			printf("%s{\"limits\":\"%s\",\"two_pings_us\":%.2f,\"take_us\":%.2f,\"settle_us\":%.2f,\"ratio\":%.3f}",
 			       first ? "" : ",", name, two * 1e6, take * 1e6, settle * 1e6, take / two);

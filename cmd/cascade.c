@@ -11,9 +11,9 @@
 
 #include "base/alloc.h"
 #include "base/out_file.h"
+#include "base/percentile.h"
 #include "base/range.h"
 #include "cascade/learn.h"
-#include "cmd/bench.h"
 #include "cmd/cmd.h"
 #include "cmd/outcomes.h"
 
@@ -359,9 +359,9 @@ static void print_json(struct report *r, double small_cost)
 	       small_rows, casc_cost_saved(c, small_cost));
 	printf("\"quality\":{\"judged\":%zu,\"right\":%zu,\"large_right\":%zu},", r->judged, r->right, r->large_right);
 	printf("\"ttft_ms\":{\"small\":{\"n\":%zu,\"p50\":%.1f,\"p99\":%.1f},\"large\":{\"n\":%zu,\"p50\":%.1f,\"p99\":%.1f}}}\n",
-	       r->n_small_ttft, bench_percentile(r->small_ttft, r->n_small_ttft, 50),
-	       bench_percentile(r->small_ttft, r->n_small_ttft, 99), r->n_large_ttft,
-	       bench_percentile(r->large_ttft, r->n_large_ttft, 50), bench_percentile(r->large_ttft, r->n_large_ttft, 99));
+	       r->n_small_ttft, percentile(r->small_ttft, r->n_small_ttft, 50),
+	       percentile(r->small_ttft, r->n_small_ttft, 99), r->n_large_ttft,
+	       percentile(r->large_ttft, r->n_large_ttft, 50), percentile(r->large_ttft, r->n_large_ttft, 99));
 }
 
 static void print_text(struct report *r, double small_cost)
@@ -386,9 +386,9 @@ static void print_text(struct report *r, double small_cost)
 		printf("%-24s%zu of %zu right, always-large %zu (%.1f %%)\n", "quality on a sample", r->right, r->judged, r->large_right,
 		       100 * share((double)r->right, (double)r->large_right));
 	printf("%-24sp50 %.0f, p99 %.0f where the small one began (%zu); p50 %.0f, p99 %.0f where the large one did (%zu)\n", "TTFT, ms",
-	       bench_percentile(r->small_ttft, r->n_small_ttft, 50), bench_percentile(r->small_ttft, r->n_small_ttft, 99),
-	       r->n_small_ttft, bench_percentile(r->large_ttft, r->n_large_ttft, 50),
-	       bench_percentile(r->large_ttft, r->n_large_ttft, 99), r->n_large_ttft);
+	       percentile(r->small_ttft, r->n_small_ttft, 50), percentile(r->small_ttft, r->n_small_ttft, 99),
+	       r->n_small_ttft, percentile(r->large_ttft, r->n_large_ttft, 50),
+	       percentile(r->large_ttft, r->n_large_ttft, 99), r->n_large_ttft);
 }
 
 static int report(int argc, char **argv)

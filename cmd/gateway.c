@@ -6,6 +6,7 @@
 #include "cmd/confine.h"
 #include "cmd/core_dump.h"
 #include "cmd/reload.h"
+#include "gateway/gateway.h"
 #include "gateway/snapshot.h"
 
 /* Under a supervisor that has told the same already. */

@@ -9,7 +9,7 @@
 #include "base/conf.h"
 #include "cascade/cascade.h"
 #include "engine/engine.h"
-#include "gateway/gateway.h"
+#include "gateway/gw_config.h"
 
 struct supervisor_settings {
 	uint64_t heartbeat_ms; /* children send a sign of life that often */

@@ -35,6 +35,9 @@
 #include "cmd/state.h"
 #include "cmd/supervise.h"
 #include "engine/model.h"
+#include "gateway/dev_cert.h"
+#include "gateway/dev_keys.h"
+#include "gateway/gateway.h"
 #include "kernels/kv_type.h"
 
 /* A replaced gateway ends by itself; the slack is for that. */

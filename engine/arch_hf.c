@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "engine/arch_read.h"
+#include "engine/hf_names.h"
 
 struct reader {
 	const struct model_file *file;

@@ -201,25 +201,6 @@ int engine_n_models(struct engine *e)
 	return e->n_models;
 }
 
-void engine_model_info(struct engine *e, int index, struct proto_model *out)
-{
-	static _Thread_local char reason[PROTO_MAX_MESSAGE + 1];
-	BUG_IF(index < 0 || index >= e->n_models, "engine_model_info: model %d", index);
-	struct eng_model *m = &e->models[index];
-	pthread_mutex_lock(&e->info_lock);
-	*out = (struct proto_model){.index = (uint16_t)index,
-				    .state = (uint8_t)atomic_load(&m->state),
-				    .role = (uint8_t)m->role,
-				    .n_ctx = m->shown.n_ctx,
-				    .n_vocab = m->shown.n_vocab,
-				    .n_params = m->shown.n_params,
-				    .tokenizer = m->shown.tokenizer,
-				    .name = {.at = m->name, .n = strlen(m->name)}};
-	memcpy(reason, m->shown.reason, sizeof reason);
-	pthread_mutex_unlock(&e->info_lock);
-	out->reason = (struct proto_str){.at = reason, .n = strlen(reason)};
-}
-
 /* ---- life ---- */
 
 static int check_config(const struct eng_config *cfg, struct sl_err *err)

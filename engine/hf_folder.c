@@ -20,6 +20,7 @@
 #include "base/json_scan.h"
 #include "engine/arch_read.h"
 #include "engine/hf_int4.h"
+#include "engine/hf_names.h"
 #include "engine/map_file.h"
 #include "engine/safetensors.h"
 #include "kernels/quantize.h"

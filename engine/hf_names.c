@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "engine/hf_folder.h"
+#include "engine/hf_names.h"
 
 static const struct {
 	const char *model_type, *family;

@@ -130,7 +130,7 @@ struct engine {
 	struct step *step; /* the step thread's own */
 };
 
-/* ---- worker.c ---- */
+/* ---- text_queue.c ---- */
 void text_queue_init(struct text_queue *q);
 void text_queue_dispose(struct text_queue *q);
 /* SL_ENOMEM: it is not in it. */
@@ -139,12 +139,20 @@ int text_queue_put(struct text_queue *q, struct eng_seq *s);
 void text_queue_hurry(struct text_queue *q, struct eng_seq *s);
 /* The takers return when the queue is empty. */
 void text_queue_close(struct text_queue *q);
+/* Waits for one; NULL once it is closed and empty. */
+struct eng_seq *text_queue_take(struct text_queue *q);
+
+/* ---- worker.c ---- */
 void *text_worker_main(void *engine);
 
 /* ---- load.c ---- */
 void *loader_main(void *engine);
 /* Frees what the loader made of a model. */
 void model_unload(struct eng_model *m);
+
+/* ---- model_state.c ---- */
+/* On the step thread: m is READY, or FAILED for that reason; logged, and announced by ENG_MODEL. */
+void model_state_set(struct engine *e, struct eng_model *m, enum proto_model_state state, const char *reason);
 
 /* ---- step.c ---- */
 int step_create(struct engine *e, struct step **out);

@@ -143,36 +143,6 @@ void step_finish(struct step *st, struct eng_seq *s, uint8_t finish, uint8_t err
 
 /* ---- models ---- */
 
-static void announce(struct engine *e, struct eng_model *m)
-{
-	struct eng_event ev = {.kind = ENG_MODEL};
-	engine_model_info(e, m->index, &ev.u.model);
-	e->on_event(e->on_event_ctx, &ev);
-}
-
-static void set_model_state(struct engine *e, struct eng_model *m, enum proto_model_state state,
-			    const char *reason)
-{
-	uint64_t tokenizer = state == PROTO_MODEL_READY ? tokenizer_digest(model_tokenizer(m->model)) : 0;
-	pthread_mutex_lock(&e->info_lock);
-	if (state == PROTO_MODEL_READY) {
-		m->shown.tokenizer = tokenizer;
-		m->shown.n_ctx = m->n_ctx;
-		m->shown.n_vocab = (uint32_t)m->info.arch.n_vocab;
-		m->shown.n_params = m->info.n_params;
-	}
-	size_t n = strnlen(reason, sizeof m->shown.reason - 1);
-	memcpy(m->shown.reason, reason, n);
-	m->shown.reason[n] = '\0';
-	atomic_store(&m->state, (int)state);
-	pthread_mutex_unlock(&e->info_lock);
-	if (state == PROTO_MODEL_FAILED)
-		log_error("model %s failed: %s", m->name, reason);
-	else
-		log_info("model %s is ready, %u tokens of context", m->name, m->n_ctx);
-	announce(e, m);
-}
-
 static struct eng_seq *first_of_model(const struct step *st, const struct eng_model *m)
 {
 	list_each(it, &st->all) {
@@ -189,7 +159,7 @@ void step_fail_model(struct step *st, struct eng_model *m, const char *reason)
 	/* One may take others with it, so each is looked for anew. */
 	for (struct eng_seq *s; (s = first_of_model(st, m)) != NULL;)
 		step_finish(st, s, PROTO_FINISH_ERROR, PROTO_ERR_INTERNAL, "The model's device failed.");
-	set_model_state(st->e, m, PROTO_MODEL_FAILED, reason);
+	model_state_set(st->e, m, PROTO_MODEL_FAILED, reason);
 	if (st->e->cfg.on_fault != NULL)
 		st->e->cfg.on_fault(st->e->cfg.on_fault_ctx);
 }
@@ -216,19 +186,19 @@ static void on_model(struct step *st, struct eng_model *m)
 {
 	if (!m->loaded) {
 		trade_leave(m);
-		set_model_state(st->e, m, PROTO_MODEL_FAILED, m->load_err.text);
+		model_state_set(st->e, m, PROTO_MODEL_FAILED, m->load_err.text);
 		return;
 	}
 	if (!grow_logits(st, (size_t)m->info.arch.n_vocab)) {
-		set_model_state(st->e, m, PROTO_MODEL_FAILED, "out of memory for logits");
+		model_state_set(st->e, m, PROTO_MODEL_FAILED, "out of memory for logits");
 		return;
 	}
 	if (flights_create(m) != 0) {
-		set_model_state(st->e, m, PROTO_MODEL_FAILED, "out of memory for steps");
+		model_state_set(st->e, m, PROTO_MODEL_FAILED, "out of memory for steps");
 		return;
 	}
 	trade_join(m);
-	set_model_state(st->e, m, PROTO_MODEL_READY, "");
+	model_state_set(st->e, m, PROTO_MODEL_READY, "");
 	spec_pair(st, m);
 }
 

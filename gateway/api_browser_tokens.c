@@ -80,14 +80,14 @@ static void reply(struct minting *m, enum secret_verdict v, const uint8_t *secre
 	struct exchange *x = m->x;
 	struct sl_buf out;
 	if (v != SECRET_THERE) {
-		exchange_error(x, &api_no_memory, "The secret that signs tokens could not be had in time.");
+		exchange_error(x, &exchange_no_memory, "The secret that signs tokens could not be had in time.");
 		return;
 	}
 	buf_init(&out, MAX_REPLY);
 	if (put_reply(m, secret, &out) == 0)
 		exchange_reply(x, 200, "application/json", fields, 1, buf_data(&out), out.len);
 	else
-		api_reply_no_memory(x);
+		exchange_reply_no_memory(x);
 	buf_dispose(&out);
 }
 
@@ -232,17 +232,17 @@ void api_browser_tokens(struct exchange *x)
 	}
 	struct minting *m = x->app->secrets != NULL ? sl_zalloc(sizeof *m) : NULL;
 	if (m == NULL) {
-		api_reply_no_memory(x);
+		exchange_reply_no_memory(x);
 		return;
 	}
 	m->x = x;
 	x->state = m;
 	x->on_close = on_close;
 	json_t *o = x->body.len <= MAX_BODY
-			? json_mem_load(api_body(x), x->body.len, JSON_REJECT_DUPLICATES, &where)
+			? json_mem_load(exchange_body(x), x->body.len, JSON_REJECT_DUPLICATES, &where)
 			: NULL;
 	if (o == NULL && where.text[0] == '\0') {
-		api_reply_no_memory(x);
+		exchange_reply_no_memory(x);
 		return;
 	}
 	bool well = take_all(x, o, &m->token);

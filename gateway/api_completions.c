@@ -36,7 +36,7 @@ static void start(struct exchange *x, const struct completion_request *r)
 		return;
 	struct answer_spec spec = api_spec(x, &r->c, &answer_completion, model);
 	if (r->echo && (spec.own = make_echo(r)) == NULL) {
-		api_reply_no_memory(x);
+		exchange_reply_no_memory(x);
 		return;
 	}
 	for (int i = 0; i < r->n_prompts; i++)

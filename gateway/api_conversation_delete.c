@@ -58,7 +58,7 @@ static void reply_deleted(struct removal *r)
 	if (v != NULL && request_put_json(&out, v) == 0)
 		exchange_reply(r->x, 200, "application/json", NULL, 0, buf_data(&out), out.len);
 	else
-		api_reply_no_memory(r->x);
+		exchange_reply_no_memory(r->x);
 	json_decref(v);
 	buf_dispose(&out);
 }
@@ -78,7 +78,7 @@ static bool take_names(struct removal *r, const char *names, size_t n)
 	r->n_names = n;
 	r->names = sl_strndup(names, n);
 	if (r->names == NULL)
-		api_reply_no_memory(r->x);
+		exchange_reply_no_memory(r->x);
 	return r->names != NULL;
 }
 
@@ -157,7 +157,7 @@ void api_conversation_delete(struct exchange *x)
 {
 	struct removal *r = sl_zalloc(sizeof *r);
 	if (r == NULL) {
-		api_reply_no_memory(x);
+		exchange_reply_no_memory(x);
 		return;
 	}
 	r->x = x;

@@ -57,7 +57,7 @@ static struct call *call_create(struct exchange *x)
 {
 	struct call *c = sl_zalloc(sizeof *c);
 	if (c == NULL) {
-		api_reply_no_memory(x);
+		exchange_reply_no_memory(x);
 		return NULL;
 	}
 	c->x = x;
@@ -119,7 +119,7 @@ static void save(struct call *c, uint64_t rev, bool bounded)
 	    json_array_size(json_object_get(c->doc, "items")) > CONVERSATION_MAX_ITEMS)
 		conversation_refuse_size(c->x, "items", bytes);
 	else if (conversation_save(&ref, c->x->app->t->cfg, &c->op, &change, on_saved) != 0)
-		api_reply_no_memory(c->x);
+		exchange_reply_no_memory(c->x);
 }
 
 static void on_read(struct cache_op *op, const struct cache_result *r)
@@ -134,7 +134,7 @@ static void on_read(struct cache_op *op, const struct cache_result *r)
 	json_decref(c->doc);
 	c->doc = conversation_load(a.doc, a.n_doc);
 	if (c->doc == NULL) {
-		api_reply_no_memory(c->x);
+		exchange_reply_no_memory(c->x);
 		return;
 	}
 	if (c->change == NULL) {
@@ -143,7 +143,7 @@ static void on_read(struct cache_op *op, const struct cache_result *r)
 	}
 	int rc = c->change(c);
 	if (rc == SL_ENOMEM)
-		api_reply_no_memory(c->x);
+		exchange_reply_no_memory(c->x);
 	else if (rc == 0)
 		save(c, a.rev, c->items != NULL);
 }
@@ -176,7 +176,7 @@ static bool read_body(struct call *c)
 	struct request_limits limits = api_limits(x);
 	struct request_error e = {0};
 	/* Nothing at all is an empty object: everything may be left out where one is made. */
-	const char *body = x->body.len > 0 ? api_body(x) : "{}";
+	const char *body = x->body.len > 0 ? exchange_body(x) : "{}";
 	int rc = request_parse_json(body, x->body.len > 0 ? x->body.len : 2, &limits, &c->body, &e);
 	if (rc == 0)
 		rc = read_metadata(c, &e);
@@ -205,7 +205,7 @@ void api_conversation_create(struct exchange *x)
 	if (c->doc != NULL)
 		save(c, 0, true);
 	else
-		api_reply_no_memory(x);
+		exchange_reply_no_memory(x);
 }
 
 void api_conversation(struct exchange *x)
@@ -426,7 +426,7 @@ static void on_listed(struct cache_op *op, const struct cache_result *r)
 	if (list != NULL)
 		reply_page(c, list);
 	else
-		api_reply_no_memory(c->x);
+		exchange_reply_no_memory(c->x);
 	json_decref(list);
 }
 

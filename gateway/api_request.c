@@ -5,10 +5,6 @@
 
 #include "base/metrics.h"
 
-const struct api_error api_no_memory = {503, "server_error", "overloaded", NULL, 1};
-
-void api_reply_no_memory(struct exchange *x) { exchange_error(x, &api_no_memory, "The server is out of memory."); }
-
 struct request_limits api_limits(const struct exchange *x)
 {
 	const struct gw_limits *l = &x->app->t->cfg->limits;
@@ -51,11 +47,6 @@ void api_cleansed(struct exchange *x, const struct cleanse_stats *stats)
 	metric_add(&cleansed_tokens, (int64_t)(saved / TOKEN_BYTES));
 }
 
-const char *api_body(const struct exchange *x)
-{
-	return x->body.len > 0 ? (const char *)buf_data(&x->body) : "";
-}
-
 bool api_parsed(struct exchange *x, int rc, const struct request_error *e)
 {
 	buf_clear(&x->body, 0);
@@ -64,7 +55,7 @@ bool api_parsed(struct exchange *x, int rc, const struct request_error *e)
 	if (rc == SL_EINVAL)
 		exchange_error(x, &(struct api_error){400, "invalid_request_error", e->code, e->param, 0}, "%s", e->message);
 	else
-		api_reply_no_memory(x);
+		exchange_reply_no_memory(x);
 	return false;
 }
 
@@ -100,7 +91,7 @@ void api_reply_json(struct exchange *x, json_t *v)
 	if (v != NULL && request_put_json(&out, v) == 0)
 		exchange_reply(x, 200, "application/json", NULL, 0, buf_data(&out), out.len);
 	else
-		api_reply_no_memory(x);
+		exchange_reply_no_memory(x);
 	buf_dispose(&out);
 	json_decref(v);
 }

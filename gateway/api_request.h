@@ -13,8 +13,6 @@
 
 /* The bounds of the exchange's configuration. */
 struct request_limits api_limits(const struct exchange *x);
-/* The request's body as bytes; never NULL. */
-const char *api_body(const struct exchange *x);
 /* What a parser said (its code and its error): true when x goes on, otherwise it has been answered.
  * The body is let go. */
 bool api_parsed(struct exchange *x, int rc, const struct request_error *e);
@@ -27,9 +25,6 @@ bool api_wants_ids(const struct exchange *x);
 /* What the common fields and x say of an answer; the rest is the caller's. */
 struct answer_spec api_spec(const struct exchange *x, const struct request_common *c, const struct answer_format *format,
 			    int model);
-
-extern const struct api_error api_no_memory;
-void api_reply_no_memory(struct exchange *x);
 
 enum { API_MAX_REPLY = 64 << 20 };
 /* 200 with v, which it takes; NULL: there was no memory for it. */

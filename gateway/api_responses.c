@@ -85,7 +85,7 @@ static struct call *call_create(struct exchange *x)
 {
 	struct call *c = sl_zalloc(sizeof *c);
 	if (c == NULL) {
-		api_reply_no_memory(x);
+		exchange_reply_no_memory(x);
 		return NULL;
 	}
 	c->x = x;
@@ -131,7 +131,7 @@ static json_t *record_of(struct call *c, const struct cache_result *r)
 	else if (r->code != 0)
 		reply_store_down(c);
 	else if ((record = response_record_read(r->bytes, r->n)) == NULL)
-		api_reply_no_memory(c->x);
+		exchange_reply_no_memory(c->x);
 	return record;
 }
 
@@ -190,7 +190,7 @@ static void reply_snapshot(struct call *c)
 	if (!replay_snapshot(c->log, &out, &rc))
 		reply_not_found(c); /* a stream, but of no response */
 	else if (rc != 0)
-		api_reply_no_memory(c->x);
+		exchange_reply_no_memory(c->x);
 	else
 		exchange_reply(c->x, 200, "application/json", NULL, 0, buf_data(&out), out.len);
 	buf_dispose(&out);
@@ -227,7 +227,7 @@ static void stop_and_then(struct call *c, void (*ended)(struct call *c))
 	c->ended = ended;
 	c->timer = evtimer_new(t->base, on_late, c);
 	if (c->timer == NULL || replay_read(c->log, t, REPLAY_NEXT, false, on_reader, c, &c->reader) != 0) {
-		api_reply_no_memory(c->x);
+		exchange_reply_no_memory(c->x);
 		return;
 	}
 	evtimer_add(c->timer, &wait);
@@ -337,7 +337,7 @@ static void on_previous(struct cache_op *op, const struct cache_result *result)
 	if (is_running(response))
 		reply_previous(c, "previous_response_not_ready", "is still being made");
 	else if (json_array_extend(items, json_object_get(response, "output")) != 0)
-		api_reply_no_memory(c->x);
+		exchange_reply_no_memory(c->x);
 	else
 		answer_call(c, items);
 	json_decref(record);
@@ -375,7 +375,7 @@ static void take_turn(struct call *c)
 	if (owned_name(x->key, c->made + n))
 		c->turn = conversation_turn_take(x->app, x->key->tenant, c->id, c->made, on_turn, c);
 	if (c->turn == NULL)
-		api_reply_no_memory(x);
+		exchange_reply_no_memory(x);
 }
 
 static int parse(const void *bytes, size_t n, const struct request_limits *l, void *out, struct request_error *e)
@@ -485,7 +485,7 @@ static void reply_events(struct call *c, int code)
 	if (rc == SL_ERANGE)
 		reply_no_events(c);
 	else if (rc != 0)
-		api_reply_no_memory(x);
+		exchange_reply_no_memory(x);
 	else
 		call_free(c);
 }
@@ -558,7 +558,7 @@ void api_response_cancel(struct exchange *x)
 	} else {
 		json_t *now = json_mem_load((const char *)buf_data(&text), text.len, JSON_ALLOW_NUL, NULL);
 		if (now == NULL)
-			api_reply_no_memory(x);
+			exchange_reply_no_memory(x);
 		else if (!in_background(now))
 			reply_not_background(c);
 		else if (has_ended(c))

@@ -46,7 +46,7 @@ static void reply_lost(struct exchange *x, int code)
 		exchange_error(x, &(struct api_error){503, "server_error", "store_unavailable", NULL, 1},
 			       "The store of streams is not there at the moment, and this stream is not here.");
 	else
-		api_reply_no_memory(x);
+		exchange_reply_no_memory(x);
 }
 
 static void on_found(struct replay_find *find, struct replay_log *log, int code)
@@ -121,7 +121,7 @@ static void read_on(struct call *c, struct replay_log *log)
 		exchange_error(x, &(struct api_error){410, "invalid_request_error", "events_gone", "Last-Event-ID", 0},
 			       "The events after that one are no longer kept, or there is no such event yet.");
 	else if (rc != 0)
-		api_reply_no_memory(x);
+		exchange_reply_no_memory(x);
 }
 
 void api_stream(struct exchange *x)

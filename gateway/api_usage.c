@@ -116,7 +116,7 @@ static void reply(struct exchange *x, const struct quota_result *r)
 	if (rc == 0)
 		exchange_reply(x, 200, "application/json", fields, 1, buf_data(&out), out.len);
 	else
-		api_reply_no_memory(x);
+		exchange_reply_no_memory(x);
 	buf_dispose(&out);
 }
 
@@ -140,7 +140,7 @@ void api_usage(struct exchange *x)
 	struct quota *q;
 	int rc = quota_peek(&x->app->quotas, x->key, on_seen, x, &q);
 	if (rc < 0) {
-		api_reply_no_memory(x);
+		exchange_reply_no_memory(x);
 	} else if (rc > 0) {
 		reply(x, NULL);
 	} else {

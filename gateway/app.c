@@ -37,6 +37,7 @@
 #include "gateway/identities.h"
 #include "gateway/random.h"
 #include "gateway/replay_store.h"
+#include "gateway/replay_sweep.h"
 #include "gateway/route.h"
 #include "gateway/snapshot.h"
 #include "gateway/token_secrets.h"
@@ -641,7 +642,8 @@ int app_create(struct gw_thread *t, struct gw_app **out, struct sl_err *err)
 	}
 	if (rc == 0)
 		rc = engine_link_create(t, t->cfg->engine_socket, &app->link, err);
-	if (rc == 0 && (rc = replay_store_create(app, &app->replay_store)) != 0)
+	if (rc == 0 && ((rc = replay_store_create(app, &app->replay_store)) != 0 ||
+			(rc = replay_sweep_create(app->replay_store, &app->replay_sweep)) != 0))
 		sl_errf(err, rc, "no memory for the application");
 	/* The engine's gauges are the same on every link; one thread prints them. */
 	if (rc == 0 && t->index == 0) {
@@ -666,6 +668,8 @@ void app_destroy(struct gw_app *app)
 	if (app == NULL)
 		return;
 	answers_stop(app);
+	replay_sweep_destroy(app->replay_sweep);
+	replay_follows_stop(app->replay_store);
 	replay_store_destroy(app->replay_store);
 	app->replay_store = NULL;
 	idempotents_stop(app);

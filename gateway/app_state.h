@@ -19,6 +19,7 @@ struct body_reader;
 struct identities;
 struct replay;
 struct replay_store;
+struct replay_sweep;
 struct talks;
 struct twins;
 struct warm;
@@ -36,6 +37,7 @@ struct gw_app {
 	size_t n_exchanges;
 	struct replay *replay; /* shared by the threads, as are twins and talks */
 	struct replay_store *replay_store; /* NULL: the store, if any, is this process's own */
+	struct replay_sweep *replay_sweep;
 	struct twins *twins;
 	struct talks *talks;
 	struct waiting_room *waiting; /* so is this */

@@ -14,6 +14,7 @@
 
 #include "base/alloc.h"
 #include "gateway/auth_cell.h"
+#include "gateway/dev_keys.h"
 
 enum { MAX_KEY_BYTES = 512 };
 

@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "gateway/gateway.h"
+#include "gateway/gw_config.h"
 #include "gateway/http.h"
 
 enum { AUTH_DIGEST_BYTES = 32 };

@@ -173,7 +173,7 @@ static void read_at_once(struct exchange *x, const struct body_parser *parser, b
 	struct request_limits limits = api_limits(x);
 	struct request_error e;
 	void *out = sl_zalloc(parser->size);
-	int rc = out == NULL ? SL_ENOMEM : parser->parse(api_body(x), x->body.len, &limits, out, &e);
+	int rc = out == NULL ? SL_ENOMEM : parser->parse(exchange_body(x), x->body.len, &limits, out, &e);
 	if (api_parsed(x, rc, &e))
 		done(x, out);
 	if (rc == 0)
@@ -218,7 +218,7 @@ void body_read(struct exchange *x, const struct body_parser *parser, body_done *
 	}
 	struct body_job *j = sl_zalloc(sizeof *j + parser->size);
 	if (j == NULL) {
-		api_reply_no_memory(x);
+		exchange_reply_no_memory(x);
 		return;
 	}
 	j->m.run = on_back;

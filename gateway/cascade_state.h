@@ -12,7 +12,7 @@
 #include "base/proto.h"
 #include "cascade/cascade.h"
 #include "gateway/cascade_log.h"
-#include "gateway/gateway.h"
+#include "gateway/gw_config.h"
 
 struct cascade_state;
 struct cascade_tier; /* of one; lasts as long as that */

@@ -6,7 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "gateway/api_request.h"
+#include "gateway/app_state.h"
 #include "gateway/json_mem.h"
 #include "gateway/random.h"
 #include "gateway/request_fields.h"

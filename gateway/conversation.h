@@ -17,7 +17,7 @@
 #include "cache/cache.h"
 #include "gateway/conversation_proc.h"
 #include "gateway/exchange.h"
-#include "gateway/gateway.h"
+#include "gateway/gw_config.h"
 
 enum { CONVERSATION_MAX_ITEMS = 4096, CONVERSATION_ADD_ITEMS = 20 /* at once, as OpenAI has it */ };
 

@@ -13,8 +13,9 @@
 
 #include "base/alloc.h"
 #include "base/log.h"
-#include "gateway/answer.h"
+#include "gateway/app_state.h"
 #include "gateway/random.h"
+#include "gateway/replay.h"
 
 enum { LEASE_MS = CONVERSATION_LEASE_US / 1000, RENEW_MS = 6000 };
 

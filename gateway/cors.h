@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "gateway/gateway.h"
+#include "gateway/gw_config.h"
 #include "gateway/http.h"
 
 enum { CORS_MAX_FIELDS = 3, CORS_PREFLIGHT_FIELDS = 4 };

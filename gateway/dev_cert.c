@@ -19,7 +19,8 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "gateway/gateway.h"
+#include "gateway/dev_cert.h"
+#include "gateway/gw_config.h"
 
 enum { VALID_DAYS = 397, DAY_S = 86400, PATH_BYTES = 4096, PEM_MOST = 64 << 10 };
 

@@ -13,7 +13,8 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "gateway/gateway.h"
+#include "gateway/dev_keys.h"
+#include "gateway/gw_config.h"
 
 enum { PATH_BYTES = 4096, RANDOM_BYTES = 16, FILE_BYTES = 512 };
 

@@ -124,3 +124,17 @@ void exchange_error(struct exchange *x, const struct api_error *e, const char *f
 		exchange_reply(x, e->status, NULL, fields, n, NULL, 0);
 	buf_dispose(&body);
 }
+
+const struct api_error exchange_no_memory = {503, "server_error", "overloaded", NULL, 1};
+
+void exchange_reply_no_memory(struct exchange *x) { exchange_error(x, &exchange_no_memory, "The server is out of memory."); }
+
+const char *exchange_body(const struct exchange *x)
+{
+	return x->body.len > 0 ? (const char *)buf_data(&x->body) : "";
+}
+
+const struct http_field stream_fields[STREAM_FIELDS] = {
+    {"cache-control", "no-cache, no-transform"},
+    {"x-accel-buffering", "no"},
+};

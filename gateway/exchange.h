@@ -57,16 +57,25 @@ struct api_error {
 	unsigned retry_after_s;
 };
 
+/* The request's body as bytes; never NULL. */
+const char *exchange_body(const struct exchange *x);
 /* From now on x's answer tells of this; nothing, when there is no memory for it. */
 void exchange_set_quota(struct exchange *x, const struct quota_result *r);
 /* Answers with JSON text, copied. fields: the handler's own, up to EXCHANGE_MAX_FIELDS. */
 enum { EXCHANGE_MAX_FIELDS = 8 };
 void exchange_reply(struct exchange *x, int status, const char *content_type, const struct http_field *fields,
 		    size_t n_fields, const void *body, size_t n);
+/* The fields of every answer that is an event stream. */
+enum { STREAM_FIELDS = 2 };
+extern const struct http_field stream_fields[STREAM_FIELDS];
 void exchange_reply_stream(struct exchange *x, const struct http_field *fields, size_t n_fields,
 			   struct http_source src);
 void exchange_error(struct exchange *x, const struct api_error *e, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
+
+/* 503, "overloaded". */
+extern const struct api_error exchange_no_memory;
+void exchange_reply_no_memory(struct exchange *x);
 
 /* Appends {"error":{"message":…,"type":…,"param":…,"code":…}}. */
 int api_error_print(struct sl_buf *out, const struct api_error *e, const char *message);

@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "gateway/app.h"
+#include "gateway/dev_cert.h"
 #include "gateway/process.h"
 #include "gateway/snapshot.h"
 #include "gateway/tls_context.h"
@@ -33,21 +34,6 @@ static int choose_certificate(struct gw_snapshot *s, struct sl_err *err)
 	cfg->cert_file = s->cert;
 	cfg->key_file = s->key;
 	return 0;
-}
-
-bool gateway_serves_tls(const struct gw_config *cfg)
-{
-	const struct gw_listener_config *more = cfg->listeners.items;
-	for (size_t i = 0; i < cfg->listeners.n; i++)
-		if (more[i].tls)
-			return true;
-	return !cfg->https.off;
-}
-
-bool gateway_wants_dev_cert(const struct gw_config *cfg)
-{
-	return gateway_serves_tls(cfg) && cfg->certificates.n == 0 &&
-	       (cfg->cert_file == NULL || cfg->cert_file[0] == '\0');
 }
 
 int gateway_check(const struct gw_config *cfg, struct sl_err *err)

@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "gateway/gateway.h"
+#include "gateway/gw_config.h"
 
 enum {
 	H2_RING = 128,

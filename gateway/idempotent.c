@@ -18,14 +18,11 @@
 #include "base/log.h"
 #include "base/metrics.h"
 #include "cache/cache.h"
-#include "gateway/api_request.h"
 #include "gateway/app_state.h"
-#include "gateway/handlers.h"
 #include "gateway/idempotent_proc.h"
 #include "gateway/random.h"
 #include "gateway/replay_store.h"
 #include "gateway/route.h"
-#include "gateway/stream_out.h"
 
 enum {
 	MAX_KEY = 255,
@@ -415,11 +412,6 @@ static void on_close(struct exchange *x)
 
 /* ---- the gate ---- */
 
-static bool takes_key(const struct route *r)
-{
-	return r->handle == api_chat || r->handle == api_completions || r->handle == api_response_create;
-}
-
 static int name_it(struct idempotent *i, const char *key)
 {
 	struct sl_buf all;
@@ -434,7 +426,7 @@ static int name_it(struct idempotent *i, const char *key)
 		cache_key_make(&i->key, CACHE_SHARED, tenant, buf_data(&all), all.len);
 		twins_digest(i->app->twins, buf_data(&all), all.len, &i->retry);
 		/* The same in every gateway. */
-		SHA256((const uint8_t *)api_body(i->x), i->x->body.len, i->claim.body.bytes);
+		SHA256((const uint8_t *)exchange_body(i->x), i->x->body.len, i->claim.body.bytes);
 	}
 	buf_dispose(&all);
 	return rc;
@@ -450,7 +442,7 @@ static size_t most_kept(const struct gw_app *app)
 bool idempotent_gate(struct exchange *x)
 {
 	const char *key = http_header(http_request(x->stream), "idempotency-key");
-	if (key == NULL || !takes_key(x->route) || x->app->t->cache == NULL)
+	if (key == NULL || !x->route->takes_idempotency_key || x->app->t->cache == NULL)
 		return true;
 	size_t n = strlen(key);
 	if (n < 1 || n > MAX_KEY) {
@@ -460,7 +452,7 @@ bool idempotent_gate(struct exchange *x)
 	}
 	struct idempotent *i = sl_zalloc(sizeof *i);
 	if (i == NULL) {
-		api_reply_no_memory(x);
+		exchange_reply_no_memory(x);
 		return false;
 	}
 	i->app = x->app;
@@ -474,7 +466,7 @@ bool idempotent_gate(struct exchange *x)
 	if (i->timer == NULL || name_it(i, key) != 0 || !make_lease(i)) {
 		part(i);
 		idempotent_free(i);
-		api_reply_no_memory(x);
+		exchange_reply_no_memory(x);
 		return false;
 	}
 	ask(i);

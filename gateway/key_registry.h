@@ -6,7 +6,7 @@
 #define GATEWAY_KEY_REGISTRY_H
 
 #include "base/err.h"
-#include "gateway/gateway.h"
+#include "gateway/gw_config.h"
 #include "gateway/identity.h"
 
 struct key_registry;

@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 #include "base/proto.h"
-#include "gateway/gateway.h"
+#include "gateway/gw_config.h"
 
 enum load_verdict { LOAD_GO, LOAD_DEGRADE, LOAD_REFUSE };
 

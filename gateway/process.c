@@ -44,6 +44,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "cache/cache.h"
+#include "gateway/conversation_proc.h"
 #include "gateway/handover.h"
 #include "gateway/loop_lag.h"
 #include "gateway/store.h"
@@ -536,7 +537,7 @@ static int prepare_start(struct process *p)
 		return 1;
 	}
 	signal(SIGPIPE, SIG_IGN);
-	rc = gw_store_create(&cfg->store, &p->store, &err);
+	rc = gw_store_create(&cfg->store, gateway_procs, GATEWAY_PROCS, &p->store, &err);
 	if (rc == 0)
 		return 0;
 	log_error("%s", err.text);

@@ -10,6 +10,7 @@
 
 #include "base/err.h"
 #include "gateway/gateway.h"
+#include "gateway/gw_config.h"
 #include "gateway/http.h"
 #include "gateway/snapshot.h"
 #include "gateway/thread.h"

@@ -137,7 +137,7 @@ static void end_unknown(struct follow *f, int code)
 	follow_free(f);
 }
 
-void replay_follow_stop(struct follow *f)
+static void follow_stop(struct follow *f)
 {
 	tell(f, NULL, SL_ECLOSED);
 	if (f->log != NULL)
@@ -600,4 +600,10 @@ void replay_follow_orphan(struct replay_store *s, const char *id, uint64_t tenan
 		return;
 	f->orphan = true;
 	step(f, FOLLOW_READ);
+}
+
+void replay_follows_stop(struct replay_store *s)
+{
+	if (s != NULL)
+		list_each_safe(it, next, &s->follows) follow_stop(list_entry(it, struct follow, node));
 }

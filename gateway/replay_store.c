@@ -287,10 +287,6 @@ int replay_store_create(struct gw_app *app, struct replay_store **out)
 	list_init(&s->errands);
 	gw_timer_init(&s->beat, on_beat);
 	gw_timer_init(&s->notes, on_notes_due);
-	if (replay_sweep_create(s, &s->sweep) != 0) {
-		sl_free(s);
-		return SL_ENOMEM;
-	}
 	if (app->t->index == 0)
 		gw_timer_start(&app->t->timers, &s->beat, 0);
 	gw_timer_start(&app->t->timers, &s->notes, notes_ms(s) * NS_PER_MS);
@@ -302,8 +298,7 @@ void replay_store_destroy(struct replay_store *s)
 {
 	if (s == NULL)
 		return;
-	replay_sweep_destroy(s->sweep);
-	list_each_safe(it, next, &s->follows) replay_follow_stop((struct follow *)(void *)it);
+	BUG_IF(!list_empty(&s->follows), "a copy of a stream outlives its store");
 	list_each_safe(it, next, &s->spools) spool_stop((struct spool *)(void *)it);
 	list_each_safe(it, next, &s->errands) errand_free(list_entry(it, struct errand, node));
 	gw_timer_stop(&s->app->t->timers, &s->beat);

@@ -105,6 +105,8 @@ struct replay_find {
 int replay_store_find(struct gw_app *app, struct replay_find *f, const char *id, uint64_t tenant,
 		      struct replay_log **out);
 void replay_find_cancel(struct replay_find *f);
+/* Before the store goes: every find that waits is told SL_ECLOSED, every copy ends. s may be NULL. */
+void replay_follows_stop(struct replay_store *s);
 /* Its events in the store go, sooner or later. */
 void replay_store_forget(struct gw_app *app, const char *id, uint64_t tenant);
 

@@ -17,8 +17,6 @@ enum {
 	REPLAY_GATEWAY_CHARS = 17,
 };
 
-struct replay_sweep;
-
 struct replay_store {
 	struct gw_app *app;
 	struct cache_client *cache;
@@ -27,7 +25,6 @@ struct replay_store {
 	size_t n_spools, n_follows;
 	struct gw_timer beat, notes;
 	struct cache_op lease_op, gateway_op, notes_op;
-	struct replay_sweep *sweep;
 };
 
 extern struct metric replay_m_spools, replay_m_failures, replay_m_lost, replay_m_follows, replay_m_continued,
@@ -40,10 +37,5 @@ static inline bool replay_store_up(const struct replay_store *s)
 
 void spool_stop(struct spool *sp);
 bool spool_is_noted(struct spool *sp, const void *digest);
-
-void replay_follow_stop(struct follow *f);
-
-int replay_sweep_create(struct replay_store *s, struct replay_sweep **out);
-void replay_sweep_destroy(struct replay_sweep *w);
 
 #endif

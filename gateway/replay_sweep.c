@@ -10,7 +10,7 @@
  *
  *   GATEWAYS ─► for each: GATEWAY ─► LEASE ─(gone)─► for each of its threads: RUNS ─► for each: ENTRY
  */
-#include "gateway/replay_store_priv.h"
+#include "gateway/replay_sweep.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +20,7 @@
 #include "base/alloc.h"
 #include "base/buf.h"
 #include "base/clock.h"
+#include "gateway/replay_store_priv.h"
 
 enum { FIRST_MS = 100, EVERY_MS = 2000, MAX_LIST = 1 << 20, MOST_THREADS = 1024, TEXT_BYTES = 128 };
 
@@ -192,6 +193,9 @@ static void on_timer(struct gw_timer *timer)
 
 int replay_sweep_create(struct replay_store *s, struct replay_sweep **out)
 {
+	*out = NULL;
+	if (s == NULL)
+		return 0;
 	struct replay_sweep *w = sl_zalloc(sizeof *w);
 	if (w == NULL)
 		return SL_ENOMEM;

@@ -6,7 +6,7 @@
 #ifndef GATEWAY_RESPONSE_PROMPT_H
 #define GATEWAY_RESPONSE_PROMPT_H
 
-#include "gateway/gateway.h"
+#include "gateway/gw_config.h"
 #include "gateway/response_request.h"
 
 /* Puts the prompt that r names, with its variables filled in, before r's input as a developer's

@@ -25,6 +25,7 @@ struct route {
 	bool takes_body;    /* JSON */
 	void (*handle)(struct exchange *x); /* the body is complete */
 	const char *name;   /* for metrics and the access log */
+	bool takes_idempotency_key; /* idempotent.h */
 };
 
 extern const struct route routes[];

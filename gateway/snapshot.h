@@ -8,7 +8,7 @@
 
 #include <stdatomic.h>
 
-#include "gateway/gateway.h"
+#include "gateway/gw_config.h"
 
 enum { SNAPSHOT_PATH_BYTES = 4096 };
 

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "gateway/store.h"
 
-#include "gateway/conversation_proc.h"
-
 static const char *given(const char *text) { return text != NULL && text[0] != '\0' ? text : NULL; }
 
 static void set_u32(uint32_t *to, uint64_t value)
@@ -39,9 +37,10 @@ void gw_store_config(const struct gw_store_settings *cfg, struct cache_config *o
 		out->memory_bytes = cfg->memory_bytes;
 }
 
-int gw_store_create(const struct gw_store_settings *cfg, struct cache **out, struct sl_err *err)
+int gw_store_create(const struct gw_store_settings *cfg, const struct cache_proc *const *procs, size_t n_procs,
+		    struct cache **out, struct sl_err *err)
 {
 	struct cache_config c;
 	gw_store_config(cfg, &c);
-	return cache_create(&c, gateway_procs, GATEWAY_PROCS, out, err);
+	return cache_create(&c, procs, n_procs, out, err);
 }

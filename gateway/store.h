@@ -7,12 +7,12 @@
 
 #include "base/err.h"
 #include "cache/cache.h"
-#include "gateway/gateway.h"
+#include "gateway/gw_config.h"
 
 /* What cfg says, in cache/'s terms; a number that is 0 leaves cache/'s own default. Borrows. */
 void gw_store_config(const struct gw_store_settings *cfg, struct cache_config *out);
-/* Redis when there is an address, otherwise memory; procedures of the gateway's own are registered
- * here. 0 or a code with err. */
-int gw_store_create(const struct gw_store_settings *cfg, struct cache **out, struct sl_err *err);
+/* Redis when there is an address, otherwise memory; procs: the gateway's own procedures. 0 or a code with err. */
+int gw_store_create(const struct gw_store_settings *cfg, const struct cache_proc *const *procs, size_t n_procs,
+		    struct cache **out, struct sl_err *err);
 
 #endif

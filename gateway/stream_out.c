@@ -5,11 +5,6 @@
 #include "base/clock.h"
 #include "gateway/app_state.h"
 
-const struct http_field stream_fields[STREAM_FIELDS] = {
-    {"cache-control", "no-cache, no-transform"},
-    {"x-accel-buffering", "no"},
-};
-
 struct stream_out {
 	struct exchange *x;
 	struct replay_log *log; /* a reference: the reader's */

@@ -9,10 +9,6 @@
 #include "gateway/exchange.h"
 #include "gateway/replay.h"
 
-/* The fields of every answer that is an event stream. */
-enum { STREAM_FIELDS = 2 };
-extern const struct http_field stream_fields[STREAM_FIELDS];
-
 /* Answers x with the log's events from number `from` on; takes over x->state and x->on_close. ids:
  * with id lines, and the stream's name in x-sluice-stream-id. SL_ERANGE: that event is not there (any
  * more); SL_ENOMEM; then x is not answered. */

@@ -17,7 +17,7 @@
 #include "base/clock.h"
 #include "base/list.h"
 #include "base/mailbox.h"
-#include "gateway/gateway.h"
+#include "gateway/gw_config.h"
 #include "gateway/timer.h"
 
 struct gw_transport; /* listener.c: listeners and connections of this thread */

@@ -9,7 +9,7 @@
 #include <openssl/ssl.h>
 
 #include "base/err.h"
-#include "gateway/gateway.h"
+#include "gateway/gw_config.h"
 
 struct tls_context;
 struct gw_thread;

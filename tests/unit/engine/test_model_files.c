@@ -11,6 +11,7 @@
 #include <math.h>
 
 #include "engine/hf_folder.h"
+#include "engine/hf_names.h"
 #include "tests/unit/engine/model_files.h"
 
 static void test_split(void **arg)

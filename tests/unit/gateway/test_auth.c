@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "gateway/auth.h"
+#include "gateway/dev_keys.h"
 
 /* One field, or none. */
 static struct auth_key *check(struct auth *a, const char *value)

@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "gateway/conversation_proc.h"
 #include "gateway/store.h"
 
 static void nothing_said_is_memory_with_defaults(void **state)
@@ -38,7 +39,7 @@ static void an_address_is_redis(void **state)
 	s.kind = GW_STORE_REDIS; /* then cache_create says what is missing */
 	struct cache *c;
 	struct sl_err err;
-	assert_int_equal(gw_store_create(&s, &c, &err), SL_EINVAL);
+	assert_int_equal(gw_store_create(&s, gateway_procs, GATEWAY_PROCS, &c, &err), SL_EINVAL);
 	assert_non_null(strstr(err.text, "address"));
 }
 
@@ -80,7 +81,7 @@ static void every_number_arrives(void **state)
 	struct cache *c;
 	struct sl_err err;
 	s.timeout_ms = 4;
-	assert_int_equal(gw_store_create(&s, &c, &err), 0);
+	assert_int_equal(gw_store_create(&s, gateway_procs, GATEWAY_PROCS, &c, &err), 0);
 	cache_destroy(c);
 }
 

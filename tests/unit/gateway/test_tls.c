@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 
 #include "base/fault.h"
+#include "gateway/dev_cert.h"
 #include "gateway/tls_context.h"
 
 static struct rig rig;
