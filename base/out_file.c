@@ -83,12 +83,18 @@ static void forget(struct out_file *o)
 	*o = (struct out_file){.fd = -1};
 }
 
-static void remember(const struct out_file *o)
+/* Before the file is there, so that no signal comes between the two. */
+static bool open_partial(struct out_file *o)
 {
-	if (atomic_load(&dropped))
-		return;
-	snprintf(dropped_path, sizeof dropped_path, "%s", o->partial);
-	atomic_store(&dropped, true);
+	bool ours = !atomic_load(&dropped);
+	if (ours) {
+		snprintf(dropped_path, sizeof dropped_path, "%s", o->partial);
+		atomic_store(&dropped, true);
+	}
+	o->fd = open(o->partial, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+	if (o->fd < 0 && ours)
+		atomic_store(&dropped, false);
+	return o->fd >= 0;
 }
 
 int out_file_open(const char *path, bool replace, struct out_file *o, struct sl_err *err)
@@ -104,13 +110,10 @@ int out_file_open(const char *path, bool replace, struct out_file *o, struct sl_
 		forget(o);
 		return sl_errf(err, SL_ENOMEM, "%s: no memory", path);
 	}
-	for (int i = 0; i < TRIES && o->fd < 0 && (i == 0 || errno == EEXIST); i++) {
+	for (int i = 0; i < TRIES && (i == 0 || errno == EEXIST); i++) {
 		snprintf(o->partial, n, i > 0 ? "%s.partial-%ld-%d" : "%s.partial-%ld", path, (long)getpid(), i);
-		o->fd = open(o->partial, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-	}
-	if (o->fd >= 0) {
-		remember(o);
-		return 0;
+		if (open_partial(o))
+			return 0;
 	}
 	rc = sl_errf(err, SL_EIO, "%s: %m", o->partial);
 	forget(o);

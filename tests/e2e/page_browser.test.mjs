@@ -876,7 +876,8 @@ test('model and key are the ones chosen, and remembered', onMock, async () => {
 
 test('a suggestion is sent by one click; another conversation may be opened while it is answered', onMock, async () => {
   const v = await visit();
-  mock.next({ everyMs: 20 });
+  const hold = { at: 12 };
+  mock.next({ everyMs: 20, hold });
   const question = await v.el('suggestion').nth(1).locator('.card-question').textContent();
   await v.el('suggestion').nth(1).click();
   await v.page.waitForFunction(() => document.querySelector('[data-testid="answer-text"]')?.textContent.length > 3);
@@ -886,6 +887,7 @@ test('a suggestion is sent by one click; another conversation may be opened whil
   assert.equal(await v.el('stop').isVisible(), false);
   await v.el('chat').locator('.chat-open').click();
   assert.equal(await v.el('stop').isVisible(), true);
+  hold.at = Infinity;
   await v.done();
   assert.match(await v.answer().textContent(), /That is all there is to it\.$/);
   await v.close();
@@ -913,7 +915,8 @@ test('the view follows the text only while the reader is at its end', onMock, as
 });
 
 test('screen readers hear of an answer once, not token by token', onMock, async () => {
-  const v = await visit();
+  const v = await visit(), hold = { at: 5 };
+  mock.next({ hold });
   await v.page.evaluate(() => {
     window.said = [];
     new MutationObserver(() => { const text = document.querySelector('#live').textContent; if (text) window.said.push(text); })
@@ -921,8 +924,11 @@ test('screen readers hear of an answer once, not token by token', onMock, async 
   });
   await v.ask('go');
   assert.equal(await v.el('message-assistant').getAttribute('aria-busy'), 'true');
+  assert.ok(await until(() => v.page.evaluate(() => window.said.length === 1), TIMEOUT));
+  hold.at = Infinity;
   await v.done();
   assert.ok(await until(async () => await v.el('message-assistant').getAttribute('aria-busy') === null, TIMEOUT));
+  assert.ok(await until(() => v.page.evaluate(() => window.said.length >= 2), TIMEOUT));
   const said = await v.page.evaluate(() => window.said);
   assert.equal(said.length, 2);
   assert.match(said[1], /^Answer: Water finds its way/);
