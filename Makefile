@@ -76,12 +76,14 @@ ISA_vnni := $(ISA_avx512) -mavx512vnni
 # debugging information has. (The code is the same.)
 isa = $(or $(foreach i,avx512 vnni avx2,$(if $(findstring _$(i),$(1)),$(ISA_$(i)) -g1)))
 
-LIB_SRC := $(wildcard base/*.c kernels/*.c kernels/cpu/*.c engine/*.c cascade/*.c cache/*.c gateway/*.c)
-CMD_SRC := $(wildcard cmd/*.c)
+# A folder's own files and its rooms'.
+sources = $(wildcard $(foreach d,$(1),$(d)/*.c $(d)/*/*.c))
+LIB_SRC := $(call sources,base kernels engine cascade cache gateway)
+CMD_SRC := $(call sources,cmd)
 WWW_SRC := $(wildcard gateway/www/*) gateway/openapi.json
-LIB_OBJ := $(LIB_SRC:%.c=$(B)/%.o) $(B)/gateway/www_files.o
+LIB_OBJ := $(LIB_SRC:%.c=$(B)/%.o) $(B)/gateway/api/www_files.o
 CMD_OBJ := $(CMD_SRC:%.c=$(B)/%.o)
-TEST_SRC := $(wildcard tests/unit/*/test_*.c tests/kernels/test_*.c tests/sim/test_*.c tests/regress/test_*.c)
+TEST_SRC := $(wildcard tests/unit/*/test_*.c tests/unit/*/*/test_*.c tests/kernels/test_*.c tests/sim/test_*.c)
 TEST_BIN := $(TEST_SRC:%.c=$(B)/%)
 HELPER_BIN := $(patsubst %.c,$(B)/%,$(wildcard tests/support/*.c tests/gpu/*.c))
 
@@ -177,8 +179,8 @@ cuda-all:
 
 # The tests that make sense on a device.
 GPU_TESTS := $(addprefix $(B)/,$(basename $(filter %/test_ops.c %/test_attention.c %/test_types.c %/test_cuda_products.c %/test_cuda_attention.c \
-	%/test_graphs.c %/test_sample.c %/test_library.c %/engine/test_families.c %/engine/test_golden.c \
-	%/engine/test_invariance.c %/engine/test_weight_types.c,$(TEST_SRC))) tests/gpu/probe)
+	%/test_graphs.c %/test_sample.c %/test_library.c %/core/test_families.c %/core/test_golden.c \
+	%/core/test_invariance.c %/core/test_weight_types.c,$(TEST_SRC))) tests/gpu/probe)
 
 gpu-test: $(CUDA_SO) $(GPU_TESTS)
 	tests/gpu/run.sh $(B)
@@ -220,11 +222,11 @@ $(MUTANTS): $(B)/%.so: %.sed $(EMU_OBJ)
 	  $(CXX) -shared -o $@ $$made $$others -lm -pthread $(SANFLAGS) $(LDFLAGS)
 
 # gateway/www itself: a file that was removed there.
-$(B)/gateway/www_files.c: etc/embed.sh gateway/www.h gateway/www $(WWW_SRC)
+$(B)/gateway/api/www_files.c: etc/embed.sh gateway/api/www.h gateway/www $(WWW_SRC)
 	@mkdir -p $(@D)
 	$(Q)etc/embed.sh $@ $(WWW_SRC)
 
-$(B)/gateway/www_files.o: $(B)/gateway/www_files.c $(B)/flags
+$(B)/gateway/api/www_files.o: $(B)/gateway/api/www_files.c $(B)/flags
 	$(Q)$(CC) $(CFLAGS_ALL) -c -o $@ $<
 
 $(B)/tests/%: tests/%.c $(B)/libcmd.a $(B)/libsluice.a
@@ -244,7 +246,7 @@ $(CLOCK_SHIM): tests/support/clock_shim/clock_shim.c $(B)/flags
 
 # What is opened at run time.
 $(B)/tests/unit/cache/test_redis_clock: | $(CLOCK_SHIM)
-$(B)/tests/unit/engine/test_device_watch: | $(FAKE_NVML)
+$(B)/tests/unit/engine/core/test_device_watch: | $(FAKE_NVML)
 $(filter $(B)/tests/kernels/%,$(TEST_BIN)): | $(EMU_SO)
 $(B)/tests/kernels/test_mutants: | $(MUTANTS)
 

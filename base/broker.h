@@ -2,7 +2,7 @@
  *
  * The broker: a process without rights asks the supervisor, over a socket of messages, to open what the configuration
  * names and what only root may open. This is both ends of the wire; what is granted is the supervisor's decision
- * (cmd/grant.h). One request at a time, one answer each; every wait has a deadline.
+ * (cmd/serve/grant.h). One request at a time, one answer each; every wait has a deadline.
  *
  * A process without a broker (started by hand) gets -EPERM from every request.
  */

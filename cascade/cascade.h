@@ -24,7 +24,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/conf.h"
+#include "base/conf/conf.h"
 #include "base/err.h"
 
 /* ---- features of a request ---- */

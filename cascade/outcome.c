@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-#include "base/json_out.h"
+#include "base/json/json_out.h"
 
 static int put_features(struct sl_buf *out, const struct casc_features *f)
 {

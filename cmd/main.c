@@ -2,10 +2,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cmd/cmd.h"
-#include "gateway/event_memory.h"
-#include "gateway/json_mem.h"
-#include "gateway/tls_memory.h"
+#include "cmd/config/cmd.h"
+#include "gateway/transport/event_memory.h"
+#include "gateway/request/json_mem.h"
+#include "gateway/transport/tls_memory.h"
 #include "version.h" /* made by the Makefile */
 
 struct command {

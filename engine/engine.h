@@ -2,7 +2,7 @@
  *
  * The engine's only door. A process has one engine; it owns models, KV pages, the device and three
  * kinds of threads: text workers (templates, tokenizers), the step thread (sequences, pages,
- * scheduler, forward pass) and loaders. Requests and events are the structs of base/proto.h.
+ * scheduler, forward pass) and loaders. Requests and events are the structs of base/proto/proto.h.
  *
  * The life of a sequence: submit → (text worker) → QUEUED → credit → prefill → TOKENS … → DONE.
  * Exactly one DONE for every accepted submit, whatever happens; nothing for that id after it.
@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "base/proto.h"
+#include "base/proto/proto.h"
 
 struct engine;
 
@@ -123,7 +123,7 @@ bool engine_load(struct engine *e, int index, struct proto_load *out);
 int engine_n_models(struct engine *e);
 void engine_model_info(struct engine *e, int index, struct proto_model *out);
 
-/* ---- the process around it (engine/server.c): the protocol on a unix socket ---- */
+/* ---- the process around it (engine/core/server.c): the protocol on a unix socket ---- */
 
 struct eng_server_config {
 	const char *socket_path; /* made with mode 0600; a stale one is removed, a live one is an error */
@@ -134,7 +134,7 @@ struct eng_server_config {
 /* Runs until SIGTERM or SIGINT; removes the socket. The process's exit status. */
 int engine_serve(const struct eng_config *cfg, const struct eng_server_config *srv);
 
-/* ---- the echo engine (engine/echo.c): the same protocol, no models, programmable ---- */
+/* ---- the echo engine (engine/echo/echo.c): the same protocol, no models, programmable ---- */
 
 struct eng_echo_config {
 	double rate_tps;       /* tokens per second per sequence; 0: as credit allows */

@@ -5,7 +5,7 @@ set -eu
 out=$1
 shift
 {
-	echo '#include "gateway/www.h"'
+	echo '#include "gateway/api/www.h"'
 	i=0
 	for f in "$@"; do
 		size=$(wc -c <"$f")

@@ -50,7 +50,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "kernels/cpu/half.h"
+#include "kernels/half.h"
 
 enum { KN_K_BLOCK = 256, KN_SMALL_BLOCK = 32 };
 

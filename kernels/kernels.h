@@ -161,7 +161,7 @@ struct kn_adjust {
 	float more; /* of a penalty where kn_draw.said counts: b, if that token is this one. Lost by the draw */
 };
 
-/* How a token is drawn from a row of logits: the meaning is engine/sampler.h's, where the sources stand. */
+/* How a token is drawn from a row of logits: the meaning is engine/sample/sampler.h's, where the sources stand. */
 struct kn_draw {
 	int32_t row;
 	float temperature, top_p, min_p; /* 0: the arg max; 1 and 0: off */
@@ -235,7 +235,7 @@ struct kn_ops {
 	int (*weight_load_joined)(struct kn_backend *b, const void *const *host, const int *n_outs, int n, int type, int n_in,
 				  struct kn_weight *out, struct sl_err *err);
 	/* NULL where there is none. As weight_load_joined, of matrices that are made where they lie, noise[i] matrix i: for measuring
-	 * without a file. Of F32, F16 and BF16 they are the numbers that engine/random_model.c writes to one, of block types all
+	 * without a file. Of F32, F16 and BF16 they are the numbers that engine/source/random_model.c writes to one, of block types all
 	 * codes are as likely. */
 	int (*weight_random)(struct kn_backend *b, const struct kn_noise *noise, const int *n_outs, int n, int type, int n_in,
 			     struct kn_weight *out, struct sl_err *err);

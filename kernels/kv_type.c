@@ -11,7 +11,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "kernels/cpu/half.h"
+#include "kernels/half.h"
 #include "kernels/quantize_blocks.h"
 
 static const struct {

@@ -138,7 +138,7 @@ finish() {
 
 units() {
 	shopt -s nullglob
-	local all=(tests/unit/*/test_*.c tests/regress/test_*.c)
+	local all=(tests/unit/*/test_*.c tests/unit/*/*/test_*.c)
 	# Many of them wait more than they compute.
 	run_binaries "unit tests" "$folder" $((120 * slow)) $((2 * jobs)) "${all[@]}"
 	all=(tests/kernels/test_*.c)
@@ -150,10 +150,11 @@ units() {
 # Of `test`: what is all arithmetic is run as it ships; the rest with sanitizers only, which see more and cost it
 # little. One is run both ways, with sanitizers in a part of what it draws. (`make unit` runs everything as
 # it ships, `make unit SAN=address,undefined` with them.) The longest first.
-arithmetic=(tests/unit/engine/test_{families,invariance,kv_types,speculation,weight_types}.c)
-both=(tests/unit/engine/test_given.c)
+arithmetic=(tests/unit/engine/{core/test_{families,invariance,speculation,weight_types},kv/test_kv_types}.c)
+both=(tests/unit/engine/step/test_given.c)
 kernels=(tests/kernels/test_{mutants,types,engine_ahead}.c)
-long=(tests/unit/engine/test_{model,given,engine,golden}.c tests/unit/gateway/test_{conversation_faults,answer_faults,twin_faults}.c)
+long=(tests/unit/engine/{model/test_model,step/test_given,core/test_engine,core/test_golden}.c
+	tests/unit/gateway/{conversation/test_conversation_faults,answer/test_answer_faults,sharing/test_twin_faults}.c)
 
 # first A… -- B…: those of A, then those of B that are not among them.
 first() {
@@ -173,7 +174,7 @@ choose() {
 	shopt -s nullglob
 	mapfile -t shipped_src < <(first "${kernels[@]}" "${arithmetic[@]}" "${both[@]}" -- tests/kernels/test_*.c)
 	mapfile -t sanitized_src < <(first "${arithmetic[@]}" "${long[@]}" -- tests/sim/test_*.c tests/unit/*/test_*.c \
-		tests/regress/test_*.c | tail -n +$((1 + ${#arithmetic[@]})))
+		tests/unit/*/*/test_*.c | tail -n +$((1 + ${#arithmetic[@]})))
 	shopt -u nullglob
 	shipped=("${shipped_src[@]%.c}")
 	sanitized=("${sanitized_src[@]%.c}")

@@ -3,7 +3,7 @@
  * Rows of noise on the device, as a file of a type has them (kernels/blocks.h), for weights that no file has: pack.cu makes records
  * of them as of any other rows.
  *
- * Floats are those of engine/random_model.c, bit for bit: each row has a generator of its own, a value is the sum of four
+ * Floats are those of engine/source/random_model.c, bit for bit: each row has a generator of its own, a value is the sum of four
  * uniform ones of 16 bits. Of a block all bits of its codes are drawn, its small scales are the same everywhere and its d
  * makes the spread what is asked for. Codes that are not even about zero have their mean taken off by the block's minimum or,
  * where it has none, a random sign of its scale: else all outputs would share a part of the sum of the activations.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Drawing tokens on the device: what engine/sampler.h says, for rows of logits that stay where they are. A
+ * Drawing tokens on the device: what engine/sample/sampler.h says, for rows of logits that stay where they are. A
  * block has a row. Nothing is sorted but what is left of it: at most CAP candidates.
  *
  * The filters top-k, top-p and min-p all keep a beginning of the row in the order of ranks (a value's
@@ -92,7 +92,7 @@ struct sample_scale {
 	float max, inv_t;
 };
 
-/* exp((l - max) · inv_t), 0 below e^-86: the operations of engine/logits.c, one by one, so that a weight has the bits
+/* exp((l - max) · inv_t), 0 below e^-86: the operations of engine/sample/logits.c, one by one, so that a weight has the bits
  * that it has there. */
 __device__ static inline float weight_of(const struct sample_scale &c, float l)
 {

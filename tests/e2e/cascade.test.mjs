@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The model "auto": both models of the echo engine behind one answer. Words in the message drive the models apart
-// (unsure@N, differ@N, fail-*@N, hang-*@N, slow-*@MS: engine/echo.c), so what each of them would have said is known, and
+// (unsure@N, differ@N, fail-*@N, hang-*@N, slow-*@MS: engine/echo/echo.c), so what each of them would have said is known, and
 // the answer is checked against both, to the token.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';

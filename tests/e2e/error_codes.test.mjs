@@ -34,7 +34,7 @@ function argumentsAt(text, at) {
 
 function codesOfSource() {
   const codes = []; // {code, statuses: one of them, where}
-  for (const file of readdirSync(join(ROOT, 'gateway')).filter((name) => name.endsWith('.c'))) {
+  for (const file of readdirSync(join(ROOT, 'gateway'), { recursive: true }).filter((name) => name.endsWith('.c'))) {
     const text = readFileSync(join(ROOT, 'gateway', file), 'utf8').replace(/\/\*[\s\S]*?\*\//g, '');
     for (const { open, code, status, of } of PLACES) {
       for (const m of text.matchAll(open)) {
@@ -52,7 +52,7 @@ function codesOfSource() {
 
 /** Those of errors before any route: a row for each status. */
 function codesOfTransport() {
-  const text = readFileSync(join(ROOT, 'gateway/http.c'), 'utf8');
+  const text = readFileSync(join(ROOT, 'gateway/transport/http.c'), 'utf8');
   const rows = text.slice(text.indexOf('*error_code(')).split('\n}\n')[0];
   const codes = [...rows.matchAll(/(?:case (\d+)|default): return "(\w+)";/g)]
     .map(([where, status, code]) => ({ code, statuses: [Number(status ?? 400)], where: `http.c: ${where}` }));

@@ -196,7 +196,7 @@ describe('the cascade, whose gateway is killed', { skip }, () => {
   const N = 60, text = (drive) => `${drive} ${Array.from({ length: N }, (_, i) => `w${i}`).join(' ')}`;
   const tokens = (t) => t.match(/\S+\s*/g);
   const driven = (t, word) => Number(new RegExp(`(?:^| )${word}@(\\d+)`).exec(t)?.[1] ?? Infinity);
-  /** What the parts of the models' answers make (engine/echo.c: the large one says ~w from differ@ on). */
+  /** What the parts of the models' answers make (engine/echo/echo.c: the large one says ~w from differ@ on). */
   const expected = (t, parts) => {
     const small = parts.find((p) => p.model === 'demo-small')?.tokens ?? 0, large = parts.find((p) => p.model === 'demo-large')?.tokens ?? 0;
     return tokens(t).slice(0, small + large).map((w, i) => (i >= small && i >= driven(t, 'differ') ? `~${w}` : w)).join('');

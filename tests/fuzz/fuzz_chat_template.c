@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "engine/chat_template.h"
+#include "engine/chat/chat_template.h"
 #include "tests/fuzz/fuzz.h"
 
 size_t fuzz_seed(size_t i, uint8_t *out, size_t max)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The cleanser on any bytes: what it promises of every text holds (gateway/cleanse.h): the result is
+ * The cleanser on any bytes: what it promises of every text holds (gateway/cleanse/cleanse.h): the result is
  * valid where the text was, bounded, not empty unless the text was, and the same when cleansed again;
  * a text that is not valid UTF-8 stays; and a text that the scan calls clean is one that the passes
  * leave alone.
@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/utf8.h"
-#include "gateway/cleanse_priv.h"
+#include "gateway/cleanse/cleanse_priv.h"
 #include "tests/fuzz/fuzz.h"
 
 enum { MAX_TEXT = 8192 };

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/conf.h"
+#include "base/conf/conf.h"
 #include "tests/fuzz/fuzz.h"
 
 struct item {

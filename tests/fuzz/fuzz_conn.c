@@ -13,8 +13,8 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "gateway/conn.h"
-#include "gateway/listener.h"
+#include "gateway/transport/conn.h"
+#include "gateway/transport/listener.h"
 #include "tests/fuzz/fuzz.h"
 
 static struct gw_config cfg = {

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "engine/link.h"
+#include "engine/core/link.h"
 #include "tests/fuzz/fuzz.h"
 
 static struct link_hub hub;

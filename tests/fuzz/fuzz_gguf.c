@@ -3,7 +3,7 @@
  * engine/gguf: the input is a model file. It opens, or is refused with one line; what an open file
  * offers lies inside of it.
  */
-#include "engine/gguf.h"
+#include "engine/file/gguf.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/support/gguf_write.h"
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "gateway/h1_parse.h"
+#include "gateway/transport/h1_parse.h"
 #include "tests/fuzz/fuzz.h"
 
 static const char *const seeds[] = {

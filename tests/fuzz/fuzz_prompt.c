@@ -5,8 +5,8 @@
  */
 #include <string.h>
 
-#include "engine/chat_template.h"
-#include "engine/prompt.h"
+#include "engine/chat/chat_template.h"
+#include "engine/core/prompt.h"
 #include "tests/fuzz/fuzz.h"
 
 size_t fuzz_seed(size_t i, uint8_t *out, size_t max)

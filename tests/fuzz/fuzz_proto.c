@@ -5,7 +5,7 @@
  */
 #include <string.h>
 
-#include "base/proto.h"
+#include "base/proto/proto.h"
 #include "tests/fuzz/fuzz.h"
 
 static struct sl_buf frame;

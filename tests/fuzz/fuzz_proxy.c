@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "gateway/forwarded.h"
-#include "gateway/proxy_header.h"
+#include "gateway/transport/forwarded.h"
+#include "gateway/transport/proxy_header.h"
 #include "tests/fuzz/fuzz.h"
 
 #define SEED(s) {s, sizeof s - 1}

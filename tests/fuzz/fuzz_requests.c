@@ -7,9 +7,9 @@
 
 #include "base/buf.h"
 #include "base/utf8.h"
-#include "gateway/chat_request.h"
-#include "gateway/completion_request.h"
-#include "gateway/response_request.h"
+#include "gateway/request/chat_request.h"
+#include "gateway/request/completion_request.h"
+#include "gateway/request/response_request.h"
 #include "tests/fuzz/fuzz.h"
 
 #define USER "{\"role\":\"user\",\"content\":\"hi\"}"

@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "base/json_scan.h"
-#include "engine/safetensors.h"
+#include "base/json/json_scan.h"
+#include "engine/file/safetensors.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/support/gguf_write.h"
 

@@ -10,8 +10,8 @@
 #include <string.h>
 
 #include "base/utf8.h"
-#include "cmd/sse_read.h"
-#include "gateway/sse.h"
+#include "cmd/load/sse_read.h"
+#include "gateway/answer/sse.h"
 #include "tests/fuzz/fuzz.h"
 
 enum { MAX_EVENTS = 64 };

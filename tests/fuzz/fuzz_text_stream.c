@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/utf8.h"
-#include "engine/text_stream.h"
+#include "engine/step/text_stream.h"
 #include "tests/fuzz/fuzz.h"
 
 size_t fuzz_seed(size_t i, uint8_t *out, size_t max)

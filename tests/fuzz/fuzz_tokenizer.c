@@ -12,7 +12,7 @@
 
 #include "base/alloc.h"
 #include "base/utf8.h"
-#include "engine/tokenizer_source.h"
+#include "engine/token/tokenizer_source.h"
 #include "tests/support/tok_make.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -58,7 +58,7 @@ for t in "${kernels[@]}"; do
 	[ -e "$folder/tests/kernels/$t" ] && one "$t" 120 "$folder/tests/kernels/$t"
 done
 # They ask for the backend by name, which is looked for beside the executable.
-engine=$folder/tests/unit/engine
+engine=$folder/tests/unit/engine/core
 ln -sf "$PWD/$so" "$engine/"
 for t in test_families test_golden test_invariance test_weight_types; do
 	one "$t" 300 "$engine/$t"

@@ -8,10 +8,10 @@
 #include <stddef.h>
 #include <cmocka.h>
 
-#include "engine/kv.h"
-#include "engine/model.h"
-#include "engine/model_file.h"
-#include "engine/random_model.h"
+#include "engine/kv/kv.h"
+#include "engine/model/model.h"
+#include "engine/source/model_file.h"
+#include "engine/source/random_model.h"
 #include "tests/kernels/products.h"
 #include "tests/support/tiny_gguf.h"
 

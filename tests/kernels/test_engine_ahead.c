@@ -5,7 +5,7 @@
  * emulated device does nothing before somebody waits for it (kernels/cuda/emu_queue.h), so whatever
  * is changed or read too early shows. Run from the repository's root.
  */
-#include "../unit/engine/engine_run.h"
+#include "tests/unit/engine/core/engine_run.h"
 
 #include <math.h>
 

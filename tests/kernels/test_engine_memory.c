@@ -5,14 +5,14 @@
  * memory and back bit for bit, in every type; and after random cancels, pre-emptions and a device that fails no memory, graph or
  * device is left. Run from the repository's root.
  */
-#include "../unit/engine/engine_run.h"
+#include "tests/unit/engine/core/engine_run.h"
 
 #include <dlfcn.h>
 #include <unistd.h>
 
 #include "base/fault.h"
-#include "engine/kv.h"
-#include "engine/model.h"
+#include "engine/kv/kv.h"
+#include "engine/model/model.h"
 #include "kernels/kv_type.h"
 #include "tests/kernels/only_cuda.h"
 #include "tests/support/tiny_gguf.h"

@@ -9,8 +9,8 @@
 #include <stddef.h>
 #include <cmocka.h>
 
-#include "engine/model.h"
-#include "engine/random_model.h"
+#include "engine/model/model.h"
+#include "engine/source/random_model.h"
 #include "kernels/kv_type.h"
 #include "tests/kernels/tables.h"
 #include "tests/kernels/weights.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Weights that are in no file (kernels.h, weight_random; engine/random_source.h): of floats those of a file, bit for bit; of every
+ * Weights that are in no file (kernels.h, weight_random; engine/source/random_source.h): of floats those of a file, bit for bit; of every
  * block type of the spread that was asked for; models of them say something of every token; what can't be made is refused
  * by name, and a failure leaves nothing behind.
  */
@@ -10,11 +10,11 @@
 #include <cmocka.h>
 
 #include "base/fault.h"
-#include "engine/kv.h"
-#include "engine/model.h"
-#include "engine/model_file.h"
-#include "engine/quantize_model.h"
-#include "engine/random_source.h"
+#include "engine/kv/kv.h"
+#include "engine/model/model.h"
+#include "engine/source/model_file.h"
+#include "engine/source/quantize_model.h"
+#include "engine/source/random_source.h"
 #include "kernels/kv_type.h"
 #include "tests/kernels/tables.h"
 #include "tests/kernels/weights.h"

@@ -16,7 +16,7 @@
 #include <stdlib.h>
 
 #include "base/fault.h"
-#include "engine/sampler_device.h"
+#include "engine/sample/sampler_device.h"
 #include "tests/kernels/tables.h"
 
 #define N(a) ((int)(sizeof(a) / sizeof((a)[0])))

@@ -54,13 +54,13 @@ only() {
 	done < <(grep -rlE "^[[:space:]]*#[[:space:]]*include[[:space:]]*[<\"]$1" \
 		--include='*.c' --include='*.h' --include='*.cu' base kernels engine cache cascade gateway cmd 2>/dev/null)
 }
-only 'nghttp2' '^gateway/h2[^/]*\.[ch]$|^cmd/load_client\.c$' 'only gateway/h2* and the load client may include nghttp2'
+only 'nghttp2' '^gateway/transport/h2[^/]*\.[ch]$|^cmd/load/load_client\.c$' 'only gateway/transport/h2* and the load client may include nghttp2'
 only 'hiredis' '^cache/redis[^/]*$' 'only cache/redis* may include hiredis'
-only 'seccomp\.h' '^cmd/sandbox_calls\.c$' 'only cmd/sandbox_calls.c may include libseccomp'
-only 'yaml\.h' '^base/conf_yaml\.c$' 'only base/conf_yaml.c may include libyaml'
-only 'openssl' '^gateway/|^cmd/load_client\.c$' 'only gateway/ and the load client may include OpenSSL'
+only 'seccomp\.h' '^cmd/confine/sandbox_calls\.c$' 'only cmd/confine/sandbox_calls.c may include libseccomp'
+only 'yaml\.h' '^base/conf/conf_yaml\.c$' 'only base/conf/conf_yaml.c may include libyaml'
+only 'openssl' '^gateway/|^cmd/load/load_client\.c$' 'only gateway/ and the load client may include OpenSSL'
 only 'jansson' '^(gateway|engine|cmd)/' 'base, kernels, cache and cascade read no JSON'
-only 'event2' '^gateway/|^cache/(client|redis)|^engine/(server|echo|link|serve)|^cmd/(load_client|bench_store)\.c$' 'only the gateway, the store'"'"'s clients, the engine'"'"'s socket side and two measurements may include libevent'
+only 'event2' '^gateway/|^cache/(client|redis)|^engine/(core/(server|link|serve)|echo/)|^cmd/(load/load_client|bench/bench_store)\.c$' 'only the gateway, the store'"'"'s clients, the engine'"'"'s socket side and two measurements may include libevent'
 only 'event2/http' '^$' 'no part uses libevent'"'"'s HTTP'
 only 'cuda' '^kernels/cuda/' 'CUDA stays in kernels/cuda'
 [ "$bad" -eq 0 ] && echo "$n sources follow the arrows"

@@ -32,6 +32,8 @@ else
 	check warnings make build tests
 fi
 check arrows tests/lint/arrows.sh
+check rooms tests/lint/rooms.sh
+check rooms_test tests/lint/rooms_test.sh
 check words tests/lint/words.sh
 check tap tests/lint/tap.sh
 check config build/sluice config check -c etc/sluice.yaml

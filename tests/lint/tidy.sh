@@ -39,5 +39,5 @@ one() {
 }
 export -f one
 
-printf "%s\n" base/*.c kernels/*.c kernels/cpu/*.c engine/*.c cache/*.c cascade/*.c gateway/*.c cmd/*.c | grep -v "\*" |
+find base kernels engine cache cascade gateway cmd -name "*.c" | sort |
 	xargs -P "$(nproc)" -I{} bash -c 'one "$@"' one {} "${flags[@]}"

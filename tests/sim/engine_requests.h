@@ -6,11 +6,11 @@
 #ifndef TESTS_ENGINE_REQUESTS_H
 #define TESTS_ENGINE_REQUESTS_H
 
-#include "../unit/engine/engine_run.h"
+#include "tests/unit/engine/core/engine_run.h"
 #include "fake_model.h"
 
 #include "base/fault.h"
-#include "engine/kv.h"
+#include "engine/kv/kv.h"
 
 static const struct eng_model_config one_model[] = {{.name = "fake", .path = "fake.gguf"}};
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A model for tests of the engine without weights: it defines everything of engine/model.h and
- * engine/tokenizer.h, so the real ones are not linked. Its "forward pass" writes each token to its
+ * A model for tests of the engine without weights: it defines everything of engine/model/model.h and
+ * engine/token/tokenizer.h, so the real ones are not linked. Its "forward pass" writes each token to its
  * place in the KV pages and makes logits from a hash of what it reads back of the whole past:
  * whoever mixes up pages, positions or sequences gets other tokens. Tokens are bytes.
  *
@@ -17,8 +17,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "engine/model.h"
-#include "engine/sampler.h"
+#include "engine/model/model.h"
+#include "engine/sample/sampler.h"
 #include "kernels/cpu/ref.h"
 #include "kernels/kv_type.h"
 

@@ -6,7 +6,7 @@
 #ifndef TESTS_SIM_SCHED_OWNER_H
 #define TESTS_SIM_SCHED_OWNER_H
 
-#include "engine/sched.h"
+#include "engine/sched/sched.h"
 
 static void owner_look(void *ctx, struct sched_seq *s, struct sched_look *out)
 {

@@ -4,12 +4,12 @@
  * pre-empted between two chunks of what they check; some are cancelled in the middle of it, allocations fail.
  * The model has no weights (fake_model.h): whoever mixes up pages or positions says something else.
  */
-#include "../unit/engine/given_run.h"
+#include "tests/unit/engine/core/given_run.h"
 #include "fake_model.h"
 
 #include "base/fault.h"
 #include "base/log.h"
-#include "engine/kv.h"
+#include "engine/kv/kv.h"
 
 static const struct eng_model_config models[] = {{.name = "large", .path = "a.gguf", .role = PROTO_ROLE_LARGE},
 						 {.name = "small", .path = "near.gguf", .role = PROTO_ROLE_SMALL}};

@@ -4,12 +4,12 @@
  * whether it is right, right now and then or wrong, every answer is the plain one, bit for bit, and
  * every page comes back. The fake model shows any mistake with pages and positions in its text.
  */
-#include "../unit/engine/engine_run.h"
+#include "tests/unit/engine/core/engine_run.h"
 #include "fake_model.h"
 
 #include "base/fault.h"
 #include "base/log.h"
-#include "engine/kv.h"
+#include "engine/kv/kv.h"
 
 /* The drafter agrees with the other one after three texts of four. */
 static const struct eng_model_config pair[] = {{.name = "large", .path = "fake.gguf", .role = PROTO_ROLE_LARGE},

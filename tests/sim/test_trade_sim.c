@@ -5,12 +5,12 @@
  * answer is the one that it is alone. The models have no weights (fake_model.h): whoever finds another
  * model's keys in its pages says something else.
  */
-#include "../unit/engine/engine_run.h"
+#include "tests/unit/engine/core/engine_run.h"
 #include "fake_model.h"
 
 #include "base/fault.h"
 #include "base/log.h"
-#include "engine/kv.h"
+#include "engine/kv/kv.h"
 
 enum { MANY = 24, PAGE = 4, PAGES = 160, LONGEST = 120 };
 

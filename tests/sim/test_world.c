@@ -17,8 +17,8 @@
 
 #include "base/clock.h"
 #include "base/fault.h"
-#include "engine/prefix.h"
-#include "engine/sched.h"
+#include "engine/kv/prefix.h"
+#include "engine/sched/sched.h"
 
 enum {
 	PAGE = 4,

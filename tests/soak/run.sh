@@ -51,12 +51,12 @@ for f in tests/sim/test_*.c; do
 done
 
 log=$out/test_cleanse.log
-CLEANSE_STRINGS=${CLEANSE_STRINGS:-1000000} timeout -k 5 $((300 * slow)) "$folder/tests/unit/gateway/test_cleanse" \
+CLEANSE_STRINGS=${CLEANSE_STRINGS:-1000000} timeout -k 5 $((300 * slow)) "$folder/tests/unit/gateway/cleanse/test_cleanse" \
 	>"$log" 2>&1 </dev/null
 result "cleansing of ${CLEANSE_STRINGS:-1000000} strings" $? "$log"
 
 log=$out/test_speculation.log
-SPEC_PROMPTS=${SPEC_PROMPTS:-1000} timeout -k 5 $((300 * slow)) "$folder/tests/unit/engine/test_speculation" \
+SPEC_PROMPTS=${SPEC_PROMPTS:-1000} timeout -k 5 $((300 * slow)) "$folder/tests/unit/engine/core/test_speculation" \
 	>"$log" 2>&1 </dev/null
 result "speculation on ${SPEC_PROMPTS:-1000} prompts" $? "$log"
 

@@ -17,11 +17,11 @@
 #include "base/fault.h"
 #include "base/metrics.h"
 #include "cache/cache.h"
-#include "gateway/app.h"
-#include "gateway/app_state.h"
-#include "gateway/conversation_proc.h"
-#include "gateway/engine_link.h"
-#include "gateway/generation.h"
+#include "gateway/api/app.h"
+#include "gateway/exchange/app_state.h"
+#include "gateway/conversation/conversation_proc.h"
+#include "gateway/generation/engine_link.h"
+#include "gateway/generation/generation.h"
 
 enum { ANSWER_BYTES = 65536, FAKE_TOKENS = 3 };
 

@@ -5,7 +5,7 @@
 #ifndef TESTS_SUPPORT_CHAT_STORE_H
 #define TESTS_SUPPORT_CHAT_STORE_H
 
-#include "gateway/replay_store_priv.h"
+#include "gateway/replay/replay_store_priv.h"
 #include "tests/support/chat_rig.h"
 #include "tests/support/redis_server.h"
 

@@ -18,7 +18,7 @@
 
 #include "base/alloc.h"
 #include "base/log.h"
-#include "gateway/process.h"
+#include "gateway/server/process.h"
 
 enum { EVENT_BYTES = 224, TICK_MS = 20 };
 

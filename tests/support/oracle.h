@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/model_file.h"
+#include "engine/source/model_file.h"
 #include "kernels/quantize.h"
 
 struct oracle {

@@ -20,8 +20,8 @@
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/utf8.h"
-#include "gateway/json_mem.h"
-#include "gateway/request_fields.h"
+#include "gateway/request/json_mem.h"
+#include "gateway/request/request_fields.h"
 
 struct refusal {
 	const char *body, *param, *code;

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "engine/tokenizer_source.h"
+#include "engine/token/tokenizer_source.h"
 
 static inline int tok_make(const struct tok_source *plain, const char *pre, const struct proto_str *merges,
 			   struct tokenizer **out, struct sl_err *err)

@@ -39,8 +39,8 @@
 #include "base/alloc.h"
 #include "base/buf.h"
 #include "base/clock.h"
-#include "gateway/http.h"
-#include "gateway/transport.h"
+#include "gateway/transport/http.h"
+#include "gateway/transport/transport.h"
 
 #define RIG_UNUSED __attribute__((unused))
 enum { RIG_PATIENCE_S = 10, RIG_STREAMS = 512 };

@@ -17,7 +17,7 @@
 #include <cmocka.h>
 
 #include "base/out_file.h"
-#include "engine/gguf_write.h"
+#include "engine/file/gguf_write.h"
 #include "kernels/kernels.h"
 
 static char folder[64];

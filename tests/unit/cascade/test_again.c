@@ -36,7 +36,7 @@ struct models {
 	uint32_t large_waits;	      /* turns until it is there */
 };
 
-/* One machine, and who carries it out: as gateway/cascade_run.c does. */
+/* One machine, and who carries it out: as gateway/cascade/cascade_run.c does. */
 struct world {
 	const struct models *models;
 	struct casc c;

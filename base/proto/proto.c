@@ -1,0 +1,597 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Encoding and decoding of the engine protocol. A payload is written and read field by field in the
+ * order of its struct, so that no padding and no compiler's layout ever crosses. The largest of the
+ * types, SUBMIT, stands in proto_submit.c.
+ */
+#include "base/proto/proto_wire.h"
+
+/* ---- types ---- */
+
+enum { MAX_PIECES_BYTES = PROTO_MAX_TOKENS_PER_FRAME * (1 + PROTO_MAX_TOP_LOGPROBS) * (1 + PROTO_MAX_PIECE) };
+
+uint32_t proto_type_max(uint8_t type)
+{
+	switch (type) {
+	case PROTO_SUBMIT:
+	case PROTO_COUNT: return PROTO_MAX_PAYLOAD;
+	case PROTO_TOKENS:
+		return 16 + PROTO_MAX_TOKENS_PER_FRAME * PROTO_TOKEN_BYTES(PROTO_MAX_TOP_LOGPROBS) +
+		       PROTO_MAX_TEXT_PER_FRAME + MAX_PIECES_BYTES;
+	case PROTO_PROMPT_LOGPROBS:
+		return 16 + PROTO_MAX_TOKENS_PER_FRAME * PROTO_PROMPT_TOKEN_BYTES(PROTO_MAX_TOP_LOGPROBS) +
+		       MAX_PIECES_BYTES;
+	case PROTO_HELLO:
+	case PROTO_CREDIT:
+	case PROTO_CANCEL:
+	case PROTO_PING:
+	case PROTO_MODEL:
+	case PROTO_QUEUED:
+	case PROTO_DONE:
+	case PROTO_COUNTED:
+	case PROTO_STATS:
+	case PROTO_PONG:
+	case PROTO_BYE:
+	case PROTO_LOAD:
+	case PROTO_VERIFIED:
+	case PROTO_CHOICE: return 4096;
+	default: return 0;
+	}
+}
+
+const char *proto_type_name(uint8_t type)
+{
+	static const char *const to_engine[] = {"?", "HELLO", "SUBMIT", "CREDIT", "CANCEL", "COUNT", "PING"};
+	static const char *const to_gateway[] = {"MODEL", "QUEUED", "TOKENS", "DONE", "COUNTED", "STATS",
+						 "PONG", "BYE", "PROMPT_LOGPROBS", "CHOICE", "LOAD", "VERIFIED"};
+	if (type <= PROTO_PING)
+		return to_engine[type];
+	if (type >= PROTO_MODEL && type <= PROTO_VERIFIED)
+		return to_gateway[type - PROTO_MODEL];
+	return "?";
+}
+
+int proto_head_read(const uint8_t *bytes, struct proto_head *out, struct sl_err *err)
+{
+	struct proto_reader r = {.p = bytes, .left = PROTO_HEAD_BYTES};
+	out->length = proto_r_u32(&r);
+	out->type = proto_r_u8(&r);
+	out->version = proto_r_u8(&r);
+	uint16_t zero = proto_r_u16(&r);
+	out->id = proto_r_u64(&r);
+	if (out->version != PROTO_VERSION)
+		return sl_errf(err, SL_EPROTO, "the peer speaks protocol version %u, this is %u",
+			       out->version, PROTO_VERSION);
+	uint32_t max = proto_type_max(out->type);
+	if (max == 0 || zero != 0)
+		return sl_errf(err, SL_EPROTO, "unknown frame type %u", out->type);
+	if (out->length > max)
+		return sl_errf(err, SL_EPROTO, "%s frame of %u bytes, the most is %u",
+			       proto_type_name(out->type), out->length, max);
+	return 0;
+}
+
+/* ---- one pair a type ---- */
+
+int proto_put_hello(struct sl_buf *out, const struct proto_hello *m)
+{
+	struct proto_writer w = proto_w_begin(out, PROTO_HELLO, 0);
+	proto_w_u16(&w, m->version);
+	proto_w_u64(&w, m->epoch);
+	proto_w_u16(&w, m->n_models);
+	proto_w_str(&w, m->name, PROTO_MAX_NAME);
+	return proto_w_end(&w);
+}
+
+int proto_get_hello(const uint8_t *p, size_t n, struct proto_hello *out, struct sl_err *err)
+{
+	struct proto_reader r = {.p = p, .left = n};
+	out->version = proto_r_u16(&r);
+	out->epoch = proto_r_u64(&r);
+	out->n_models = proto_r_u16(&r);
+	out->name = proto_r_str(&r, PROTO_MAX_NAME);
+	if (out->n_models > PROTO_MAX_MODELS)
+		return proto_out_of_bounds(err, PROTO_HELLO, "n_models");
+	return proto_r_end(&r, PROTO_HELLO, err);
+}
+
+int proto_put_credit(struct sl_buf *out, uint64_t id, const struct proto_credit *m)
+{
+	struct proto_writer w = proto_w_begin(out, PROTO_CREDIT, id);
+	proto_w_u32(&w, m->n_tokens);
+	return proto_w_end(&w);
+}
+
+int proto_get_credit(const uint8_t *p, size_t n, struct proto_credit *out, struct sl_err *err)
+{
+	struct proto_reader r = {.p = p, .left = n};
+	out->n_tokens = proto_r_u32(&r);
+	return proto_r_end(&r, PROTO_CREDIT, err);
+}
+
+static int put_empty(struct sl_buf *out, uint8_t type, uint64_t id)
+{
+	struct proto_writer w = proto_w_begin(out, type, id);
+	return proto_w_end(&w);
+}
+
+int proto_put_cancel(struct sl_buf *out, uint64_t id) { return put_empty(out, PROTO_CANCEL, id); }
+int proto_put_ping(struct sl_buf *out, uint64_t nonce) { return put_empty(out, PROTO_PING, nonce); }
+int proto_put_pong(struct sl_buf *out, uint64_t nonce) { return put_empty(out, PROTO_PONG, nonce); }
+
+int proto_put_count(struct sl_buf *out, uint64_t id, const struct proto_count *m)
+{
+	struct proto_writer w = proto_w_begin(out, PROTO_COUNT, id);
+	proto_w_u16(&w, m->model);
+	proto_w_u8(&w, m->prompt_kind);
+	proto_w_u8(&w, m->priority);
+	proto_w_u64(&w, m->tenant);
+	proto_w_str(&w, m->prompt, PROTO_MAX_PAYLOAD);
+	return proto_w_end(&w);
+}
+
+int proto_get_count(const uint8_t *p, size_t n, struct proto_count *out, struct sl_err *err)
+{
+	struct proto_reader r = {.p = p, .left = n};
+	out->model = proto_r_u16(&r);
+	out->prompt_kind = proto_r_u8(&r);
+	out->priority = proto_r_u8(&r);
+	out->tenant = proto_r_u64(&r);
+	out->prompt = proto_r_str(&r, PROTO_MAX_PAYLOAD);
+	if (out->prompt_kind < PROTO_PROMPT_CHAT || out->prompt_kind > PROTO_PROMPT_TOKENS)
+		return proto_out_of_bounds(err, PROTO_COUNT, "prompt_kind");
+	return proto_r_end(&r, PROTO_COUNT, err);
+}
+
+int proto_put_model(struct sl_buf *out, const struct proto_model *m)
+{
+	struct proto_writer w = proto_w_begin(out, PROTO_MODEL, 0);
+	proto_w_u16(&w, m->index);
+	proto_w_u8(&w, m->state);
+	proto_w_u8(&w, m->role);
+	proto_w_u32(&w, m->n_ctx);
+	proto_w_u32(&w, m->n_vocab);
+	proto_w_u64(&w, m->n_params);
+	proto_w_u64(&w, m->tokenizer);
+	proto_w_str(&w, m->name, PROTO_MAX_NAME);
+	proto_w_str(&w, m->reason, PROTO_MAX_MESSAGE);
+	return proto_w_end(&w);
+}
+
+int proto_get_model(const uint8_t *p, size_t n, struct proto_model *out, struct sl_err *err)
+{
+	struct proto_reader r = {.p = p, .left = n};
+	out->index = proto_r_u16(&r);
+	out->state = proto_r_u8(&r);
+	out->role = proto_r_u8(&r);
+	out->n_ctx = proto_r_u32(&r);
+	out->n_vocab = proto_r_u32(&r);
+	out->n_params = proto_r_u64(&r);
+	out->tokenizer = proto_r_u64(&r);
+	out->name = proto_r_str(&r, PROTO_MAX_NAME);
+	out->reason = proto_r_str(&r, PROTO_MAX_MESSAGE);
+	if (out->index >= PROTO_MAX_MODELS || out->state > PROTO_MODEL_FAILED || out->role > 2)
+		return proto_out_of_bounds(err, PROTO_MODEL, "index, state or role");
+	return proto_r_end(&r, PROTO_MODEL, err);
+}
+
+int proto_put_queued(struct sl_buf *out, uint64_t id, const struct proto_queued *m)
+{
+	struct proto_writer w = proto_w_begin(out, PROTO_QUEUED, id);
+	proto_w_u32(&w, m->n_prompt);
+	proto_w_u32(&w, m->n_cached);
+	proto_w_u8(&w, m->miss_reason);
+	proto_w_u32(&w, m->position);
+	proto_w_u32(&w, m->predicted_ttft_us);
+	proto_w_u8(&w, m->guess);
+	return proto_w_end(&w);
+}
+
+int proto_get_queued(const uint8_t *p, size_t n, struct proto_queued *out, struct sl_err *err)
+{
+	struct proto_reader r = {.p = p, .left = n};
+	out->n_prompt = proto_r_u32(&r);
+	out->n_cached = proto_r_u32(&r);
+	out->miss_reason = proto_r_u8(&r);
+	out->position = proto_r_u32(&r);
+	out->predicted_ttft_us = proto_r_u32(&r);
+	uint8_t guess = proto_r_u8(&r);
+	out->guess = guess != 0;
+	if (out->miss_reason > PROTO_MISS_SHORT || guess > 1)
+		return proto_out_of_bounds(err, PROTO_QUEUED, "miss_reason or guess");
+	return proto_r_end(&r, PROTO_QUEUED, err);
+}
+
+static void put_piece(struct proto_writer *w, const struct proto_pieces *pieces, uint32_t id)
+{
+	struct proto_str p = pieces->of(pieces->ctx, id);
+	size_t n = p.n < PROTO_MAX_PIECE ? p.n : PROTO_MAX_PIECE;
+	proto_w_u8(w, (uint8_t)n);
+	proto_w_bytes(w, p.at, n);
+}
+
+/* The rest of a payload: a flag, then `count` pieces if it is set. */
+static int get_pieces(struct proto_reader *r, size_t count, uint8_t type, struct proto_pieces *out,
+		      struct sl_err *err)
+{
+	uint8_t told = proto_r_u8(r);
+	const uint8_t *from = r->p;
+	if (told > 1)
+		return proto_out_of_bounds(err, type, "pieces");
+	for (size_t i = 0; told && i < count; i++)
+		proto_r_bytes(r, proto_r_u8(r));
+	int rc = proto_r_end(r, type, err);
+	if (rc == 0 && told)
+		out->all = (struct proto_str){(const char *)from, (size_t)(r->p - from)};
+	return rc;
+}
+
+struct proto_str proto_piece_next(struct proto_str *all)
+{
+	if (all->n == 0)
+		return (struct proto_str){"", 0};
+	struct proto_str p = {all->at + 1, (uint8_t)all->at[0]};
+	all->at += 1 + p.n;
+	all->n -= 1 + p.n;
+	return p;
+}
+
+int proto_put_tokens(struct sl_buf *out, uint64_t id, const struct proto_tokens *m)
+{
+	if (m->n == 0 || m->n > PROTO_MAX_TOKENS_PER_FRAME || m->choice >= PROTO_MAX_CHOICES ||
+	    m->n_top > PROTO_MAX_TOP_LOGPROBS)
+		return SL_EINVAL;
+	struct proto_writer w = proto_w_begin(out, PROTO_TOKENS, id);
+	proto_w_u16(&w, m->n);
+	proto_w_u8(&w, m->choice);
+	proto_w_u8(&w, m->n_top);
+	for (int i = 0; i < m->n; i++) {
+		proto_w_u32(&w, m->tokens[i].id);
+		proto_w_f32(&w, m->tokens[i].logprob);
+		proto_w_u16(&w, m->tokens[i].n_bytes);
+		proto_w_u16(&w, 0);
+		for (int k = 0; k < m->n_top; k++)
+			proto_w_pair(&w, m->tops[i * m->n_top + k]);
+	}
+	proto_w_str(&w, m->text, PROTO_MAX_TEXT_PER_FRAME);
+	proto_w_u8(&w, m->pieces.of != NULL);
+	for (int i = 0; i < m->n && m->pieces.of != NULL; i++) {
+		put_piece(&w, &m->pieces, m->tokens[i].id);
+		for (int k = 0; k < m->n_top; k++)
+			put_piece(&w, &m->pieces, m->tops[i * m->n_top + k].id);
+	}
+	return proto_w_end(&w);
+}
+
+int proto_get_tokens(const uint8_t *p, size_t n, struct proto_tokens *out, struct sl_err *err)
+{
+	struct proto_reader r = {.p = p, .left = n};
+	*out = (struct proto_tokens){.n = proto_r_u16(&r)};
+	out->choice = proto_r_u8(&r);
+	out->n_top = proto_r_u8(&r);
+	if (out->n == 0 || out->n > PROTO_MAX_TOKENS_PER_FRAME)
+		return proto_out_of_bounds(err, PROTO_TOKENS, "n");
+	if (out->choice >= PROTO_MAX_CHOICES)
+		return proto_out_of_bounds(err, PROTO_TOKENS, "choice");
+	if (out->n_top > PROTO_MAX_TOP_LOGPROBS)
+		return proto_out_of_bounds(err, PROTO_TOKENS, "n_top");
+	size_t each = PROTO_TOKEN_BYTES(out->n_top);
+	out->records = proto_r_bytes(&r, out->n * each);
+	out->text = proto_r_str(&r, PROTO_MAX_TEXT_PER_FRAME);
+	int rc = get_pieces(&r, out->n * (1u + out->n_top), PROTO_TOKENS, &out->pieces, err);
+	if (rc != 0)
+		return rc;
+	size_t sum = 0;
+	for (uint16_t i = 0; i < out->n; i++) {
+		const uint8_t *record = out->records + i * each;
+		if (record[10] != 0 || record[11] != 0)
+			return proto_out_of_bounds(err, PROTO_TOKENS, "padding");
+		sum += proto_token_at(out, i).n_bytes;
+	}
+	return sum == out->text.n ? 0 : proto_out_of_bounds(err, PROTO_TOKENS, "n_bytes");
+}
+
+struct proto_token proto_token_at(const struct proto_tokens *m, uint16_t i)
+{
+	struct proto_reader r = {.p = m->records + i * (size_t)PROTO_TOKEN_BYTES(m->n_top), .left = 12};
+	struct proto_token t = {.id = proto_r_u32(&r)};
+	t.logprob = proto_r_f32(&r);
+	t.n_bytes = proto_r_u16(&r);
+	return t;
+}
+
+struct proto_id_f32 proto_top_at(const struct proto_tokens *m, uint16_t i, uint8_t k)
+{
+	return proto_pair_at(m->records + i * (size_t)PROTO_TOKEN_BYTES(m->n_top) + PROTO_TOKEN_BYTES(k));
+}
+
+int proto_put_prompt_logprobs(struct sl_buf *out, uint64_t id, const struct proto_prompt_logprobs *m)
+{
+	if (m->n == 0 || m->n > PROTO_MAX_TOKENS_PER_FRAME || m->n_top > PROTO_MAX_TOP_LOGPROBS)
+		return SL_EINVAL;
+	struct proto_writer w = proto_w_begin(out, PROTO_PROMPT_LOGPROBS, id);
+	proto_w_u32(&w, m->first);
+	proto_w_u16(&w, m->n);
+	proto_w_u8(&w, m->n_top);
+	for (int i = 0; i < m->n * (1 + m->n_top); i++)
+		proto_w_pair(&w, m->entries[i]);
+	proto_w_u8(&w, m->pieces.of != NULL);
+	for (int i = 0; i < m->n * (1 + m->n_top) && m->pieces.of != NULL; i++)
+		put_piece(&w, &m->pieces, m->entries[i].id);
+	return proto_w_end(&w);
+}
+
+int proto_get_prompt_logprobs(const uint8_t *p, size_t n, struct proto_prompt_logprobs *out,
+			      struct sl_err *err)
+{
+	struct proto_reader r = {.p = p, .left = n};
+	*out = (struct proto_prompt_logprobs){.first = proto_r_u32(&r)};
+	out->n = proto_r_u16(&r);
+	out->n_top = proto_r_u8(&r);
+	if (out->n == 0 || out->n > PROTO_MAX_TOKENS_PER_FRAME || out->first > UINT32_MAX - out->n)
+		return proto_out_of_bounds(err, PROTO_PROMPT_LOGPROBS, "n");
+	if (out->n_top > PROTO_MAX_TOP_LOGPROBS)
+		return proto_out_of_bounds(err, PROTO_PROMPT_LOGPROBS, "n_top");
+	out->records = proto_r_bytes(&r, out->n * (size_t)PROTO_PROMPT_TOKEN_BYTES(out->n_top));
+	return get_pieces(&r, out->n * (1u + out->n_top), PROTO_PROMPT_LOGPROBS, &out->pieces, err);
+}
+
+struct proto_id_f32 proto_prompt_logprob_at(const struct proto_prompt_logprobs *m, uint16_t i,
+					    uint8_t k)
+{
+	return proto_pair_at(m->records + i * (size_t)PROTO_PROMPT_TOKEN_BYTES(m->n_top) +
+		       k * (size_t)PROTO_PAIR_BYTES);
+}
+
+int proto_put_choice(struct sl_buf *out, uint64_t id, const struct proto_choice *m)
+{
+	struct proto_writer w = proto_w_begin(out, PROTO_CHOICE, id);
+	proto_w_u8(&w, m->choice);
+	proto_w_u8(&w, m->finish);
+	proto_w_u8(&w, m->length_why);
+	proto_w_u32(&w, m->n_completion);
+	proto_w_f32(&w, m->cumulative_logprob);
+	return proto_w_end(&w);
+}
+
+int proto_get_choice(const uint8_t *p, size_t n, struct proto_choice *out, struct sl_err *err)
+{
+	struct proto_reader r = {.p = p, .left = n};
+	out->choice = proto_r_u8(&r);
+	out->finish = proto_r_u8(&r);
+	out->length_why = proto_r_u8(&r);
+	out->n_completion = proto_r_u32(&r);
+	out->cumulative_logprob = proto_r_f32(&r);
+	if (out->choice >= PROTO_MAX_CHOICES)
+		return proto_out_of_bounds(err, PROTO_CHOICE, "choice");
+	if (out->finish < PROTO_FINISH_STOP || out->finish > PROTO_FINISH_ERROR)
+		return proto_out_of_bounds(err, PROTO_CHOICE, "finish");
+	return proto_r_end(&r, PROTO_CHOICE, err);
+}
+
+int proto_put_done(struct sl_buf *out, uint64_t id, const struct proto_done *m)
+{
+	struct proto_writer w = proto_w_begin(out, PROTO_DONE, id);
+	proto_w_u8(&w, m->finish);
+	proto_w_u8(&w, m->error);
+	proto_w_u8(&w, m->length_why);
+	proto_w_u32(&w, m->n_prompt);
+	proto_w_u32(&w, m->n_cached);
+	proto_w_u32(&w, m->n_completion);
+	proto_w_u32(&w, m->queue_us);
+	proto_w_u32(&w, m->prefill_us);
+	proto_w_u32(&w, m->decode_us);
+	proto_w_str(&w, m->message, PROTO_MAX_MESSAGE);
+	return proto_w_end(&w);
+}
+
+int proto_get_done(const uint8_t *p, size_t n, struct proto_done *out, struct sl_err *err)
+{
+	struct proto_reader r = {.p = p, .left = n};
+	out->finish = proto_r_u8(&r);
+	out->error = proto_r_u8(&r);
+	out->length_why = proto_r_u8(&r);
+	out->n_prompt = proto_r_u32(&r);
+	out->n_cached = proto_r_u32(&r);
+	out->n_completion = proto_r_u32(&r);
+	out->queue_us = proto_r_u32(&r);
+	out->prefill_us = proto_r_u32(&r);
+	out->decode_us = proto_r_u32(&r);
+	out->message = proto_r_str(&r, PROTO_MAX_MESSAGE);
+	if (out->finish < PROTO_FINISH_STOP || out->finish > PROTO_FINISH_ERROR)
+		return proto_out_of_bounds(err, PROTO_DONE, "finish");
+	if (out->error > PROTO_ERR_LAST)
+		return proto_out_of_bounds(err, PROTO_DONE, "error");
+	return proto_r_end(&r, PROTO_DONE, err);
+}
+
+int proto_put_counted(struct sl_buf *out, uint64_t id, const struct proto_counted *m)
+{
+	struct proto_writer w = proto_w_begin(out, PROTO_COUNTED, id);
+	proto_w_u8(&w, m->error);
+	proto_w_u32(&w, m->n_tokens);
+	proto_w_str(&w, m->message, PROTO_MAX_MESSAGE);
+	return proto_w_end(&w);
+}
+
+int proto_get_counted(const uint8_t *p, size_t n, struct proto_counted *out, struct sl_err *err)
+{
+	struct proto_reader r = {.p = p, .left = n};
+	out->error = proto_r_u8(&r);
+	out->n_tokens = proto_r_u32(&r);
+	out->message = proto_r_str(&r, PROTO_MAX_MESSAGE);
+	if (out->error > PROTO_ERR_LAST)
+		return proto_out_of_bounds(err, PROTO_COUNTED, "error");
+	return proto_r_end(&r, PROTO_COUNTED, err);
+}
+
+static void put_device(struct proto_writer *w, const struct proto_device *d)
+{
+	proto_w_u32(w, d->known);
+	proto_w_u32(w, d->busy_percent);
+	proto_w_u32(w, d->memory_busy_percent);
+	proto_w_u32(w, d->celsius);
+	proto_w_u32(w, d->milliwatts);
+	proto_w_u32(w, d->limit_milliwatts);
+	proto_w_u32(w, d->sm_mhz);
+	proto_w_u32(w, d->memory_mhz);
+	proto_w_u32(w, d->slowed);
+	proto_w_u32(w, d->nvlinks);
+	proto_w_u64(w, d->memory_bytes);
+	proto_w_u64(w, d->memory_used_bytes);
+	proto_w_u64(w, d->ecc_uncorrected);
+}
+
+int proto_put_stats(struct sl_buf *out, const struct proto_stats *m)
+{
+	struct proto_writer w = proto_w_begin(out, PROTO_STATS, 0);
+	proto_w_u32(&w, m->running);
+	proto_w_u32(&w, m->waiting);
+	proto_w_u32(&w, m->pages_total);
+	proto_w_u32(&w, m->pages_free);
+	proto_w_u64(&w, m->steps);
+	proto_w_u64(&w, m->prefill_tokens);
+	proto_w_u64(&w, m->decode_tokens);
+	proto_w_u64(&w, m->submitted);
+	proto_w_u64(&w, m->finished);
+	proto_w_u64(&w, m->cancelled);
+	proto_w_u64(&w, m->failed);
+	proto_w_u32(&w, m->us_per_prefill_token);
+	proto_w_u32(&w, m->us_per_decode_step);
+	proto_w_u64(&w, m->prefix_queries);
+	proto_w_u64(&w, m->prefix_hits);
+	proto_w_u64(&w, m->preemptions);
+	proto_w_u32(&w, m->prefix_pages);
+	proto_w_u32(&w, m->kv_used_permille);
+	proto_w_u64(&w, m->spec_drafts);
+	proto_w_u64(&w, m->spec_drafted);
+	proto_w_u64(&w, m->spec_accepted);
+	proto_w_u64(&w, m->swapped_out);
+	proto_w_u64(&w, m->swapped_in);
+	proto_w_u64(&w, m->swap_full);
+	proto_w_u64(&w, m->displaced);
+	proto_w_u32(&w, m->swap_places);
+	proto_w_u32(&w, m->swap_used);
+	put_device(&w, &m->device);
+	return proto_w_end(&w);
+}
+
+static void get_device(struct proto_reader *r, struct proto_device *out)
+{
+	out->known = proto_r_u32(r);
+	out->busy_percent = proto_r_u32(r);
+	out->memory_busy_percent = proto_r_u32(r);
+	out->celsius = proto_r_u32(r);
+	out->milliwatts = proto_r_u32(r);
+	out->limit_milliwatts = proto_r_u32(r);
+	out->sm_mhz = proto_r_u32(r);
+	out->memory_mhz = proto_r_u32(r);
+	out->slowed = proto_r_u32(r);
+	out->nvlinks = proto_r_u32(r);
+	out->memory_bytes = proto_r_u64(r);
+	out->memory_used_bytes = proto_r_u64(r);
+	out->ecc_uncorrected = proto_r_u64(r);
+}
+
+int proto_get_stats(const uint8_t *p, size_t n, struct proto_stats *out, struct sl_err *err)
+{
+	struct proto_reader r = {.p = p, .left = n};
+	out->running = proto_r_u32(&r);
+	out->waiting = proto_r_u32(&r);
+	out->pages_total = proto_r_u32(&r);
+	out->pages_free = proto_r_u32(&r);
+	out->steps = proto_r_u64(&r);
+	out->prefill_tokens = proto_r_u64(&r);
+	out->decode_tokens = proto_r_u64(&r);
+	out->submitted = proto_r_u64(&r);
+	out->finished = proto_r_u64(&r);
+	out->cancelled = proto_r_u64(&r);
+	out->failed = proto_r_u64(&r);
+	out->us_per_prefill_token = proto_r_u32(&r);
+	out->us_per_decode_step = proto_r_u32(&r);
+	out->prefix_queries = proto_r_u64(&r);
+	out->prefix_hits = proto_r_u64(&r);
+	out->preemptions = proto_r_u64(&r);
+	out->prefix_pages = proto_r_u32(&r);
+	out->kv_used_permille = proto_r_u32(&r);
+	out->spec_drafts = proto_r_u64(&r);
+	out->spec_drafted = proto_r_u64(&r);
+	out->spec_accepted = proto_r_u64(&r);
+	out->swapped_out = proto_r_u64(&r);
+	out->swapped_in = proto_r_u64(&r);
+	out->swap_full = proto_r_u64(&r);
+	out->displaced = proto_r_u64(&r);
+	out->swap_places = proto_r_u32(&r);
+	out->swap_used = proto_r_u32(&r);
+	get_device(&r, &out->device);
+	return proto_r_end(&r, PROTO_STATS, err);
+}
+
+int proto_put_load(struct sl_buf *out, const struct proto_load *m)
+{
+	if (m->model >= PROTO_MAX_MODELS)
+		return SL_EINVAL;
+	struct proto_writer w = proto_w_begin(out, PROTO_LOAD, 0);
+	proto_w_u16(&w, m->model);
+	proto_w_u8(&w, m->idle);
+	for (int i = 0; i < PROTO_PRIORITIES; i++) {
+		proto_w_u32(&w, m->of[i].waiting);
+		proto_w_u32(&w, m->of[i].wait_us);
+		proto_w_u32(&w, m->of[i].places_free);
+		proto_w_u32(&w, m->of[i].us_per_place);
+	}
+	return proto_w_end(&w);
+}
+
+int proto_get_load(const uint8_t *p, size_t n, struct proto_load *out, struct sl_err *err)
+{
+	struct proto_reader r = {.p = p, .left = n};
+	out->model = proto_r_u16(&r);
+	uint8_t idle = proto_r_u8(&r);
+	out->idle = idle != 0;
+	for (int i = 0; i < PROTO_PRIORITIES; i++) {
+		out->of[i].waiting = proto_r_u32(&r);
+		out->of[i].wait_us = proto_r_u32(&r);
+		out->of[i].places_free = proto_r_u32(&r);
+		out->of[i].us_per_place = proto_r_u32(&r);
+	}
+	if (out->model >= PROTO_MAX_MODELS || idle > 1)
+		return proto_out_of_bounds(err, PROTO_LOAD, "model or idle");
+	return proto_r_end(&r, PROTO_LOAD, err);
+}
+
+int proto_put_verified(struct sl_buf *out, uint64_t id, const struct proto_verified *m)
+{
+	if (m->n_agreed > m->n_used || m->n_used > PROTO_MAX_GIVEN)
+		return SL_EINVAL;
+	struct proto_writer w = proto_w_begin(out, PROTO_VERIFIED, id);
+	proto_w_u32(&w, m->n_agreed);
+	proto_w_u32(&w, m->n_used);
+	return proto_w_end(&w);
+}
+
+int proto_get_verified(const uint8_t *p, size_t n, struct proto_verified *out, struct sl_err *err)
+{
+	struct proto_reader r = {.p = p, .left = n};
+	out->n_agreed = proto_r_u32(&r);
+	out->n_used = proto_r_u32(&r);
+	if (out->n_used > PROTO_MAX_GIVEN)
+		return proto_out_of_bounds(err, PROTO_VERIFIED, "n_used");
+	if (out->n_agreed > out->n_used)
+		return proto_out_of_bounds(err, PROTO_VERIFIED, "n_agreed");
+	return proto_r_end(&r, PROTO_VERIFIED, err);
+}
+
+int proto_put_bye(struct sl_buf *out, const struct proto_bye *m)
+{
+	struct proto_writer w = proto_w_begin(out, PROTO_BYE, 0);
+	proto_w_str(&w, m->reason, PROTO_MAX_MESSAGE);
+	return proto_w_end(&w);
+}
+
+int proto_get_bye(const uint8_t *p, size_t n, struct proto_bye *out, struct sl_err *err)
+{
+	struct proto_reader r = {.p = p, .left = n};
+	out->reason = proto_r_str(&r, PROTO_MAX_MESSAGE);
+	return proto_r_end(&r, PROTO_BYE, err);
+}

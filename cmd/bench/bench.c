@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * `sluice bench`: measuring. Every figure stands beside a ceiling or a comparison of the same run,
+ * because a machine that is shared makes absolute times worth little.
+ */
+#include "cmd/bench/bench.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/range.h"
+#include "cmd/config/cmd.h"
+#include "version.h"
+
+static const char usage[] =
+    "usage: sluice bench machine [FILE] [--threads N] [--seconds S] [--repeat N] [--json]\n"
+    "       sluice bench model FILE [--prompt N] [--tokens N] [--batch 1,2,4,8] [--threads N]\n"
+    "              [--weights FOLDER] [--repeat N] [--json]\n"
+    "       sluice bench engine FILE [--scenario NAME] [--threads N] [--json]\n"
+    "       sluice bench speculation FILE [--draft FILE] [--threads N] [--rounds N] [--tokens N]\n"
+    "              [--max-draft N] [--json]\n"
+    "       sluice bench ops [--op matmul|attention|rows] [--backend NAME] [--threads N] [--quick] [--json]\n"
+    "       sluice bench ops|model MODEL --backend cuda [--kind NAME] [--loose] [--tiny]\n"
+    "       sluice bench gpu PART [--backend NAME] [--model FILE] [--kind NAME] [--loose] [--tiny]\n"
+    "       sluice bench serve URL [--key K] [--model NAME] [--connections C] [--streams S]\n"
+    "              [--requests N] [--seconds T] [--rate R] [--prompt-tokens P] [--share N]\n"
+    "              [--max-tokens T] [--tier-mix K1=WEIGHT,K2=WEIGHT] [--slo-ttft MS] [--slo-itl MS]\n"
+    "              [--http1] [--whole] [--warmup] [--insecure] [--cacert FILE] [--seed N] [--json]\n"
+    "       sluice bench gateway [--load NAME] [--runs N] [--seconds S] [--quick] [--no-nginx] [--json]\n"
+    "       sluice bench cleanse [--json]\n"
+    "       sluice bench store [--times N] [--json]\n"
+    "       sluice bench cascade [--json]\n"
+    "       sluice bench overload [FILE] [--seconds T] [--factor F] [--slots N] [--rate R] [--first-token MS]\n"
+    "              [--target MS] [--prompt-tokens P] [--max-tokens T] [--peak-seconds T] [--threads N] [--json]\n"
+    "       sluice bench pacing FILE [--paced N] [--unpaced N] [--share PERCENT] [--seconds T]\n"
+    "              [--max-tokens T] [--json]\n"
+    "\n"
+    "machine   what this machine can do: reading memory, integer and floating point products\n"
+    "model     tokens per second of a model file, prompt and answer, and their share of that\n"
+    "engine    the engine with scheduler and prefix tree: shared-prefix, no-sharing, long-prompt,\n"
+    "          fair-share, fair-tiers, prediction, planning; all of them without --scenario\n"
+    "speculation  drafts from the text and from a small model: steps and time they save or cost\n"
+    "ops       every operation over shapes and weight types: right, and what share of its roofline\n"
+    "gpu       a device's kernels and steps, in the lines that tests/bench/gpu.sh makes a table of; so are ops\n"
+    "          and model with that backend. A model may be random:SHAPE:TYPE (sluice model random has them,\n"
+    "          and int4): its weights are made on the device, without a file\n"
+    "serve     a server under load: time to the first token, between tokens, throughput, goodput\n"
+    "gateway   the gateway's own cost with the echo engine behind it, beside nginx if there is one:\n"
+    "          1000-5ms, 1000-20ms, 256-2ms, 256-20ms, 256-own, json, 10000-open, memory\n"
+    "cleanse   cleansing of users' messages: bytes per second, beside memcpy\n"
+    "store     what Redis costs a request before its first token, beside two PINGs\n"
+    "cascade   how hard a request looks: nanoseconds of one score\n"
+    "overload  a server (the echo engine's, or with a model file) asked for many times what it can do:\n"
+    "          goodput of its peak, how fast it refuses, how good its predictions are, until it is normal\n"
+    "pacing    what paced streams of a low tier take from unpaced ones of a high one\n";
+
+int bench_complain(int status, const char *fmt, ...)
+{
+	va_list ap;
+	va_start(ap, fmt);
+	fputs("sluice bench: ", stderr);
+	vfprintf(stderr, fmt, ap);
+	fputc('\n', stderr);
+	va_end(ap);
+	return status;
+}
+
+void bench_header(void)
+{
+	char line[256], name[128] = "unknown processor";
+	FILE *f = fopen("/proc/cpuinfo", "r");
+	while (f != NULL && fgets(line, sizeof line, f) != NULL)
+		if (sscanf(line, "model name : %127[^\n]", name) == 1)
+			break;
+	if (f != NULL)
+		fclose(f);
+	printf("%s, %ld processors; sluice %s\n", name, sysconf(_SC_NPROCESSORS_ONLN), SLUICE_VERSION);
+}
+
+static int out_of_range(const struct bench_option *o, const char *value)
+{
+	char range[80];
+	return bench_complain(CMD_EXIT_USAGE, "%s must be %s, not %s", o->name, range_of(o->lo, false, o->hi, range, sizeof range), value);
+}
+
+int bench_parse(int argc, char **argv, const struct bench_option *options, size_t n, const char **word)
+{
+	for (int i = 1; i < argc; i++) {
+		const struct bench_option *o = NULL;
+		for (size_t k = 0; k < n; k++)
+			if (strcmp(argv[i], options[k].name) == 0)
+				o = &options[k];
+		if (o == NULL && argv[i][0] != '-' && word != NULL && *word == NULL) {
+			*word = argv[i];
+			continue;
+		}
+		if (o == NULL)
+			return bench_complain(CMD_EXIT_USAGE, "%s: no option %s", argv[0], argv[i]);
+		if (o->flag != NULL) {
+			*o->flag = true;
+			continue;
+		}
+		const char *value = ++i < argc ? argv[i] : NULL;
+		if (value == NULL)
+			return bench_complain(CMD_EXIT_USAGE, "%s needs a value", o->name);
+		if (o->text != NULL) {
+			*o->text = value;
+			continue;
+		}
+		char *end;
+		errno = 0;
+		*o->number = strtod(value, &end);
+		if (errno != 0 || end == value || *end != '\0' || !(*o->number >= o->lo && *o->number <= o->hi))
+			return out_of_range(o, value);
+	}
+	return 0;
+}
+
+int bench_list(const char *text, int most, int *out, int max)
+{
+	int n = 0;
+	for (const char *at = text; *at != '\0';) {
+		char *end;
+		long v = strtol(at, &end, 10);
+		if (end == at || v < 1 || v > most || n == max || (*end != ',' && *end != '\0'))
+			return 0;
+		out[n++] = (int)v;
+		at = *end == ',' ? end + 1 : end;
+	}
+	return n;
+}
+
+int cmd_bench(int argc, char **argv)
+{
+	static const struct {
+		const char *name;
+		int (*run)(int argc, char **argv);
+	} commands[] = {{"machine", bench_machine}, {"model", bench_model}, {"engine", bench_engine},
+			{"speculation", bench_speculation},
+			{"ops", bench_ops}, {"gpu", bench_gpu}, {"serve", bench_serve}, {"gateway", bench_gateway},
+			{"cleanse", bench_cleanse}, {"store", bench_store}, {"cascade", bench_cascade},
+			{"overload", bench_overload}, {"pacing", bench_pacing}};
+	if (argc >= 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
+		fputs(usage, stdout);
+		return 0;
+	}
+	for (size_t i = 0; i < sizeof commands / sizeof *commands && argc >= 2; i++)
+		if (strcmp(argv[1], commands[i].name) == 0)
+			return commands[i].run(argc - 1, argv + 1);
+	fputs(usage, stderr);
+	return CMD_EXIT_USAGE;
+}

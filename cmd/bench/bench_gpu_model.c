@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * `sluice bench gpu model`: steps of a model's file on a device, tokens drawn there: decodes of some batches at a
+ * context, prompts, a draft's verification, a prompt of which the tree has the most.
+ *
+ * Time is the caller's (from before a step is given to when its tokens are on the host), the median of some steps, the
+ * first ones left out: those make graphs. Where the backend tells what of it the device worked (kn_stats), the rest is
+ * the step's gap. Contexts that decodes read need not have been computed.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/percentile.h"
+#include "cmd/bench/bench_gpu.h"
+#include "engine/kv/kv.h"
+#include "engine/model/model.h"
+#include "kernels/kv_type.h"
+
+enum { PAGE = 16, MOST_SEQS = 256, MOST_STEPS = 40, WARM = 4, DRAFT = 5 };
+
+struct rig {
+	struct gpu_bench *x;
+	struct model *m;
+	struct kv_pool *pool;
+	int n_seqs, max_pages, chunk, n_vocab;
+	int32_t *pages, *token, *pos, *seq;
+	int32_t want[MOST_SEQS];
+	struct kn_draw draws[MOST_SEQS];
+	struct kn_drawn drawn[MOST_SEQS];
+	bool taken[MOST_SEQS];
+	double weight_bytes, step_ops, head_ops, kv_bytes, attn_ops; /* the last two of a position */
+};
+
+static int open_rig(struct rig *r, const char *path, int n_seqs, int context, int longest)
+{
+	struct gpu_bench *x = r->x;
+	struct sl_err err = {0};
+	struct model_info info;
+	if (model_inspect(path, &info, &err) != 0)
+		return bench_complain(1, "%s", err.text);
+	const struct model_arch *a = &info.arch;
+	int rows = r->chunk > n_seqs ? r->chunk : n_seqs, widest = a->n_vocab > a->n_ff ? a->n_vocab : a->n_ff;
+	int rc = bench_gpu_open(x, rows, widest, x->fp8);
+	if (rc != 0)
+		return rc;
+	if (model_load(path, x->ops, x->b, rows, 0, &r->m, &err) != 0)
+		return bench_complain(1, "%s", err.text);
+	if (!model_can_draw(r->m))
+		return bench_complain(1, "%s draws no tokens", x->ops->name);
+	/* A table of pages for every sequence that is as long as the longest needs; short ones share nothing. */
+	int each = (context + PAGE - 1) / PAGE, one = (longest + PAGE - 1) / PAGE;
+	int n_pages = n_seqs * each > one ? n_seqs * each : one, type = kn_kv_type_auto(x->ops);
+	r->n_seqs = n_seqs;
+	r->max_pages = one > each ? one : each;
+	r->n_vocab = a->n_vocab;
+	if (kv_pool_create(x->ops, x->b, type, n_pages, PAGE, a->n_layers, a->n_kv_heads, a->head_dim, &r->pool, &err) != 0)
+		return bench_complain(1, "%s", err.text);
+	r->pages = sl_zalloc_n((size_t)n_seqs * (size_t)r->max_pages, sizeof *r->pages);
+	r->token = sl_zalloc_n((size_t)rows, sizeof *r->token);
+	r->pos = sl_zalloc_n((size_t)rows, sizeof *r->pos);
+	r->seq = sl_zalloc_n((size_t)rows, sizeof *r->seq);
+	if (!r->pages || !r->token || !r->pos || !r->seq)
+		return bench_complain(1, "out of memory");
+	for (int q = 0; q < n_seqs; q++)
+		for (int p = 0; p < r->max_pages; p++)
+			r->pages[q * r->max_pages + p] = (q * each + p) % n_pages;
+	double embed = (double)a->n_vocab * a->n_embd;
+	r->step_ops = 2 * ((double)info.n_params - (a->tied_embeddings ? 0 : embed));
+	r->head_ops = 2 * embed;
+	r->weight_bytes = (double)(info.file_bytes - (a->tied_embeddings ? 0 : info.embed_bytes));
+	if (x->fp8)
+		r->weight_bytes = r->step_ops / 2;
+	r->kv_bytes = (double)kv_page_bytes(type, PAGE, a->n_layers, a->n_kv_heads, a->head_dim) / PAGE;
+	r->attn_ops = 4.0 * a->n_layers * a->n_heads * a->head_dim;
+	return 0;
+}
+
+static void close_rig(struct rig *r)
+{
+	void *all[] = {r->pages, r->token, r->pos, r->seq};
+	kv_pool_destroy(r->pool);
+	if (r->m != NULL)
+		model_free(r->m);
+	if (r->x->b != NULL)
+		r->x->ops->close(r->x->b);
+	for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+		sl_free(all[i]);
+}
+
+/* A step of n rows that are filled in, whose last n_want draw a token each; seconds, 0 after a fault. */
+static double step(struct rig *r, int n, int n_want, uint64_t *device_ns)
+{
+	struct kn_step s = {.n_rows = n, .row_token = r->token, .row_pos = r->pos, .row_seq = r->seq, .n_seqs = r->n_seqs,
+			    .page_table = r->pages, .max_pages = r->max_pages, .page_tokens = PAGE};
+	struct model_draws d = {.draws = r->draws, .n = n_want, .drawn = r->drawn, .taken = r->taken};
+	struct kn_stats before = {0}, after = {0};
+	for (int i = 0; i < n_want; i++) {
+		r->want[i] = n - n_want + i;
+		r->taken[i] = true;
+		r->draws[i] = (struct kn_draw){.row = i, .top_p = 1};
+	}
+	r->x->ops->stats(r->x->b, &before);
+	uint64_t begin = clock_now_ns();
+	int rc = model_forward_draw(r->m, &s, kv_pool_layout(r->pool), r->want, n_want, NULL, &d);
+	double took = (double)(clock_now_ns() - begin) / 1e9;
+	r->x->ops->stats(r->x->b, &after);
+	if (device_ns != NULL)
+		*device_ns = after.device_ns - before.device_ns;
+	return rc == 0 ? took : 0;
+}
+
+/* The median of some steps of a decode of `batch` rows at a context; *gap: of what the device did not work. */
+static double decode_s(struct rig *r, int batch, int context, int n_steps, double *gap)
+{
+	double took[MOST_STEPS], rest[MOST_STEPS];
+	int n = 0;
+	int warm = r->x->tiny ? 1 : WARM;
+	for (int k = 0; k < warm + n_steps; k++) {
+		uint64_t device_ns = 0;
+		for (int i = 0; i < batch; i++) {
+			r->token[i] = (k * 31 + i * 7919) % r->n_vocab;
+			r->pos[i] = context - 1;
+			r->seq[i] = i;
+		}
+		double seconds = step(r, batch, batch, &device_ns);
+		if (!(seconds > 0))
+			return 0;
+		if (k < warm)
+			continue;
+		took[n] = seconds;
+		rest[n++] = device_ns > 0 ? seconds - (double)device_ns / 1e9 : 0;
+	}
+	*gap = percentile(rest, (size_t)n, 50);
+	return percentile(took, (size_t)n, 50);
+}
+
+/* Seconds for tokens from…to - 1 of a prompt; the best of some times. */
+static double prompt_s(struct rig *r, int from, int to, int n_times)
+{
+	double best = 0;
+	for (int k = 0; k < n_times; k++) {
+		double all = 0;
+		for (int at = from; at < to; at += r->chunk) {
+			int n = to - at < r->chunk ? to - at : r->chunk;
+			for (int i = 0; i < n; i++) {
+				r->token[i] = (int)((int64_t)(at + i) * 7919 % r->n_vocab);
+				r->pos[i] = at + i;
+				r->seq[i] = 0;
+			}
+			double seconds = step(r, n, 1, NULL);
+			if (!(seconds > 0))
+				return 0;
+			all += seconds;
+		}
+		best = k == 0 || all < best ? all : best;
+	}
+	return best;
+}
+
+/* The median of some steps that verify a draft: as many rows of one sequence, each with a token. */
+static double verify_s(struct rig *r, int n, int context, int n_steps)
+{
+	double took[MOST_STEPS];
+	int warm = r->x->tiny ? 1 : WARM;
+	for (int k = -warm; k < n_steps; k++) {
+		for (int i = 0; i < n; i++) {
+			r->token[i] = (k + warm + i) % r->n_vocab;
+			r->pos[i] = context - n + i;
+			r->seq[i] = 0;
+		}
+		double seconds = step(r, n, n, NULL);
+		if (!(seconds > 0))
+			return 0;
+		if (k >= 0)
+			took[k] = seconds;
+	}
+	return percentile(took, (size_t)n_steps, 50);
+}
+
+static void tell(const char *what, const char *kind, int n, double seconds, double bytes, double operations)
+{
+	char name[96];
+	if (n > 0)
+		snprintf(name, sizeof name, "%s_%.32s_%d", what, kind, n);
+	else
+		snprintf(name, sizeof name, "%s_%.32s", what, kind);
+	if (seconds > 0)
+		bench_gpu_tell(name, seconds, bytes, operations);
+}
+
+static int decodes(struct rig *r, const char *kind, int context, int n_steps)
+{
+	static const int batches[] = {1, 8, 64, 256};
+	for (size_t i = 0; i < sizeof batches / sizeof *batches && batches[i] <= r->n_seqs; i++) {
+		double n = batches[i], gap = 0, seconds = decode_s(r, batches[i], context, n_steps, &gap);
+		if (!(seconds > 0))
+			return bench_complain(1, "%s", r->x->ops->describe(r->x->b));
+		tell("decode", kind, batches[i], seconds, r->weight_bytes + n * context * r->kv_bytes,
+		     n * (r->step_ops + context * r->attn_ops));
+		if (batches[i] == 1)
+			tell("gap", kind, 0, gap, 0, 0);
+	}
+	return 0;
+}
+
+static int prompts(struct rig *r, const char *kind, int few, int n_times)
+{
+	for (int i = 0; i < 2; i++) {
+		int n = i == 0 ? few : 4 * few;
+		double seconds = prompt_s(r, 0, n, n_times);
+		if (!(seconds > 0))
+			return bench_complain(1, "%s", r->x->ops->describe(r->x->b));
+		tell("prompt", kind, i == 0 ? 2048 : 8192, seconds, 0,
+		     n * (r->step_ops - r->head_ops) + r->head_ops + r->attn_ops * n * n / 2);
+	}
+	int more = few / 20 > 0 ? few / 20 : 1; /* 100 behind 2048 */
+	tell("prefix_miss", kind, 0, prompt_s(r, 0, few + more, n_times), 0, 0);
+	tell("prefix_hit", kind, 0, prompt_s(r, few, few + more, n_times), 0, 0);
+	return 0;
+}
+
+int bench_gpu_model(struct gpu_bench *x, const char *path, const char *kind)
+{
+	static struct rig r;
+	int context = x->tiny ? 24 : 1024, few = x->tiny ? 16 : 2048, n_steps = x->tiny ? 1 : 30, n_times = x->tiny ? 1 : 3;
+	r = (struct rig){.x = x, .chunk = few};
+	int rc = open_rig(&r, path, x->tiny ? 8 : MOST_SEQS, context, 4 * few + few / 4);
+	if (rc == 0)
+		rc = decodes(&r, kind, context, n_steps);
+	if (rc == 0) {
+		tell("verify", kind, 1, verify_s(&r, 1, context, n_steps), 0, 0);
+		tell("verify", kind, DRAFT, verify_s(&r, DRAFT, context, n_steps), 0, 0);
+		rc = prompts(&r, kind, few, n_times);
+	}
+	close_rig(&r);
+	return rc;
+}

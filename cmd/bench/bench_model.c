@@ -1,0 +1,389 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * `sluice bench machine` and `sluice bench model`: what the machine can do, and what a model file
+ * makes of it, without the engine around it. Prompts are one sequence's rows in chunks; answers are
+ * one row for each of so many sequences. Speed is told beside the ceilings measured just before; with a
+ * model's file `machine` tells its shares of them in one go, kinds of steps taking turns, so that what
+ * disturbs the machine disturbs all of them.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/percentile.h"
+#include "cmd/bench/bench.h"
+#include "cmd/bench/bench_gpu.h"
+#include "cmd/config/cmd.h"
+#include "engine/kv/kv.h"
+#include "engine/model/model.h"
+#include "engine/model/weight_cache.h"
+#include "kernels/ceiling.h"
+#include "kernels/kv_type.h"
+
+enum { MAX_BATCHES = 16, MAX_REPEAT = 99, PAGE = 16, CHUNK = 256 };
+
+static int n_processors(void)
+{
+	long n = sysconf(_SC_NPROCESSORS_ONLN);
+	return n > 0 ? (int)n : 1;
+}
+
+/* ---- a model ---- */
+
+struct bench {
+	const struct kn_ops *ops;
+	struct kn_backend *b;
+	struct model *m;
+	struct kv_pool *pool;
+	struct weight_cache_config cache;
+	int n_seqs, max_pages;
+	int32_t *pages; /* [n_seqs][max_pages] */
+	int32_t *token, *pos, *seq, *want;
+	float *logits;
+	double weight_bytes; /* read for one step */
+	int kv_type;
+	double kv_bytes;     /* of a position */
+	double step_ops;     /* multiply and add, for one row, without attention */
+	double head_ops;     /* of them the output's, which a prompt needs once */
+};
+
+/* weights: folder where they are kept rearranged; NULL: not. */
+static int bench_open(struct bench *x, const char *path, const char *kv, const char *weights, int n_threads, int n_seqs,
+		      int context)
+{
+	struct sl_err err = {0};
+	x->cache = (struct weight_cache_config){.folder = weights, .max_bytes = UINT64_MAX, .n_threads = n_threads};
+	const struct model_how how = {.cache = weights != NULL ? &x->cache : NULL};
+	struct model_info info;
+	if (model_inspect(path, &info, &err) != 0)
+		return bench_complain(1, "%s", err.text);
+	const struct model_arch *a = &info.arch;
+	int rows = n_seqs > CHUNK ? n_seqs : CHUNK;
+	struct kn_config kc = {.n_threads = n_threads, .max_rows = rows, .max_width = a->n_vocab > a->n_ff ? a->n_vocab : a->n_ff,
+			       .pad_rows = true};
+	x->ops = kn_select("auto", &err);
+	if (x->ops == NULL || x->ops->open(&kc, &x->b, &err) != 0 ||
+	    model_load_as(path, &how, x->ops, x->b, rows, 0, &x->m, &err) != 0)
+		return bench_complain(1, "%s", err.text);
+	x->kv_type = strcmp(kv, "auto") == 0 ? kn_kv_type_auto(x->ops) : kn_kv_type_from_name(kv);
+	x->kv_bytes = (double)kv_page_bytes(x->kv_type, PAGE, a->n_layers, a->n_kv_heads, a->head_dim) / PAGE;
+	x->n_seqs = n_seqs;
+	x->max_pages = (context + PAGE - 1) / PAGE;
+	if (kv_pool_create(x->ops, x->b, x->kv_type, n_seqs * x->max_pages, PAGE, a->n_layers, a->n_kv_heads, a->head_dim, &x->pool,
+			   &err) != 0)
+		return bench_complain(1, "%s", err.text);
+	x->pages = sl_zalloc_n((size_t)n_seqs * (size_t)x->max_pages, sizeof *x->pages);
+	x->token = sl_zalloc_n((size_t)rows, sizeof *x->token);
+	x->pos = sl_zalloc_n((size_t)rows, sizeof *x->pos);
+	x->seq = sl_zalloc_n((size_t)rows, sizeof *x->seq);
+	x->want = sl_zalloc_n((size_t)rows, sizeof *x->want);
+	x->logits = sl_zalloc_n((size_t)n_seqs * (size_t)a->n_vocab, sizeof *x->logits);
+	if (!x->pages || !x->token || !x->pos || !x->seq || !x->want || !x->logits)
+		return bench_complain(1, "out of memory");
+	for (int i = 0; i < n_seqs * x->max_pages; i++)
+		x->pages[i] = i;
+	/* The embedding is read a row at a time, but a tied one once more as the output. */
+	double embed = (double)a->n_vocab * a->n_embd;
+	x->step_ops = 2 * ((double)info.n_params - (a->tied_embeddings ? 0 : embed));
+	x->head_ops = 2 * embed;
+	x->weight_bytes = (double)(info.file_bytes - (a->tied_embeddings ? 0 : info.embed_bytes));
+	return 0;
+}
+
+static void bench_close(struct bench *x)
+{
+	kv_pool_destroy(x->pool);
+	if (x->m != NULL)
+		model_free(x->m);
+	if (x->b != NULL)
+		x->ops->close(x->b);
+	void *all[] = {x->pages, x->token, x->pos, x->seq, x->want, x->logits};
+	for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+		sl_free(all[i]);
+}
+
+static int step(struct bench *x, int n_rows, int n_want)
+{
+	struct kn_step s = {.n_rows = n_rows, .row_token = x->token, .row_pos = x->pos, .row_seq = x->seq,
+			    .n_seqs = x->n_seqs, .page_table = x->pages, .max_pages = x->max_pages};
+	return model_forward(x->m, &s, kv_pool_layout(x->pool), x->want, n_want, x->logits);
+}
+
+/* Seconds for a prompt of n tokens. */
+static double prompt_s(struct bench *x, int n)
+{
+	uint64_t begin = clock_now_ns();
+	for (int from = 0; from < n; from += CHUNK) {
+		int rows = n - from < CHUNK ? n - from : CHUNK;
+		for (int i = 0; i < rows; i++) {
+			x->token[i] = (from + i) * 7919 % model_info(x->m)->arch.n_vocab;
+			x->pos[i] = from + i;
+			x->seq[i] = 0;
+		}
+		x->want[0] = rows - 1;
+		if (step(x, rows, from + rows == n) != 0)
+			return 0;
+	}
+	return (double)(clock_now_ns() - begin) / 1e9;
+}
+
+/* Seconds for a step of one token for each of `batch` sequences after `past` tokens. */
+static double answer_s(struct bench *x, int batch, int past, int n_steps)
+{
+	uint64_t begin = clock_now_ns();
+	for (int k = 0; k < n_steps; k++) {
+		for (int i = 0; i < batch; i++) {
+			x->token[i] = (k * 31 + i) % model_info(x->m)->arch.n_vocab;
+			x->pos[i] = past + k;
+			x->seq[i] = i;
+			x->want[i] = i;
+		}
+		if (step(x, batch, batch) != 0)
+			return 0;
+	}
+	return (double)(clock_now_ns() - begin) / 1e9 / n_steps;
+}
+
+/* What a past of so many positions adds to a step of one row, beside what reading its keys and values
+ * costs; in turns, for the machine's speed wanders. The pages need not have been computed, but written: memory that
+ * nobody has written to is one page of zeros to the system, and that is in the caches. */
+static int bench_context(struct bench *x, const struct kn_ceilings *c, int context, int n_steps, int repeat, bool json)
+{
+	double empty[MAX_REPEAT], full[MAX_REPEAT];
+	for (int i = 1; i < x->max_pages; i++) {
+		if (x->ops->page_copy(x->b, kv_pool_layout(x->pool), 0, i) != 0)
+			return bench_complain(1, "a page of keys and values can't be written");
+	}
+	for (int i = 0; i < repeat; i++) {
+		empty[i] = answer_s(x, 1, 0, n_steps);
+		full[i] = answer_s(x, 1, context, n_steps);
+	}
+	double least = percentile(empty, (size_t)repeat, 50), with = percentile(full, (size_t)repeat, 50);
+	double bytes = x->kv_bytes * context, reading = bytes / c->read_bytes;
+	if (json)
+		printf(",\"context\":{\"tokens\":%d,\"kv\":\"%s\",\"kv_bytes\":%.6g,\"empty_ms\":%.5g,\"full_ms\":%.5g,"
+		       "\"reading_ms\":%.5g,\"share_of_read\":%.4g}", context, kn_kv_type_name(x->kv_type), bytes,
+		       1e3 * least, 1e3 * with, 1e3 * reading, reading / (with - least));
+	else
+		printf("\ncontext of %d in %s, %.1f MB: a step of one row %.2f ms, empty %.2f ms; the difference is %.1f %% of "
+		       "reading (%.2f ms)\n", context, kn_kv_type_name(x->kv_type), bytes / 1e6, 1e3 * with, 1e3 * least,
+		       100 * reading / (with - least), 1e3 * reading);
+	return 0;
+}
+
+/* Seconds for verifying n drafts: so many rows of one sequence, all with logits. */
+static double verify_s(struct bench *x, int n, int past)
+{
+	uint64_t begin = clock_now_ns();
+	for (int i = 0; i < n; i++) {
+		x->token[i] = i;
+		x->pos[i] = past + i;
+		x->seq[i] = 0;
+		x->want[i] = i;
+	}
+	return step(x, n, n) == 0 ? (double)(clock_now_ns() - begin) / 1e9 : 0;
+}
+
+/* ---- the machine ---- */
+
+enum { SUM_PROMPT = 512, SUM_PAST = 128, SUM_DRAFTS = 5, SUM_FEW = 8, SUM_MANY = 16, SUM_TIMES = 9 };
+
+/* The shares of the ceilings that a model reaches. */
+static int summary(const char *path, int n_threads, int n_times, bool json)
+{
+	struct bench x = {0};
+	struct kn_ceilings c = {0};
+	double one[SUM_TIMES], few[SUM_TIMES], many[SUM_TIMES], drafts[SUM_TIMES], prompt[SUM_TIMES], read[SUM_TIMES], rate[SUM_TIMES];
+	int rc = bench_open(&x, path, "auto", NULL, n_threads, SUM_MANY, SUM_PROMPT + 1);
+	if (rc != 0) {
+		bench_close(&x);
+		return rc;
+	}
+	prompt_s(&x, SUM_PAST); /* brings the weights into memory */
+	size_t n = (size_t)n_times;
+	for (size_t i = 0; i < n && rc == 0; i++) {
+		if (kn_measure_ceilings(n_threads, 0.1, &c) != 0)
+			rc = bench_complain(1, "out of memory");
+		read[i] = c.read_bytes;
+		rate[i] = c.int8_ops;
+		one[i] = answer_s(&x, 1, SUM_PAST, 3);
+		drafts[i] = verify_s(&x, SUM_DRAFTS, SUM_PAST);
+		few[i] = answer_s(&x, SUM_FEW, SUM_PAST, 1);
+		many[i] = answer_s(&x, SUM_MANY, SUM_PAST, 1);
+		prompt[i] = prompt_s(&x, SUM_PROMPT);
+	}
+	double reads = percentile(read, n, 50), int8 = percentile(rate, n, 50), step_1 = percentile(one, n, 50);
+	double decode = (x.weight_bytes + SUM_PAST * x.kv_bytes) / step_1 / reads;
+	double few_over = SUM_FEW * step_1 / percentile(few, n, 50), many_over = SUM_MANY * step_1 / percentile(many, n, 50);
+	double ops = SUM_PROMPT * (x.step_ops - x.head_ops) + x.head_ops;
+	double prefill = percentile(prompt, n, 50), share = int8 > 0 ? ops / prefill / int8 : 0;
+	double verify = percentile(drafts, n, 50) / step_1;
+	if (rc == 0 && json)
+		printf("{\"threads\":%d,\"backend\":\"%s\",\"read_bytes_per_s\":%.6g,\"int8_ops_per_s\":%.6g,\"decode_share_of_read\":%.4g,"
+		       "\"answers_8_over_1\":%.4g,\"answers_16_over_1\":%.4g,\"prefill_512_share_of_int8\":%.4g,"
+		       "\"prefill_512_tokens_per_s\":%.4g,\"verify_5_over_1\":%.4g}", n_threads, x.ops->name, reads, int8, decode,
+		       few_over, many_over, share, SUM_PROMPT / prefill, verify);
+	else if (rc == 0)
+		printf("\n%s on %s, %d threads, reading %.1f GB/s and %.3f Tops/s of int8 between the steps\n"
+		       "  one answer          %7.1f tokens/s, %5.1f %% of reading (weights, keys and values)\n"
+		       "  %2d and %2d answers   %6.2f and %.2f times one in all\n"
+		       "  a prompt of %d     %7.1f tokens/s, %5.1f %% of int8\n"
+		       "  verifying %d drafts  %6.2f steps\n", path, x.ops->name, n_threads, reads / 1e9, int8 / 1e12, 1 / step_1,
+		       100 * decode, SUM_FEW, SUM_MANY, few_over, many_over, SUM_PROMPT, SUM_PROMPT / prefill, 100 * share, SUM_DRAFTS, verify);
+	bench_close(&x);
+	return rc;
+}
+
+int bench_machine(int argc, char **argv)
+{
+	double threads = 0, seconds = 0.5, repeat = SUM_TIMES;
+	const char *path = NULL;
+	bool json = false;
+	const struct bench_option options[] = {
+	    {"--threads", &threads, NULL, NULL, 0, 256},
+	    {"--seconds", &seconds, NULL, NULL, 0.05, 60},
+	    {"--repeat", &repeat, NULL, NULL, 1, SUM_TIMES},
+	    {"--json", NULL, NULL, &json, 0, 0},
+	};
+	int rc = bench_parse(argc, argv, options, sizeof options / sizeof *options, &path);
+	if (rc != 0)
+		return rc;
+	int most = threads > 0 ? (int)threads : n_processors();
+	if (json) {
+		printf("[");
+	} else {
+		bench_header();
+		printf("threads   read GB/s   int8 Tops/s   bf16 Tflop/s   fp32 Tflop/s   fork-join us\n");
+	}
+	for (int n = 1; n <= most; n = n < most && 2 * n > most ? most : 2 * n) {
+		struct kn_ceilings c;
+		double fork_ns;
+		struct sl_err err = {0};
+		if (kn_measure_ceilings(n, seconds, &c) != 0)
+			return bench_complain(1, "out of memory");
+		if (kn_measure_fork_join(n, &fork_ns, &err) != 0)
+			return bench_complain(1, "%s", err.text);
+		if (json)
+			printf("%s{\"threads\":%d,\"read_bytes_per_s\":%.6g,\"int8_ops_per_s\":%.6g,"
+			       "\"bf16_ops_per_s\":%.6g,\"fp32_ops_per_s\":%.6g,\"fork_join_ns\":%.6g}", n > 1 ? "," : "", n, c.read_bytes,
+			       c.int8_ops, c.bf16_ops, c.fp32_ops, fork_ns);
+		else
+			printf("%7d %11.1f %13.3f %14.3f %14.3f %14.2f\n", n, c.read_bytes / 1e9, c.int8_ops / 1e12,
+			       c.bf16_ops / 1e12, c.fp32_ops / 1e12, fork_ns / 1e3);
+		fflush(stdout);
+	}
+	if (path != NULL) {
+		if (json)
+			printf(",");
+		rc = summary(path, most, (int)repeat, json);
+	}
+	if (json)
+		puts("]");
+	return rc;
+}
+
+/* What is asked for. */
+struct asked {
+	double context, prompt, tokens, threads, repeat;
+	const char *kv, *weights;
+	int batches[MAX_BATCHES], n_batches, widest;
+	bool json;
+};
+
+/* 0, or a status: what it doesn't understand it has said. */
+static int parse(int argc, char **argv, struct asked *a, const char **path)
+{
+	const char *batches = "1,2,4,8";
+	*a = (struct asked){.prompt = 512, .tokens = 64, .repeat = 3, .kv = "auto", .widest = 1};
+	const struct bench_option options[] = {
+	    {"--prompt", &a->prompt, NULL, NULL, 1, 1 << 20},    {"--tokens", &a->tokens, NULL, NULL, 1, 1 << 16},
+	    {"--batch", NULL, &batches, NULL, 0, 0},             {"--threads", &a->threads, NULL, NULL, 0, 256},
+	    {"--repeat", &a->repeat, NULL, NULL, 1, MAX_REPEAT}, {"--json", NULL, NULL, &a->json, 0, 0},
+	    {"--context", &a->context, NULL, NULL, 0, 1 << 20},  {"--kv", NULL, &a->kv, NULL, 0, 0},
+	    {"--weights", NULL, &a->weights, NULL, 0, 0},
+	};
+	int rc = bench_parse(argc, argv, options, sizeof options / sizeof *options, path);
+	if (rc != 0)
+		return rc;
+	if (strcmp(a->kv, "auto") != 0 && kn_kv_type_from_name(a->kv) < 0)
+		return bench_complain(CMD_EXIT_USAGE, "--kv: no type of keys and values is named %s", a->kv);
+	a->n_batches = bench_list(batches, 1024, a->batches, MAX_BATCHES);
+	if (*path == NULL || a->n_batches == 0)
+		return bench_complain(CMD_EXIT_USAGE, *path == NULL ? "model needs a file" : "--batch: not a list of numbers");
+	for (int i = 0; i < a->n_batches; i++)
+		a->widest = a->batches[i] > a->widest ? a->batches[i] : a->widest;
+	return 0;
+}
+
+static void tell_prompt(struct bench *x, const struct asked *a, const struct kn_ceilings *c, int n_threads)
+{
+	double seen[MAX_REPEAT];
+	int prompt = (int)a->prompt, n = (int)a->repeat;
+	prompt_s(x, 64 < prompt ? 64 : prompt); /* brings the weights into memory */
+	for (int i = 0; i < n; i++)
+		seen[i] = a->prompt / prompt_s(x, prompt);
+	double median = percentile(seen, (size_t)n, 50), share = median * x->step_ops / c->fp32_ops;
+	if (a->json) {
+		printf("{\"threads\":%d,\"read_bytes_per_s\":%.6g,\"fp32_ops_per_s\":%.6g,\"weight_bytes\":%.6g,"
+		       "\"prompt\":{\"tokens\":%d,\"tokens_per_s\":[%.6g,%.6g,%.6g],\"share_of_fp32\":%.4g}",
+		       n_threads, c->read_bytes, c->fp32_ops, x->weight_bytes, prompt, seen[0], median, seen[n - 1], share);
+		return;
+	}
+	bench_header();
+	printf("%d threads read %.1f GB/s and do %.3f Tflop/s; a step reads %.1f MB of weights%s\n\n", n_threads,
+	       c->read_bytes / 1e9, c->fp32_ops / 1e12, x->weight_bytes / 1e6, model_was_kept(x->m) ? ", mapped from a file" : "");
+	printf("                        tokens/s  least / median / most    share of the ceiling\n");
+	printf("prompt of %-6d       %10.1f %10.1f %10.1f    %5.1f %% of fp32\n", prompt, seen[0], median, seen[n - 1],
+	       100 * share);
+}
+
+static void tell_answers(struct bench *x, const struct asked *a, const struct kn_ceilings *c)
+{
+	double seen[MAX_REPEAT];
+	int n = (int)a->repeat;
+	for (int k = 0; k < a->n_batches; k++) {
+		int batch = a->batches[k];
+		for (int i = 0; i < n; i++)
+			seen[i] = batch / answer_s(x, batch, (int)a->prompt, (int)a->tokens);
+		double median = percentile(seen, (size_t)n, 50), share = median / batch * x->weight_bytes / c->read_bytes;
+		if (a->json)
+			printf("%s{\"batch\":%d,\"tokens_per_s\":[%.6g,%.6g,%.6g],\"share_of_read\":%.4g}",
+			       k > 0 ? "," : ",\"answer\":[", batch, seen[0], median, seen[n - 1], share);
+		else
+			printf("answer, %3d at once     %10.1f %10.1f %10.1f    %5.1f %% of reading\n", batch, seen[0], median,
+			       seen[n - 1], 100 * share);
+		fflush(stdout);
+	}
+	if (a->json)
+		printf("]");
+}
+
+int bench_model(int argc, char **argv)
+{
+	if (bench_gpu_asked(argc, argv))
+		return bench_gpu_model_of(argc, argv);
+	const char *path = NULL;
+	struct asked a;
+	int rc = parse(argc, argv, &a, &path);
+	if (rc != 0)
+		return rc;
+	int n_threads = a.threads > 0 ? (int)a.threads : n_processors();
+	int most = (int)(a.context > a.prompt ? a.context : a.prompt) + (int)a.tokens + 1;
+	struct bench x = {0};
+	struct kn_ceilings c;
+	rc = bench_open(&x, path, a.kv, a.weights, n_threads, a.widest, most);
+	if (rc == 0 && kn_measure_ceilings(n_threads, 0.5, &c) != 0)
+		rc = bench_complain(1, "out of memory");
+	if (rc == 0) {
+		tell_prompt(&x, &a, &c, n_threads);
+		tell_answers(&x, &a, &c);
+		rc = a.context > 0 ? bench_context(&x, &c, (int)a.context, (int)a.tokens, (int)a.repeat, a.json) : 0;
+		if (a.json)
+			puts("}");
+	}
+	bench_close(&x);
+	return rc;
+}

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Subcommands: one function each, argv[0] is the subcommand's name, the result is the process's
+ * exit status. What several of them share stands in options.c.
+ */
+#ifndef CMD_CMD_H
+#define CMD_CMD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/log.h"
+#include "cmd/config/schema.h"
+
+/* Exit statuses beside 0 and 1, as in sysexits.h. CMD_EXIT_CONFIG tells the supervisor that a
+ * restart can't help. */
+enum { CMD_EXIT_USAGE = 64, CMD_EXIT_CONFIG = 78 };
+
+int cmd_serve(int argc, char **argv);
+int cmd_gateway(int argc, char **argv);
+int cmd_engine(int argc, char **argv);
+int cmd_config(int argc, char **argv);
+int cmd_keys(int argc, char **argv);
+int cmd_model(int argc, char **argv);
+int cmd_cascade(int argc, char **argv);
+int cmd_bench(int argc, char **argv);
+
+/* ---- options.c: -c FILE, --set KEY=VALUE, --state DIR, and a child's own ---- */
+
+enum { CMD_MAX_SETS = 256 };
+
+struct cmd_options {
+	const char *path; /* the configuration file; NULL: none was found */
+	const char *sets[CMD_MAX_SETS];
+	size_t n_sets;
+	char state_set[4200]; /* --state DIR as an override */
+	int beat_fd;          /* --beat-fd N; -1 */
+	int handover_fd;      /* --handover-fd N; -1 */
+	bool takeover;        /* --takeover */
+	/* What a child gets of the supervisor (cmd/confine/confine.h): --broker-fd N, --state-fd N, --run-as UID:GID; -1, -1, NULL. */
+	int broker_fd, state_fd;
+	const char *run_as;
+	const char *word;     /* the one argument that is no option; NULL */
+};
+
+/* 0, or the exit status to end with (0 is never one: --help ends the process itself). what: one
+ * line for --help. takes_word: one argument that is no option is allowed. */
+int cmd_options_parse(struct cmd_options *o, int argc, char **argv, bool takes_word,
+		      const char *what);
+/* Reads and checks the configuration and starts the log under the name who. On failure prints the
+ * one line and returns CMD_EXIT_CONFIG. */
+int cmd_load(const struct cmd_options *o, const char *who, struct sluice_config *cfg);
+#endif

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The options that all subcommands with a configuration share.
+ */
+#include <errno.h>
+#include <getopt.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cmd/config/cmd.h"
+
+/* Looked for when -c is not given: a source tree, then an installation. */
+static const char *const usual_places[] = {"etc/sluice.yaml", "/etc/sluice/sluice.yaml"};
+
+enum { OPT_SET = 256, OPT_STATE, OPT_BEAT_FD, OPT_HANDOVER_FD, OPT_TAKEOVER, OPT_BROKER_FD, OPT_STATE_FD, OPT_RUN_AS, OPT_ECHO, OPT_HELP };
+
+static void print_help(const char *name, const char *what)
+{
+	printf("sluice %s: %s\n\n"
+	       "  -c, --config FILE   the configuration (else %s, then %s)\n"
+	       "      --set KEY=VALUE overrides one key; may be given several times\n"
+	       "      --state DIR     the same as --set state=DIR\n",
+	       name, what, usual_places[0], usual_places[1]);
+}
+
+static int add_set(struct cmd_options *o, const char *set)
+{
+	if (o->n_sets == CMD_MAX_SETS) {
+		fprintf(stderr, "sluice: more than %d times --set\n", CMD_MAX_SETS);
+		return CMD_EXIT_USAGE;
+	}
+	o->sets[o->n_sets++] = set;
+	return 0;
+}
+
+static int parse_fd(const char *option, const char *text, int *out)
+{
+	char *end;
+	errno = 0;
+	long fd = strtol(text, &end, 10);
+	if (errno != 0 || end == text || *end != '\0' || fd < 0 || fd > INT_MAX) {
+		fprintf(stderr, "sluice: --%s: '%s' is not a descriptor\n", option, text);
+		return CMD_EXIT_USAGE;
+	}
+	*out = (int)fd;
+	return 0;
+}
+
+int cmd_options_parse(struct cmd_options *o, int argc, char **argv, bool takes_word,
+		      const char *what)
+{
+	static const struct option longs[] = {
+	    {"config", required_argument, NULL, 'c'},
+	    {"set", required_argument, NULL, OPT_SET},
+	    {"state", required_argument, NULL, OPT_STATE},
+	    {"beat-fd", required_argument, NULL, OPT_BEAT_FD},
+	    {"handover-fd", required_argument, NULL, OPT_HANDOVER_FD},
+	    {"takeover", no_argument, NULL, OPT_TAKEOVER},
+	    {"broker-fd", required_argument, NULL, OPT_BROKER_FD},
+	    {"state-fd", required_argument, NULL, OPT_STATE_FD},
+	    {"run-as", required_argument, NULL, OPT_RUN_AS},
+	    {"echo", no_argument, NULL, OPT_ECHO},
+	    {"help", no_argument, NULL, OPT_HELP},
+	    {NULL, 0, NULL, 0},
+	};
+	*o = (struct cmd_options){.beat_fd = -1, .handover_fd = -1, .broker_fd = -1, .state_fd = -1};
+	optind = 1;
+	for (;;) {
+		int opt = getopt_long(argc, argv, "c:h", longs, NULL);
+		int rc = 0;
+		if (opt == -1)
+			break;
+		switch (opt) {
+		case 'c': o->path = optarg; break;
+		case OPT_SET: rc = add_set(o, optarg); break;
+		case OPT_STATE:
+			if ((size_t)snprintf(o->state_set, sizeof o->state_set, "state=%s",
+					     optarg) >= sizeof o->state_set) {
+				fprintf(stderr, "sluice: --state: too long\n");
+				return CMD_EXIT_USAGE;
+			}
+			rc = add_set(o, o->state_set);
+			break;
+		case OPT_BEAT_FD: rc = parse_fd("beat-fd", optarg, &o->beat_fd); break;
+		case OPT_HANDOVER_FD: rc = parse_fd("handover-fd", optarg, &o->handover_fd); break;
+		case OPT_TAKEOVER: o->takeover = true; break;
+		case OPT_BROKER_FD: rc = parse_fd("broker-fd", optarg, &o->broker_fd); break;
+		case OPT_STATE_FD:
+			rc = parse_fd("state-fd", optarg, &o->state_fd);
+			sluice_config_state_fd(o->state_fd);
+			break;
+		case OPT_RUN_AS: o->run_as = optarg; break;
+		case OPT_ECHO: rc = add_set(o, "engine.echo.enabled=true"); break;
+		case 'h':
+		case OPT_HELP: print_help(argv[0], what); exit(0);
+		default: fprintf(stderr, "Try: sluice %s --help\n", argv[0]); return CMD_EXIT_USAGE;
+		}
+		if (rc != 0)
+			return rc;
+	}
+	if (optind < argc && takes_word)
+		o->word = argv[optind++];
+	if (optind < argc) {
+		fprintf(stderr, "sluice %s: unexpected argument '%s'\n", argv[0], argv[optind]);
+		return CMD_EXIT_USAGE;
+	}
+	for (size_t i = 0; o->path == NULL && i < sizeof usual_places / sizeof *usual_places; i++) {
+		if (access(usual_places[i], R_OK) == 0)
+			o->path = usual_places[i];
+	}
+	return 0;
+}
+
+int cmd_load(const struct cmd_options *o, const char *who, struct sluice_config *cfg)
+{
+	struct sl_err err;
+	if (o->path == NULL) {
+		fprintf(stderr, "sluice: no configuration: give -c FILE, or put one at %s or %s\n",
+			usual_places[0], usual_places[1]);
+		return CMD_EXIT_CONFIG;
+	}
+	if (sluice_config_load(cfg, o->path, o->sets, o->n_sets, &err) != 0) {
+		fprintf(stderr, "%s\n", err.text);
+		return CMD_EXIT_CONFIG;
+	}
+	log_init(who, (enum log_level)cfg->log_level);
+	return 0;
+}

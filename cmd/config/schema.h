@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The configuration of all of Sluice: one struct, one table (schema.c) that says for every key its
+ * type, range, default and meaning, and the checks between keys.
+ */
+#ifndef CMD_SCHEMA_H
+#define CMD_SCHEMA_H
+
+#include "base/conf/conf.h"
+#include "cascade/cascade.h"
+#include "engine/engine.h"
+#include "gateway/config/gw_config.h"
+
+struct supervisor_settings {
+	uint64_t heartbeat_ms; /* children send a sign of life that often */
+	uint64_t hang_ms;      /* silence after which a child is killed */
+	uint64_t backoff_min_ms, backoff_max_ms;
+	uint64_t drain_ms; /* of one child, before it is killed */
+	bool core_dumps;
+	bool sandbox; /* seccomp and Landlock, for the engine and the gateway */
+	char *user;   /* whom they run as when started as root; "": cmd/state/privileges.h chooses */
+	uint64_t takeover_ms; /* a new gateway's time to be ready in an upgrade */
+};
+
+/* One entry of engine.models: as in struct eng_model_config, but owned by the conf. */
+struct model_settings {
+	char *name;
+	char *path;
+	int role;
+	char *quantize;
+	int kv_type; /* 0: the engine's */
+};
+
+struct engine_settings {
+	char *socket; /* never empty after loading */
+	int backend;
+	int64_t threads, text_workers, page_tokens;
+	uint64_t kv_memory, max_model_memory;
+	int kv_type;
+	int64_t max_sequences, max_waiting, step_tokens;
+	uint64_t max_prompt, itl_target_ms;
+	bool prefix_cache, share_prefixes;
+	int launch_ahead; /* index of its name */
+	int spec_mode; /* enum eng_spec_mode */
+	int64_t spec_max_draft;
+	bool spec_fixed;
+	bool cuda_batch_invariant;
+	double cuda_memory;
+	uint64_t cuda_swap;
+	char *weight_cache; /* never empty after loading */
+	uint64_t weight_cache_size;
+	struct conf_list models; /* struct model_settings */
+};
+
+struct echo_settings {
+	bool enabled;
+	double rate;
+	int64_t burst;
+	uint64_t ttft_ms;
+	int64_t fail_after, hang_after, die_after, context;
+	bool stamp;
+	uint64_t step_ms;
+	int64_t step_active, slots, waiting;
+};
+
+struct sluice_config {
+	char *state;
+	int log_level; /* enum log_level */
+	struct supervisor_settings supervisor;
+	struct engine_settings engine;
+	struct echo_settings echo;
+	struct gw_config gateway;
+	struct casc_settings cascade;
+	/* Derived: state/run/engine.sock, where the configuration names no socket. */
+	char default_socket[108];
+	/* Derived: state/cuda-products, what a device's library was found to be quicker at. */
+	char cuda_products[4096 + 16];
+	char default_weights[108]; /* state/weights, where it names no folder for them */
+	/* Of a child of `sluice serve`: its way into the state folder, by a descriptor (sluice_config_state_fd), and what lies in
+	 * that folder by the configuration. */
+	char state_by_fd[32], socket_by_fd[128], link_by_fd[128], weights_by_fd[4128];
+	struct conf *conf; /* owns everything above */
+};
+
+/* Reads path (NULL: defaults only) and the overrides, checks, derives. On failure *err is one line
+ * for a person. 0 or a code; after 0 the caller owes sluice_config_free. cfg must not move. */
+int sluice_config_load(struct sluice_config *cfg, const char *path, const char *const *sets,
+		       size_t n_sets, struct sl_err *err);
+void sluice_config_free(struct sluice_config *cfg);
+
+/* From now on the state folder of a configuration is this descriptor: its parents may be closed to this process. */
+void sluice_config_state_fd(int fd);
+
+/* Whether a change of a root key can be taken by the processes that run. */
+enum restart_need {
+	RESTART_NOT,
+	RESTART_GATEWAY, /* a new gateway process: an upgrade or a restart */
+	RESTART_ALL,     /* an end and a new beginning */
+};
+enum restart_need sluice_config_restart(const char *key);
+
+/* The engine's own view. models: room for cfg->engine.models.n; everything borrows from cfg. */
+void sluice_engine_config(const struct sluice_config *cfg, struct eng_model_config *models,
+			  struct eng_config *out);
+/* Backends that are shared objects are opened, not begun with: their files may be out of reach for what this process becomes. */
+void sluice_load_backends(const struct sluice_config *cfg);
+void sluice_echo_config(const struct sluice_config *cfg, struct eng_echo_config *out);
+
+#endif

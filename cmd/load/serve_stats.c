@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cmd/load/serve_stats.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/json/json_out.h"
+
+static double ms(uint64_t ns) { return (double)ns / 1e6; }
+
+/* After a finished request: mean time between its events. */
+static double mean_itl_ms(const struct serve_outcome *o)
+{
+	return o->n_events > 1 ? ms(o->last_ns - o->first_ns) / (double)(o->n_events - 1) : 0;
+}
+
+void serve_stats_done(struct serve_stats *s, const struct serve_outcome *o, const struct serve_slo *slo)
+{
+	s->n_done++;
+	s->n_prompt += o->n_prompt;
+	s->n_cached += o->n_cached;
+	s->n_completion += o->has_usage ? o->n_completion : o->n_events;
+	s->n_counted += o->has_usage ? o->n_completion : 0;
+	histogram_add(&s->total, o->ended_ns - o->started_ns);
+	double ttft = ms((o->first_ns != 0 ? o->first_ns : o->ended_ns) - o->started_ns);
+	s->n_good += (slo->ttft_ms <= 0 || ttft <= slo->ttft_ms) && (slo->itl_ms <= 0 || mean_itl_ms(o) <= slo->itl_ms);
+}
+
+void serve_stats_error(struct serve_stats *s, const char *what)
+{
+	int i = 0;
+	s->n_failed++;
+	while (i < s->n_errors && strcmp(s->errors[i].what, what) != 0)
+		i++;
+	if (i == STATS_MAX_ERRORS)
+		i--; /* the last one stands for all others */
+	else if (i == s->n_errors)
+		snprintf(s->errors[s->n_errors++].what, STATS_NAME_BYTES, "%s", what);
+	s->errors[i].n++;
+}
+
+static double rate(uint64_t n, const struct serve_stats *s)
+{
+	return s->seconds > 0 ? (double)n / s->seconds : 0;
+}
+
+static double share(uint64_t n, uint64_t of)
+{
+	return of > 0 ? (double)n / (double)of : 0;
+}
+
+static void times(const char *name, const struct histogram *h)
+{
+	if (h->n == 0)
+		return;
+	printf("  %-26s p50 %9.2f   p95 %9.2f   p99 %9.2f   max %9.2f   mean %9.2f ms\n", name,
+	       ms(histogram_percentile(h, 50)), ms(histogram_percentile(h, 95)), ms(histogram_percentile(h, 99)),
+	       ms(h->max_ns), histogram_mean(h) / 1e6);
+}
+
+void serve_stats_table(const struct serve_stats *s, const char *name, const struct serve_slo *slo)
+{
+	uint64_t n = s->n_done + s->n_failed;
+	printf("%s: %llu requests in %.2f s, %llu failed, %llu cut off by the end\n", name, (unsigned long long)n,
+	       s->seconds, (unsigned long long)s->n_failed, (unsigned long long)s->n_cut);
+	times("time to the first token", &s->ttft);
+	times("between tokens", &s->itl);
+	times("whole answer", &s->total);
+	printf("  %-26s %.2f requests/s, %.1f tokens/s, %.2f events per token\n", "throughput", rate(s->n_done, s),
+	       rate(s->n_completion, s), share(s->n_events, s->n_completion));
+	printf("  %-26s prompt %.1f (%.1f of it cached), answer %.1f%s\n", "tokens of a request",
+	       share(s->n_prompt, s->n_done), share(s->n_cached, s->n_done), share(s->n_completion, s->n_done),
+	       s->n_counted == s->n_completion ? "" : " (events, where the server told no usage)");
+	if (slo->ttft_ms > 0 || slo->itl_ms > 0)
+		printf("  %-26s %.1f %% of requests, %.2f requests/s (first token within %g ms, mean between tokens within "
+		       "%g ms; 0: any)\n",
+		       "goodput", 100 * share(s->n_good, n), rate(s->n_good, s), slo->ttft_ms, slo->itl_ms);
+	for (int i = 0; i < s->n_errors; i++)
+		printf("  %-26s %llu × %s\n", i == 0 ? "errors" : "", (unsigned long long)s->errors[i].n,
+		       s->errors[i].what);
+}
+
+static void json_times(const char *name, const struct histogram *h)
+{
+	printf("\"%s\":{\"n\":%llu,\"p50\":%.4f,\"p95\":%.4f,\"p99\":%.4f,\"max\":%.4f,\"mean\":%.4f},", name,
+	       (unsigned long long)h->n, ms(histogram_percentile(h, 50)), ms(histogram_percentile(h, 95)),
+	       ms(histogram_percentile(h, 99)), ms(h->max_ns), histogram_mean(h) / 1e6);
+}
+
+void serve_stats_json(const struct serve_stats *s)
+{
+	uint64_t n = s->n_done + s->n_failed;
+	printf("{\"requests\":%llu,\"failed\":%llu,\"cut\":%llu,\"seconds\":%.4f,", (unsigned long long)n,
+	       (unsigned long long)s->n_failed, (unsigned long long)s->n_cut, s->seconds);
+	json_times("ttft_ms", &s->ttft);
+	json_times("itl_ms", &s->itl);
+	json_times("total_ms", &s->total);
+	printf("\"requests_per_s\":%.4f,\"tokens_per_s\":%.4f,\"events\":%llu,\"prompt_tokens\":%llu,"
+	       "\"cached_tokens\":%llu,\"completion_tokens\":%llu,\"completion_tokens_counted\":%llu,"
+	       "\"goodput\":{\"share\":%.4f,\"requests_per_s\":%.4f},\"errors\":{",
+	       rate(s->n_done, s), rate(s->n_completion, s), (unsigned long long)s->n_events,
+	       (unsigned long long)s->n_prompt, (unsigned long long)s->n_cached, (unsigned long long)s->n_completion,
+	       (unsigned long long)s->n_counted, share(s->n_good, n), rate(s->n_good, s));
+	for (int i = 0; i < s->n_errors; i++) {
+		/* A server's own words: escaped. */
+		char name[6 * STATS_NAME_BYTES + 1];
+		*json_escape(name, s->errors[i].what, strlen(s->errors[i].what)) = '\0';
+		printf("%s\"%s\":%llu", i == 0 ? "" : ",", name, (unsigned long long)s->errors[i].n);
+	}
+	printf("}}");
+}

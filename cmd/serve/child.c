@@ -1,0 +1,355 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Child processes: fork and exec, the pipe and the socket back to the supervisor, backoff.
+ *
+ * - A restart is immediate the first time; then the wait doubles from backoff_min to backoff_max,
+ *   with jitter, so that a crash loop costs little and two boxes do not restart in step.
+ * - Children have process groups of their own: a Ctrl-C in the terminal reaches the supervisor
+ *   alone. Should the supervisor die by force, the kernel kills them (PDEATHSIG).
+ * - A replaceable child is started with SIGHUP and SIGUSR2 blocked: those that come before it listens
+ *   to them wait, instead of ending it.
+ * - Sockets are put into the pair before the fork: they are there when the child first looks.
+ */
+#include "cmd/serve/child.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/log.h"
+
+enum { OWN_ARGS = 8, ANSWERS_PER_TURN = 16 };
+
+void child_init(struct child *c, const struct supervise_child *what, enum child_state state)
+{
+	*c = (struct child){
+	    .what = what, .state = state, .beat_fd = -1, .broker_fd = -1, .exe_fd = -1, .handover_fd = -1};
+}
+
+static void close_fd(int *fd)
+{
+	if (*fd >= 0)
+		close(*fd);
+	*fd = -1;
+}
+
+/* What belongs to one process and not to its place. */
+static void close_lines(struct child *c)
+{
+	close_fd(&c->beat_fd);
+	close_fd(&c->handover_fd);
+	close_fd(&c->broker_fd);
+	fd_pass_in_dispose(&c->coming);
+}
+
+void child_dispose(struct child *c)
+{
+	BUG_IF(c->pid != 0, "supervise: %s is dropped with its process", c->what->name);
+	close_lines(c);
+	close_fd(&c->exe_fd);
+	fd_pass_set_dispose(&c->sockets);
+}
+
+void child_set_state(struct child *c, enum child_state to)
+{
+	enum {
+		LEAVES = 1 << CHILD_WAITING | 1 << CHILD_RETIRED | 1 << CHILD_ENDING | 1 << CHILD_GONE
+	};
+	static const uint8_t allowed[] = {
+	    [CHILD_WAITING] = 1 << CHILD_RUNNING | 1 << CHILD_WAITING | 1 << CHILD_GONE,
+	    [CHILD_RUNNING] = LEAVES | 1 << CHILD_READY,
+	    [CHILD_READY] = LEAVES | 1 << CHILD_RUNNING,
+	    [CHILD_RETIRED] = 1 << CHILD_ENDING | 1 << CHILD_GONE,
+	    [CHILD_ENDING] = 1 << CHILD_GONE,
+	    [CHILD_GONE] = 1 << CHILD_RUNNING,
+	};
+	BUG_IF(!(allowed[c->state] & 1 << to), "supervise: %s: state %d → %d", c->what->name,
+	       (int)c->state, (int)to);
+	c->state = to;
+	c->since_ns = clock_now_ns();
+	if (to == CHILD_READY)
+		c->was_ready = true;
+}
+
+/* ---- starting ---- */
+
+struct start {
+	const struct supervise_config *cfg;
+	const char *name, *const *argv, *foreign_exe;
+	int exe_fd, beat_fd, handover_fd, broker_fd;
+	bool takeover, replaceable;
+	pid_t parent;
+};
+
+/* In the forked child. Only calls that are safe there. */
+static _Noreturn void child_exec(const struct start *s)
+{
+	const char *argv[SUPERVISE_MAX_ARGS + OWN_ARGS];
+	const char *exe = s->foreign_exe != NULL ? s->foreign_exe : s->cfg->exe;
+	char beat[16], handover[16], broker[16], path[32];
+	size_t n = 0;
+	while (s->argv[n] != NULL && n < SUPERVISE_MAX_ARGS) {
+		argv[n] = s->argv[n];
+		n++;
+	}
+	snprintf(beat, sizeof beat, "%d", s->beat_fd);
+	if (s->foreign_exe == NULL) {
+		argv[n++] = "--beat-fd";
+		argv[n++] = beat;
+	}
+	if (s->handover_fd >= 0) {
+		snprintf(handover, sizeof handover, "%d", s->handover_fd);
+		argv[n++] = "--handover-fd";
+		argv[n++] = handover;
+	}
+	if (s->broker_fd >= 0) {
+		snprintf(broker, sizeof broker, "%d", s->broker_fd);
+		argv[n++] = "--broker-fd";
+		argv[n++] = broker;
+	}
+	if (s->takeover)
+		argv[n++] = "--takeover";
+	argv[n] = NULL;
+	if (s->exe_fd >= 0) {
+		snprintf(path, sizeof path, "/proc/self/fd/%d", s->exe_fd);
+		exe = path;
+	}
+
+	sigset_t blocked;
+	sigemptyset(&blocked);
+	if (s->replaceable) {
+		sigaddset(&blocked, SIGHUP);
+		sigaddset(&blocked, SIGUSR2);
+	}
+	sigprocmask(SIG_SETMASK, &blocked, NULL);
+	signal(SIGPIPE, SIG_DFL);
+	setpgid(0, 0);
+	if (s->foreign_exe != NULL && s->cfg->before_foreign != NULL && s->cfg->before_foreign(s->cfg->ctx) != 0) {
+		log_error("%s: can't be confined: %s", s->name, strerror(errno));
+		_exit(SUPERVISE_STATUS_CONFIG);
+	}
+	prctl(PR_SET_PDEATHSIG, SIGKILL); /* a change of the user would undo it */
+	if (getppid() != s->parent) /* it died before prctl */
+		_exit(1);
+	if (s->foreign_exe == NULL)
+		fcntl(s->beat_fd, F_SETFD, 0);
+	else
+		dup2(STDERR_FILENO, STDOUT_FILENO); /* what we print there is read by programs */
+	if (s->handover_fd >= 0)
+		fcntl(s->handover_fd, F_SETFD, 0);
+	if (s->broker_fd >= 0)
+		fcntl(s->broker_fd, F_SETFD, 0);
+	if (s->foreign_exe == NULL && s->cfg->kept_fd > 0)
+		fcntl(s->cfg->kept_fd, F_SETFD, 0);
+	execv(exe, (char *const *)argv);
+	log_error("%s: can't be executed: %s", s->name, strerror(errno));
+	_exit(SUPERVISE_STATUS_CONFIG);
+}
+
+/* Both ends of the child's lines: [0] ours. False with errno and nothing open. */
+static bool open_lines(const struct supervise_config *cfg, const struct child *c, const struct fd_pass_set *given,
+		       int beat[2], int handover[2], int broker[2])
+{
+	if (pipe2(beat, O_CLOEXEC) != 0)
+		return false;
+	bool ok = fcntl(beat[0], F_SETFL, O_NONBLOCK) == 0;
+	if (ok && cfg->on_asked != NULL && c->what->foreign_exe == NULL)
+		ok = fd_pass_pair(broker) == 0;
+	if (ok && c->what->replaceable) {
+		ok = fd_pass_pair(handover) == 0;
+		if (ok && given != NULL && given->n > 0 &&
+		    fd_pass_send(handover[0], given->fds, given->n) != 0)
+			log_warn("%s: the listening sockets can't be handed over", c->what->name);
+	}
+	return ok;
+}
+
+bool child_start(const struct supervise_config *cfg, struct child *c, const char *const *argv,
+		 bool takeover, const struct fd_pass_set *given)
+{
+	int beat[2] = {-1, -1}, handover[2] = {-1, -1}, broker[2] = {-1, -1};
+	struct start s = {.cfg = cfg,
+			  .name = c->what->name,
+			  .argv = argv,
+			  .foreign_exe = c->what->foreign_exe,
+			  .exe_fd = c->exe_fd,
+			  .takeover = takeover,
+			  .replaceable = c->what->replaceable,
+			  .parent = getpid()};
+	pid_t pid = -1;
+	if (open_lines(cfg, c, given, beat, handover, broker)) {
+		s.beat_fd = beat[1];
+		s.handover_fd = handover[1];
+		s.broker_fd = broker[1];
+		pid = fork();
+	}
+	if (pid == 0)
+		child_exec(&s);
+	int e = errno;
+	close_fd(&beat[1]);
+	close_fd(&handover[1]);
+	close_fd(&broker[1]);
+	if (pid < 0) {
+		log_error("%s: can't be started: %s", c->what->name, strerror(e));
+		close_fd(&beat[0]);
+		close_fd(&handover[0]);
+		close_fd(&broker[0]);
+		return false;
+	}
+	setpgid(pid, pid); /* both sides, so that neither order loses */
+	close_lines(c);
+	c->pid = pid;
+	c->beat_fd = beat[0];
+	c->handover_fd = handover[0];
+	c->broker_fd = broker[0];
+	c->has_beaten = c->hung = false;
+	child_set_state(c, CHILD_RUNNING);
+	c->beat_ns = c->since_ns;
+	c->due_ns = UINT64_MAX;
+	log_debug("%s (process %d) started", c->what->name, (int)pid);
+	if (c->what->foreign_exe != NULL)
+		child_set_state(c, CHILD_READY);
+	return true;
+}
+
+static uint64_t random_below(uint64_t n)
+{
+	uint64_t r = 0;
+	if (n == 0 || getrandom(&r, sizeof r, GRND_NONBLOCK) != (ssize_t)sizeof r)
+		return 0;
+	return r % n;
+}
+
+/* The wait before the next start: none, then min, 2 min, 4 min … max, each between half and all. */
+static uint64_t backoff_ns(const struct supervise_config *cfg, unsigned failures)
+{
+	if (failures <= 1)
+		return 0;
+	uint64_t ms = cfg->backoff_min_ms;
+	for (unsigned i = 2; i < failures && ms < cfg->backoff_max_ms; i++)
+		ms *= 2;
+	if (ms > cfg->backoff_max_ms)
+		ms = cfg->backoff_max_ms;
+	uint64_t ns = ms * NS_PER_MS;
+	return ns - random_below(ns / 2 + 1);
+}
+
+void child_wait(const struct supervise_config *cfg, struct child *c)
+{
+	uint64_t wait_ns = backoff_ns(cfg, c->failures);
+	child_set_state(c, CHILD_WAITING);
+	c->due_ns = c->since_ns + wait_ns;
+	if (wait_ns > 0)
+		log_info("%s is started again in %llu ms", c->what->name,
+			 (unsigned long long)(wait_ns / NS_PER_MS));
+}
+
+/* ---- hearing ---- */
+
+void child_read_sockets(struct child *c)
+{
+	struct fd_pass_set set;
+	while (c->handover_fd >= 0) {
+		int rc = fd_pass_receive(c->handover_fd, &c->coming, &set);
+		if (rc == 0)
+			return;
+		if (rc < 0) {
+			close_fd(&c->handover_fd);
+			return;
+		}
+		fd_pass_set_dispose(&c->sockets);
+		c->sockets = set;
+	}
+}
+
+void child_answer(const struct supervise_config *cfg, struct child *c)
+{
+	for (int i = 0; c->broker_fd >= 0 && i < ANSWERS_PER_TURN; i++) {
+		int rc = cfg->on_asked(cfg->ctx, c->what, c->broker_fd);
+		if (rc == 0)
+			return;
+		if (rc < 0)
+			close_fd(&c->broker_fd);
+	}
+}
+
+void child_excuse(struct child *c, uint64_t ns)
+{
+	c->beat_ns += ns;
+	if (c->state == CHILD_RUNNING && c->due_ns != UINT64_MAX)
+		c->due_ns += ns;
+}
+
+void child_read_beats(struct child *c, void (*on_byte)(void *ctx, struct child *c, uint8_t byte),
+		      void *ctx)
+{
+	uint8_t bytes[256];
+	ssize_t n;
+	while (c->beat_fd >= 0 && (n = read(c->beat_fd, bytes, sizeof bytes)) != -1) {
+		if (n == 0) { /* closed: it ends, or forgot itself and will be found silent */
+			close_fd(&c->beat_fd);
+			break;
+		}
+		c->has_beaten = true;
+		c->beat_ns = clock_now_ns();
+		for (ssize_t i = 0; i < n; i++)
+			on_byte(ctx, c, bytes[i]);
+	}
+}
+
+uint64_t child_deadline(const struct supervise_config *cfg, const struct child *c)
+{
+	if (c->state == CHILD_GONE || (c->hung && c->state != CHILD_WAITING))
+		return UINT64_MAX;
+	if (c->state == CHILD_WAITING || c->state == CHILD_ENDING)
+		return c->due_ns;
+	if (c->what->foreign_exe != NULL)
+		return UINT64_MAX;
+	uint64_t patience = c->has_beaten ? cfg->hang_ms : cfg->first_beat_ms;
+	uint64_t silent = c->beat_ns + patience * NS_PER_MS;
+	return silent < c->due_ns ? silent : c->due_ns;
+}
+
+/* ---- ending ---- */
+
+bool child_alive(const struct child *c) { return c->pid > 0 && !c->hung; }
+
+void child_kill(struct child *c)
+{
+	c->hung = true;
+	kill(c->pid, SIGKILL);
+}
+
+void child_end(struct child *c, uint64_t within_ms)
+{
+	child_set_state(c, CHILD_ENDING);
+	c->due_ns = c->since_ns + within_ms * NS_PER_MS;
+	if (!c->hung)
+		kill(c->pid, SIGTERM);
+}
+
+void child_reaped(struct child *c, void (*on_byte)(void *ctx, struct child *c, uint8_t byte), void *ctx)
+{
+	child_read_sockets(c);
+	child_read_beats(c, on_byte, ctx);
+	close_lines(c);
+	c->pid = 0;
+}
+
+void child_log_exit(const struct child *c, const char *noun, pid_t pid, int status)
+{
+	if (WIFSIGNALED(status))
+		log_error("%s%s (process %d) was ended by signal %d (%s)", noun, c->what->name, (int)pid,
+			  WTERMSIG(status), strsignal(WTERMSIG(status)));
+	else
+		log_error("%s%s (process %d) exited with status %d", noun, c->what->name, (int)pid,
+			  WEXITSTATUS(status));
+}

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/alloc.h"
+#include "cmd/confine/confine.h"
+#include "cmd/serve/core_dump.h"
+#include "engine/file/map_file.h"
+
+static int run_models(const struct sluice_config *cfg, const struct eng_server_config *srv)
+{
+	struct eng_config eng;
+	struct eng_model_config *models =
+	    sl_zalloc_n(cfg->engine.models.n, sizeof(struct eng_model_config));
+	if (models == NULL) {
+		log_error("no memory");
+		return 1;
+	}
+	sluice_engine_config(cfg, models, &eng);
+	map_file_guard();
+	int rc = engine_serve(&eng, srv);
+	sl_free(models);
+	return rc;
+}
+
+int cmd_engine(int argc, char **argv)
+{
+	struct cmd_options o;
+	struct sluice_config cfg;
+	int rc = cmd_options_parse(&o, argc, argv, false, "the engine alone; --echo: without models");
+	if (rc == 0)
+		rc = cmd_load(&o, "engine", &cfg);
+	if (rc != 0)
+		return rc;
+	core_dump_settle(cfg.supervisor.core_dumps);
+	sluice_load_backends(&cfg);
+	rc = confine(&o, &cfg, SANDBOX_ENGINE);
+	if (rc != 0)
+		return rc;
+	struct eng_server_config srv = {
+	    .socket_path = cfg.engine.socket,
+	    .beat_fd = o.beat_fd,
+	    .beat_ms = (unsigned)cfg.supervisor.heartbeat_ms,
+	    .stale_ms = (unsigned)cfg.supervisor.hang_ms,
+	};
+	if (cfg.echo.enabled) {
+		struct eng_echo_config echo;
+		sluice_echo_config(&cfg, &echo);
+		rc = engine_serve_echo(&echo, &srv);
+	} else {
+		rc = run_models(&cfg, &srv);
+	}
+	sluice_config_free(&cfg);
+	return rc;
+}

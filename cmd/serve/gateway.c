@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * `sluice gateway`: the configuration belongs to the snapshot that was made of it, and goes with the
+ * last request that began under it.
+ */
+#include "cmd/confine/confine.h"
+#include "cmd/serve/core_dump.h"
+#include "cmd/serve/reload.h"
+#include "gateway/server/gateway.h"
+#include "gateway/auth/snapshot.h"
+
+/* Under a supervisor that has told the same already. */
+static bool is_child(const struct cmd_options *o) { return o->beat_fd >= 0; }
+
+static int load(void *ctx, const struct gw_snapshot *now, struct gw_snapshot **out,
+		struct sl_err *err)
+{
+	const struct cmd_options *o = ctx;
+	struct sluice_config *cfg;
+	int rc = reload_config(o, now->owner, RESTART_GATEWAY, !is_child(o), NULL, &cfg, err);
+	if (rc != 0)
+		return rc;
+	int level = cfg->log_level;
+	rc = gw_snapshot_create(&cfg->gateway, cfg, reload_config_free, out);
+	if (rc != 0)
+		return sl_errf(err, rc, "no memory for the configuration");
+	log_set_level((enum log_level)level);
+	return 0;
+}
+
+int cmd_gateway(int argc, char **argv)
+{
+	struct cmd_options o;
+	struct sluice_config *cfg;
+	struct gw_snapshot *first;
+	const struct gw_reload reload = {load, &o};
+	int rc = cmd_options_parse(&o, argc, argv, false, "the gateway alone, in front of an engine");
+	if (rc == 0)
+		rc = reload_config_first(&o, "gateway", &cfg);
+	if (rc != 0)
+		return rc;
+	core_dump_settle(cfg->supervisor.core_dumps);
+	rc = confine(&o, cfg, SANDBOX_GATEWAY);
+	if (rc != 0) {
+		reload_config_free(cfg);
+		return rc;
+	}
+	cfg->gateway.beat_fd = o.beat_fd;
+	cfg->gateway.handover_fd = o.handover_fd;
+	cfg->gateway.takeover = o.takeover;
+	if (gw_snapshot_create(&cfg->gateway, cfg, reload_config_free, &first) != 0) {
+		log_error("no memory");
+		return 1;
+	}
+	return gateway_run(first, &reload);
+}

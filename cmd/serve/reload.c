@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A configuration is read anew, compared with the one that runs, and read once more with the old values
+ * of those keys as overrides that can't change while processes run. Two whole loads instead of copying
+ * values about: what comes out has passed every check between keys, and where a value came from is
+ * told truly.
+ */
+#include "cmd/serve/reload.h"
+
+#include "base/alloc.h"
+#include "base/conf/conf.h"
+
+struct kept {
+	const struct sluice_config *now;
+	enum restart_need from;
+	bool tell;
+	struct reload_pins pins;
+	size_t room; /* for pins */
+};
+
+void reload_pins_dispose(struct reload_pins *p)
+{
+	for (size_t i = 0; i < p->n; i++)
+		sl_free(p->sets[i]);
+	sl_free(p->sets);
+	*p = (struct reload_pins){.sets = NULL};
+}
+
+void reload_config_free(void *config)
+{
+	if (config == NULL)
+		return;
+	sluice_config_free(config);
+	sl_free(config);
+}
+
+static int add_pin(void *ctx, const char *set)
+{
+	struct kept *k = ctx;
+	if (k->pins.n == k->room)
+		return SL_ELIMIT;
+	char *copy = sl_strdup(set);
+	if (copy == NULL)
+		return SL_ENOMEM;
+	k->pins.sets[k->pins.n++] = copy;
+	return 0;
+}
+
+static int on_difference(void *ctx, const char *key)
+{
+	struct kept *k = ctx;
+	enum restart_need need = sluice_config_restart(key);
+	if (need < k->from)
+		return 0;
+	if (k->tell)
+		log_warn("%s has changed: that needs %s, the old value stays", key,
+			 need == RESTART_ALL ? "a restart" : "an upgrade (SIGUSR2) or a restart");
+	return conf_overrides(k->now->conf, key, add_pin, k);
+}
+
+static int load(const struct cmd_options *o, const struct reload_pins *pins,
+		struct sluice_config **out, struct sl_err *err)
+{
+	const char *sets[CMD_MAX_SETS];
+	size_t n = 0;
+	for (size_t i = 0; i < o->n_sets; i++)
+		sets[n++] = o->sets[i];
+	for (size_t i = 0; i < pins->n; i++)
+		sets[n++] = pins->sets[i];
+	struct sluice_config *cfg = sl_zalloc(sizeof *cfg);
+	if (cfg == NULL)
+		return sl_errf(err, SL_ENOMEM, "no memory for the configuration");
+	int rc = sluice_config_load(cfg, o->path, sets, n, err);
+	if (rc != 0) {
+		sl_free(cfg);
+		return rc;
+	}
+	*out = cfg;
+	return 0;
+}
+
+int reload_config_first(const struct cmd_options *o, const char *who, struct sluice_config **out)
+{
+	struct sluice_config *cfg = sl_zalloc(sizeof *cfg);
+	if (cfg == NULL) {
+		log_error("no memory");
+		return 1;
+	}
+	int rc = cmd_load(o, who, cfg);
+	if (rc != 0) {
+		sl_free(cfg);
+		return rc;
+	}
+	*out = cfg;
+	return 0;
+}
+
+int reload_config(const struct cmd_options *o, const struct sluice_config *now,
+		  enum restart_need kept, bool tell, struct reload_pins *pins,
+		  struct sluice_config **out, struct sl_err *err)
+{
+	struct sluice_config *fresh = NULL, *mixed = NULL;
+	/* One override is left for serve.c's own. */
+	size_t room = o->n_sets + 1 < CMD_MAX_SETS ? CMD_MAX_SETS - 1 - o->n_sets : 0;
+	struct kept k = {.now = now, .from = kept, .tell = tell, .room = room};
+	k.pins.sets = sl_zalloc_n(CMD_MAX_SETS, sizeof *k.pins.sets);
+	if (k.pins.sets == NULL)
+		return sl_errf(err, SL_ENOMEM, "no memory for the configuration");
+	int rc = load(o, &k.pins, &fresh, err);
+	if (rc == 0) {
+		rc = conf_compare(now->conf, fresh->conf, on_difference, &k);
+		if (rc != 0)
+			sl_errf(err, rc, "too much has changed that needs a restart");
+	}
+	if (rc == 0 && k.pins.n > 0)
+		rc = load(o, &k.pins, &mixed, err);
+	if (rc == 0) {
+		*out = mixed != NULL ? mixed : fresh;
+		if (mixed != NULL)
+			reload_config_free(fresh);
+	} else {
+		reload_config_free(fresh);
+	}
+	if (rc == 0 && pins != NULL) {
+		reload_pins_dispose(pins);
+		*pins = k.pins;
+	} else {
+		reload_pins_dispose(&k.pins);
+	}
+	return rc;
+}

@@ -1,0 +1,633 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * `sluice serve`: everything that happens once around the supervisor. The configuration is read and
+ * checked here first, so that a wrong one is told before anything starts; the children read the
+ * same file with the same overrides again and need nothing but their arguments. A reload or an
+ * upgrade reads it again; what must not change under the processes that run is pinned to its value by
+ * further overrides, which everything started from then on gets.
+ *
+ * What the children read is a copy of the file as it was when it was found good: a file that is being
+ * edited, or was refused, can't keep one that has crashed from coming back.
+ *
+ * The state folder is locked for as long as the supervisor lives: the kernel lets go of the lock
+ * however the process ends, and children do not inherit it.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/file.h"
+#include "cmd/config/cmd.h"
+#include "cmd/serve/core_dump.h"
+#include "cmd/serve/grant.h"
+#include "cmd/state/private_redis.h"
+#include "cmd/state/privileges.h"
+#include "cmd/serve/reload.h"
+#include "cmd/confine/sandbox.h"
+#include "cmd/state/state.h"
+#include "cmd/serve/supervise.h"
+#include "engine/model/model.h"
+#include "gateway/server/dev_cert.h"
+#include "gateway/auth/dev_keys.h"
+#include "gateway/server/gateway.h"
+#include "kernels/kv_type.h"
+
+/* A replaced gateway ends by itself; the slack is for that. */
+enum { FIRST_BEAT_MS = 10000, HEALTHY_MS = 10000, RETIRED_SLACK_MS = 5000, DISK_LEAST = 1 << 20, CONFIG_MOST = 1 << 20 };
+
+/* What a child is started with. Made whole and never changed, since the supervisor reads argv whenever
+ * it starts one. */
+struct arguments {
+	const char *argv[SUPERVISE_MAX_ARGS];
+	struct reload_pins pins; /* overrides that keep what a running process can't change */
+};
+
+struct serving {
+	const struct cmd_options *o;
+	struct sluice_config *cfg;
+	struct gw_dev_keys keys;
+	struct arguments engine, gateway;
+	bool own_redis; /* one is started, and the gateway is told its address */
+	struct private_redis redis;
+	char address_set[192];
+	struct run_user user; /* of the engine, the gateway and Redis */
+	char run_as[32];
+	/* The state folder: this descriptor, its number, and the name that leads there in every process that has it. Its own name
+	 * may lead through folders that are closed to the user. */
+	int state_fd;
+	char state_fd_text[16], state[32];
+	struct supervise_child children[3];
+	struct supervise_config sup;
+	/* Copies of the configuration in STATE/run: what children read, and where the next upgrade's goes. */
+	char accepted[2][PATH_MAX];
+	int which, next_which;
+	char exe[PATH_MAX]; /* what is executed in an upgrade: the path this process was started from */
+	/* An upgrade that is under way. */
+	struct sluice_config *next_cfg;
+	struct arguments next;
+	struct reload_pins next_engine;
+};
+
+/* Every address is served on this machine too. */
+static void print_host(const struct conf_address *a)
+{
+	if (a->host[0] == '\0' || strcmp(a->host, "0.0.0.0") == 0 ||
+	    strcmp(a->host, "127.0.0.1") == 0 || strcmp(a->host, "::") == 0)
+		printf("localhost:%u", (unsigned)a->port);
+	else if (strchr(a->host, ':') != NULL)
+		printf("[%s]:%u", a->host, (unsigned)a->port);
+	else
+		printf("%s:%u", a->host, (unsigned)a->port);
+}
+
+static void print_url(const struct gw_config *g)
+{
+	printf("%s://", g->http.off ? "https" : "http");
+	print_host(g->http.off ? &g->https : &g->http);
+}
+
+static void on_ready(void *ctx)
+{
+	const struct serving *s = ctx;
+	const struct gw_config *g = &s->cfg->gateway;
+	printf("page ");
+	print_url(g);
+	if (g->dev_keys)
+		printf("/#free=%s&paid=%s\nkey-free %s\nkey-paid %s\nkey-admin %s\n",
+		       s->keys.key[GW_DEV_FREE], s->keys.key[GW_DEV_PAID], s->keys.key[GW_DEV_FREE],
+		       s->keys.key[GW_DEV_PAID], s->keys.key[GW_DEV_ADMIN]);
+	else
+		printf("/\n");
+	printf("curl -N%s ", g->http.off && g->cert_file[0] == '\0' ? "k" : "");
+	print_url(g);
+	printf("/v1/chat/completions -H 'Authorization: Bearer %s' "
+	       "-H 'Content-Type: application/json' "
+	       "-d '{\"model\":\"default\",\"stream\":true,"
+	       "\"messages\":[{\"role\":\"user\",\"content\":\"Hello!\"}]}'\n",
+	       g->dev_keys ? s->keys.key[GW_DEV_FREE] : "YOUR-KEY");
+	printf("ready\n");
+	fflush(stdout);
+}
+
+/* The lock's descriptor, or -1 with *err filled. name: of the folder, for a person. */
+static int lock_state(const char *state, const char *name, struct sl_err *err)
+{
+	char path[64], pid[32];
+	snprintf(path, sizeof path, "%s/run/lock", state);
+	int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (fd < 0) {
+		sl_errf(err, SL_EIO, "%s/run/lock: can't be opened: %s", name, strerror(errno));
+		return -1;
+	}
+	if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+		ssize_t n = pread(fd, pid, sizeof pid - 1, 0);
+		pid[n > 0 ? n : 0] = '\0';
+		pid[strcspn(pid, "\n")] = '\0';
+		sl_errf(err, SL_EIO, "%s is in use by the sluice process %s; end that one, or give "
+			"this one its own folder (--state DIR)",
+			name, pid);
+		close(fd);
+		return -1;
+	}
+	int n = snprintf(pid, sizeof pid, "%d\n", (int)getpid());
+	if (ftruncate(fd, 0) != 0 || pwrite(fd, pid, (size_t)n, 0) != n) {
+		sl_errf(err, SL_EIO, "%s/run/lock: can't be written: %s", name, strerror(errno));
+		close(fd);
+		return -1;
+	}
+	return fd;
+}
+
+/* Does the copy at path hold just these bytes already? */
+static bool is_accepted(const char *path, const struct sl_buf *bytes)
+{
+	struct sl_buf there;
+	bool same = file_read(path, CONFIG_MOST, &there, NULL) == 0 && there.len == bytes->len &&
+		    (bytes->len == 0 || memcmp(buf_data(&there), buf_data(bytes), bytes->len) == 0);
+	buf_dispose(&there);
+	return same;
+}
+
+static bool write_all(int fd, const struct sl_buf *bytes)
+{
+	for (size_t at = 0; at < bytes->len;) {
+		ssize_t n = write(fd, buf_data(bytes) + at, bytes->len - at);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return false;
+		at += (size_t)n;
+	}
+	return fsync(fd) == 0;
+}
+
+/* Aside, flushed, then into place: whole or not at all, and nothing is left of one that failed. */
+static int put_file(const char *state, const char *path, const struct sl_buf *bytes, struct sl_err *err)
+{
+	char part[PATH_MAX + 8];
+	snprintf(part, sizeof part, "%s.new", path);
+	int fd = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+	bool good = fd >= 0 && write_all(fd, bytes);
+	int why = errno;
+	if (fd >= 0)
+		close(fd);
+	if (good && rename(part, path) != 0) {
+		why = errno;
+		good = false;
+	}
+	if (!good && fd >= 0)
+		unlink(part);
+	return good ? 0 : sl_errf(err, SL_EIO, "%s/run/%s can't be written: %s", state, strrchr(path, '/') + 1, strerror(why));
+}
+
+/* The configuration's file into place. *which: where; the copy that is there already when it is the same, so that a reload or an
+ * upgrade that changes nothing of it needs no room on the disk. */
+static int accept_file(struct serving *s, int *which, struct sl_err *err)
+{
+	struct sl_buf bytes;
+	struct sl_err why = {0};
+	bool serves = s->sup.children != NULL;
+	int rc = file_read(s->o->path, CONFIG_MOST, &bytes, &why);
+	if (rc != 0)
+		sl_errf(err, rc, "%s: %s", s->o->path, why.text);
+	else if (serves && bytes.len == 0)
+		/* It means every default, and comes of an editor that found the disk full. */
+		rc = sl_errf(err, SL_EINVAL, "%s: the file is empty", s->o->path);
+	if (rc == 0) {
+		privileges_as_user(&s->user);
+		if (serves && is_accepted(s->accepted[s->which], &bytes))
+			*which = s->which;
+		else
+			rc = put_file(s->cfg->state, s->accepted[*which], &bytes, err);
+		privileges_as_before(&s->user);
+	}
+	buf_dispose(&bytes);
+	return rc;
+}
+
+static bool is_loopback(const struct conf_address *a)
+{
+	return a->off || strncmp(a->host, "127.", 4) == 0 || strcmp(a->host, "::1") == 0;
+}
+
+static void warn_of_exposure(const struct gw_config *g)
+{
+	if (g->dev_keys && !(is_loopback(&g->http) && is_loopback(&g->https)))
+		log_warn("gateway.dev_keys is on and the gateway listens beyond this machine");
+	if (!is_loopback(&g->http))
+		log_warn("gateway.http listens beyond this machine without TLS");
+}
+
+/* Whether the processor's own backend has the type of a model's keys and values. Backends that are shared
+ * objects are opened by the engine only, whose model says so then. */
+static int check_kv_type(const struct eng_config *engine, const struct eng_model_config *m, struct sl_err *err)
+{
+	const char *name = m->kv_type != NULL ? m->kv_type : engine->kv_type;
+	struct sl_err none;
+	char can[64];
+	if (strncmp(engine->backend, "cuda", 4) == 0 || strcmp(name, "auto") == 0)
+		return 0;
+	const struct kn_ops *ops = kn_select(engine->backend, &none);
+	if (ops == NULL || ops->kv_type(kn_kv_type_from_name(name)))
+		return 0;
+	return sl_errf(err, SL_EUNSUPPORTED, "engine.models.%s: kv_type %s is not possible with the backend %s, but %s",
+		       m->name, name, ops->name, kn_kv_types_of(ops, can, sizeof can));
+}
+
+/* A model that can't be loaded is FAILED alone while others serve; when none can be, nothing is
+ * started and the first one's reason is the answer. */
+static int check_models(const struct sluice_config *cfg, struct sl_err *err)
+{
+	struct eng_model_config models[PROTO_MAX_MODELS];
+	struct eng_config engine;
+	struct sl_err other = {0};
+	int first = 0;
+	sluice_engine_config(cfg, models, &engine);
+	for (size_t i = 0; i < cfg->engine.models.n; i++) {
+		struct sl_err *told = first == 0 ? err : &other;
+		int rc = check_kv_type(&engine, &models[i], told);
+		if (rc == 0)
+			rc = model_check(models[i].path, cfg->engine.max_model_memory, told);
+		if (rc == 0 || rc == SL_ENOMEM)
+			return 0;
+		first = first == 0 ? rc : first;
+	}
+	return first;
+}
+
+/* Where the store is, said in one line. */
+static int choose_store(struct serving *s, struct sl_err *err)
+{
+	const struct gw_store_settings *c = &s->cfg->gateway.store;
+	if (c->kind == GW_STORE_MEMORY) {
+		log_info("store: memory, lost when the gateway ends");
+		return 0;
+	}
+	if (c->address[0] != '\0') {
+		log_info("store: Redis at %s", c->address);
+		return 0;
+	}
+	if (!private_redis_find(&s->redis, s->state, c->server_memory)) {
+		if (c->kind == GW_STORE_REDIS)
+			return sl_errf(err, SL_ENOTFOUND,
+				       "cache.store: redis, but cache.address is empty and no redis-server is installed");
+		log_info("store: memory, lost when the gateway ends (redis-server is not installed)");
+		return 0;
+	}
+	int rc = private_redis_prepare(&s->redis, err);
+	if (rc != 0)
+		return rc;
+	private_redis_starts_in_state(&s->redis);
+	s->own_redis = true;
+	snprintf(s->address_set, sizeof s->address_set, "cache.address=%s", s->redis.address);
+	log_info("store: a redis-server of its own in %s/redis", s->cfg->state);
+	return 0;
+}
+
+/* What is made in the state folder. */
+static int prepare_state(struct serving *s, struct sl_err *err)
+{
+	const struct gw_config *g = &s->cfg->gateway;
+	int rc = 0;
+	privileges_as_user(&s->user);
+	if (gateway_wants_dev_cert(g))
+		rc = gw_dev_cert_ensure(s->state, err);
+	if (rc == 0 && g->dev_keys)
+		rc = gw_dev_keys_ensure(s->state, &s->keys, err);
+	if (rc == 0)
+		rc = choose_store(s, err);
+	privileges_as_before(&s->user);
+	return rc;
+}
+
+/* What must be there before the children start, and what would keep them from it: found here, it is
+ * one line and nothing else. */
+static int prepare(struct serving *s, struct sl_err *err)
+{
+	const struct gw_config *g = &s->cfg->gateway;
+	int rc = gateway_check(g, err);
+	if (rc == 0 && !s->cfg->echo.enabled)
+		rc = check_models(s->cfg, err);
+	if (rc == 0)
+		rc = prepare_state(s, err);
+	for (int i = 0; i < 2; i++)
+		snprintf(s->accepted[i], sizeof s->accepted[i], "%s/run/sluice-%d.yaml", s->state, i);
+	return rc == 0 ? accept_file(s, &s->which, err) : rc;
+}
+
+/* `sluice NAME -c FILE --set …`. Takes pins. more: one override of our own, above all others; or NULL. */
+static void arguments_set(struct arguments *a, const struct serving *s, int which, const char *name,
+			  struct reload_pins pins, const char *more)
+{
+	const struct cmd_options *o = s->o;
+	_Static_assert(2 * CMD_MAX_SETS + 11 < SUPERVISE_MAX_ARGS, "room for every override");
+	size_t n = 0;
+	reload_pins_dispose(&a->pins);
+	a->pins = pins;
+	a->argv[n++] = "sluice";
+	a->argv[n++] = name;
+	a->argv[n++] = "-c";
+	a->argv[n++] = s->accepted[which];
+	a->argv[n++] = "--state-fd";
+	a->argv[n++] = s->state_fd_text;
+	if (geteuid() == 0) {
+		a->argv[n++] = "--run-as";
+		a->argv[n++] = s->run_as;
+	}
+	for (size_t i = 0; i < o->n_sets; i++) {
+		a->argv[n++] = "--set";
+		a->argv[n++] = o->sets[i];
+	}
+	for (size_t i = 0; i < pins.n; i++) {
+		a->argv[n++] = "--set";
+		a->argv[n++] = pins.sets[i];
+	}
+	if (more != NULL) {
+		a->argv[n++] = "--set";
+		a->argv[n++] = more;
+	}
+	a->argv[n] = NULL;
+}
+
+static void set_engine(struct serving *s, struct reload_pins pins)
+{
+	arguments_set(&s->engine, s, s->which, "engine", pins, NULL);
+}
+
+static void set_gateway(struct serving *s, struct arguments *to, int which, struct reload_pins pins)
+{
+	arguments_set(to, s, which, "gateway", pins, s->own_redis ? s->address_set : NULL);
+}
+
+static void set_times(struct serving *s)
+{
+	const struct supervisor_settings *v = &s->cfg->supervisor;
+	struct supervise_config *to = &s->sup;
+	to->hang_ms = v->hang_ms;
+	to->first_beat_ms = v->hang_ms > FIRST_BEAT_MS ? v->hang_ms : FIRST_BEAT_MS;
+	to->backoff_min_ms = v->backoff_min_ms;
+	to->backoff_max_ms = v->backoff_max_ms;
+	to->healthy_ms = HEALTHY_MS;
+	to->drain_ms = v->drain_ms;
+	to->takeover_ms = v->takeover_ms;
+	to->retired_ms = s->cfg->gateway.upgrade_drain_ms + RETIRED_SLACK_MS;
+}
+
+static void adopt(struct serving *s, struct sluice_config *fresh)
+{
+	reload_config_free(s->cfg);
+	s->cfg = fresh;
+	set_times(s);
+	log_set_level((enum log_level)fresh->log_level);
+	warn_of_exposure(&fresh->gateway);
+}
+
+static int copy_pins(const struct reload_pins *from, struct reload_pins *to)
+{
+	*to = (struct reload_pins){.sets = sl_zalloc_n(from->n + 1, sizeof *to->sets)};
+	if (to->sets == NULL)
+		return SL_ENOMEM;
+	for (size_t i = 0; i < from->n; i++) {
+		char *copy = sl_strdup(from->sets[i]);
+		if (copy == NULL) {
+			reload_pins_dispose(to);
+			return SL_ENOMEM;
+		}
+		to->sets[to->n++] = copy;
+	}
+	return 0;
+}
+
+/* SIGHUP: the file is read and checked here first; a wrong one never reaches the gateway. */
+static int on_reload(void *ctx, struct sl_err *err)
+{
+	struct serving *s = ctx;
+	struct sluice_config *fresh;
+	struct reload_pins pins = {.n = 0}, same;
+	int rc = reload_config(s->o, s->cfg, RESTART_GATEWAY, true, &pins, &fresh, err);
+	if (rc == 0) {
+		rc = copy_pins(&pins, &same) == 0 ? accept_file(s, &s->which, err)
+						  : sl_errf(err, SL_ENOMEM, "no memory");
+		if (rc != 0) {
+			reload_config_free(fresh);
+			reload_pins_dispose(&same);
+		}
+	}
+	if (rc != 0) {
+		reload_pins_dispose(&pins);
+		return rc;
+	}
+	/* A process that is started again is to have what the others have. */
+	set_engine(s, same);
+	set_gateway(s, &s->gateway, s->which, pins);
+	adopt(s, fresh);
+	log_info("reloaded");
+	return 0;
+}
+
+/* SIGUSR2: the new gateway takes the newest configuration, but for what the engine and this process
+ * go on with. */
+static int on_upgrade(void *ctx, const char **exe, const char *const **argv, struct sl_err *err)
+{
+	struct serving *s = ctx;
+	struct reload_pins pins = {.n = 0};
+	int rc = reload_config(s->o, s->cfg, RESTART_ALL, true, &pins, &s->next_cfg, err);
+	if (rc != 0)
+		return rc;
+	s->next_which = !s->which;
+	rc = copy_pins(&pins, &s->next_engine) == 0 ? accept_file(s, &s->next_which, err)
+						    : sl_errf(err, SL_ENOMEM, "no memory");
+	if (rc != 0) {
+		reload_pins_dispose(&pins);
+		reload_pins_dispose(&s->next_engine);
+		reload_config_free(s->next_cfg);
+		return rc;
+	}
+	set_gateway(s, &s->next, s->next_which, pins);
+	*exe = s->exe;
+	*argv = s->next.argv;
+	return 0;
+}
+
+/* In the state folder. */
+static void remove_own(const struct serving *s, const char *path)
+{
+	privileges_as_user(&s->user);
+	unlink(path);
+	privileges_as_before(&s->user);
+}
+
+static void on_upgraded(void *ctx, bool done)
+{
+	struct serving *s = ctx;
+	if (done) {
+		struct reload_pins pins = s->next.pins;
+		s->next.pins = (struct reload_pins){.n = 0};
+		s->which = s->next_which;
+		set_gateway(s, &s->gateway, s->which, pins);
+		set_engine(s, s->next_engine);
+		adopt(s, s->next_cfg);
+	} else {
+		reload_pins_dispose(&s->next_engine);
+		reload_config_free(s->next_cfg);
+		reload_pins_dispose(&s->next.pins);
+	}
+	remove_own(s, s->accepted[!s->which]);
+	s->next_cfg = NULL;
+	s->next_engine = (struct reload_pins){.n = 0};
+}
+
+/* No room where children write: sockets, the store's log, copies. */
+static bool disk_is_full(void *ctx)
+{
+	const struct serving *s = ctx;
+	struct statvfs v;
+	if (fstatvfs(s->state_fd, &v) != 0)
+		return false;
+	return (uint64_t)v.f_bavail * v.f_frsize < DISK_LEAST || (v.f_files > 0 && v.f_favail == 0);
+}
+
+static int on_asked(void *ctx, const struct supervise_child *what, int fd)
+{
+	const struct serving *s = ctx;
+	const struct grants g = {.now = s->cfg, .next = s->next_cfg, .state_fd = s->state_fd, .user = &s->user};
+	return grant_one(&g, what->argv == s->engine.argv ? GRANT_ENGINE : GRANT_GATEWAY, fd);
+}
+
+/* Redis: the same user, in the state folder. */
+static int before_redis(void *ctx)
+{
+	const struct serving *s = ctx;
+	if (fchdir(s->state_fd) != 0)
+		return -1;
+	int rc = privileges_drop(&s->user);
+	errno = -rc;
+	return rc;
+}
+
+/* They remove their sockets themselves unless they were killed. */
+static void remove_sockets(const struct serving *s, const char *engine_socket)
+{
+	char own[64];
+	snprintf(own, sizeof own, "%s/run/engine.sock", s->state);
+	if (engine_socket == NULL)
+		remove_own(s, own);
+	else
+		unlink(engine_socket);
+	if (s->own_redis)
+		remove_own(s, s->redis.socket);
+	remove_own(s, s->accepted[s->which]);
+}
+
+static int run(struct serving *s)
+{
+	int skip = s->own_redis ? 0 : 1;
+	set_engine(s, (struct reload_pins){.n = 0});
+	set_gateway(s, &s->gateway, s->which, (struct reload_pins){.n = 0});
+	/* Redis outlives a restart of the others. */
+	s->children[0] = (struct supervise_child){
+	    .name = "redis", .argv = s->redis.argv, .foreign_exe = s->redis.exe};
+	s->children[1] = (struct supervise_child){.name = "engine", .argv = s->engine.argv};
+	s->children[2] = (struct supervise_child){
+	    .name = "gateway", .argv = s->gateway.argv, .replaceable = true};
+	s->sup = (struct supervise_config){
+	    .exe = "/proc/self/exe",
+	    .children = s->children + skip,
+	    .n_children = 3 - skip,
+	    .on_ready = on_ready,
+	    .on_reload = on_reload,
+	    .on_upgrade = on_upgrade,
+	    .on_upgraded = on_upgraded,
+	    .starved = disk_is_full,
+	    .on_asked = on_asked,
+	    .before_foreign = before_redis,
+	    .kept_fd = s->state_fd,
+	    .ctx = s,
+	};
+	set_times(s);
+	ssize_t n = readlink("/proc/self/exe", s->exe, sizeof s->exe - 1);
+	s->exe[n > 0 ? n : 0] = '\0';
+	/* state and the engine's socket never change under a supervisor. */
+	char *socket = s->cfg->engine.socket == s->cfg->default_socket ? NULL : sl_strdup(s->cfg->engine.socket);
+	int rc = supervise(&s->sup);
+	remove_sockets(s, socket);
+	sl_free(socket);
+	reload_pins_dispose(&s->engine.pins);
+	reload_pins_dispose(&s->gateway.pins);
+	return rc;
+}
+
+/* What holds for the engine and the gateway; the first half for Redis too. */
+static void tell_confinement(const struct serving *s)
+{
+	char what[160];
+	const char *rights = geteuid() == 0 ? " without capabilities" : "";
+	sandbox_describe(what, sizeof what);
+	if (s->cfg->supervisor.sandbox)
+		log_info("confined: uid %u%s, no new privileges, %s", (unsigned)s->user.uid, rights, what);
+	else
+		log_warn("confined: uid %u%s, no new privileges; supervisor.sandbox is off: neither seccomp nor Landlock",
+			 (unsigned)s->user.uid, rights);
+}
+
+/* Whom the processes run as, the folder they share, and that nobody else serves from it. The lock's descriptor, or negative. */
+static int take_state(struct serving *s, struct sl_err *err)
+{
+	const char *name = s->cfg->state;
+	int rc = privileges_user(s->cfg->supervisor.user, &s->user, err);
+	if (rc != 0)
+		return rc;
+	privileges_keep_few();
+	privileges_user_put(&s->user, s->run_as, sizeof s->run_as);
+	s->state_fd = state_open(name, &s->user, err);
+	if (s->state_fd < 0)
+		return s->state_fd;
+	snprintf(s->state_fd_text, sizeof s->state_fd_text, "%d", s->state_fd);
+	snprintf(s->state, sizeof s->state, "/proc/self/fd/%d", s->state_fd);
+	privileges_as_user(&s->user);
+	int lock = lock_state(s->state, name, err);
+	privileges_as_before(&s->user);
+	return lock < 0 ? SL_EIO : lock;
+}
+
+int cmd_serve(int argc, char **argv)
+{
+	struct cmd_options o;
+	struct serving s = {.o = &o, .state_fd = -1};
+	int rc = cmd_options_parse(&o, argc, argv, false,
+				   "start the engine and the gateway, and watch them");
+	if (rc == 0)
+		rc = reload_config_first(&o, "sluice", &s.cfg);
+	if (rc != 0)
+		return rc;
+
+	core_dump_settle(s.cfg->supervisor.core_dumps);
+	signal(SIGPIPE, SIG_IGN); /* a closed standard output must not end the service */
+	struct sl_err err;
+	int lock = take_state(&s, &err);
+	rc = lock < 0 ? lock : prepare(&s, &err);
+	if (rc == 0 && s.own_redis && o.n_sets == CMD_MAX_SETS)
+		rc = sl_errf(&err, SL_ELIMIT, "one --set too many: the gateway needs one for its store");
+	if (rc == 0) {
+		tell_confinement(&s);
+		warn_of_exposure(&s.cfg->gateway);
+		rc = run(&s);
+	} else {
+		fprintf(stderr, "sluice: %s\n", err.text);
+		rc = CMD_EXIT_CONFIG;
+	}
+	if (lock >= 0)
+		close(lock);
+	if (s.state_fd >= 0)
+		close(s.state_fd);
+	reload_config_free(s.cfg);
+	return rc;
+}

@@ -1,0 +1,492 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The supervisor's loop: one thread, one poll() over a signalfd and the lines of each child
+ * (child.h), with the next deadline as its timeout, a quarter of hang_ms at most.
+ *
+ * - A child silent for hang_ms is killed; its exit then takes the ordinary way. Pipes are read
+ *   before silence is judged, and what poll() slept too long (all of us were stopped) is no child's
+ *   silence, so that a supervisor that was itself stopped blames nobody. A child that was ready for
+ *   healthy_ms starts afresh.
+ * - The order of ending: the last started first. A second signal ends everything at once.
+ * - A child that exits with 78 before it was ever ready ends everything, quickly and in silence:
+ *   the line it has printed is to stay the last one.
+ *
+ * An upgrade replaces the process of one child: the newcomer is started beside it with the same
+ * sockets, and has takeover_ms to be ready. Only then the old one is told to drain, becomes one of
+ * the retired and ends when its work has; until then nothing has happened that must be undone, so a
+ * newcomer that fails is forgotten. The executable is opened once and executed through that
+ * descriptor: a crash later starts what was found good, not what has been put in its place since.
+ * The supervisor itself and the other children stay what they are.
+ */
+#include "cmd/serve/supervise.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/beat.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "cmd/serve/child.h"
+
+enum {
+	NEWCOMER = SUPERVISE_MAX_CHILDREN,
+	RETIRED = NEWCOMER + 1,
+	PLACES = RETIRED + SUPERVISE_MAX_RETIRED,
+	STARVED_FAILURES = 4, /* as long as a child waits whose disk is full: 4 backoff_min_ms */
+	PAUSE_SHARE = 8, /* of the patience with a child: less is no pause of everybody */
+};
+
+struct supervisor {
+	const struct supervise_config *cfg;
+	/* [cfg->n_children] and unused ones; the newcomer of an upgrade; those that were replaced.
+	 * A place that nobody has is GONE. */
+	struct child at[PLACES];
+	int signal_fd;
+	bool has_terminal; /* it was started from one */
+	bool announced;
+	bool ending;
+	bool reload_due; /* asked for while an upgrade was under way */
+	int status;
+	uint64_t looked_ns; /* when it last came back from waiting */
+};
+
+static struct child *replaceable(struct supervisor *s)
+{
+	for (int i = 0; i < s->cfg->n_children; i++) {
+		if (s->cfg->children[i].replaceable)
+			return &s->at[i];
+	}
+	return NULL;
+}
+
+static bool is_extra(const struct supervisor *s, const struct child *c)
+{
+	return c >= &s->at[NEWCOMER];
+}
+
+static const char *noun(const struct supervisor *s, const struct child *c)
+{
+	return c == &s->at[NEWCOMER] ? "the new " : is_extra(s, c) ? "the replaced " : "";
+}
+
+static void wait_after_failure(struct supervisor *s, struct child *c)
+{
+	c->failures++;
+	if (c->failures > STARVED_FAILURES && s->cfg->starved != NULL && s->cfg->starved(s->cfg->ctx))
+		c->failures = STARVED_FAILURES;
+	child_wait(s->cfg, c);
+}
+
+static void start_or_wait(struct supervisor *s, struct child *c)
+{
+	if (!child_start(s->cfg, c, c->what->argv, false, &c->sockets))
+		wait_after_failure(s, c);
+}
+
+/* ---- reloads ---- */
+
+static void reload(struct supervisor *s)
+{
+	struct sl_err err = {.text = "there is nothing to reload"};
+	struct child *c = replaceable(s);
+	if (s->at[NEWCOMER].state != CHILD_GONE) {
+		/* The newcomer has read the file, perhaps before it was changed. */
+		s->reload_due = true;
+		log_info("the reload waits for the upgrade that is under way");
+		return;
+	}
+	s->reload_due = false;
+	if (s->cfg->on_reload != NULL && s->cfg->on_reload(s->cfg->ctx, &err) == 0) {
+		if (c != NULL && child_alive(c))
+			kill(c->pid, SIGHUP);
+		return;
+	}
+	log_error("reload refused, the old configuration goes on: %s", err.text);
+}
+
+/* The upgrade is over, either way. */
+static void on_upgraded(struct supervisor *s, bool done)
+{
+	s->cfg->on_upgraded(s->cfg->ctx, done);
+	if (s->reload_due && !s->ending)
+		reload(s);
+}
+
+/* ---- upgrades ---- */
+
+static struct child *free_place(struct supervisor *s)
+{
+	for (int i = RETIRED; i < PLACES; i++) {
+		if (s->at[i].state == CHILD_GONE)
+			return &s->at[i];
+	}
+	return NULL;
+}
+
+static int open_executable(const char *path, struct sl_err *err)
+{
+	int fd = open(path, O_PATH | O_CLOEXEC);
+	if (fd < 0)
+		return sl_errf(err, SL_EIO, "%s: %s", path, strerror(errno));
+	return fd;
+}
+
+static int begin_upgrade(struct supervisor *s, struct sl_err *err)
+{
+	struct child *now = replaceable(s), *next = &s->at[NEWCOMER];
+	const char *exe, *const *argv;
+	if (now == NULL || s->cfg->on_upgrade == NULL)
+		return sl_errf(err, SL_EINVAL, "there is nothing to upgrade");
+	if (next->state != CHILD_GONE)
+		return sl_errf(err, SL_EINVAL, "another one is under way");
+	if (free_place(s) == NULL)
+		return sl_errf(err, SL_ELIMIT, "%d replaced processes still drain",
+			       SUPERVISE_MAX_RETIRED);
+	child_read_sockets(now);
+	if (now->state != CHILD_READY)
+		return sl_errf(err, SL_EINVAL, "%s is not ready itself", now->what->name);
+	int rc = s->cfg->on_upgrade(s->cfg->ctx, &exe, &argv, err);
+	if (rc != 0)
+		return rc;
+	child_init(next, now->what, CHILD_GONE);
+	rc = next->exe_fd = open_executable(exe, err);
+	if (rc >= 0 && !child_start(s->cfg, next, argv, true, &now->sockets))
+		rc = sl_errf(err, SL_EIO, "it can't be started");
+	if (rc < 0) {
+		child_dispose(next);
+		s->cfg->on_upgraded(s->cfg->ctx, false);
+		return rc;
+	}
+	next->due_ns = next->since_ns + s->cfg->takeover_ms * NS_PER_MS;
+	log_info("upgrade: the new %s is process %d", now->what->name, (int)next->pid);
+	return 0;
+}
+
+/* The newcomer is ready: it takes the place, the old one drains. */
+static void finish_upgrade(struct supervisor *s)
+{
+	struct child *now = replaceable(s), *next = &s->at[NEWCOMER], *old = free_place(s);
+	const struct supervise_child *what = now->what;
+	*old = *now;
+	*now = *next;
+	child_init(next, what, CHILD_GONE);
+	now->due_ns = UINT64_MAX;
+	fd_pass_set_dispose(&old->sockets);
+	if (old->pid > 0) {
+		child_set_state(old, CHILD_RETIRED);
+		old->due_ns = old->since_ns + s->cfg->retired_ms * NS_PER_MS;
+		log_info("upgrade: %s is process %d now, %d drains", what->name, (int)now->pid,
+			 (int)old->pid);
+		kill(old->pid, SIGUSR2);
+	} else { /* it had crashed and was waiting */
+		child_dispose(old);
+		child_set_state(old, CHILD_GONE);
+	}
+	on_upgraded(s, true);
+}
+
+static void on_newcomer_exit(struct supervisor *s, pid_t pid, int status)
+{
+	struct child *c = &s->at[NEWCOMER];
+	bool as_told = s->ending && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+	if (!c->hung && !as_told)
+		child_log_exit(c, noun(s, c), pid, status);
+	child_set_state(c, CHILD_GONE);
+	child_dispose(c);
+	if (!s->ending)
+		log_error("upgrade given up: the %s that was there goes on", c->what->name);
+	on_upgraded(s, false);
+}
+
+/* ---- watching ---- */
+
+static void announce_when_ready(struct supervisor *s)
+{
+	for (int i = 0; i < s->cfg->n_children; i++) {
+		const struct child *c = &s->at[i];
+		/* What a foreign one is for must work without it, so nobody waits for it. */
+		if (c->state != CHILD_READY && c->what->foreign_exe == NULL)
+			return;
+	}
+	if (s->announced || s->ending)
+		return;
+	s->announced = true;
+	if (s->cfg->on_ready != NULL)
+		s->cfg->on_ready(s->cfg->ctx);
+}
+
+static void on_byte(void *ctx, struct child *c, uint8_t byte)
+{
+	struct supervisor *s = ctx;
+	if (byte == BEAT_READY && c->state == CHILD_RUNNING) {
+		log_info("%s%s is ready", noun(s, c), c->what->name);
+		child_set_state(c, CHILD_READY);
+		if (!is_extra(s, c))
+			announce_when_ready(s);
+	} else if (byte == BEAT_NOT_READY && c->state == CHILD_READY) {
+		log_warn("%s%s is no longer ready", noun(s, c), c->what->name);
+		child_set_state(c, CHILD_RUNNING);
+	}
+}
+
+static void on_deadline(struct supervisor *s, struct child *c)
+{
+	if (c->state == CHILD_WAITING) {
+		start_or_wait(s, c);
+		return;
+	}
+	uint64_t now = clock_now_ns();
+	if (c->due_ns > now)
+		log_error("%s%s (process %d) has been silent for %llu ms: killed", noun(s, c),
+			  c->what->name, (int)c->pid,
+			  (unsigned long long)((now - c->beat_ns) / NS_PER_MS));
+	else if (c == &s->at[NEWCOMER] && c->state == CHILD_RUNNING)
+		log_error("upgrade: the new %s (process %d) is not ready after %llu ms: killed",
+			  c->what->name, (int)c->pid, (unsigned long long)s->cfg->takeover_ms);
+	else
+		log_warn("%s%s (process %d) does not end: killed", noun(s, c), c->what->name,
+			 (int)c->pid);
+	child_kill(c);
+}
+
+/* ---- ending ---- */
+
+static void kill_all(struct supervisor *s)
+{
+	for (int i = 0; i < PLACES; i++) {
+		if (s->at[i].pid > 0)
+			child_kill(&s->at[i]);
+	}
+}
+
+/* True once no newcomer and no replaced one is there. */
+static bool end_extras(struct supervisor *s)
+{
+	bool all = true;
+	for (int i = NEWCOMER; i < PLACES; i++) {
+		struct child *c = &s->at[i];
+		if (c->state == CHILD_GONE)
+			continue;
+		all = false;
+		if (c->state != CHILD_ENDING)
+			child_end(c, s->cfg->drain_ms);
+	}
+	return all;
+}
+
+/* Ends the last child that is still there; called again whenever one has gone. Replaced ones end
+ * beside the one that took their place, and before all that was started earlier. */
+static void end_next(struct supervisor *s)
+{
+	bool no_extras = end_extras(s);
+	for (int i = s->cfg->n_children - 1; i >= 0; i--) {
+		struct child *c = &s->at[i];
+		if (c->state == CHILD_WAITING)
+			child_set_state(c, CHILD_GONE);
+		if (c->state == CHILD_GONE)
+			continue;
+		if (c->state != CHILD_ENDING && (no_extras || c->what->replaceable))
+			child_end(c, s->cfg->drain_ms);
+		return;
+	}
+}
+
+static void begin_end(struct supervisor *s, const char *why)
+{
+	if (s->ending) {
+		log_warn("%s again: everything is killed", why);
+		kill_all(s);
+		return;
+	}
+	s->ending = true;
+	log_info("%s: ending", why);
+	end_next(s);
+}
+
+static void on_exit_of(struct supervisor *s, struct child *c, int status)
+{
+	bool healthy = c->state == CHILD_READY &&
+		       clock_now_ns() - c->since_ns >= s->cfg->healthy_ms * NS_PER_MS;
+	bool bad_config = WIFEXITED(status) && WEXITSTATUS(status) == SUPERVISE_STATUS_CONFIG;
+	bool well = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+	pid_t pid = c->pid;
+	child_reaped(c, on_byte, s);
+	if (c == &s->at[NEWCOMER]) {
+		on_newcomer_exit(s, pid, status);
+	} else if (s->ending || is_extra(s, c)) {
+		if (!well && !c->hung)
+			child_log_exit(c, noun(s, c), pid, status);
+		else if (is_extra(s, c))
+			log_info("the replaced %s has ended", c->what->name);
+		child_set_state(c, CHILD_GONE);
+		child_dispose(c);
+	} else if (bad_config && !c->was_ready) {
+		child_set_state(c, CHILD_GONE);
+		child_dispose(c);
+		s->ending = true;
+		s->status = SUPERVISE_STATUS_CONFIG;
+		kill_all(s);
+	} else {
+		if (!c->hung)
+			child_log_exit(c, noun(s, c), pid, status);
+		c->failures = healthy ? 0 : c->failures;
+		wait_after_failure(s, c);
+	}
+	if (s->ending)
+		end_next(s);
+}
+
+/* ---- signals ---- */
+
+static void reap(struct supervisor *s)
+{
+	int status;
+	pid_t pid;
+	while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+		for (int i = 0; i < PLACES; i++) {
+			if (s->at[i].pid == pid) {
+				on_exit_of(s, &s->at[i], status);
+				break;
+			}
+		}
+	}
+}
+
+static bool terminal_is_there(void)
+{
+	int fd = open("/dev/tty", O_RDONLY | O_NOCTTY | O_CLOEXEC | O_NONBLOCK);
+	if (fd >= 0)
+		close(fd);
+	return fd >= 0;
+}
+
+static void on_signal(struct supervisor *s, int number)
+{
+	struct sl_err err = {.text = ""};
+	if (number == SIGCHLD)
+		reap(s);
+	else if (number == SIGTERM || number == SIGINT ||
+		 (number == SIGHUP && s->has_terminal && !terminal_is_there()))
+		begin_end(s, strsignal(number));
+	else if (s->ending)
+		return;
+	else if (number == SIGHUP)
+		reload(s);
+	else if (begin_upgrade(s, &err) != 0)
+		log_error("upgrade refused: %s", err.text);
+}
+
+static void on_signals(struct supervisor *s)
+{
+	struct signalfd_siginfo info;
+	while (read(s->signal_fd, &info, sizeof info) == (ssize_t)sizeof info)
+		on_signal(s, (int)info.ssi_signo);
+}
+
+/* ---- the loop ---- */
+
+static bool all_gone(const struct supervisor *s)
+{
+	for (int i = 0; i < PLACES; i++) {
+		if (s->at[i].state != CHILD_GONE)
+			return false;
+	}
+	return true;
+}
+
+/* Milliseconds for poll(), rounded up so that it does not wake too early and spin. */
+static int poll_timeout(const struct supervisor *s)
+{
+	uint64_t first = UINT64_MAX, now = clock_now_ns();
+	for (int i = 0; i < PLACES; i++) {
+		uint64_t d = child_deadline(s->cfg, &s->at[i]);
+		first = d < first ? d : first;
+	}
+	if (first == UINT64_MAX)
+		return -1;
+	if (first <= now)
+		return 0;
+	/* Not so long that a stop of all of us could look like a child's silence. */
+	uint64_t ms = (first - now + NS_PER_MS - 1) / NS_PER_MS, most = s->cfg->hang_ms / 4 + 1;
+	return (int)(ms < most ? ms : most < INT_MAX ? most : INT_MAX);
+}
+
+/* How long all of us were stopped, here or since it looked last: a turn takes hardly any time but what it waits. What it does
+ * take is no pause: excused, it would push a deadline that has just not passed before itself for ever. */
+static uint64_t paused_for(const struct supervisor *s, uint64_t now, int wait_ms)
+{
+	uint64_t took_ns = now - s->looked_ns, waited_ns = (unsigned)(wait_ms > 0 ? wait_ms : 0) * NS_PER_MS;
+	uint64_t late_ns = took_ns > waited_ns ? took_ns - waited_ns : 0;
+	return late_ns > s->cfg->hang_ms * NS_PER_MS / PAUSE_SHARE ? late_ns : 0;
+}
+
+static void turn(struct supervisor *s)
+{
+	struct pollfd fds[3 * PLACES + 1];
+	for (int i = 0; i < PLACES; i++) {
+		fds[3 * i] = (struct pollfd){.fd = s->at[i].beat_fd, .events = POLLIN};
+		fds[3 * i + 1] = (struct pollfd){.fd = s->at[i].handover_fd, .events = POLLIN};
+		fds[3 * i + 2] = (struct pollfd){.fd = s->at[i].broker_fd, .events = POLLIN};
+	}
+	fds[3 * PLACES] = (struct pollfd){.fd = s->signal_fd, .events = POLLIN};
+	int wait_ms = poll_timeout(s);
+	if (poll(fds, sizeof fds / sizeof *fds, wait_ms) < 0 && errno != EINTR)
+		BUG("supervise: poll: %s", strerror(errno));
+	uint64_t now = clock_now_ns(), paused_ns = paused_for(s, now, wait_ms);
+	s->looked_ns = now;
+	for (int i = 0; i < PLACES; i++) {
+		child_excuse(&s->at[i], paused_ns);
+		/* In that order: what it has published before it said ready is there when it is. */
+		child_read_beats(&s->at[i], on_byte, s);
+		child_read_sockets(&s->at[i]);
+		child_answer(s->cfg, &s->at[i]);
+	}
+	if (s->at[NEWCOMER].state == CHILD_READY && child_alive(&s->at[NEWCOMER]) && !s->ending)
+		finish_upgrade(s);
+	on_signals(s);
+	for (int i = 0; i < PLACES; i++) {
+		struct child *c = &s->at[i];
+		if (child_deadline(s->cfg, c) <= now)
+			on_deadline(s, c);
+	}
+}
+
+int supervise(const struct supervise_config *cfg)
+{
+	static const int watched[] = {SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGUSR2};
+	struct supervisor s = {
+	    .cfg = cfg, .signal_fd = -1, .has_terminal = terminal_is_there(), .looked_ns = clock_now_ns()};
+	BUG_IF(cfg->n_children > SUPERVISE_MAX_CHILDREN, "supervise: %d children",
+	       cfg->n_children);
+	sigset_t set, before;
+	sigemptyset(&set);
+	for (size_t i = 0; i < sizeof watched / sizeof *watched; i++)
+		sigaddset(&set, watched[i]);
+	sigprocmask(SIG_BLOCK, &set, &before);
+	s.signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	if (s.signal_fd < 0) {
+		log_error("signalfd: %s", strerror(errno));
+		return 1;
+	}
+	for (int i = 0; i < PLACES; i++) {
+		bool used = i < cfg->n_children;
+		child_init(&s.at[i], used ? &cfg->children[i] : NULL, used ? CHILD_WAITING : CHILD_GONE);
+	}
+	for (int i = 0; i < cfg->n_children; i++)
+		start_or_wait(&s, &s.at[i]);
+	while (!all_gone(&s))
+		turn(&s);
+	for (int i = 0; i < PLACES; i++)
+		child_dispose(&s.at[i]);
+	close(s.signal_fd);
+	sigprocmask(SIG_SETMASK, &before, NULL);
+	return s.status;
+}

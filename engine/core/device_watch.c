@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Asking how the device is (device_watch.h). The thread and who stops it share a count of two on the memory, so whoever
+ * leaves last frees it: the one who stops does not wait for a driver longer than STOP_MS.
+ */
+#include "engine/core/device_watch.h"
+
+#include <pthread.h>
+#include <time.h>
+
+#include "base/alloc.h"
+#include "base/log.h"
+#include "kernels/backend/nvml.h"
+
+enum { PERIOD_MS = 1000, STOP_MS = 2000 };
+
+struct device_watch {
+	struct kn_nvml *nvml; /* the thread's */
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	bool stop, ended;
+	int users;
+	struct proto_device last;
+};
+
+static struct timespec in_ms(long ms)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	t.tv_sec += ms / 1000;
+	t.tv_nsec += ms % 1000 * 1000000;
+	if (t.tv_nsec >= 1000000000) {
+		t.tv_sec++;
+		t.tv_nsec -= 1000000000;
+	}
+	return t;
+}
+
+/* With the lock held, which it gives back. */
+static void leave(struct device_watch *w)
+{
+	bool last = --w->users == 0;
+	pthread_mutex_unlock(&w->lock);
+	if (!last)
+		return;
+	pthread_mutex_destroy(&w->lock);
+	pthread_cond_destroy(&w->changed);
+	sl_free(w);
+}
+
+static struct proto_device told_of(const struct kn_device_state *s)
+{
+	return (struct proto_device){
+	    .known = 1,
+	    .busy_percent = s->busy_percent,
+	    .memory_busy_percent = s->memory_busy_percent,
+	    .memory_bytes = s->memory_bytes,
+	    .memory_used_bytes = s->memory_used_bytes,
+	    .celsius = s->celsius,
+	    .milliwatts = s->milliwatts,
+	    .limit_milliwatts = s->limit_milliwatts,
+	    .sm_mhz = s->sm_mhz,
+	    .memory_mhz = s->memory_mhz,
+	    .slowed = s->slowed,
+	    .ecc_uncorrected = s->ecc_uncorrected,
+	    .nvlinks = s->nvlinks,
+	};
+}
+
+static void *run(void *arg)
+{
+	struct device_watch *w = arg;
+	pthread_mutex_lock(&w->lock);
+	while (!w->stop) {
+		struct kn_device_state s;
+		pthread_mutex_unlock(&w->lock);
+		int rc = kn_nvml_read(w->nvml, &s);
+		pthread_mutex_lock(&w->lock);
+		w->last = rc == 0 ? told_of(&s) : (struct proto_device){0};
+		struct timespec until = in_ms(PERIOD_MS);
+		while (!w->stop && pthread_cond_timedwait(&w->changed, &w->lock, &until) == 0)
+			;
+	}
+	pthread_mutex_unlock(&w->lock);
+	kn_nvml_close(w->nvml);
+	pthread_mutex_lock(&w->lock);
+	w->ended = true;
+	pthread_cond_broadcast(&w->changed);
+	leave(w);
+	return NULL;
+}
+
+struct device_watch *device_watch_start(const char *library, const char *pci)
+{
+	struct sl_err err = {0};
+	struct device_watch *w = sl_zalloc(sizeof *w);
+	pthread_condattr_t monotonic;
+	pthread_t thread;
+	if (w == NULL || kn_nvml_open(library, pci, &w->nvml, &err) != 0) {
+		log_info("no figures of the device: %s", w == NULL ? "out of memory" : err.text);
+		sl_free(w);
+		return NULL;
+	}
+	pthread_condattr_init(&monotonic);
+	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+	pthread_mutex_init(&w->lock, NULL);
+	pthread_cond_init(&w->changed, &monotonic);
+	pthread_condattr_destroy(&monotonic);
+	w->users = 2;
+	if (pthread_create(&thread, NULL, run, w) != 0) {
+		log_info("no figures of the device: no thread");
+		kn_nvml_close(w->nvml);
+		pthread_mutex_destroy(&w->lock);
+		pthread_cond_destroy(&w->changed);
+		sl_free(w);
+		return NULL;
+	}
+	pthread_detach(thread);
+	return w;
+}
+
+void device_watch_stop(struct device_watch *w)
+{
+	if (w == NULL)
+		return;
+	struct timespec until = in_ms(STOP_MS);
+	pthread_mutex_lock(&w->lock);
+	w->stop = true;
+	pthread_cond_broadcast(&w->changed);
+	while (!w->ended && pthread_cond_timedwait(&w->changed, &w->lock, &until) == 0)
+		;
+	if (!w->ended)
+		log_warn("the device's driver does not answer");
+	leave(w);
+}
+
+void device_watch_read(struct device_watch *w, struct proto_device *out)
+{
+	*out = (struct proto_device){0};
+	if (w == NULL)
+		return;
+	pthread_mutex_lock(&w->lock);
+	*out = w->last;
+	pthread_mutex_unlock(&w->lock);
+}

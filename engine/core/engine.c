@@ -1,0 +1,378 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The engine's door: what other threads may call, and the life of the engine.
+ *
+ * The index. A sequence is in it from submit until just before its DONE is told; credit and cancel
+ * find it there under a lock held for a few instructions, leave what they want in its `knock` and
+ * nudge the step thread. So neither allocates, and neither can fail: a cancellation always
+ * arrives. The step thread takes the knocks at the beginning of each turn.
+ *
+ * Life: create starts text workers, the step thread and the loader. Destroy stops the step thread
+ * first (it tells every sequence its DONE), then the workers and the loader, then frees, and
+ * everything that is counted must be back.
+ */
+#include "engine/engine.h"
+
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "engine/core/device_watch.h"
+#include "engine/step/internal.h"
+#include "engine/step/trade.h"
+#include "kernels/kv_type.h"
+#include "kernels/plugin.h"
+
+/* ---- requests ---- */
+
+/* With the index's lock held. */
+static void knock(struct engine *e, struct eng_seq *s)
+{
+	list_remove(&s->knock.in_knocks);
+	list_push_back(&e->knocks, &s->knock.in_knocks);
+}
+
+static unsigned n_waiting(struct engine *e)
+{
+	return atomic_load(&e->counters.in_state[SEQ_TEXT]) +
+	       atomic_load(&e->counters.in_state[SEQ_WAITING]);
+}
+
+/* All of the fan-out is let in, or none of it. */
+static uint32_t fan_out(const struct proto_submit *req)
+{
+	uint32_t n = req->best_of > req->beam_width ? req->best_of : req->beam_width;
+	return n > 0 ? n : 1;
+}
+
+/* With the index's lock held: what had to go for a newcomer. The step thread ends it, unless it has begun by then. */
+static void send_away(struct engine *e, struct list *displaced)
+{
+	list_each_safe(it, tmp, displaced) {
+		struct eng_seq *s = list_entry(it, struct eng_seq, lobby.displaced);
+		list_remove(it);
+		s->knock.displaced = true;
+		knock(e, s);
+	}
+}
+
+/* The text can't be queued: the step thread is told so. */
+static void give_up_text(struct engine *e, struct eng_seq *s)
+{
+	s->text.error = PROTO_ERR_OVERLOADED;
+	sl_errf(&s->text.err, SL_ENOMEM, "The engine is out of memory.");
+	mailbox_send(&e->box, &s->mail.mail);
+}
+
+int engine_submit(struct engine *e, uint64_t id, const struct proto_submit *req)
+{
+	const struct lobby_ask ask = {.tenant = req->tenant, .priority = req->priority, .n = fan_out(req),
+				      .prompt_bytes = req->prompt.n};
+	struct list displaced;
+	struct eng_seq *s;
+	int rc = eng_seq_create(id, req, &s);
+	if (rc != 0)
+		return rc;
+	list_init(&displaced);
+	s->mail.kind = STEP_TEXT;
+	s->with_worker = true;
+	pthread_mutex_lock(&e->index_lock);
+	rc = lobby_enter(&e->lobby, &s->lobby, &ask, &displaced);
+	send_away(e, &displaced);
+	if (rc == 0) {
+		atomic_fetch_add(&e->n_live, 1 + s->n_reserved);
+		atomic_fetch_add(&e->counters.submitted, 1);
+		eng_seq_set_state(&e->counters, s, SEQ_TEXT);
+		s->sched.order = e->next_order++;
+		idmap_insert(&e->index, &s->node);
+		s->knock.fresh = true;
+		knock(e, s);
+	}
+	pthread_mutex_unlock(&e->index_lock);
+	if (rc != 0)
+		eng_seq_free(s);
+	else if (text_queue_put(&e->text_queue, s) != 0)
+		give_up_text(e, s);
+	mailbox_nudge(&e->box);
+	return rc;
+}
+
+int engine_count(struct engine *e, uint64_t id, const struct proto_count *req)
+{
+	const struct lobby_ask ask = {.tenant = req->tenant, .priority = req->priority, .n = 1, .prompt_bytes = req->prompt.n};
+	struct proto_submit like = {.model = req->model, .prompt_kind = req->prompt_kind, .prompt = req->prompt,
+				    .tenant = req->tenant, .priority = req->priority};
+	struct list displaced;
+	struct eng_seq *s;
+	int rc = eng_seq_create(id, &like, &s);
+	if (rc != 0)
+		return rc;
+	list_init(&displaced);
+	s->text.counting = true;
+	pthread_mutex_lock(&e->index_lock);
+	rc = lobby_enter(&e->counts, &s->lobby, &ask, &displaced);
+	list_each_safe(it, tmp, &displaced) {
+		struct eng_seq *victim = list_entry(it, struct eng_seq, lobby.displaced);
+		list_remove(it);
+		atomic_store(&victim->text.unwanted, true);
+		text_queue_hurry(&e->text_queue, victim);
+	}
+	/* With the lock held: once it is queued its worker may free it. */
+	if (rc == 0 && (rc = text_queue_put(&e->text_queue, s)) != 0)
+		lobby_leave(&e->counts, &s->lobby);
+	atomic_fetch_add(&e->n_counting, rc == 0);
+	pthread_mutex_unlock(&e->index_lock);
+	if (rc != 0)
+		eng_seq_free(s);
+	return rc;
+}
+
+void engine_credit(struct engine *e, uint64_t id, uint32_t n_tokens)
+{
+	pthread_mutex_lock(&e->index_lock);
+	struct idmap_node *node = idmap_find(&e->index, id);
+	if (node != NULL) {
+		struct eng_seq *s = idmap_entry(node, struct eng_seq, node);
+		if (__builtin_add_overflow(s->knock.credit, n_tokens, &s->knock.credit))
+			s->knock.credit = UINT32_MAX;
+		knock(e, s);
+	}
+	pthread_mutex_unlock(&e->index_lock);
+	if (node != NULL)
+		mailbox_nudge(&e->box);
+}
+
+void engine_cancel(struct engine *e, uint64_t id)
+{
+	pthread_mutex_lock(&e->index_lock);
+	struct idmap_node *node = idmap_find(&e->index, id);
+	if (node != NULL) {
+		struct eng_seq *s = idmap_entry(node, struct eng_seq, node);
+		s->knock.cancel = true;
+		knock(e, s);
+	}
+	pthread_mutex_unlock(&e->index_lock);
+	if (node != NULL)
+		mailbox_nudge(&e->box);
+}
+
+/* ---- state ---- */
+
+void engine_stats(struct engine *e, struct proto_stats *out)
+{
+	*out = (struct proto_stats){
+	    .running = atomic_load(&e->counters.in_state[SEQ_PREFILL]) +
+		       atomic_load(&e->counters.in_state[SEQ_DECODE]),
+	    .waiting = n_waiting(e),
+	    .pages_total = atomic_load(&e->pages_total),
+	    .pages_free = atomic_load(&e->pages_free),
+	    .steps = atomic_load(&e->steps),
+	    .prefill_tokens = atomic_load(&e->prefill_tokens),
+	    .decode_tokens = atomic_load(&e->decode_tokens),
+	    .submitted = atomic_load(&e->counters.submitted),
+	    .finished = atomic_load(&e->counters.finished),
+	    .cancelled = atomic_load(&e->counters.cancelled),
+	    .failed = atomic_load(&e->counters.failed),
+	    .us_per_prefill_token = atomic_load(&e->us_per_prefill_token),
+	    .us_per_decode_step = atomic_load(&e->us_per_decode_step),
+	    .prefix_queries = atomic_load(&e->prompt_tokens),
+	    .prefix_hits = atomic_load(&e->cached_tokens),
+	    .preemptions = atomic_load(&e->preempted),
+	    .prefix_pages = atomic_load(&e->prefix_pages),
+	    .kv_used_permille = atomic_load(&e->kv_used_permille),
+	    .swapped_out = atomic_load(&e->swapped_out),
+	    .swapped_in = atomic_load(&e->swapped_in),
+	    .swap_full = atomic_load(&e->swap_full),
+	    .displaced = atomic_load(&e->counters.displaced),
+	    .swap_places = atomic_load(&e->swap_places),
+	    .swap_used = atomic_load(&e->swap_used),
+	    .spec_drafts = atomic_load(&e->spec_drafts),
+	    .spec_drafted = atomic_load(&e->spec_drafted),
+	    .spec_accepted = atomic_load(&e->spec_accepted),
+	};
+	device_watch_read(atomic_load(&e->watch), &out->device);
+}
+
+int engine_n_models(struct engine *e)
+{
+	return e->n_models;
+}
+
+/* ---- life ---- */
+
+static int check_config(const struct eng_config *cfg, struct sl_err *err)
+{
+	if (cfg->n_models < 1 || cfg->n_models > PROTO_MAX_MODELS)
+		return sl_errf(err, SL_EINVAL, "an engine has 1 to %d models, not %d",
+			       PROTO_MAX_MODELS, cfg->n_models);
+	if (cfg->n_text_workers < 1 || cfg->page_tokens < 1 || cfg->max_sequences < 1 ||
+	    cfg->max_waiting < 1 || cfg->step_tokens < 1)
+		return sl_errf(err, SL_EINVAL, "every size of the engine must be at least 1");
+	for (int i = 0; i < cfg->n_models; i++) {
+		size_t n = strlen(cfg->models[i].name);
+		if (n < 1 || n > PROTO_MAX_NAME)
+			return sl_errf(err, SL_EINVAL, "a model's name has 1 to %d bytes",
+				       PROTO_MAX_NAME);
+		for (int j = 0; j < i; j++) {
+			if (strcmp(cfg->models[i].name, cfg->models[j].name) == 0)
+				return sl_errf(err, SL_EINVAL, "two models are named %s",
+					       cfg->models[i].name);
+		}
+	}
+	return 0;
+}
+
+/* -1: no type has that name. */
+static int kv_type_of(const struct engine *e, const char *of_model, const char *of_all)
+{
+	const char *name = of_model != NULL && of_model[0] != '\0' ? of_model : of_all;
+	if (name == NULL || name[0] == '\0' || strcmp(name, "auto") == 0)
+		return kn_kv_type_auto(e->ops);
+	return kn_kv_type_from_name(name);
+}
+
+static int make_models(struct engine *e, const struct eng_config *cfg)
+{
+	e->models = sl_zalloc_n((size_t)cfg->n_models, sizeof *e->models);
+	if (e->models == NULL)
+		return SL_ENOMEM;
+	for (int i = 0; i < cfg->n_models; i++) {
+		struct eng_model *m = &e->models[i];
+		m->e = e;
+		m->index = i;
+		m->mail.kind = STEP_MODEL;
+		m->role = cfg->models[i].role;
+		const char *quantize = cfg->models[i].quantize;
+		m->quantize = quantize != NULL ? kn_type_from_name(quantize) : -1;
+		m->fp8 = quantize != NULL && strcasecmp(quantize, "fp8") == 0;
+		m->kv_type = kv_type_of(e, cfg->models[i].kv_type, cfg->kv_type);
+		m->name = sl_strdup(cfg->models[i].name);
+		m->path = sl_strdup(cfg->models[i].path);
+		e->n_models++;
+		if (m->name == NULL || m->path == NULL)
+			return SL_ENOMEM;
+	}
+	return 0;
+}
+
+static int set_weight_cache(struct engine *e, const struct eng_config *cfg)
+{
+	long cores = sysconf(_SC_NPROCESSORS_ONLN);
+	if (cfg->weight_cache == NULL)
+		return 0;
+	e->weight_cache.folder = e->weight_cache_folder = sl_strdup(cfg->weight_cache);
+	e->weight_cache.max_bytes = cfg->weight_cache_bytes;
+	e->weight_cache.n_threads = cfg->n_threads > 0 ? cfg->n_threads : cores > 0 && cores < 64 ? (int)cores : 1;
+	return e->weight_cache_folder != NULL ? 0 : SL_ENOMEM;
+}
+
+static int start_threads(struct engine *e)
+{
+	e->step_running = pthread_create(&e->step_thread, NULL, step_main, e) == 0;
+	if (!e->step_running)
+		return SL_EIO;
+	for (; e->n_text_threads < e->cfg.n_text_workers; e->n_text_threads++) {
+		if (pthread_create(&e->text_threads[e->n_text_threads], NULL, text_worker_main,
+				   e) != 0)
+			return SL_EIO;
+	}
+	e->loader_running = pthread_create(&e->loader_thread, NULL, loader_main, e) == 0;
+	return e->loader_running ? 0 : SL_EIO;
+}
+
+int engine_create(const struct eng_config *cfg, eng_on_event *on_event, void *ctx,
+		  struct engine **out, struct sl_err *err)
+{
+	int rc = check_config(cfg, err);
+	if (rc != 0)
+		return rc;
+	const struct kn_ops *ops = kn_select(cfg->backend, err);
+	if (ops == NULL)
+		return SL_EINVAL;
+	log_info("kernels: %s; %s", ops->name, kn_plugin_line());
+	struct engine *e = sl_zalloc(sizeof *e);
+	if (e == NULL || idmap_init(&e->index) != 0) {
+		sl_free(e);
+		return sl_errf(err, SL_ENOMEM, "out of memory");
+	}
+	if (mailbox_init(&e->box) != 0) {
+		idmap_dispose(&e->index);
+		sl_free(e);
+		return sl_errf(err, SL_EIO, "no wake descriptor");
+	}
+	e->cfg = *cfg;
+	e->cfg.models = NULL;
+	e->cfg.kv_type = NULL;
+	e->cfg.weight_cache = NULL;
+	e->on_event = on_event;
+	e->on_event_ctx = ctx;
+	e->ops = ops;
+	pthread_mutex_init(&e->info_lock, NULL);
+	pthread_mutex_init(&e->index_lock, NULL);
+	list_init(&e->knocks);
+	lobby_init(&e->lobby, (uint64_t)cfg->max_waiting, (uint64_t)cfg->max_sequences);
+	lobby_init(&e->counts, (uint64_t)cfg->max_waiting, 0);
+	text_queue_init(&e->text_queue);
+	prompt_memo_init(&e->memo);
+	e->text_threads = sl_zalloc_n((size_t)cfg->n_text_workers, sizeof *e->text_threads);
+	rc = e->text_threads != NULL ? make_models(e, cfg) : SL_ENOMEM;
+	if (rc == 0)
+		rc = set_weight_cache(e, cfg);
+	if (rc == 0)
+		rc = step_create(e, &e->step);
+	if (rc == 0)
+		rc = start_threads(e);
+	if (rc != 0) {
+		engine_destroy(e);
+		return sl_errf(err, rc, "the engine can't start: %s", sl_code_name(rc));
+	}
+	*out = e;
+	return 0;
+}
+
+static void stop_threads(struct engine *e)
+{
+	atomic_store(&e->stopping, true);
+	mailbox_nudge(&e->box);
+	if (e->step_running)
+		pthread_join(e->step_thread, NULL);
+	text_queue_close(&e->text_queue);
+	for (int i = 0; i < e->n_text_threads; i++)
+		pthread_join(e->text_threads[i], NULL);
+	if (e->loader_running)
+		pthread_join(e->loader_thread, NULL);
+}
+
+void engine_destroy(struct engine *e)
+{
+	stop_threads(e);
+	device_watch_stop(atomic_load(&e->watch));
+	if (e->step != NULL)
+		step_destroy(e->step);
+	for (int i = 0; i < e->n_models; i++) {
+		model_unload(&e->models[i]);
+		sl_free(e->models[i].name);
+		sl_free(e->models[i].path);
+	}
+	trade_free_memory(e);
+	for (int i = 0; i < SEQ_N_STATES; i++)
+		BUG_IF(atomic_load(&e->counters.in_state[i]) != 0,
+		       "engine: sequences are left in state %d", i);
+	BUG_IF(atomic_load(&e->n_live) != 0 || atomic_load(&e->n_counting) != 0,
+	       "engine: requests are left");
+	lobby_dispose(&e->lobby);
+	lobby_dispose(&e->counts);
+	sl_free(e->models);
+	sl_free(e->weight_cache_folder);
+	sl_free(e->text_threads);
+	text_queue_dispose(&e->text_queue);
+	prompt_memo_dispose(&e->memo);
+	idmap_dispose(&e->index);
+	mailbox_dispose(&e->box);
+	pthread_mutex_destroy(&e->index_lock);
+	pthread_mutex_destroy(&e->info_lock);
+	sl_free(e);
+}

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The engine's side of the protocol without its sockets: a hub with the identifiers of all links
+ * and the events on their way to them, and a link that takes bytes and leaves bytes. What serves
+ * the requests behind it is a table of functions, the same for the real and the echo engine.
+ *
+ * Everything runs on the I/O thread but hub_post and hub_nudge.
+ */
+#ifndef ENGINE_LINK_H
+#define ENGINE_LINK_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/list.h"
+#include "base/mailbox.h"
+#include "engine/engine.h"
+#include "engine/sched/idmap.h"
+
+/* As the functions of the same name in engine/engine.h. */
+struct eng_backend {
+	int (*submit)(void *be, uint64_t id, const struct proto_submit *req);
+	int (*count)(void *be, uint64_t id, const struct proto_count *req);
+	void (*credit)(void *be, uint64_t id, uint32_t n_tokens);
+	void (*cancel)(void *be, uint64_t id);
+	void (*stats)(void *be, struct proto_stats *out);
+	/* False: the model is not READY, nobody can wait for it. */
+	bool (*load)(void *be, int index, struct proto_load *out);
+	int (*n_models)(void *be);
+	void (*model_info)(void *be, int index, struct proto_model *out);
+};
+
+/* engine/engine.h itself; be is the struct engine (engine/core/serve.c). */
+extern const struct eng_backend engine_backend;
+
+enum {
+	LINK_MAX_OUT = 4 << 20, /* unread output above it closes the link */
+	LINK_KEEP = 64 << 10,   /* memory an idle buffer keeps */
+};
+
+struct event_mail;
+
+struct link_hub {
+	const struct eng_backend *backend;
+	void *be;
+	uint64_t epoch, next_id;
+	struct idmap seqs;  /* engine-wide identifier → struct link_seq */
+	struct list links;  /* struct eng_link.in_hub */
+	bool closing;       /* new requests are refused */
+	bool changed;       /* something happened since the last hub_send_stats */
+	uint64_t ready_models; /* bit i: model i is READY */
+	struct mailbox box; /* struct event_mail */
+	/* One mail for the last event of every sequence is set aside when it is submitted, so that
+	 * its end can always be told. */
+	pthread_mutex_t spare_lock;
+	struct event_mail *spare;
+	atomic_bool lost; /* an event could not be stored: every link is closed */
+};
+
+struct eng_link {
+	struct list in_hub;
+	struct link_hub *hub;
+	struct idmap seqs; /* the link's own identifier → struct link_seq */
+	struct sl_buf in, out;
+	bool greeted;  /* HELLO has come */
+	bool finished; /* send what is in out, then close */
+	bool overflow; /* close without sending */
+};
+
+/* 0, SL_ENOMEM or SL_EIO. */
+int hub_init(struct link_hub *hub, uint64_t epoch);
+/* Every link must be gone. Mail still in the box is dropped, as are the sequences it was for: the
+ * engine behind must be gone too. */
+void hub_dispose(struct link_hub *hub);
+/* From then on requests are served; before, links must not exist. Borrows. */
+void hub_attach(struct link_hub *hub, const struct eng_backend *backend, void *be);
+
+/* An eng_on_event: any thread; ctx is the hub. */
+void hub_post(void *ctx, const struct eng_event *ev);
+/* Moves posted events into their links' output. */
+void hub_deliver(struct link_hub *hub);
+/* STATS, and each model's LOAD, to every link. */
+void hub_send_stats(struct link_hub *hub);
+/* Refuses new requests and cancels every sequence; their DONEs follow. */
+void hub_close(struct link_hub *hub);
+/* BYE on every link, which is then finished. */
+void hub_say_bye(struct link_hub *hub, const char *reason);
+/* Sequences and counts whose last event has not come. */
+size_t hub_n_live(const struct link_hub *hub);
+
+/* 0 or SL_ENOMEM. */
+int link_create(struct link_hub *hub, struct eng_link **out);
+/* Cancels its sequences and frees. */
+void link_destroy(struct eng_link *l);
+/* Takes n ≤ LINK_KEEP bytes as they came. A broken protocol leaves a BYE in out and the link finished. */
+void link_feed(struct eng_link *l, const uint8_t *bytes, size_t n);
+
+#endif

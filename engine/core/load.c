@@ -1,0 +1,541 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The loader: one thread that reads all heads, then loads the models one by one, the smallest file
+ * first, and mails each to the step thread, loaded or not. A model that fails fails alone.
+ *
+ * The KV memory is one budget for all pools. Each pool gets as many pages as the others, so that
+ * every model has room for the same number of tokens whatever its layers cost; a model whose head
+ * can't be read takes no share. Where there are several, that is only where they begin: they share the memory
+ * and trade it (engine/step/trade.h). One that drafts for another has a second, smaller pool for that: there
+ * are drafts only while few sequences run.
+ *
+ * On a device that tells how much memory it has, the weights of all models are loaded first, and what they leave is the
+ * budget (engine/core/device_memory.h); so no estimate of theirs can be wrong, and what a model that failed would have taken is
+ * there for the others.
+ *
+ * Before a model is given away a few rows go through a few of its layers: this tells how long a token takes, so that
+ * the first prediction is one. The real steps then tell better.
+ */
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "engine/core/device_memory.h"
+#include "engine/core/device_watch.h"
+#include "engine/step/flight.h"
+#include "engine/step/spec_step.h"
+#include "engine/step/trade.h"
+#include "kernels/kv_type.h"
+
+enum {
+	WARM_ROWS = 16,
+	PROBE_BYTES = 48 << 20, /* of weights that are more than most caches hold */
+	TELL_MS = 1000, /* rearranging weights is told of when it takes longer */
+	MAX_TOKEN_BYTES = 4096,
+	AGE_MS = 2000,     /* without service: a tier is one rank better */
+	STARVE_MS = 10000,
+	PAUSED_MS = 1000,
+	SWAP_PART = 8, /* of the machine's memory: so much at most is for pages of a device */
+	DRAFT_PART = 4, /* of the pages of a pool: so many a pool for drafts has */
+};
+
+static size_t page_bytes(const struct eng_model *m)
+{
+	const struct model_arch *a = &m->info.arch;
+	return kv_page_bytes(m->kv_type, m->e->cfg.page_tokens, a->n_layers, a->n_kv_heads, a->head_dim);
+}
+
+/* Of a pool for drafts beside one of so many. */
+static uint64_t draft_pages(uint64_t n_pages) { return n_pages / DRAFT_PART; }
+
+/* Pages of each pool, such that they and draft_pages of them fit into the budget; 0: it is too small for one. */
+static uint64_t pages_each(const struct engine *e)
+{
+	uint64_t one_of_each = 0;
+	for (int i = 0; i < e->n_models; i++) {
+		if (e->models[i].inspected &&
+		    __builtin_add_overflow(one_of_each, page_bytes(&e->models[i]),
+					   &one_of_each))
+			return 0;
+		if (spec_may_draft(e, &e->models[i]) &&
+		    __builtin_add_overflow(one_of_each, page_bytes(&e->models[i]) / DRAFT_PART + 1,
+					   &one_of_each))
+			return 0;
+	}
+	return one_of_each > 0 ? e->cfg.kv_bytes / one_of_each : 0;
+}
+
+static int make_pool(struct eng_model *m)
+{
+	const struct engine *e = m->e;
+	const struct model_arch *a = &m->info.arch;
+	uint32_t page_tokens = (uint32_t)e->cfg.page_tokens;
+	uint32_t n_ctx = (uint32_t)a->n_ctx;
+	uint64_t n_pages = pages_each(e);
+	uint64_t useful = (uint64_t)e->cfg.max_sequences * ((n_ctx + page_tokens - 1) / page_tokens);
+	n_pages = n_pages < useful ? n_pages : useful;
+	if (n_pages < 2)
+		return sl_errf(&m->load_err, SL_ELIMIT,
+			       "the KV memory of %llu bytes%s is too small for two pages of %zu bytes",
+			       (unsigned long long)e->cfg.kv_bytes, e->planned ? ", all that the device has left," : "",
+			       page_bytes(m));
+	int rc = e->memory != NULL
+		? kv_pool_create_in(e->memory, m->memory_index, m->ops, m->backend, m->kv_type, e->cfg.page_tokens, a->n_layers,
+				    a->n_kv_heads, a->head_dim, &m->pool, &m->load_err)
+		: kv_pool_create(m->ops, m->backend, m->kv_type, (int)n_pages, e->cfg.page_tokens, a->n_layers, a->n_kv_heads,
+				 a->head_dim, &m->pool, &m->load_err);
+	if (rc == 0 && spec_may_draft(e, m) && draft_pages(n_pages) > 0)
+		rc = kv_pool_create(m->ops, m->backend, m->kv_type, (int)draft_pages(n_pages), e->cfg.page_tokens, a->n_layers,
+				    a->n_kv_heads, a->head_dim, &m->draft_pool, &m->load_err);
+	if (rc != 0)
+		return rc;
+	/* What is announced must be possible for one sequence alone. */
+	n_pages = (uint64_t)kv_pool_n_pages(m->pool);
+	if (n_pages * page_tokens < n_ctx) {
+		n_ctx = (uint32_t)n_pages * page_tokens;
+		log_warn("model %s: the KV memory holds %u of its %d tokens of context", m->name,
+			 n_ctx, a->n_ctx);
+	}
+	m->max_pages = (n_ctx + page_tokens - 1) / page_tokens;
+	m->n_ctx = n_ctx;
+	m->page_tables = sl_zalloc_n((size_t)e->cfg.max_sequences * m->max_pages,
+				     sizeof *m->page_tables);
+	m->places = sl_zalloc_n((size_t)e->cfg.max_sequences, sizeof(void *));
+	if (m->page_tables == NULL || m->places == NULL)
+		return sl_errf(&m->load_err, SL_ENOMEM, "out of memory for page tables");
+	struct sched_config sc = {.step_tokens = (uint32_t)e->cfg.step_tokens,
+				  .max_sequences = (uint32_t)e->cfg.max_sequences,
+				  .page_tokens = page_tokens,
+				  .n_pages = (uint32_t)n_pages,
+				  .age_ns = AGE_MS * NS_PER_MS,
+				  .starve_ns = STARVE_MS * NS_PER_MS,
+				  .paused_ns = PAUSED_MS * NS_PER_MS,
+				  .itl_target_ns = (uint64_t)e->cfg.itl_target_ms * (uint64_t)NS_PER_MS};
+	if (prefix_create(m->pool, &m->prefix) != 0 || sched_create(&sc, &m->sched) != 0)
+		return sl_errf(&m->load_err, SL_ENOMEM, "out of memory for the scheduler");
+	return 0;
+}
+
+static int token_text(const struct tokenizer *t, int32_t id, char **out)
+{
+	if (id < 0)
+		return 0;
+	struct proto_str s = tokenizer_bytes(t, id);
+	*out = sl_strndup(s.at, s.n);
+	return *out != NULL ? 0 : SL_ENOMEM;
+}
+
+static int list_end_ids(struct eng_model *m)
+{
+	const struct tokenizer *t = model_tokenizer(m->model);
+	int n = tokenizer_n_vocab(t);
+	for (int pass = 0; pass < 2; pass++) {
+		m->n_end_ids = 0;
+		for (int32_t id = 0; id < n; id++) {
+			if (!tokenizer_is_end(t, id))
+				continue;
+			if (pass == 1)
+				m->end_ids[m->n_end_ids] = id;
+			m->n_end_ids++;
+		}
+		if (pass == 0) {
+			m->end_ids = sl_zalloc_n(m->n_end_ids + 1u, sizeof *m->end_ids);
+			if (m->end_ids == NULL)
+				return SL_ENOMEM;
+		}
+	}
+	return 0;
+}
+
+static int check_vocabulary(struct eng_model *m)
+{
+	const struct tokenizer *t = model_tokenizer(m->model);
+	int n = tokenizer_n_vocab(t);
+	if (n != m->info.arch.n_vocab)
+		return sl_errf(&m->load_err, SL_EINVAL,
+			       "%s: the tokenizer has %d tokens, the weights have %d", m->path, n,
+			       m->info.arch.n_vocab);
+	for (int32_t id = 0; id < n; id++) {
+		if (tokenizer_bytes(t, id).n > MAX_TOKEN_BYTES)
+			return sl_errf(&m->load_err, SL_ELIMIT, "%s: token %d is longer than %d bytes",
+				       m->path, (int)id, MAX_TOKEN_BYTES);
+	}
+	if (list_end_ids(m) != 0 || token_text(t, tokenizer_bos(t), &m->bos) != 0 ||
+	    token_text(t, tokenizer_eos(t), &m->eos) != 0)
+		return sl_errf(&m->load_err, SL_ENOMEM, "out of memory");
+	return 0;
+}
+
+/* A step that somebody else's work on the machine may have lengthened: the best of some, of which there are
+ * the more the shorter they are. */
+static int time_part(struct eng_model *m, const struct kn_step *step, int n_layers, int n_want, float *logits, double *ns)
+{
+	enum { LEAST = 2, MOST = 8 };
+	static const double enough_ns = 5e6;
+	const int32_t want = 0;
+	double all = 0;
+	for (int i = 0; i < LEAST || (i < MOST && all < enough_ns); i++) {
+		uint64_t begin = clock_now_ns();
+		int rc = model_forward_part(m->model, step, kv_pool_layout(m->pool), n_layers, &want, n_want, logits);
+		double took = (double)(clock_now_ns() - begin);
+		if (rc != 0)
+			return rc;
+		*ns = i == 0 || took < *ns ? took : *ns;
+		all += took;
+	}
+	return 0;
+}
+
+/* First guesses of what steps cost, from as few layers as are not all in a cache, and the head: whole steps would take
+ * as long as loading. */
+static int measure_layers(struct eng_model *m, struct kn_step *step, int rows, float *logits)
+{
+	const int all = m->info.arch.n_layers;
+	uint64_t each = m->info.file_bytes / (uint64_t)all + 1;
+	int some = 1 + (int)(PROBE_BYTES / each), rc;
+	double with_head = 0, one = 0, many = 0;
+	some = some < all ? some : all;
+	step->n_rows = 1;
+	if ((rc = time_part(m, step, some, 1, logits, &with_head)) != 0 || (rc = time_part(m, step, some, 0, logits, &one)) != 0)
+		return rc;
+	step->n_rows = rows;
+	if ((rc = time_part(m, step, some, 0, logits, &many)) != 0)
+		return rc;
+	double head = with_head > one ? with_head - one : 0, layers = (double)all / some;
+	double one_ns = layers * one + head, many_ns = layers * many + head;
+	double row_ns = rows > 1 && many_ns > one_ns ? (many_ns - one_ns) / (rows - 1) : one_ns / 2;
+	cost_init(&m->cost, one_ns > row_ns ? one_ns - row_ns : 0, row_ns);
+	m->ns_per_decode_step = one_ns;
+	/* Where every row has logits the head grows as the layers do. */
+	m->verify = m->cost;
+	const struct cost_past past[2] = {{.positions = 1, .reads = 1}, {.positions = (double)cost_positions(0, (uint64_t)rows), .reads = rows}};
+	cost_learn(&m->verify, 1, past[0], one_ns);
+	if (rows > 1)
+		cost_learn(&m->verify, (uint32_t)rows, past[1], layers * many + (many > one ? head * many / one : head));
+	return 0;
+}
+
+static int warm_up(struct eng_model *m)
+{
+	int page_tokens = m->e->cfg.page_tokens;
+	int32_t tokens[WARM_ROWS] = {0}, pos[WARM_ROWS], seq[WARM_ROWS] = {0}, pages[WARM_ROWS];
+	int rows = 2 * page_tokens < WARM_ROWS ? 2 * page_tokens : WARM_ROWS;
+	int max_rows = m->e->cfg.step_tokens + m->e->cfg.max_sequences;
+	rows = rows < max_rows ? rows : max_rows;
+	rows = rows < (int)m->n_ctx ? rows : (int)m->n_ctx;
+	int n_pages = (rows + page_tokens - 1) / page_tokens;
+	float *logits = sl_zalloc_n((size_t)m->info.arch.n_vocab, sizeof *logits);
+	if (logits == NULL)
+		return sl_errf(&m->load_err, SL_ENOMEM, "out of memory for logits");
+	int got = 0, rc = 0;
+	while (got < n_pages && rc == 0) {
+		rc = kv_page_alloc(m->pool, &pages[got]);
+		got += rc == 0;
+	}
+	for (int i = 0; i < rows; i++)
+		pos[i] = i;
+	struct kn_step step = {.row_token = tokens,
+			       .row_pos = pos,
+			       .row_seq = seq,
+			       .n_seqs = 1,
+			       .page_table = pages,
+			       .max_pages = n_pages};
+	if (rc == 0)
+		rc = measure_layers(m, &step, rows, logits);
+	while (got > 0)
+		kv_page_unref(m->pool, pages[--got]);
+	sl_free(logits);
+	if (rc != 0)
+		return sl_errf(&m->load_err, rc, "%s: the first step failed: %s", m->path,
+			       sl_code_name(rc));
+	return 0;
+}
+
+/* Its part of the host's memory for pages of those who are pre-empted. Without any they are computed again. */
+static int make_swap(struct eng_model *m)
+{
+	const struct engine *e = m->e;
+	uint64_t bytes = e->cfg.swap_bytes, n = 0;
+	long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+	uint64_t most = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page / SWAP_PART : 0;
+	struct sl_err err;
+	for (int i = 0; i < e->n_models; i++)
+		n += e->models[i].inspected;
+	if (bytes == 0 || m->ops->page_out == NULL || n == 0)
+		return 0;
+	bytes = (bytes < most ? bytes : most) / n;
+	int rc = kv_swap_create(m->ops, m->backend, m->pool, bytes, &m->swap, &err);
+	if (rc == 0)
+		log_info("model %s: %u pages, %llu MiB, of the host for those who are pre-empted; one is copied in %.1f us", m->name,
+			 kv_swap_n_places(m->swap),
+			 (unsigned long long)kv_swap_n_places(m->swap) * kv_swap_page_bytes(m->swap) >> 20,
+			 kv_swap_ns(m->swap, 1) / 1e3);
+	else if (rc != SL_EIO)
+		log_warn("model %s: those who are pre-empted are computed again: %s", m->name, err.text);
+	else
+		return sl_errf(&m->load_err, rc, "%s: %s", m->path, err.text);
+	return 0;
+}
+
+static int max_width(const struct model_arch *a)
+{
+	int widths[] = {a->n_embd, a->n_ff, a->n_heads * a->head_dim, a->n_vocab};
+	int widest = 0;
+	for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
+		widest = widths[i] > widest ? widths[i] : widest;
+	return widest;
+}
+
+/* Converting takes minutes for a large model: somebody may be watching. */
+static void tell_progress(void *ctx, uint64_t done, uint64_t total)
+{
+	struct eng_model *m = ctx;
+	int quarter = total > 0 ? (int)(4 * done / total) : 4;
+	if (quarter == m->told)
+		return;
+	m->told = quarter;
+	log_info("model %s: %d %% of the weights converted to %s", m->name, 25 * quarter, kn_type_name(m->quantize));
+}
+
+static void tell_rearranging(void *ctx, uint64_t done, uint64_t total)
+{
+	struct eng_model *m = ctx;
+	uint64_t now = clock_now_ns();
+	if (m->told_ns == 0)
+		m->told_ns = now;
+	if (now - m->told_ns < TELL_MS * NS_PER_MS || total == 0)
+		return;
+	m->told_ns = now;
+	log_info("model %s: %d %% of the weights rearranged for %s", m->name, (int)(100 * done / total), m->ops->name);
+}
+
+static int load_weights(struct eng_model *m, int max_rows)
+{
+	const struct engine *e = m->e;
+	struct convert_progress progress = {.report = tell_progress, .ctx = m};
+	struct convert_progress rearranging = {.report = tell_rearranging, .ctx = m};
+	struct model_quantize q = {.type = m->quantize, .n_threads = e->cfg.n_threads, .progress = &progress};
+	struct model_how how = {.quantize = m->quantize >= 0 ? &q : NULL, .rearranging = &rearranging};
+	if (e->weight_cache.folder != NULL)
+		how.cache = &e->weight_cache;
+	return model_load_as(m->path, &how, m->ops, m->backend, max_rows, e->cfg.max_model_bytes, &m->model, &m->load_err);
+}
+
+/* From the first model on that has a device. One loader at a time. */
+static void watch_device(const struct eng_model *m)
+{
+	struct kn_stats s = {0};
+	if (atomic_load(&m->e->watch) != NULL || m->ops->stats == NULL)
+		return;
+	m->ops->stats(m->backend, &s);
+	if (s.pci[0] != '\0')
+		atomic_store(&m->e->watch, device_watch_start(NULL, s.pci));
+}
+
+/* All but its pages. */
+static int load(struct eng_model *m)
+{
+	const struct engine *e = m->e;
+	int max_rows = e->cfg.step_tokens + e->cfg.max_sequences;
+	struct kn_config kc = {.n_threads = e->cfg.n_threads,
+			       .max_rows = max_rows,
+			       .max_width = max_width(&m->info.arch),
+			       .priority = m->role == PROTO_ROLE_SMALL,
+			       .pad_rows = true, /* as model.c's activations are */
+			       .fp8_weights = m->fp8,
+			       .loose_products = e->cfg.loose_products,
+			       .choices_path = e->cfg.choices_path};
+	m->ops = e->ops;
+	/* A backend of its own: a fault ends this model only, and one may load while another runs. */
+	int rc = m->ops->open(&kc, &m->backend, &m->load_err);
+	if (rc == 0)
+		watch_device(m);
+	if (rc == 0)
+		rc = load_weights(m, max_rows);
+	return rc == 0 ? check_vocabulary(m) : rc;
+}
+
+/* How the device's steps were launched: what is not a hit costs launches. */
+static void log_steps(const struct eng_model *m)
+{
+	struct kn_stats s;
+	if (m->ops->stats == NULL)
+		return;
+	m->ops->stats(m->backend, &s);
+	log_info("model %s: %llu steps, %llu by a graph, %llu without one, %llu graphs made, %llu refused", m->name,
+		 (unsigned long long)s.steps, (unsigned long long)s.graph_hits, (unsigned long long)s.graph_misses,
+		 (unsigned long long)s.graph_captures, (unsigned long long)s.graph_refusals);
+}
+
+void model_unload(struct eng_model *m)
+{
+	prefix_destroy(m->prefix);
+	m->prefix = NULL;
+	sched_destroy(m->sched);
+	m->sched = NULL;
+	spec_unpair(m);
+	flights_destroy(m);
+	kv_swap_destroy(m->swap);
+	m->swap = NULL;
+	if (m->pool != NULL)
+		kv_pool_destroy(m->pool);
+	m->pool = NULL;
+	if (m->model != NULL)
+		model_free(m->model);
+	m->model = NULL;
+	if (m->backend != NULL) {
+		log_steps(m);
+		m->ops->close(m->backend);
+	}
+	m->backend = NULL;
+	sl_free(m->page_tables);
+	sl_free(m->places);
+	sl_free(m->bos);
+	sl_free(m->eos);
+	sl_free(m->end_ids);
+	m->page_tables = NULL;
+	m->places = NULL;
+	m->bos = m->eos = NULL;
+	m->end_ids = NULL;
+}
+
+static int check_kv_type(struct eng_model *m)
+{
+	const struct kn_ops *ops = m->e->ops;
+	char can[64];
+	if (m->kv_type >= 0 && ops->kv_type(m->kv_type))
+		return 0;
+	return sl_errf(&m->load_err, SL_EUNSUPPORTED, "%s: the backend %s has no KV of type %s, but %s", m->path, ops->name,
+		       kn_kv_type_name(m->kv_type), kn_kv_types_of(ops, can, sizeof can));
+}
+
+static void inspect(struct eng_model *m)
+{
+	struct stat st;
+	if (file_stat(m->path, &st) == 0 && st.st_size > 0)
+		m->file_bytes = (uint64_t)st.st_size;
+	int rc = check_kv_type(m);
+	if (rc == 0)
+		rc = model_inspect(m->path, &m->info, &m->load_err);
+	m->inspected = rc == 0;
+	if (rc == 0 && m->info.arch.n_unknown_keys > 0)
+		log_warn("model %s: keys that are not known are passed over: %d (%s)", m->name, m->info.arch.n_unknown_keys,
+			 m->info.arch.unknown_keys);
+	if (rc == 0)
+		m->file_bytes = m->info.file_bytes; /* of all parts */
+	else if (m->load_err.text[0] == '\0')
+		sl_errf(&m->load_err, rc, "%s: %s", m->path, sl_code_name(rc));
+}
+
+static struct eng_model *smallest_of(struct engine *e, const bool *taken)
+{
+	struct eng_model *best = NULL;
+	for (int i = 0; i < e->n_models; i++) {
+		struct eng_model *m = &e->models[i];
+		if (!taken[i] && (best == NULL || m->file_bytes < best->file_bytes))
+			best = m;
+	}
+	return best;
+}
+
+/* Its backend, weights and text. False: it has failed, and holds nothing any more. */
+static bool begin(struct eng_model *m)
+{
+	m->load_began_ns = clock_now_ns();
+	int rc = m->inspected ? load(m) : SL_EINVAL;
+	if (rc == 0)
+		return true;
+	if (m->load_err.text[0] == '\0')
+		sl_errf(&m->load_err, rc, "%s: %s", m->path, sl_code_name(rc));
+	model_unload(m);
+	return false;
+}
+
+/* Its pages; then it is given away, loaded or not. */
+static void finish(struct eng_model *m, bool begun)
+{
+	int rc = begun ? make_pool(m) : SL_EIO;
+	if (rc == 0)
+		rc = warm_up(m);
+	if (rc == 0)
+		rc = make_swap(m);
+	m->loaded = rc == 0;
+	if (begun && rc != 0) {
+		if (m->load_err.text[0] == '\0')
+			sl_errf(&m->load_err, rc, "%s: %s", m->path, sl_code_name(rc));
+		model_unload(m);
+	} else if (rc == 0) {
+		log_info("model %s: loaded in %llu ms on %s%s; KV in %s, pages of %zu bytes", m->name,
+			 (unsigned long long)((clock_now_ns() - m->load_began_ns) / NS_PER_MS), m->ops->describe(m->backend),
+			 model_was_kept(m->model) ? ", weights kept from before" : "", kn_kv_type_name(m->kv_type), page_bytes(m));
+	}
+	mailbox_send(&m->e->box, &m->mail.mail);
+}
+
+/* With all weights there. */
+static void plan_memory(struct engine *e)
+{
+	struct kn_memory now = {0}, one;
+	struct device_plan plan;
+	uint64_t later = 0;
+	char line[256];
+	for (int i = 0; i < e->n_models; i++) {
+		const struct eng_model *m = &e->models[i];
+		if (m->backend == NULL || !m->ops->memory(m->backend, &one))
+			continue;
+		now = one;
+		later += one.later;
+	}
+	if (now.total == 0)
+		return; /* none was loaded */
+	device_memory_plan(&now, later, e->cfg.device_memory, &plan);
+	e->cfg.kv_bytes = plan.kv;
+	log_info("%s", device_memory_line(&plan, line, sizeof line));
+}
+
+/* Whether the budget for pages follows from what the device says. */
+static bool tells_memory(const struct engine *e)
+{
+	struct kn_config kc = {.n_threads = 1, .max_rows = 1, .max_width = 64};
+	struct kn_backend *b;
+	struct kn_memory now;
+	struct sl_err err;
+	if (e->cfg.device_memory <= 0 || e->ops->memory == NULL || e->ops->open(&kc, &b, &err) != 0)
+		return false;
+	bool tells = e->ops->memory(b, &now);
+	e->ops->close(b);
+	return tells;
+}
+
+void *loader_main(void *engine)
+{
+	struct engine *e = engine;
+	bool taken[PROTO_MAX_MODELS] = {0}, begun[PROTO_MAX_MODELS] = {0};
+	struct eng_model *order[PROTO_MAX_MODELS], *m;
+	int n = 0;
+	for (int i = 0; i < e->n_models; i++)
+		inspect(&e->models[i]);
+	e->planned = tells_memory(e);
+	if (!e->planned)
+		trade_make_memory(e, pages_each(e));
+	for (; (m = smallest_of(e, taken)) != NULL && !atomic_load(&e->stopping); n++) {
+		taken[m->index] = true;
+		order[n] = m;
+		begun[n] = begin(m);
+		if (e->planned)
+			m->inspected = begun[n]; /* the others' memory has no part for it */
+		else
+			finish(m, begun[n]);
+	}
+	if (!e->planned)
+		return NULL;
+	plan_memory(e);
+	trade_make_memory(e, pages_each(e));
+	for (int i = 0; i < n && !atomic_load(&e->stopping); i++)
+		finish(order[i], begun[i]);
+	return NULL;
+}

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The engine process: the server in front, the real engine behind it. The socket is bound before
+ * the engine starts its threads (the umask is the process's) and accepts while models still load,
+ * so that a gateway sees them become ready one by one.
+ */
+#include "base/beat.h"
+#include "base/log.h"
+#include "engine/engine.h"
+#include "engine/core/server.h"
+
+static int be_submit(void *be, uint64_t id, const struct proto_submit *req)
+{
+	return engine_submit(be, id, req);
+}
+
+static int be_count(void *be, uint64_t id, const struct proto_count *req)
+{
+	return engine_count(be, id, req);
+}
+
+static void be_credit(void *be, uint64_t id, uint32_t n_tokens)
+{
+	engine_credit(be, id, n_tokens);
+}
+
+static void be_cancel(void *be, uint64_t id)
+{
+	engine_cancel(be, id);
+}
+
+static void be_stats(void *be, struct proto_stats *out)
+{
+	engine_stats(be, out);
+}
+
+static bool be_load(void *be, int index, struct proto_load *out)
+{
+	return engine_load(be, index, out);
+}
+
+static int be_n_models(void *be)
+{
+	return engine_n_models(be);
+}
+
+static void be_model_info(void *be, int index, struct proto_model *out)
+{
+	engine_model_info(be, index, out);
+}
+
+const struct eng_backend engine_backend = {
+    .submit = be_submit,
+    .count = be_count,
+    .credit = be_credit,
+    .cancel = be_cancel,
+    .stats = be_stats,
+    .load = be_load,
+    .n_models = be_n_models,
+    .model_info = be_model_info,
+};
+
+/* The device is gone for this process: a new one may find it again. */
+static void on_fault(void *server)
+{
+	log_error("a device failed: the engine ends, to be started again");
+	server_fail(server);
+}
+
+int engine_serve(const struct eng_config *cfg, const struct eng_server_config *srv)
+{
+	struct sl_err err = {0};
+	struct server *s;
+	struct engine *e = NULL;
+	struct eng_config told = *cfg;
+	int rc = server_create(srv, &s, &err);
+	if (rc != 0) {
+		log_error("%s", err.text);
+		return rc == SL_ENOMEM || rc == SL_EIO ? 1 : SERVER_EXIT_CONFIG;
+	}
+	told.on_fault = on_fault;
+	told.on_fault_ctx = s;
+	rc = server_catch_signals(s);
+	if (rc == 0)
+		rc = beat_start(srv->beat_fd, srv->beat_ms, srv->stale_ms);
+	if (rc == 0)
+		rc = engine_create(&told, hub_post, server_hub(s), &e, &err);
+	if (rc != 0) {
+		log_error("%s", err.text[0] != '\0' ? err.text : sl_code_name(rc));
+		beat_stop();
+		server_destroy(s);
+		return rc == SL_EINVAL ? SERVER_EXIT_CONFIG : 1;
+	}
+	hub_attach(server_hub(s), &engine_backend, e);
+	log_info("engine on %s", srv->socket_path);
+	server_run(s);
+	engine_destroy(e);
+	beat_stop();
+	bool failed = server_failed(s);
+	server_destroy(s);
+	return failed ? 1 : 0;
+}

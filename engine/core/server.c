@@ -1,0 +1,503 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The engine's I/O thread.
+ *
+ * A turn of the loop: libevent calls back for what is ready (bytes come in, mail from the engine's
+ * threads comes in), and the end of the turn writes each connection's output with one send and
+ * frees the connections that ended. Nothing is written or freed inside a callback, so a callback
+ * may end any connection, its own too.
+ *
+ * Who may connect: the socket has mode 0600 from the moment it exists, and the peer's uid must be
+ * ours or root's. A socket file left by a dead engine is removed; one that somebody answers on is
+ * never touched.
+ *
+ * Shutdown: the socket goes first, then every sequence is cancelled, and the loop turns on until
+ * the gateways have been told the ends, with a deadline.
+ */
+#include "engine/core/server.h"
+
+#include <errno.h>
+#include <event2/event.h>
+#include <signal.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/beat.h"
+#include "base/clock.h"
+#include "base/fault.h"
+#include "base/log.h"
+#include "base/peer.h"
+
+enum {
+	SERVER_MAX_CONNS = 256,
+	SERVER_BACKLOG = 64,
+	READ_BYTES = 64 << 10,
+	READS_PER_TURN = 4,      /* a busy link does not keep others waiting */
+	STATS_MIN_MS = 20,
+	STATS_MAX_MS = 250,
+	HELLO_MS = 5000,         /* a connection that says nothing */
+	LAST_WRITE_MS = 1000,    /* for a BYE */
+	STOP_MS = 5000,          /* for the last events when the engine stops */
+	ACCEPT_PAUSE_MS = 100,   /* out of descriptors */
+};
+
+_Static_assert((int)READ_BYTES <= (int)LINK_KEEP, "link_feed takes one read at a time");
+
+struct conn {
+	struct list in_server;
+	struct server *s;
+	struct eng_link *link;
+	int fd;
+	struct event *read_ev, *write_ev;
+	bool blocked;         /* the socket takes no more: write_ev is pending */
+	bool gone;            /* the peer has closed or the socket failed */
+	uint64_t deadline_ns; /* for HELLO, then for the last bytes; 0: none */
+};
+
+struct server {
+	struct eng_server_config cfg;
+	struct sockaddr_un addr;
+	struct stat bound; /* the socket file that is ours */
+	int listen_fd;     /* -1: no longer accepting */
+	struct event_base *base;
+	struct event *accept_ev, *resume_ev, *mail_ev, *tick_ev, *signal_ev[2];
+	struct link_hub hub;
+	struct list conns;
+	int n_conns;
+	uint64_t stats_at_ns; /* of the last STATS */
+	uint64_t stop_at_ns;  /* stopping: the deadline; 0: serving */
+	atomic_bool stop_asked, failed;
+	bool ready;
+	bool settled;         /* every model has been READY or FAILED */
+	int beat_slot;
+	uint8_t in[READ_BYTES];
+};
+
+/* ---- the socket ---- */
+
+/* Does somebody answer there? A peer too busy to accept counts as one. */
+static bool somebody_answers(const struct sockaddr_un *addr)
+{
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return true;
+	int rc = connect(fd, (const struct sockaddr *)addr, sizeof *addr);
+	bool dead = rc != 0 && (errno == ECONNREFUSED || errno == ENOENT);
+	close(fd);
+	return !dead;
+}
+
+static int bind_private(int fd, const struct sockaddr_un *addr)
+{
+	mode_t before = umask(0177);
+	int rc = bind(fd, (const struct sockaddr *)addr, sizeof *addr);
+	int saved = errno;
+	umask(before);
+	errno = saved;
+	return rc;
+}
+
+static int open_socket(struct server *s, struct sl_err *err)
+{
+	const char *path = s->cfg.socket_path;
+	size_t n = strlen(path);
+	if (n == 0 || n >= sizeof s->addr.sun_path)
+		return sl_errf(err, SL_EINVAL, "%s: a socket's path has 1 to %zu bytes", path,
+			       sizeof s->addr.sun_path - 1);
+	s->addr.sun_family = AF_UNIX;
+	memcpy(s->addr.sun_path, path, n + 1);
+	s->listen_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	if (s->listen_fd < 0)
+		return sl_errf(err, SL_EIO, "no socket: %s", strerror(errno));
+	int rc = bind_private(s->listen_fd, &s->addr);
+	if (rc != 0 && errno == EADDRINUSE) {
+		struct stat st;
+		if (lstat(path, &st) == 0 && !S_ISSOCK(st.st_mode))
+			return sl_errf(err, SL_EINVAL, "%s exists and is not a socket", path);
+		if (somebody_answers(&s->addr))
+			return sl_errf(err, SL_ELIMIT, "another engine serves on %s", path);
+		unlink(path);
+		rc = bind_private(s->listen_fd, &s->addr);
+	}
+	if (rc != 0)
+		return sl_errf(err, SL_EIO, "%s: %s", path, strerror(errno));
+	if (lstat(path, &s->bound) != 0 || listen(s->listen_fd, SERVER_BACKLOG) != 0)
+		return sl_errf(err, SL_EIO, "%s: %s", path, strerror(errno));
+	return 0;
+}
+
+/* Another engine may have replaced the file meanwhile: only our own is removed. */
+static void close_socket(struct server *s)
+{
+	struct stat st;
+	if (s->listen_fd < 0)
+		return;
+	close(s->listen_fd);
+	s->listen_fd = -1;
+	if (s->bound.st_ino != 0 && lstat(s->cfg.socket_path, &st) == 0 &&
+	    st.st_ino == s->bound.st_ino && st.st_dev == s->bound.st_dev)
+		unlink(s->cfg.socket_path);
+}
+
+static bool may_connect(int fd)
+{
+	uid_t who;
+	if (peer_is_trusted(fd, &who))
+		return true;
+	log_warn("a connection by uid %d was refused", (int)who);
+	return false;
+}
+
+/* ---- connections ---- */
+
+static void conn_free(struct conn *c)
+{
+	list_remove(&c->in_server);
+	c->s->n_conns--;
+	if (c->link != NULL)
+		link_destroy(c->link);
+	if (c->read_ev != NULL)
+		event_free(c->read_ev);
+	if (c->write_ev != NULL)
+		event_free(c->write_ev);
+	close(c->fd);
+	sl_free(c);
+}
+
+static void on_readable(evutil_socket_t fd, short what, void *ctx)
+{
+	struct conn *c = ctx;
+	(void)what;
+	for (int i = 0; i < READS_PER_TURN && !c->gone && !c->link->finished; i++) {
+		ssize_t n = fault_hit(FAULT_READ) ? (errno = ECONNRESET, -1)
+						  : read(fd, c->s->in, sizeof c->s->in);
+		if (n < 0 && (errno == EAGAIN || errno == EINTR))
+			return;
+		if (n <= 0) {
+			c->gone = true;
+			return;
+		}
+		link_feed(c->link, c->s->in, (size_t)n);
+		if ((size_t)n < sizeof c->s->in)
+			return;
+	}
+}
+
+static void conn_flush(struct conn *c)
+{
+	struct sl_buf *out = &c->link->out;
+	while (!c->gone && !c->blocked && out->len > 0) {
+		ssize_t n = fault_hit(FAULT_WRITE)
+				? (errno = ECONNRESET, -1)
+				: send(c->fd, buf_data(out), out->len, MSG_NOSIGNAL);
+		if (n >= 0) {
+			buf_consume(out, (size_t)n);
+		} else if (errno == EAGAIN) {
+			c->blocked = true;
+			event_add(c->write_ev, NULL);
+		} else if (errno != EINTR) {
+			c->gone = true;
+		}
+	}
+	if (out->len == 0)
+		buf_clear(out, LINK_KEEP);
+}
+
+static void on_writable(evutil_socket_t fd, short what, void *ctx)
+{
+	struct conn *c = ctx;
+	(void)fd;
+	(void)what;
+	c->blocked = false; /* the end of the turn writes */
+}
+
+/* End of the turn: writes, and frees who has ended. */
+static void conn_settle(struct conn *c, uint64_t now)
+{
+	struct eng_link *l = c->link;
+	if (l->greeted && !l->finished)
+		c->deadline_ns = 0;
+	if (!l->overflow)
+		conn_flush(c);
+	bool ended = c->gone || l->overflow || (l->finished && l->out.len == 0);
+	if (l->finished && !ended && c->deadline_ns == 0)
+		c->deadline_ns = now + LAST_WRITE_MS * NS_PER_MS;
+	if (c->deadline_ns != 0 && now >= c->deadline_ns)
+		ended = true;
+	if (ended)
+		conn_free(c);
+}
+
+static void conn_open(struct server *s, int fd)
+{
+	if (s->n_conns >= SERVER_MAX_CONNS || !may_connect(fd)) {
+		close(fd);
+		return;
+	}
+	struct conn *c = sl_zalloc(sizeof *c);
+	if (c == NULL) {
+		close(fd);
+		return;
+	}
+	c->s = s;
+	c->fd = fd;
+	c->deadline_ns = clock_now_ns() + HELLO_MS * NS_PER_MS;
+	list_push_back(&s->conns, &c->in_server);
+	s->n_conns++;
+	c->read_ev = event_new(s->base, fd, EV_READ | EV_PERSIST, on_readable, c);
+	c->write_ev = event_new(s->base, fd, EV_WRITE, on_writable, c);
+	if (c->read_ev == NULL || c->write_ev == NULL || link_create(&s->hub, &c->link) != 0 ||
+	    event_add(c->read_ev, NULL) != 0)
+		conn_free(c);
+}
+
+static void on_acceptable(evutil_socket_t fd, short what, void *ctx)
+{
+	struct server *s = ctx;
+	(void)what;
+	int got = fault_hit(FAULT_ACCEPT) ? (errno = EMFILE, -1)
+					  : accept4(fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+	if (got >= 0) {
+		conn_open(s, got);
+	} else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
+		/* The listener stays readable: without a pause the loop would spin. */
+		const struct timeval pause = {.tv_usec = ACCEPT_PAUSE_MS * 1000};
+		log_warn("accepting pauses: %s", strerror(errno));
+		event_del(s->accept_ev);
+		event_add(s->resume_ev, &pause);
+	}
+}
+
+static void on_resume(evutil_socket_t fd, short what, void *ctx)
+{
+	struct server *s = ctx;
+	(void)fd;
+	(void)what;
+	if (s->listen_fd >= 0)
+		event_add(s->accept_ev, NULL);
+}
+
+/* ---- the loop ---- */
+
+static void on_mail(evutil_socket_t fd, short what, void *ctx)
+{
+	struct server *s = ctx;
+	(void)fd;
+	(void)what;
+	hub_deliver(&s->hub);
+}
+
+static void on_tick(evutil_socket_t fd, short what, void *ctx)
+{
+	(void)fd;
+	(void)what;
+	(void)ctx; /* the end of the turn does the work */
+}
+
+static void on_signal(evutil_socket_t sig, short what, void *ctx)
+{
+	struct server *s = ctx;
+	(void)sig;
+	(void)what;
+	atomic_store(&s->stop_asked, true);
+}
+
+static void arm_tick(struct server *s, uint64_t now)
+{
+	unsigned beat_ms = s->cfg.beat_ms;
+	uint64_t in_ms = beat_ms > 0 && beat_ms < STATS_MAX_MS ? beat_ms : STATS_MAX_MS;
+	uint64_t at = now + in_ms * NS_PER_MS;
+	if (s->hub.changed && s->stats_at_ns + STATS_MIN_MS * NS_PER_MS < at)
+		at = s->stats_at_ns + STATS_MIN_MS * NS_PER_MS;
+	uint64_t in_us = at > now ? (at - now) / 1000 + 1 : 1;
+	struct timeval tv = {.tv_sec = (time_t)(in_us / 1000000),
+			     .tv_usec = (suseconds_t)(in_us % 1000000)};
+	event_add(s->tick_ev, &tv);
+}
+
+/* No model is being loaded any more. The supervisor's word that all is ready waits for it; gateways
+ * serve each model as soon as it is READY. */
+static bool settled(struct server *s)
+{
+	struct proto_model m;
+	for (int i = 0; !s->settled && i < s->hub.backend->n_models(s->hub.be); i++) {
+		s->hub.backend->model_info(s->hub.be, i, &m);
+		if (m.state == PROTO_MODEL_LOADING)
+			return false;
+	}
+	s->settled = true;
+	return true;
+}
+
+static void end_of_turn(struct server *s)
+{
+	uint64_t now = clock_now_ns();
+	beat_touch(s->beat_slot);
+	uint64_t since = now - s->stats_at_ns;
+	if (since >= STATS_MAX_MS * NS_PER_MS ||
+	    (s->hub.changed && since >= STATS_MIN_MS * NS_PER_MS)) {
+		s->stats_at_ns = now;
+		hub_send_stats(&s->hub);
+	}
+	list_each_safe(it, tmp, &s->conns)
+		conn_settle(list_entry(it, struct conn, in_server), now);
+	bool ready = s->hub.ready_models != 0 && s->stop_at_ns == 0 && settled(s);
+	if (ready != s->ready) {
+		s->ready = ready;
+		beat_ready(ready);
+	}
+	arm_tick(s, now);
+}
+
+static void begin_stop(struct server *s, uint64_t now)
+{
+	log_info("stopping, with %zu requests open", hub_n_live(&s->hub));
+	event_del(s->accept_ev);
+	event_del(s->resume_ev);
+	close_socket(s);
+	hub_close(&s->hub);
+	s->stop_at_ns = now + STOP_MS * NS_PER_MS;
+}
+
+void server_run(struct server *s)
+{
+	s->beat_slot = beat_slot("engine i/o");
+	s->stats_at_ns = clock_now_ns();
+	hub_deliver(&s->hub);
+	end_of_turn(s);
+	bool said_bye = false;
+	for (;;) {
+		if (event_base_loop(s->base, EVLOOP_ONCE) < 0) {
+			log_error("the event loop failed");
+			break;
+		}
+		uint64_t now = clock_now_ns();
+		if (s->stop_at_ns == 0 && atomic_load(&s->stop_asked))
+			begin_stop(s, now);
+		bool over = s->stop_at_ns != 0 &&
+			    (hub_n_live(&s->hub) == 0 || now >= s->stop_at_ns);
+		if (over && !said_bye) {
+			hub_say_bye(&s->hub, "the engine is shutting down");
+			said_bye = true;
+		}
+		end_of_turn(s);
+		if (over && (s->n_conns == 0 || now >= s->stop_at_ns))
+			break;
+	}
+	while (!list_empty(&s->conns))
+		conn_free(list_entry(s->conns.next, struct conn, in_server));
+	close_socket(s);
+	beat_slot_close(s->beat_slot);
+}
+
+void server_stop(struct server *s)
+{
+	atomic_store(&s->stop_asked, true);
+	mailbox_nudge(&s->hub.box);
+}
+
+void server_fail(struct server *s)
+{
+	atomic_store(&s->failed, true);
+	server_stop(s);
+}
+
+bool server_failed(struct server *s)
+{
+	return atomic_load(&s->failed);
+}
+
+/* ---- life ---- */
+
+struct link_hub *server_hub(struct server *s)
+{
+	return &s->hub;
+}
+
+struct event_base *server_base(struct server *s)
+{
+	return s->base;
+}
+
+int server_catch_signals(struct server *s)
+{
+	static const int sigs[2] = {SIGTERM, SIGINT};
+	for (int i = 0; i < 2; i++) {
+		s->signal_ev[i] = evsignal_new(s->base, sigs[i], on_signal, s);
+		if (s->signal_ev[i] == NULL || event_add(s->signal_ev[i], NULL) != 0)
+			return SL_EIO;
+	}
+	return 0;
+}
+
+static int make_loop(struct server *s, struct sl_err *err)
+{
+	/* Paces of the echo engine are finer than a millisecond. */
+	struct event_config *cfg = event_config_new();
+	if (cfg != NULL) {
+		event_config_set_flag(cfg, EVENT_BASE_FLAG_PRECISE_TIMER);
+		s->base = event_base_new_with_config(cfg);
+		event_config_free(cfg);
+	}
+	if (s->base == NULL)
+		return sl_errf(err, SL_ENOMEM, "no event loop");
+	s->accept_ev =
+	    event_new(s->base, s->listen_fd, EV_READ | EV_PERSIST, on_acceptable, s);
+	s->resume_ev = event_new(s->base, -1, 0, on_resume, s);
+	s->mail_ev = event_new(s->base, s->hub.box.wake_fd, EV_READ | EV_PERSIST, on_mail, s);
+	s->tick_ev = event_new(s->base, -1, 0, on_tick, s);
+	if (s->accept_ev == NULL || s->resume_ev == NULL || s->mail_ev == NULL ||
+	    s->tick_ev == NULL || event_add(s->accept_ev, NULL) != 0 ||
+	    event_add(s->mail_ev, NULL) != 0)
+		return sl_errf(err, SL_ENOMEM, "no event loop");
+	return 0;
+}
+
+int server_create(const struct eng_server_config *cfg, struct server **out, struct sl_err *err)
+{
+	struct server *s = sl_zalloc(sizeof *s);
+	if (s == NULL)
+		return sl_errf(err, SL_ENOMEM, "out of memory");
+	s->cfg = *cfg;
+	s->listen_fd = -1;
+	s->beat_slot = -1;
+	list_init(&s->conns);
+	int rc = hub_init(&s->hub, (uint64_t)clock_unix_s() << 20 ^ clock_now_ns());
+	if (rc != 0) {
+		sl_free(s);
+		return sl_errf(err, rc, "%s", sl_code_name(rc));
+	}
+	s->cfg.socket_path = sl_strdup(cfg->socket_path);
+	rc = s->cfg.socket_path != NULL ? open_socket(s, err)
+					: sl_errf(err, SL_ENOMEM, "out of memory");
+	if (rc == 0)
+		rc = make_loop(s, err);
+	if (rc != 0) {
+		server_destroy(s);
+		return rc;
+	}
+	*out = s;
+	return 0;
+}
+
+void server_destroy(struct server *s)
+{
+	enum { N_EVENTS = 6 };
+	struct event *const all[N_EVENTS] = {s->accept_ev, s->resume_ev,    s->mail_ev,
+				     s->tick_ev,   s->signal_ev[0], s->signal_ev[1]};
+	for (size_t i = 0; i < N_EVENTS; i++) {
+		if (all[i] != NULL)
+			event_free(all[i]);
+	}
+	if (s->base != NULL)
+		event_base_free(s->base);
+	close_socket(s);
+	hub_dispose(&s->hub);
+	sl_free((char *)s->cfg.socket_path);
+	sl_free(s);
+}

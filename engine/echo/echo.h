@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The echo engine on a server's loop, for engine_serve_echo and the tests. I/O thread.
+ */
+#ifndef ENGINE_ECHO_H
+#define ENGINE_ECHO_H
+
+#include "engine/engine.h"
+#include "engine/core/server.h"
+
+struct echo;
+
+/* Attaches itself to the server's hub. 0 or SL_ENOMEM. */
+int echo_create(const struct eng_echo_config *cfg, struct server *server, struct echo **out);
+/* After server_run, before server_destroy. */
+void echo_destroy(struct echo *e);
+
+#endif

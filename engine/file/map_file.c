@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The list of mappings is for the signal handler: it may take no lock, so a slot is read through
+ * atomics, and what the handler prints was made when the file was opened. A mapping that finds no
+ * slot is mapped all the same, only without its name in the message.
+ */
+#include "engine/file/map_file.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/file.h"
+#include "base/out_file.h"
+
+enum { N_SLOTS = 4096 };
+
+struct slot {
+	_Atomic(uintptr_t) at; /* 0: free */
+	atomic_size_t bytes;
+	_Atomic(char *) message;
+};
+
+static struct slot slots[N_SLOTS];
+static pthread_mutex_t slots_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static int remember(const struct map_file *m, const char *path)
+{
+	static const char what[] = "the file became shorter while it was in use, or can't be read: stopping";
+	size_t n = strlen(path) + sizeof what + 16;
+	char *message = sl_alloc(n);
+	if (message == NULL)
+		return SL_ENOMEM;
+	snprintf(message, n, "sluice: %s: %s\n", path, what);
+	pthread_mutex_lock(&slots_lock);
+	struct slot *s = slots;
+	while (s < slots + N_SLOTS && atomic_load(&s->message) != NULL)
+		s++;
+	if (s < slots + N_SLOTS) {
+		atomic_store(&s->message, message);
+		atomic_store(&s->bytes, m->bytes);
+		atomic_store(&s->at, (uintptr_t)m->at);
+		message = NULL;
+	}
+	pthread_mutex_unlock(&slots_lock);
+	sl_free(message);
+	return 0;
+}
+
+static void forget(const struct map_file *m)
+{
+	pthread_mutex_lock(&slots_lock);
+	for (struct slot *s = slots; s < slots + N_SLOTS; s++) {
+		if (atomic_load(&s->at) != (uintptr_t)m->at)
+			continue;
+		atomic_store(&s->at, 0);
+		sl_free(atomic_exchange(&s->message, NULL));
+		break;
+	}
+	pthread_mutex_unlock(&slots_lock);
+}
+
+static void on_bus_error(int sig, siginfo_t *info, void *context)
+{
+	uintptr_t where = (uintptr_t)info->si_addr;
+	(void)context;
+	for (struct slot *s = slots; s < slots + N_SLOTS; s++) {
+		uintptr_t at = atomic_load(&s->at);
+		if (at == 0 || where < at || where - at >= atomic_load(&s->bytes))
+			continue;
+		const char *message = atomic_load(&s->message);
+		out_file_drop(); /* of a command that writes what it reads here in another form */
+		if (message != NULL && write(STDERR_FILENO, message, strlen(message)) < 0)
+			_exit(MAP_FILE_EXIT + 1);
+		_exit(MAP_FILE_EXIT);
+	}
+	/* Not ours: the instruction runs again and ends the process. */
+	signal(sig, SIG_DFL);
+}
+
+void map_file_let_go(const void *at, size_t bytes)
+{
+	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)at;
+	for (struct slot *s = slots; s < slots + N_SLOTS; s++) {
+		uintptr_t first = atomic_load(&s->at), n = atomic_load(&s->bytes);
+		if (first == 0 || from < first || from - first > n || bytes > n - (from - first))
+			continue;
+		uintptr_t to = (from + bytes) / page * page;
+		from = (from + page - 1) / page * page;
+		if (from < to)
+			(void)madvise((void *)from, to - from, MADV_DONTNEED); /* kept, it costs memory only */
+		return;
+	}
+}
+
+void map_file_guard(void)
+{
+	struct sigaction action = {.sa_sigaction = on_bus_error, .sa_flags = SA_SIGINFO};
+	sigemptyset(&action.sa_mask);
+	sigaction(SIGBUS, &action, NULL);
+}
+
+static uint64_t ns_of(const struct timespec *t)
+{
+	return (uint64_t)t->tv_sec * 1000000000u + (uint64_t)t->tv_nsec;
+}
+
+int map_file_open(const char *path, struct map_file *out, struct sl_err *err)
+{
+	struct stat st;
+	*out = (struct map_file){0};
+	struct sl_err why = {0};
+	int fd = file_open(path, &why);
+	if (fd < 0)
+		return sl_errf(err, SL_EIO, "%s: %s", path, why.text);
+	if (fstat(fd, &st) != 0) {
+		close(fd);
+		return sl_errf(err, SL_EIO, "%s: %m", path);
+	}
+	size_t bytes = (size_t)st.st_size;
+	void *map = bytes > 0 ? mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, fd, 0) : MAP_FAILED;
+	int rc = 0;
+	if (bytes == 0)
+		rc = sl_errf(err, SL_EINVAL, "%s: empty file", path);
+	else if (map == MAP_FAILED)
+		rc = sl_errf(err, SL_EIO, "%s: can't be mapped: %m", path);
+	else
+		*out = (struct map_file){.at = map, .bytes = bytes, .modified_ns = ns_of(&st.st_mtim), .changed_ns = ns_of(&st.st_ctim)};
+	close(fd);
+	if (rc == 0 && remember(out, path) != 0) {
+		munmap(map, bytes);
+		*out = (struct map_file){0};
+		rc = sl_errf(err, SL_ENOMEM, "%s: no memory", path);
+	}
+	return rc;
+}
+
+void map_file_close(struct map_file *m)
+{
+	if (m->at != NULL) {
+		forget(m);
+		munmap((void *)(uintptr_t)m->at, m->bytes);
+	}
+	*m = (struct map_file){0};
+}

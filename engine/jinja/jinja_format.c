@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Python's operator % on text: the specifications of C, with arguments from a list.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/jinja/jinja.h"
+
+struct spec {
+	bool left, zero, plus, space, alternate;
+	int width, precision; /* precision -1: none */
+	char kind;
+};
+
+static size_t read_digits(struct jstr f, size_t i, int *out)
+{
+	enum { MOST = 100000000 }; /* far beyond every bound on text */
+	for (*out = 0; i < f.n && f.at[i] >= '0' && f.at[i] <= '9'; i++)
+		*out = *out < MOST ? *out * 10 + (f.at[i] - '0') : MOST;
+	return i;
+}
+
+/* Reads a specification behind the %. */
+static size_t read_spec(struct jstr f, size_t i, struct spec *out)
+{
+	*out = (struct spec){.precision = -1};
+	for (; i < f.n && f.at[i] != '\0' && strchr("-0+ #", f.at[i]) != NULL; i++) {
+		out->left |= f.at[i] == '-';
+		out->zero |= f.at[i] == '0';
+		out->plus |= f.at[i] == '+';
+		out->space |= f.at[i] == ' ';
+		out->alternate |= f.at[i] == '#';
+	}
+	i = read_digits(f, i, &out->width);
+	if (i < f.n && f.at[i] == '.')
+		i = read_digits(f, i + 1, &out->precision);
+	out->kind = i < f.n ? f.at[i] : '\0';
+	return i + 1;
+}
+
+static int format_number(struct jrun *r, const struct spec *spec, const struct jvalue *v,
+			 struct jstr *out)
+{
+	char format[16], text[512], *at = format;
+	bool real = strchr("eEfFgG", spec->kind) != NULL;
+	int n;
+	if (!jvalue_is_number(v))
+		return jrun_fail(r, SL_EINVAL, "%%%c of %s", spec->kind, jvalue_type_name(v));
+	if (spec->width > 64 || spec->precision > 64)
+		return jrun_fail(r, SL_ELIMIT, "a number of more than 64 digits");
+	*at++ = '%';
+	if (spec->plus)
+		*at++ = '+';
+	if (spec->space)
+		*at++ = ' ';
+	if (spec->alternate)
+		*at++ = '#';
+	if (spec->zero && !spec->left)
+		*at++ = '0';
+	if (v->type == JV_FLOAT && !real && !(v->f > -9e18 && v->f < 9e18))
+		return jrun_fail(r, SL_EINVAL, "a number out of range");
+	int64_t i = v->type == JV_FLOAT ? (real ? 0 : (int64_t)v->f) : v->type == JV_BOOL ? v->b : v->i;
+	double f = v->type == JV_FLOAT ? v->f : (double)i;
+	int width = spec->left ? 0 : spec->width;
+	if (real) {
+		memcpy(at, (char[]){'*', '.', '*', spec->kind, '\0'}, 5);
+		n = snprintf(text, sizeof(text), format, width,
+			     spec->precision < 0 ? 6 : spec->precision, f);
+	} else {
+		char kind = spec->kind == 'i' || spec->kind == 'u' ? 'd' : spec->kind;
+		if (i < 0 && kind != 'd')
+			return jrun_fail(r, SL_EINVAL, "%%%c of a negative number", kind);
+		memcpy(at, (char[]){'*', 'l', 'l', kind, '\0'}, 5);
+		n = snprintf(text, sizeof(text), format, width, (long long)i);
+	}
+	if (n < 0 || (size_t)n >= sizeof(text))
+		return jrun_fail(r, SL_ELIMIT, "a number of too many digits");
+	char *copy = jrun_alloc(r, (size_t)n + 1);
+	if (copy == NULL)
+		return r->err->code;
+	memcpy(copy, text, (size_t)n);
+	*out = (struct jstr){.at = copy, .n = (size_t)n,
+			     .trust = v->trusted ? JTRUST_ALL : JTRUST_NONE};
+	return 0;
+}
+
+static int format_one(struct jrun *r, const struct spec *spec, const struct jvalue *v, bool escape,
+		      struct jlist *parts)
+{
+	struct jstr s;
+	struct jvalue escaped = *v;
+	int rc = escape && spec->kind == 's' ? jinja_escape(r, v, &escaped) : 0;
+	if (rc != 0)
+		return rc;
+	if (spec->kind == 's') {
+		rc = jvalue_string(r, &escaped, &s);
+		if (rc == 0 && spec->precision >= 0)
+			s = jstr_sub(s, 0, jstr_offset(s, (size_t)spec->precision));
+	} else if (spec->kind != '\0' && strchr("diuxXoeEfFgG", spec->kind) != NULL) {
+		rc = format_number(r, spec, v, &s);
+	} else {
+		return jrun_fail(r, SL_EUNSUPPORTED, "the format %%%c is not supported",
+				 spec->kind >= ' ' && spec->kind < 0x7F ? spec->kind : '?');
+	}
+	if (rc != 0)
+		return rc;
+	int64_t pad = spec->width - (int64_t)jstr_chars(s);
+	struct jvalue text = jvalue_string_of(s), blanks = jvalue_literal((struct proto_str){" ", 1});
+	rc = jstr_repeat(r, blanks.s, pad, &blanks.s);
+	if (rc == 0)
+		rc = jlist_add(r, parts, spec->left ? &text : &blanks);
+	return rc == 0 ? jlist_add(r, parts, spec->left ? &blanks : &text) : rc;
+}
+
+int jstr_format(struct jrun *r, struct jstr f, const struct jlist *args, bool exact, bool escape,
+		struct jstr *out)
+{
+	struct jlist *parts = jlist_new(r, 0);
+	if (parts == NULL)
+		return r->err->code;
+	int rc = 0;
+	size_t i = 0, used = 0;
+	while (rc == 0 && i < f.n) {
+		const char *hit = memchr(f.at + i, '%', f.n - i);
+		size_t at = hit ? (size_t)(hit - f.at) : f.n;
+		struct spec spec;
+		rc = jlist_add_part(r, parts, f, i, at);
+		if (rc != 0 || at == f.n)
+			break;
+		i = read_spec(f, at + 1, &spec);
+		if (spec.kind == '%')
+			rc = jlist_add_part(r, parts, f, i - 1, i);
+		else if (used == args->n)
+			rc = jrun_fail(r, SL_EINVAL, "not enough values for the format");
+		else
+			rc = format_one(r, &spec, &args->items[used++], escape, parts);
+	}
+	if (rc == 0 && exact && used < args->n)
+		rc = jrun_fail(r, SL_EINVAL, "too many values for the format");
+	return rc == 0 ? jstr_join(r, (struct jstr){.at = ""}, parts, true, out) : rc;
+}

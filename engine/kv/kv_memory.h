@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Memory for the pages of several pools, in slabs that change hands. A slab belongs to one pool or to
+ * none. Every pool sees all of the memory in pages of its own size, numbered from its beginning, and uses
+ * those that lie whole in its slabs; so pools of different layouts can trade, and nothing is moved when
+ * they do.
+ *
+ * A pool's part of the slabs is what it has at first and what it can always have back (engine/step/trade.h);
+ * parts hold about the same number of pages each. Slabs change hands on one thread (the step thread);
+ * what is said about parts and sizes never changes.
+ */
+#ifndef ENGINE_KV_MEMORY_H
+#define ENGINE_KV_MEMORY_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "kernels/kernels.h"
+
+enum { KV_MEMORY_POOLS = 64, KV_MEMORY_SLABS = 128 };
+
+struct kv_memory;
+
+/* page_bytes[n]: of each pool's pages, keys and values together. SL_ELIMIT: not even a slab for each.
+ * SL_ENOMEM. The memory comes from b, which must outlive it. */
+int kv_memory_create(const struct kn_ops *ops, struct kn_backend *b, uint64_t bytes, const size_t *page_bytes, int n,
+		     struct kv_memory **out, struct sl_err *err);
+void kv_memory_destroy(struct kv_memory *m);
+
+int kv_memory_n_slabs(const struct kv_memory *m);
+/* Of keys, and as many of values. */
+size_t kv_memory_slab_bytes(const struct kv_memory *m);
+void kv_memory_halves(const struct kv_memory *m, void **k, void **v);
+/* The part of pool i: slabs first(i) … first(i + 1) - 1. */
+int kv_memory_first(const struct kv_memory *m, int i);
+int kv_memory_part(const struct kv_memory *m, int i);
+uint64_t *kv_memory_clock(struct kv_memory *m);
+
+/* Whose a slab is; -1: nobody's. */
+int kv_memory_owner(const struct kv_memory *m, int slab);
+void kv_memory_set_owner(struct kv_memory *m, int slab, int i);
+int kv_memory_n_owned(const struct kv_memory *m, int i);
+
+#endif

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The prefix tree: which pages hold the keys and values of which tokens, so that a prompt whose
+ * beginning was computed before is not computed again (RadixAttention: Zheng et al., "SGLang:
+ * Efficient Execution of Structured Language Model Programs", 2024).
+ *
+ * A node is a page: its path from the root is the text before it, its tokens are what the page
+ * holds. The tree has one reference on every page it names. Sequences pin the deepest node of
+ * their path; what nobody pins is given back when pages are short, the least recently used leaf
+ * first. Roots are apart by salt: one tenant can't learn by timing what another has sent.
+ *
+ * A starting sequence claims nodes for the pages of its prompt that it is going to compute. Another
+ * one that would compute the same is told to wait for them (pending) instead.
+ *
+ * One thread (the step thread). Nothing here reads or writes a page but to copy it.
+ */
+#ifndef ENGINE_PREFIX_H
+#define ENGINE_PREFIX_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/list.h"
+#include "engine/kv/kv.h"
+
+struct prefix_tree;
+struct prefix_node;
+
+/* A sequence's place in the tree. All zero: none. */
+struct prefix_path {
+	struct prefix_node *tail;  /* pinned: the deepest node, filled or claimed */
+	struct prefix_node *claim; /* the first of its own that is not filled; NULL: none */
+	uint32_t n_pages;          /* pages of the sequence that the tree has: 0 … n_pages - 1 */
+	bool cut;                  /* the path ended early (no memory): nothing is added any more */
+};
+
+/* Somebody who waits for a claimed node. */
+struct prefix_waiter {
+	struct list place; /* of a node's waiters, then of the tree's woken ones */
+};
+
+enum prefix_miss {
+	PREFIX_MISS_NONE,    /* all that can be reused is */
+	PREFIX_MISS_NEW,     /* the next page was not seen lately */
+	PREFIX_MISS_EVICTED, /* it was there and made room for others */
+	PREFIX_MISS_SHORT,   /* the prompt has no full page */
+};
+
+struct prefix_match {
+	uint32_t n_tokens;   /* to be reused: whole pages, and the common part of one more */
+	uint32_t n_pages;    /* whole ones */
+	uint32_t n_unpinned; /* of those: not to be had any more once this sequence starts */
+	struct prefix_node *pending; /* the deepest page that is just being computed; NULL: none */
+	enum prefix_miss miss;
+};
+
+/* 0 or SL_ENOMEM. The pool must outlive the tree. */
+int prefix_create(struct kv_pool *pool, struct prefix_tree **out);
+/* Gives all pages back. No path may be in use; BUG otherwise. */
+void prefix_destroy(struct prefix_tree *t);
+
+/* What the tree has of the first n tokens; changes nothing. */
+void prefix_lookup(const struct prefix_tree *t, uint64_t salt, const int32_t *tokens, uint32_t n,
+		   struct prefix_match *out);
+
+/* A sequence of n tokens starts: pins what is there of the first n - 1 (the last one's row must be
+ * computed), fills pages[] with them (a reference each; the part of a page is copied to a new one)
+ * and claims the whole pages of the first n_claim tokens. Returns the tokens that need not be
+ * computed; *n_pages of pages[] are filled. Out of memory costs reuse, nothing else. */
+uint32_t prefix_begin(struct prefix_tree *t, uint64_t salt, const int32_t *tokens, uint32_t n,
+		      uint32_t n_claim, struct prefix_path *path, int32_t *pages,
+		      uint32_t *n_pages);
+/* The first n_past of tokens are in pages[] now. Whole pages become the tree's too; where it has
+ * one with the same tokens already, pages[] takes that one. */
+void prefix_computed(struct prefix_tree *t, struct prefix_path *path, const int32_t *tokens,
+		     uint32_t n_past, int32_t *pages);
+/* The sequence leaves (its references on pages[] stay its own to give back). A last page that is
+ * not full is kept for whoever continues from there. Whoever awaits what it had claimed is woken. */
+void prefix_end(struct prefix_tree *t, struct prefix_path *path, const int32_t *tokens,
+		uint32_t n_past, const int32_t *pages);
+
+/* w is put among the woken when the node is filled or given up. */
+void prefix_await(struct prefix_node *node, struct prefix_waiter *w);
+/* The next of the woken; NULL: none. A waiter that no longer waits removes itself from its list. */
+struct prefix_waiter *prefix_woken(struct prefix_tree *t);
+/* Pages of the path that nobody else is using. */
+uint32_t prefix_n_exclusive(const struct prefix_path *path);
+/* Whoever claimed a pending node: the path given to prefix_begin. */
+struct prefix_path *prefix_claimant(const struct prefix_node *pending);
+
+/* Pages that prefix_evict can give back. */
+uint32_t prefix_n_reclaimable(const struct prefix_tree *t);
+uint32_t prefix_n_pages(const struct prefix_tree *t);
+/* Gives the least recently used leaf's page back to the pool; false when every page is pinned. */
+bool prefix_evict(struct prefix_tree *t);
+/* Gives the page back, with all that hangs on it; nobody may pin it. A page the tree does not have: nothing. */
+void prefix_evict_page(struct prefix_tree *t, int32_t page);
+/* When the page that prefix_evict would give back was last used, by the pool's clock; UINT64_MAX: none. */
+uint64_t prefix_oldest(const struct prefix_tree *t);
+/* Asked for pages before one is evicted because the pool has none left; true: it has some. */
+typedef bool prefix_more_fn(void *ctx);
+void prefix_set_more(struct prefix_tree *t, prefix_more_fn *more, void *ctx);
+/* Makes sure that a page is free. */
+bool prefix_room(struct prefix_tree *t);
+/* kv_page_alloc, evicting when the pool is empty. SL_ELIMIT. */
+int prefix_page_alloc(struct prefix_tree *t, int32_t *out);
+
+void prefix_validate(const struct prefix_tree *t); /* BUG on a broken invariant */
+void prefix_dump(const struct prefix_tree *t, struct sl_buf *out);
+
+#endif

@@ -1,0 +1,760 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Loading and running a model. Everything that the forward pass needs is looked up by name, checked
+ * against the shape that the head promises, and given to the backend before the model is called
+ * READY; after that nothing can be missing.
+ *
+ * Activations live in buffers of the backend, allocated once for max_rows. The file's mapping stays
+ * open as long as the model, because a backend may use weights in place.
+ */
+#include "engine/model/model.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "engine/source/model_file.h"
+#include "engine/model/rope.h"
+#include "engine/model/weight_store.h"
+#include "kernels/quantize.h"
+
+/* Vectors in backend memory; those that the family does not have are NULL. */
+struct layer {
+	float *attn_norm, *ffn_norm, *post_attn_norm, *post_ffn_norm;
+	float *q_norm, *k_norm, *q_bias, *k_bias, *v_bias; /* of a joined product all biases are in q_bias */
+	/* Products made as one, where the backend does so, have no data of their own but are in qkv and gate_up, which have
+	 * none where it does not. */
+	struct kn_weight q, k, v, o, gate, up, down, qkv, gate_up;
+	struct kn_attn attn;
+	const struct kn_rope *rope;
+};
+
+struct model {
+	const struct kn_ops *ops;
+	struct kn_backend *backend;
+	struct model_file *file;
+	struct weight_store *store;
+	struct model_info info;
+	struct tokenizer *tokenizer;
+	struct chat_template *template;
+	struct layer *layers;
+	struct kn_weight embed, head; /* head is embed when tied */
+	float *output_norm;
+	struct kn_rope rope, rope_windowed;
+	double inv_freq[2][ARCH_MAX_ROT];
+	bool *used; /* [tensors of the file], until the weights are loaded */
+	int max_rows;
+	/* Activations: [max_rows][…]. qkv and gate_up are joined outputs; what no layer needs is NULL. */
+	float *x, *normed, *q, *k, *v, *qkv, *attn, *gate, *up, *gate_up, *logits;
+};
+
+/* ---- what the head says ---- */
+
+static void read_info(const struct model_file *f, struct model_info *info)
+{
+	snprintf(info->name, sizeof info->name, "%.63s", model_file_name(f));
+	info->file_bytes = model_file_bytes(f);
+	info->n_params = 0;
+	const struct model_tensor *embed = model_file_find(f, "token_embd.weight");
+	info->embed_bytes = embed != NULL ? embed->bytes : 0;
+
+	int counts[64] = {0};
+	for (size_t i = 0; i < model_file_n_tensors(f); i++) {
+		const struct model_tensor *t = model_file_tensor_at(f, i);
+		info->n_params += t->dims[0] * t->dims[1] * t->dims[2] * t->dims[3];
+		if (t->type >= 0 && t->type < 64)
+			counts[t->type]++;
+	}
+	size_t n = 0;
+	for (int type = 0; type < 64; type++)
+		if (counts[type] > 0 && n < sizeof info->weight_types)
+			n += (size_t)snprintf(info->weight_types + n, sizeof info->weight_types - n, "%s%s ×%d",
+					      n ? ", " : "", kn_type_name(type), counts[type]);
+}
+
+int model_inspect(const char *path, struct model_info *out, struct sl_err *err)
+{
+	struct model_file *f;
+	int rc = model_file_open(path, &f, err);
+	if (rc != 0)
+		return rc;
+	*out = (struct model_info){0};
+	read_info(f, out);
+	rc = model_file_arch(f, &out->arch, err);
+	model_file_close(f);
+	return rc;
+}
+
+/* ---- loading ---- */
+
+static int unknown_type(const struct model *m, const struct model_tensor *t, struct sl_err *err)
+{
+	return sl_errf(err, SL_EUNSUPPORTED, "%s: tensor %s has type %s, which is not supported",
+		       model_file_path(m->file), t->name, kn_type_name(t->type));
+}
+
+/* The tensor of that name, marked as used; NULL with *err when there is none. */
+static const struct model_tensor *take_tensor(struct model *m, const char *name, struct sl_err *err)
+{
+	const struct model_tensor *t = model_file_find(m->file, name);
+	if (t == NULL)
+		sl_errf(err, SL_EINVAL, "%s: tensor %s is missing", model_file_path(m->file), name);
+	else
+		m->used[t - model_file_tensor_at(m->file, 0)] = true;
+	return t;
+}
+
+/* A tensor that this forward pass would leave out (a bias, say) would change every answer in silence. */
+static int check_all_used(const struct model *m, struct sl_err *err)
+{
+	for (size_t i = 0; i < model_file_n_tensors(m->file); i++)
+		if (!m->used[i])
+			return sl_errf(err, SL_EUNSUPPORTED, "%s: tensor %s is not supported by this version",
+				       model_file_path(m->file), model_file_tensor_at(m->file, i)->name);
+	return 0;
+}
+
+/* The matrix of that name, marked as used. */
+static int find_matrix(struct model *m, const char *name, int n_out, int n_in, const struct model_tensor **out,
+		       struct sl_err *err)
+{
+	const struct model_tensor *t = take_tensor(m, name, err);
+	if (t == NULL)
+		return SL_EINVAL;
+	*out = t;
+	if (kn_type_block(t->type) == 0)
+		return unknown_type(m, t, err);
+	if (t->n_dims != 2 || t->dims[0] != (uint64_t)n_in || t->dims[1] != (uint64_t)n_out)
+		return sl_errf(err, SL_EINVAL, "%s: tensor %s is %llu × %llu, not %d × %d", model_file_path(m->file),
+			       name, (unsigned long long)t->dims[0], (unsigned long long)t->dims[1], n_in, n_out);
+	return model_file_bring(m->file, t, err);
+}
+
+static int load_matrix(struct model *m, const char *name, int n_out, int n_in, struct kn_weight *out,
+		       struct sl_err *err)
+{
+	const struct model_tensor *t = NULL;
+	int rc = find_matrix(m, name, n_out, n_in, &t, err);
+	if (rc == 0)
+		rc = weight_store_load(m->store, t, 0, n_out, n_in, out, err);
+	if (rc == 0 && out->data != t->data)
+		model_file_let_go(m->file, t);
+	return rc;
+}
+
+/* Rows first_row and on of a matrix that the family keeps fused with others: a view of its own. */
+static int load_rows(struct model *m, const struct model_tensor *t, int first_row, int n_out, int n_in,
+		     struct kn_weight *out, struct sl_err *err)
+{
+	return weight_store_load(m->store, t, first_row, n_out, n_in, out, err);
+}
+
+/* Matrices of one width below one another, as one: SL_EUNSUPPORTED, and nothing else has changed, where the backend or their types
+ * don't allow it. */
+static int load_joined(struct model *m, const char *const *names, const int *n_outs, int n, int n_in, struct kn_weight *out,
+		       struct sl_err *err)
+{
+	const struct model_tensor *t[WEIGHT_STORE_JOINED];
+	int rc = m->ops->weight_load_joined == NULL ? SL_EUNSUPPORTED : 0;
+	for (int i = 0; i < n && rc == 0; i++) {
+		rc = find_matrix(m, names[i], n_outs[i], n_in, &t[i], err);
+		if (rc == 0 && t[i]->type != t[0]->type)
+			rc = SL_EUNSUPPORTED;
+	}
+	if (rc == 0)
+		rc = weight_store_load_joined(m->store, t, n, out, err);
+	for (int i = 0; i < n && rc == 0; i++)
+		model_file_let_go(m->file, t[i]);
+	return rc;
+}
+
+/* n floats of the backend, in *out; whatever comes of it, model_free gives them back. */
+static int alloc_floats(struct model *m, const char *what, size_t n, float **out, struct sl_err *err)
+{
+	void *p = NULL;
+	if (m->ops->mem_alloc(m->backend, n * sizeof(float), &p) != 0)
+		return sl_errf(err, SL_ENOMEM, "%s: no memory for %s of %zu floats", model_file_path(m->file), what, n);
+	*out = p;
+	return 0;
+}
+
+/* A vector of floats, brought to the backend, with offset added to each. */
+static int put_vector(struct model *m, const char *name, int n, float offset, float *to, struct sl_err *err)
+{
+	const struct model_tensor *t = take_tensor(m, name, err);
+	if (t == NULL)
+		return SL_EINVAL;
+	if (t->n_dims != 1 || t->dims[0] != (uint64_t)n ||
+	    (t->type != KN_F32 && t->type != KN_F16 && t->type != KN_BF16))
+		return sl_errf(err, SL_EINVAL, "%s: tensor %s is not a vector of %d floats", model_file_path(m->file),
+			       name, n);
+	float *host = sl_zalloc_n((size_t)n, sizeof *host);
+	if (host == NULL)
+		return sl_errf(err, SL_ENOMEM, "%s: no memory for tensor %s of %d floats", model_file_path(m->file), name, n);
+	kn_dequantize(t->type, t->data, (size_t)n, host);
+	for (int i = 0; i < n; i++)
+		host[i] += offset;
+	int rc = m->ops->upload(m->backend, to, host, (size_t)n);
+	sl_free(host);
+	return rc == 0 ? 0 : sl_errf(err, rc, "%s: tensor %s can't be brought to the device", model_file_path(m->file),
+				     name);
+}
+
+static int load_vector(struct model *m, const char *name, int n, float offset, float **out, struct sl_err *err)
+{
+	int rc = alloc_floats(m, name, (size_t)n, out, err);
+	return rc != 0 ? rc : put_vector(m, name, n, offset, *out, err);
+}
+
+static const char *in_layer(int i, const char *what, char name[64])
+{
+	snprintf(name, 64, "blk.%d.%s", i, what);
+	return name;
+}
+
+/* q, k and v, or all three in one matrix. */
+static int load_qkv(struct model *m, int i, struct sl_err *err)
+{
+	const struct model_arch *a = &m->info.arch;
+	struct layer *l = &m->layers[i];
+	int q_width = a->n_heads * a->head_dim, kv_width = a->n_kv_heads * a->head_dim, rc;
+	char name[64], names[3][64];
+	if (model_file_find(m->file, in_layer(i, "attn_qkv.weight", name)) != NULL) {
+		const struct model_tensor *t = NULL;
+		if (m->ops->weight_load_joined != NULL)
+			return load_matrix(m, name, q_width + 2 * kv_width, a->n_embd, &l->qkv, err);
+		if ((rc = find_matrix(m, name, q_width + 2 * kv_width, a->n_embd, &t, err)) != 0 ||
+		    (rc = load_rows(m, t, 0, q_width, a->n_embd, &l->q, err)) != 0 ||
+		    (rc = load_rows(m, t, q_width, kv_width, a->n_embd, &l->k, err)) != 0 ||
+		    (rc = load_rows(m, t, q_width + kv_width, kv_width, a->n_embd, &l->v, err)) != 0)
+			return rc;
+		if (l->q.data != t->data)
+			model_file_let_go(m->file, t);
+		return 0;
+	}
+	const char *const all[] = {in_layer(i, "attn_q.weight", names[0]), in_layer(i, "attn_k.weight", names[1]),
+				   in_layer(i, "attn_v.weight", names[2])};
+	if ((rc = load_joined(m, all, (const int[]){q_width, kv_width, kv_width}, 3, a->n_embd, &l->qkv, err)) != SL_EUNSUPPORTED)
+		return rc;
+	if ((rc = load_matrix(m, in_layer(i, "attn_q.weight", name), q_width, a->n_embd, &l->q, err)) != 0 ||
+	    (rc = load_matrix(m, in_layer(i, "attn_k.weight", name), kv_width, a->n_embd, &l->k, err)) != 0)
+		return rc;
+	return load_matrix(m, in_layer(i, "attn_v.weight", name), kv_width, a->n_embd, &l->v, err);
+}
+
+/* gate and up, or both in ffn_up. */
+static int load_gate_up(struct model *m, int i, struct sl_err *err)
+{
+	const struct model_arch *a = &m->info.arch;
+	struct layer *l = &m->layers[i];
+	char name[64], names[2][64];
+	int rc;
+	if (model_file_find(m->file, in_layer(i, "ffn_gate.weight", name)) == NULL) {
+		const struct model_tensor *t = NULL;
+		if (m->ops->weight_load_joined != NULL)
+			return load_matrix(m, in_layer(i, "ffn_up.weight", name), 2 * a->n_ff, a->n_embd, &l->gate_up, err);
+		if ((rc = find_matrix(m, in_layer(i, "ffn_up.weight", name), 2 * a->n_ff, a->n_embd, &t, err)) != 0 ||
+		    (rc = load_rows(m, t, 0, a->n_ff, a->n_embd, &l->gate, err)) != 0 ||
+		    (rc = load_rows(m, t, a->n_ff, a->n_ff, a->n_embd, &l->up, err)) != 0)
+			return rc;
+		if (l->gate.data != t->data)
+			model_file_let_go(m->file, t);
+		return 0;
+	}
+	const char *const both[] = {in_layer(i, "ffn_gate.weight", names[0]), in_layer(i, "ffn_up.weight", names[1])};
+	if ((rc = load_joined(m, both, (const int[]){a->n_ff, a->n_ff}, 2, a->n_embd, &l->gate_up, err)) != SL_EUNSUPPORTED)
+		return rc;
+	if ((rc = load_matrix(m, name, a->n_ff, a->n_embd, &l->gate, err)) != 0)
+		return rc;
+	return load_matrix(m, in_layer(i, "ffn_up.weight", name), a->n_ff, a->n_embd, &l->up, err);
+}
+
+/* Of queries, keys and values: joined like their products. */
+static int load_biases(struct model *m, int i, struct sl_err *err)
+{
+	const struct model_arch *a = &m->info.arch;
+	struct layer *l = &m->layers[i];
+	int q_width = a->n_heads * a->head_dim, kv_width = a->n_kv_heads * a->head_dim, rc;
+	bool joined = l->qkv.data != NULL;
+	char name[64];
+	if ((rc = alloc_floats(m, "biases", (size_t)(joined ? q_width + 2 * kv_width : q_width), &l->q_bias, err)) != 0 ||
+	    (!joined && (rc = alloc_floats(m, "biases", (size_t)kv_width, &l->k_bias, err)) != 0) ||
+	    (!joined && (rc = alloc_floats(m, "biases", (size_t)kv_width, &l->v_bias, err)) != 0))
+		return rc;
+	float *k = joined ? l->q_bias + q_width : l->k_bias, *v = joined ? k + kv_width : l->v_bias;
+	if ((rc = put_vector(m, in_layer(i, "attn_q.bias", name), q_width, 0, l->q_bias, err)) != 0 ||
+	    (rc = put_vector(m, in_layer(i, "attn_k.bias", name), kv_width, 0, k, err)) != 0)
+		return rc;
+	return put_vector(m, in_layer(i, "attn_v.bias", name), kv_width, 0, v, err);
+}
+
+static int load_layer(struct model *m, int i, struct sl_err *err)
+{
+	const struct model_arch *a = &m->info.arch;
+	struct layer *l = &m->layers[i];
+	int q_width = a->n_heads * a->head_dim;
+	float gain = a->norm_gain_offset;
+	const struct {
+		bool has;
+		const char *name;
+		int n;
+		float offset;
+		float **out;
+	} vectors[] = {
+	    {true, "attn_norm.weight", a->n_embd, gain, &l->attn_norm},
+	    {true, "ffn_norm.weight", a->n_embd, gain, &l->ffn_norm},
+	    {a->post_norms, "post_attention_norm.weight", a->n_embd, gain, &l->post_attn_norm},
+	    {a->post_norms, "post_ffw_norm.weight", a->n_embd, gain, &l->post_ffn_norm},
+	    {a->qk_norm, "attn_q_norm.weight", a->head_dim, gain, &l->q_norm},
+	    {a->qk_norm, "attn_k_norm.weight", a->head_dim, gain, &l->k_norm},
+	};
+	char name[64];
+	int rc = load_qkv(m, i, err);
+	if (rc == 0 && a->qkv_bias)
+		rc = load_biases(m, i, err);
+	if (rc == 0)
+		rc = load_matrix(m, in_layer(i, "attn_output.weight", name), a->n_embd, q_width, &l->o, err);
+	if (rc == 0)
+		rc = load_gate_up(m, i, err);
+	if (rc == 0)
+		rc = load_matrix(m, in_layer(i, "ffn_down.weight", name), a->n_embd, a->n_ff, &l->down, err);
+	for (size_t k = 0; k < sizeof vectors / sizeof *vectors && rc == 0; k++)
+		if (vectors[k].has)
+			rc = load_vector(m, in_layer(i, vectors[k].name, name), vectors[k].n, vectors[k].offset,
+					 vectors[k].out, err);
+	int window = arch_window(a, i);
+	l->attn = (struct kn_attn){.scale = a->attn_scale, .softcap = a->attn_softcap, .window = window};
+	if (l->qkv.data != NULL)
+		l->attn.q_row = l->qkv.n_out;
+	l->rope = window > 0 ? &m->rope_windowed : &m->rope;
+	return rc;
+}
+
+static int load_weights(struct model *m, struct sl_err *err)
+{
+	struct model_arch *a = &m->info.arch;
+	m->layers = sl_zalloc_n((size_t)a->n_layers, sizeof *m->layers);
+	m->used = sl_zalloc_n(model_file_n_tensors(m->file), sizeof *m->used);
+	if (m->layers == NULL || m->used == NULL)
+		return sl_errf(err, SL_ENOMEM, "%s: no memory", model_file_path(m->file));
+	int rc = load_matrix(m, "token_embd.weight", a->n_vocab, a->n_embd, &m->embed, err);
+	if (rc == 0 && a->tied_embeddings)
+		m->head = m->embed;
+	else if (rc == 0)
+		rc = load_matrix(m, "output.weight", a->n_vocab, a->n_embd, &m->head, err);
+	if (rc == 0)
+		rc = load_vector(m, "output_norm.weight", a->n_embd, a->norm_gain_offset, &m->output_norm, err);
+	/* The head's reader has these in arch.rope. */
+	static const char *const ropes[] = {"rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"};
+	for (size_t i = 0; i < sizeof ropes / sizeof *ropes && rc == 0; i++)
+		if (model_file_find(m->file, ropes[i]) != NULL)
+			take_tensor(m, ropes[i], err);
+	for (int i = 0; i < a->n_layers && rc == 0; i++)
+		rc = load_layer(m, i, err);
+	return rc != 0 ? rc : check_all_used(m, err);
+}
+
+static int alloc_activations(struct model *m, struct sl_err *err)
+{
+	const struct model_arch *a = &m->info.arch;
+	size_t q_width = (size_t)a->n_heads * (size_t)a->head_dim;
+	size_t kv_width = (size_t)a->n_kv_heads * (size_t)a->head_dim, ff = (size_t)a->n_ff;
+	bool three = false, qkv = false, two = false, gate_up = false; /* some layer has them */
+	for (int i = 0; i < a->n_layers; i++) {
+		const struct layer *l = &m->layers[i];
+		*(l->qkv.data != NULL ? &qkv : &three) = true;
+		*(l->gate_up.data != NULL ? &gate_up : &two) = true;
+	}
+	const struct {
+		float **out;
+		size_t width;
+		bool has;
+	} buffers[] = {
+	    {&m->x, (size_t)a->n_embd, true}, {&m->normed, (size_t)a->n_embd, true},   {&m->attn, q_width, true},
+	    {&m->q, q_width, three},	      {&m->k, kv_width, three},		       {&m->v, kv_width, three},
+	    {&m->gate, ff, true},	      {&m->up, ff, two},		       {&m->logits, (size_t)a->n_vocab, true},
+	    {&m->gate_up, 2 * ff, gate_up},   {&m->qkv, q_width + 2 * kv_width, qkv},
+	};
+	for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++) {
+		void *p;
+		if (!buffers[i].has)
+			continue;
+		if (m->ops->mem_alloc(m->backend, buffers[i].width * (size_t)m->max_rows * sizeof(float), &p) != 0)
+			return sl_errf(err, SL_ENOMEM, "%s: no memory for steps of %d rows: %zu bytes for %zu floats of each",
+				       model_file_path(m->file), m->max_rows,
+				       buffers[i].width * (size_t)m->max_rows * sizeof(float), buffers[i].width);
+		*buffers[i].out = p;
+	}
+	return 0;
+}
+
+static int load_text(struct model *m, struct sl_err *err)
+{
+	int rc = model_file_tokenizer(m->file, &m->tokenizer, err);
+	if (rc != 0)
+		return rc;
+	/* Files often have more rows than tokens, never fewer. */
+	int n_vocab = m->info.arch.n_vocab;
+	if (tokenizer_n_vocab(m->tokenizer) < n_vocab && tokenizer_pad(m->tokenizer, (size_t)n_vocab) != 0)
+		return sl_errf(err, SL_ENOMEM, "%s: no memory", model_file_path(m->file));
+	if (tokenizer_n_vocab(m->tokenizer) != n_vocab)
+		return sl_errf(err, SL_EINVAL, "%s: the tokenizer has %d tokens, token_embd.weight %d rows",
+			       model_file_path(m->file), tokenizer_n_vocab(m->tokenizer), m->info.arch.n_vocab);
+	m->info.text = model_file_text(m->file);
+	struct proto_str source;
+	rc = model_file_template(m->file, &source, err);
+	if (rc == SL_ENOTFOUND)
+		return 0;
+	return rc != 0 ? rc : chat_template_compile(source.at, source.n, &m->template, err);
+}
+
+static int check_size(const struct model *m, uint64_t max_bytes, struct sl_err *err)
+{
+	long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGE_SIZE);
+	uint64_t memory = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : UINT64_MAX;
+	bool by_config = max_bytes > 0 && max_bytes < memory;
+	uint64_t most = by_config ? max_bytes : memory;
+	if (m->info.file_bytes <= most || (!by_config && model_file_is_random(m->file))) /* it needs the device's alone */
+		return 0;
+	return sl_errf(err, SL_ELIMIT, "%s: too big: the file has %llu MiB, %s %llu MiB", model_file_path(m->file),
+		       (unsigned long long)(m->info.file_bytes >> 20),
+		       by_config ? "engine.max_model_memory allows" : "this machine has",
+		       (unsigned long long)(most >> 20));
+}
+
+static int check_types(const struct model *m, struct sl_err *err)
+{
+	for (size_t i = 0; i < model_file_n_tensors(m->file); i++) {
+		const struct model_tensor *t = model_file_tensor_at(m->file, i);
+		if (kn_type_block(t->type) == 0)
+			return unknown_type(m, t, err);
+	}
+	return 0;
+}
+
+/* All that comes before the weights. */
+static int open_model(struct model *m, const char *path, uint64_t max_bytes, struct sl_err *err)
+{
+	int rc = model_file_open(path, &m->file, err);
+	if (rc != 0)
+		return rc;
+	read_info(m->file, &m->info);
+	if ((rc = check_size(m, max_bytes, err)) != 0 || (rc = model_file_arch(m->file, &m->info.arch, err)) != 0 ||
+	    (rc = check_types(m, err)) != 0)
+		return rc;
+	return load_text(m, err);
+}
+
+static struct kn_rope make_rope(const struct arch_rope *r, int n_ctx, double *inv_freq)
+{
+	rope_frequencies(r, inv_freq);
+	return (struct kn_rope){.n_rot = r->n_rot, .halves = r->halves, .inv_freq = inv_freq,
+				.magnitude = (float)rope_magnitude(r, n_ctx)};
+}
+
+static void set_rope(struct model *m)
+{
+	const struct model_arch *a = &m->info.arch;
+	m->rope = make_rope(&a->rope, a->n_ctx, m->inv_freq[0]);
+	m->rope_windowed = make_rope(&a->rope_windowed, a->n_ctx, m->inv_freq[1]);
+}
+
+int model_check(const char *path, uint64_t max_bytes, struct sl_err *err)
+{
+	struct model *m = sl_zalloc(sizeof *m);
+	if (m == NULL)
+		return sl_errf(err, SL_ENOMEM, "%s: no memory", path);
+	int rc = open_model(m, path, max_bytes, err);
+	model_free(m);
+	return rc;
+}
+
+int model_load(const char *path, const struct kn_ops *ops, struct kn_backend *backend, int max_rows,
+	       uint64_t max_bytes, struct model **out, struct sl_err *err)
+{
+	const struct model_how how = {0};
+	return model_load_as(path, &how, ops, backend, max_rows, max_bytes, out, err);
+}
+
+/* Weights that were converted are not what the file's stamp says: they are not kept. */
+static int open_store(struct model *m, const struct model_how *how, struct sl_err *err)
+{
+	const struct weight_cache_config *cache = how->quantize == NULL ? how->cache : NULL;
+	if (how->rearranging != NULL)
+		how->rearranging->total = m->info.file_bytes;
+	return weight_store_open(m->ops, m->backend, m->file, cache, how->rearranging, &m->store, err);
+}
+
+int model_load_as(const char *path, const struct model_how *how, const struct kn_ops *ops,
+		  struct kn_backend *backend, int max_rows, uint64_t max_bytes, struct model **out,
+		  struct sl_err *err)
+{
+	const struct model_quantize *q = how->quantize;
+	struct model *m = sl_zalloc(sizeof *m);
+	if (m == NULL)
+		return sl_errf(err, SL_ENOMEM, "%s: no memory", path);
+	m->ops = ops;
+	m->backend = backend;
+	m->max_rows = max_rows;
+	int rc = open_model(m, path, max_bytes, err);
+	if (rc == 0 && q != NULL && (rc = model_file_quantize(m->file, q->type, q->n_threads, q->progress, err)) == 0)
+		read_info(m->file, &m->info);
+	if (rc == 0)
+		rc = open_store(m, how, err);
+	if (rc == 0)
+		set_rope(m);
+	if (rc == 0)
+		rc = load_weights(m, err);
+	if (rc == 0)
+		rc = alloc_activations(m, err);
+	if (rc != 0) {
+		model_free(m);
+		return rc;
+	}
+	weight_store_loaded(m->store);
+	*out = m;
+	return 0;
+}
+
+static void free_weight(struct model *m, struct kn_weight *w)
+{
+	if (w->data != NULL)
+		m->ops->weight_free(m->backend, w);
+}
+
+static void free_memory(struct model *m, float *p)
+{
+	if (p != NULL)
+		m->ops->mem_free(m->backend, p);
+}
+
+void model_free(struct model *m)
+{
+	if (m == NULL)
+		return;
+	weight_store_close(m->store);
+	for (int i = 0; m->layers != NULL && i < m->info.arch.n_layers; i++) {
+		struct layer *l = &m->layers[i];
+		struct kn_weight *weights[] = {&l->q, &l->k, &l->v, &l->o, &l->gate, &l->up, &l->down, &l->qkv, &l->gate_up};
+		for (size_t k = 0; k < sizeof weights / sizeof weights[0]; k++)
+			free_weight(m, weights[k]);
+		float *vectors[] = {l->attn_norm, l->ffn_norm, l->post_attn_norm, l->post_ffn_norm, l->q_norm,
+				    l->k_norm, l->q_bias, l->k_bias, l->v_bias};
+		for (size_t k = 0; k < sizeof vectors / sizeof *vectors; k++)
+			free_memory(m, vectors[k]);
+	}
+	if (!m->info.arch.tied_embeddings)
+		free_weight(m, &m->head);
+	free_weight(m, &m->embed);
+	float *memory[] = {m->output_norm, m->x, m->normed, m->q, m->k, m->v, m->attn, m->gate,
+			   m->up, m->logits, m->qkv, m->gate_up};
+	for (size_t i = 0; i < sizeof memory / sizeof memory[0]; i++)
+		free_memory(m, memory[i]);
+	sl_free(m->layers);
+	sl_free(m->used);
+	chat_template_free(m->template);
+	tokenizer_destroy(m->tokenizer);
+	model_file_close(m->file);
+	sl_free(m);
+}
+
+const struct model_info *model_info(const struct model *m) { return &m->info; }
+bool model_was_kept(const struct model *m) { return weight_store_was_kept(m->store); }
+const struct tokenizer *model_tokenizer(const struct model *m) { return m->tokenizer; }
+const struct chat_template *model_template(const struct model *m) { return m->template; }
+
+/* ---- the forward pass ---- */
+
+/* x += what a half of a layer has made in m->normed, normed itself where the family does so; then m->normed is x
+ * normed for what comes next, with that one's gain (NULL: nothing comes). */
+static int add_back(struct model *m, const float *post_norm, const float *next_norm, int n)
+{
+	const struct model_arch *a = &m->info.arch;
+	int rc = 0;
+	if (post_norm != NULL)
+		rc = m->ops->rmsnorm(m->backend, m->normed, post_norm, a->rms_eps, n, a->n_embd, m->normed);
+	if (rc != 0)
+		return rc;
+	if (next_norm == NULL)
+		return m->ops->add(m->backend, m->x, m->normed, n, a->n_embd);
+	return m->ops->add_rmsnorm(m->backend, m->x, m->normed, next_norm, a->rms_eps, n, a->n_embd, m->normed);
+}
+
+/* As project, in m->qkv, and on to the pages: one product. */
+static int project_joined(struct model *m, const struct layer *l, int n, const struct kn_kv *kv, int layer)
+{
+	const struct model_arch *a = &m->info.arch;
+	const struct kn_ops *o = m->ops;
+	struct kn_backend *b = m->backend;
+	int rc;
+	if ((rc = o->matmul(b, &l->qkv, m->normed, n, m->qkv)) != 0)
+		return rc;
+	if (l->q_bias != NULL && (rc = o->add_row(b, m->qkv, l->q_bias, n, l->qkv.n_out)) != 0)
+		return rc;
+	if (l->q_norm != NULL && (rc = o->qkv_norm(b, m->qkv, a->n_heads, a->n_kv_heads, a->head_dim, l->q_norm, l->k_norm,
+						   a->rms_eps, n)) != 0)
+		return rc;
+	return o->qkv_rope_write(b, l->rope, m->qkv, a->n_heads, kv, layer);
+}
+
+/* Queries, keys and values of the rows in m->normed, turned, the latter two in their pages. */
+static int project(struct model *m, const struct layer *l, int n, const struct kn_kv *kv, int layer)
+{
+	const struct model_arch *a = &m->info.arch;
+	const struct kn_ops *o = m->ops;
+	struct kn_backend *b = m->backend;
+	int q_width = a->n_heads * a->head_dim, kv_width = a->n_kv_heads * a->head_dim, rc;
+	if ((rc = o->matmul(b, &l->q, m->normed, n, m->q)) != 0 ||
+	    (rc = o->matmul(b, &l->k, m->normed, n, m->k)) != 0 ||
+	    (rc = o->matmul(b, &l->v, m->normed, n, m->v)) != 0)
+		return rc;
+	if (l->q_bias != NULL && ((rc = o->add_row(b, m->q, l->q_bias, n, q_width)) != 0 ||
+				  (rc = o->add_row(b, m->k, l->k_bias, n, kv_width)) != 0 ||
+				  (rc = o->add_row(b, m->v, l->v_bias, n, kv_width)) != 0))
+		return rc;
+	/* Each head is a row of its own. */
+	if (l->q_norm != NULL &&
+	    ((rc = o->rmsnorm(b, m->q, l->q_norm, a->rms_eps, n * a->n_heads, a->head_dim, m->q)) != 0 ||
+	     (rc = o->rmsnorm(b, m->k, l->k_norm, a->rms_eps, n * a->n_kv_heads, a->head_dim, m->k)) != 0))
+		return rc;
+	return o->rope_kv_write(b, l->rope, m->q, a->n_heads, m->k, m->v, kv, layer);
+}
+
+/* What goes into the second matrix of the feed-forward half, in m->gate. */
+static int widen(struct model *m, const struct layer *l, int n)
+{
+	const struct model_arch *a = &m->info.arch;
+	const struct kn_ops *o = m->ops;
+	struct kn_backend *b = m->backend;
+	bool gelu = a->act == ARCH_GELU_TANH;
+	int rc;
+	if (l->gate_up.data != NULL) {
+		rc = o->matmul(b, &l->gate_up, m->normed, n, m->gate_up);
+		return rc != 0 ? rc : o->gate_mul(b, m->gate_up, n, a->n_ff, gelu, m->gate);
+	}
+	if ((rc = o->matmul(b, &l->gate, m->normed, n, m->gate)) != 0 || (rc = o->matmul(b, &l->up, m->normed, n, m->up)) != 0)
+		return rc;
+	return gelu ? o->gelu_mul(b, m->gate, m->up, n, a->n_ff) : o->silu_mul(b, m->gate, m->up, n, a->n_ff);
+}
+
+/* Takes x normed in m->normed, and leaves it there for the next layer. */
+static int forward_layer(struct model *m, int i, int n, const struct kn_kv *kv)
+{
+	const struct model_arch *a = &m->info.arch;
+	const struct kn_ops *o = m->ops;
+	struct kn_backend *b = m->backend;
+	struct layer *l = &m->layers[i];
+	bool joined = l->qkv.data != NULL;
+	int rc;
+	if ((rc = joined ? project_joined(m, l, n, kv, i) : project(m, l, n, kv, i)) != 0 ||
+	    (rc = o->attention(b, joined ? m->qkv : m->q, a->n_heads, kv, i, &l->attn, m->attn)) != 0 ||
+	    (rc = o->matmul(b, &l->o, m->attn, n, m->normed)) != 0 ||
+	    (rc = add_back(m, l->post_attn_norm, l->ffn_norm, n)) != 0 || (rc = widen(m, l, n)) != 0 ||
+	    (rc = o->matmul(b, &l->down, m->gate, n, m->normed)) != 0)
+		return rc;
+	return add_back(m, l->post_ffn_norm, i + 1 < a->n_layers ? l[1].attn_norm : NULL, n);
+}
+
+/* Logits of the rows that are wanted. */
+static int forward_head(struct model *m, const int32_t *want, int n_want)
+{
+	const struct model_arch *a = &m->info.arch;
+	const struct kn_ops *o = m->ops;
+	struct kn_backend *b = m->backend;
+	int rc;
+	if ((rc = o->gather(b, m->x, want, n_want, a->n_embd, m->normed)) != 0 ||
+	    (rc = o->rmsnorm(b, m->normed, m->output_norm, a->rms_eps, n_want, a->n_embd, m->normed)) != 0 ||
+	    (rc = o->matmul(b, &m->head, m->normed, n_want, m->logits)) != 0)
+		return rc;
+	return a->final_softcap > 0 ? o->softcap(b, m->logits, a->final_softcap, n_want, a->n_vocab) : 0;
+}
+
+bool model_can_draw(const struct model *m)
+{
+	return m->ops->sample != NULL && m->info.arch.n_vocab <= KN_MAX_SAMPLED_VOCAB;
+}
+
+/* To the host: the logits of those rows that are not drawn from on the device. */
+static int read_logits(struct model *m, int n_want, float *logits, const bool *taken)
+{
+	size_t n_vocab = (size_t)m->info.arch.n_vocab;
+	int rc = 0;
+	for (int i = 0, n; i < n_want && rc == 0; i += n) {
+		bool skip = taken != NULL && taken[i];
+		for (n = 1; i + n < n_want && (taken != NULL && taken[i + n]) == skip; n++)
+			;
+		if (!skip)
+			rc = m->ops->read_back(m->backend, m->logits + (size_t)i * n_vocab, (size_t)n * n_vocab,
+					       logits + (size_t)i * n_vocab);
+	}
+	return rc;
+}
+
+bool model_ahead(const struct model *m) { return m->ops->ahead; }
+int model_wait(struct model *m) { return m->ops->step_wait(m->backend); }
+bool model_ready(const struct model *m) { return m->ops->step_ready(m->backend); }
+
+static int issue(struct model *m, const struct kn_step *s, const struct kn_kv *kv, int n_layers, const int32_t *want,
+		 int n_want, float *logits, const struct model_draws *draws)
+{
+	const struct model_arch *a = &m->info.arch;
+	const struct kn_ops *o = m->ops;
+	struct kn_backend *b = m->backend;
+	BUG_IF(s->n_rows < 1 || s->n_rows > m->max_rows || n_want > s->n_rows, "a step of %d rows, %d wanted",
+	       s->n_rows, n_want);
+	struct kn_step step = *s;
+	step.page_tokens = kv->page_tokens;
+	int rc = o->step_begin(b, &step);
+	if (rc != 0)
+		return rc;
+	rc = o->embed(b, &m->embed, m->x);
+	if (rc == 0 && a->embed_scale != 1)
+		rc = o->scale(b, m->x, a->embed_scale, s->n_rows, a->n_embd);
+	if (rc == 0)
+		rc = o->rmsnorm(b, m->x, m->layers[0].attn_norm, a->rms_eps, s->n_rows, a->n_embd, m->normed);
+	for (int i = 0; i < n_layers && rc == 0; i++)
+		rc = forward_layer(m, i, s->n_rows, kv);
+	if (rc == 0 && n_want > 0)
+		rc = forward_head(m, want, n_want);
+	if (rc == 0 && draws != NULL && draws->n > 0)
+		rc = o->sample(b, m->logits, a->n_vocab, draws->draws, draws->n, draws->drawn);
+	if (rc == 0)
+		rc = read_logits(m, n_want, logits, draws != NULL ? draws->taken : NULL);
+	int end = o->step_issue(b);
+	if (rc != 0 && end == 0)
+		(void)o->step_wait(b); /* nobody will ask for it */
+	return rc != 0 ? rc : end;
+}
+
+int model_issue(struct model *m, const struct kn_step *s, const struct kn_kv *kv, const int32_t *want, int n_want,
+		float *logits, const struct model_draws *draws)
+{
+	return issue(m, s, kv, m->info.arch.n_layers, want, n_want, logits, draws);
+}
+
+static int forward(struct model *m, const struct kn_step *s, const struct kn_kv *kv, int n_layers, const int32_t *want,
+		   int n_want, float *logits, const struct model_draws *draws)
+{
+	int rc = issue(m, s, kv, n_layers, want, n_want, logits, draws);
+	return rc != 0 ? rc : model_wait(m);
+}
+
+int model_forward(struct model *m, const struct kn_step *s, const struct kn_kv *kv,
+		  const int32_t *want, int n_want, float *logits)
+{
+	return forward(m, s, kv, m->info.arch.n_layers, want, n_want, logits, NULL);
+}
+
+int model_forward_part(struct model *m, const struct kn_step *s, const struct kn_kv *kv, int n_layers, const int32_t *want,
+		       int n_want, float *logits)
+{
+	BUG_IF(n_layers < 1 || n_layers > m->info.arch.n_layers, "a step of %d layers", n_layers);
+	return forward(m, s, kv, n_layers, want, n_want, logits, NULL);
+}
+
+int model_forward_draw(struct model *m, const struct kn_step *s, const struct kn_kv *kv, const int32_t *want, int n_want,
+		       float *logits, const struct model_draws *draws)
+{
+	return forward(m, s, kv, m->info.arch.n_layers, want, n_want, logits, draws);
+}

@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Sampling: what is done to a row of logits and in which order is said in the header, where each
+ * filter comes from too; how the passes over a row work is said in logits.c.
+ *
+ * Biases, penalties and exclusions touch few ids, so they are written into the row itself and taken
+ * back afterwards from a list of what stood there; the row is then again what the model said, for
+ * the log probabilities and for the next choice that is drawn from the same row. A greedy draw is thus
+ * a single pass.
+ *
+ * Filters hand on a list of candidates (ids and logits, in the order of ids), the first of them made
+ * from the row when a filter needs one at all. Since the candidates stay in the order of ids, the draw
+ * is a walk along the sums of weights whatever was filtered, block by block for a whole vocabulary.
+ */
+#include "engine/sample/sampler.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "engine/sample/logits.h"
+
+/* ---- memory ---- */
+
+int sampler_scratch_reserve(struct sampler_scratch *s, int n_vocab)
+{
+	if (n_vocab <= s->n_vocab)
+		return 0;
+	size_t n = (size_t)n_vocab;
+	struct sampler_scratch m = {.n_vocab = n_vocab};
+	m.l = sl_zalloc_n(n, sizeof *m.l);
+	m.w = sl_zalloc_n(n, sizeof *m.w);
+	m.key = sl_zalloc_n(n, sizeof *m.key);
+	m.ids = sl_zalloc_n(n, sizeof *m.ids);
+	m.sums = sl_zalloc_n(n / LOGITS_BLOCK + 1, sizeof *m.sums);
+	m.items = sl_zalloc_n(n, sizeof *m.items);
+	/* Every bias, then every id once by a penalty and once by being excluded. */
+	m.undo = sl_zalloc_n(2 * n + PROTO_MAX_LOGIT_BIAS, sizeof *m.undo);
+	if (m.l == NULL || m.w == NULL || m.key == NULL || m.ids == NULL || m.sums == NULL ||
+	    m.items == NULL || m.undo == NULL) {
+		sampler_scratch_dispose(&m);
+		return SL_ENOMEM;
+	}
+	sampler_scratch_dispose(s);
+	*s = m;
+	return 0;
+}
+
+void sampler_scratch_dispose(struct sampler_scratch *s)
+{
+	sl_free(s->l);
+	sl_free(s->w);
+	sl_free(s->key);
+	sl_free(s->ids);
+	sl_free(s->sums);
+	sl_free(s->items);
+	sl_free(s->undo);
+	*s = (struct sampler_scratch){0};
+}
+
+/* ---- the counter-based generator ---- */
+
+/* splitmix64 (Steele, Lea, Flood, "Fast Splittable Pseudorandom Number Generators", 2014). */
+static uint64_t mix(uint64_t x)
+{
+	x += 0x9E3779B97F4A7C15ull;
+	x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9ull;
+	x = (x ^ x >> 27) * 0x94D049BB133111EBull;
+	return x ^ x >> 31;
+}
+
+double sampler_uniform(uint64_t seed, uint32_t choice, uint64_t index)
+{
+	return (double)(mix(mix(mix(seed) ^ choice) + index) >> 11) * 0x1.0p-53;
+}
+
+/* ---- what touches few ids ---- */
+
+static void write_logit(struct sampler_scratch *sc, float *logits, int32_t id, float v)
+{
+	sc->undo[sc->n_undo++] = (struct proto_id_f32){.id = (uint32_t)id, .v = logits[id]};
+	logits[id] = v;
+}
+
+static void take_back(struct sampler_scratch *sc, float *logits)
+{
+	while (sc->n_undo > 0) {
+		struct proto_id_f32 u = sc->undo[--sc->n_undo];
+		logits[u.id] = u.v;
+	}
+}
+
+static float penalised(const struct sampler_params *p, const struct sampler_count *c, float l)
+{
+	uint32_t made = c->made & ~SAMPLER_IN_PROMPT;
+	l = l > 0 ? l / p->repetition_penalty : l * p->repetition_penalty;
+	if (made > 0)
+		l -= p->presence_penalty + p->frequency_penalty * (float)made;
+	return l;
+}
+
+static void exclude(struct sampler_scratch *sc, float *logits, const int32_t *ids, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		if (logits[ids[i]] > -INFINITY)
+			write_logit(sc, logits, ids[i], -INFINITY);
+	}
+}
+
+/* Biases, penalties, exclusions. Whether anything was changed. */
+static bool adjust(const struct sampler_params *p, const struct sampler_state *state, float *logits,
+		   uint64_t index, struct sampler_scratch *sc)
+{
+	BUG_IF(p->n_bias > PROTO_MAX_LOGIT_BIAS, "sampler: %u biases", p->n_bias);
+	sc->n_undo = 0;
+	for (uint16_t i = 0; i < p->n_bias; i++)
+		write_logit(sc, logits, (int32_t)p->bias[i].id, logits[p->bias[i].id] + p->bias[i].v);
+	if (state != NULL && sampler_needs_state(p)) {
+		for (uint32_t i = 0; i < state->n_slots; i++) {
+			const struct sampler_count *c = &state->slots[i];
+			if (c->id >= 0)
+				write_logit(sc, logits, c->id, penalised(p, c, logits[c->id]));
+		}
+	}
+	if (index < p->min_tokens)
+		exclude(sc, logits, p->stop_ids, p->n_stop_ids);
+	if (p->ignore_eos || index < p->min_tokens)
+		exclude(sc, logits, p->end_ids, p->n_end_ids);
+	return sc->n_undo > 0;
+}
+
+/* ---- log probabilities ---- */
+
+/* The n likeliest of the row with their log probabilities, given the logarithm of the row's mass. */
+static int tell_top(const float *logits, int n_vocab, double log_z, int n, struct sampler_scratch *sc,
+		    struct proto_id_f32 *out)
+{
+	int have = n > 0 ? logits_best(logits, n_vocab, n, sc->items) : 0;
+	logits_sort(sc->items, have);
+	for (int i = 0; i < have; i++) {
+		int32_t id = logits_rank_index(sc->items[i].rank);
+		out[i] = (struct proto_id_f32){.id = (uint32_t)id,
+					       .v = (float)((double)logits[id] - log_z)};
+	}
+	return have;
+}
+
+static double log_mass(const float *logits, int n_vocab, float max)
+{
+	return (double)max + log(logits_mass(logits, n_vocab, max, 1, NULL, NULL));
+}
+
+static void tell(const float *logits, int n_vocab, float max, int32_t id, uint8_t n_top,
+		 struct sampler_scratch *sc, struct sampler_choice *out)
+{
+	BUG_IF(n_top > PROTO_MAX_TOP_LOGPROBS, "sampler: %u top log probabilities", n_top);
+	double log_z = log_mass(logits, n_vocab, max);
+	out->logprob = (float)((double)logits[id] - log_z);
+	out->n_top = (uint8_t)tell_top(logits, n_vocab, log_z, n_top, sc, out->top);
+}
+
+/* ---- filters ---- */
+
+struct candidates {
+	const float *l;
+	const int32_t *ids; /* NULL: all of the row, and an element's index is its id */
+	int n;
+	float max, inv_t;
+	double mass; /* of the weights, which are in scratch w, their sums of blocks in sums */
+};
+
+static void weigh(struct candidates *c, struct sampler_scratch *sc)
+{
+	c->mass = logits_mass(c->l, c->n, c->max, c->inv_t, sc->w, sc->sums);
+}
+
+static void keep(struct candidates *c, const float *key, logits_rank least, struct sampler_scratch *sc)
+{
+	c->n = logits_keep(key, c->l, c->ids, c->n, least, sc->l, sc->ids);
+	c->l = sc->l;
+	c->ids = sc->ids;
+}
+
+static void keep_top_k(struct candidates *c, int k, struct sampler_scratch *sc)
+{
+	int n = logits_best(c->l, c->n, k, sc->items);
+	logits_rank least = sc->items[0].rank;
+	for (int i = 1; i < n; i++)
+		least = sc->items[i].rank < least ? sc->items[i].rank : least;
+	keep(c, c->l, least, sc);
+}
+
+/* What surprises nearly as much as is to be expected: -log p is log(mass) - x with x = (l - max) / t,
+ * the entropy its mean, so their difference is that of x and its mean. */
+static void keep_typical(struct candidates *c, float share, struct sampler_scratch *sc)
+{
+	double mean = 0;
+	for (int i = 0; i < c->n; i++) {
+		if (sc->w[i] > 0)
+			mean += (double)sc->w[i] * (double)((c->l[i] - c->max) * c->inv_t);
+	}
+	mean /= c->mass;
+	for (int i = 0; i < c->n; i++)
+		sc->key[i] = -(float)fabs((double)((c->l[i] - c->max) * c->inv_t) - mean);
+	keep(c, sc->key, logits_share(sc->key, sc->w, c->n, c->mass * (double)share, sc->items), sc);
+}
+
+static void keep_top_p(struct candidates *c, float share, struct sampler_scratch *sc)
+{
+	keep(c, c->l, logits_share(c->l, sc->w, c->n, c->mass * (double)share, sc->items), sc);
+}
+
+static void keep_min_p(struct candidates *c, float share, struct sampler_scratch *sc)
+{
+	float most = sc->w[logits_argmax(sc->w, c->n)];
+	keep(c, sc->w, logits_rank_of(most * share, INT32_MAX), sc);
+}
+
+/* The candidate at u of the mass. */
+static int32_t walk(const struct candidates *c, double u, const struct sampler_scratch *sc)
+{
+	double at = u * c->mass, so_far = 0;
+	int block = 0, last = -1, n_blocks = (c->n + LOGITS_BLOCK - 1) / LOGITS_BLOCK;
+	while (block < n_blocks - 1 && so_far + sc->sums[block] <= at)
+		so_far += sc->sums[block++];
+	for (int i = block * LOGITS_BLOCK; i < c->n; i++) {
+		if (sc->w[i] == 0)
+			continue;
+		last = i;
+		so_far += (double)sc->w[i];
+		if (at < so_far)
+			break;
+	}
+	/* Rounding may leave `at` a little above all the mass: then it is the last that has any. */
+	for (int i = c->n - 1; last < 0; i--)
+		last = sc->w[i] > 0 ? i : -1;
+	return c->ids != NULL ? c->ids[last] : last;
+}
+
+static int32_t draw(const struct sampler_params *p, const float *logits, int n_vocab, float max,
+		    uint64_t index, struct sampler_scratch *sc)
+{
+	/* With a temperature so low that its inverse overflows only the largest have any weight. */
+	float inv_t = p->temperature > 1e-30f ? 1 / p->temperature : 1e30f;
+	struct candidates c = {.l = logits, .n = n_vocab, .max = max, .inv_t = inv_t};
+	if (p->top_k > 0 && p->top_k < (uint32_t)n_vocab)
+		keep_top_k(&c, (int)p->top_k, sc);
+	weigh(&c, sc);
+	if (p->typical_p < 1) {
+		keep_typical(&c, p->typical_p, sc);
+		weigh(&c, sc);
+	}
+	if (p->top_p < 1) {
+		keep_top_p(&c, p->top_p, sc);
+		weigh(&c, sc);
+	}
+	if (p->min_p > 0) {
+		keep_min_p(&c, p->min_p, sc);
+		weigh(&c, sc);
+	}
+	return walk(&c, sampler_uniform(p->seed, p->choice, index), sc);
+}
+
+/* ---- the door ---- */
+
+/* Nothing but the largest is wanted: no pass but the one that finds it, which also passes over NaN. */
+static int32_t draw_greedy(const struct sampler_params *p, const struct sampler_state *state,
+			   float *logits, int n_vocab, uint64_t index, struct sampler_scratch *sc)
+{
+	adjust(p, state, logits, index, sc);
+	int32_t id = logits_argmax(logits, n_vocab);
+	bool usable = isfinite(logits[id]);
+	for (size_t i = 0; i < sc->n_undo; i++)
+		usable = usable && sc->undo[i].v != INFINITY;
+	take_back(sc, logits);
+	return usable ? id : -1;
+}
+
+void sampler_draw(const struct sampler_params *p, const struct sampler_state *state, float *logits,
+		  int n_vocab, uint64_t index, struct sampler_scratch *sc, struct sampler_choice *out)
+{
+	BUG_IF(n_vocab <= 0 || n_vocab > sc->n_vocab, "sampler: a vocabulary of %d", n_vocab);
+	out->id = -1;
+	out->logprob = NAN;
+	out->n_top = 0;
+	if (p->temperature == 0 && !p->want_logprob) {
+		out->id = draw_greedy(p, state, logits, n_vocab, index, sc);
+		return;
+	}
+	float said_max = logits_clean_max(logits, n_vocab);
+	if (!isfinite(said_max))
+		return;
+	bool adjusted = adjust(p, state, logits, index, sc);
+	float max = adjusted ? logits_clean_max(logits, n_vocab) : said_max;
+	if (isfinite(max))
+		out->id = p->temperature == 0 ? logits_argmax(logits, n_vocab)
+					      : draw(p, logits, n_vocab, max, index, sc);
+	take_back(sc, logits);
+	if (out->id >= 0 && p->want_logprob)
+		tell(logits, n_vocab, said_max, out->id, p->n_top, sc, out);
+}
+
+void sampler_prompt_logprob(float *logits, int n_vocab, int32_t id, uint8_t n_top,
+			    struct sampler_scratch *sc, struct sampler_choice *out)
+{
+	BUG_IF(n_vocab <= 0 || n_vocab > sc->n_vocab, "sampler: a vocabulary of %d", n_vocab);
+	BUG_IF(id < 0 || id >= n_vocab, "sampler: the id %d", id);
+	float max = logits_clean_max(logits, n_vocab);
+	out->id = isfinite(max) ? id : -1;
+	out->logprob = NAN;
+	out->n_top = 0;
+	if (out->id >= 0)
+		tell(logits, n_vocab, max, id, n_top, sc, out);
+}
+
+int sampler_top(const struct sampler_params *p, const struct sampler_state *state, float *logits,
+		int n_vocab, uint64_t index, int k, struct sampler_scratch *sc,
+		struct proto_id_f32 *out)
+{
+	BUG_IF(n_vocab <= 0 || n_vocab > sc->n_vocab || k < 1, "sampler: %d of %d", k, n_vocab);
+	int n = 0;
+	if (isfinite(logits_clean_max(logits, n_vocab))) {
+		adjust(p, state, logits, index, sc);
+		float max = logits_clean_max(logits, n_vocab);
+		if (isfinite(max))
+			n = tell_top(logits, n_vocab, log_mass(logits, n_vocab, max),
+				     k < n_vocab ? k : n_vocab, sc, out);
+		take_back(sc, logits);
+	}
+	return n;
+}

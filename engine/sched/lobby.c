@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A newcomer first needs room beside its own priority and better ones: there it may displace tenants that hold more than
+ * its own, if that is enough for all of its fan-out; otherwise it is refused and nobody goes. Then all that waits must
+ * fit: worse ones go until it does.
+ *
+ * The displaced are freed by others, a little later. Their number is bounded too: beyond it a newcomer that would displace
+ * somebody is refused.
+ */
+#include "engine/sched/lobby.h"
+
+#include "base/err.h"
+
+void lobby_init(struct lobby *l, uint64_t max_waiting, uint64_t max_running)
+{
+	*l = (struct lobby){.max_waiting = max_waiting, .max_running = max_running};
+	fair_init(&l->waiting);
+}
+
+void lobby_dispose(struct lobby *l)
+{
+	BUG_IF(l->n_going != 0, "%llu requests are still going", (unsigned long long)l->n_going);
+	for (int i = 0; i < PROTO_PRIORITIES; i++)
+		BUG_IF(l->held[i] != 0, "%llu sequences of priority %d are left", (unsigned long long)l->held[i], i);
+	fair_dispose(&l->waiting);
+}
+
+static uint8_t line_of(uint8_t priority) { return priority < PROTO_PRIORITIES ? priority : PROTO_PRIORITIES - 1; }
+
+static uint32_t units_of(const struct lobby_ask *ask) { return ask->n + (uint32_t)(ask->prompt_bytes / LOBBY_UNIT_BYTES); }
+
+static uint64_t held_up_to(const struct lobby *l, uint8_t priority)
+{
+	uint64_t n = 0;
+	for (int i = 0; i <= priority; i++)
+		n += l->held[i];
+	return n;
+}
+
+static struct lobby_entry *entry_of(struct fair_item *it) { return list_entry(it, struct lobby_entry, waits); }
+
+static void displace(struct lobby *l, struct fair_item *it, struct list *displaced)
+{
+	struct lobby_entry *e = entry_of(it);
+	fair_leave(&l->waiting, it);
+	l->held[e->priority] -= e->n;
+	l->n_going++;
+	e->state = LOBBY_GOING;
+	list_push_back(displaced, &e->displaced);
+}
+
+/* By how much its own priority and better ones are too many for it. */
+static uint64_t excess(const struct lobby *l, uint8_t priority, uint32_t n)
+{
+	uint64_t units = fair_units(&l->waiting, priority), held = held_up_to(l, priority) + n;
+	uint64_t most = l->max_waiting + l->max_running;
+	uint64_t by_units = units >= l->max_waiting ? units - l->max_waiting + 1 : 0, by_held = held > most ? held - most : 0;
+	return by_units > by_held ? by_units : by_held;
+}
+
+/* Room among its own priority; what tenants hold beyond its own is enough, or nobody goes. */
+static int displace_richer(struct lobby *l, const struct lobby_ask *ask, uint8_t priority, struct list *displaced)
+{
+	uint32_t units = units_of(ask);
+	uint64_t left = excess(l, priority, ask->n), before;
+	if (left > fair_richer_units(&l->waiting, ask->tenant, priority, units))
+		return SL_ELIMIT;
+	while (left > 0) {
+		struct fair_item *it = fair_richer(&l->waiting, ask->tenant, priority, units);
+		before = it != NULL ? it->units : left;
+		if (it != NULL)
+			displace(l, it, displaced);
+		left = before < left ? left - before : 0;
+	}
+	return 0;
+}
+
+static void displace_worse(struct lobby *l, const struct lobby_ask *ask, uint8_t priority, struct list *displaced)
+{
+	struct fair_item *it;
+	while (excess(l, PROTO_PRIORITIES - 1, ask->n) > 0 && (it = fair_worse(&l->waiting, priority)) != NULL)
+		displace(l, it, displaced);
+}
+
+int lobby_enter(struct lobby *l, struct lobby_entry *e, const struct lobby_ask *ask, struct list *displaced)
+{
+	uint8_t priority = line_of(ask->priority);
+	BUG_IF(e->state != LOBBY_OUT || ask->n == 0, "an entry that can't wait");
+	if (excess(l, PROTO_PRIORITIES - 1, ask->n) > 0 && l->n_going >= PROTO_PRIORITIES * (l->max_waiting + l->max_running))
+		return SL_ELIMIT;
+	int rc = displace_richer(l, ask, priority, displaced);
+	if (rc != 0)
+		return rc;
+	displace_worse(l, ask, priority, displaced);
+	rc = fair_enter(&l->waiting, &e->waits, ask->tenant, priority, units_of(ask));
+	if (rc != 0)
+		return rc;
+	e->state = LOBBY_WAITING;
+	e->priority = priority;
+	e->n = ask->n;
+	l->held[priority] += ask->n;
+	return 0;
+}
+
+void lobby_start(struct lobby *l, struct lobby_entry *e)
+{
+	if (e->state != LOBBY_WAITING)
+		return;
+	fair_leave(&l->waiting, &e->waits);
+	e->state = LOBBY_STARTED;
+}
+
+void lobby_leave(struct lobby *l, struct lobby_entry *e)
+{
+	if (e->state == LOBBY_GOING)
+		l->n_going--;
+	else if (e->state != LOBBY_OUT)
+		l->held[e->priority] -= e->n;
+	fair_leave(&l->waiting, &e->waits);
+	e->state = LOBBY_OUT;
+}

@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The scheduler: which sequences of one model compute how many tokens in the next step. It keeps
+ * its sequences indexed as they change, so that a plan costs what it gives out and not what waits;
+ * it reads no clock and touches no page, so a simulation can drive it.
+ *
+ * The rules:
+ *  - Every sequence that decodes, has credit and is due makes one token in each step.
+ *  - Prefill goes with them, in chunks. How large: what may be added to a step without passing the
+ *    target for the time between tokens, and not beyond where larger steps hardly compute more a
+ *    second (struct cost); all of a step where nobody decodes who has to be spared, but a short one where only
+ *    worse tiers or lesser weights compute than have been here: a better one that comes meanwhile waits for it.
+ *  - Whose: the tier that is due (the better one, but each tier once in a while: a tier gains one
+ *    rank for every age_ns without service), in it the tenant that has had least for its weight
+ *    (virtual token counters: Sheng et al., "Fairness in Serving Large Language Models", 2024), of
+ *    its sequences the one with least work left, or the oldest once that has starved.
+ *  - A better one that waits joins the step of a worse one whose turn it is, with its own part; beside a better
+ *    one's prompt those of worse ones get theirs (by weight; a tenth of another tier).
+ *  - Tenants that have had more than the one whose prompt is computed give up decoding in a step what exceeds their
+ *    share of it; worse tiers, all tenants of them together, what exceeds a tenth of the prompt's time.
+ *  - A sequence starts only when pages for all it has to compute are there or can be had, and a
+ *    place is. Pages run out: whoever is worse ranked gives up all of its own and computes them
+ *    again later. Ranks: priority, then arrival. Sequences without credit go first, whatever their
+ *    rank; one that has not started takes pages and places only from those, from worse tiers, and
+ *    from tenants that hold more than their part while its own holds less. So the best ranked
+ *    sequence with credit always advances.
+ *  - Rows of drafts (sched_grant_draft) take of the step's tokens and of the pages what a plan has left.
+ *  - A sequence whose prompt another one is just computing is left alone until it is told.
+ */
+#ifndef ENGINE_SCHED_H
+#define ENGINE_SCHED_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/heap.h"
+#include "base/list.h"
+#include "base/proto/proto.h"
+#include "engine/sched/cost.h"
+#include "engine/sched/idmap.h"
+
+enum {
+	SCHED_TIERS = 8, /* priorities beyond are the last one */
+	SCHED_PREFILL_WEIGHT = 1,
+	SCHED_DECODE_WEIGHT = 2,
+	SCHED_IDLE_TENANTS = 1024, /* remembered */
+	SCHED_WEIGHT = 100,        /* a tenant's weight unless it has another */
+	SCHED_MAX_WEIGHT = 10000,
+};
+
+struct sched_config {
+	uint32_t step_tokens;   /* of prefill in one step */
+	uint32_t max_sequences; /* places */
+	uint32_t page_tokens, n_pages;
+	uint64_t age_ns, starve_ns;
+	uint64_t paused_ns;     /* no credit for that long: its place may be given away */
+	uint64_t itl_target_ns; /* prefill adds at most this to a step with decodes; 0: no such target */
+};
+
+struct sched_tenant;
+struct sched_queue;
+
+/* A sequence as the scheduler sees it. The first part belongs to the owner, who calls sched_update
+ * after changing it. */
+struct sched_seq {
+	uint64_t order;     /* of arrival, smaller is older */
+	uint64_t served_ns; /* when it last got tokens, or arrived */
+	uint64_t due_ns;    /* not before (its pace); for decoding only */
+	struct sched_tenant *tenant;
+	uint32_t n_past;    /* tokens in its pages */
+	uint32_t n_left;    /* tokens to compute before the next can be drawn; at least 1 */
+	uint32_t n_cached;  /* of these, while it has not started: expected to be there already */
+	uint32_t n_found;   /* pages: of n_cached, while it has not started: those that need not be allocated */
+	uint32_t n_pages;   /* held */
+	uint32_t width;     /* places and rows of a decode step: 1, or more for beams */
+	uint8_t priority;   /* 0 is first */
+	bool started;       /* holds a place */
+	bool prefilling;    /* more than one token of a decode step */
+	bool credit;
+	bool blocked;       /* waits for what another one computes */
+
+	/* A plan's answer. */
+	uint32_t n_tokens; /* in this step */
+	bool evict;        /* gives up its place and pages first */
+
+	/* The scheduler's. */
+	struct sched_queue *queue; /* of its tenant and tier; NULL: not added */
+	struct heap_node by_turn;  /* in the queue, while it has a prompt to compute */
+	struct list by_age;
+	struct list aside;         /* while a plan is made */
+	uint64_t came_ns, turn_ns; /* when it was added; as when it is taken to have come */
+	uint64_t positions;        /* as counted in its queue */
+	uint32_t rows;
+	uint32_t slot;             /* among the started, from 1 */
+};
+
+/* What a sequence would find if it started now. */
+struct sched_look {
+	bool blocked;
+	uint32_t n_cached, n_cached_pages; /* tokens that need not be computed, and pages that need not be allocated */
+	uint32_t n_unpinned; /* of these pages: counted as free so far */
+};
+
+struct sched_owner {
+	void *ctx;
+	void (*look)(void *ctx, struct sched_seq *s, struct sched_look *out);
+	/* How many pages would be free again without s. */
+	uint32_t (*pages_back)(void *ctx, const struct sched_seq *s);
+	/* So many pages would help s: from elsewhere, how many there are more than before. May be NULL. */
+	uint32_t (*more_pages)(void *ctx, const struct sched_seq *s, uint64_t n);
+	/* Nobody gives anything up for another in this plan: who would need that goes without. */
+	bool gentle;
+};
+
+struct sched_plan {
+	struct sched_seq **run;   /* those with n_tokens > 0, decodes first */
+	struct sched_seq **evict; /* to be evicted before */
+	uint32_t n_run, n_evict;
+	uint32_t n_decode, n_prefill; /* rows of each kind */
+	uint32_t rows_left, pages_left; /* of the step's tokens, and of pages: for nobody yet */
+	uint64_t next_due_ns;     /* of those who only wait for their pace; UINT64_MAX: none */
+	bool wants_room;          /* somebody would have got more, had the plan not been gentle */
+};
+
+/* ---- tenants: shared by the schedulers of all models. One thread. ---- */
+
+struct sched_tenant {
+	struct idmap_node node; /* key: the tenant's digest */
+	struct list idle;       /* among the idle */
+	struct heap_node active;
+	uint64_t active_key;
+	uint64_t share;  /* tokens had, by kind and weight */
+	uint32_t weight; /* of the sequence that came last */
+	uint32_t n_seqs;
+	uint32_t n_kept; /* within a plan: rows of decoding that it keeps */
+};
+
+struct sched_tenants {
+	struct idmap all;
+	struct heap active;
+	struct list idle;
+	size_t n_idle;
+	uint64_t floor; /* the share of who left last: where everybody begins again when nobody is active */
+};
+
+/* 0 or SL_ENOMEM. */
+int sched_tenants_init(struct sched_tenants *t);
+/* No tenant may be active. */
+void sched_tenants_dispose(struct sched_tenants *t);
+/* A sequence of this tenant has come: one that was idle is lifted to the least share among the
+ * active, so that idling saves nothing up. weight 0 is the usual one. NULL: out of memory. */
+/* The least share of those who are active. */
+uint64_t sched_tenants_least(const struct sched_tenants *t);
+struct sched_tenant *sched_tenant_enter(struct sched_tenants *t, uint64_t digest, uint32_t weight);
+void sched_tenant_leave(struct sched_tenants *t, struct sched_tenant *tenant);
+
+/* ---- one model's scheduler ---- */
+
+struct sched;
+
+int sched_create(const struct sched_config *cfg, struct sched **out);
+/* No sequence may be left. */
+void sched_destroy(struct sched *sc);
+const struct sched_config *sched_config(const struct sched *sc);
+
+/* s has its order, priority, tenant, n_left and width. SL_ENOMEM. */
+int sched_add(struct sched *sc, struct sched_seq *s, uint64_t now_ns);
+void sched_update(struct sched *sc, struct sched_seq *s, uint64_t now_ns);
+/* Somebody of a better priority waits for what s computes: s has it too. Without memory it keeps
+ * its own. */
+void sched_boost(struct sched *sc, struct sched_seq *s, uint8_t priority, uint64_t now_ns);
+void sched_remove(struct sched *sc, struct sched_seq *s);
+
+void sched_plan(struct sched *sc, const struct sched_owner *owner, const struct cost *cost,
+		uint32_t pages_free, uint64_t now_ns, struct sched_plan *out);
+
+/* s decodes in this plan: how many of n more rows, for tokens that may follow, the plan has room for.
+ * They are its tenant's. */
+uint32_t sched_grant_draft(const struct sched *sc, struct sched_plan *plan, const struct sched_seq *s, uint32_t n);
+
+/* When s would have its first token if it had credit now: ns from now. *position: how many others
+ * of its tier and better ones have not started. answer_ns: how long an answer takes on the average. */
+double sched_predict_ns(const struct sched *sc, const struct sched_seq *s, const struct cost *cost,
+			double answer_ns, uint32_t *position);
+
+/* What one more would meet, of each priority: n_rows of a prompt, of a tenant that has nothing here. answer_ns
+ * [SCHED_TIERS]: of a tier and better ones. */
+void sched_load(const struct sched *sc, const struct sched_tenants *tenants, const struct cost *cost,
+		const double *answer_ns, uint32_t n_rows, struct proto_load *out);
+
+/* What there is to do, for whoever shares a device among several (engine/step/turns.h). */
+struct sched_demand {
+	uint32_t load;    /* of sequences that could get on now: each 2^(SCHED_TIERS - 1 - tier), by width */
+	uint8_t best_tier;   /* of them; SCHED_TIERS: there are none */
+	uint8_t best_prompt; /* of those with a prompt to compute */
+};
+void sched_demand(const struct sched *sc, uint64_t now_ns, struct sched_demand *out);
+
+uint32_t sched_n_started(const struct sched *sc);
+uint32_t sched_n_queued(const struct sched *sc);
+void sched_validate(const struct sched *sc); /* BUG on a broken invariant */
+
+#endif

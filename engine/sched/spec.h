@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * How long a draft should be (Leviathan et al., "Fast Inference from Transformers via Speculative
+ * Decoding", 2023, has the arithmetic of acceptance). Pure: it knows numbers, not sequences.
+ *
+ * Each request has, for each source of drafts, a moving average of how likely a drafted token is
+ * accepted, given that those before it were. From that and from what steps of so many rows cost on this
+ * machine (struct cost, of steps without prompts) follows the length with which the step makes the
+ * most tokens a second; where none makes more than a plain step, none is drafted. Since acceptance is
+ * not seen while nothing is drafted, a short draft is tried now and then, ever more seldom, and never
+ * before its price is small beside the steps since the last one.
+ */
+#ifndef ENGINE_SPEC_H
+#define ENGINE_SPEC_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "engine/sched/cost.h"
+
+enum {
+	SPEC_MAX_DRAFT = 16,
+	SPEC_TRIAL = 2,           /* tokens of a draft that is not expected to pay */
+	SPEC_FIRST_PATIENCE = 16, /* chances left unused before a trial, doubled by each until one is right */
+	SPEC_MOST_PATIENCE = 512,
+	SPEC_PLAIN_EACH = 32, /* steps with drafts, then one without, so that its cost stays known */
+};
+
+enum spec_source { SPEC_NGRAM, SPEC_MODEL, SPEC_SOURCES };
+
+struct spec_rate {
+	double accept;
+	uint32_t unused, patience;
+};
+
+/* A step without prompts took so long: as cost_learn, but what differs much from what was expected counts
+ * little. Drafts that seem to pay only because a plain step was once disturbed would keep that step's
+ * cost from being seen again. */
+void spec_cost_learn(struct cost *c, uint32_t rows, struct cost_past past, double ns);
+
+/* What drafting costs beside verifying. */
+struct spec_price {
+	double each_ns; /* a token */
+	double once_ns; /* now, before the first one, and not again for the next `spread` tokens */
+	uint32_t spread;
+};
+
+/* The step as it is planned so far. */
+struct spec_now {
+	const struct cost *cost;
+	double rows, tokens; /* tokens: expected to come of it */
+	struct cost_past past;
+};
+
+/* accept: a guess, held within what leaves room to learn. */
+void spec_rate_init(struct spec_rate *r, double accept);
+/* Of a draft so many tokens were compared with what the model says, and so many were it: the compared
+ * ones, or all but the last of them. */
+void spec_rate_learn(struct spec_rate *r, uint32_t n_compared, uint32_t n_accepted);
+/* Tokens that a draft of n adds on the average. */
+double spec_expected(const struct spec_rate *r, uint32_t n);
+/* How many tokens to draft, at most `most`, for a sequence of n_past tokens. */
+uint32_t spec_length(struct spec_rate *r, const struct spec_now *now, uint32_t n_past, uint32_t most,
+		     const struct spec_price *price);
+/* The step has these rows as well. */
+void spec_now_add(struct spec_now *now, const struct spec_rate *r, uint32_t n_past, uint32_t n);
+
+#endif

@@ -1,0 +1,379 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A family's description from a Hugging Face config.json. What a file may leave out has the default
+ * of that family's configuration class in the transformers library; what would change the answers
+ * and is not built is refused by its key. All Hugging Face layouts rotate halves.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/source/arch_read.h"
+#include "engine/file/hf_names.h"
+
+struct reader {
+	const struct model_file *file;
+	const json_t *config;
+	const char *path;
+	struct key_seen seen;
+	struct sl_err *err;
+	int rc; /* the first fault; then the getters do nothing */
+};
+
+static void fault(struct reader *r, int code, const char *key, const char *what)
+{
+	if (r->rc == 0)
+		r->rc = sl_errf(r->err, code, "%s/config.json: %s %s", r->path, key, what);
+}
+
+/* NULL when absent or null. What is asked for here is not looked at by arch_check_hf. */
+static const json_t *get(struct reader *r, const json_t *object, const char *key)
+{
+	const json_t *v = json_object_get(object, key);
+	if (v != NULL)
+		key_see(&r->seen, object, key);
+	return json_is_null(v) ? NULL : v;
+}
+
+/* Whether it is there, be it as null, which then is not the class's default. */
+static bool has(const struct reader *r, const char *key) { return json_object_get(r->config, key) != NULL; }
+
+/* fallback < lo: the key must be there. */
+static int get_int(struct reader *r, const char *key, int lo, int hi, int fallback)
+{
+	const json_t *v = get(r, r->config, key);
+	if (v == NULL) {
+		if (fallback < lo)
+			fault(r, SL_EINVAL, key, "is missing");
+		return fallback;
+	}
+	if (!json_is_integer(v) || json_integer_value(v) < lo || json_integer_value(v) > hi) {
+		fault(r, SL_EINVAL, key, "is not a whole number in its range");
+		return lo;
+	}
+	return (int)json_integer_value(v);
+}
+
+static double number_in(struct reader *r, const json_t *object, const char *key, double lo, double hi, double fallback)
+{
+	const json_t *v = get(r, object, key);
+	if (v == NULL)
+		return fallback;
+	double x = json_number_value(v);
+	if (!json_is_number(v) || !(x >= lo && x <= hi)) {
+		fault(r, SL_EINVAL, key, "is not a number in its range");
+		return fallback;
+	}
+	return x;
+}
+
+static bool get_bool(struct reader *r, const char *key, bool fallback)
+{
+	const json_t *v = get(r, r->config, key);
+	if (v != NULL && !json_is_boolean(v))
+		fault(r, SL_EINVAL, key, "is not true or false");
+	return v == NULL ? fallback : json_is_true(v);
+}
+
+/* ---- rope ---- */
+
+static void read_factors(struct reader *r, const json_t *list, const char *key, struct arch_rope *rope)
+{
+	if (!json_is_array(list) || json_array_size(list) != (size_t)rope->n_rot / 2 || rope->n_rot / 2 > ARCH_MAX_ROT) {
+		fault(r, SL_EINVAL, key, "is not a list of a factor for each pair");
+		return;
+	}
+	rope->n_factors = rope->n_rot / 2;
+	for (int i = 0; i < rope->n_factors; i++) {
+		const json_t *v = json_array_get(list, (size_t)i);
+		double x = json_number_value(v);
+		if (!json_is_number(v) || !(x > 0 && x < 1e6))
+			fault(r, SL_EINVAL, key, "has a factor that is not possible");
+		rope->factors[i] = (float)x;
+	}
+}
+
+/* Which of the two lists counts is the model's whole context's question, not each prompt's: a
+ * sequence must not change its angles while it grows. */
+static void read_longrope(struct reader *r, const json_t *scaling, int n_ctx, struct arch_rope *rope)
+{
+	int original = get_int(r, "original_max_position_embeddings", 1, ARCH_MAX_CTX,
+			       (int)number_in(r, scaling, "original_max_position_embeddings", 1, ARCH_MAX_CTX, n_ctx));
+	bool is_long = n_ctx > original;
+	const char *key = is_long ? "long_factor" : "short_factor";
+	rope->scaling = ARCH_ROPE_LONGROPE;
+	rope->original_ctx = original;
+	read_factors(r, get(r, scaling, key), key, rope);
+	double factor = number_in(r, scaling, "factor", 1, 1024, (double)n_ctx / original), magnitude = 1;
+	if (factor > 1 && original > 1)
+		magnitude = sqrt(1 + log(factor) / log(original));
+	rope->magnitude = number_in(r, scaling, "attention_factor", 0.01, 100, magnitude);
+	(void)get(r, scaling, is_long ? "short_factor" : "long_factor"); /* the other list is for other contexts */
+}
+
+/* How much sharper the scores get, on sine and cosine, by a factor of the context: the paper's rule times mscale. */
+static double sharper(double factor, double mscale) { return factor <= 1 ? 1 : 0.1 * mscale * log(factor) + 1; }
+
+/* transformers takes mscale and mscale_all_dim together or not at all. One alone is read in two ways, by it and by DeepSeek's own
+ * code, which are the same for these values only. */
+static void read_yarn(struct reader *r, const json_t *scaling, struct arch_rope *rope)
+{
+	double mscale = number_in(r, scaling, "mscale", 0, 100, -1), all = number_in(r, scaling, "mscale_all_dim", 0, 100, -1), given = 0;
+	const json_t *truncate = get(r, scaling, "truncate");
+	rope->scaling = ARCH_ROPE_YARN;
+	rope->beta_fast = number_in(r, scaling, "beta_fast", 0, 1e4, 32);
+	rope->beta_slow = number_in(r, scaling, "beta_slow", 0, 1e4, 1);
+	rope->beta_fast = rope->beta_fast > 0 ? rope->beta_fast : 32;
+	rope->beta_slow = rope->beta_slow > 0 ? rope->beta_slow : 1;
+	if (!(rope->beta_fast >= rope->beta_slow))
+		fault(r, SL_EINVAL, "beta_fast", "is below beta_slow");
+	if (truncate != NULL && !json_is_boolean(truncate))
+		fault(r, SL_EINVAL, "truncate", "is not true or false");
+	rope->fractional = json_is_false(truncate);
+	if (mscale >= 0 && all < 0 && mscale != 1)
+		fault(r, SL_EUNSUPPORTED, "mscale", "is not supported without mscale_all_dim");
+	if (all > 0 && mscale < 0)
+		fault(r, SL_EUNSUPPORTED, "mscale_all_dim", "is not supported without mscale");
+	if (mscale > 0 && all > 0)
+		given = sharper(rope->factor, mscale) / sharper(rope->factor, all);
+	rope->magnitude = number_in(r, scaling, "attention_factor", 0.01, 100, given);
+}
+
+static void read_scaling(struct reader *r, const json_t *scaling, struct model_arch *a, struct arch_rope *rope)
+{
+	const json_t *word = get(r, scaling, "rope_type");
+	const json_t *older = get(r, scaling, "type");
+	const char *type = json_string_value(word != NULL ? word : older);
+	if (scaling == NULL || type == NULL || strcmp(type, "default") == 0)
+		return;
+	double most = 1024, original = a->n_ctx;
+	original = number_in(r, scaling, "original_max_position_embeddings", 1, ARCH_MAX_CTX, original);
+	rope->original_ctx = (int)original;
+	if (strcmp(type, "longrope") == 0 || strcmp(type, "su") == 0) {
+		read_longrope(r, scaling, a->n_ctx, rope);
+		return;
+	}
+	rope->factor = number_in(r, scaling, "factor", 1, most, 0);
+	if (rope->factor < 1)
+		fault(r, SL_EINVAL, "factor", "of the rope scaling is missing");
+	if (strcmp(type, "linear") == 0) {
+		rope->scaling = ARCH_ROPE_LINEAR;
+	} else if (strcmp(type, "llama3") == 0) {
+		rope->scaling = ARCH_ROPE_LLAMA3;
+		rope->low_freq = number_in(r, scaling, "low_freq_factor", 1e-3, 1e3, 1);
+		rope->high_freq = number_in(r, scaling, "high_freq_factor", 1e-3, 1e3, 4);
+		if (!(rope->high_freq > rope->low_freq))
+			fault(r, SL_EINVAL, "high_freq_factor", "is not above low_freq_factor");
+	} else if (strcmp(type, "yarn") == 0) {
+		read_yarn(r, scaling, rope);
+		/* The file may still state the context before scaling. */
+		if (original * rope->factor > a->n_ctx && original * rope->factor <= ARCH_MAX_CTX)
+			a->n_ctx = (int)(original * rope->factor);
+	} else {
+		fault(r, SL_EUNSUPPORTED, "rope_scaling", "is of a kind that this version does not know (known: linear, "
+							  "llama3, yarn, longrope)");
+	}
+}
+
+/* Older files have rope_theta and rope_scaling, newer ones one object rope_parameters, which for
+ * Gemma 3 has an object for each kind of layer. */
+static void read_rope(struct reader *r, struct model_arch *a, double base, double windowed_base)
+{
+	const json_t *p = get(r, r->config, "rope_parameters"), *windowed = get(r, p, "sliding_attention");
+	if (json_is_object(get(r, p, "full_attention")))
+		p = get(r, p, "full_attention");
+	const json_t *scaling = p != NULL ? p : get(r, r->config, "rope_scaling");
+	double partial = number_in(r, r->config, "partial_rotary_factor", 0.01, 1, 1);
+	partial = number_in(r, p, "partial_rotary_factor", 0.01, 1, partial);
+	int n_rot = (int)(partial * a->head_dim + 0.5);
+	if (n_rot < 2 || n_rot % 2 != 0)
+		fault(r, SL_EINVAL, "partial_rotary_factor", "makes no whole number of pairs");
+	base = number_in(r, r->config, "rope_theta", 1.01, 1e12, base);
+	base = number_in(r, p, "rope_theta", 1.01, 1e12, base);
+	a->rope = (struct arch_rope){.n_rot = n_rot, .halves = true, .base = base};
+	a->rope_windowed = a->rope;
+	if (windowed_base > 0) {
+		windowed_base = number_in(r, r->config, "rope_local_base_freq", 1.01, 1e12, windowed_base);
+		a->rope_windowed.base = number_in(r, windowed, "rope_theta", 1.01, 1e12, windowed_base);
+	}
+	read_scaling(r, scaling, a, &a->rope);
+	/* Only Gemma 3 turns windowed layers otherwise. */
+	if (windowed_base <= 0)
+		a->rope_windowed = a->rope;
+}
+
+/* ---- windows ---- */
+
+/* layer_types must be what a pattern says. */
+static void check_layer_types(struct reader *r, const struct model_arch *a)
+{
+	const json_t *types = get(r, r->config, "layer_types");
+	if (types == NULL)
+		return;
+	if (!json_is_array(types) || json_array_size(types) != (size_t)a->n_layers) {
+		fault(r, SL_EINVAL, "layer_types", "is not a list of a word for each layer");
+		return;
+	}
+	for (int i = 0; i < a->n_layers; i++) {
+		const char *type = json_string_value(json_array_get(types, (size_t)i));
+		const char *want = arch_window(a, i) > 0 ? "sliding_attention" : "full_attention";
+		if (type == NULL || strcmp(type, want) != 0) {
+			fault(r, SL_EUNSUPPORTED, "layer_types", "has an order of layers that is not supported");
+			return;
+		}
+	}
+}
+
+static void read_window(struct reader *r, struct model_arch *a, const char *type)
+{
+	if (strcmp(a->family, "gemma2") == 0) {
+		a->window = get_int(r, "sliding_window", 1, ARCH_MAX_CTX, 4096);
+		a->window_pattern = 2;
+	} else if (strcmp(a->family, "gemma3") == 0) {
+		a->window = get_int(r, "sliding_window", 1, ARCH_MAX_CTX, 4096);
+		a->window_pattern = get_int(r, "_sliding_window_pattern", 1, ARCH_MAX_LAYERS, 6);
+		a->window_pattern = get_int(r, "sliding_window_pattern", 1, ARCH_MAX_LAYERS, a->window_pattern);
+	} else if (strncmp(type, "qwen", 4) == 0) {
+		bool windowed = get_bool(r, "use_sliding_window", false);
+		(void)get(r, r->config, "sliding_window"); /* without the other it says nothing */
+		/* Layers from max_window_layers on would be windowed, those before not. */
+		if (get_int(r, "max_window_layers", 0, ARCH_MAX_LAYERS, a->n_layers) < a->n_layers && windowed)
+			fault(r, SL_EUNSUPPORTED, "use_sliding_window", "is not supported");
+	} else if (strcmp(type, "llama") != 0 && get(r, r->config, "sliding_window") != NULL) {
+		a->window = get_int(r, "sliding_window", 1, ARCH_MAX_CTX, 0);
+	} else if (strcmp(type, "mistral") == 0 && !has(r, "sliding_window")) {
+		a->window = 4096; /* the class's default */
+	}
+	check_layer_types(r, a);
+	/* One that is never full. Gemma 3's windowed layers turn otherwise, whatever they see. */
+	if (a->window >= a->n_ctx && strcmp(a->family, "gemma3") != 0)
+		a->window = a->window_pattern = 0;
+}
+
+/* ---- the whole ---- */
+
+static void read_act(struct reader *r, struct model_arch *a, bool gemma)
+{
+	const json_t *v = gemma ? get(r, r->config, "hidden_activation") : NULL, *older = get(r, r->config, "hidden_act");
+	const char *act = json_string_value(v != NULL ? v : older);
+	if (v != NULL && older != NULL && !json_equal(v, older))
+		fault(r, SL_EUNSUPPORTED, "hidden_act", "is not what hidden_activation is");
+	a->act = gemma ? ARCH_GELU_TANH : ARCH_SILU;
+	if (act == NULL)
+		return;
+	if (strcmp(act, "gelu_pytorch_tanh") == 0)
+		a->act = ARCH_GELU_TANH;
+	else if (strcmp(act, "silu") == 0)
+		a->act = ARCH_SILU;
+	else
+		fault(r, SL_EUNSUPPORTED, "hidden_act", "is not supported (supported: silu, gelu_pytorch_tanh)");
+}
+
+/* What a file may leave out, by family: transformers' configuration classes. */
+struct defaults {
+	int n_layers, n_embd, n_heads, n_kv_heads, head_dim, n_ff, n_ctx; /* 0: must be there, or follows */
+	double rope_base;
+};
+
+static struct defaults defaults_of(const char *family)
+{
+	if (strcmp(family, "gemma3") == 0)
+		return (struct defaults){26, 2304, 8, 4, 256, 9216, 131072, 1e6};
+	if (strcmp(family, "gemma2") == 0)
+		return (struct defaults){0, 0, 0, 0, 256, 0, 0, 1e4};
+	if (strcmp(family, "qwen3") == 0)
+		return (struct defaults){0, 0, 0, 0, 128, 0, 0, 1e4};
+	return (struct defaults){.rope_base = 1e4};
+}
+
+static void read_shape(struct reader *r, struct model_arch *a, const struct defaults *d)
+{
+	a->n_layers = get_int(r, "num_hidden_layers", 1, ARCH_MAX_LAYERS, d->n_layers);
+	a->n_embd = get_int(r, "hidden_size", 1, ARCH_MAX_WIDTH, d->n_embd);
+	a->n_heads = get_int(r, "num_attention_heads", 1, ARCH_MAX_WIDTH, d->n_heads);
+	a->n_ff = get_int(r, "intermediate_size", 1, ARCH_MAX_WIDTH, d->n_ff);
+	a->n_ctx = get_int(r, "max_position_embeddings", 1, ARCH_MAX_CTX, d->n_ctx);
+	if (r->rc != 0)
+		return;
+	a->n_kv_heads = get_int(r, "num_key_value_heads", 1, a->n_heads, d->n_kv_heads > 0 ? d->n_kv_heads : a->n_heads);
+	int head_dim = d->head_dim > 0 ? d->head_dim : a->n_embd / a->n_heads;
+	a->head_dim = get_int(r, "head_dim", 2, 1024, head_dim >= 2 ? head_dim : 2);
+	if (r->rc == 0 && (a->n_heads % a->n_kv_heads != 0 || a->head_dim % 2 != 0 || a->head_dim > 1024 ||
+			   a->n_heads > ARCH_MAX_WIDTH / a->head_dim))
+		fault(r, SL_EUNSUPPORTED, "num_attention_heads, num_key_value_heads, head_dim", "do not fit together");
+}
+
+static bool ends(const char *s, const char *with)
+{
+	size_t n = strlen(s), m = strlen(with);
+	return n >= m && strcmp(s + n - m, with) == 0;
+}
+
+/* A model that makes text: not one that classifies, or has another code around the same layers. */
+static void read_kind(struct reader *r, const struct hf_folder *folder, const char *family)
+{
+	const json_t *classes = json_object_get(hf_root(folder), "architectures"), *inner = get(r, r->config, "model_type");
+	for (size_t i = 0; i < json_array_size(classes); i++) {
+		const char *name = json_string_value(json_array_get(classes, i));
+		if (name == NULL || (!ends(name, "ForCausalLM") && !ends(name, "ForConditionalGeneration")))
+			fault(r, SL_EUNSUPPORTED, "architectures", "names a class that is not supported (supported: …ForCausalLM, "
+								   "…ForConditionalGeneration)");
+	}
+	const char *text = json_string_value(inner), *other = text != NULL ? hf_family(text) : family;
+	if (other == NULL || strcmp(other, family) != 0)
+		fault(r, SL_EUNSUPPORTED, "model_type", "of text_config is another family's");
+}
+
+int arch_read_hf(const struct model_file *f, const struct hf_folder *folder, struct model_arch *a, struct sl_err *err)
+{
+	struct reader r = {.file = f, .config = hf_config(folder), .path = hf_path(folder), .err = err};
+	const char *type = hf_model_type(folder), *family = hf_family(type);
+	if (family == NULL)
+		return sl_errf(err, SL_EUNSUPPORTED,
+			       "%s/config.json: model_type \"%s\" is not supported (supported: llama, mistral, qwen2, "
+			       "qwen3, phi3, gemma2, gemma3)", r.path, type);
+	*a = (struct model_arch){.embed_scale = 1};
+	snprintf(a->family, sizeof a->family, "%s", family);
+	bool gemma = strncmp(family, "gemma", 5) == 0;
+	struct defaults d = defaults_of(family);
+	read_shape(&r, a, &d);
+	if (r.rc != 0)
+		return r.rc;
+	a->rms_eps = (float)number_in(&r, r.config, "rms_norm_eps", 1e-12, 0.1, strcmp(family, "phi3") == 0 ? 1e-5 : 1e-6);
+	read_act(&r, a, gemma);
+	a->qkv_bias = strcmp(family, "qwen2") == 0;
+	a->qk_norm = strcmp(family, "qwen3") == 0 || strcmp(family, "gemma3") == 0;
+	a->post_norms = gemma;
+	a->attn_scale = 1.0f / sqrtf((float)a->head_dim);
+	if (gemma) {
+		a->norm_gain_offset = 1;
+		a->embed_scale = sqrtf((float)a->n_embd);
+		a->attn_scale = (float)(1 / sqrt(number_in(&r, r.config, "query_pre_attn_scalar", 1, 1e6, 256)));
+	}
+	if (gemma) { /* absent is the class's default; null is none */
+		bool gemma2 = strcmp(family, "gemma2") == 0;
+		double attn = gemma2 && !has(&r, "attn_logit_softcapping") ? 50 : 0;
+		double final = gemma2 && !has(&r, "final_logit_softcapping") ? 30 : 0;
+		a->attn_softcap = (float)number_in(&r, r.config, "attn_logit_softcapping", 0.1, 1e4, attn);
+		a->final_softcap = (float)number_in(&r, r.config, "final_logit_softcapping", 0.1, 1e4, final);
+	}
+	read_kind(&r, folder, family);
+	if (get_bool(&r, "attention_bias", false) && !a->qkv_bias)
+		fault(&r, SL_EUNSUPPORTED, "attention_bias", "is not supported");
+	if (get_bool(&r, "mlp_bias", false))
+		fault(&r, SL_EUNSUPPORTED, "mlp_bias", "is not supported");
+	read_rope(&r, a, d.rope_base, strcmp(family, "gemma3") == 0 ? 1e4 : 0);
+	read_window(&r, a, type);
+	if (r.rc != 0)
+		return r.rc;
+	const struct model_tensor *embed = model_file_find(f, "token_embd.weight");
+	if (embed == NULL || embed->n_dims != 2 || embed->dims[1] > ARCH_MAX_VOCAB)
+		return sl_errf(err, SL_EINVAL, "%s: no proper tensor embed_tokens.weight", r.path);
+	a->n_vocab = (int)embed->dims[1];
+	a->tied_embeddings = model_file_find(f, "output.weight") == NULL;
+	if (a->tied_embeddings && json_is_false(get(&r, r.config, "tie_word_embeddings"))) {
+		fault(&r, SL_EINVAL, "tie_word_embeddings", "is false, but there is no lm_head.weight");
+		return r.rc;
+	}
+	return arch_check_hf(&r.seen, folder, a, err);
+}

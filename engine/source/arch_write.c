@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The keys are those that llama.cpp's converter writes, so that its engine reads the file too. Llama
+ * 3's ramp of frequencies has no keys in GGUF: the divisors it makes are stored as a tensor.
+ */
+#include "engine/source/arch_write.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/source/arch_read.h"
+
+static const char *key_of(const struct model_arch *a, const char *field)
+{
+	static _Thread_local char key[128];
+	snprintf(key, sizeof key, "%s.%s", a->family, field);
+	return key;
+}
+
+static void put_u32(struct gguf_writer *w, const struct model_arch *a, const char *field, int v)
+{
+	gguf_put_u32(w, key_of(a, field), (uint32_t)v);
+}
+
+static void put_f32(struct gguf_writer *w, const struct model_arch *a, const char *field, double v)
+{
+	gguf_put_f32(w, key_of(a, field), (float)v);
+}
+
+static void put_scaling(struct gguf_writer *w, const struct model_arch *a)
+{
+	const struct arch_rope *r = &a->rope;
+	switch (r->scaling) {
+	case ARCH_ROPE_PLAIN:
+	case ARCH_ROPE_LLAMA3: break;
+	case ARCH_ROPE_LINEAR:
+		gguf_put_str(w, key_of(a, "rope.scaling.type"), "linear", 6);
+		put_f32(w, a, "rope.scaling.factor", r->factor);
+		break;
+	case ARCH_ROPE_YARN:
+		gguf_put_str(w, key_of(a, "rope.scaling.type"), "yarn", 4);
+		put_f32(w, a, "rope.scaling.factor", r->factor);
+		put_u32(w, a, "rope.scaling.original_context_length", r->original_ctx);
+		put_f32(w, a, "rope.scaling.yarn_beta_fast", r->beta_fast);
+		put_f32(w, a, "rope.scaling.yarn_beta_slow", r->beta_slow);
+		/* There a factor on top of the scaling's own rule. */
+		if (r->magnitude > 0)
+			put_f32(w, a, "rope.scaling.attn_factor", r->magnitude / (0.1 * log(r->factor) + 1));
+		break;
+	case ARCH_ROPE_LONGROPE:
+		put_u32(w, a, "rope.scaling.original_context_length", r->original_ctx);
+		put_f32(w, a, "rope.scaling.attn_factor", r->magnitude > 0 ? r->magnitude : 1);
+		break;
+	}
+}
+
+int arch_write_keys(const struct model_arch *a, struct gguf_writer *w, struct sl_err *err)
+{
+	const struct arch_rope *r = &a->rope;
+	bool gemma2 = strcmp(a->family, "gemma2") == 0, gemma3 = strcmp(a->family, "gemma3") == 0;
+	/* What readers of the format take for granted and no key can change. */
+	if (gemma3 && a->rope_windowed.base != 10000)
+		return sl_errf(err, SL_EUNSUPPORTED, "GGUF has no key for a local rope base of %g", a->rope_windowed.base);
+	if (a->window > 0 && a->window_pattern != (gemma2 ? 2 : gemma3 ? 6 : 0))
+		return sl_errf(err, SL_EUNSUPPORTED, "GGUF has no key for a window in all but every %dth layer",
+			       a->window_pattern);
+	if ((a->act == ARCH_GELU_TANH) != (gemma2 || gemma3))
+		return sl_errf(err, SL_EUNSUPPORTED, "GGUF has no key for this activation in the family %s", a->family);
+	if (r->scaling == ARCH_ROPE_YARN && r->fractional)
+		return sl_errf(err, SL_EUNSUPPORTED, "GGUF has no key for a rope scaling yarn with truncate false");
+	gguf_put_str(w, "general.architecture", a->family, strlen(a->family));
+	put_u32(w, a, "block_count", a->n_layers);
+	put_u32(w, a, "context_length", a->n_ctx);
+	put_u32(w, a, "embedding_length", a->n_embd);
+	put_u32(w, a, "feed_forward_length", a->n_ff);
+	put_u32(w, a, "attention.head_count", a->n_heads);
+	put_u32(w, a, "attention.head_count_kv", a->n_kv_heads);
+	put_u32(w, a, "attention.key_length", a->head_dim);
+	put_u32(w, a, "attention.value_length", a->head_dim);
+	put_f32(w, a, "attention.layer_norm_rms_epsilon", (double)a->rms_eps);
+	put_u32(w, a, "vocab_size", a->n_vocab);
+	put_u32(w, a, "rope.dimension_count", r->n_rot);
+	put_f32(w, a, "rope.freq_base", r->base);
+	put_scaling(w, a);
+	if (a->window > 0)
+		put_u32(w, a, "attention.sliding_window", a->window);
+	if (fabsf(a->attn_scale / arch_gguf_attn_scale(a) - 1) > 1e-6f)
+		put_f32(w, a, "attention.scale", (double)a->attn_scale);
+	if (a->attn_softcap > 0)
+		put_f32(w, a, "attn_logit_softcapping", (double)a->attn_softcap);
+	if (a->final_softcap > 0)
+		put_f32(w, a, "final_logit_softcapping", (double)a->final_softcap);
+	return 0;
+}
+
+/* Llama 3.1's rule: long wavelengths are divided, short ones not, a ramp between. */
+static float llama3_divisor(const struct arch_rope *r, int pair)
+{
+	const double turn = 6.283185307179586;
+	double wavelength = turn * pow(r->base, 2.0 * pair / r->n_rot);
+	double turns = r->original_ctx / wavelength;
+	if (turns < r->low_freq)
+		return (float)r->factor;
+	if (turns > r->high_freq)
+		return 1;
+	double smooth = (turns - r->low_freq) / (r->high_freq - r->low_freq);
+	return (float)(1 / ((1 - smooth) / r->factor + smooth));
+}
+
+int arch_write_extras(const struct model_arch *a, struct arch_extra *out)
+{
+	const struct arch_rope *r = &a->rope;
+	int n = r->n_rot / 2;
+	if (r->scaling == ARCH_ROPE_LONGROPE) {
+		/* Which list counts has been decided with the context's length; a reader that decides
+		 * otherwise must find the same. */
+		static const char *const names[] = {"rope_factors_long.weight", "rope_factors_short.weight"};
+		for (int k = 0; k < 2; k++) {
+			out[k] = (struct arch_extra){.name = names[k], .n = n};
+			memcpy(out[k].values, r->factors, (size_t)n * sizeof(float));
+		}
+		return 2;
+	}
+	if (r->scaling != ARCH_ROPE_LLAMA3 && r->n_factors == 0)
+		return 0;
+	out[0] = (struct arch_extra){.name = "rope_freqs.weight", .n = n};
+	for (int i = 0; i < n; i++)
+		out[0].values[i] = r->n_factors > 0 ? r->factors[i] : llama3_divisor(r, i);
+	return 1;
+}

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Rows of floats to rows of a weight type, on several threads: what quantizing and random files
+ * share. The result does not depend on the number of threads.
+ */
+#ifndef ENGINE_CONVERT_H
+#define ENGINE_CONVERT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "engine/file/gguf_write.h"
+
+struct convert {
+	/* Fills row's floats; called by several threads at once. */
+	void (*row)(void *ctx, uint64_t row, float *out);
+	/* Fills row's bytes in that type, instead; or NULL. */
+	void (*raw_row)(void *ctx, uint64_t row, uint8_t *out);
+	void *ctx;
+	int type;     /* to */
+	size_t width; /* elements of a row, a multiple of the type's block */
+	int n_threads; /* 0: one for each core */
+};
+
+/* Rows first…first+n-1 into n · kn_row_bytes at out. SL_EINVAL when a value can't be written in that
+ * type (not finite, too large), SL_ENOMEM. */
+int convert_rows(const struct convert *c, uint64_t first, uint64_t n, void *out);
+
+/* Told how far a file has come, in its data's bytes. NULL is nobody. */
+struct convert_progress {
+	void (*report)(void *ctx, uint64_t done, uint64_t total);
+	void *ctx;
+	uint64_t done, total;
+};
+void convert_advance(struct convert_progress *p, uint64_t bytes);
+
+/* A whole tensor of n_rows rows to the file, in pieces of a few MiB. name is for the message. */
+int convert_write(const struct convert *c, const char *name, uint64_t n_rows, struct gguf_writer *w,
+		  struct convert_progress *p, struct sl_err *err);
+
+#endif

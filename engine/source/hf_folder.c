@@ -1,0 +1,598 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What is small and of any shape (config.json, generation_config.json) is read into a tree, bounded
+ * in bytes and depth before it is parsed. What may be large is walked in its mapping: the index of
+ * parts, and tokenizer_config.json, of which only the chat template is wanted here.
+ */
+#include "engine/source/hf_folder.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/file.h"
+#include "base/json/json_depth.h"
+#include "base/json/json_scan.h"
+#include "engine/source/arch_read.h"
+#include "engine/source/hf_int4.h"
+#include "engine/file/hf_names.h"
+#include "engine/file/map_file.h"
+#include "engine/file/safetensors.h"
+#include "kernels/quantize.h"
+
+enum {
+	MAX_JSON = 1 << 20,
+	MAX_JSON_DEPTH = 32,
+	MAX_TEMPLATE = 4 << 20,
+	MAX_PARTS = 1024,
+	MAX_PART_NAME = 255,
+	MAX_END_IDS = 64,
+	MAX_CONVERTED = 32 << 20, /* bytes of vectors that become F32 */
+};
+
+struct part {
+	char *name;
+	struct safetensors *file;
+};
+
+struct hf_folder {
+	char *path;
+	json_t *root;         /* config.json */
+	const json_t *config; /* of the text model */
+	char model_type[64];
+	struct part *parts;
+	size_t n_parts;
+	char *template;
+	size_t template_n;
+	int32_t end_ids[MAX_END_IDS];
+	size_t n_end_ids;
+	char *names;      /* of hf_tensors */
+	float *converted; /* likewise */
+	struct hf_int4 int4;
+	struct hf_int4_matrix *matrices; /* of four bits, of hf_tensors */
+};
+
+static char *join(const char *folder, const char *name)
+{
+	size_t n = strlen(folder) + strlen(name) + 2;
+	char *path = sl_alloc(n);
+	if (path != NULL)
+		snprintf(path, n, "%s/%s", folder, name);
+	return path;
+}
+
+static bool exists(const struct hf_folder *f, const char *name)
+{
+	struct stat st;
+	char *path = join(f->path, name);
+	bool there = path != NULL && file_stat(path, &st) == 0;
+	sl_free(path);
+	return there;
+}
+
+/* ---- small files ---- */
+
+/* The whole file; SL_ENOTFOUND when there is none. The caller frees *out. */
+static int read_small(const struct hf_folder *f, const char *name, size_t most, char **out, size_t *n,
+		      struct sl_err *err)
+{
+	struct map_file map;
+	if (!exists(f, name))
+		return sl_errf(err, SL_ENOTFOUND, "%s/%s: no such file", f->path, name);
+	char *path = join(f->path, name);
+	if (path == NULL)
+		return sl_errf(err, SL_ENOMEM, "%s: no memory", f->path);
+	int rc = map_file_open(path, &map, err);
+	if (rc == 0 && map.bytes > most)
+		rc = sl_errf(err, SL_ELIMIT, "%s: has %zu bytes, more than %zu", path, map.bytes, most);
+	*out = rc == 0 ? sl_strndup((const char *)map.at, map.bytes) : NULL;
+	*n = map.bytes;
+	if (rc == 0 && *out == NULL)
+		rc = sl_errf(err, SL_ENOMEM, "%s: no memory", path);
+	map_file_close(&map);
+	sl_free(path);
+	return rc;
+}
+
+static int read_json(const struct hf_folder *f, const char *name, json_t **out, struct sl_err *err)
+{
+	char *text = NULL;
+	size_t n;
+	json_error_t why;
+	int rc = read_small(f, name, MAX_JSON, &text, &n, err);
+	if (rc != 0)
+		return rc;
+	if (json_deeper_than(text, n, MAX_JSON_DEPTH)) {
+		rc = sl_errf(err, SL_EINVAL, "%s/%s: nested too deep", f->path, name);
+	} else if ((*out = json_loadb(text, n, JSON_REJECT_DUPLICATES, &why)) == NULL) {
+		rc = sl_errf(err, SL_EINVAL, "%s/%s: line %d: %.100s", f->path, name, why.line, why.text);
+	} else if (!json_is_object(*out)) {
+		json_decref(*out);
+		*out = NULL;
+		rc = sl_errf(err, SL_EINVAL, "%s/%s: not an object", f->path, name);
+	}
+	sl_free(text);
+	return rc;
+}
+
+/* ---- config.json ---- */
+
+/* Control characters would break the message that names it. */
+static void copy_word(char *out, size_t out_bytes, const char *word)
+{
+	snprintf(out, out_bytes, "%s", word);
+	for (char *c = out; *c != '\0'; c++)
+		if ((unsigned char)*c < ' ' || *c == 0x7f)
+			*c = ' ';
+}
+
+static int read_config(struct hf_folder *f, struct sl_err *err)
+{
+	int rc = read_json(f, "config.json", &f->root, err);
+	if (rc != 0)
+		return rc;
+	const char *type = json_string_value(json_object_get(f->root, "model_type"));
+	if (type == NULL)
+		return sl_errf(err, SL_EINVAL, "%s/config.json: model_type is missing", f->path);
+	copy_word(f->model_type, sizeof f->model_type, type);
+	const json_t *text = json_object_get(f->root, "text_config");
+	f->config = json_is_object(text) ? text : f->root;
+
+	const json_t *quantized = json_object_get(f->root, "quantization_config");
+	if (quantized == NULL)
+		quantized = json_object_get(f->config, "quantization_config");
+	if (quantized != NULL && !json_is_null(quantized))
+		return hf_int4_config(quantized, f->path, &f->int4, err);
+	return 0;
+}
+
+static void add_end_ids(struct hf_folder *f, const json_t *ids)
+{
+	size_t n = json_is_array(ids) ? json_array_size(ids) : 1;
+	for (size_t i = 0; i < n && f->n_end_ids < MAX_END_IDS; i++) {
+		const json_t *id = json_is_array(ids) ? json_array_get(ids, i) : ids;
+		if (json_is_integer(id) && json_integer_value(id) >= 0 && json_integer_value(id) < ARCH_MAX_VOCAB)
+			f->end_ids[f->n_end_ids++] = (int32_t)json_integer_value(id);
+	}
+}
+
+/* generation_config.json has the last word; a folder without one says it in config.json. */
+static int read_end_ids(struct hf_folder *f, struct sl_err *err)
+{
+	json_t *generation = NULL;
+	int rc = read_json(f, "generation_config.json", &generation, err);
+	if (rc == 0)
+		add_end_ids(f, json_object_get(generation, "eos_token_id"));
+	json_decref(generation);
+	if (f->n_end_ids == 0)
+		add_end_ids(f, json_object_get(f->root, "eos_token_id"));
+	return rc == SL_ENOTFOUND ? 0 : rc;
+}
+
+/* ---- the chat template ---- */
+
+static int set_template(struct hf_folder *f, const char *name, struct proto_str raw, struct sl_err *err)
+{
+	if (raw.n > MAX_TEMPLATE)
+		return sl_errf(err, SL_ELIMIT, "%s/%s: a chat template of %zu bytes", f->path, name, raw.n);
+	sl_free(f->template);
+	f->template = sl_alloc(raw.n + 1);
+	if (f->template == NULL)
+		return sl_errf(err, SL_ENOMEM, "%s: no memory", f->path);
+	f->template_n = json_unescape(raw, f->template);
+	if (f->template_n == SIZE_MAX)
+		return sl_errf(err, SL_EINVAL, "%s/%s: the chat template has a malformed escape", f->path, name);
+	return 0;
+}
+
+static bool is(struct proto_str s, const char *word)
+{
+	return s.n == strlen(word) && memcmp(s.at, word, s.n) == 0;
+}
+
+/* [{"name": "default", "template": "…"}, …]: the one named default. */
+static int scan_templates(struct hf_folder *f, const char *name, struct json_scan *j, struct sl_err *err)
+{
+	struct proto_str key;
+	int rc = 0;
+	json_scan_array(j);
+	while (rc == 0 && json_scan_item(j)) {
+		struct proto_str which = {.at = "", .n = 0}, text = {.at = NULL, .n = 0};
+		json_scan_object(j);
+		while (json_scan_key(j, &key)) {
+			if (is(key, "name"))
+				json_scan_string(j, &which);
+			else if (is(key, "template"))
+				json_scan_string(j, &text);
+			else
+				json_scan_skip(j);
+		}
+		if (text.at != NULL && is(which, "default"))
+			rc = set_template(f, name, text, err);
+	}
+	return rc;
+}
+
+static int map_named(const struct hf_folder *f, const char *name, struct map_file *out, struct sl_err *err)
+{
+	char *path = join(f->path, name);
+	int rc = path != NULL ? map_file_open(path, out, err) : sl_errf(err, SL_ENOMEM, "%s: no memory", f->path);
+	sl_free(path);
+	return rc;
+}
+
+static int bad_json(const struct hf_folder *f, const char *name, const struct json_scan *j, struct sl_err *err)
+{
+	return sl_errf(err, SL_EINVAL, "%s/%s: byte %zu: %s", f->path, name, (size_t)(j->at - j->text), j->bad);
+}
+
+/* The key chat_template of a JSON file: a string, a list of them, or null. */
+static int scan_template(struct hf_folder *f, const char *name, struct sl_err *err)
+{
+	struct map_file map;
+	struct json_scan j;
+	struct proto_str key, raw;
+	if (!exists(f, name))
+		return 0;
+	int rc = map_named(f, name, &map, err);
+	if (rc != 0)
+		return rc;
+	json_scan_init(&j, (const char *)map.at, map.bytes);
+	json_scan_object(&j);
+	while (rc == 0 && json_scan_key(&j, &key)) {
+		char kind = json_scan_peek(&j);
+		if (is(key, "chat_template") && kind == '"')
+			rc = json_scan_string(&j, &raw) ? set_template(f, name, raw, err) : 0;
+		else if (is(key, "chat_template") && kind == '[')
+			rc = scan_templates(f, name, &j, err);
+		else
+			json_scan_skip(&j);
+	}
+	if (rc == 0 && !json_scan_end(&j))
+		rc = bad_json(f, name, &j, err);
+	map_file_close(&map);
+	return rc;
+}
+
+static int read_template(struct hf_folder *f, struct sl_err *err)
+{
+	int rc = read_small(f, "chat_template.jinja", MAX_TEMPLATE, &f->template, &f->template_n, err);
+	if (rc != SL_ENOTFOUND)
+		return rc;
+	rc = scan_template(f, "chat_template.json", err);
+	if (rc == 0 && f->template == NULL)
+		rc = scan_template(f, "tokenizer_config.json", err);
+	return rc;
+}
+
+int hf_template(const struct hf_folder *f, struct proto_str *out, struct sl_err *err)
+{
+	if (f->template == NULL)
+		return sl_errf(err, SL_ENOTFOUND, "%s: there is no chat template", f->path);
+	*out = (struct proto_str){.at = f->template, .n = f->template_n};
+	return 0;
+}
+
+/* ---- weights ---- */
+
+/* Only a file of this folder. */
+static bool proper_part(const char *name, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if ((unsigned char)name[i] <= ' ' || name[i] == 0x7f || name[i] == '/')
+			return false;
+	return n > 0 && n <= MAX_PART_NAME && name[0] != '.';
+}
+
+static int add_part(struct hf_folder *f, struct proto_str raw, struct sl_err *err)
+{
+	char name[MAX_PART_NAME * 6 + 1];
+	size_t n = raw.n < sizeof name ? json_unescape(raw, name) : SIZE_MAX;
+	if (n >= sizeof name || !proper_part(name, n))
+		return sl_errf(err, SL_EINVAL, "%s/model.safetensors.index.json: not a file's name: \"%.*s\"", f->path,
+			       (int)(raw.n > 60 ? 60 : strcspn(raw.at, "\"")), raw.at);
+	name[n] = '\0';
+	/* Names of the same part mostly stand together. */
+	for (size_t i = f->n_parts; i > 0; i--)
+		if (strcmp(f->parts[i - 1].name, name) == 0)
+			return 0;
+	if (f->n_parts == MAX_PARTS)
+		return sl_errf(err, SL_ELIMIT, "%s: more than %d parts", f->path, MAX_PARTS);
+	if ((f->parts[f->n_parts].name = sl_strdup(name)) == NULL)
+		return sl_errf(err, SL_ENOMEM, "%s: no memory", f->path);
+	f->n_parts++;
+	return 0;
+}
+
+static int read_index(struct hf_folder *f, struct sl_err *err)
+{
+	static const char name[] = "model.safetensors.index.json";
+	struct map_file map;
+	struct json_scan j;
+	struct proto_str key, file;
+	int rc = map_named(f, name, &map, err);
+	if (rc != 0)
+		return rc;
+	json_scan_init(&j, (const char *)map.at, map.bytes);
+	json_scan_object(&j);
+	while (rc == 0 && json_scan_key(&j, &key)) {
+		if (!is(key, "weight_map")) {
+			json_scan_skip(&j);
+			continue;
+		}
+		json_scan_object(&j);
+		while (rc == 0 && json_scan_key(&j, &key))
+			rc = json_scan_string(&j, &file) ? add_part(f, file, err) : 0;
+	}
+	if (rc == 0 && !json_scan_end(&j))
+		rc = bad_json(f, name, &j, err);
+	if (rc == 0 && f->n_parts == 0)
+		rc = sl_errf(err, SL_EINVAL, "%s/%s: weight_map names no file", f->path, name);
+	map_file_close(&map);
+	return rc;
+}
+
+static int open_weights(struct hf_folder *f, struct sl_err *err)
+{
+	f->parts = sl_zalloc_n(MAX_PARTS, sizeof *f->parts);
+	if (f->parts == NULL)
+		return sl_errf(err, SL_ENOMEM, "%s: no memory", f->path);
+	int rc;
+	if (exists(f, "model.safetensors.index.json"))
+		rc = read_index(f, err);
+	else if (exists(f, "model.safetensors"))
+		rc = add_part(f, (struct proto_str){.at = "model.safetensors", .n = 17}, err);
+	else
+		rc = sl_errf(err, SL_EINVAL, "%s: neither model.safetensors nor model.safetensors.index.json is there%s",
+			     f->path,
+			     exists(f, "pytorch_model.bin") || exists(f, "pytorch_model.bin.index.json")
+				 ? " (pytorch_model.bin is not supported)"
+				 : "");
+	size_t n_tensors = 0;
+	for (size_t i = 0; i < f->n_parts && rc == 0; i++) {
+		char *path = join(f->path, f->parts[i].name);
+		rc = path == NULL ? sl_errf(err, SL_ENOMEM, "%s: no memory", f->path)
+				  : safetensors_open(path, &f->parts[i].file, err);
+		sl_free(path);
+		n_tensors += rc == 0 ? safetensors_n(f->parts[i].file) : 0;
+		if (n_tensors > ST_MAX_TENSORS)
+			rc = sl_errf(err, SL_EINVAL, "%s: more than %d tensors in all parts", f->path, ST_MAX_TENSORS);
+	}
+	return rc;
+}
+
+/* One part's tensor as the engine sees it; *name has ST_MAX_NAME + 1 bytes for its name. */
+static int convert(struct hf_folder *f, const struct st_tensor *s, char *name, struct model_tensor *t,
+		   struct sl_err *err)
+{
+	if (s->type < 0 || s->n_dims > GGUF_MAX_DIMS)
+		return sl_errf(err, SL_EUNSUPPORTED, "%s: tensor %s has dtype %s in %d dimensions (supported: F32, F16, "
+			       "BF16 in up to %d)", f->path, s->name, s->dtype, s->n_dims, GGUF_MAX_DIMS);
+	*t = (struct model_tensor){.name = name, .type = s->type, .n_dims = s->n_dims, .dims = {1, 1, 1, 1},
+				   .data = s->data, .bytes = s->bytes};
+	for (int d = 0; d < s->n_dims; d++)
+		t->dims[d] = s->dims[s->n_dims - 1 - d];
+	return 0;
+}
+
+static bool is_narrow_vector(const struct model_tensor *t)
+{
+	return t->n_dims == 1 && t->type != KN_F32 && t->dims[0] <= ARCH_MAX_WIDTH;
+}
+
+/* Norms and biases: few, and everybody wants them as floats. */
+static int widen_vectors(struct hf_folder *f, struct model_tensor *tensors, size_t n, struct sl_err *err)
+{
+	size_t floats = 0;
+	for (size_t i = 0; i < n; i++)
+		floats += is_narrow_vector(&tensors[i]) ? (size_t)tensors[i].dims[0] : 0;
+	if (floats > MAX_CONVERTED / sizeof(float))
+		return sl_errf(err, SL_ELIMIT, "%s: vectors of %zu elements in all", f->path, floats);
+	float *at = f->converted = sl_alloc(floats * sizeof(float));
+	if (at == NULL)
+		return sl_errf(err, SL_ENOMEM, "%s: no memory", f->path);
+	for (size_t i = 0; i < n; i++) {
+		struct model_tensor *t = &tensors[i];
+		if (!is_narrow_vector(t))
+			continue;
+		kn_dequantize(t->type, t->data, (size_t)t->dims[0], at);
+		t->type = KN_F32;
+		t->data = at;
+		t->bytes = t->dims[0] * sizeof(float);
+		at += t->dims[0];
+	}
+	return 0;
+}
+
+static void trim_rows(const struct hf_folder *f, struct model_tensor *tensors, size_t n)
+{
+	uint64_t rows = (uint64_t)hf_count_tokens(f);
+	for (size_t i = 0; i < n && rows > 0; i++) {
+		struct model_tensor *t = &tensors[i];
+		if (t->n_dims == 2 && t->dims[1] > rows &&
+		    (strcmp(t->name, "token_embd.weight") == 0 || strcmp(t->name, "output.weight") == 0)) {
+			t->bytes = t->bytes / t->dims[1] * rows;
+			t->dims[1] = rows;
+		}
+	}
+}
+
+/* The tied head that some writers store once more. */
+static bool is_tied(const struct hf_folder *f)
+{
+	const json_t *tied = json_object_get(f->config, "tie_word_embeddings");
+	if (tied == NULL)
+		tied = json_object_get(f->root, "tie_word_embeddings");
+	/* Only Gemma's class ties them where the file says nothing. */
+	const char *family = hf_family(f->model_type);
+	return tied != NULL && !json_is_null(tied) ? json_is_true(tied) : family != NULL && strncmp(family, "gemma", 5) == 0;
+}
+
+static const struct st_tensor *find_theirs(const void *folder, const char *name)
+{
+	const struct hf_folder *f = folder;
+	for (size_t i = 0; i < f->n_parts; i++)
+		for (size_t k = 0; k < safetensors_n(f->parts[i].file); k++)
+			if (strcmp(safetensors_at(f->parts[i].file, k)->name, name) == 0)
+				return safetensors_at(f->parts[i].file, k);
+	return NULL;
+}
+
+/* The name that a tensor has here; false: it is none of a text model, or a part of another one. *packed: of four bits. */
+static bool name_of(const struct hf_folder *f, const struct st_tensor *s, char *name, size_t size, bool *packed)
+{
+	const char *family = hf_family(f->model_type), *theirs = s->name;
+	char plain[ST_MAX_NAME + 16];
+	bool belongs = false;
+	*packed = f->int4.form != HF_INT4_NONE && hf_int4_names(&f->int4, s->name, plain, sizeof plain, &belongs);
+	if (*packed)
+		theirs = plain;
+	return !belongs && hf_gguf_name(theirs, family ? family : "", name, size);
+}
+
+/* A matrix of four bits, which is made when it is wanted. */
+static int convert_packed(struct hf_folder *f, const struct st_tensor *s, char *name, struct hf_int4_matrix *m, struct model_tensor *t,
+			  struct sl_err *err)
+{
+	int rc = hf_int4_matrix(&f->int4, s, find_theirs, f, f->path, m, err);
+	if (rc != 0)
+		return rc;
+	int type = hf_int4_type(m);
+	*t = (struct model_tensor){.name = name, .type = type, .n_dims = 2, .dims = {m->n_in, m->n_out, 1, 1}, .packed = m,
+				   .bytes = m->n_out * kn_row_bytes(type, m->n_in)};
+	return 0;
+}
+
+int hf_tensors(struct hf_folder *f, struct model_tensor **out, size_t *n, struct sl_err *err)
+{
+	bool packed;
+	size_t all = 0, used = 0, name_bytes = 0, n_packed = 0;
+	char name[ST_MAX_NAME + 16];
+	for (size_t i = 0; i < f->n_parts; i++) {
+		all += safetensors_n(f->parts[i].file);
+		for (size_t k = 0; k < safetensors_n(f->parts[i].file); k++) {
+			if (name_of(f, safetensors_at(f->parts[i].file, k), name, sizeof name, &packed))
+				name_bytes += strlen(name) + 1;
+			n_packed += packed;
+		}
+	}
+	struct model_tensor *tensors = sl_zalloc_n(all, sizeof *tensors);
+	struct hf_int4_matrix *matrix = f->matrices = sl_zalloc_n(n_packed, sizeof *f->matrices);
+	char *at = f->names = sl_alloc(name_bytes);
+	if (tensors == NULL || at == NULL || matrix == NULL) {
+		sl_free(tensors);
+		return sl_errf(err, SL_ENOMEM, "%s: no memory for %zu tensors", f->path, all);
+	}
+	int rc = 0;
+	for (size_t i = 0; i < f->n_parts && rc == 0; i++) {
+		for (size_t k = 0; k < safetensors_n(f->parts[i].file) && rc == 0; k++) {
+			const struct st_tensor *s = safetensors_at(f->parts[i].file, k);
+			if (!name_of(f, s, name, sizeof name, &packed) ||
+			    (strcmp(name, "output.weight") == 0 && is_tied(f)))
+				continue;
+			size_t bytes = strlen(name) + 1;
+			memcpy(at, name, bytes);
+			rc = packed ? convert_packed(f, s, at, matrix++, &tensors[used], err) : convert(f, s, at, &tensors[used], err);
+			at += bytes;
+			used++;
+		}
+	}
+	if (rc == 0)
+		rc = widen_vectors(f, tensors, used, err);
+	if (rc != 0) {
+		sl_free(tensors);
+		return rc;
+	}
+	trim_rows(f, tensors, used);
+	*out = tensors;
+	*n = used;
+	return 0;
+}
+
+/* ---- the folder ---- */
+
+int hf_open(const char *path, struct hf_folder **out, struct sl_err *err)
+{
+	struct hf_folder *f = sl_zalloc(sizeof *f);
+	if (f != NULL)
+		f->path = sl_strdup(path);
+	if (f == NULL || f->path == NULL) {
+		sl_free(f);
+		return sl_errf(err, SL_ENOMEM, "%s: no memory", path);
+	}
+	/* "folder/" and "folder" are the same in messages. */
+	for (size_t n = strlen(f->path); n > 1 && f->path[n - 1] == '/'; n--)
+		f->path[n - 1] = '\0';
+	int rc;
+	if ((rc = read_config(f, err)) != 0 || (rc = read_end_ids(f, err)) != 0 ||
+	    (rc = read_template(f, err)) != 0 || (rc = open_weights(f, err)) != 0) {
+		hf_close(f);
+		return rc == SL_ENOTFOUND ? sl_errf(err, SL_EINVAL, "%s: not a model's folder: it has no config.json", path)
+					  : rc;
+	}
+	*out = f;
+	return 0;
+}
+
+void hf_close(struct hf_folder *f)
+{
+	if (f == NULL)
+		return;
+	for (size_t i = 0; i < f->n_parts; i++) {
+		safetensors_close(f->parts[i].file);
+		sl_free(f->parts[i].name);
+	}
+	json_decref(f->root);
+	sl_free(f->parts);
+	sl_free(f->template);
+	sl_free(f->names);
+	sl_free(f->converted);
+	sl_free(f->matrices);
+	sl_free(f->path);
+	sl_free(f);
+}
+
+const char *hf_path(const struct hf_folder *f) { return f->path; }
+size_t hf_n_parts(const struct hf_folder *f) { return f->n_parts; }
+const char *hf_model_type(const struct hf_folder *f) { return f->model_type; }
+const json_t *hf_config(const struct hf_folder *f) { return f->config; }
+const json_t *hf_root(const struct hf_folder *f) { return f->root; }
+
+uint64_t hf_bytes(const struct hf_folder *f)
+{
+	uint64_t bytes = 0;
+	for (size_t i = 0; i < f->n_parts; i++)
+		bytes += safetensors_bytes(f->parts[i].file);
+	return bytes;
+}
+
+const int32_t *hf_end_ids(const struct hf_folder *f, size_t *n)
+{
+	*n = f->n_end_ids;
+	return f->end_ids;
+}
+
+int hf_tokenizer(const struct hf_folder *f, struct tokenizer **out, struct sl_err *err)
+{
+	struct map_file json = {0}, config = {0};
+	struct sl_err why = {0};
+	if (!exists(f, "tokenizer.json"))
+		return sl_errf(err, SL_EUNSUPPORTED, "%s: it has no tokenizer.json%s", f->path,
+			       exists(f, "tokenizer.model") ? " (tokenizer.model alone is not supported)" : "");
+	int rc = map_named(f, "tokenizer.json", &json, err);
+	if (rc == 0 && exists(f, "tokenizer_config.json"))
+		rc = map_named(f, "tokenizer_config.json", &config, err);
+	if (rc == 0 && (rc = tokenizer_create_json((const char *)json.at, json.bytes, (const char *)config.at,
+						   config.bytes, out, &why)) != 0)
+		sl_errf(err, rc, "%s/tokenizer.json: %s", f->path, why.text);
+	for (size_t i = 0; rc == 0 && i < f->n_end_ids; i++)
+		tokenizer_mark_end(*out, f->end_ids[i]);
+	map_file_close(&json);
+	map_file_close(&config);
+	return rc;
+}

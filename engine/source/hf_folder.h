@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A model as Hugging Face folders have it: config.json says what it is, model.safetensors (or the
+ * parts that model.safetensors.index.json lists) hold the tensors, tokenizer.json and its companions
+ * the text side. Tensors come out under GGUF's names.
+ */
+#ifndef ENGINE_HF_FOLDER_H
+#define ENGINE_HF_FOLDER_H
+
+#include <jansson.h>
+#include <stdbool.h>
+
+#include "engine/source/model_file.h"
+
+struct hf_folder;
+
+/* Reads config.json and the heads of all weights. Everything borrows until hf_close. */
+int hf_open(const char *path, struct hf_folder **out, struct sl_err *err);
+void hf_close(struct hf_folder *f);
+
+const char *hf_path(const struct hf_folder *f);
+uint64_t hf_bytes(const struct hf_folder *f);
+size_t hf_n_parts(const struct hf_folder *f);
+/* config.json's own model_type, and the object that describes the text model: the whole of it, or
+ * its text_config. */
+const char *hf_model_type(const struct hf_folder *f);
+const json_t *hf_config(const struct hf_folder *f);
+const json_t *hf_root(const struct hf_folder *f); /* all of config.json */
+
+/* Tokens that tokenizer.json has, added ones included; 0 when that can't be said
+ * (engine/source/hf_tokenizer.c). */
+int hf_count_tokens(const struct hf_folder *f);
+
+/* The tensors that a text model has, under GGUF's names (in storage of f), in the files' order.
+ * Vectors of F16 or BF16 are F32 here; embeddings and output have no more rows than the tokenizer has
+ * tokens (many models are published with some more, that never were trained). Matrices of four bits have no data yet but what
+ * they are made of (hf_int4.h). The array is the caller's (sl_free). */
+int hf_tensors(struct hf_folder *f, struct model_tensor **out, size_t *n, struct sl_err *err);
+
+/* Tokens that end an answer, from generation_config.json and config.json. */
+const int32_t *hf_end_ids(const struct hf_folder *f, size_t *n);
+int hf_tokenizer(const struct hf_folder *f, struct tokenizer **out, struct sl_err *err);
+/* SL_ENOTFOUND when there is none. */
+int hf_template(const struct hf_folder *f, struct proto_str *out, struct sl_err *err);
+
+#endif

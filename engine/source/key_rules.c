@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/source/key_rules.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/err.h"
+
+void key_see(struct key_seen *s, const void *object, const char *key)
+{
+	if (key_was_seen(s, object, key))
+		return;
+	BUG_IF(s->n == KEY_SEEN_MOST, "more keys than %d are read", KEY_SEEN_MOST);
+	s->at[s->n].object = object;
+	s->at[s->n++].key = key;
+}
+
+bool key_was_seen(const struct key_seen *s, const void *object, const char *key)
+{
+	for (int i = 0; i < s->n; i++)
+		if (s->at[i].object == object && strcmp(s->at[i].key, key) == 0)
+			return true;
+	return false;
+}
+
+/* Parts of names that say what a key is about. */
+static bool is_telling(const char *key)
+{
+	static const char *const words[] = {"rope", "rotary", "attn", "attention", "softcap", "soft_cap", "multiplier", "scaling",
+					    "alibi", "causal", "bidirectional", "window", "logit", "expert", "layer_types"};
+	for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+		if (strstr(key, words[i]) != NULL)
+			return true;
+	return false;
+}
+
+static bool fits(const struct key_rule *r, const char *key, const char *family)
+{
+	size_t n = strlen(r->key);
+	bool same = r->key[n - 1] == '*' ? strncmp(r->key, key, n - 1) == 0 : strcmp(r->key, key) == 0;
+	return same && (r->family == NULL || strcmp(r->family, family) == 0);
+}
+
+static bool is_one_of(const char *values, const char *value)
+{
+	size_t n = strlen(value), len;
+	for (; *values != '\0'; values += len + (values[len] == '|')) {
+		len = strcspn(values, "|");
+		if (len == n && memcmp(values, value, n) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* Control characters would break the line. */
+static void one_line(char *out, size_t size, const char *text)
+{
+	snprintf(out, size, "%s", text);
+	for (char *c = out; *c != '\0'; c++)
+		if ((unsigned char)*c < ' ' || *c == 0x7f)
+			*c = ' ';
+}
+
+static void note_unknown(struct model_arch *a, const char *prefix, const char *key)
+{
+	char name[80];
+	size_t at = strlen(a->unknown_keys);
+	a->n_unknown_keys++;
+	one_line(name, sizeof name, key);
+	int n = snprintf(a->unknown_keys + at, sizeof a->unknown_keys - at, "%s%s%s", at > 0 ? ", " : "", prefix, name);
+	if (n < 0 || (size_t)n >= sizeof a->unknown_keys - at)
+		a->unknown_keys[at] = '\0'; /* the number says that there are more */
+}
+
+static int refuse(const struct key_check *c, const char *key, const char *value, const char *but)
+{
+	char name[80], what[64];
+	one_line(name, sizeof name, key);
+	one_line(what, sizeof what, value);
+	return sl_errf(c->err, SL_EUNSUPPORTED, "%s: %s%s is %s, which is not supported%s%s%s", c->where, c->prefix, name, what,
+		       but != NULL ? " (supported: " : "", but != NULL ? but : "", but != NULL ? ")" : "");
+}
+
+int key_check(const struct key_check *c, const char *key, const char *value)
+{
+	for (const struct key_rule *r = c->rules; r->key != NULL; r++)
+		if (fits(r, key, c->family))
+			return r->neutral == NULL || strcmp(value, "null") == 0 || is_one_of(r->neutral, value)
+				       ? 0
+				       : refuse(c, key, value, r->neutral[0] != '\0' ? r->neutral : NULL);
+	if (c->strict || is_telling(key))
+		return is_one_of("null|false|[]|{}", value) ? 0 : refuse(c, key, value, NULL);
+	note_unknown(c->arch, c->prefix, key);
+	return 0;
+}

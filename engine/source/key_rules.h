@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Keys of a model's description that no reader asked for. A key that is passed over in silence may change every answer, so each
+ * is one of these:
+ *
+ *   harmless   a rule says that it changes no answer (initializer_range, torch_dtype)
+ *   neutral    a rule names the values with which it changes none (attention.causal true); with any other it is refused by name
+ *   telling    no rule knows it, but its name says that it changes arithmetic (…rope…, …softcap…): refused, unless it is off
+ *   unknown    nothing is known: the model loads, and the key is named in the log and by `sluice model inspect`
+ *
+ * What a reader asks for is not judged here. So a key that counts for one family only is refused in the others' files, and
+ * nobody keeps a list of what is honoured. The rules: arch_keys_hf.c, arch_keys_gguf.c.
+ */
+#ifndef ENGINE_KEY_RULES_H
+#define ENGINE_KEY_RULES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/err.h"
+#include "engine/source/arch.h"
+
+struct key_rule {
+	const char *key;     /* "*" at its end: any that begin so */
+	const char *neutral; /* values as key_check takes them, with | between; NULL: harmless whatever it is */
+	const char *family;  /* of this one only; NULL: of any. The first rule that fits counts. */
+};
+
+struct key_check {
+	const char *where;  /* the file, for messages */
+	const char *prefix; /* of the key in messages: "rope_scaling." */
+	const char *family;
+	const struct key_rule *rules; /* end: no key */
+	bool strict;                  /* unknown ones are refused too */
+	struct model_arch *arch;      /* has unknown ones noted */
+	struct sl_err *err;
+};
+
+/* One key and its value: "null", "true", "-1.5", a string as it is, "[]" and "{}" when empty, "…" for what has parts. 0, or
+ * SL_EUNSUPPORTED. Either may hold any byte but 0. */
+int key_check(const struct key_check *c, const char *key, const char *value);
+
+/* Names that were asked for, until the check. */
+enum { KEY_SEEN_MOST = 192 };
+struct key_seen {
+	struct {
+		const void *object; /* that has the key; NULL where there is one only */
+		const char *key;    /* lives as long as this */
+	} at[KEY_SEEN_MOST];
+	int n;
+};
+void key_see(struct key_seen *s, const void *object, const char *key);
+bool key_was_seen(const struct key_seen *s, const void *object, const char *key);
+
+#endif

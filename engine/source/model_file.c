@@ -1,0 +1,351 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One face for every form of a model on disk. What the forms share stands here: the list of tensors
+ * under GGUF's names with an index over it, and the dispatch to the form's own readers. The list
+ * borrows names and data from what the form's reader keeps mapped.
+ */
+#include "engine/source/model_file.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <xxhash.h>
+
+#include "base/alloc.h"
+#include "base/file.h"
+#include "engine/source/arch_read.h"
+#include "engine/source/convert.h"
+#include "engine/file/gguf_split.h"
+#include "engine/source/hf_folder.h"
+#include "engine/source/hf_int4.h"
+#include "engine/file/map_file.h"
+#include "engine/file/name_index.h"
+#include "engine/source/random_source.h"
+#include "kernels/quantize.h"
+
+struct model_file {
+	char *path;
+	struct gguf **parts; /* or */
+	size_t n_parts;
+	struct hf_folder *folder; /* or */
+	struct random_source *random;
+	struct model_tensor *tensors;
+	uint32_t *by_name;
+	size_t n_tensors;
+	void **owned; /* [n_tensors] data that were made; NULL: none were */
+	bool quantized;
+	char name[128];
+	char form[64];
+};
+
+/* ---- the list of tensors ---- */
+
+static struct proto_str tensor_name(const void *f, size_t i)
+{
+	const char *name = ((const struct model_file *)f)->tensors[i].name;
+	return (struct proto_str){.at = name, .n = strlen(name)};
+}
+
+static int make_index(struct model_file *f, struct sl_err *err)
+{
+	size_t twice;
+	if (name_index_make(tensor_name, f, f->n_tensors, &f->by_name, &twice) != 0)
+		return sl_errf(err, SL_ENOMEM, "%s: no memory for %zu tensors", f->path, f->n_tensors);
+	if (twice < f->n_tensors)
+		return sl_errf(err, SL_EINVAL, "%s: duplicate tensor \"%s\"", f->path, f->tensors[twice].name);
+	return 0;
+}
+
+const struct model_tensor *model_file_find(const struct model_file *f, const char *name)
+{
+	const struct proto_str want = {.at = name, .n = strlen(name)};
+	size_t i = name_index_find(f->by_name, f->n_tensors, tensor_name, f, want);
+	return i < f->n_tensors ? &f->tensors[i] : NULL;
+}
+
+size_t model_file_n_tensors(const struct model_file *f) { return f->n_tensors; }
+const struct model_tensor *model_file_tensor_at(const struct model_file *f, size_t i) { return &f->tensors[i]; }
+
+static bool may_own(struct model_file *f)
+{
+	if (f->owned == NULL)
+		f->owned = sl_zalloc_n(f->n_tensors, sizeof(void *));
+	return f->owned != NULL;
+}
+
+int model_file_bring(struct model_file *f, const struct model_tensor *t, struct sl_err *err)
+{
+	size_t i = (size_t)(t - f->tensors);
+	if (t->packed == NULL || t->data != NULL)
+		return 0;
+	if (!may_own(f) || (f->owned[i] = sl_alloc((size_t)t->bytes)) == NULL)
+		return sl_errf(err, SL_ENOMEM, "%s: no memory for tensor %s", f->path, t->name);
+	int rc = hf_int4_make(t->packed, f->path, 0, f->owned[i], err);
+	if (rc != 0) {
+		sl_free(f->owned[i]);
+		f->owned[i] = NULL;
+		return rc;
+	}
+	map_file_let_go(t->packed->q, (size_t)t->packed->q_bytes);
+	f->tensors[i].data = f->owned[i];
+	return 0;
+}
+
+void model_file_let_go(struct model_file *f, const struct model_tensor *t)
+{
+	size_t i = (size_t)(t - f->tensors);
+	if (f->owned != NULL && f->owned[i] != NULL) {
+		sl_free(f->owned[i]);
+		f->owned[i] = NULL;
+		f->tensors[i].data = NULL;
+	} else if (t->data != NULL && t->packed == NULL) {
+		map_file_let_go(t->data, (size_t)t->bytes);
+	}
+}
+
+/* ---- opening ---- */
+
+static void put_gguf_tensors(const struct gguf *g, struct model_tensor *out)
+{
+	for (size_t i = 0; i < gguf_n_tensors(g); i++, out++) {
+		const struct gguf_tensor *t = gguf_tensor_at(g, i);
+		*out = (struct model_tensor){.name = t->name, .type = t->type, .n_dims = t->n_dims, .data = t->data, .bytes = t->bytes};
+		memcpy(out->dims, t->dims, sizeof t->dims);
+	}
+}
+
+static int open_gguf(struct model_file *f, struct sl_err *err)
+{
+	int rc = gguf_open_parts(f->path, &f->parts, &f->n_parts, err);
+	if (rc != 0)
+		return rc;
+	for (size_t p = 0; p < f->n_parts; p++)
+		f->n_tensors += gguf_n_tensors(f->parts[p]);
+	f->tensors = sl_zalloc_n(f->n_tensors, sizeof *f->tensors);
+	if (f->tensors == NULL)
+		return sl_errf(err, SL_ENOMEM, "%s: no memory for %zu tensors", f->path, f->n_tensors);
+	for (size_t p = 0, at = 0; p < f->n_parts; at += gguf_n_tensors(f->parts[p++]))
+		put_gguf_tensors(f->parts[p], f->tensors + at);
+	struct proto_str name;
+	struct sl_err ignored;
+	if (gguf_get_str(f->parts[0], "general.name", &name, &ignored) == 0)
+		snprintf(f->name, sizeof f->name, "%.*s", (int)(name.n > 127 ? 127 : name.n), name.at);
+	int n = snprintf(f->form, sizeof f->form, "GGUF v%u", gguf_version(f->parts[0]));
+	if (f->n_parts > 1)
+		snprintf(f->form + n, sizeof f->form - (size_t)n, " in %zu parts", f->n_parts);
+	return 0;
+}
+
+static int open_folder(struct model_file *f, struct sl_err *err)
+{
+	int rc = hf_open(f->path, &f->folder, err);
+	if (rc == 0)
+		rc = hf_tensors(f->folder, &f->tensors, &f->n_tensors, err);
+	if (rc != 0)
+		return rc;
+	const char *slash = strrchr(hf_path(f->folder), '/');
+	snprintf(f->name, sizeof f->name, "%s", slash != NULL ? slash + 1 : hf_path(f->folder));
+	int n = snprintf(f->form, sizeof f->form, "safetensors");
+	if (hf_n_parts(f->folder) > 1)
+		snprintf(f->form + n, sizeof f->form - (size_t)n, " in %zu parts", hf_n_parts(f->folder));
+	return 0;
+}
+
+static int open_random(struct model_file *f, struct sl_err *err)
+{
+	int rc = random_source_open(f->path, &f->random, err);
+	if (rc != 0)
+		return rc;
+	size_t n = gguf_n_tensors(f->random->head);
+	f->n_tensors = n + f->random->n;
+	f->tensors = sl_zalloc_n(f->n_tensors, sizeof *f->tensors);
+	if (f->tensors == NULL)
+		return sl_errf(err, SL_ENOMEM, "%s: no memory for %zu tensors", f->path, f->n_tensors);
+	put_gguf_tensors(f->random->head, f->tensors);
+	for (size_t i = 0; i < f->random->n; i++) {
+		const struct random_matrix *x = &f->random->matrices[i];
+		f->tensors[n + i] = (struct model_tensor){.name = x->name, .type = x->type, .n_dims = 2, .dims = {x->n_in, x->n_out, 1, 1},
+							  .noise = x->noise, .bytes = x->n_out * kn_row_bytes(x->type, (size_t)x->n_in)};
+	}
+	snprintf(f->name, sizeof f->name, "%s", f->path);
+	snprintf(f->form, sizeof f->form, "made at random");
+	return 0;
+}
+
+int model_file_open(const char *path, struct model_file **out, struct sl_err *err)
+{
+	struct stat st;
+	struct model_file *f = sl_zalloc(sizeof *f);
+	if (f != NULL)
+		f->path = sl_strdup(path);
+	if (f == NULL || f->path == NULL) {
+		sl_free(f);
+		return sl_errf(err, SL_ENOMEM, "%s: no memory", path);
+	}
+	bool is_folder = file_stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+	int rc = random_source_names(path) ? open_random(f, err) : is_folder ? open_folder(f, err) : open_gguf(f, err);
+	if (rc == 0)
+		rc = make_index(f, err);
+	if (rc != 0) {
+		model_file_close(f);
+		return rc;
+	}
+	*out = f;
+	return 0;
+}
+
+void model_file_close(struct model_file *f)
+{
+	if (f == NULL)
+		return;
+	for (size_t i = 0; f->owned != NULL && i < f->n_tensors; i++)
+		sl_free(f->owned[i]);
+	sl_free(f->owned);
+	sl_free(f->tensors);
+	sl_free(f->by_name);
+	gguf_close_parts(f->parts, f->n_parts);
+	hf_close(f->folder);
+	random_source_close(f->random);
+	sl_free(f->path);
+	sl_free(f);
+}
+
+const char *model_file_path(const struct model_file *f) { return f->path; }
+const char *model_file_name(const struct model_file *f) { return f->name; }
+const char *model_file_form(const struct model_file *f) { return f->form; }
+
+/* Where keys are; NULL: in a folder. */
+static const struct gguf *keys_of(const struct model_file *f)
+{
+	return f->random != NULL ? f->random->head : f->n_parts > 0 ? f->parts[0] : NULL;
+}
+
+const struct gguf *model_file_gguf(const struct model_file *f) { return keys_of(f); }
+bool model_file_is_random(const struct model_file *f) { return f->random != NULL; }
+
+size_t model_file_n_parts(const struct model_file *f) { return f->n_parts; }
+const struct gguf *model_file_part(const struct model_file *f, size_t i) { return f->parts[i]; }
+
+const struct hf_folder *model_file_folder(const struct model_file *f) { return f->folder; }
+
+uint64_t model_file_bytes(const struct model_file *f)
+{
+	if (f->folder != NULL)
+		return hf_bytes(f->folder);
+	uint64_t bytes = 0;
+	for (size_t p = 0; p < f->n_parts; p++)
+		bytes += gguf_file_bytes(f->parts[p]);
+	for (size_t i = 0; f->random != NULL && i < f->n_tensors; i++)
+		bytes += f->tensors[i].bytes;
+	return bytes;
+}
+
+/* ---- quantizing in memory ---- */
+
+static void float_row(void *ctx, uint64_t row, float *out)
+{
+	const struct model_tensor *t = ctx;
+	size_t width = (size_t)t->dims[0];
+	kn_dequantize(t->type, (const uint8_t *)t->data + row * kn_row_bytes(t->type, width), width, out);
+}
+
+/* Four bits with one scale for 128 weights are too few for what tokens begin and end with: those two stay as they are, as checkpoints of
+ * that kind have them. */
+static bool quantizes(const struct model_tensor *t, int type)
+{
+	bool floats = t->type == KN_F32 || t->type == KN_F16 || t->type == KN_BF16;
+	bool ends = strcmp(t->name, "token_embd.weight") == 0 || strcmp(t->name, "output.weight") == 0;
+	if (type == KN_INT4 && ends)
+		return false;
+	return (floats || (type == KN_INT4 && t->type == KN_Q8_0)) && t->type != type && t->n_dims == 2 && t->dims[0] % (uint64_t)kn_type_block(type) == 0;
+}
+
+static int quantize_tensor(struct model_file *f, size_t i, int type, int n_threads, struct convert_progress *p,
+			   struct sl_err *err)
+{
+	struct model_tensor *t = &f->tensors[i];
+	struct convert c = {.row = float_row, .ctx = t, .type = type, .width = (size_t)t->dims[0], .n_threads = n_threads};
+	size_t row_bytes = kn_row_bytes(type, c.width);
+	uint64_t rows = t->dims[1], piece = (4u << 20) / c.width + 1;
+	f->owned[i] = sl_alloc((size_t)rows * row_bytes);
+	if (f->owned[i] == NULL)
+		return sl_errf(err, SL_ENOMEM, "%s: no memory for tensor %s", f->path, t->name);
+	for (uint64_t at = 0; at < rows; at += piece) {
+		uint64_t n = rows - at < piece ? rows - at : piece;
+		int rc = convert_rows(&c, at, n, (uint8_t *)f->owned[i] + at * row_bytes);
+		if (rc != 0)
+			return sl_errf(err, rc, "%s: tensor %s can't be converted to %s", f->path, t->name,
+				       kn_type_name(type));
+		convert_advance(p, n * row_bytes);
+	}
+	t->type = type;
+	t->data = f->owned[i];
+	t->bytes = rows * row_bytes;
+	return 0;
+}
+
+int model_file_quantize(struct model_file *f, int type, int n_threads, struct convert_progress *p, struct sl_err *err)
+{
+	BUG_IF(f->quantized, "%s: quantized twice", f->path);
+	f->quantized = true;
+	if (f->random != NULL)
+		return sl_errf(err, SL_EUNSUPPORTED, "%s: weights that are in no file are not converted", f->path);
+	if (!may_own(f))
+		return sl_errf(err, SL_ENOMEM, "%s: no memory", f->path);
+	for (size_t i = 0; p != NULL && i < f->n_tensors; i++)
+		if (quantizes(&f->tensors[i], type))
+			p->total += f->tensors[i].dims[1] * kn_row_bytes(type, (size_t)f->tensors[i].dims[0]);
+	int rc = 0;
+	for (size_t i = 0; i < f->n_tensors && rc == 0; i++)
+		if (quantizes(&f->tensors[i], type))
+			rc = quantize_tensor(f, i, type, n_threads, p, err);
+	return rc;
+}
+
+/* ---- what each form says ---- */
+
+int model_file_arch(const struct model_file *f, struct model_arch *out, struct sl_err *err)
+{
+	return f->folder != NULL ? arch_read_hf(f, f->folder, out, err) : arch_read_gguf(f, out, err);
+}
+
+int model_file_tokenizer(const struct model_file *f, struct tokenizer **out, struct sl_err *err)
+{
+	int rc = f->folder != NULL ? hf_tokenizer(f->folder, out, err) : tokenizer_create(keys_of(f), out, err);
+	const struct model_tensor *embed = model_file_find(f, "token_embd.weight");
+	/* Rows without a token: they are never sampled on purpose, but an id of theirs must be one. */
+	if (rc == 0 && embed != NULL && embed->dims[1] <= ARCH_MAX_VOCAB && tokenizer_pad(*out, (size_t)embed->dims[1]) != 0) {
+		tokenizer_destroy(*out);
+		rc = sl_errf(err, SL_ENOMEM, "%s: no memory", f->path);
+	}
+	return rc;
+}
+
+int model_file_template(const struct model_file *f, struct proto_str *out, struct sl_err *err)
+{
+	return f->folder != NULL ? hf_template(f->folder, out, err)
+				 : gguf_get_str(keys_of(f), "tokenizer.chat_template", out, err);
+}
+
+static bool makes_tokens(struct proto_str key)
+{
+	static const char prefix[] = "tokenizer.", family[] = "general.architecture";
+	return (key.n >= sizeof prefix - 1 && memcmp(key.at, prefix, sizeof prefix - 1) == 0) ||
+	       (key.n == sizeof family - 1 && memcmp(key.at, family, sizeof family - 1) == 0);
+}
+
+uint64_t model_file_text(const struct model_file *f)
+{
+	if (f->folder != NULL)
+		return 0;
+	const struct gguf *g = keys_of(f);
+	uint64_t sum = 0; /* in whatever order the keys stand */
+	for (size_t i = 0; i < gguf_n_keys(g); i++) {
+		enum gguf_value type;
+		struct proto_str value, key = gguf_raw_key(g, i, &type, &value);
+		if (makes_tokens(key))
+			sum += XXH3_64bits_withSeed(value.at, value.n, XXH3_64bits_withSeed(key.at, key.n, (uint64_t)type));
+	}
+	return sum;
+}

@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Every row of every matrix has a generator of its own, seeded by the file's seed, the tensor's
+ * number and the row, so rows can be made in any order. Values are sums of four uniform ones: close
+ * to normal for one draw of 64 bits. Their spread keeps activations near one: 1/sqrt(width) for what
+ * reads the normed stream, and less by sqrt(2 · layers) for what adds to it, so that the stream does
+ * not grow with depth.
+ *
+ * The output matrix repeats the embeddings, as in shapes where it is the same. A token's own row would
+ * win every time if the stream still were mostly that row at its end, so they are small beside what
+ * the layers add: a token's own logit then stands 2.5 deviations out of the noise, which lets greedy
+ * text wander before it repeats itself, and settle before the rounding of another engine leads it
+ * elsewhere. The last norm's gain makes up for the size: logits have a spread of about three in every
+ * shape.
+ */
+#include "engine/source/random_model.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/out_file.h"
+#include "engine/source/arch_write.h"
+#include "kernels/kernels.h"
+
+struct noise {
+	uint64_t seed; /* the tensor's */
+	size_t width;
+	float mean, spread;
+	/* For types whose scales are searched for: quantized blocks to pick from; else NULL. */
+	uint8_t *pool;
+	size_t block_bytes, blocks_of_row;
+};
+
+enum { POOL_FLOATS = 1 << 19 };
+
+static uint64_t mix(uint64_t z)
+{
+	z += 0x9E3779B97F4A7C15u;
+	z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
+	z = (z ^ z >> 27) * 0x94D049BB133111EBu;
+	return z ^ z >> 31;
+}
+
+static void noise_row(void *ctx, uint64_t row, float *out)
+{
+	const struct noise *n = ctx;
+	uint64_t state = mix(n->seed ^ mix(row));
+	/* Four uniform values of 16 bits: a spread of sqrt(4/12) · 65536, a mean of 131070. */
+	const float scale = n->spread * 1.7320508f / 65536.0f;
+	for (size_t i = 0; i < n->width; i++) {
+		uint64_t z = mix(state + i * 0xD1342543DE82EF95u);
+		int32_t sum = (int32_t)((z & 0xffff) + (z >> 16 & 0xffff) + (z >> 32 & 0xffff) + (z >> 48));
+		out[i] = n->mean + (float)(sum - 131070) * scale;
+	}
+}
+
+static void pooled_row(void *ctx, uint64_t row, uint8_t *out)
+{
+	const struct noise *n = ctx;
+	uint64_t state = mix(n->seed ^ mix(row)), pool_blocks = POOL_FLOATS / (n->width / n->blocks_of_row);
+	for (size_t i = 0; i < n->blocks_of_row; i++)
+		memcpy(out + i * n->block_bytes, n->pool + mix(state + i) % pool_blocks * n->block_bytes, n->block_bytes);
+}
+
+struct tensor_spec {
+	char name[64];
+	uint64_t n_in, n_out; /* n_out 0: a vector */
+	float mean, spread;
+	bool as_first; /* the same values as the first tensor's, the embeddings' */
+};
+
+/* What one run over the file's tensors does with each: the first run declares, the second writes. */
+struct run {
+	const struct random_model *m;
+	struct gguf_writer *w;
+	struct convert_progress *progress;
+	struct sl_err *err;
+	bool data;
+	/* Told of each matrix in the first run, which then is not in the file; NULL: all of them are. */
+	void (*matrix)(void *ctx, const struct random_matrix *x);
+	void *ctx;
+	uint64_t tensor; /* number of the one at hand */
+	int rc;
+};
+
+/* Searching the best scales for a billion weights takes minutes; for POOL_FLOATS of each tensor, and
+ * picking among their blocks for the rest, seconds. */
+static int make_pool(struct noise *n, struct convert c, struct sl_err *err)
+{
+	size_t block = (size_t)kn_type_block(c.type), width = n->width;
+	n->block_bytes = kn_type_block_bytes(c.type);
+	n->blocks_of_row = width / block;
+	n->pool = sl_alloc(POOL_FLOATS / block * n->block_bytes);
+	if (n->pool == NULL)
+		return sl_errf(err, SL_ENOMEM, "no memory");
+	/* The pool's own rows are of one block of the largest type. */
+	n->width = c.width = 256;
+	int rc = convert_rows(&c, 0, POOL_FLOATS / 256, n->pool);
+	n->width = width;
+	return rc != 0 ? sl_errf(err, rc, "can't write %s", kn_type_name(c.type)) : 0;
+}
+
+static uint64_t seed_of(const struct random_model *m, const struct tensor_spec *t, uint64_t number)
+{
+	return mix(m->seed + (t->as_first ? 0 : number) * 0x9FB21C651E98DF25u);
+}
+
+static void each(struct run *r, const struct tensor_spec *t)
+{
+	const struct random_model *m = r->m;
+	if (r->rc != 0)
+		return;
+	int type = t->n_out == 0 ? KN_F32
+				 : weight_plan_type(&m->plan, t->name, t->n_in, m->arch.n_layers,
+						    m->arch.tied_embeddings);
+	uint64_t rows = t->n_out > 0 ? t->n_out : 1;
+	if (r->matrix != NULL && t->n_out > 0) {
+		uint64_t number = r->tensor++;
+		struct random_matrix x = {.type = type, .n_in = t->n_in, .n_out = t->n_out,
+					  .noise = {.seed = seed_of(m, t, number), .spread = t->spread}};
+		snprintf(x.name, sizeof x.name, "%s", t->name);
+		if (!r->data)
+			r->matrix(r->ctx, &x);
+		return;
+	}
+	if (!r->data) {
+		r->tensor++;
+		gguf_add_tensor(r->w, t->name, type, t->n_out > 0 ? 2 : 1, (uint64_t[]){t->n_in, t->n_out});
+		r->progress->total += rows * kn_row_bytes(type, (size_t)t->n_in);
+		return;
+	}
+	uint64_t number = r->tensor++;
+	struct noise n = {.seed = seed_of(m, t, number), .width = (size_t)t->n_in, .mean = t->mean, .spread = t->spread};
+	struct convert c = {.row = noise_row, .ctx = &n, .type = type, .width = (size_t)t->n_in,
+			    .n_threads = m->n_threads};
+	if (rows * t->n_in > POOL_FLOATS && type != KN_F32 && type != KN_F16 && type != KN_BF16 && type != KN_Q8_0) {
+		r->rc = make_pool(&n, c, r->err);
+		c.raw_row = pooled_row;
+	}
+	if (r->rc == 0)
+		r->rc = convert_write(&c, t->name, rows, r->w, r->progress, r->err);
+	sl_free(n.pool);
+}
+
+static void matrix(struct run *r, int layer, const char *name, int n_out, int n_in, double spread)
+{
+	struct tensor_spec t = {.n_in = (uint64_t)n_in, .n_out = (uint64_t)n_out, .spread = (float)spread};
+	if (layer < 0)
+		snprintf(t.name, sizeof t.name, "%s.weight", name);
+	else
+		snprintf(t.name, sizeof t.name, "blk.%d.%s.weight", layer, name);
+	each(r, &t);
+}
+
+static void vector(struct run *r, int layer, const char *name, int n, double mean, double spread)
+{
+	struct tensor_spec t = {.n_in = (uint64_t)n, .mean = (float)mean, .spread = (float)spread};
+	if (layer < 0)
+		snprintf(t.name, sizeof t.name, "%s", name);
+	else
+		snprintf(t.name, sizeof t.name, "blk.%d.%s", layer, name);
+	each(r, &t);
+}
+
+/* A norm's gains, a tenth around their mean. */
+static void gains(struct run *r, int layer, const char *name, int n, double mean)
+{
+	vector(r, layer, name, n, mean, mean / 10);
+}
+
+enum { POST_GAIN = 4 };
+
+static void run_layer(struct run *r, int i)
+{
+	const struct model_arch *a = &r->m->arch;
+	bool fused = strcmp(a->family, "phi3") == 0;
+	int q = a->n_heads * a->head_dim, kv = a->n_kv_heads * a->head_dim;
+	double in = 1 / sqrt(a->n_embd), depth = sqrt(2.0 * a->n_layers);
+	gains(r, i, "attn_norm.weight", a->n_embd, 1);
+	if (fused) {
+		matrix(r, i, "attn_qkv", q + 2 * kv, a->n_embd, in);
+	} else {
+		matrix(r, i, "attn_q", q, a->n_embd, in);
+		matrix(r, i, "attn_k", kv, a->n_embd, in);
+		matrix(r, i, "attn_v", kv, a->n_embd, in);
+	}
+	if (a->qkv_bias) {
+		vector(r, i, "attn_q.bias", q, 0, 0.1);
+		vector(r, i, "attn_k.bias", kv, 0, 0.1);
+		vector(r, i, "attn_v.bias", kv, 0, 0.1);
+	}
+	if (a->qk_norm) {
+		gains(r, i, "attn_q_norm.weight", a->head_dim, 1);
+		gains(r, i, "attn_k_norm.weight", a->head_dim, 1);
+	}
+	matrix(r, i, "attn_output", a->n_embd, q, 1 / sqrt(q) / depth);
+	if (a->post_norms)
+		gains(r, i, "post_attention_norm.weight", a->n_embd, POST_GAIN);
+	gains(r, i, "ffn_norm.weight", a->n_embd, 1);
+	if (!fused)
+		matrix(r, i, "ffn_gate", a->n_ff, a->n_embd, in);
+	matrix(r, i, "ffn_up", fused ? 2 * a->n_ff : a->n_ff, a->n_embd, in);
+	matrix(r, i, "ffn_down", a->n_embd, a->n_ff, 1 / sqrt(a->n_ff) / depth);
+	if (a->post_norms)
+		gains(r, i, "post_ffw_norm.weight", a->n_embd, POST_GAIN);
+}
+
+static void run_all(struct run *r)
+{
+	const struct model_arch *a = &r->m->arch;
+	struct arch_extra extras[ARCH_EXTRA_TENSORS];
+	/* What the layers add comes to about one, or through Gemma's norms of it to this: */
+	double added = a->post_norms ? POST_GAIN * sqrt(2.0 * a->n_layers) : 1, width = sqrt(a->n_embd);
+	double spread = 2.5 * added / width / (double)a->embed_scale;
+	struct tensor_spec output = {.name = "output.weight", .n_in = (uint64_t)a->n_embd, .n_out = (uint64_t)a->n_vocab,
+				     .spread = (float)spread, .as_first = true};
+	matrix(r, -1, "token_embd", a->n_vocab, a->n_embd, spread);
+	gains(r, -1, "output_norm.weight", a->n_embd, 3 / (spread * width));
+	if (!a->tied_embeddings)
+		each(r, &output);
+	int n = arch_write_extras(a, extras);
+	for (int i = 0; i < n && r->rc == 0; i++) {
+		size_t bytes = (size_t)extras[i].n * sizeof(float);
+		if (r->data)
+			gguf_write_data(r->w, extras[i].values, bytes);
+		else
+			gguf_add_tensor(r->w, extras[i].name, KN_F32, 1, (uint64_t[]){(uint64_t)extras[i].n});
+	}
+	for (int i = 0; i < a->n_layers; i++)
+		run_layer(r, i);
+}
+
+/* ---- the tokenizer ---- */
+
+static int vocabulary_size(const struct gguf *g, int *out, struct sl_err *err)
+{
+	struct gguf_array tokens;
+	int rc = gguf_get_array(g, "tokenizer.ggml.tokens", &tokens, err);
+	if (rc == 0 && (tokens.n == 0 || tokens.n > RANDOM_MOST_VOCAB))
+		rc = sl_errf(err, SL_EINVAL, "%s: a vocabulary of %llu tokens", gguf_path(g),
+			     (unsigned long long)tokens.n);
+	if (rc == 0)
+		*out = (int)tokens.n;
+	return rc;
+}
+
+static void copy_tokenizer(const struct gguf *g, struct gguf_writer *w)
+{
+	for (size_t i = 0; i < gguf_n_keys(g); i++) {
+		enum gguf_value type;
+		struct proto_str value, key = gguf_raw_key(g, i, &type, &value);
+		if (key.n > 10 && memcmp(key.at, "tokenizer.", 10) == 0)
+			gguf_put_raw(w, key, type, value);
+	}
+}
+
+/* w: to be finished here. told: of struct run. */
+static int write_file(struct random_model *m, const struct gguf *tokenizer, struct gguf_writer *w, struct convert_progress *p,
+		      void (*told)(void *ctx, const struct random_matrix *x), void *ctx, struct sl_err *err)
+{
+	int rc = arch_write_keys(&m->arch, w, err);
+	gguf_put_str(w, "general.name", m->name, strlen(m->name));
+	if (tokenizer != NULL)
+		copy_tokenizer(tokenizer, w);
+	else
+		random_vocab_write(w, m->arch.n_vocab);
+	struct run r = {.m = m, .w = w, .progress = p, .err = err, .rc = rc, .matrix = told, .ctx = ctx};
+	run_all(&r);
+	r.data = true;
+	r.tensor = 0;
+	run_all(&r);
+	if (r.rc == 0 || gguf_writer_status(w) != 0)
+		return gguf_writer_finish(w, err);
+	gguf_writer_abort(w);
+	return r.rc;
+}
+
+int random_model_write(const struct random_model *m, struct convert_progress *p, struct sl_err *err)
+{
+	struct convert_progress mine = {0};
+	struct random_model copy = *m;
+	struct gguf *g = NULL;
+	int rc = m->tokenizer != NULL ? gguf_open(m->tokenizer, &g, err) : 0;
+	if (rc == 0 && g != NULL)
+		rc = vocabulary_size(g, &copy.arch.n_vocab, err);
+	struct gguf_writer *w = NULL;
+	if (rc == 0 && g != NULL)
+		rc = out_file_is_not(m->path, m->tokenizer, err);
+	if (rc == 0)
+		rc = gguf_writer_create(m->path, !m->keep, &w, err);
+	if (rc == 0)
+		rc = write_file(&copy, g, w, p != NULL ? p : &mine, NULL, NULL, err);
+	gguf_close(g);
+	return rc;
+}
+
+int random_model_head(const struct random_model *m, int fd, void (*told)(void *ctx, const struct random_matrix *x), void *ctx,
+		      struct sl_err *err)
+{
+	struct convert_progress mine = {0};
+	struct random_model copy = *m;
+	struct gguf_writer *w;
+	BUG_IF(m->tokenizer != NULL, "%s: the head of a model with another one's tokenizer", m->name);
+	int rc = gguf_writer_create_fd(fd, m->path, &w, err);
+	return rc != 0 ? rc : write_file(&copy, NULL, w, &mine, told, ctx, err);
+}

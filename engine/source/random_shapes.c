@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The shapes of models as their config.json publish them, and tiny ones of every family for tests:
+ * widths of 256 so that every weight type fits, and more layers than the window's pattern.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/source/random_model.h"
+
+struct shape {
+	const char *name, *family;
+	int n_layers, n_embd, n_heads, n_kv_heads, head_dim, n_ff, n_vocab, n_ctx;
+	double eps, base;
+	bool tied;
+	int window;
+	enum arch_rope_scaling scaling;
+	double factor;
+	int original_ctx;
+};
+
+static const struct shape shapes[] = {
+    {"llama-3.2-1b", "llama", 16, 2048, 32, 8, 64, 8192, 128256, 131072, 1e-5, 5e5, true, 0, ARCH_ROPE_LLAMA3, 32, 8192},
+    {"llama-3.2-3b", "llama", 28, 3072, 24, 8, 128, 8192, 128256, 131072, 1e-5, 5e5, true, 0, ARCH_ROPE_LLAMA3, 32, 8192},
+    {"llama-3.1-8b", "llama", 32, 4096, 32, 8, 128, 14336, 128256, 131072, 1e-5, 5e5, false, 0, ARCH_ROPE_LLAMA3, 8, 8192},
+    {"qwen2.5-0.5b", "qwen2", 24, 896, 14, 2, 64, 4864, 151936, 32768, 1e-6, 1e6, true, 0, ARCH_ROPE_PLAIN, 0, 0},
+    {"qwen2.5-7b", "qwen2", 28, 3584, 28, 4, 128, 18944, 152064, 32768, 1e-6, 1e6, false, 0, ARCH_ROPE_PLAIN, 0, 0},
+    {"qwen3-0.6b", "qwen3", 28, 1024, 16, 8, 128, 3072, 151936, 40960, 1e-6, 1e6, true, 0, ARCH_ROPE_PLAIN, 0, 0},
+    {"qwen3-4b", "qwen3", 36, 2560, 32, 8, 128, 9728, 151936, 40960, 1e-6, 1e6, true, 0, ARCH_ROPE_PLAIN, 0, 0},
+    {"qwen3-8b", "qwen3", 36, 4096, 32, 8, 128, 12288, 151936, 40960, 1e-6, 1e6, false, 0, ARCH_ROPE_PLAIN, 0, 0},
+    {"mistral-7b", "llama", 32, 4096, 32, 8, 128, 14336, 32768, 32768, 1e-5, 1e6, false, 0, ARCH_ROPE_PLAIN, 0, 0},
+    {"phi-3-mini", "phi3", 32, 3072, 32, 32, 96, 8192, 32064, 4096, 1e-5, 1e4, false, 2047, ARCH_ROPE_PLAIN, 0, 0},
+    {"gemma-2-2b", "gemma2", 26, 2304, 8, 4, 256, 9216, 256000, 8192, 1e-6, 1e4, true, 4096, ARCH_ROPE_PLAIN, 0, 0},
+    {"gemma-2-9b", "gemma2", 42, 3584, 16, 8, 256, 14336, 256000, 8192, 1e-6, 1e4, true, 4096, ARCH_ROPE_PLAIN, 0, 0},
+    {"gemma-3-1b", "gemma3", 26, 1152, 4, 1, 256, 6912, 262144, 32768, 1e-6, 1e6, true, 512, ARCH_ROPE_PLAIN, 0, 0},
+    {"gemma-3-4b", "gemma3", 34, 2560, 8, 4, 256, 10240, 262208, 131072, 1e-6, 1e6, true, 1024, ARCH_ROPE_LINEAR, 8, 0},
+    {"test-30m", "llama", 8, 512, 8, 4, 64, 1536, 8192, 32768, 1e-5, 5e5, true, 0, ARCH_ROPE_PLAIN, 0, 0},
+    {"tiny-llama", "llama", 2, 256, 4, 2, 64, 512, 512, 1024, 1e-5, 1e4, false, 0, ARCH_ROPE_LLAMA3, 8, 128},
+    {"tiny-mistral", "llama", 2, 256, 4, 2, 64, 512, 512, 1024, 1e-5, 1e6, false, 0, ARCH_ROPE_PLAIN, 0, 0},
+    {"tiny-qwen2", "qwen2", 2, 256, 4, 2, 64, 512, 512, 1024, 1e-6, 1e6, true, 0, ARCH_ROPE_PLAIN, 0, 0},
+    {"tiny-qwen3", "qwen3", 2, 256, 4, 2, 96, 512, 512, 1024, 1e-6, 1e6, true, 0, ARCH_ROPE_PLAIN, 0, 0},
+    {"tiny-phi3", "phi3", 2, 256, 4, 4, 64, 512, 512, 1024, 1e-5, 1e4, false, 0, ARCH_ROPE_LONGROPE, 0, 512},
+    {"tiny-gemma2", "gemma2", 4, 256, 4, 2, 64, 512, 512, 1024, 1e-6, 1e4, true, 64, ARCH_ROPE_PLAIN, 0, 0},
+    {"tiny-gemma3", "gemma3", 7, 256, 4, 1, 64, 512, 512, 1024, 1e-6, 1e6, true, 64, ARCH_ROPE_LINEAR, 8, 0},
+};
+
+static void describe(const struct shape *s, struct model_arch *a)
+{
+	bool gemma2 = strcmp(s->family, "gemma2") == 0, gemma3 = strcmp(s->family, "gemma3") == 0;
+	bool gemma = gemma2 || gemma3;
+	*a = (struct model_arch){
+	    .n_layers = s->n_layers, .n_embd = s->n_embd, .n_heads = s->n_heads, .n_kv_heads = s->n_kv_heads,
+	    .head_dim = s->head_dim, .n_ff = s->n_ff, .n_vocab = s->n_vocab, .n_ctx = s->n_ctx,
+	    .rms_eps = (float)s->eps,
+	    .tied_embeddings = s->tied,
+	    .qkv_bias = strcmp(s->family, "qwen2") == 0,
+	    .qk_norm = gemma3 || strcmp(s->family, "qwen3") == 0,
+	    .post_norms = gemma,
+	    .act = gemma ? ARCH_GELU_TANH : ARCH_SILU,
+	    .embed_scale = gemma ? sqrtf((float)s->n_embd) : 1,
+	    .attn_scale = 1.0f / sqrtf((float)s->head_dim),
+	    .attn_softcap = gemma2 ? 50 : 0,
+	    .final_softcap = gemma2 ? 30 : 0,
+	    .window = s->window,
+	    .window_pattern = gemma2 ? 2 : gemma3 ? 6 : 0,
+	    .rope = {.n_rot = s->head_dim, .halves = strcmp(s->family, "llama") != 0, .base = s->base,
+		     .scaling = s->scaling, .factor = s->factor, .original_ctx = s->original_ctx,
+		     .low_freq = 1, .high_freq = 4},
+	};
+	snprintf(a->family, sizeof a->family, "%s", s->family);
+	if (s->scaling == ARCH_ROPE_LONGROPE) {
+		double ratio = (double)s->n_ctx / s->original_ctx;
+		a->rope.magnitude = sqrt(1 + log(ratio) / log(s->original_ctx));
+		a->rope.n_factors = s->head_dim / 2;
+		for (int i = 0; i < a->rope.n_factors; i++)
+			a->rope.factors[i] = 1 + (float)i * 0.25f;
+	}
+	a->rope_windowed = a->rope;
+	if (gemma3)
+		a->rope_windowed = (struct arch_rope){.n_rot = s->head_dim, .halves = true, .base = 10000};
+}
+
+const char *random_shape_at(size_t i, struct model_arch *out)
+{
+	if (i >= sizeof shapes / sizeof *shapes)
+		return NULL;
+	describe(&shapes[i], out);
+	return shapes[i].name;
+}
+
+int random_shape_find(const char *name, struct model_arch *out, struct sl_err *err)
+{
+	char all[512];
+	size_t n = 0;
+	all[0] = '\0';
+	for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+		if (strcmp(shapes[i].name, name) == 0) {
+			describe(&shapes[i], out);
+			return 0;
+		}
+		if (n < sizeof all)
+			n += (size_t)snprintf(all + n, sizeof all - n, "%s%s", i > 0 ? ", " : "", shapes[i].name);
+	}
+	return sl_errf(err, SL_EINVAL, "no shape is named %.40s (there are %s)", name, all);
+}

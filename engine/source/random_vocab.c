@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A byte-level BPE vocabulary of any size without a corpus: after the 256 bytes come all strings of
+ * two letters, of three, of four, the first of them possibly a space, each made by one merge of the
+ * string before it and a letter. So every merge's parts exist, no token stands twice, and text of
+ * small letters is cut into few tokens.
+ */
+#include <string.h>
+
+#include "engine/source/random_model.h"
+
+enum { N_BYTES = 256, N_CONTROL = 6, FIRSTS = 27, LETTERS = 26, MAX_TOKEN = 8 };
+
+/* The first four are names that other engines look up in a file of the phi3 family. */
+static const char *const control[N_CONTROL] = {"<unk>", "<s>", "</s>", "<|endoftext|>", "<|im_start|>",
+						"<|im_end|>"};
+
+static const char chat[] =
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + "
+    "'<|im_end|>' + '\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
+
+/* A byte as GPT-2 spells it: printable ones as they are, the others from U+0100 on, in order. */
+static size_t spell_byte(int byte, char *out)
+{
+	int cp = byte;
+	if (byte < 33)
+		cp = 256 + byte;
+	else if (byte >= 127 && byte < 161)
+		cp = 256 + 33 + byte - 127;
+	else if (byte == 173)
+		cp = 256 + 67;
+	if (cp < 128) {
+		out[0] = (char)cp;
+		return 1;
+	}
+	out[0] = (char)(0xc0 | cp >> 6);
+	out[1] = (char)(0x80 | (cp & 0x3f));
+	return 2;
+}
+
+/* The i-th string of two letters and more; *head is the length of all but its last letter. */
+static size_t spell_word(int i, char *out, size_t *head)
+{
+	int letters = 2, count = FIRSTS * LETTERS;
+	while (i >= count) {
+		i -= count;
+		count *= LETTERS;
+		letters++;
+	}
+	int digits[MAX_TOKEN] = {0};
+	for (int k = letters - 1; k > 0; k--) {
+		digits[k] = i % LETTERS;
+		i /= LETTERS;
+	}
+	size_t n = i < LETTERS ? 1 : spell_byte(' ', out);
+	if (i < LETTERS)
+		out[0] = (char)('a' + i);
+	for (int k = 1; k < letters; k++) {
+		*head = n;
+		out[n++] = (char)('a' + digits[k]);
+	}
+	return n;
+}
+
+void random_vocab_write(struct gguf_writer *w, int n)
+{
+	char word[2 * MAX_TOKEN];
+	size_t head, bytes;
+	int n_words = n - N_BYTES - N_CONTROL;
+	BUG_IF(n < RANDOM_LEAST_VOCAB || n > RANDOM_MOST_VOCAB, "a vocabulary of %d", n);
+	gguf_put_str(w, "tokenizer.ggml.model", "gpt2", 4);
+	gguf_put_str(w, "tokenizer.ggml.pre", "gpt-2", 5);
+	gguf_put_array(w, "tokenizer.ggml.tokens", GGUF_STRING, (uint64_t)n);
+	for (int i = 0; i < N_BYTES; i++) {
+		bytes = spell_byte(i, word);
+		gguf_item_str(w, word, bytes);
+	}
+	for (int i = 0; i < n_words; i++) {
+		bytes = spell_word(i, word, &head);
+		gguf_item_str(w, word, bytes);
+	}
+	for (int i = 0; i < N_CONTROL; i++)
+		gguf_item_str(w, control[i], strlen(control[i]));
+	gguf_put_array(w, "tokenizer.ggml.token_type", GGUF_I32, (uint64_t)n);
+	for (int i = 0; i < n; i++) {
+		int32_t type = i < n - N_CONTROL ? 1 : 3;
+		gguf_item_bytes(w, &type, sizeof type);
+	}
+	gguf_put_array(w, "tokenizer.ggml.merges", GGUF_STRING, (uint64_t)n_words);
+	for (int i = 0; i < n_words; i++) {
+		char merge[2 * MAX_TOKEN + 1];
+		bytes = spell_word(i, word, &head);
+		memcpy(merge, word, head);
+		merge[head] = ' ';
+		memcpy(merge + head + 1, word + head, bytes - head);
+		gguf_item_str(w, merge, bytes + 1);
+	}
+	gguf_put_u32(w, "tokenizer.ggml.bos_token_id", (uint32_t)(n - 5));
+	gguf_put_u32(w, "tokenizer.ggml.eos_token_id", (uint32_t)(n - 3));
+	gguf_put_u32(w, "tokenizer.ggml.eot_token_id", (uint32_t)(n - 1));
+	gguf_put_bool(w, "tokenizer.ggml.add_bos_token", false);
+	gguf_put_str(w, "tokenizer.chat_template", chat, sizeof chat - 1);
+}

@@ -1,0 +1,588 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One step of one model: the scheduler's plan, the flat arrays of the forward pass, and a token
+ * for every sequence whose last row was computed.
+ *
+ * A sequence is a list of tokens of which the first n_past are in its pages. Prefill, decode and
+ * computing again after a pre-emption are the same thing: rows for the tokens after n_past. Since
+ * a row's result depends on its own past only (kernels.h) and the draw on seed and index only
+ * (sampler.h), what a sequence says does not depend on who shares its steps or on how often it was
+ * pre-empted.
+ *
+ * The plan counts pages and the pool has them; when an allocation fails all the same (a fault
+ * point), the sequence sits this step out.
+ */
+#include <stdio.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "engine/step/choices.h"
+#include "engine/step/flight.h"
+#include "engine/step/given.h"
+#include "engine/step/seq_swap.h"
+#include "engine/step/spec_step.h"
+#include "engine/step/trade.h"
+
+enum { TOKENS_GROW = 64, RETRY_MS = 1, SOON_MS = 5 };
+
+/* ---- places and pages ---- */
+
+static int32_t *page_row(const struct eng_seq *s)
+{
+	return batch_row(s->model, s->place);
+}
+
+/* Tokens in s's pages that are its own and not only given: what others may share. */
+static uint32_t own_past(const struct eng_seq *s)
+{
+	uint32_t own = eng_seq_n_own(s), past = s->sched.n_past - s->n_flying;
+	return past < own ? past : own;
+}
+
+void batch_release(struct eng_seq *s)
+{
+	if (s->place < 0)
+		return;
+	if (is_searching(s))
+		beam_step_release(s);
+	spec_release(s);
+	int32_t *row = page_row(s);
+	prefix_end(s->model->prefix, &s->path, s->tokens, own_past(s), row);
+	for (uint32_t i = 0; i < s->sched.n_pages; i++)
+		kv_page_unref(s->model->pool, row[i]);
+	s->model->places[s->place] = NULL;
+	s->place = -1;
+	s->arriving = false;
+	/* Most of it can be had again as long as nobody needs the pages. */
+	s->sched.n_cached = own_past(s);
+	s->sched.n_left = eng_seq_n_tokens(s);
+	s->sched.n_pages = s->sched.n_past = 0;
+	flight_leave(s);
+	s->sched.prefilling = true;
+	s->sched.started = false;
+}
+
+int batch_take_place(const struct step *st, struct eng_seq *s)
+{
+	int n = st->e->cfg.max_sequences, i = 0;
+	while (i < n && s->model->places[i] != NULL)
+		i++;
+	BUG_IF(i == n, "the plan starts more sequences than there are places");
+	s->model->places[i] = s;
+	return i;
+}
+
+/* Pages for the positions below n_tokens. */
+static int take_pages(struct eng_seq *s, uint32_t n_tokens)
+{
+	uint32_t page_tokens = (uint32_t)kv_page_tokens(s->model->pool);
+	uint32_t want = (n_tokens + page_tokens - 1) / page_tokens;
+	BUG_IF(want > s->model->max_pages, "a sequence beyond its context");
+	while (s->sched.n_pages < want) {
+		int rc = prefix_page_alloc(s->model->prefix, &page_row(s)[s->sched.n_pages]);
+		if (rc != 0)
+			return rc;
+		s->sched.n_pages++;
+	}
+	return 0;
+}
+
+void batch_trim_pages(struct eng_seq *s)
+{
+	uint32_t page_tokens = (uint32_t)kv_page_tokens(s->model->pool);
+	uint32_t keep = s->sched.n_past / page_tokens + 1;
+	const int32_t *row = page_row(s);
+	while (s->sched.n_pages > keep)
+		kv_page_unref(s->model->pool, row[--s->sched.n_pages]);
+}
+
+void batch_wake(struct eng_model *m, uint64_t now_ns)
+{
+	struct prefix_waiter *w;
+	while ((w = prefix_woken(m->prefix)) != NULL) {
+		struct eng_seq *s =
+		    (struct eng_seq *)(void *)((char *)w - offsetof(struct eng_seq, waiter));
+		s->sched.blocked = false;
+		sched_update(m->sched, &s->sched, now_ns);
+	}
+}
+
+/* ---- the plan ---- */
+
+struct planning_for {
+	struct eng_model *m;
+	uint64_t now_ns;
+};
+
+/* What s would find if it started now. If what it needs is just being computed, it waits, and
+ * whoever computes it does so with its priority. */
+static void look(void *ctx, struct sched_seq *view, struct sched_look *out)
+{
+	const struct planning_for *p = ctx;
+	struct eng_model *m = p->m;
+	struct eng_seq *s = seq_of(view);
+	struct prefix_match match;
+	if (m->e->cfg.no_prefix_cache || s->prompt_logprobs > 0) {
+		out->n_cached = seq_swap_would_have(s, 0);
+		return;
+	}
+	prefix_lookup(m->prefix, s->salt, s->tokens, eng_seq_n_own(s), &match);
+	if (match.pending != NULL) {
+		struct eng_seq *other = (struct eng_seq *)(void *)((char *)prefix_claimant(match.pending) -
+								   offsetof(struct eng_seq, path));
+		sched_boost(m->sched, &other->sched, view->priority, p->now_ns);
+		prefix_await(match.pending, &s->waiter);
+		out->blocked = true;
+		return;
+	}
+	out->n_cached = seq_swap_would_have(s, match.n_tokens);
+	out->n_cached_pages = match.n_pages;
+	out->n_unpinned = match.n_unpinned;
+}
+
+static uint32_t pages_back(void *ctx, const struct sched_seq *view)
+{
+	const struct eng_seq *s = seq_of(view);
+	(void)ctx;
+	if (is_searching(s))
+		return beam_step_pages_back(s);
+	return view->n_pages - s->path.n_pages + prefix_n_exclusive(&s->path);
+}
+
+static uint32_t more_pages(void *ctx, const struct sched_seq *by, uint64_t n)
+{
+	const struct planning_for *p = ctx;
+	return trade_more(p->m, by, n, p->now_ns);
+}
+
+void batch_preempt(struct eng_seq *s, uint64_t now)
+{
+	struct engine *e = s->model->e;
+	seq_swap_out(s, own_past(s));
+	batch_release(s);
+	eng_seq_set_state(&e->counters, s, SEQ_WAITING);
+	sched_update(s->model->sched, &s->sched, now);
+	atomic_fetch_add(&e->preempted, 1);
+}
+
+uint32_t batch_row_pages(const struct eng_seq *s, int place)
+{
+	return is_searching(s) && s->state == SEQ_DECODE ? beam_step_row_pages(s, place)
+	       : place == s->place			 ? s->sched.n_pages
+							 : 0;
+}
+
+static bool evict_planned(struct eng_model *m, const struct sched_plan *plan, uint64_t now)
+{
+	for (uint32_t i = 0; i < plan->n_evict; i++)
+		batch_preempt(seq_of(plan->evict[i]), now);
+	batch_wake(m, now);
+	return plan->n_evict > 0;
+}
+
+/* ---- the batch ---- */
+
+/* No newcomer displaces it any more. */
+static void leave_lobby(struct step *st, struct eng_seq *s)
+{
+	pthread_mutex_lock(&st->e->index_lock);
+	lobby_start(&st->e->lobby, &s->lobby);
+	pthread_mutex_unlock(&st->e->index_lock);
+}
+
+static void start(struct step *st, struct eng_seq *s, uint64_t now)
+{
+	struct eng_model *m = s->model;
+	uint32_t n = eng_seq_n_tokens(s), own = eng_seq_n_own(s);
+	s->place = batch_take_place(st, s);
+	if (is_searching(s))
+		beam_step_start(st, s);
+	eng_seq_set_state(&st->e->counters, s, SEQ_PREFILL);
+	s->path = (struct prefix_path){.cut = true};
+	s->sched.n_past = 0;
+	if (!st->e->cfg.no_prefix_cache && s->prompt_logprobs == 0)
+		s->sched.n_past = prefix_begin(m->prefix, s->salt, s->tokens, own, own, &s->path, page_row(s),
+					       &s->sched.n_pages);
+	seq_swap_in(s);
+	s->sched.n_left = n - s->sched.n_past;
+	s->sched.started = true;
+	if (s->started_ns != 0)
+		return;
+	s->started_ns = now;
+	leave_lobby(st, s->choices != NULL ? s->choices->lead : s);
+	s->n_cached = s->sched.n_past;
+	atomic_fetch_add(&st->e->prompt_tokens, s->n_prompt);
+	atomic_fetch_add(&st->e->cached_tokens, s->n_cached);
+}
+
+/* Adds the planned rows of s. */
+static void add_rows(struct step *st, struct batch *b, struct eng_seq *s, uint64_t now)
+{
+	uint32_t n = s->sched.n_tokens;
+	s->n_rows = 0;
+	if (s->place < 0)
+		start(st, s, now);
+	if (is_searching(s) && s->state == SEQ_DECODE) {
+		beam_step_rows(st, b, s, now);
+		return;
+	}
+	n = n < s->sched.n_left ? n : s->sched.n_left;
+	/* While its pages come back, others' steps don't wait for them. */
+	if ((b->n_rows > 0 || s->model->n_flights > 0) && seq_swap_arriving(s)) {
+		sched_update(s->model->sched, &s->sched, now);
+		return;
+	}
+	uint32_t past = s->sched.n_past;
+	n = prompt_rows_fit(s, past, n, STEP_EXTRA_ROWS - b->n_extra_rows);
+	n = given_rows_fit(s, past, n, STEP_EXTRA_ROWS - b->n_extra_rows);
+	if (s->spec.n_draft > 0 && take_pages(s, past + n + s->spec.n_draft) != 0)
+		s->spec.n_draft = 0;
+	if (take_pages(s, past + n) == 0) {
+		for (uint32_t i = 0; i < n; i++) {
+			int row = b->n_rows++;
+			bool coming = past + i >= eng_seq_n_tokens(s);
+			BUG_IF(coming && (s->n_coming == 0 || s->coming_from < 0), "a row of a token that nobody draws");
+			st->row_token[row] = coming ? 0 : s->tokens[past + i];
+			st->row_from[row] = coming ? s->coming_from : -1;
+			st->row_pos[row] = (int32_t)(past + i);
+			st->row_seq[row] = s->place;
+			if (prompt_row_tells(s, past + i) || given_row_tells(s, past + i)) {
+				st->want[b->n_want] = row;
+				st->want_seqs[b->n_want++] = s;
+				b->n_extra_rows++;
+			}
+		}
+		bool decoding = !s->sched.prefilling;
+		b->n_decode += decoding;
+		b->n_prefill += decoding ? 0 : n;
+		b->attended.positions += (double)cost_positions(past, n);
+		b->attended.reads += (double)past + n;
+		s->sched.served_ns = now;
+		s->sched.n_past += n;
+		s->sched.n_left -= n;
+		s->n_rows = n;
+		s->n_flying += n;
+		if (s->sched.n_left == 0) {
+			st->want[b->n_want] = b->n_rows - 1;
+			st->want_seqs[b->n_want++] = s;
+			spec_rows(st, b, s);
+		}
+	}
+	if (s->sched.n_left > 0)
+		sched_update(s->model->sched, &s->sched, now);
+}
+
+/* A prediction held for one that was given credit at once. */
+static void first_token(struct eng_seq *s, uint64_t now)
+{
+	s->first_ns = now;
+	if (s->queued_ns != 0 && s->credited_ns <= s->queued_ns + SOON_MS * NS_PER_MS)
+		cost_bias_learn(&s->model->ttft_bias[s->found_busy], s->predicted_ns, (double)(now - s->queued_ns));
+}
+
+static double average(double before, double now)
+{
+	return before == 0 ? now : before + (now - before) / 8;
+}
+
+static void measure(struct engine *e, struct eng_model *m, const struct flight *f, uint64_t took_ns)
+{
+	const struct batch *b = &f->b;
+	cost_learn(&m->cost, (uint32_t)b->n_rows, b->attended, (double)took_ns);
+	if (e->cfg.spec_mode != ENG_SPEC_OFF && b->n_prefill == 0 && b->n_want == b->n_rows)
+		spec_cost_learn(&m->verify, (uint32_t)b->n_rows, b->attended, (double)took_ns);
+	if (b->n_prefill == 0)
+		m->ns_per_decode_step = average(m->ns_per_decode_step, (double)took_ns);
+	atomic_fetch_add(&e->steps, 1);
+	atomic_fetch_add(&e->prefill_tokens, b->n_prefill);
+	atomic_fetch_add(&e->decode_tokens, b->n_decode - (f->n_dropped < b->n_decode ? f->n_dropped : b->n_decode));
+	atomic_store(&e->us_per_prefill_token, (unsigned)(cost_rows_ns(&m->cost, m->e->cfg.step_tokens) / 1e3 / m->e->cfg.step_tokens));
+	atomic_store(&e->us_per_decode_step, (unsigned)(m->ns_per_decode_step / 1e3));
+}
+
+/* ---- tokens ---- */
+
+static int append_token(struct eng_seq *s, int32_t id)
+{
+	size_t n = eng_seq_n_own(s);
+	if (n == s->tokens_cap) {
+		int32_t *grown = sl_realloc_n(s->tokens, n + TOKENS_GROW, sizeof *grown);
+		if (grown == NULL)
+			return SL_ENOMEM;
+		s->tokens = grown;
+		s->tokens_cap = n + TOKENS_GROW;
+	}
+	s->tokens[n] = id;
+	s->n_made++;
+	return sampler_needs_state(&s->sampling) ? sampler_state_add(&s->said, id) : 0;
+}
+
+static void tell_token(struct step *st, struct eng_seq *s)
+{
+	if (s->choices != NULL) {
+		choices_token(st, s);
+		return;
+	}
+	struct proto_token token = {.id = (uint32_t)st->choice.id,
+				    .logprob = st->choice.logprob,
+				    .n_bytes = (uint16_t)st->text.len};
+	struct eng_event ev = {
+	    .kind = ENG_TOKENS,
+	    .id = s->node.key,
+	    .u.tokens = {.n = 1,
+			 .n_top = st->choice.n_top,
+			 .tokens = &token,
+			 .tops = st->choice.top,
+			 .text = {.at = (const char *)buf_data(&st->text), .n = st->text.len},
+			 .pieces = eng_seq_pieces(s, s->sampling.want_logprob)}};
+	st->e->on_event(st->e->on_event_ctx, &ev);
+}
+
+static bool is_stop_id(const struct eng_seq *s, int32_t id)
+{
+	for (int i = 0; i < s->sampling.n_stop_ids; i++) {
+		if (s->sampling.stop_ids[i] == id)
+			return true;
+	}
+	return false;
+}
+
+/* What the token adds to the text; *stopped: the answer ends with it, and what it is not shown. */
+static int release_text(struct step *st, struct eng_seq *s, int32_t id, bool *stopped)
+{
+	const struct tokenizer *t = model_tokenizer(s->model->model);
+	text_stream_may_stop(&s->stream, s->n_made >= s->sampling.min_tokens);
+	if ((tokenizer_is_end(t, id) && !s->ignore_eos) || is_stop_id(s, id)) {
+		*stopped = true;
+		return text_stream_finish(&s->stream, &st->text);
+	}
+	enum tok_attr attr = tokenizer_attr(t, id);
+	int rc = 0;
+	if (attr != TOK_CONTROL && attr != TOK_UNUSED && attr != TOK_UNKNOWN) {
+		struct proto_str bytes = tokenizer_bytes(t, id);
+		rc = text_stream_push(&s->stream, bytes.at, bytes.n, &st->text, stopped);
+	}
+	if (rc == 0 && !*stopped && s->n_made >= s->max_tokens)
+		rc = text_stream_finish(&s->stream, &st->text);
+	return rc;
+}
+
+int batch_take_token(struct step *st, struct eng_seq *s, int32_t id, bool *stopped)
+{
+	buf_clear(&st->text, PROTO_MAX_TEXT_PER_FRAME);
+	int rc = append_token(s, id);
+	return rc == 0 ? release_text(st, s, id, stopped) : rc;
+}
+
+static void end_answer(struct step *st, struct eng_seq *s, uint8_t finish)
+{
+	if (s->choices != NULL)
+		choices_end(st, s, finish);
+	else
+		step_finish(st, s, finish, 0, "");
+}
+
+/* One token is to be computed next. */
+void batch_go_on(struct step *st, struct eng_seq *s, uint64_t now)
+{
+	if (s->state == SEQ_PREFILL)
+		eng_seq_set_state(&st->e->counters, s, SEQ_DECODE);
+	s->sched.prefilling = false;
+	s->sched.n_left = 1;
+	s->sched.credit = s->credit > 0;
+	s->sched.due_ns = eng_seq_due(s);
+	sched_update(s->model->sched, &s->sched, now);
+}
+
+/* st->choice is the next token of s. */
+static void take_choice(struct step *st, struct eng_seq *s, uint64_t now)
+{
+	if (st->choice.id < 0) {
+		step_finish(st, s, PROTO_FINISH_ERROR, PROTO_ERR_INTERNAL,
+			    "The model produced no usable result.");
+		return;
+	}
+	bool stopped = false;
+	if (batch_take_token(st, s, st->choice.id, &stopped) != 0) {
+		step_finish(st, s, PROTO_FINISH_ERROR, PROTO_ERR_OVERLOADED,
+			    "The engine is out of memory.");
+		return;
+	}
+	if (s->first_ns == 0)
+		first_token(s, now);
+	s->credit--;
+	eng_seq_pace(s, now);
+	if (!stopped || st->text.len > 0)
+		tell_token(st, s);
+	if (stopped)
+		end_answer(st, s, PROTO_FINISH_STOP);
+	else if (s->n_made >= s->max_tokens)
+		end_answer(st, s, PROTO_FINISH_LENGTH);
+	else
+		batch_go_on(st, s, now);
+}
+
+void batch_draw(struct step *st, struct eng_seq *s, float *logits, uint64_t now)
+{
+	if (s->prefill_only) { /* its pages are in the tree: that was all */
+		step_finish(st, s, PROTO_FINISH_LENGTH, 0, "");
+		return;
+	}
+	sampler_draw(&s->sampling, &s->said, logits, s->model->info.arch.n_vocab, s->n_made,
+		     &st->scratch, &st->choice);
+	take_choice(st, s, now);
+}
+
+/* The token of wanted row i: drawn already, or from its logits. */
+static void draw_row(struct step *st, const struct flight *f, struct eng_seq *s, int i, uint64_t now)
+{
+	if (f->drawn_at[i] < 0) {
+		batch_draw(st, s, st->logits + (size_t)i * (size_t)s->model->info.arch.n_vocab, now);
+		return;
+	}
+	sampler_device_choice(&f->drawn[f->drawn_at[i]], &st->choice);
+	take_choice(st, s, now);
+}
+
+/* The rows of one sequence from the i-th wanted on: first those of its prompt, then the one that a
+ * token is drawn from. The next one's index. */
+static int serve(struct step *st, const struct flight *f, int i, uint64_t now)
+{
+	struct eng_seq *s = f->want_seqs[i];
+	if (s == NULL)
+		return i + 1; /* it has left meanwhile, maybe with another choice of its request */
+	size_t n_vocab = (size_t)s->model->info.arch.n_vocab;
+	int end = i + 1;
+	while (end < f->b.n_want && f->want_seqs[end] == s)
+		end++;
+	bool drawing = f->drawing[end - 1];
+	s->n_coming -= drawing;
+	if (is_searching(s) && s->state == SEQ_DECODE) {
+		beam_step_serve(st, s, st->logits + (size_t)i * n_vocab, now);
+		return end;
+	}
+	if (s->state == SEQ_DECODE && s->spec.n_draft > 0) {
+		spec_accept(st, s, st->logits + (size_t)i * n_vocab, now);
+		return end;
+	}
+	if (s->given.open) {
+		given_serve(st, s, st->logits + (size_t)i * n_vocab, end - i, now);
+		return end;
+	}
+	bool usable = true;
+	for (; usable && i < end - drawing; i++)
+		usable = prompt_row_take(st, s, st->logits + (size_t)i * n_vocab);
+	prompt_rows_tell(st, s);
+	if (!usable)
+		step_finish(st, s, PROTO_FINISH_ERROR, PROTO_ERR_INTERNAL,
+			    "The model produced no usable result.");
+	else if (drawing && is_searching(s))
+		beam_step_serve(st, s, st->logits + (size_t)(end - 1) * n_vocab, now);
+	else if (drawing)
+		draw_row(st, f, s, end - 1, now);
+	return end;
+}
+
+/* ---- a step's way ---- */
+
+/* m's device has failed; what it says of itself is said. */
+static void fail(struct step *st, struct eng_model *m)
+{
+	char why[PROTO_MAX_MESSAGE + 1];
+	const char *more = m->ops->memory != NULL ? m->ops->describe(m->backend) : "";
+	snprintf(why, sizeof why, "the device failed in a step%s%s", more[0] != '\0' ? ": " : "", more);
+	step_fail_model(st, m, why);
+}
+
+/* The rows of the plan are issued. */
+static int issue(struct step *st, struct eng_model *m, const struct batch *b, const struct sched_plan *plan)
+{
+	struct kn_step step = {.n_rows = b->n_rows,
+			       .row_token = st->row_token,
+			       .row_pos = st->row_pos,
+			       .row_seq = st->row_seq,
+			       .row_from = m->n_flights > 0 ? st->row_from : NULL,
+			       .n_seqs = st->e->cfg.max_sequences,
+			       .page_table = m->page_tables,
+			       .max_pages = (int)m->max_pages};
+	struct model_draws draws;
+	device_draw_plan(st, b, m, &draws);
+	uint64_t begin = clock_now_ns();
+	int rc = model_issue(m->model, &step, kv_pool_layout(m->pool), st->want, b->n_want, st->logits, &draws);
+	if (rc != 0)
+		return rc;
+	flight_depart(st, m, b, plan);
+	m->flights[m->n_flights - 1]->issued_ns = begin;
+	return 0;
+}
+
+enum batch_issued batch_issue(struct step *st, struct eng_model *m, uint64_t *next_due_ns)
+{
+	struct sched_plan plan;
+	struct batch b = {0};
+	bool ahead = m->n_flights > 0;
+	uint64_t now = clock_now_ns();
+	struct planning_for whom = {.m = m, .now_ns = now};
+	const struct sched_owner owner = {.ctx = &whom, .look = look, .pages_back = pages_back, .more_pages = more_pages,
+					  .gentle = ahead};
+	if (sched_n_started(m->sched) == 0 && sched_n_queued(m->sched) == 0)
+		return BATCH_IDLE;
+	if (ahead && !flight_foresee(m, now))
+		return BATCH_IDLE;
+	uint32_t n_free = (uint32_t)kv_pool_n_free(m->pool) + prefix_n_reclaimable(m->prefix);
+	sched_plan(m->sched, &owner, &m->cost, n_free, now, &plan);
+	if (plan.next_due_ns < *next_due_ns)
+		*next_due_ns = plan.next_due_ns;
+	m->settle = plan.wants_room;
+	bool changed = evict_planned(m, &plan, now);
+	if (!ahead)
+		spec_prepare(st, m, &plan, now);
+	/* Sequences with places first: a start copies a page at most, and may take one of theirs. */
+	for (uint32_t i = 0; i < plan.n_run; i++)
+		add_rows(st, &b, seq_of(plan.run[i]), now);
+	if (b.n_rows == 0) {
+		/* Pages that the pool refused are asked for again soon, not in a loop. */
+		if (plan.n_run > 0 && now + RETRY_MS * NS_PER_MS < *next_due_ns)
+			*next_due_ns = now + RETRY_MS * NS_PER_MS;
+		return changed && plan.n_run == 0 ? BATCH_CHANGED : BATCH_IDLE;
+	}
+	if (issue(st, m, &b, &plan) == 0)
+		return BATCH_ISSUED;
+	fail(st, m);
+	return BATCH_CHANGED;
+}
+
+bool batch_may_go_ahead(const struct eng_model *m)
+{
+	return m->n_flights == 1 && !m->settle && !m->e->cfg.no_launch_ahead && model_ahead(m->model) &&
+	       !m->flights[0]->waited;
+}
+
+uint64_t batch_land(struct step *st, struct eng_model *m)
+{
+	struct flight *f = m->flights[0];
+	if (flight_wait(m) != 0) {
+		fail(st, m);
+		return 0;
+	}
+	/* The device had one step after the other. */
+	uint64_t done = clock_now_ns(), began = f->issued_ns > m->landed_ns ? f->issued_ns : m->landed_ns;
+	m->landed_ns = done;
+	measure(st->e, m, f, done - began);
+	for (uint32_t i = 0; i < f->n_run; i++) {
+		struct eng_seq *s = f->run[i];
+		if (s == NULL || (is_searching(s) && s->state == SEQ_DECODE))
+			continue; /* it has left, or its rows are no one text */
+		s->n_flying -= f->run_rows[i];
+		uint32_t own = eng_seq_n_own(s), past = f->run_past[i] < own ? f->run_past[i] : own;
+		prefix_computed(m->prefix, &s->path, s->tokens, past, page_row(s));
+	}
+	for (int i = 0; i < f->b.n_want;)
+		i = serve(st, f, i, done);
+	/* A draft is made of what has been said: none for a step that is planned before. */
+	if (m->n_flights > 1 && spec_pays(st, m, f->want_seqs, f->b.n_want, done))
+		m->settle = true;
+	flight_over(m);
+	batch_wake(m, done);
+	return done - began;
+}

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The search is over when `width` hypotheses have ended and the likeliest living one, were it to
+ * end now, would not be among them. Equal ones are ordered by parent and token, so the result
+ * depends on nothing but the numbers.
+ */
+#include "engine/step/beam.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+
+struct candidate {
+	double sum;
+	struct beam_top top;
+	uint8_t parent;
+};
+
+void beam_init(struct beam *b, uint32_t width, uint32_t max_tokens, float length_penalty)
+{
+	BUG_IF(width < 1 || width > BEAM_MAX, "beam: width %u", width);
+	*b = (struct beam){.width = width, .max_tokens = max_tokens, .n_live = 1,
+			   .length_penalty = length_penalty};
+}
+
+static void drop(struct beam_hyp *h)
+{
+	sl_free(h->tokens);
+	sl_free(h->logprobs);
+	*h = (struct beam_hyp){0};
+}
+
+void beam_reset(struct beam *b)
+{
+	for (int i = 0; i < BEAM_MAX; i++) {
+		drop(&b->live[i]);
+		drop(&b->done[i]);
+	}
+	b->n_live = 1;
+	b->n_done = 0;
+}
+
+void beam_dispose(struct beam *b)
+{
+	beam_reset(b);
+}
+
+static double score(const struct beam *b, double sum, uint32_t n)
+{
+	return sum / pow(n > 0 ? n : 1, (double)b->length_penalty);
+}
+
+static int likelier(const void *pa, const void *pb)
+{
+	const struct candidate *a = pa, *b = pb;
+	if (a->sum != b->sum)
+		return a->sum > b->sum ? -1 : 1;
+	if (a->parent != b->parent)
+		return a->parent < b->parent ? -1 : 1;
+	return a->top.id < b->top.id ? -1 : a->top.id > b->top.id;
+}
+
+static int continue_hyp(const struct beam_hyp *h, const struct candidate *c, struct beam_hyp *out)
+{
+	*out = (struct beam_hyp){.n = h->n + 1, .sum = c->sum};
+	out->tokens = sl_zalloc_n(out->n, sizeof *out->tokens);
+	out->logprobs = sl_zalloc_n(out->n, sizeof *out->logprobs);
+	if (out->tokens == NULL || out->logprobs == NULL) {
+		drop(out);
+		return SL_ENOMEM;
+	}
+	if (h->n > 0) {
+		memcpy(out->tokens, h->tokens, h->n * sizeof *h->tokens);
+		memcpy(out->logprobs, h->logprobs, h->n * sizeof *h->logprobs);
+	}
+	out->tokens[h->n] = c->top.id;
+	out->logprobs[h->n] = c->top.logprob;
+	return 0;
+}
+
+/* Among those that ended, the best first; the worst of too many goes. */
+static void add_done(struct beam *b, struct beam_hyp h, bool ended)
+{
+	h.score = score(b, h.sum, h.n);
+	h.ended = ended;
+	uint32_t at = b->n_done;
+	while (at > 0 && b->done[at - 1].score < h.score)
+		at--;
+	if (at == b->width) {
+		drop(&h);
+		return;
+	}
+	if (b->n_done == b->width)
+		drop(&b->done[--b->n_done]);
+	memmove(&b->done[at + 1], &b->done[at], (b->n_done - at) * sizeof h);
+	b->done[at] = h;
+	b->n_done++;
+}
+
+static bool is_over(const struct beam *b)
+{
+	if (b->n_live == 0 || b->live[0].n >= b->max_tokens)
+		return true;
+	if (b->n_done < b->width)
+		return false;
+	return score(b, b->live[0].sum, b->live[0].n) <= b->done[b->n_done - 1].score;
+}
+
+int beam_advance(struct beam *b, const struct beam_top *tops, uint32_t k,
+		 bool (*is_end)(const void *ctx, int32_t id), const void *ctx, uint8_t *parents,
+		 bool *finished)
+{
+	struct candidate all[BEAM_MAX * 2 * BEAM_MAX] = {0};
+	struct beam_hyp next[BEAM_MAX] = {0}, ends[2 * BEAM_MAX] = {0};
+	uint32_t n = 0, n_next = 0, n_ends = 0;
+	BUG_IF(k > 2 * BEAM_MAX, "beam: %u continuations", k);
+	for (uint32_t i = 0; i < b->n_live; i++) {
+		for (uint32_t j = 0; j < k; j++) {
+			const struct beam_top *t = &tops[i * k + j];
+			if (t->id >= 0 && isfinite(t->logprob))
+				all[n++] = (struct candidate){.sum = b->live[i].sum + (double)t->logprob,
+							      .top = *t, .parent = (uint8_t)i};
+		}
+	}
+	qsort(all, n, sizeof *all, likelier);
+	int rc = 0;
+	for (uint32_t i = 0; i < n && n_next < b->width && i < 2 * b->width && rc == 0; i++) {
+		const struct candidate *c = &all[i];
+		bool ends_it = is_end(ctx, c->top.id);
+		/* An end that is not even among the first `width` would not be found by a wider beam. */
+		if (ends_it && i >= b->width)
+			continue;
+		rc = continue_hyp(&b->live[c->parent], c, ends_it ? &ends[n_ends] : &next[n_next]);
+		if (rc == 0 && ends_it) {
+			n_ends++;
+		} else if (rc == 0) {
+			parents[n_next++] = c->parent;
+		}
+	}
+	if (rc != 0) {
+		while (n_next > 0)
+			drop(&next[--n_next]);
+		while (n_ends > 0)
+			drop(&ends[--n_ends]);
+		return rc;
+	}
+	for (uint32_t i = 0; i < b->n_live; i++)
+		drop(&b->live[i]);
+	memcpy(b->live, next, n_next * sizeof *next);
+	b->n_live = n_next;
+	for (uint32_t i = 0; i < n_ends; i++)
+		add_done(b, ends[i], true);
+	*finished = is_over(b);
+	if (!*finished)
+		return 0;
+	/* What still lives ends here. */
+	for (uint32_t i = 0; i < b->n_live; i++) {
+		add_done(b, b->live[i], false);
+		b->live[i] = (struct beam_hyp){0};
+	}
+	b->n_live = 0;
+	return 0;
+}

@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The rows and pages of a beam search. The prompt is computed as any other, in the first place's row;
+ * then every hypothesis has a row of the page tables. Hypotheses that come from one share its pages;
+ * the last one, if it is not full, is copied by whoever writes to it first (copy on write).
+ *
+ * The scheduler sees one sequence of some width. It is pre-empted as a whole and then begins again:
+ * nothing has been told, and it finds the same.
+ */
+#include <string.h>
+
+#include "base/clock.h"
+#include "engine/step/batch.h"
+
+/* Tokens in the pages of every hypothesis: all but its last one. */
+static uint32_t n_past(const struct eng_seq *s)
+{
+	const struct beam *b = &s->choices->beam;
+	return s->n_prompt + (b->live[0].n > 0 ? b->live[0].n - 1 : 0);
+}
+
+void beam_step_start(const struct step *st, struct eng_seq *s)
+{
+	struct choices *c = s->choices;
+	c->rows[0] = s->place;
+	c->n_pages[0] = 0;
+	for (uint32_t i = 1; i < c->beam.width; i++) {
+		c->rows[i] = batch_take_place(st, s);
+		c->n_pages[i] = 0;
+	}
+}
+
+static void drop_row(const struct eng_seq *s, uint32_t i)
+{
+	struct choices *c = s->choices;
+	const int32_t *row = batch_row(s->model, c->rows[i]);
+	for (uint32_t k = 0; k < c->n_pages[i]; k++)
+		kv_page_unref(s->model->pool, row[k]);
+	c->n_pages[i] = 0;
+}
+
+void beam_step_release(struct eng_seq *s)
+{
+	struct choices *c = s->choices;
+	if (s->state == SEQ_DECODE) {
+		/* The whole pages of the prompt are the same in every row; the rest of row 0 goes here. */
+		const int32_t *row = batch_row(s->model, s->place);
+		uint32_t own = s->path.n_pages < c->n_pages[0] ? s->path.n_pages : c->n_pages[0];
+		for (uint32_t k = own; k < c->n_pages[0]; k++)
+			kv_page_unref(s->model->pool, row[k]);
+		s->sched.n_pages = own;
+		s->sched.n_past = own * (uint32_t)kv_page_tokens(s->model->pool);
+	}
+	for (uint32_t i = 1; i < c->beam.width; i++) {
+		drop_row(s, i);
+		s->model->places[c->rows[i]] = NULL;
+	}
+	beam_reset(&c->beam);
+	s->n_made = 0;
+}
+
+uint32_t beam_step_pages_back(const struct eng_seq *s)
+{
+	const struct choices *c = s->choices;
+	uint32_t n = prefix_n_exclusive(&s->path);
+	if (s->state != SEQ_DECODE)
+		return s->sched.n_pages - s->path.n_pages + n;
+	for (uint32_t i = 0; i < c->beam.n_live; i++) {
+		const int32_t *row = batch_row(s->model, c->rows[i]);
+		for (uint32_t k = s->path.n_pages; k < c->n_pages[i]; k++)
+			n += kv_page_refs(s->model->pool, row[k]) == 1;
+	}
+	return n;
+}
+
+uint32_t beam_step_row_pages(const struct eng_seq *s, int place)
+{
+	const struct choices *c = s->choices;
+	for (uint32_t i = 0; i < c->beam.width; i++) {
+		if (c->rows[i] == place)
+			return c->n_pages[i];
+	}
+	return 0;
+}
+
+/* A page of its own for the next token of hypothesis i. */
+static int make_room(struct eng_seq *s, uint32_t i)
+{
+	struct choices *c = s->choices;
+	struct eng_model *m = s->model;
+	int32_t *row = batch_row(m, c->rows[i]);
+	uint32_t page = n_past(s) / (uint32_t)kv_page_tokens(m->pool);
+	if (page == c->n_pages[i]) {
+		int rc = prefix_page_alloc(m->prefix, &row[page]);
+		c->n_pages[i] += rc == 0;
+		return rc;
+	}
+	if (kv_page_refs(m->pool, row[page]) > 1 && !prefix_room(m->prefix))
+		return SL_ELIMIT;
+	return kv_page_make_own(m->pool, &row[page]);
+}
+
+void beam_step_rows(struct step *st, struct batch *b, struct eng_seq *s, uint64_t now)
+{
+	struct choices *c = s->choices;
+	uint32_t past = n_past(s);
+	for (uint32_t i = 0; i < c->beam.n_live; i++)
+		if (make_room(s, i) != 0)
+			return; /* it sits this step out */
+	for (uint32_t i = 0; i < c->beam.n_live; i++) {
+		const struct beam_hyp *h = &c->beam.live[i];
+		int row = b->n_rows++;
+		st->row_token[row] = h->tokens[h->n - 1];
+		st->row_pos[row] = (int32_t)past;
+		st->row_seq[row] = c->rows[i];
+		st->want[b->n_want] = row;
+		st->want_seqs[b->n_want++] = s;
+		b->attended.positions += (double)(past + 1);
+		b->attended.reads += (double)(past + 1);
+	}
+	b->n_decode += c->beam.n_live;
+	s->sched.served_ns = now;
+	s->sched.n_left = 0;
+}
+
+/* Row i of the next generation has the pages of row parents[i] of this one. */
+static void inherit(struct eng_seq *s, uint32_t n_before, const uint8_t *parents)
+{
+	struct choices *c = s->choices;
+	struct eng_model *m = s->model;
+	uint32_t n_pages[BEAM_MAX];
+	for (uint32_t i = 0; i < c->beam.n_live; i++) {
+		const int32_t *from = batch_row(m, c->rows[parents[i]]);
+		n_pages[i] = c->n_pages[parents[i]];
+		memcpy(c->next_rows + (size_t)i * m->max_pages, from, n_pages[i] * sizeof *from);
+		for (uint32_t k = 0; k < n_pages[i]; k++)
+			kv_page_ref(m->pool, from[k]);
+	}
+	for (uint32_t i = 0; i < n_before; i++)
+		drop_row(s, i);
+	for (uint32_t i = 0; i < c->beam.n_live; i++) {
+		memcpy(batch_row(m, c->rows[i]), c->next_rows + (size_t)i * m->max_pages,
+		       n_pages[i] * sizeof(int32_t));
+		c->n_pages[i] = n_pages[i];
+	}
+}
+
+static bool ends(const void *ctx, int32_t id)
+{
+	const struct eng_seq *s = ctx;
+	for (int i = 0; i < s->sampling.n_stop_ids; i++)
+		if (s->sampling.stop_ids[i] == id)
+			return true;
+	return !s->ignore_eos && tokenizer_is_end(model_tokenizer(s->model->model), id);
+}
+
+void beam_step_serve(struct step *st, struct eng_seq *s, float *logits, uint64_t now)
+{
+	struct choices *c = s->choices;
+	struct proto_id_f32 found[2 * BEAM_MAX];
+	struct beam_top tops[BEAM_MAX * 2 * BEAM_MAX];
+	uint8_t parents[BEAM_MAX];
+	int n_vocab = s->model->info.arch.n_vocab, k = (int)beam_n_tops(&c->beam);
+	uint32_t n_before = c->beam.n_live;
+	bool finished = false;
+	k = k < n_vocab ? k : n_vocab;
+	if (s->state == SEQ_PREFILL)
+		c->n_pages[0] = s->sched.n_pages;
+	for (uint32_t i = 0; i < n_before; i++) {
+		int got = sampler_top(&s->sampling, &s->said, logits + (size_t)i * (size_t)n_vocab, n_vocab,
+				      c->beam.live[i].n, k, &st->scratch, found);
+		for (int j = 0; j < k; j++)
+			tops[(int)i * k + j] = (struct beam_top){.id = j < got ? (int32_t)found[j].id : -1,
+								 .logprob = j < got ? found[j].v : -1e30f};
+	}
+	if (beam_advance(&c->beam, tops, (uint32_t)k, ends, s, parents, &finished) != 0) {
+		step_finish(st, s, PROTO_FINISH_ERROR, PROTO_ERR_OVERLOADED, "The engine is out of memory.");
+		return;
+	}
+	if (s->first_ns == 0)
+		s->first_ns = now;
+	if (finished && c->beam.n_done == 0) {
+		step_finish(st, s, PROTO_FINISH_ERROR, PROTO_ERR_INTERNAL, "The model produced no usable result.");
+		return;
+	}
+	if (finished) {
+		/* Every row gives back what it has; then the prompt's pages leave as usual. */
+		for (uint32_t i = 1; i < n_before; i++)
+			drop_row(s, i);
+		c->beam.n_live = 0;
+		choices_found(st, s);
+		return;
+	}
+	inherit(s, n_before, parents);
+	s->n_made = c->beam.live[0].n;
+	batch_go_on(st, s, now);
+	s->sched.n_past = n_past(s);
+	s->sched.n_pages = c->n_pages[0];
+}

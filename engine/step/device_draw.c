@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Which tokens of a step are drawn where the logits are, so that only ids come back: the next token of a
+ * sequence that is neither searching nor judging tokens of others, where its sampling is what the device can do
+ * (sampler_device.h). Everybody else's logits come to the host, in the same step.
+ */
+#include "engine/step/flight.h"
+
+/* Whether the row wanted at i is the one that a token is drawn from, and by nobody else. */
+static bool draws_here(const struct step *st, const struct batch *b, int i)
+{
+	const struct eng_seq *s = st->want_seqs[i];
+	bool last = i + 1 == b->n_want || st->want_seqs[i + 1] != s;
+	return last && s->sched.n_left == 0 && !is_searching(s) && !s->prefill_only && !s->given.open &&
+	       s->spec.n_draft == 0;
+}
+
+void device_draw_plan(struct step *st, const struct batch *b, const struct eng_model *m, struct model_draws *out)
+{
+	int n_vocab = m->info.arch.n_vocab;
+	bool can = model_can_draw(m->model);
+	*out = (struct model_draws){.draws = st->draws, .drawn = flight_drawn(m), .taken = st->taken};
+	st->adjusts.n = 0;
+	for (int32_t i = 0; i < b->n_want; i++) {
+		const struct eng_seq *s = st->want_seqs[i];
+		st->drawn_at[i] = -1;
+		/* Without memory for its adjustments it is drawn on the host. */
+		st->taken[i] = can && draws_here(st, b, i) && sampler_on_device(&s->sampling, &s->said, n_vocab) &&
+			       sampler_device_draw(&s->sampling, &s->said, s->n_made + s->n_coming, i,
+						   s->n_coming > 0 ? st->want[i] + 1 : 0, &st->adjusts, &st->draws[out->n]) == 0;
+		if (st->taken[i])
+			st->drawn_at[i] = out->n++;
+	}
+	sampler_adjusts_point(&st->adjusts, st->draws, out->n);
+}

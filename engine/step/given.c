@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Going on with an answer that another model began.
+ *
+ * The given tokens stand in the sequence's tokens behind those that are its own (eng_seq_n_own): the prompt
+ * and what has been judged. All are computed as one prompt, but the rows from the prompt's last on want
+ * their logits: the row of a token says which one this model would have made next. As in speculation, a draw
+ * depends on the row, the seed, the place and what was said before it only, so what is found is what an
+ * undisturbed answer would have said, bit for bit, and the row that disagrees is the one that the first new
+ * token is drawn from: checking costs no step beside the prefill.
+ *
+ * A token that is judged becomes the sequence's own (n_made), whether it was agreed to or has to be kept; so
+ * a pre-emption in between loses no judgement, as of a prompt's log probabilities (prompt_logprobs.c, which
+ * shares the room for rows with logits). Once a kept token is not agreed to, nothing more is compared: the
+ * kept ones are taken, the others dropped, and what is not computed yet is a plain prompt.
+ *
+ * What is dropped was never anybody else's: the prefix tree gets rows of own tokens only (batch.c), and
+ * whole pages behind them go back at once.
+ */
+#include "engine/step/given.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+
+uint8_t given_accept(struct eng_seq *s, const struct eng_model *m, struct sl_err *err)
+{
+	struct seq_given *g = &s->given;
+	if (g->n == 0)
+		return 0;
+	uint32_t room = m->n_ctx - s->n_prompt - 1; /* and one to be made */
+	if (g->n_keep > room) {
+		sl_errf(err, SL_ELIMIT,
+			"This model's maximum context length is %u tokens. However, your messages and the answer so far "
+			"resulted in %u tokens.", m->n_ctx, s->n_prompt + g->n_keep);
+		return PROTO_ERR_CONTEXT_LENGTH;
+	}
+	for (uint32_t i = 0; i < g->n; i++) {
+		if (g->ids[i] < 0 || g->ids[i] >= m->info.arch.n_vocab) {
+			sl_errf(err, SL_EINVAL, "The answer so far has a token that the model does not know.");
+			return PROTO_ERR_BAD_REQUEST;
+		}
+	}
+	g->n = g->n < room ? g->n : room;
+	size_t n = (size_t)s->n_prompt + g->n;
+	if (n > s->tokens_cap) {
+		int32_t *grown = sl_realloc_n(s->tokens, n, sizeof *grown);
+		if (grown == NULL) {
+			sl_errf(err, SL_ENOMEM, "The engine is out of memory.");
+			return PROTO_ERR_OVERLOADED;
+		}
+		s->tokens = grown;
+		s->tokens_cap = n;
+	}
+	memcpy(s->tokens + s->n_prompt, g->ids, g->n * sizeof *g->ids);
+	sl_free(g->ids);
+	g->ids = NULL;
+	g->n_left = g->n;
+	g->open = true;
+	/* All that it may hold, until it is known behind how many of them it goes on. */
+	g->max_new = s->max_tokens;
+	s->max_tokens = room + 1;
+	return 0;
+}
+
+bool given_row_tells(const struct eng_seq *s, uint32_t position)
+{
+	return s->given.open && position + 1 >= eng_seq_n_own(s) && position + 1 < eng_seq_n_tokens(s);
+}
+
+uint32_t given_rows_fit(const struct eng_seq *s, uint32_t past, uint32_t n, uint32_t room)
+{
+	if (!s->given.open)
+		return n;
+	uint32_t first = eng_seq_n_own(s) - 1, end = eng_seq_n_tokens(s) - 1;
+	uint32_t from = past > first ? past : first, to = past + n < end ? past + n : end;
+	return to > from && to - from > room ? from - past + room : n;
+}
+
+/* It goes on behind what is its own now. */
+static void settle(struct step *st, struct eng_seq *s)
+{
+	struct seq_given *g = &s->given;
+	uint32_t n_own = eng_seq_n_own(s), room = s->model->n_ctx - s->n_prompt;
+	g->open = false;
+	g->n_left = 0;
+	g->n_used = s->n_made;
+	if (s->sched.n_past > n_own)
+		s->sched.n_past = n_own;
+	s->sched.n_left = n_own - s->sched.n_past;
+	batch_trim_pages(s);
+	s->max_tokens = g->max_new;
+	if (__builtin_add_overflow(s->max_tokens, g->n_used, &s->max_tokens) || s->max_tokens > room) {
+		s->max_tokens = room;
+		s->length_why = PROTO_LENGTH_CONTEXT;
+	}
+	struct eng_event ev = {.kind = ENG_VERIFIED,
+			       .id = s->node.key,
+			       .u.verified = {.n_agreed = g->n_agreed, .n_used = g->n_used}};
+	st->e->on_event(st->e->on_event_ctx, &ev);
+}
+
+/* The next given token is the answer's. False: s has ended with it. */
+static bool take(struct step *st, struct eng_seq *s)
+{
+	bool stopped = false;
+	s->given.n_left--;
+	/* Its text has been told; what must not be told yet stays in the stream. */
+	if (batch_take_token(st, s, s->tokens[eng_seq_n_own(s)], &stopped) != 0) {
+		step_finish(st, s, PROTO_FINISH_ERROR, PROTO_ERR_OVERLOADED, "The engine is out of memory.");
+		return false;
+	}
+	if (!stopped)
+		return true;
+	settle(st, s);
+	step_finish(st, s, PROTO_FINISH_STOP, 0, "");
+	return false;
+}
+
+/* This model's own choice for the next token; -1: none. */
+static int32_t choose(struct step *st, const struct eng_seq *s, float *logits)
+{
+	struct sampler_params p = s->sampling;
+	p.want_logprob = false;
+	sampler_draw(&p, &s->said, logits, s->model->info.arch.n_vocab, s->n_made, &st->scratch, &st->choice);
+	return st->choice.id;
+}
+
+void given_serve(struct step *st, struct eng_seq *s, float *logits, int n_rows, uint64_t now)
+{
+	struct seq_given *g = &s->given;
+	size_t n_vocab = (size_t)s->model->info.arch.n_vocab;
+	uint32_t first = eng_seq_n_own(s); /* the token that the first row tells about */
+	bool agrees = true;
+	while (agrees && g->n_left > 0) {
+		uint32_t row = eng_seq_n_own(s) - first;
+		if (row == (uint32_t)n_rows)
+			return; /* the rest is not computed yet */
+		int32_t own = choose(st, s, logits + row * n_vocab);
+		if (own < 0) {
+			step_finish(st, s, PROTO_FINISH_ERROR, PROTO_ERR_INTERNAL,
+				    "The model produced no usable result.");
+			return;
+		}
+		agrees = own == s->tokens[eng_seq_n_own(s)];
+		g->n_agreed += agrees;
+		if (agrees && !take(st, s))
+			return;
+	}
+	while (s->n_made < g->n_keep) {
+		if (!take(st, s))
+			return;
+	}
+	settle(st, s);
+	/* Not so when the last of them is not computed yet. */
+	if (s->sched.n_left == 0)
+		batch_draw(st, s, logits + (eng_seq_n_own(s) - first) * n_vocab, now);
+	else
+		sched_update(s->model->sched, &s->sched, now);
+}

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Predictions are the scheduler's (sched_predict_ns), put right by how far off they have been. A newcomer's is
+ * made for a short prompt of a tenant that has nothing here and as much share as the one with least: nobody
+ * of that priority is served sooner. So who refuses by it refuses nobody who would have been in time.
+ *
+ * Thread: the step thread; what a newcomer would meet is left under the engine's info_lock for engine_load.
+ */
+#include "engine/step/line.h"
+
+#include <pthread.h>
+
+#include "base/clock.h"
+#include "engine/step/internal.h"
+#include "engine/step/step.h"
+
+enum {
+	LOAD_MS = 10,   /* so often newcomers' waits are predicted */
+	TELL_MS = 250,  /* so often those who wait are told again */
+	TELL_MOST = 256,
+	FRESH_S = 10, /* so long a model's last step says what its next ones will cost */
+	GUEST_ROWS = 64,
+};
+
+static uint32_t to_us(double ns)
+{
+	double us = ns / 1e3;
+	return us < (double)UINT32_MAX ? (uint32_t)us : UINT32_MAX;
+}
+
+/* Nothing runs or waits but s (NULL: nothing at all), of any model. What has no credit yet does neither. */
+static bool is_alone(const struct step *st, const struct eng_seq *s)
+{
+	list_each(it, &st->all) {
+		const struct eng_seq *other = list_entry(it, struct eng_seq, in_all);
+		if (other != s && (other->sched.slot != 0 || other->credit > 0))
+			return false;
+	}
+	return true;
+}
+
+/* What steps cost was measured, and not long ago: the first guess may be far off, and so may be what was learnt while
+ * something else had the machine. Both are put right by the next step only, which nobody would ever wait for if everybody
+ * was refused by them. */
+static bool is_measured(const struct eng_model *m)
+{
+	return m->landed_ns != 0 && clock_now_ns() - m->landed_ns < FRESH_S * NS_PER_S;
+}
+
+static void tell(struct step *st, const struct eng_seq *s, uint32_t position, double ns)
+{
+	struct eng_event ev = {.kind = ENG_QUEUED, .id = s->node.key};
+	ev.u.queued = (struct proto_queued){.n_prompt = s->n_prompt,
+					    .n_cached = s->sched.n_cached,
+					    .miss_reason = s->miss,
+					    .position = position,
+					    .predicted_ttft_us = to_us(ns),
+					    .guess = is_alone(st, s) || !is_measured(s->model)};
+	st->e->on_event(st->e->on_event_ctx, &ev);
+}
+
+static double predict(const struct eng_seq *s, bool busy, uint32_t *position)
+{
+	struct eng_model *m = s->model;
+	uint8_t tier = s->sched.priority < SCHED_TIERS ? s->sched.priority : SCHED_TIERS - 1;
+	return sched_predict_ns(m->sched, &s->sched, &m->cost, m->ns_per_answer[tier], position) *
+	       cost_bias_factor(&m->ttft_bias[busy]);
+}
+
+void line_tell_queued(struct step *st, struct eng_seq *s)
+{
+	uint32_t position;
+	/* It stands in the queue itself. */
+	s->found_busy = sched_n_started(s->model->sched) > 0 || sched_n_queued(s->model->sched) > 1;
+	s->predicted_ns = predict(s, s->found_busy, &position);
+	s->queued_ns = clock_now_ns();
+	tell(st, s, position, s->predicted_ns);
+}
+
+/* One of several choices is not told of by itself; one that was put back has been answered already. */
+static bool waits(const struct eng_seq *s)
+{
+	return s->state == SEQ_WAITING && s->credit > 0 && s->first_ns == 0 && s->choice == 0;
+}
+
+static void tell_again(struct step *st)
+{
+	int n = 0;
+	list_each(it, &st->all) {
+		const struct eng_seq *s = list_entry(it, struct eng_seq, in_all);
+		uint32_t position;
+		if (!waits(s))
+			continue;
+		double ns = predict(s, true, &position);
+		tell(st, s, position, ns);
+		if (++n == TELL_MOST)
+			return;
+	}
+}
+
+static void publish(struct step *st, struct eng_model *m)
+{
+	struct proto_load load;
+	bool busy = sched_n_started(m->sched) > 0 || sched_n_queued(m->sched) > 0;
+	sched_load(m->sched, &st->tenants, &m->cost, m->ns_per_answer, GUEST_ROWS, &load);
+	double factor = is_measured(m) ? cost_bias_factor(&m->ttft_bias[busy]) : 0;
+	load.idle = is_alone(st, NULL);
+	load.model = (uint16_t)m->index;
+	for (int i = 0; i < PROTO_PRIORITIES; i++)
+		load.of[i].wait_us = to_us(load.of[i].wait_us * 1e3 * factor);
+	pthread_mutex_lock(&st->e->info_lock);
+	m->load = load;
+	pthread_mutex_unlock(&st->e->info_lock);
+}
+
+void line_tick(struct step *st, uint64_t now_ns)
+{
+	if (now_ns - st->load_ns >= LOAD_MS * NS_PER_MS) {
+		st->load_ns = now_ns;
+		for (int i = 0; i < st->e->n_models; i++)
+			if (atomic_load(&st->e->models[i].state) == PROTO_MODEL_READY)
+				publish(st, &st->e->models[i]);
+	}
+	if (now_ns - st->told_ns >= TELL_MS * NS_PER_MS) {
+		st->told_ns = now_ns;
+		tell_again(st);
+	}
+}
+
+bool engine_load(struct engine *e, int index, struct proto_load *out)
+{
+	struct eng_model *m = &e->models[index];
+	if (atomic_load(&m->state) != PROTO_MODEL_READY)
+		return false;
+	pthread_mutex_lock(&e->info_lock);
+	*out = m->load;
+	pthread_mutex_unlock(&e->info_lock);
+	out->model = (uint16_t)index;
+	return true;
+}

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What is told of waiting: to those who wait, their place and how long it may still take; to gateways, what a
+ * newcomer of each priority would meet (LOAD).
+ */
+#ifndef ENGINE_LINE_H
+#define ENGINE_LINE_H
+
+#include <stdint.h>
+
+#include "base/proto/proto.h"
+
+struct eng_model;
+struct eng_seq;
+struct step;
+
+/* The first time, when its prompt has been counted. */
+void line_tell_queued(struct step *st, struct eng_seq *s);
+/* From the step thread's loop, as often as it likes. */
+void line_tick(struct step *st, uint64_t now_ns);
+
+#endif

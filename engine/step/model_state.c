@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What is known of a model outside the step thread: written by that thread under info_lock, read by any.
+ */
+#include <string.h>
+
+#include "base/log.h"
+#include "engine/step/internal.h"
+
+void engine_model_info(struct engine *e, int index, struct proto_model *out)
+{
+	static _Thread_local char reason[PROTO_MAX_MESSAGE + 1];
+	BUG_IF(index < 0 || index >= e->n_models, "engine_model_info: model %d", index);
+	struct eng_model *m = &e->models[index];
+	pthread_mutex_lock(&e->info_lock);
+	*out = (struct proto_model){.index = (uint16_t)index,
+				    .state = (uint8_t)atomic_load(&m->state),
+				    .role = (uint8_t)m->role,
+				    .n_ctx = m->shown.n_ctx,
+				    .n_vocab = m->shown.n_vocab,
+				    .n_params = m->shown.n_params,
+				    .tokenizer = m->shown.tokenizer,
+				    .name = {.at = m->name, .n = strlen(m->name)}};
+	memcpy(reason, m->shown.reason, sizeof reason);
+	pthread_mutex_unlock(&e->info_lock);
+	out->reason = (struct proto_str){.at = reason, .n = strlen(reason)};
+}
+
+static void announce(struct engine *e, struct eng_model *m)
+{
+	struct eng_event ev = {.kind = ENG_MODEL};
+	engine_model_info(e, m->index, &ev.u.model);
+	e->on_event(e->on_event_ctx, &ev);
+}
+
+void model_state_set(struct engine *e, struct eng_model *m, enum proto_model_state state, const char *reason)
+{
+	uint64_t tokenizer = state == PROTO_MODEL_READY ? tokenizer_digest(model_tokenizer(m->model)) : 0;
+	pthread_mutex_lock(&e->info_lock);
+	if (state == PROTO_MODEL_READY) {
+		m->shown.tokenizer = tokenizer;
+		m->shown.n_ctx = m->n_ctx;
+		m->shown.n_vocab = (uint32_t)m->info.arch.n_vocab;
+		m->shown.n_params = m->info.n_params;
+	}
+	size_t n = strnlen(reason, sizeof m->shown.reason - 1);
+	memcpy(m->shown.reason, reason, n);
+	m->shown.reason[n] = '\0';
+	atomic_store(&m->state, (int)state);
+	pthread_mutex_unlock(&e->info_lock);
+	if (state == PROTO_MODEL_FAILED)
+		log_error("model %s failed: %s", m->name, reason);
+	else
+		log_info("model %s is ready, %u tokens of context", m->name, m->n_ctx);
+	announce(e, m);
+}

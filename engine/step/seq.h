@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A sequence: one accepted request from submit to DONE. Private to engine/.
+ *
+ * Who may touch it: the submitting thread until it is in the engine's index; then the step thread,
+ * but for `text` (the text worker's until its mail comes back) and `knock` (under the index's lock).
+ */
+#ifndef ENGINE_SEQ_H
+#define ENGINE_SEQ_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/heap.h"
+#include "base/list.h"
+#include "base/mailbox.h"
+#include "base/proto/proto.h"
+#include "engine/sched/idmap.h"
+#include "engine/kv/kv_swap.h"
+#include "engine/sched/lobby.h"
+#include "engine/sched/ngram.h"
+#include "engine/kv/prefix.h"
+#include "engine/sample/sampler.h"
+#include "engine/sched/sched.h"
+#include "engine/sched/spec.h"
+#include "engine/step/text_stream.h"
+#include "engine/token/tokenizer.h"
+
+enum eng_seq_state {
+	SEQ_NEW,     /* not counted anywhere */
+	SEQ_TEXT,    /* with a text worker */
+	SEQ_WAITING, /* tokens known; not started, or pre-empted: no place, no pages */
+	SEQ_PREFILL, /* has a place */
+	SEQ_DECODE,  /* all but the last token are in its pages */
+	SEQ_ENDED,   /* the lead of several choices: its own has ended, others have not */
+	SEQ_DONE,    /* told; freed when no worker holds it */
+	SEQ_N_STATES,
+};
+
+/* How many sequences are in which state; the counters of everything that is announced. */
+struct eng_counters {
+	atomic_uint in_state[SEQ_N_STATES];
+	atomic_ullong submitted, finished, cancelled, failed, displaced;
+};
+
+struct eng_model;
+struct choices;
+
+/* What the step thread gets by mail begins with what it is. */
+enum step_mail_kind { STEP_TEXT, STEP_MODEL };
+struct step_mail {
+	struct mail mail;
+	enum step_mail_kind kind;
+};
+
+/* What a text worker reads and makes. */
+struct seq_text {
+	uint16_t model;
+	uint8_t prompt_kind;
+	struct proto_str prompt; /* in the sequence's own memory */
+	bool counting;
+	bool searching; /* for the best answer: not everything goes with it */
+	atomic_bool unwanted; /* cancelled: the worker need not work */
+	struct tok_ids ids;   /* the result */
+	uint8_t error;        /* enum proto_error */
+	struct sl_err err;    /* why, for the client */
+};
+
+/* What came from other threads since the step thread last looked; under the index's lock. */
+struct seq_knock {
+	struct list in_knocks;
+	uint32_t credit;
+	bool cancel, fresh;
+	bool displaced; /* by a newcomer, unless it has begun meanwhile */
+};
+
+/* Speculation (engine/step/spec_step.c). */
+struct seq_spec {
+	struct ngram said;
+	struct spec_rate rates[SPEC_SOURCES]; /* patience 0: not begun */
+	uint8_t source; /* enum spec_source: of the draft in this step */
+	uint8_t n_draft;
+	int32_t draft[SPEC_MAX_DRAFT];
+	uint32_t small_past, small_pages; /* of the drafter's own pages: tokens in them, and how many */
+};
+
+/* Tokens of the answer that another model made (engine/step/given.c). */
+struct seq_given {
+	int32_t *ids;   /* owned, until the prompt's tokens are known; then they stand behind these */
+	uint32_t n, n_keep, max_new;
+	uint32_t n_left; /* behind its own tokens: not judged */
+	uint32_t n_agreed, n_used;
+	bool open;      /* VERIFIED is to come */
+};
+
+struct eng_seq {
+	struct step_mail mail;  /* to the text workers and from there to the step thread */
+	struct idmap_node node; /* in the index; key: the identifier */
+	struct seq_knock knock;
+	struct seq_text text;
+	struct fair_item in_text;  /* under the text queue's lock */
+	struct lobby_entry lobby;  /* of a request, in its lead; under the index's lock */
+	char *mem; /* owned: the prompt */
+
+	enum eng_seq_state state; /* by eng_seq_set_state only */
+	struct list in_all;
+	bool with_worker; /* its text mail is still to come */
+	struct sched_seq sched; /* order, priority, tenant, credit, tokens in pages: what the scheduler sees */
+
+	/* The request. */
+	uint64_t tenant_digest;
+	struct sampler_params sampling; /* its lists: bias and stop_ids here, end_ids the model's */
+	struct proto_id_f32 *bias; /* owned */
+	int32_t stop_ids[PROTO_MAX_STOP_IDS];
+	uint32_t weight; /* of the tenant */
+	uint8_t prompt_logprobs; /* as in SUBMIT */
+	uint32_t prompt_told;    /* tokens of the prompt whose log probability has been told */
+	bool ignore_eos;
+	bool prefill_only; /* PROTO_SUBMIT_PREFILL_ONLY */
+	uint64_t salt; /* of the prefixes that it may share */
+	uint32_t max_tokens, credit;
+	uint64_t deadline_ns; /* UINT64_MAX: none */
+	struct heap_node by_deadline;
+	uint64_t pace_each_ns, pace_early_ns, pace_next_ns;
+	struct text_stream stream;
+
+	/* The work. */
+	struct eng_model *model; /* set when its text is ready */
+	int32_t *tokens; /* prompt, answer and what is given and not judged; owned */
+	size_t tokens_cap;
+	uint32_t n_prompt, n_made;
+	uint32_t n_cached; /* of the prompt, when it started first */
+	uint8_t miss;      /* enum proto_miss: why no more of it was there */
+	int place;         /* row of the model's page tables; -1: none */
+	uint8_t n_coming;  /* tokens that steps on their way draw for it (engine/step/flight.h) */
+	uint32_t n_flying; /* of n_past: tokens whose rows are on their way */
+	uint32_t n_rows;   /* it has in the step that is being made, of n_past */
+	int32_t coming_from; /* the last one of them: which draw of its step; -1: on the host */
+	struct kv_swapped swapped; /* pages that wait for it on the host, while it has no place */
+	bool arriving;		   /* they were given to it, and may be on their way */
+	struct prefix_path path;
+	struct prefix_waiter waiter;
+	struct sampler_state said; /* for the penalties; empty when there are none */
+	uint8_t length_why;
+	struct seq_spec spec;
+	struct seq_given given;
+
+	/* Several choices. */
+	struct choices *choices; /* the lead's own; borrowed by those who follow; NULL: one choice */
+	uint8_t choice, n_choices, best_of, beam_width;
+	float length_penalty;
+	uint32_t n_reserved; /* sequences that were let in with this one and do not exist yet */
+
+	/* Clocks. */
+	uint64_t arrived_ns, queued_ns, credited_ns, started_ns, first_ns;
+	double predicted_ns; /* from queued_ns to the first token */
+	bool found_busy;     /* others ran or waited when it was predicted */
+};
+
+/* How the pieces of its tokens are found, for those who want log probabilities. */
+struct proto_pieces eng_seq_pieces(const struct eng_seq *s, bool wanted);
+/* Copies the request. 0 or SL_ENOMEM. */
+int eng_seq_create(uint64_t id, const struct proto_submit *req, struct eng_seq **out);
+/* Another choice of the same request, NEW: it borrows the lists of lead, which must outlive it. */
+int eng_seq_follow(const struct eng_seq *lead, uint8_t choice, struct eng_seq **out);
+/* It must be NEW or DONE, without place and worker. */
+void eng_seq_free(struct eng_seq *s);
+
+/* The one place where a state changes, and the counters with it. BUG on a transition that the
+ * machine does not have. */
+void eng_seq_set_state(struct eng_counters *c, struct eng_seq *s, enum eng_seq_state to);
+
+/* Its prompt and its answer so far. */
+static inline uint32_t eng_seq_n_own(const struct eng_seq *s)
+{
+	return s->n_prompt + s->n_made;
+}
+
+/* All that is to be computed. */
+static inline uint32_t eng_seq_n_tokens(const struct eng_seq *s)
+{
+	return eng_seq_n_own(s) + s->given.n_left;
+}
+
+/* A token was made at now: the pace moves on. */
+void eng_seq_pace(struct eng_seq *s, uint64_t now_ns);
+/* When the pace allows the next token. Rounded up to a grid of the clock, so that tokens of several that are paced
+ * are computed in the same step: one more row makes a step dearer the fewer there are. */
+uint64_t eng_seq_due(const struct eng_seq *s);
+
+#endif

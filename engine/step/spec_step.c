@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Speculative decoding. A sequence that decodes computes its last token and, as a chunk, a draft of the
+ * tokens that may follow, and wants the logits of all these rows. Rows do not depend on what shares
+ * their step (kernels.h), and the draw of a token depends on seed and index only (sampler.h): so the
+ * token drawn from the first row is the one that a plain step would have drawn, the second row is what
+ * the next plain step would have computed if that token is the draft's first, and so on. What is told
+ * is therefore not like the plain answer but is it, bit for bit: greedy or sampled, with penalties
+ * (the draws count what was accepted before them), stop strings, log probabilities and minimum lengths.
+ *
+ * Rows of rejected tokens have written into pages behind the sequence's end. These are the sequence's
+ * own (what the prefix tree has ends before n_past, which counts accepted rows only); the next
+ * step overwrites them, and whole pages of them go back at once, so that a sequence holds what it
+ * would hold without drafts.
+ *
+ * Drafts take what others leave: rows of the step's budget and pages that nobody waits for, and none
+ * at all in steps with prompts or while somebody waits to start. A draft is never longer than credit,
+ * pace and the answer's length allow.
+ */
+#include "engine/step/spec_step.h"
+
+#include <string.h>
+
+#include "base/clock.h"
+
+/* Of what the drafts of all say about those of the next request. */
+static const double recent = 0.05;
+
+/* How many tokens s may get beyond the next one. */
+static uint32_t most_of(const struct step *st, const struct eng_seq *s, uint32_t room, uint64_t now)
+{
+	uint32_t most = (uint32_t)st->e->cfg.spec_max_draft;
+	most = most < SPEC_MAX_DRAFT ? most : SPEC_MAX_DRAFT;
+	most = most < room ? most : room;
+	most = most < s->credit - 1 ? most : s->credit - 1;
+	uint32_t left = s->max_tokens - s->n_made - 1;
+	most = most < left ? most : left;
+	if (s->pace_each_ns > 0) {
+		uint64_t due = eng_seq_due(s), early = now > due ? (now - due) / s->pace_each_ns : 0;
+		most = most < early ? most : (uint32_t)early;
+	}
+	return most;
+}
+
+static void init_rates(struct eng_seq *s)
+{
+	if (s->spec.rates[0].patience > 0)
+		return;
+	spec_rate_init(&s->spec.rates[SPEC_NGRAM], 0.5);
+	spec_rate_init(&s->spec.rates[SPEC_MODEL], s->model->draft_accept);
+}
+
+/* Chooses source and length for s, and drafts what can be drafted at once. */
+static uint32_t choose(const struct step *st, struct eng_seq *s, const struct spec_now *now, uint32_t most,
+		       uint32_t n_together)
+{
+	const struct eng_config *cfg = &st->e->cfg;
+	struct seq_spec *sp = &s->spec;
+	struct spec_rate *said = &sp->rates[SPEC_NGRAM], *small = &sp->rates[SPEC_MODEL];
+	uint32_t past = s->sched.n_past, n = 0;
+	init_rates(s);
+	if (cfg->spec_mode != ENG_SPEC_DRAFT)
+		n = ngram_draft(&sp->said, s->tokens, eng_seq_n_tokens(s), sp->draft, most);
+	if (n > 0 && !cfg->spec_fixed)
+		n = spec_length(said, now, past, n, &(struct spec_price){0});
+	sp->source = SPEC_NGRAM;
+	if (cfg->spec_mode == ENG_SPEC_NGRAM || (n > 0 && (cfg->spec_fixed || said->accept >= small->accept)) ||
+	    !spec_model_ready(s, most))
+		return n;
+	struct spec_price price;
+	spec_model_price(s, n_together, &price);
+	uint32_t by_model = cfg->spec_fixed ? most : spec_length(small, now, past, most, &price);
+	if (by_model == 0)
+		return n;
+	sp->source = SPEC_MODEL;
+	return by_model;
+}
+
+void spec_prepare(struct step *st, struct eng_model *m, struct sched_plan *plan, uint64_t now)
+{
+	const struct eng_config *cfg = &st->e->cfg;
+	if (cfg->spec_mode == ENG_SPEC_OFF)
+		return;
+	struct spec_now step = {.cost = &m->verify, .rows = plan->n_decode, .tokens = plan->n_decode};
+	uint32_t n_wide = 0;
+	for (uint32_t i = 0; i < plan->n_run; i++) {
+		struct eng_seq *s = seq_of(plan->run[i]);
+		s->spec.n_draft = 0;
+		/* Of what the drafter knows only what was accepted counts, if it was verified at all. */
+		if (s->spec.small_past > s->sched.n_past)
+			s->spec.small_past = s->sched.n_past;
+		step.past.positions += (double)s->sched.width * (s->sched.n_past + 1);
+		step.past.reads += (double)s->sched.width * (s->sched.n_past + 1);
+		n_wide += is_searching(s) ? s->sched.width : 0;
+	}
+	bool busy = plan->n_prefill > 0 || sched_n_queued(m->sched) > 0;
+	if ((busy && !cfg->spec_fixed) || plan->n_decode == n_wide)
+		return;
+	if (m->n_drafting >= SPEC_PLAIN_EACH && !cfg->spec_fixed) {
+		m->n_drafting = 0;
+		return;
+	}
+	/* Rows of logits beside those of draws: prompts that need some have a part left to them. */
+	uint32_t room = plan->n_prefill > 0 ? STEP_EXTRA_ROWS / 2 : STEP_EXTRA_ROWS;
+	const uint32_t all_room = room;
+	int n_by_model = 0;
+	for (uint32_t i = 0; i < plan->n_run; i++) {
+		struct eng_seq *s = seq_of(plan->run[i]);
+		bool plain = s->state == SEQ_DECODE && !is_searching(s);
+		uint32_t most = plain ? most_of(st, s, room, now) : 0;
+		if (most == 0)
+			continue;
+		uint32_t n = choose(st, s, &step, most, plan->n_decode - n_wide);
+		n = n > 0 ? sched_grant_draft(m->sched, plan, &s->sched, n) : 0;
+		if (n == 0)
+			continue;
+		s->spec.n_draft = (uint8_t)n;
+		spec_now_add(&step, &s->spec.rates[s->spec.source], s->sched.n_past, n);
+		room -= n;
+		if (s->spec.source == SPEC_MODEL)
+			st->want_seqs[n_by_model++] = s;
+	}
+	m->n_drafting = room < all_room ? m->n_drafting + 1 : 0;
+	if (n_by_model > 0)
+		spec_model_draft(st, m, st->want_seqs, n_by_model);
+}
+
+bool spec_pays(struct step *st, struct eng_model *m, struct eng_seq *const *seqs, int n, uint64_t now)
+{
+	const struct eng_config *cfg = &st->e->cfg;
+	if (cfg->spec_mode == ENG_SPEC_OFF || (sched_n_queued(m->sched) > 0 && !cfg->spec_fixed))
+		return false;
+	struct spec_now step = {.cost = &m->verify};
+	for (int i = 0; i < n; i++) {
+		if (seqs[i] == NULL || seqs[i]->state != SEQ_DECODE)
+			continue;
+		step.rows++;
+		step.tokens++;
+		step.past.positions += (double)seqs[i]->sched.n_past + 1;
+		step.past.reads += (double)seqs[i]->sched.n_past + 1;
+	}
+	for (int i = 0; i < n; i++) {
+		struct eng_seq *s = seqs[i];
+		bool plain = s != NULL && s->state == SEQ_DECODE && s->credit > 0 && !is_searching(s);
+		uint32_t most = plain ? most_of(st, s, STEP_EXTRA_ROWS, now) : 0;
+		if (most == 0)
+			continue;
+		/* A chance that is not taken here is counted, one that is counts when it is. */
+		struct spec_rate rates[SPEC_SOURCES];
+		init_rates(s);
+		memcpy(rates, s->spec.rates, sizeof rates);
+		if (choose(st, s, &step, most, (uint32_t)step.rows) == 0)
+			continue;
+		memcpy(s->spec.rates, rates, sizeof rates);
+		return true;
+	}
+	return false;
+}
+
+void spec_rows(struct step *st, struct batch *b, struct eng_seq *s)
+{
+	uint32_t past = s->sched.n_past, n = s->spec.n_draft;
+	for (uint32_t i = 0; i < n; i++) {
+		int row = b->n_rows++;
+		st->row_token[row] = s->spec.draft[i];
+		st->row_pos[row] = (int32_t)(past + i);
+		st->row_seq[row] = s->place;
+		st->want[b->n_want] = row;
+		st->want_seqs[b->n_want++] = s;
+	}
+	b->attended.positions += (double)cost_positions(past, n);
+	b->attended.reads += n;
+	b->n_extra_rows += n;
+}
+
+void spec_accept(struct step *st, struct eng_seq *s, float *logits, uint64_t now)
+{
+	struct engine *e = st->e;
+	struct eng_model *m = s->model;
+	size_t n_vocab = (size_t)m->info.arch.n_vocab;
+	uint32_t n_draft = s->spec.n_draft, n_compared = 0, n_accepted = 0;
+	struct spec_rate *rate = &s->spec.rates[s->spec.source];
+	s->spec.n_draft = 0;
+	atomic_fetch_add(&e->spec_drafts, 1);
+	atomic_fetch_add(&e->spec_drafted, n_draft);
+	for (uint32_t row = 0;; row++) {
+		batch_draw(st, s, logits + row * n_vocab, now);
+		if (s->state != SEQ_DECODE || row == n_draft)
+			break;
+		n_compared++;
+		if (s->tokens[eng_seq_n_tokens(s) - 1] != s->spec.draft[row])
+			break;
+		n_accepted++;
+		/* Its row is computed already: as if it had been this step's own. */
+		BUG_IF(s->credit == 0, "a draft beyond the credit");
+		s->sched.n_past++;
+		prefix_computed(m->prefix, &s->path, s->tokens, s->sched.n_past, batch_row(m, s->place));
+	}
+	atomic_fetch_add(&e->spec_accepted, n_accepted);
+	atomic_fetch_add(&e->decode_tokens, n_accepted);
+	if (n_compared > 0) {
+		spec_rate_learn(rate, n_compared, n_accepted);
+		if (s->spec.source == SPEC_MODEL)
+			m->draft_accept += recent * (rate->accept - m->draft_accept);
+	}
+	if (s->state == SEQ_DECODE)
+		batch_trim_pages(s);
+}
+
+void spec_release(struct eng_seq *s)
+{
+	s->spec.n_draft = 0;
+	spec_model_drop(s);
+}

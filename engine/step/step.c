@@ -1,0 +1,637 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The step thread: owner of sequences, pages, the scheduler and the models' forward passes.
+ *
+ * A turn: take knocks (new, credit, cancel) and mail (text ready, model loaded), end what has
+ * passed its deadline, then one step of one model, whose turn it is by the device time that the models
+ * have had and by what they have to do (engine/step/turns.h). When there is nothing to compute the thread sleeps until mail, the next due time
+ * of a paced sequence or the next deadline, so pace costs no spinning.
+ *
+ * Knocks are taken before the mail that was there with them, so a sequence is known before its
+ * text arrives.
+ */
+#include "engine/step/choices.h"
+#include "engine/step/flight.h"
+#include "engine/step/given.h"
+#include "engine/step/line.h"
+#include "engine/step/seq_swap.h"
+#include "engine/step/spec_step.h"
+#include "engine/step/step.h"
+#include "engine/step/trade.h"
+#include "engine/step/turns.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/beat.h"
+#include "base/clock.h"
+#include "base/log.h"
+
+enum { STEP_SLEEP_MS = 100 }; /* at most: the supervisor wants to see the loop turn */
+
+/* ---- the end of a sequence ---- */
+
+static void seq_drop(struct engine *e, struct eng_seq *s)
+{
+	unsigned n = 1 + s->n_reserved;
+	pthread_mutex_lock(&e->index_lock);
+	lobby_leave(&e->lobby, &s->lobby);
+	pthread_mutex_unlock(&e->index_lock);
+	eng_seq_free(s);
+	atomic_fetch_sub(&e->n_live, n);
+}
+
+static void learn_answer(struct eng_model *m, uint8_t priority, double ns)
+{
+	for (int i = priority < SCHED_TIERS ? priority : SCHED_TIERS - 1; i < SCHED_TIERS; i++)
+		m->ns_per_answer[i] = m->ns_per_answer[i] == 0 ? ns : m->ns_per_answer[i] * 0.9 + ns * 0.1;
+}
+
+/* Gives back pages, place and its turn. */
+static void give_back(struct step *st, struct eng_seq *s, uint64_t now)
+{
+	batch_release(s);
+	seq_swap_drop(s);
+	if (s->model != NULL) {
+		sched_remove(s->model->sched, &s->sched);
+		batch_wake(s->model, now);
+		if (s->first_ns != 0)
+			learn_answer(s->model, s->sched.priority, (double)(now - s->first_ns));
+	}
+	if (s->sched.tenant != NULL)
+		sched_tenant_leave(&st->tenants, s->sched.tenant);
+	s->sched.tenant = NULL;
+	list_remove(&s->waiter.place);
+}
+
+void step_rest(struct step *st, struct eng_seq *s)
+{
+	give_back(st, s, clock_now_ns());
+	eng_seq_set_state(&st->e->counters, s, SEQ_ENDED);
+}
+
+void step_leave(struct step *st, struct eng_seq *s)
+{
+	give_back(st, s, clock_now_ns());
+	list_remove(&s->in_all);
+	eng_seq_set_state(&st->e->counters, s, SEQ_DONE);
+	list_push_back(&st->ended, &s->in_all);
+}
+
+static void free_ended(struct step *st)
+{
+	list_each_safe(it, tmp, &st->ended) {
+		list_remove(it);
+		seq_drop(st->e, list_entry(it, struct eng_seq, in_all));
+	}
+}
+
+void step_finish(struct step *st, struct eng_seq *s, uint8_t finish, uint8_t error,
+		 const char *message)
+{
+	struct engine *e = st->e;
+	uint64_t now = clock_now_ns();
+	uint32_t n_made = s->given.open ? 0 : s->n_made - s->given.n_used; /* of its own making */
+	if (s->choices != NULL) {
+		s = s->choices->lead; /* whoever it was: the request ends */
+		n_made = s->choices->n_completion;
+	}
+	give_back(st, s, now);
+	if (s->choices != NULL)
+		choices_drop(st, s);
+	if (s->by_deadline.in)
+		heap_remove(&st->deadlines, &s->by_deadline);
+	list_remove(&s->in_all);
+	eng_seq_set_state(&e->counters, s, SEQ_DONE);
+	if (finish == PROTO_FINISH_CANCELLED)
+		atomic_fetch_add(&e->counters.cancelled, 1);
+	else if (finish == PROTO_FINISH_ERROR)
+		atomic_fetch_add(&e->counters.failed, 1);
+	else
+		atomic_fetch_add(&e->counters.finished, 1);
+
+	/* Out of the index first: after DONE the identifier may come again. */
+	pthread_mutex_lock(&e->index_lock);
+	idmap_remove(&e->index, &s->node);
+	list_remove(&s->knock.in_knocks);
+	if (s->with_worker)
+		lobby_start(&e->lobby, &s->lobby); /* its memory is still held */
+	else
+		lobby_leave(&e->lobby, &s->lobby);
+	pthread_mutex_unlock(&e->index_lock);
+	struct eng_event ev = {
+	    .kind = ENG_DONE,
+	    .id = s->node.key,
+	    .u.done = {.finish = finish,
+		       .error = error,
+		       .length_why = finish == PROTO_FINISH_LENGTH ? s->length_why : 0,
+		       .n_prompt = s->n_prompt,
+		       .n_cached = s->n_cached,
+		       .n_completion = n_made,
+		       .queue_us = clock_us_between(s->arrived_ns, s->started_ns ? s->started_ns : now),
+		       .prefill_us = clock_us_between(s->started_ns, s->first_ns ? s->first_ns : now),
+		       .decode_us = clock_us_between(s->first_ns, now),
+		       .message = {.at = message, .n = strlen(message)}}};
+	e->on_event(e->on_event_ctx, &ev);
+	if (s->with_worker) {
+		atomic_store(&s->text.unwanted, true);
+		text_queue_hurry(&e->text_queue, s);
+	} else {
+		list_push_back(&st->ended, &s->in_all);
+	}
+}
+
+/* ---- models ---- */
+
+static struct eng_seq *first_of_model(const struct step *st, const struct eng_model *m)
+{
+	list_each(it, &st->all) {
+		struct eng_seq *s = list_entry(it, struct eng_seq, in_all);
+		if (s->model == m)
+			return s;
+	}
+	return NULL;
+}
+
+void step_fail_model(struct step *st, struct eng_model *m, const char *reason)
+{
+	flight_drop(m); /* all that is on its way fails with it */
+	/* One may take others with it, so each is looked for anew. */
+	for (struct eng_seq *s; (s = first_of_model(st, m)) != NULL;)
+		step_finish(st, s, PROTO_FINISH_ERROR, PROTO_ERR_INTERNAL, "The model's device failed.");
+	model_state_set(st->e, m, PROTO_MODEL_FAILED, reason);
+	if (st->e->cfg.on_fault != NULL)
+		st->e->cfg.on_fault(st->e->cfg.on_fault_ctx);
+}
+
+static bool grow_logits(struct step *st, size_t n_vocab)
+{
+	if (n_vocab <= st->n_vocab_max)
+		return true;
+	size_t rows = (size_t)st->e->cfg.max_sequences + STEP_EXTRA_ROWS, n;
+	if (__builtin_mul_overflow(rows, n_vocab, &n))
+		return false;
+	float *logits = sl_zalloc_n(n, sizeof *logits);
+	if (logits == NULL || sampler_scratch_reserve(&st->scratch, (int)n_vocab) != 0) {
+		sl_free(logits);
+		return false;
+	}
+	sl_free(st->logits);
+	st->logits = logits;
+	st->n_vocab_max = n_vocab;
+	return true;
+}
+
+static void on_model(struct step *st, struct eng_model *m)
+{
+	if (!m->loaded) {
+		trade_leave(m);
+		model_state_set(st->e, m, PROTO_MODEL_FAILED, m->load_err.text);
+		return;
+	}
+	if (!grow_logits(st, (size_t)m->info.arch.n_vocab)) {
+		model_state_set(st->e, m, PROTO_MODEL_FAILED, "out of memory for logits");
+		return;
+	}
+	if (flights_create(m) != 0) {
+		model_state_set(st->e, m, PROTO_MODEL_FAILED, "out of memory for steps");
+		return;
+	}
+	trade_join(m);
+	model_state_set(st->e, m, PROTO_MODEL_READY, "");
+	spec_pair(st, m);
+}
+
+/* ---- text ---- */
+
+static uint8_t refuse_token(uint8_t error, const char *field, uint32_t id, uint32_t n_vocab, struct sl_err *err)
+{
+	sl_errf(err, SL_EINVAL, "Invalid token %u in '%s': the ids of this model's tokens are between 0 and %u.", id, field,
+		n_vocab - 1);
+	return error;
+}
+
+/* Every token that the sampling names is one of the model's. An error, or 0. */
+static uint8_t check_sampling(const struct eng_seq *s, const struct eng_model *m, struct sl_err *err)
+{
+	uint32_t n_vocab = (uint32_t)m->info.arch.n_vocab;
+	for (int i = 0; i < s->sampling.n_stop_ids; i++) {
+		uint32_t id = (uint32_t)s->sampling.stop_ids[i];
+		if (id >= n_vocab)
+			return refuse_token(PROTO_ERR_BAD_STOP_IDS, "stop_token_ids", id, n_vocab, err);
+	}
+	for (int i = 0; i < s->sampling.n_bias; i++) {
+		uint32_t id = s->sampling.bias[i].id;
+		if (id >= n_vocab)
+			return refuse_token(PROTO_ERR_BAD_LOGIT_BIAS, "logit_bias", id, n_vocab, err);
+	}
+	return 0;
+}
+
+/* Whether another tenant has it is told to nobody: that alone would give away what others ask. */
+static uint8_t miss_of(enum prefix_miss miss)
+{
+	switch (miss) {
+	case PREFIX_MISS_NONE: return PROTO_MISS_NONE;
+	case PREFIX_MISS_NEW: return PROTO_MISS_NEW;
+	case PREFIX_MISS_EVICTED: return PROTO_MISS_EVICTED;
+	case PREFIX_MISS_SHORT: return PROTO_MISS_SHORT;
+	}
+	BUG("prefix tree: miss %d", miss);
+}
+
+/* The prompt's tokens are there: the sequence may wait for its turn. An error, or 0. */
+static uint8_t accept_text(struct step *st, struct eng_seq *s, struct sl_err *err)
+{
+	struct eng_model *m = &st->e->models[s->text.model];
+	size_t n = s->text.ids.n;
+	if (atomic_load(&m->state) != PROTO_MODEL_READY) {
+		sl_errf(err, SL_EIO, "The model has failed.");
+		return PROTO_ERR_NOT_READY;
+	}
+	s->n_prompt = n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
+	if (n >= m->n_ctx) {
+		sl_errf(err, SL_ELIMIT,
+			"This model's maximum context length is %u tokens. However, your messages "
+			"resulted in %zu tokens.", m->n_ctx, n);
+		return PROTO_ERR_CONTEXT_LENGTH;
+	}
+	if (s->max_tokens > m->n_ctx - s->n_prompt) {
+		s->max_tokens = m->n_ctx - s->n_prompt;
+		s->length_why = PROTO_LENGTH_CONTEXT;
+	}
+	uint8_t refused = check_sampling(s, m, err);
+	if (refused != 0)
+		return refused;
+	s->sampling.end_ids = m->end_ids;
+	s->sampling.n_end_ids = m->n_end_ids;
+	s->sched.tenant = sched_tenant_enter(&st->tenants, s->tenant_digest, s->weight);
+	if (s->sched.tenant == NULL ||
+	    (sampler_needs_prompt(&s->sampling) &&
+	     sampler_state_add_prompt(&s->said, s->text.ids.ids, n) != 0)) {
+		sl_errf(err, SL_ENOMEM, "The engine is out of memory.");
+		return PROTO_ERR_OVERLOADED;
+	}
+	s->model = m;
+	s->tokens = s->text.ids.ids;
+	s->tokens_cap = s->text.ids.cap;
+	s->text.ids = (struct tok_ids){0};
+	sl_free(s->mem); /* the prompt itself is no longer needed */
+	s->mem = NULL;
+	refused = given_accept(s, m, err);
+	if (refused != 0)
+		return refused;
+	if (st->e->cfg.share_prefixes)
+		s->salt = 0;
+	struct prefix_match match = {0};
+	if (!st->e->cfg.no_prefix_cache && s->prompt_logprobs == 0)
+		prefix_lookup(m->prefix, s->salt, s->tokens, s->n_prompt, &match);
+	s->sched.n_left = eng_seq_n_tokens(s);
+	s->sched.n_cached = match.n_tokens;
+	s->miss = miss_of(match.miss);
+	s->sched.credit = s->credit > 0;
+	if (sched_add(m->sched, &s->sched, clock_now_ns()) != 0) {
+		sl_errf(err, SL_ENOMEM, "The engine is out of memory.");
+		return PROTO_ERR_OVERLOADED;
+	}
+	if (s->best_of > 1 || s->n_choices > 1 || s->beam_width > 0) {
+		if (s->sched.width > (uint32_t)st->e->cfg.max_sequences || choices_make(st, s) != 0) {
+			sl_errf(err, SL_ENOMEM, "The engine is out of memory.");
+			return PROTO_ERR_OVERLOADED;
+		}
+	}
+	return 0;
+}
+
+static void on_text(struct step *st, struct eng_seq *s)
+{
+	s->with_worker = false;
+	if (s->state == SEQ_DONE) {
+		seq_drop(st->e, s);
+		return;
+	}
+	struct sl_err err = s->text.err;
+	uint8_t error = s->text.error;
+	if (error == 0)
+		error = accept_text(st, s, &err);
+	if (error != 0) {
+		step_finish(st, s, PROTO_FINISH_ERROR, error, err.text);
+		return;
+	}
+	eng_seq_set_state(&st->e->counters, s, SEQ_WAITING);
+	line_tell_queued(st, s);
+}
+
+/* ---- the loop ---- */
+
+static void add_credit(struct step *st, struct eng_seq *s, uint32_t n_tokens)
+{
+	if (s->choices != NULL) {
+		choices_credit(st, s, n_tokens);
+		return;
+	}
+	bool had = s->credit > 0;
+	if (__builtin_add_overflow(s->credit, n_tokens, &s->credit))
+		s->credit = UINT32_MAX;
+	if (had)
+		return;
+	uint64_t now = clock_now_ns();
+	if (s->credited_ns == 0)
+		s->credited_ns = now;
+	s->sched.served_ns = now; /* it could not be served before */
+	s->sched.credit = true;
+	if (s->model != NULL)
+		sched_update(s->model->sched, &s->sched, now);
+}
+
+/* A newcomer has its room in the queue. Once some of its answer is told it stays. */
+static void displace(struct step *st, struct eng_seq *s)
+{
+	bool begun = s->choices != NULL ? s->choices->n_completion > 0 : s->first_ns != 0;
+	if (begun)
+		return;
+	atomic_fetch_add(&st->e->counters.displaced, 1);
+	step_finish(st, s, PROTO_FINISH_ERROR, PROTO_ERR_OVERLOADED,
+		    "The server is busy: this request had to make room for others.");
+}
+
+static void take_knocks(struct step *st)
+{
+	struct engine *e = st->e;
+	for (;;) {
+		pthread_mutex_lock(&e->index_lock);
+		if (list_empty(&e->knocks)) {
+			pthread_mutex_unlock(&e->index_lock);
+			return;
+		}
+		struct eng_seq *s = list_entry(e->knocks.next, struct eng_seq, knock.in_knocks);
+		list_remove(&s->knock.in_knocks);
+		struct seq_knock k = s->knock;
+		s->knock.credit = 0;
+		s->knock.fresh = s->knock.displaced = false;
+		pthread_mutex_unlock(&e->index_lock);
+		if (k.fresh) {
+			list_push_back(&st->all, &s->in_all);
+			if (s->deadline_ns != UINT64_MAX)
+				heap_insert(&st->deadlines, &s->by_deadline);
+		}
+		if (k.credit > 0)
+			add_credit(st, s, k.credit);
+		if (k.cancel && s->state != SEQ_DONE)
+			step_finish(st, s, PROTO_FINISH_CANCELLED, 0, "");
+		else if (k.displaced && s->state != SEQ_DONE)
+			displace(st, s);
+	}
+}
+
+static void take_mail(struct step *st, struct mail *it)
+{
+	struct mail *next;
+	for (; it != NULL; it = next) {
+		next = it->next;
+		struct step_mail *m = (struct step_mail *)(void *)it;
+		if (m->kind == STEP_MODEL)
+			on_model(st, (struct eng_model *)(void *)m);
+		else
+			on_text(st, (struct eng_seq *)(void *)m);
+	}
+}
+
+/* Ends what is late; when the next one will be. */
+static uint64_t check_deadlines(struct step *st)
+{
+	uint64_t now = clock_now_ns();
+	while (st->deadlines.top != NULL) {
+		struct eng_seq *s = heap_entry(st->deadlines.top, struct eng_seq, by_deadline);
+		if (now < s->deadline_ns)
+			return s->deadline_ns;
+		s->length_why = PROTO_LENGTH_DEADLINE;
+		step_finish(st, s, PROTO_FINISH_LENGTH, 0, "");
+	}
+	return UINT64_MAX;
+}
+
+static void publish_pages(struct engine *e)
+{
+	unsigned total = 0, n_free = 0, prefix = 0, used = 0, places = 0, places_used = 0;
+	for (int i = 0; i < e->n_models; i++) {
+		struct eng_model *m = &e->models[i];
+		if (atomic_load(&m->state) != PROTO_MODEL_READY)
+			continue;
+		total += (unsigned)kv_pool_n_pages(m->pool);
+		n_free += (unsigned)kv_pool_n_free(m->pool) + prefix_n_reclaimable(m->prefix);
+		used += (unsigned)(kv_pool_n_pages(m->pool) - kv_pool_n_free(m->pool));
+		prefix += prefix_n_pages(m->prefix);
+		places += m->swap != NULL ? kv_swap_n_places(m->swap) : 0;
+		places_used += m->swap != NULL ? kv_swap_n_places(m->swap) - kv_swap_n_free(m->swap) : 0;
+	}
+	atomic_store(&e->swap_places, places);
+	atomic_store(&e->swap_used, places_used);
+	atomic_store(&e->pages_total, total);
+	atomic_store(&e->pages_free, n_free);
+	atomic_store(&e->prefix_pages, prefix);
+	atomic_store(&e->kv_used_permille,
+		     total > 0 ? (unsigned)((uint64_t)used * 1000 / total) : 0);
+}
+
+static bool is_ready(const struct eng_model *m) { return atomic_load(&m->state) == PROTO_MODEL_READY; }
+
+/* Everybody's turn; how many models have something to do or on its way. */
+static int take_turns(struct engine *e, struct turn *turns, bool *skip)
+{
+	uint64_t now = clock_now_ns();
+	int n_busy = 0;
+	for (int i = 0; i < e->n_models; i++) {
+		struct eng_model *m = &e->models[i];
+		skip[i] = !is_ready(m);
+		turns[i].vtime_ns = m->vtime_ns;
+		if (!skip[i])
+			sched_demand(m->sched, now, &turns[i].demand);
+		n_busy += turns[i].demand.load > 0 || m->n_flights > 0;
+	}
+	turns_level(turns, e->n_models);
+	for (int i = 0; i < e->n_models; i++)
+		e->models[i].vtime_ns = turns[i].vtime_ns;
+	return n_busy;
+}
+
+static void land(struct step *st, const struct turn *turns, int i)
+{
+	struct engine *e = st->e;
+	e->models[i].vtime_ns += turns_charge(turns, e->n_models, i, batch_land(st, &e->models[i]));
+}
+
+/* The model whose step on its way is expected first; -1: nothing is on its way. */
+static int soonest(const struct engine *e)
+{
+	int best = -1;
+	double best_ns = 0;
+	for (int i = 0; i < e->n_models; i++) {
+		const struct eng_model *m = &e->models[i];
+		if (m->n_flights == 0)
+			continue;
+		const struct flight *f = m->flights[0];
+		double ns = f->waited ? 0 : (double)(f->issued_ns > m->landed_ns ? f->issued_ns : m->landed_ns) + f->expect_ns;
+		if (best < 0 || ns < best_ns) {
+			best = i;
+			best_ns = ns;
+		}
+	}
+	return best;
+}
+
+/* Steps that run beside the host: each model whose turn comes has one on its way, a model that is alone two. Then one of
+ * them is waited for. */
+static bool keep_busy(struct step *st, const struct turn *turns, int n_busy, bool *skip, uint64_t *next_due)
+{
+	struct engine *e = st->e;
+	bool worked = false;
+	int next;
+	for (int i = 0; i < e->n_models && n_busy > 1; i++) {
+		while (e->models[i].n_flights > 0 && model_ready(e->models[i].model)) {
+			land(st, turns, i);
+			worked = true;
+		}
+	}
+	while ((next = turns_next(turns, e->n_models, skip)) >= 0) {
+		struct eng_model *m = &e->models[next];
+		skip[next] = true;
+		if (!is_ready(m))
+			continue; /* it has failed meanwhile */
+		if (m->n_flights == 0)
+			worked |= batch_issue(st, m, next_due) != BATCH_IDLE;
+		if (n_busy == 1 && is_ready(m) && batch_may_go_ahead(m))
+			(void)batch_issue(st, m, next_due);
+	}
+	if ((next = soonest(e)) < 0)
+		return worked;
+	land(st, turns, next);
+	return true;
+}
+
+/* Steps that run in the host's own time: one, of the model whose turn it is and that has something to do
+ * (engine/step/turns.h). */
+static bool step_one(struct step *st, const struct turn *turns, bool *skip, uint64_t *next_due)
+{
+	struct engine *e = st->e;
+	int next;
+	while ((next = turns_next(turns, e->n_models, skip)) >= 0) {
+		struct eng_model *m = &e->models[next];
+		skip[next] = true;
+		uint64_t begin = clock_now_ns();
+		enum batch_issued issued = batch_issue(st, m, next_due);
+		if (issued == BATCH_IDLE)
+			continue;
+		if (issued == BATCH_ISSUED)
+			(void)batch_land(st, m);
+		m->vtime_ns += turns_charge(turns, e->n_models, next, clock_now_ns() - begin);
+		return true;
+	}
+	return false;
+}
+
+static bool step_some_model(struct step *st, uint64_t *next_due)
+{
+	struct engine *e = st->e;
+	bool skip[PROTO_MAX_MODELS] = {0}, ahead = false;
+	struct turn turns[PROTO_MAX_MODELS] = {0};
+	int n_busy = take_turns(e, turns, skip);
+	for (int i = 0; i < e->n_models; i++)
+		ahead = ahead || (!skip[i] && model_ahead(e->models[i].model));
+	return ahead ? keep_busy(st, turns, n_busy, skip, next_due) : step_one(st, turns, skip, next_due);
+}
+
+void *step_main(void *engine)
+{
+	struct engine *e = engine;
+	struct step *st = e->step;
+	uint64_t sleep_until = 0;
+	st->beat_slot = beat_slot("engine step");
+	while (!atomic_load(&e->stopping)) {
+		struct mail *mail = mailbox_wait(&e->box, sleep_until);
+		beat_touch(st->beat_slot);
+		take_knocks(st);
+		take_mail(st, mail);
+		uint64_t next = check_deadlines(st);
+		bool worked = step_some_model(st, &next);
+		free_ended(st);
+		publish_pages(e);
+		uint64_t now = clock_now_ns(), latest = now + STEP_SLEEP_MS * NS_PER_MS;
+		line_tick(st, now);
+		sleep_until = worked ? 0 : next < latest ? next : latest;
+	}
+	take_knocks(st);
+	for (int i = 0; i < e->n_models; i++)
+		flight_drop(&e->models[i]);
+	while (!list_empty(&st->all))
+		step_finish(st, list_entry(st->all.next, struct eng_seq, in_all),
+			    PROTO_FINISH_CANCELLED, 0, "");
+	free_ended(st);
+	beat_slot_close(st->beat_slot);
+	return NULL;
+}
+
+/* ---- life ---- */
+
+static bool sooner(const struct heap_node *a, const struct heap_node *b)
+{
+	return heap_entry(a, const struct eng_seq, by_deadline)->deadline_ns <
+	       heap_entry(b, const struct eng_seq, by_deadline)->deadline_ns;
+}
+
+int step_create(struct engine *e, struct step **out)
+{
+	struct step *st = sl_zalloc(sizeof *st);
+	if (st == NULL || sched_tenants_init(&st->tenants) != 0) {
+		sl_free(st);
+		return SL_ENOMEM;
+	}
+	const struct eng_config *cfg = &e->cfg;
+	size_t max_rows = (size_t)cfg->step_tokens + (size_t)cfg->max_sequences;
+	st->e = e;
+	list_init(&st->all);
+	list_init(&st->ended);
+	buf_init(&st->text, PROTO_MAX_TEXT_PER_FRAME);
+	heap_init(&st->deadlines, sooner);
+	st->row_token = sl_zalloc_n(max_rows, sizeof(int32_t));
+	st->row_pos = sl_zalloc_n(max_rows, sizeof(int32_t));
+	st->row_seq = sl_zalloc_n(max_rows, sizeof(int32_t));
+	st->row_from = sl_zalloc_n(max_rows, sizeof(int32_t));
+	st->want = sl_zalloc_n(max_rows, sizeof(int32_t));
+	st->want_seqs = sl_zalloc_n(max_rows, sizeof(void *));
+	st->draws = sl_zalloc_n(max_rows, sizeof *st->draws);
+	st->drawn_at = sl_zalloc_n(max_rows, sizeof *st->drawn_at);
+	st->taken = sl_zalloc_n(max_rows, sizeof *st->taken);
+	*out = st;
+	if (st->row_token == NULL || st->row_pos == NULL || st->row_seq == NULL || st->want == NULL ||
+	    st->want_seqs == NULL || st->row_from == NULL || st->draws == NULL || st->drawn_at == NULL || st->taken == NULL)
+		return SL_ENOMEM; /* engine_destroy frees it */
+	return 0;
+}
+
+void step_destroy(struct step *st)
+{
+	struct mail *next, *it = mailbox_take_all(&st->e->box);
+	for (; it != NULL; it = next) {
+		next = it->next;
+		struct step_mail *m = (struct step_mail *)(void *)it;
+		if (m->kind == STEP_TEXT)
+			seq_drop(st->e, (struct eng_seq *)(void *)m);
+	}
+	BUG_IF(!list_empty(&st->all), "the step thread left sequences behind");
+	sched_tenants_dispose(&st->tenants);
+	buf_dispose(&st->text);
+	sl_free(st->row_token);
+	sl_free(st->row_pos);
+	sl_free(st->row_seq);
+	sl_free(st->row_from);
+	sl_free(st->want);
+	sl_free(st->want_seqs);
+	sl_free(st->draws);
+	sl_free(st->drawn_at);
+	sl_free(st->taken);
+	sampler_adjusts_dispose(&st->adjusts);
+	sl_free(st->logits);
+	sampler_scratch_dispose(&st->scratch);
+	sl_free(st);
+}

@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/step/trade.h"
+
+#include "base/alloc.h"
+#include "base/log.h"
+#include "engine/step/flight.h"
+#include "engine/kv/kv_memory.h"
+
+/* ---- the memory ---- */
+
+void trade_make_memory(struct engine *e, uint64_t pages)
+{
+	size_t page_bytes[PROTO_MAX_MODELS];
+	uint64_t bytes = 0;
+	int n = 0;
+	for (int i = 0; i < e->n_models; i++) {
+		struct eng_model *m = &e->models[i];
+		const struct model_arch *a = &m->info.arch;
+		m->memory_index = -1;
+		if (!m->inspected)
+			continue;
+		uint64_t useful = (uint64_t)e->cfg.max_sequences *
+				  (((uint64_t)a->n_ctx + (unsigned)e->cfg.page_tokens - 1) / (unsigned)e->cfg.page_tokens);
+		page_bytes[n] = kv_page_bytes(m->kv_type, e->cfg.page_tokens, a->n_layers, a->n_kv_heads, a->head_dim);
+		bytes += page_bytes[n] * (pages < useful ? pages : useful);
+		m->memory_index = n++;
+	}
+	struct sl_err err;
+	struct kn_config kc = {.n_threads = 1, .max_rows = 1, .max_width = 64};
+	int rc = n > 1 ? e->ops->open(&kc, &e->memory_backend, &err) : SL_EINVAL;
+	if (rc == 0)
+		rc = kv_memory_create(e->ops, e->memory_backend, bytes, page_bytes, n, &e->memory, &err);
+	if (rc != 0 && n > 1)
+		log_warn("the models' KV memory can't be shared: %s", err.text);
+}
+
+void trade_free_memory(struct engine *e)
+{
+	kv_memory_destroy(e->memory);
+	if (e->memory_backend != NULL)
+		e->ops->close(e->memory_backend);
+	e->memory = NULL;
+	e->memory_backend = NULL;
+}
+
+/* ---- slabs that nobody needs ---- */
+
+static struct eng_model *owner_of(const struct engine *e, int slab)
+{
+	int i = kv_memory_owner(e->memory, slab);
+	for (int k = 0; i >= 0 && k < e->n_models; k++) {
+		if (e->models[k].memory_index == i)
+			return &e->models[k];
+	}
+	return NULL;
+}
+
+static uint32_t move(struct engine *e, int slab, struct eng_model *from, struct eng_model *to)
+{
+	if (from != NULL) {
+		flight_await(from); /* rows on their way write to pages that are free already, */
+		if (from->ops->settle != NULL)
+			(void)from->ops->settle(from->backend); /* and so do copies; a fault shows in the next step */
+		kv_pool_take_slab(from->pool, slab);
+	}
+	kv_memory_set_owner(e->memory, slab, to->memory_index);
+	kv_pool_give_slab(to->pool, slab);
+	return (uint32_t)kv_pool_slab(to->pool, slab)->n_pages;
+}
+
+static bool is_idle(const struct kv_slab *s)
+{
+	return s->n_free + s->n_idle == s->n_pages;
+}
+
+/* Takes a slab that nobody needs, if it was needed before `before`; how many pages it has. */
+static uint32_t take_idle(struct eng_model *m, uint64_t before)
+{
+	struct engine *e = m->e;
+	uint64_t best_used = before;
+	int best = -1;
+	for (int slab = 0; slab < kv_memory_n_slabs(e->memory); slab++) {
+		if (kv_memory_owner(e->memory, slab) == m->memory_index || kv_pool_slab(m->pool, slab)->n_pages == 0)
+			continue;
+		struct eng_model *from = owner_of(e, slab);
+		if (from == NULL)
+			return move(e, slab, NULL, m);
+		if (!from->trading)
+			continue;
+		const struct kv_slab *s = kv_pool_slab(from->pool, slab);
+		uint64_t used = s->n_idle > 0 ? s->used + 1 : 0;
+		if (is_idle(s) && used < best_used) {
+			best = slab;
+			best_used = used;
+		}
+	}
+	if (best < 0)
+		return 0;
+	struct eng_model *from = owner_of(e, best);
+	const struct kv_slab *s = kv_pool_slab(from->pool, best);
+	for (int32_t page = s->first; page < s->first + s->n_pages; page++)
+		prefix_evict_page(from->prefix, page);
+	return move(e, best, from, m);
+}
+
+/* The pool has no free page left. */
+static bool more(void *ctx)
+{
+	struct eng_model *m = ctx;
+	return take_idle(m, prefix_oldest(m->prefix)) > 0;
+}
+
+/* ---- slabs that sequences hold pages of ---- */
+
+struct holds {
+	bool needed;      /* by somebody who can't be pre-empted */
+	uint32_t n_held;  /* rows of page tables with pages in it */
+};
+
+static bool may_preempt(const struct eng_seq *s, const struct sched_seq *by, bool entitled)
+{
+	if (!s->sched.credit)
+		return true;
+	return s->sched.priority > by->priority || (entitled && s->sched.priority == by->priority);
+}
+
+static bool holds_of(const struct eng_model *m, int place, int slab)
+{
+	const int32_t *row = batch_row(m, place);
+	for (uint32_t i = 0, n = batch_row_pages(m->places[place], place); i < n; i++) {
+		if (kv_pool_slab_of(m->pool, row[i]) == slab)
+			return true;
+	}
+	return false;
+}
+
+/* The slab of m that the fewest have to leave; -1: none can be left by all. */
+static int cheapest(const struct eng_model *m, const struct eng_model *to, const struct sched_seq *by, bool entitled)
+{
+	struct holds of[KV_MEMORY_SLABS] = {0};
+	int n_slabs = kv_memory_n_slabs(m->e->memory), best = -1;
+	for (int place = 0; place < m->e->cfg.max_sequences; place++) {
+		const struct eng_seq *s = m->places[place];
+		int last = -1;
+		for (uint32_t i = 0, n = s != NULL ? batch_row_pages(s, place) : 0; i < n; i++) {
+			int slab = kv_pool_slab_of(m->pool, batch_row(m, place)[i]);
+			if (slab != last)
+				of[slab].n_held++; /* pages of one row mostly lie together */
+			if (!may_preempt(s, by, entitled))
+				of[slab].needed = true;
+			last = slab;
+		}
+	}
+	for (int slab = 0; slab < n_slabs; slab++) {
+		if (kv_pool_slab(m->pool, slab)->own && !of[slab].needed && kv_pool_slab(to->pool, slab)->n_pages > 0 &&
+		    (best < 0 || of[slab].n_held < of[best].n_held))
+			best = slab;
+	}
+	return best;
+}
+
+static bool empty(struct eng_model *m, int slab, uint64_t now)
+{
+	for (int place = 0; place < m->e->cfg.max_sequences; place++) {
+		if (m->places[place] != NULL && holds_of(m, place, slab))
+			batch_preempt(m->places[place], now);
+	}
+	batch_wake(m, now);
+	const struct kv_slab *s = kv_pool_slab(m->pool, slab);
+	BUG_IF(!is_idle(s), "slab %d has %d free and %d idle pages of %d, and nobody holds any", slab, s->n_free, s->n_idle,
+	       s->n_pages);
+	for (int32_t page = s->first; page < s->first + s->n_pages; page++)
+		prefix_evict_page(m->prefix, page);
+	return s->n_free == s->n_pages;
+}
+
+static uint32_t take_held(struct eng_model *m, const struct sched_seq *by, uint64_t now)
+{
+	struct engine *e = m->e;
+	const struct kv_memory *memory = e->memory;
+	bool short_of = kv_memory_n_owned(memory, m->memory_index) < kv_memory_part(memory, m->memory_index);
+	for (int i = 0; i < e->n_models; i++) {
+		struct eng_model *from = &e->models[i];
+		if (from == m || !from->trading)
+			continue;
+		bool entitled = short_of && kv_memory_n_owned(memory, from->memory_index) >
+						    kv_memory_part(memory, from->memory_index);
+		int slab = cheapest(from, m, by, entitled);
+		if (slab >= 0 && empty(from, slab, now))
+			return move(e, slab, from, m);
+	}
+	return 0;
+}
+
+uint32_t trade_more(struct eng_model *m, const struct sched_seq *by, uint64_t n, uint64_t now_ns)
+{
+	uint32_t got = 0, one;
+	if (!m->trading)
+		return 0;
+	while (got < n) {
+		one = take_idle(m, UINT64_MAX);
+		if (one == 0)
+			one = take_held(m, by, now_ns);
+		if (one == 0)
+			break;
+		got += one;
+	}
+	return got;
+}
+
+/* ---- who takes part ---- */
+
+void trade_join(struct eng_model *m)
+{
+	if (m->e->memory == NULL)
+		return;
+	m->trading = true;
+	prefix_set_more(m->prefix, more, m);
+}
+
+void trade_leave(struct eng_model *m)
+{
+	struct kv_memory *memory = m->e->memory;
+	if (memory == NULL || m->memory_index < 0)
+		return;
+	for (int slab = 0; slab < kv_memory_n_slabs(memory); slab++) {
+		if (kv_memory_owner(memory, slab) == m->memory_index)
+			kv_memory_set_owner(memory, slab, -1);
+	}
+}

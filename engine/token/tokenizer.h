@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Text to token ids and back: byte-level BPE (GPT-2's scheme), SentencePiece's BPE and Unigram, as
+ * GGUF files and tokenizer.json carry them. Immutable after creation, so any thread may use one.
+ *
+ * Control tokens in text that a user wrote are text. The caller says byte by byte what it trusts:
+ * only where every byte of a control token's text is trusted is it read as that token. A vocabulary's
+ * other added tokens (TOK_USER: white space, tags) are found in any text.
+ */
+#ifndef ENGINE_TOKENIZER_H
+#define ENGINE_TOKENIZER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "engine/file/gguf.h"
+
+struct tokenizer;
+
+/* A growing list of ids; init to zero, free with tok_ids_dispose. */
+struct tok_ids {
+	int32_t *ids;
+	size_t n, cap;
+	size_t max; /* 0: no bound; else SL_ELIMIT beyond */
+};
+void tok_ids_dispose(struct tok_ids *l);
+
+enum tok_attr { TOK_NORMAL = 1, TOK_UNKNOWN = 2, TOK_CONTROL = 3, TOK_USER = 4, TOK_UNUSED = 5, TOK_BYTE = 6 };
+
+/* Reads the file's own vocabulary, merges and pre-tokenizer name. An unknown pre-tokenizer or model
+ * is SL_EUNSUPPORTED with its name: never a guess. Copies what it needs. */
+int tokenizer_create(const struct gguf *g, struct tokenizer **out, struct sl_err *err);
+/* The same from a Hugging Face tokenizer.json and, when there is one, its tokenizer_config.json
+ * (n_config 0: none). A part that this version does not know is SL_EUNSUPPORTED with its name. */
+int tokenizer_create_json(const char *json, size_t n_json, const char *config, size_t n_config,
+			  struct tokenizer **out, struct sl_err *err);
+void tokenizer_destroy(struct tokenizer *t);
+
+/* Appends the ids of n bytes. trust has a byte for each byte of text (non-zero: trusted), or is
+ * NULL when nothing is. Bytes need not be valid UTF-8. Linear in n but for the longest pre-token,
+ * where it is n log n. SL_ELIMIT, SL_ENOMEM. */
+int tokenizer_encode(const struct tokenizer *t, const char *text, size_t n, const uint8_t *trust,
+		     struct tok_ids *out);
+/* Appends the tokens the file wants before every prompt (bos), if any. */
+int tokenizer_add_bos(const struct tokenizer *t, struct tok_ids *out);
+/* Encoding puts a space before a text: whoever turns the ids of a whole text back into text takes
+ * it away again. Answers in a stream keep theirs, it is part of the first word. */
+bool tokenizer_strips_space(const struct tokenizer *t);
+
+/* Grows the vocabulary to n tokens by such as are never used: files often have more rows of weights
+ * than tokens. Before anybody else has t. SL_ENOMEM. */
+int tokenizer_pad(struct tokenizer *t, size_t n);
+/* Makes a token end generations, as files beside the tokenizer say. Before anybody else has t; ids
+ * beyond the vocabulary are ignored. */
+void tokenizer_mark_end(struct tokenizer *t, int32_t id);
+int tokenizer_n_vocab(const struct tokenizer *t);
+/* Of what its ids mean: their bytes, what they are, which of them end an answer. Equal ones read each other's tokens;
+ * never 0. */
+uint64_t tokenizer_digest(const struct tokenizer *t);
+/* The bytes of a token (control tokens: their text). id must be below n_vocab. */
+struct proto_str tokenizer_bytes(const struct tokenizer *t, int32_t id);
+enum tok_attr tokenizer_attr(const struct tokenizer *t, int32_t id);
+/* Ends a generation: eos, eot and their like. */
+bool tokenizer_is_end(const struct tokenizer *t, int32_t id);
+int32_t tokenizer_bos(const struct tokenizer *t); /* -1: none */
+int32_t tokenizer_eos(const struct tokenizer *t); /* -1: none */
+
+#endif

@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The tokenizer section of a GGUF file, read into a tok_source. Strings stay in the file's mapping;
+ * only the arrays of their places are made here, and freed when the tokenizer has copied them.
+ */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "engine/token/tokenizer_source.h"
+
+/* A vocabulary beyond this is a malformed file. */
+enum { MAX_STRINGS = 1 << 24 };
+
+static int get_list(const struct gguf *g, const char *key, struct gguf_array *out, struct sl_err *err)
+{
+	int rc = gguf_get_array(g, key, out, err);
+	return rc == SL_ENOTFOUND ? sl_errf(err, SL_EINVAL, "%s: %s is missing", gguf_path(g), key) : rc;
+}
+
+static int get_strings(const struct gguf *g, const char *key, struct proto_str **out, size_t *n,
+		       struct sl_err *err)
+{
+	struct gguf_array a;
+	int rc = get_list(g, key, &a, err);
+	if (rc != 0)
+		return rc;
+	if (a.type != GGUF_STRING || a.n > MAX_STRINGS)
+		return sl_errf(err, SL_EINVAL, "%s: %s is not a list of up to %d strings",
+			       gguf_path(g), key, MAX_STRINGS);
+	struct proto_str *list = sl_zalloc_n((size_t)a.n + 1, sizeof(*list));
+	if (list == NULL)
+		return sl_errf(err, SL_ENOMEM, "no memory for %s", key);
+	*n = 0;
+	while (*n < a.n && gguf_next_string(&a, &list[*n]))
+		(*n)++;
+	*out = list;
+	return 0;
+}
+
+/* A token id that may be absent (-1). */
+static int get_id(const struct gguf *g, const char *key, int32_t *out, struct sl_err *err)
+{
+	uint32_t id;
+	int rc = gguf_get_u32(g, key, &id, err);
+	*out = -1;
+	if (rc == SL_ENOTFOUND)
+		return 0;
+	if (rc == 0 && id > INT32_MAX)
+		return sl_errf(err, SL_EINVAL, "%s: %s is %u", gguf_path(g), key, id);
+	if (rc == 0)
+		*out = (int32_t)id;
+	return rc;
+}
+
+static int get_attrs(const struct gguf *g, size_t n_tokens, int32_t **out, struct sl_err *err)
+{
+	static const char key[] = "tokenizer.ggml.token_type";
+	struct gguf_array a;
+	int rc = gguf_get_array(g, key, &a, err);
+	if (rc == SL_ENOTFOUND)
+		return 0;
+	if (rc != 0)
+		return rc;
+	if (a.type == GGUF_STRING || a.type == GGUF_F32 || a.type == GGUF_F64 || a.n != n_tokens)
+		return sl_errf(err, SL_EINVAL, "%s: %s is not a list of %zu integers", gguf_path(g),
+			       key, n_tokens);
+	int32_t *attrs = sl_zalloc_n(n_tokens + 1, sizeof(*attrs));
+	if (attrs == NULL)
+		return sl_errf(err, SL_ENOMEM, "no memory for %s", key);
+	for (size_t i = 0; i < n_tokens; i++) {
+		int64_t v = gguf_array_int(&a, i);
+		attrs[i] = v < 0 || v > TOK_BYTE ? 0 : (int32_t)v;
+	}
+	*out = attrs;
+	return 0;
+}
+
+static int get_name(const struct gguf *g, const char *key, struct proto_str *out,
+		    struct sl_err *err)
+{
+	int rc = gguf_get_str(g, key, out, err);
+	if (rc == SL_ENOTFOUND)
+		return sl_errf(err, SL_EUNSUPPORTED, "%s: %s is missing, and a guess may be wrong",
+			       gguf_path(g), key);
+	return rc;
+}
+
+static bool is_name(struct proto_str s, const char *name)
+{
+	return s.n == strlen(name) && memcmp(s.at, name, s.n) == 0;
+}
+
+static int get_scores(const struct gguf *g, size_t n_tokens, float **out, struct sl_err *err)
+{
+	static const char key[] = "tokenizer.ggml.scores";
+	struct gguf_array a;
+	int rc = get_list(g, key, &a, err);
+	if (rc != 0)
+		return rc;
+	if (a.type != GGUF_F32 || a.n != n_tokens)
+		return sl_errf(err, SL_EINVAL, "%s: %s is not a list of %zu F32", gguf_path(g), key, n_tokens);
+	float *scores = sl_zalloc_n(n_tokens + 1, sizeof(*scores));
+	if (scores == NULL)
+		return sl_errf(err, SL_ENOMEM, "no memory for %s", key);
+	for (size_t i = 0; i < n_tokens; i++)
+		scores[i] = gguf_array_f32(&a, i);
+	*out = scores;
+	return 0;
+}
+
+/* A flag that may be absent. */
+static int get_flag(const struct gguf *g, const char *key, bool *out, struct sl_err *err)
+{
+	bool v;
+	int rc = gguf_get_bool(g, key, &v, err);
+	if (rc == 0)
+		*out = v;
+	return rc == SL_ENOTFOUND ? 0 : rc;
+}
+
+/* "left right" each: into halves. */
+static int split_merges(const struct gguf *g, struct proto_str *merges, size_t n, struct proto_str **out,
+			struct sl_err *err)
+{
+	struct proto_str *halves = sl_zalloc_n(n + 1, 2 * sizeof(*halves));
+	if (halves == NULL)
+		return sl_errf(err, SL_ENOMEM, "no memory for the merges");
+	*out = halves;
+	for (size_t i = 0; i < n; i++) {
+		struct proto_str m = merges[i];
+		const char *space = m.n > 1 ? memchr(m.at + 1, ' ', m.n - 1) : NULL;
+		if (space == NULL)
+			return sl_errf(err, SL_EINVAL, "%s: merge %zu is malformed", gguf_path(g), i);
+		size_t left = (size_t)(space - m.at);
+		halves[2 * i] = (struct proto_str){m.at, left};
+		halves[2 * i + 1] = (struct proto_str){m.at + left + 1, m.n - left - 1};
+	}
+	return 0;
+}
+
+/* What SentencePiece's files say in flags: a space before the text, spaces as U+2581. */
+static int make_spaces(const struct gguf *g, struct tok_source *src, struct sl_err *err)
+{
+	static const struct proto_str space = {" ", 1}, mark = {"\xE2\x96\x81", 3}, none = {"", 0};
+	bool prefix = true, collapse = false;
+	int rc = get_flag(g, "tokenizer.ggml.add_space_prefix", &prefix, err);
+	if (rc == 0)
+		rc = get_flag(g, "tokenizer.ggml.remove_extra_whitespaces", &collapse, err);
+	if (rc == 0 && norm_create(&src->norm) != 0)
+		rc = sl_errf(err, SL_ENOMEM, "no memory for the normalizer");
+	struct gguf_array map;
+	if (rc == 0 && gguf_get_array(g, "tokenizer.ggml.precompiled_charsmap", &map, err) == 0 && map.n > 0) {
+		struct proto_str table = {(const char *)map.at, (size_t)map.n};
+		if (map.type != GGUF_U8 && map.type != GGUF_I8)
+			rc = sl_errf(err, SL_EINVAL, "tokenizer.ggml.precompiled_charsmap is not a list of bytes");
+		else
+			rc = norm_add(src->norm, NORM_CHARSMAP, table, none, err);
+	}
+	if (rc == 0 && collapse && src->kind == TOK_UNIGRAM) {
+		struct proto_str runs = {" {2,}", 5};
+		rc = norm_add(src->norm, NORM_REPLACE_REGEX, runs, space, err);
+		if (rc == 0)
+			rc = norm_add(src->norm, NORM_STRIP_LEFT, none, none, err);
+		if (rc == 0)
+			rc = norm_add(src->norm, NORM_STRIP_RIGHT, none, none, err);
+	}
+	if (rc == 0 && prefix)
+		rc = norm_add(src->norm, NORM_PREPEND, mark, none, err);
+	if (rc == 0)
+		rc = norm_add(src->norm, NORM_REPLACE, space, mark, err);
+	src->strips_space = prefix;
+	return rc;
+}
+
+static int read_kind(const struct gguf *g, struct tok_source *src, struct proto_str **merges,
+		     struct proto_str **halves, struct sl_err *err)
+{
+	struct proto_str model, pre;
+	int rc = get_name(g, "tokenizer.ggml.model", &model, err);
+	if (rc != 0)
+		return rc;
+	if (is_name(model, "gpt2")) {
+		src->kind = TOK_BPE_BYTES;
+		rc = get_name(g, "tokenizer.ggml.pre", &pre, err);
+		if (rc == 0)
+			rc = pretok_create(pre, &src->pretok, err);
+		if (rc == 0)
+			rc = get_strings(g, "tokenizer.ggml.merges", merges, &src->n_merges, err);
+		if (rc == 0)
+			rc = split_merges(g, *merges, src->n_merges, halves, err);
+		src->halves = *halves;
+		return rc;
+	}
+	if (is_name(model, "llama"))
+		src->kind = TOK_BPE_CHARS;
+	else if (is_name(model, "t5"))
+		src->kind = TOK_UNIGRAM;
+	else
+		return sl_errf(err, SL_EUNSUPPORTED, "tokenizer model \"%.*s\" is not supported",
+			       model.n < 64 ? (int)model.n : 64, model.at);
+	src->byte_fallback = src->kind == TOK_BPE_CHARS;
+	src->fuse_unknown = true;
+	src->add_bos = src->kind == TOK_BPE_CHARS && src->bos >= 0;
+	return make_spaces(g, src, err);
+}
+
+int tokenizer_create(const struct gguf *g, struct tokenizer **out, struct sl_err *err)
+{
+	/* Keys that may be absent leave a message; the caller sees one only on failure. */
+	struct sl_err why = {0}, reason = {0};
+	struct tok_source src = {.add_bos = -1};
+	struct proto_str *tokens = NULL, *merges = NULL, *halves = NULL;
+	int32_t *attrs = NULL;
+	float *scores = NULL;
+	bool add_bos = false;
+	int rc = get_id(g, "tokenizer.ggml.bos_token_id", &src.bos, &why);
+	if (rc == 0)
+		rc = get_id(g, "tokenizer.ggml.eos_token_id", &src.eos, &why);
+	if (rc == 0)
+		rc = get_id(g, "tokenizer.ggml.eot_token_id", &src.eot, &why);
+	if (rc == 0)
+		rc = get_id(g, "tokenizer.ggml.unknown_token_id", &src.unknown, &why);
+	if (rc == 0)
+		rc = read_kind(g, &src, &merges, &halves, &why);
+	if (rc == 0)
+		rc = get_strings(g, "tokenizer.ggml.tokens", &tokens, &src.n_tokens, &why);
+	if (rc == 0)
+		rc = get_attrs(g, src.n_tokens, &attrs, &why);
+	if (rc == 0 && src.kind != TOK_BPE_BYTES)
+		rc = get_scores(g, src.n_tokens, &scores, &why);
+	if (rc == 0) {
+		rc = gguf_get_bool(g, "tokenizer.ggml.add_bos_token", &add_bos, &why);
+		if (rc == 0)
+			src.add_bos = add_bos;
+		else if (rc == SL_ENOTFOUND)
+			rc = 0;
+	}
+	if (rc == 0) {
+		src.tokens = tokens;
+		src.attrs = attrs;
+		src.scores = scores;
+		rc = tokenizer_create_from(&src, out, &reason);
+		if (rc != 0)
+			sl_errf(&why, rc, "%s: %s", gguf_path(g), reason.text);
+	} else {
+		norm_destroy(src.norm);
+		pretok_destroy(src.pretok);
+	}
+	if (rc != 0 && err != NULL)
+		*err = why;
+	sl_free(tokens);
+	sl_free(merges);
+	sl_free(halves);
+	sl_free(attrs);
+	sl_free(scores);
+	return rc;
+}

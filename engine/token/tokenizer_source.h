@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a model file says about its tokenizer, apart from where it stands: lets tests and fuzzers
+ * make a tokenizer without a file.
+ */
+#ifndef ENGINE_TOKENIZER_SOURCE_H
+#define ENGINE_TOKENIZER_SOURCE_H
+
+#include "engine/token/normalize.h"
+#include "engine/token/pretokenize.h"
+#include "engine/token/tokenizer.h"
+
+enum tok_kind {
+	TOK_BPE_BYTES, /* GPT-2: merges from bytes, which the file writes as characters */
+	TOK_BPE_CHARS, /* SentencePiece: merges from characters, U+2581 stands for a space */
+	TOK_UNIGRAM,
+};
+
+/* How a control or user-defined token is found in text. */
+enum tok_flag { TOK_LSTRIP = 1, TOK_RSTRIP = 2, TOK_SINGLE_WORD = 4 };
+
+struct tok_source {
+	enum tok_kind kind;
+	struct norm *norm;     /* NULL: none. With pretok: taken over by tokenizer_create_from, */
+	struct pretok *pretok; /* also when it fails */
+	const struct proto_str *tokens; /* as the file writes them */
+	const int32_t *attrs;           /* enum tok_attr; NULL: all normal */
+	size_t n_tokens;
+	const uint8_t *flags;           /* [n_tokens] of enum tok_flag; NULL: none */
+	const struct proto_str *halves; /* [2 · n_merges]: left, right, as the file writes them; NULL
+					   with TOK_BPE_CHARS: whatever makes a token, by score */
+	size_t n_merges;
+	const float *scores;            /* [n_tokens]; of TOK_BPE_CHARS without merges, and TOK_UNIGRAM */
+	bool byte_fallback, fuse_unknown;
+	bool strips_space;              /* a text's first space was put there by encoding it */
+	int32_t bos, eos, eot, unknown; /* -1: none */
+	int add_bos;                    /* 0, 1, or -1: as the pre-tokenizer's family does */
+};
+
+/* Copies what it needs. Errors as tokenizer_create. */
+int tokenizer_create_from(const struct tok_source *src, struct tokenizer **out,
+			  struct sl_err *err);
+
+#endif

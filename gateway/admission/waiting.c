@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * An entry has up to two owners: who waits, and the message that tells him that he is displaced. The
+ * message runs on the thread that may leave meanwhile, so what it finds is either still wanted or told to nobody.
+ */
+#include "gateway/admission/waiting.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/alloc.h"
+#include "base/err.h"
+#include "base/fair.h"
+#include "base/metrics.h"
+#include "gateway/loop/thread.h"
+
+struct waiting {
+	struct gw_message message;
+	struct fair_item here; /* under the room's lock; not queued: it has no place any more */
+	struct waiting_room *room;
+	struct gw_thread *t;
+	atomic_int refs;
+	void (*displaced)(void *ctx); /* NULL: it has left; its thread's */
+	void *ctx;
+};
+
+struct waiting_room {
+	pthread_mutex_t lock;
+	struct fair fair;
+};
+
+static struct metric waiting_now = {.kind = METRIC_GAUGE, .name = "sluice_waiting",
+				    .help = "Answers that wait for their first token behind others"};
+static struct metric displaced_total = {.kind = METRIC_COUNTER, .name = "sluice_load_displaced_total",
+					.help = "Waiting answers that had to go for one of a better tier"};
+
+__attribute__((constructor)) static void register_metrics(void)
+{
+	metric_register(&waiting_now);
+	metric_register(&displaced_total);
+}
+
+int waiting_room_create(struct waiting_room **out)
+{
+	struct waiting_room *r = sl_zalloc(sizeof *r);
+	if (r == NULL)
+		return SL_ENOMEM;
+	pthread_mutex_init(&r->lock, NULL);
+	fair_init(&r->fair);
+	*out = r;
+	return 0;
+}
+
+void waiting_room_destroy(struct waiting_room *r)
+{
+	if (r == NULL)
+		return;
+	fair_dispose(&r->fair);
+	pthread_mutex_destroy(&r->lock);
+	sl_free(r);
+}
+
+static void unref(struct waiting *w)
+{
+	if (atomic_fetch_sub(&w->refs, 1) == 1)
+		sl_free(w);
+}
+
+static void on_displaced(struct gw_thread *t, struct gw_message *m)
+{
+	struct waiting *w = (struct waiting *)(void *)m;
+	(void)t;
+	if (w->displaced != NULL)
+		w->displaced(w->ctx);
+	unref(w);
+}
+
+/* Under the lock. Who goes for a guest; NULL: nobody. */
+static struct waiting *find_victim(struct waiting_room *r, struct waiting_guest guest)
+{
+	struct fair_item *it = fair_worse(&r->fair, guest.priority);
+	if (it == NULL)
+		it = fair_richer(&r->fair, guest.tenant, guest.priority, 1);
+	return it != NULL ? list_entry(it, struct waiting, here) : NULL;
+}
+
+/* Under the lock. The message is posted under it: the victim's thread can't have ended before it has left. */
+static void displace(struct waiting_room *r, struct waiting *victim)
+{
+	fair_leave(&r->fair, &victim->here);
+	atomic_fetch_add(&victim->refs, 1);
+	gw_post(victim->t, &victim->message);
+	metric_add(&displaced_total, 1);
+}
+
+int waiting_enter(struct waiting_room *r, size_t most, struct waiting_guest guest, struct gw_thread *t,
+		  void (*displaced)(void *ctx), void *ctx, struct waiting **out)
+{
+	_Static_assert(offsetof(struct waiting, message) == 0, "a message is its entry");
+	struct waiting *w = sl_zalloc(sizeof *w), *victim = NULL;
+	if (w == NULL)
+		return SL_ENOMEM;
+	*w = (struct waiting){.message.run = on_displaced, .room = r, .t = t, .displaced = displaced, .ctx = ctx};
+	atomic_init(&w->refs, 1);
+	pthread_mutex_lock(&r->lock);
+	bool full = r->fair.n >= most;
+	int rc = full && (victim = find_victim(r, guest)) == NULL ? SL_ELIMIT : fair_enter(&r->fair, &w->here, guest.tenant, guest.priority, 1);
+	if (rc == 0 && victim != NULL)
+		displace(r, victim);
+	metric_set(&waiting_now, (int64_t)r->fair.n);
+	pthread_mutex_unlock(&r->lock);
+	if (rc != 0) {
+		sl_free(w);
+		return rc;
+	}
+	*out = w;
+	return 0;
+}
+
+void waiting_leave(struct waiting *w)
+{
+	if (w == NULL)
+		return;
+	struct waiting_room *r = w->room;
+	pthread_mutex_lock(&r->lock);
+	fair_leave(&r->fair, &w->here);
+	metric_set(&waiting_now, (int64_t)r->fair.n);
+	pthread_mutex_unlock(&r->lock);
+	w->displaced = NULL;
+	unref(w);
+}
+
+bool waiting_has_room(struct waiting_room *r, size_t most, struct waiting_guest guest)
+{
+	pthread_mutex_lock(&r->lock);
+	bool room = r->fair.n < most || find_victim(r, guest) != NULL;
+	pthread_mutex_unlock(&r->lock);
+	return room;
+}
+
+size_t waiting_count(struct waiting_room *r)
+{
+	pthread_mutex_lock(&r->lock);
+	size_t n = (size_t)r->fair.n;
+	pthread_mutex_unlock(&r->lock);
+	return n;
+}

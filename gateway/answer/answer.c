@@ -1,0 +1,616 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Life of an answer: admission, time limits, ends. How it begins is in answer_start.c, its ways out in
+ * answer_out.c and answer_log.c, what its events look like in answer_render.c and the formats.
+ */
+#include "gateway/answer/answer_priv.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "gateway/generation/chat_metrics.h"
+
+static const struct api_error too_late = {503, "server_error", "overloaded", NULL, ANSWER_RETRY_AFTER_S};
+static const char too_late_text[] = "The server is busy: the first token did not come in time.";
+const struct api_error answer_too_large = {500, "server_error", NULL, NULL, 0};
+const char answer_too_large_text[] = "The answer did not fit into memory.";
+const struct api_error answer_no_memory = {503, "server_error", "overloaded", NULL, ANSWER_RETRY_AFTER_S};
+const char answer_no_memory_text[] = "The server is out of memory.";
+
+static void answer_set_state(struct answer *a, enum answer_state to)
+{
+	BUG_IF(to <= a->state, "an answer from state %d to %d", a->state, to);
+	a->state = to;
+}
+
+/* ---- counting ---- */
+
+unsigned answer_n_choices(const struct answer *a) { return (unsigned)a->n_runs * a->n; }
+
+static struct sse_usage usage_of_run(const struct answer_run *run)
+{
+	const struct generation *g = run->gen;
+	if (!answer_live(run))
+		return run->usage;
+	enum gen_state state = gen_state(g);
+	if (state == GEN_FINISHED || state == GEN_FAILED) {
+		const struct proto_done *d = gen_done(g);
+		bool again = run->answer->again != NULL;
+		return (struct sse_usage){d->n_prompt, again ? answer_again_cached(run->answer) : d->n_cached, d->n_completion};
+	}
+	return (struct sse_usage){gen_queued(g)->n_prompt, gen_queued(g)->n_cached, (uint32_t)gen_n_tokens(g)};
+}
+
+struct sse_usage answer_usage(const struct answer *a)
+{
+	struct sse_usage all = {0};
+	for (int i = 0; i < a->n_runs; i++) {
+		struct sse_usage u = usage_of_run(&a->runs[i]);
+		all.n_prompt += u.n_prompt;
+		all.n_cached += u.n_cached;
+		all.n_completion += u.n_completion;
+	}
+	/* The end token, which is not told, is not charged either where there is none left for it. */
+	if (a->tokens_left != INT64_MAX && all.n_completion > a->n_told + (uint64_t)a->tokens_left)
+		all.n_completion = (uint32_t)(a->n_told + (uint64_t)a->tokens_left);
+	return all;
+}
+
+void answer_leave_runs(struct answer *a)
+{
+	answer_places_drop(a);
+	for (int i = 0; i < a->n_runs; i++) {
+		struct answer_run *run = &a->runs[i];
+		if (run->gen == NULL)
+			continue;
+		run->usage = usage_of_run(run);
+		if (a->capped) {
+			run->usage.n_completion = (uint32_t)run->sub.next_token;
+			gen_end_twins(run->gen, PROTO_FINISH_LENGTH);
+		}
+		run->gen = NULL;
+		gen_unsubscribe(&run->sub);
+	}
+}
+
+/* Its reader gets no more of them. */
+void answer_drop_runs(struct answer *a)
+{
+	if (!answer_has_twins(a)) {
+		answer_leave_runs(a);
+		return;
+	}
+	a->runs[0].usage = usage_of_run(&a->runs[0]);
+	a->released = true;
+}
+
+/* ---- ends ---- */
+
+static void tell_usage(struct answer *a)
+{
+	struct sse_usage u = answer_usage(a);
+	if (a->x == NULL)
+		return;
+	a->x->n_prompt = u.n_prompt;
+	a->x->n_completion = u.n_completion;
+	answer_auto_line(a);
+}
+
+/* Its reader has got all: it can be had again. Or not all, and then not. */
+void answer_end_key(struct answer *a, bool whole)
+{
+	idempotent_end(a->idempotent, whole, a->stream);
+	a->idempotent = NULL;
+}
+
+/* Nothing more will come of it, for anybody. */
+void answer_finish_now(struct answer *a)
+{
+	if (a->state == ANSWER_ENDED)
+		return;
+	answer_set_state(a, ANSWER_ENDED);
+	answer_end_key(a, a->end == ANSWER_DONE && !a->unkept && (a->stage == ANSWER_OVER || !a->stream));
+	if (!a->alone)
+		tell_usage(a);
+	a->released = false;
+	answer_leave_runs(a);
+	answer_unshare(a);
+	gw_timer_stop(&a->app->t->timers, &a->timer);
+	answer_load_end(a);
+	/* What is shared is used once. */
+	struct sse_usage u = {0};
+	if (!a->twin && !a->line.refused)
+		u = answer_usage(a);
+	chat_metrics_tokens(a->key->tier->name, u.n_prompt, u.n_completion);
+	answer_places_leave(a);
+	quota_settle(a->quota, (int64_t)u.n_prompt + u.n_completion);
+	a->quota = NULL;
+}
+
+/* Nothing more will come of it for its reader, and nobody need be told. */
+void answer_finish(struct answer *a)
+{
+	if (a->alone || a->state == ANSWER_ENDED)
+		return;
+	if (a->end == ANSWER_FAILED || !answer_has_twins(a)) {
+		answer_finish_now(a);
+		return;
+	}
+	answer_drop_runs(a);
+	tell_usage(a);
+	a->alone = true;
+	answer_load_end(a);
+	answer_end_key(a, false);
+	talks_end(a->talk);
+	a->talk = NULL;
+	gen_follow_twins(a->runs[0].gen);
+	if (a->state == ANSWER_RUNNING)
+		gw_timer_stop(&a->app->t->timers, &a->timer);
+	gw_defer(a->app->t, &a->pump); /* drops what there is */
+}
+
+/* It has ended, and no exchange frees it. */
+void answer_let_go(struct answer *a)
+{
+	list_remove(&a->in_app);
+	gw_defer(a->app->t, &a->reap);
+}
+
+/* What came for its twins, which take it from their own log. */
+void answer_go_on_alone(struct answer *a)
+{
+	struct answer_run *run = &a->runs[0];
+	if (a->state == ANSWER_ENDED)
+		return;
+	gen_advance(&run->sub, (uint32_t)(gen_n_tokens(run->gen) - run->sub.next_token));
+	if (gen_state(run->gen) < GEN_FINISHED && gen_has_twins(run->gen))
+		return;
+	answer_finish_now(a);
+	if (a->x == NULL && a->log == NULL)
+		answer_let_go(a);
+}
+
+void answer_cap(struct answer *a)
+{
+	a->capped = true;
+	answer_leave_runs(a);
+}
+
+/* The exchange goes, and it is still this answer's. */
+void answer_on_exchange_close(struct exchange *x)
+{
+	struct answer *a = x->state;
+	if (a->end == ANSWER_UNDECIDED)
+		a->end = ANSWER_STOPPED;
+	answer_finish(a);
+	x->state = NULL;
+	a->x = NULL;
+	if (a->state == ANSWER_ENDED)
+		answer_free(a);
+	else
+		list_push_back(&a->app->answers, &a->in_app);
+}
+
+/* Instead of an answer. */
+/* One that others began has readers already: they are told by an event. */
+static void refuse_again(struct answer *a, const struct api_error *e, const char *message)
+{
+	answer_leave_runs(a);
+	answer_set_state(a, ANSWER_RUNNING);
+	if (a->end == ANSWER_UNDECIDED)
+		answer_fail(a, e, message);
+	else
+		answer_tell(a);
+}
+
+void answer_refuse(struct answer *a, const struct api_error *e, const char *message)
+{
+	if (a->again != NULL && a->state == ANSWER_WAITING) {
+		refuse_again(a, e, message);
+		return;
+	}
+	a->end = ANSWER_FAILED;
+	answer_finish_now(a);
+	if (a->x != NULL)
+		exchange_error(a->x, e, "%s", message);
+	else
+		answer_let_go(a);
+}
+
+static struct api_error bad_field(const char *code, const char *param)
+{
+	return (struct api_error){400, "invalid_request_error", code, param, 0};
+}
+
+struct api_error answer_error_of(const struct answer *a, uint8_t error)
+{
+	switch ((enum proto_error)error) {
+	case PROTO_ERR_BAD_REQUEST: return bad_field("invalid_value", a->format->prompt_param);
+	case PROTO_ERR_BAD_STOP_IDS: return bad_field("invalid_value", "stop_token_ids");
+	case PROTO_ERR_BAD_LOGIT_BIAS: return bad_field("invalid_value", "logit_bias");
+	case PROTO_ERR_BAD_DOCUMENTS: return bad_field("invalid_value", "documents");
+	case PROTO_ERR_BAD_KWARGS: return bad_field("invalid_value", "chat_template_kwargs");
+	case PROTO_ERR_NO_CHAT: return bad_field("invalid_value", "model");
+	case PROTO_ERR_CONTEXT_LENGTH: return bad_field("context_length_exceeded", a->format->prompt_param);
+	case PROTO_ERR_NO_MODEL:
+		return (struct api_error){404, "invalid_request_error", "model_not_found", "model", 0};
+	case PROTO_ERR_NOT_READY:
+		return (struct api_error){503, "server_error", "engine_unavailable", NULL, ANSWER_RETRY_AFTER_S};
+	case PROTO_ERR_OVERLOADED:
+		return (struct api_error){503, "server_error", "overloaded", NULL, ANSWER_RETRY_AFTER_S};
+	case PROTO_ERR_NONE:
+	case PROTO_ERR_INTERNAL: break;
+	}
+	return (struct api_error){500, "server_error", "engine_error", NULL, 0};
+}
+
+void answer_tell(struct answer *a)
+{
+	a->line.telling = false;
+	if (a->line.held) {
+		a->line.held = false;
+		answer_open(a);
+	} else if (a->log != NULL) {
+		gw_defer(a->app->t, &a->pump);
+	} else if (a->stream) {
+		http_body_ready(a->x->stream);
+	}
+}
+
+void answer_set_failure(struct answer *a, const struct api_error *e, const char *message)
+{
+	size_t n = strlen(message) + 1;
+	a->end = ANSWER_FAILED;
+	sl_free(a->failure);
+	a->failure = sl_alloc(sizeof *a->failure + n);
+	if (a->failure == NULL)
+		return;
+	a->failure->error = *e;
+	memcpy(a->failure->message, message, n);
+}
+
+const struct api_error *answer_error(const struct answer *a)
+{
+	return a->failure != NULL ? &a->failure->error : &answer_no_memory;
+}
+
+const char *answer_error_text(const struct answer *a)
+{
+	return a->failure != NULL ? a->failure->message : answer_no_memory_text;
+}
+
+/* It fails, now or as its stream's last event. */
+void answer_fail(struct answer *a, const struct api_error *e, const char *message)
+{
+	if (a->end != ANSWER_UNDECIDED)
+		return;
+	answer_set_failure(a, e, message);
+	if (a->state == ANSWER_WAITING || a->line.held || !answer_is_told(a))
+		answer_refuse(a, answer_error(a), answer_error_text(a));
+	else
+		answer_tell(a);
+}
+
+static void fail_by_run(struct answer *a, const struct answer_run *run)
+{
+	const struct proto_done *d = gen_done(run->gen);
+	struct api_error e = answer_error_of(a, d->error);
+	char message[PROTO_MAX_MESSAGE + 1];
+	snprintf(message, sizeof message, "%.*s", (int)d->message.n, d->message.at);
+	answer_fail(a, &e, message[0] ? message : "The engine failed.");
+}
+
+void answers_break_off(struct gw_app *app)
+{
+	static const struct api_error over = {503, "server_error", "shutting_down", NULL, ANSWER_RETRY_AFTER_S};
+	list_each_safe(it, tmp, &app->all_answers)
+	{
+		struct answer *a = list_entry(it, struct answer, in_all);
+		if (a->state != ANSWER_ENDED && !answer_can_be_left(a))
+			answer_fail(a, &over, "The server is shutting down, and the answer has not become ready in time.");
+	}
+}
+
+/* ---- admission ---- */
+
+void answer_restart_timer(struct answer *a, uint64_t ms)
+{
+	gw_timer_start(&a->app->t->timers, &a->timer, ms * NS_PER_MS);
+}
+
+void answer_admit(struct answer *a)
+{
+	if (a->again == NULL && !answer_load_enter(a))
+		return;
+	answer_set_state(a, ANSWER_RUNNING);
+	a->admitted_ns = clock_now_ns();
+	for (int i = 0; i < a->n_runs; i++)
+		if (!a->runs[i].late)
+			gen_admit(a->runs[i].gen);
+	if (a->alone) {
+		gw_timer_stop(&a->app->t->timers, &a->timer);
+		return;
+	}
+	if (a->line.held)
+		answer_restart_timer(a, a->app->t->cfg->limits.first_token_ms);
+	else
+		answer_open(a);
+	if (a->superseded && !answer_is_told(a) && a->state == ANSWER_RUNNING)
+		answer_gather(a);
+}
+
+/* What was made up to now is all: its end is told as that of an answer that was stopped. */
+void answer_supersede(struct answer *a)
+{
+	if (a->end != ANSWER_UNDECIDED || a->state == ANSWER_ENDED)
+		return;
+	a->superseded = true;
+	a->end = ANSWER_STOPPED;
+	answer_drop_runs(a);
+	if (a->state == ANSWER_WAITING && a->released)
+		return; /* it is charged and admitted for its twins first */
+	if (a->state == ANSWER_RUNNING) {
+		answer_tell(a);
+	} else {
+		quota_settle(a->quota, 0);
+		a->quota = NULL;
+		answer_set_state(a, ANSWER_RUNNING);
+		answer_open(a);
+	}
+	if (a->state == ANSWER_RUNNING && !answer_is_told(a))
+		answer_gather(a);
+}
+
+/* The tokens it takes at most, and the fewest it is of any use with. Those of a twin are charged to the
+ * one that it joined. */
+static struct quota_ask quota_ask_of(const struct answer *a)
+{
+	struct quota_ask ask = {.key = a->key, .requests = a->n_runs, .wait_ms = a->app->t->cfg->limits.quota_wait_ms};
+	if (a->twin)
+		return ask;
+	for (int i = 0; i < a->n_runs; i++) {
+		uint32_t n_prompt = a->runs[i].n_prompt;
+		uint32_t room = a->n_ctx > n_prompt ? a->n_ctx - n_prompt : 1;
+		ask.tokens += (int64_t)n_prompt + (int64_t)(a->max_tokens < room ? a->max_tokens : room) * a->n_made;
+		ask.least += (int64_t)n_prompt + 1;
+	}
+	return ask;
+}
+
+static void on_charged(void *ctx, struct quota *q, const struct quota_result *r)
+{
+	struct answer *a = ctx;
+	if (a->x != NULL && r->code == 0)
+		exchange_set_quota(a->x, r);
+	if (!r->admitted && a->again != NULL) {
+		a->quota = NULL;
+		answer_refuse(a, &(struct api_error){429, "rate_limit_error", "rate_limit_exceeded", NULL, 0},
+			      "The limits of this answer's key do not allow that it is gone on with.");
+		return;
+	}
+	if (!r->admitted) {
+		a->quota = NULL;
+		a->end = ANSWER_FAILED;
+		answer_finish_now(a);
+		if (a->x != NULL)
+			quota_refuse(a->x, r);
+		else
+			answer_let_go(a);
+		return;
+	}
+	a->quota = q;
+	struct quota_ask ask = quota_ask_of(a);
+	/* Of the prompts' tokens none is told. */
+	if (r->granted < ask.tokens) {
+		a->tokens_left = r->granted - (ask.least - a->n_runs);
+		/* Who goes on with a logged one after this gateway knows what was granted at first, not what came later. */
+		a->tokens_short = a->logged ? 0 : ask.tokens - r->granted;
+	}
+	answer_admit(a);
+}
+
+static void on_extended(void *ctx, struct quota *q, const struct quota_result *r)
+{
+	struct answer *a = ctx;
+	(void)q;
+	a->extending = false;
+	a->tokens_left += r->granted;
+	a->tokens_short = r->granted > 0 ? a->tokens_short - r->granted : 0;
+	if (a->tokens_left == 0)
+		answer_cap(a);
+	answer_more(a);
+}
+
+static int64_t used_up_to_now(const struct answer *a)
+{
+	return (int64_t)answer_usage(a).n_prompt + (int64_t)a->n_told;
+}
+
+void answer_extend(struct answer *a)
+{
+	a->extending = true;
+	quota_extend(a->quota, used_up_to_now(a), a->tokens_short, a->app->t->cfg->limits.quota_wait_ms, on_extended, a);
+}
+
+void answer_out_of_tokens(struct answer *a)
+{
+	if (a->extending)
+		quota_used(a->quota, used_up_to_now(a));
+	else
+		answer_cap(a);
+}
+
+/* Every prompt is counted: what it may cost is known. Its time to wait is the quota's from here on. */
+void answer_charge(struct answer *a)
+{
+	struct quota_ask ask = quota_ask_of(a);
+	gw_timer_stop(&a->app->t->timers, &a->timer);
+	int rc = quota_take(&a->app->quotas, &ask, on_charged, a, &a->quota);
+	if (rc < 0)
+		answer_refuse(a, &answer_no_memory, answer_no_memory_text);
+	else if (rc > 0)
+		answer_admit(a);
+}
+
+/* More than its tier may send; then it is refused. */
+static bool is_prompt_too_long(struct answer *a, uint32_t n_prompt)
+{
+	int64_t most = a->key->tier->max_prompt;
+	char message[160];
+	if (most == 0 || n_prompt <= most)
+		return false;
+	snprintf(message, sizeof message, "This key's prompts may have %lld tokens at most; yours has %u. Please shorten it.",
+		 (long long)most, n_prompt);
+	answer_refuse(a, &(struct api_error){400, "invalid_request_error", "context_length_exceeded", a->format->prompt_param, 0},
+	       message);
+	return true;
+}
+
+static void is_counted(struct answer *a, struct answer_run *run)
+{
+	run->queued = true;
+	if (++a->n_queued == a->n_runs)
+		answer_charge(a);
+}
+
+void answer_on_queued(struct subscriber *s)
+{
+	struct answer_run *run = list_entry(s, struct answer_run, sub);
+	struct answer *a = run->answer;
+	run->n_prompt = gen_queued(run->gen)->n_prompt;
+	if (a->again != NULL) { /* it was admitted once */
+		if (a->state == ANSWER_WAITING) {
+			run->queued = true;
+			answer_again_charge(a);
+		}
+		return;
+	}
+	if (a->state == ANSWER_RUNNING && (a->line.degraded != NULL || a->places.late != NULL)) {
+		gen_admit(run->gen); /* it was admitted as what it has been before, or with the others */
+		return;
+	}
+	if (a->state != ANSWER_WAITING)
+		return;
+	if (is_prompt_too_long(a, run->n_prompt))
+		return;
+	if (!answer_load_queued(a, run))
+		return;
+	is_counted(a, run);
+}
+
+void answer_counted(struct answer *a, struct answer_run *run, uint32_t n_prompt)
+{
+	run->n_prompt = n_prompt;
+	if (a->state == ANSWER_WAITING && !is_prompt_too_long(a, n_prompt) && answer_load_counted(a, n_prompt))
+		is_counted(a, run);
+}
+
+static void observe_tokens(struct answer *a, const struct answer_run *run)
+{
+	uint64_t now = gw_now(a->app->t);
+	if (gen_n_tokens(run->gen) == 0)
+		return;
+	if (a->token_ns == 0) {
+		chat_metrics_ttft(now - a->started_ns);
+		answer_load_begun(a, now);
+	}
+	a->token_ns = now;
+}
+
+void answer_on_progress(struct subscriber *s)
+{
+	struct answer_run *run = list_entry(s, struct answer_run, sub);
+	struct answer *a = run->answer;
+	if (a->state == ANSWER_ENDED)
+		return;
+	if (a->alone) {
+		answer_go_on_alone(a);
+		return;
+	}
+	observe_tokens(a, run);
+	if (gen_state(run->gen) == GEN_FAILED) {
+		if (!answer_places_again(a, run))
+			fail_by_run(a, run);
+		return;
+	}
+	if (gen_state(run->gen) == GEN_FINISHED && !answer_places_ended(a, run))
+		return;
+	if (a->state == ANSWER_RUNNING)
+		answer_more(a);
+}
+
+/* ---- time limits ---- */
+
+/* Not so once it has ended: an answer may have no token at all. */
+static bool awaits_first_token(const struct answer *a)
+{
+	if (a->token_ns != 0 || a->end != ANSWER_UNDECIDED)
+		return false;
+	for (int i = 0; i < a->n_runs; i++)
+		if (a->runs[i].gen != NULL && gen_state(a->runs[i].gen) < GEN_FINISHED)
+			return true;
+	return false;
+}
+
+/* How long the first token may still take; 0: it is late. */
+static uint64_t first_token_left_ms(const struct answer *a)
+{
+	uint64_t waited = (clock_now_ns() - a->admitted_ns) / NS_PER_MS, most = a->app->t->cfg->limits.first_token_ms;
+	return waited < most ? most - waited : 0;
+}
+
+/* A heartbeat when it is due; in how long to look again. */
+static uint64_t beat(struct answer *a)
+{
+	uint64_t interval = a->app->t->cfg->heartbeat_ms * NS_PER_MS, silent = clock_now_ns() - a->moved_ns;
+	/* Only between events: a comment inside one would end up in its text. */
+	if (silent >= interval && a->carry.len == 0 && sse_ping(&a->carry) == 0)
+		http_body_ready(a->x->stream);
+	return (silent >= interval ? interval : interval - silent) / NS_PER_MS + 1;
+}
+
+void answer_wait(struct answer *a, uint64_t ns)
+{
+	/* In between heartbeats may be due: it looks, and waits again. */
+	uint64_t most = a->app->t->cfg->heartbeat_ms * NS_PER_MS;
+	a->waits = true;
+	gw_timer_start(&a->app->t->timers, &a->timer, most > 0 && most < ns ? most : ns);
+}
+
+void answer_on_timer(struct gw_timer *timer)
+{
+	struct answer *a = list_entry(timer, struct answer, timer);
+	const struct gw_config *cfg = a->app->t->cfg;
+	uint64_t next = UINT64_MAX;
+	if (a->state == ANSWER_WAITING) {
+		answer_refuse(a, &answer_no_memory, "The engine did not take the request in time.");
+		return;
+	}
+	if (a->state == ANSWER_ENDED)
+		return;
+	if (awaits_first_token(a) && first_token_left_ms(a) == 0) {
+		answer_fail(a, &too_late, too_late_text);
+		answer_leave_runs(a);
+		return;
+	}
+	bool waits = a->waits;
+	a->waits = false;
+	if (waits)
+		answer_tell(a);
+	if (a->log != NULL) {
+		if (!a->background && replay_abandoned(a->log, cfg->resume.grace_ms * NS_PER_MS)) {
+			answer_on_stop(a);
+			return;
+		}
+		next = answer_glance_ms(a);
+	} else if (a->stream && !a->line.held) {
+		next = beat(a);
+	}
+	if (awaits_first_token(a))
+		next = answer_sooner(next, first_token_left_ms(a) + 1);
+	if (next != UINT64_MAX && !a->waits)
+		answer_restart_timer(a, next);
+}

@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * An answer: what one API request gets, from one generation or several (a list of prompts) with one
+ * choice or several each. It admits, counts, renders and ends; how things look is its format's (chat,
+ * completions, responses). Three ways out:
+ *
+ *   streamed    pulled by the exchange: an event is rendered when the transport asks for bytes
+ *   logged      events go into a replay log as they come; the exchange is one of its readers, and the
+ *               answer goes on when that leaves (resumable streams, background responses)
+ *   whole       collected, one JSON text at the end
+ *
+ *   WAITING ──all QUEUED──► RUNNING (the 200 is out or the log open) ──► ENDED
+ *      └── refused, engine lost, too slow ─────────────────────────────► ENDED (an HTTP status)
+ *
+ * Others may share its generation (answer_share.c). While they do it does not end with its reader: it goes
+ * on alone, as the one that pays, until it is at its end or nobody shares it any more.
+ *
+ * answer_set_state owns the transitions. An answer that is streamed or whole goes with its exchange;
+ * a logged one belongs to the application's list once its log is open, and goes when it has ended.
+ * Thread: the exchange's.
+ */
+#ifndef GATEWAY_ANSWER_H
+#define GATEWAY_ANSWER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "gateway/answer/answer_cascade.h"
+#include "gateway/answer/answer_load.h"
+#include "gateway/answer/answer_places.h"
+#include "gateway/exchange/app_state.h"
+#include "gateway/exchange/exchange.h"
+#include "gateway/generation/generation.h"
+#include "gateway/sharing/idempotent.h"
+#include "gateway/exchange/quota.h"
+#include "gateway/replay/replay.h"
+#include "gateway/answer/sse.h"
+#include "gateway/sharing/talks.h"
+#include "gateway/sharing/twins.h"
+
+struct answer;
+struct answer_again;
+struct answer_choice;
+struct json_t;
+struct held_reply;
+struct spool;
+
+/* How answers of one API look. Functions append to out, streams' functions whole events; 0 or a
+ * negative code. index: of the choice, over all prompts. */
+struct answer_format {
+	const char *id_prefix;
+	const char *prompt_param; /* what the prompt's field is called */
+	/* A stream's beginning, its text (with what logprob left in the choice), the end of a choice
+	 * ("stop", "length"), and its last events. begin and close may be NULL. */
+	int (*begin)(struct answer *a, struct sl_buf *out);
+	int (*text)(struct answer *a, struct sl_buf *out, unsigned index, const char *text, size_t n);
+	int (*close)(struct answer *a, struct sl_buf *out, unsigned index, const char *reason);
+	int (*end)(struct answer *a, struct sl_buf *out);
+	/* A stream that fails: its last event. */
+	int (*error)(struct answer *a, struct sl_buf *out, const struct api_error *e, const char *message);
+	/* The answer that is not streamed. */
+	int (*whole)(struct answer *a, struct sl_buf *out);
+	/* One token's log probabilities, appended to c->logprobs in the format's own form. */
+	int (*logprob)(struct answer *a, struct answer_choice *c, const struct gen_token *t);
+	/* A logged answer's state as JSON, when its log opens and when it ends. May be NULL. */
+	int (*snapshot)(struct answer *a, struct sl_buf *out);
+	/* All is there, and the end is about to be told: what must happen before (it is stored, so that
+	 * who has the answer finds it). True: nothing; otherwise answer_settled follows. May be NULL. */
+	bool (*settle)(struct answer *a);
+	/* A logged answer's log is open. May be NULL. */
+	void (*opened)(struct answer *a);
+	void (*dispose)(void *own); /* may be NULL when there is no own */
+	/* For another gateway that goes on with a logged one: own as JSON, a new reference, and back; NULL: no
+	 * memory. The number of the next event. May all be NULL where there is no own and nothing is numbered. */
+	struct json_t *(*save)(const struct answer *a);
+	void *(*restore)(const struct json_t *saved);
+	void (*renumber)(struct answer *a, uint64_t next);
+};
+
+/* Of log probabilities: what is not yet told, and behind it, where text is kept, the first list of what was. */
+enum { ANSWER_LISTS = 4, ANSWER_TOLD = ANSWER_LISTS, ANSWER_ALL_LISTS, ANSWER_MAX_RUNS = 128, ANSWER_MAX_CHOICES = 128, ANSWER_ID_BYTES = 64 };
+
+struct answer_choice {
+	bool closed;
+	uint32_t n_characters;                 /* of its text; counted for log probabilities only */
+	const char *reason;                    /* once closed */
+	const char *ended_by;                  /* "deadline", "budget", "load", "superseded"; NULL: none of them */
+	struct sl_buf text;                    /* all of it, where that is kept */
+	struct sl_buf *logprobs;               /* [ANSWER_ALL_LISTS], not yet told; of a whole answer all; not to
+						* be written to unless they are wanted */
+};
+
+enum answer_state { ANSWER_WAITING, ANSWER_RUNNING, ANSWER_ENDED };
+enum answer_stage { ANSWER_BEGIN, ANSWER_CHOICES, ANSWER_SETTLE, ANSWER_END, ANSWER_OVER };
+enum answer_end { ANSWER_UNDECIDED, ANSWER_DONE, ANSWER_STOPPED, ANSWER_FAILED };
+
+/* One prompt's generation. */
+struct answer_run {
+	struct subscriber sub;
+	struct generation *gen; /* NULL: late, not submitted, or let go */
+	struct answer *answer;
+	struct cascade_run *cascade; /* a reference; NULL: one model answers */
+	bool queued, begun;     /* queued: its prompt is counted; begun: some of it was told */
+	bool placed, late;      /* it holds places of its key; late: it is yet to be submitted (answer_places.h) */
+	uint32_t n_prompt;      /* tokens, once it is queued */
+	uint64_t count_id;      /* of a late one while it is counted; 0: it is not */
+	uint64_t held_ns;       /* since when a token waits for others; 0: none does */
+	struct sse_usage usage; /* as far as it is known */
+};
+
+/* What is asked for. Borrowed for the call, but for own. */
+struct answer_spec {
+	const struct answer_format *format;
+	void *own;       /* the format's, owned by the answer in any case */
+	const char *id;  /* NULL: it gets one; else shorter than ANSWER_ID_BYTES, with the format's prefix */
+	int model;       /* from answer_choose_model; ANSWER_AUTO: the cascade */
+	bool stream, include_usage, obfuscate;
+	bool logged;     /* a replay log, if there is room for one */
+	bool ids;        /* the first reader gets id lines */
+	bool background; /* logged; goes on without readers; not streamed: the snapshot is the answer */
+	bool keep_text;  /* in the choices, also when streamed */
+	bool has_max_tokens, has_seed;
+	uint32_t max_tokens;
+	const struct proto_submit *submit; /* sampling */
+	const struct answer_prompt { /* [n_prompts], each a run */
+		uint8_t kind;
+		struct proto_str text;
+	} *prompts;
+	int n_prompts;
+	/* Whose it is and what it belongs to, for twins and newer prompts: borrowed for the call. */
+	const char *user;                     /* NULL: the key's only */
+	const char *conversation;             /* NULL: not named */
+	const struct talk_messages *messages; /* NULL: unknown */
+	const char *told; /* more members of the answer's "sluice", as JSON; NULL: none. Borrowed for the call */
+};
+
+/* Why it failed. */
+struct answer_failure {
+	struct api_error error; /* its strings are literals */
+	char message[];
+};
+
+struct answer {
+	/* Of each event. */
+	struct gw_app *app;
+	struct exchange *x; /* NULL: it goes on by itself */
+	const struct answer_format *format;
+	enum answer_state state;
+	enum answer_stage stage;
+	enum answer_end end;
+	bool stream, include_usage, obfuscate, logged, ids, background, keep_text, wants_logprobs;
+	bool settling, settled;
+	bool unkept;     /* settled, but not kept as it should be: it is no answer to have again */
+	bool waits; /* the timer is set for a token whose time has not come */
+	bool extending; /* more of them are being asked for */
+	bool capped; /* ended by what its key may still use */
+	bool twin;       /* it reads the generation of another answer, which pays for it */
+	bool released;   /* its run goes on, but not for its reader */
+	bool alone;      /* its reader has got all there will be; its twins go on, and it pays */
+	bool superseded; /* ended by a newer prompt */
+	bool automatic;  /* of the model "auto": a cascade */
+	bool wants_to_know; /* of a degradation */
+	bool spooled;    /* its spool writes it, or was to */
+	uint8_t n;       /* choices of a run */
+	uint8_t n_made;  /* the same, with those that are not told */
+	int n_runs, n_queued, turn;
+	struct answer_run *runs;
+	struct answer_choice *choices; /* [n_runs · n] */
+	struct replay_log *log; /* while it is written */
+	struct held_reply *held; /* to who began it in the background; NULL: told, or there is nobody */
+	struct spool *spool;    /* that writes it to the store, too; NULL: nothing does */
+	struct answer_again *again; /* another gateway began it; NULL: nobody else */
+	int64_t tokens_left; /* it may still tell so many */
+	int64_t tokens_short; /* and would be granted so many more if there were any */
+	uint64_t n_told;     /* tokens, of all choices */
+	uint64_t pace_ns;    /* when the next may be told, if its tier is paced */
+	uint64_t moved_ns, token_ns;
+	struct idempotent *idempotent; /* NULL: it has no key, or that is settled */
+	struct sse_stream sse;  /* chat and completions */
+	struct sl_buf carry;    /* rendered, not yet pulled or logged */
+	/* Now and then. */
+	void *own;
+	struct quota *quota; /* NULL: nothing is reserved */
+	struct gw_timer timer;
+	struct answer_line line;      /* what load has to do with it */
+	struct answer_places places;  /* of its key's concurrency */
+	struct gw_snapshot *snapshot; /* the configuration it began with; counted */
+	struct auth_key *key;         /* of snapshot, or counted */
+	struct twin_log *lead;  /* until its run tells it; a reference */
+	struct sl_buf frame;    /* of one that others may go on with: its SUBMIT, until its log is open */
+	struct talk *talk;      /* NULL: nothing newer will end it */
+	struct list in_app; /* logged, or alone */
+	struct list in_all;
+	struct gw_deferred pump, reap;
+	uint64_t started_ns, admitted_ns; /* the request was complete; it was admitted */
+	int64_t created;
+	uint32_t max_tokens, n_ctx;  /* n_ctx: the model's, prompt and answer */
+	uint32_t asked_tokens;       /* its max_tokens as asked for; 0: it says none */
+	char *model;                 /* its name; owned */
+	struct answer_failure *failure; /* owned; NULL: it has not failed, or there was no memory to say how */
+	char *told;                  /* owned; as in its spec */
+	struct sl_buf cascade_text;  /* what answer_auto_about told last */
+	char id[ANSWER_ID_BYTES];
+};
+
+/* FAILED: what it fails with, and in words. Never NULL. */
+const struct api_error *answer_error(const struct answer *a);
+const char *answer_error_text(const struct answer *a);
+/* Makes and submits it, or answers x with an error. */
+void answer_start(struct exchange *x, const struct answer_spec *spec);
+/* All fail, with the streams' last event or an HTTP status: their time is over. */
+void answers_break_off(struct gw_app *app);
+/* Ends all that go on by themselves: the application goes. */
+void answers_stop(struct gw_app *app);
+
+/* A token's time has not come: look again in so long. */
+void answer_wait(struct answer *a, uint64_t ns);
+/* It may tell no more tokens: what is open ends with "length". */
+void answer_cap(struct answer *a);
+/* Asks for more tokens of its key's day; what there is to tell is told on when they come. */
+void answer_extend(struct answer *a);
+/* It has told all that it may: it is capped, unless more may come. */
+void answer_out_of_tokens(struct answer *a);
+/* The format has done what had to be done before the end is told. */
+void answer_settled(struct answer *a);
+/* From opened: the reply to who begins it in the background waits for answer_begun, which sends it, or (well false)
+ * refuses it and stops the answer. False: nobody waits. */
+bool answer_await(struct answer *a);
+void answer_begun(struct answer *a, bool well);
+struct sse_usage answer_usage(const struct answer *a);
+/* Why its first choice that was cut short was: as choices have it. */
+const char *answer_ended_by(const struct answer *a);
+/* What it tells of itself, with the end of choice `index` or as a whole (ANSWER_ALL). Borrowed until the next call. */
+struct sse_about answer_about(struct answer *a, unsigned index);
+unsigned answer_n_choices(const struct answer *a);
+
+/* Does run still have something for the reader? */
+static inline bool answer_live(const struct answer_run *run)
+{
+	return run->gen != NULL && !run->answer->released;
+}
+
+/* By which connection what its engine says goes out at once; 0: by none. One that is logged writes its log first. */
+static inline uint32_t answer_lane(const struct answer *a)
+{
+	return a->logged || a->x == NULL ? 0 : http_conn_number(a->x->stream);
+}
+
+/* ---- answer_share.c ---- */
+
+/* It joins what is asked for already: 1. 0: it is to be submitted, as s says, and others may join it
+ * (lead). SL_ERANGE: it repeats a request whose answer is no longer to be had. Asks what it supersedes to
+ * end. */
+int answer_share(struct answer *a, const struct answer_spec *spec, const struct proto_submit *s);
+/* Nobody joins it any more, nothing newer will end it. */
+void answer_unshare(struct answer *a);
+/* Does the work of its run go on for others? */
+bool answer_has_twins(const struct answer *a);
+/* A newer prompt has come (answer.c). */
+void answer_supersede(struct answer *a);
+
+/* ---- answer_again.c: one whose gateway has died goes on in another ---- */
+
+/* What the store holds of it, decoded; texts are json's, frame is of the bytes that were read. */
+struct answer_head {
+	struct json_t *json; /* owned */
+	const char *owner;
+	const uint8_t *frame;
+	size_t n_frame; /* 0: it can't be gone on with */
+};
+/* SL_ENOMEM, SL_EPROTO. */
+int answer_head_read(struct answer_head *h, const uint8_t *bytes, size_t n);
+void answer_head_dispose(struct answer_head *h);
+
+enum answer_chance { ANSWER_MAY_GO_ON, ANSWER_MAY_LATER, ANSWER_MAY_NEVER };
+enum answer_chance answer_again_chance(const struct gw_app *app, const struct answer_head *h);
+/* Takes the owner's part in log, which holds all events of it that the store has. If it can't go on it ends with
+ * an event that says so. stop: somebody asked for its end. SL_ENOMEM: nothing is taken. */
+int answer_again(struct gw_app *app, const struct answer_head *h, struct replay_log *log, bool stop);
+/* It has yet to come to where the other gateway was. */
+bool answer_is_behind(const struct answer *a);
+
+/* ---- answer_render.c ---- */
+
+/* The next events into out: 1; nothing to tell at the moment: 0 (stage OVER: never again); negative. */
+int answer_render(struct answer *a, struct sl_buf *out);
+/* Takes what there is into the choices. 1: all is there and settled; 0: not yet; negative. */
+int answer_collect(struct answer *a);
+
+/* ---- answer_logprobs.c ---- */
+
+/* {"token":…,"logprob":…,"bytes":[…],"top_logprobs":[…]} with a comma before it unless list is empty;
+ * chat's and responses' form. */
+int answer_put_logprob(struct sl_buf *list, const struct gen_token *t);
+/* A token's bytes as text: what is no character becomes U+FFFD, or \xNN as the old API has it. */
+int answer_put_piece(struct sl_buf *out, struct proto_str piece, bool hex);
+/* JSON knows no infinity. */
+int answer_put_number(struct sl_buf *out, float logprob);
+
+/* ---- answer_model.c ---- */
+
+/* The model's index, or ANSWER_AUTO, or -1 with x answered. "default": as configured. */
+int answer_choose_model(struct exchange *x, const char *name);
+
+/* ---- answer_chunks.c: what chat and completions share, as an answer_format has it ---- */
+
+/* logprobs_of: the choice's log probabilities as a JSON text. */
+int answer_chunk_text(struct answer *a, struct sl_buf *out, unsigned index, const char *text, size_t n,
+		      int (*logprobs_of)(const struct answer_choice *c, struct sl_buf *out));
+int answer_chunk_close(struct answer *a, struct sl_buf *out, unsigned index, const char *reason);
+int answer_chunk_end(struct answer *a, struct sl_buf *out);
+int answer_chunk_error(struct answer *a, struct sl_buf *out, const struct api_error *e, const char *message);
+/* All of it as one object. put_choice: the choice's JSON, with a comma before all but the first. */
+int answer_chunk_whole(struct answer *a, struct sl_buf *out, const char *object,
+		       int (*put_choice)(struct answer *a, struct sl_buf *out, unsigned index));
+
+/* ---- answer_*.c ---- */
+
+extern const struct answer_format answer_chat, answer_completion;
+/* What completions begin with when asked to echo. own of answer_completion; NULL: nothing. */
+struct answer_echo {
+	int n_prompts;
+	struct sl_buf *prompts; /* [n_prompts], owned */
+};
+
+#endif

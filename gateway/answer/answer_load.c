@@ -1,0 +1,641 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The way of an answer while others are before it:
+ *
+ *   before SUBMIT   the engine's last word about newcomers (LOAD), and who was refused just now: no, or degraded,
+ *                   at the cost of nothing
+ *   at QUEUED       its own prediction, with its prompt counted: the same, at the cost of counting
+ *   admitted        it has a place among all that wait (waiting.h), unless nobody is before it. For a moment
+ *                   (gateway.queue.tell) nothing is said, so that a refusal is still an HTTP status; then the 200
+ *                   goes out, and where it stands as comments, until the first token. Its events begin only then: they
+ *                   name the model, which may have become another.
+ *   too long        waited for max_wait: asked of the other model from the beginning, or refused
+ *   displaced       by one of a better tier, when the room is full
+ *   under load      cut at its tier's limit: finish_reason "length", ended_by "load"
+ *
+ * One whose generation others share is not degraded any more: they asked for what it was. One that shares
+ * another's costs nothing and waits as long as that.
+ *
+ * Thread: the exchange's. A timer of its own, so that those of answer.c need not know of it.
+ */
+#include "gateway/answer/answer_load.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/metrics.h"
+#include "gateway/answer/answer_priv.h"
+#include "gateway/admission/refusals.h"
+#include "gateway/loop/timer.h"
+#include "gateway/admission/waiting.h"
+
+enum {
+	SHORT_MS = 50, /* who is predicted sooner does not wait, whoever is before him */
+	LEAST_TELL_MS = 100,
+	SOON_MS = 20, /* a refusal takes no longer, if it can be helped */
+};
+
+/* For one that was let through by an estimate and is counted late: enough for what is almost certainly in time. */
+static const double counted_margin = 1.05;
+
+#define REFUSED(label)                                                                             \
+	{                                                                                          \
+		.kind = METRIC_COUNTER, .name = "sluice_load_refused_total",                       \
+		.help = "Answers refused for load: predicted too late, room full, waited too long, prompt too long " \
+			"under load, displaced",                                                   \
+		.labels = "reason=\"" label "\""                                                   \
+	}
+static struct metric refused_total[N_REFUSALS] = {[REFUSED_LATE] = REFUSED("late"),
+						  [REFUSED_FULL] = REFUSED("full"),
+						  [REFUSED_WAITED] = REFUSED("waited"),
+						  [REFUSED_PROMPT] = REFUSED("prompt"),
+						  [REFUSED_DISPLACED] = REFUSED("displaced")};
+#define DEGRADED(label)                                                                            \
+	{                                                                                          \
+		.kind = METRIC_COUNTER, .name = "sluice_load_degraded_total",                      \
+		.help = "Answers degraded for load: by another model, or in length",               \
+		.labels = "how=\"" label "\""                                                      \
+	}
+static struct metric degraded_model = DEGRADED("model"), degraded_length = DEGRADED("length");
+static struct metric unsubmitted = {.kind = METRIC_COUNTER, .name = "sluice_load_unsubmitted_total",
+				    .help = "Of the refused ones those that the engine was not asked for"};
+static struct metric cut_total = {.kind = METRIC_COUNTER, .name = "sluice_load_cut_total",
+				  .help = "Answers ended at their tier's output limit under load"};
+#define WAIT(p)                                                                                    \
+	{                                                                                          \
+		.kind = METRIC_GAUGE, .name = "sluice_predicted_wait_ms",                          \
+		.help = "Until the first token of a request that came now, by priority; the longest of all models", \
+		.labels = "priority=\"" p "\""                                                     \
+	}
+static struct metric waits[PROTO_PRIORITIES] = {WAIT("0"), WAIT("1"), WAIT("2"), WAIT("3"),
+						WAIT("4"), WAIT("5"), WAIT("6"), WAIT("7")};
+
+__attribute__((constructor)) static void register_metrics(void)
+{
+	for (int i = 0; i < N_REFUSALS; i++)
+		metric_register(&refused_total[i]);
+	for (int i = 0; i < PROTO_PRIORITIES; i++)
+		metric_register(&waits[i]);
+	metric_register(&degraded_model);
+	metric_register(&degraded_length);
+	metric_register(&unsubmitted);
+	metric_register(&cut_total);
+}
+
+/* What is needed of an answer until its first token: many are open for long after it. */
+struct line_wait {
+	struct answer *answer;
+	struct gw_timer timer;
+	struct waiting *place; /* NULL: it has none, nobody is before it */
+	struct sl_buf *kept;   /* [n_runs] SUBMIT frames, while they may be submitted again; NULL */
+	uint64_t since_ns;     /* it waits; 0: it does not yet */
+	uint64_t predicted_ns; /* from then */
+};
+
+static const struct gw_config *config(const struct answer *a) { return a->app->t->cfg; }
+static const struct gw_tier_config *tier_of(const struct answer *a) { return a->key->tier; }
+
+static struct waiting_guest guest_of(const struct answer *a)
+{
+	return (struct waiting_guest){.tenant = a->key->tenant, .priority = tier_of(a)->priority};
+}
+
+/* ---- saying no ---- */
+
+static struct api_error overloaded(uint64_t retry_ms)
+{
+	return (struct api_error){503, "server_error", "overloaded", NULL, load_retry_s(retry_ms)};
+}
+
+/* predicted_ms: until its first token, as far as is known. */
+static void refuse(struct answer *a, enum refusal why, uint64_t predicted_ms, uint64_t retry_ms, const char *message)
+{
+	struct api_error e = overloaded(retry_ms);
+	if (a->x != NULL)
+		a->x->retry_ms = retry_ms < UINT32_MAX ? (unsigned)retry_ms : 0;
+	metric_add(&refused_total[why], 1);
+	refusals_note(why, predicted_ms, clock_now_ns());
+	a->line.refused = true;
+	if (a->state == ANSWER_WAITING) {
+		answer_refuse(a, &e, message);
+		return;
+	}
+	answer_fail(a, &e, message);
+	answer_leave_runs(a);
+	answer_load_end(a);
+}
+
+void answer_load_refuse(struct answer *a, uint64_t retry_ms)
+{
+	metric_add(&unsubmitted, 1);
+	refuse(a, REFUSED_LATE, engine_link_wait_ms(a->app->link, a->line.model, (uint8_t)tier_of(a)->priority), retry_ms,
+	       "The server is busy: the first token would come too late.");
+}
+
+/* ---- predictions ---- */
+
+static uint64_t left_ms(const struct generation *g, uint64_t now)
+{
+	uint64_t predicted = (uint64_t)gen_queued(g)->predicted_ttft_us * 1000, since = now - gen_queued_ns(g);
+	return since < predicted ? (predicted - since) / NS_PER_MS : 0;
+}
+
+/* Of the run that waits longest. */
+static void look(const struct answer *a, uint64_t now, uint32_t *position, uint64_t *ms)
+{
+	*position = 0;
+	*ms = 0;
+	for (int i = 0; i < a->n_runs; i++) {
+		const struct generation *g = a->runs[i].gen;
+		if (g == NULL)
+			continue;
+		uint64_t left = left_ms(g, now);
+		*ms = left > *ms ? left : *ms;
+		*position = gen_queued(g)->position > *position ? gen_queued(g)->position : *position;
+	}
+}
+
+/* ---- degrading ---- */
+
+/* The model that it may be given instead; -1: none, or none that would be in time. */
+static int other_model(const struct answer *a)
+{
+	const struct gw_tier_config *tier = tier_of(a);
+	const struct engine_link *link = a->app->link;
+	if (tier->when_late != GW_LATE_DEGRADE || a->automatic || a->line.degraded != NULL || tier->degrade_model == NULL || tier->degrade_model[0] == '\0')
+		return -1;
+	int i = engine_link_find_model(link, tier->degrade_model);
+	if (i < 0 || i == a->line.model || engine_link_model(link, i)->state != PROTO_MODEL_READY)
+		return -1;
+	double ms = (double)engine_link_wait_ms(link, i, (uint8_t)tier->priority) * load_margin_factor(&a->app->margin, clock_now_ns());
+	return tier->ttft_target_ms > 0 && ms > (double)tier->ttft_target_ms ? -1 : i;
+}
+
+static bool may_be_shorter(const struct answer *a)
+{
+	const struct gw_tier_config *tier = tier_of(a);
+	bool only_way = tier->degrade_model == NULL || tier->degrade_model[0] == '\0';
+	return only_way && a->line.degraded == NULL && tier->degrade_max_tokens > 0;
+}
+
+static bool is_shorter(const struct answer *a)
+{
+	return a->line.degraded != NULL && strcmp(a->line.degraded, "length") == 0;
+}
+
+static struct load_case case_of(const struct answer *a, uint64_t predicted_ms)
+{
+	return (struct load_case){.predicted_ms = predicted_ms,
+				  .most_ms = config(a)->limits.first_token_ms,
+				  .margin = load_margin_factor(&a->app->margin, clock_now_ns()),
+				  .other_model = other_model(a) >= 0,
+				  .shorter = may_be_shorter(a),
+				  .is_shorter = is_shorter(a)};
+}
+
+static void set_degraded(struct answer *a, const char *how)
+{
+	a->line.degraded = how;
+	if (a->x != NULL)
+		a->x->degraded = how;
+	metric_add(strcmp(how, "model") == 0 ? &degraded_model : &degraded_length, 1);
+}
+
+/* False: no memory, and it is as it was. */
+static bool take_model(struct answer *a, int model)
+{
+	const struct link_model *m = engine_link_model(a->app->link, model);
+	char *name = sl_strdup(m->name);
+	if (name == NULL)
+		return false;
+	sl_free(a->model);
+	a->model = name;
+	a->n_ctx = m->n_ctx;
+	a->line.model = model;
+	return true;
+}
+
+static void shorten(struct answer *a, struct proto_submit *s)
+{
+	int64_t most = tier_of(a)->degrade_max_tokens;
+	if (most <= 0 || most >= (int64_t)s->max_tokens)
+		return;
+	s->max_tokens = (uint32_t)most;
+	if (s->min_tokens > s->max_tokens)
+		s->min_tokens = s->max_tokens;
+	a->max_tokens = s->max_tokens;
+	a->line.shortened = true;
+}
+
+enum load_verdict answer_load_first(struct answer *a, struct proto_submit *s, uint64_t *retry_ms)
+{
+	const struct gw_tier_config *tier = tier_of(a);
+	uint64_t now = clock_now_ns(), ms = engine_link_wait_ms(a->app->link, s->model, s->priority);
+	/* (Where nobody waits the tenant's own have gone, too.) */
+	uint64_t own = ms < SHORT_MS ? 0 : load_memo_find(&a->app->memo, s->tenant, s->model, s->priority, now);
+	uint64_t room = 2 * engine_link_place_us(a->app->link, s->model, s->priority) / 1000;
+	/* With some room: who is refused here is told at once, who is refused there after a step. */
+	own += room < own / 4 ? room : own / 4;
+	struct load_case c = case_of(a, own > ms ? own : ms);
+	c.guess = engine_link_idle(a->app->link, s->model);
+	enum load_verdict v = load_decide(tier, &c, retry_ms);
+	if (v == LOAD_GO && !c.guess && ms >= SHORT_MS && config(a)->queue.most > 0 &&
+	    !waiting_has_room(a->app->waiting, (size_t)config(a)->queue.most, guest_of(a))) {
+		*retry_ms = ms;
+		v = LOAD_REFUSE;
+	}
+	if (v == LOAD_REFUSE)
+		return v;
+	if (v == LOAD_DEGRADE && c.other_model && !take_model(a, other_model(a)))
+		v = LOAD_GO;
+	if (v == LOAD_DEGRADE) {
+		s->model = (uint16_t)a->line.model;
+		shorten(a, s);
+		set_degraded(a, c.other_model ? "model" : "length");
+	}
+	load_memo_sent(&a->app->memo, s->tenant, s->model, s->priority, engine_link_place_us(a->app->link, s->model, s->priority), now);
+	return v;
+}
+
+void answer_load_keep(struct answer *a, int i, const struct proto_submit *s)
+{
+	struct line_wait *l = a->line.wait;
+	if (l == NULL || other_model(a) < 0)
+		return;
+	if (l->kept == NULL && (l->kept = sl_zalloc_n((size_t)a->n_runs, sizeof *l->kept)) != NULL)
+		for (int k = 0; k < a->n_runs; k++)
+			buf_init(&l->kept[k], PROTO_HEAD_BYTES + PROTO_MAX_PAYLOAD);
+	/* Without memory for it, it can't be degraded, that is all. */
+	if (l->kept != NULL && proto_put_submit(&l->kept[i], 0, s) != 0)
+		buf_clear(&l->kept[i], 0);
+}
+
+static void drop_kept(struct answer *a)
+{
+	struct line_wait *l = a->line.wait;
+	for (int i = 0; l->kept != NULL && i < a->n_runs; i++)
+		buf_dispose(&l->kept[i]);
+	sl_free(l->kept);
+	l->kept = NULL;
+}
+
+static bool may_submit_again(const struct answer *a)
+{
+	const struct line_wait *l = a->line.wait;
+	if (l == NULL || l->kept == NULL || a->stage != ANSWER_BEGIN || a->twin || a->n_told > 0 || answer_has_twins(a))
+		return false;
+	for (int i = 0; i < a->n_runs; i++)
+		if (l->kept[i].len == 0 && !a->runs[i].late)
+			return false;
+	return other_model(a) >= 0;
+}
+
+/* The same of the other model, from its beginning. False: it could not be, and has failed. */
+static bool submit_again(struct answer *a)
+{
+	uint32_t window = (uint32_t)config(a)->limits.window_tokens;
+	if (!take_model(a, other_model(a))) {
+		answer_fail(a, &answer_no_memory, answer_no_memory_text);
+		answer_leave_runs(a);
+		return false;
+	}
+	struct http_hold *hold = a->runs[0].gen != NULL ? gen_take_hold(a->runs[0].gen) : NULL;
+	set_degraded(a, "model");
+	a->n_queued = 0;
+	for (int i = 0; i < a->n_runs; i++) {
+		struct answer_run *run = &a->runs[i];
+		if (run->late) {
+			a->n_queued += run->queued;
+			continue;
+		}
+		run->gen = NULL;
+		run->queued = false;
+		gen_unsubscribe(&run->sub);
+	}
+	for (int i = 0; i < a->n_runs; i++) {
+		struct answer_run *run = &a->runs[i];
+		if (run->late)
+			continue;
+		const struct sl_buf *frame = &a->line.wait->kept[i];
+		struct proto_submit s;
+		int rc = proto_get_submit((const uint8_t *)buf_data(frame) + PROTO_HEAD_BYTES, frame->len - PROTO_HEAD_BYTES,
+					  &s, NULL);
+		BUG_IF(rc != 0, "a request that was kept can't be read: %s", sl_code_name(rc));
+		s.model = (uint16_t)a->line.model;
+		shorten(a, &s);
+		rc = gen_start(a->app->t, &s, window, &run->sub, &run->gen);
+		if (rc != 0) {
+			http_release(hold);
+			answer_fail(a, &answer_no_memory, "The server is busy.");
+			answer_leave_runs(a);
+			return false;
+		}
+		answer_foresee(a, run);
+		if (i == 0) {
+			gen_hold(run->gen, hold);
+			hold = NULL;
+		}
+	}
+	drop_kept(a);
+	return true;
+}
+
+/* ---- at QUEUED ---- */
+
+/* Also of one whose other prompts are all there is to wait for. */
+static bool is_guess(const struct answer *a)
+{
+	for (int i = 0; i < a->n_runs; i++)
+		if (a->runs[i].gen != NULL && gen_queued(a->runs[i].gen)->guess)
+			return true;
+	return false;
+}
+
+static bool is_prompt_refused(struct answer *a, uint32_t n_prompt, uint64_t wait_ms)
+{
+	int64_t most = tier_of(a)->load_prompt;
+	char message[160];
+	if (most == 0 || n_prompt <= most || !load_is_high(&a->app->levels, a->line.model, tier_of(a)->priority))
+		return false;
+	snprintf(message, sizeof message,
+		 "The server is busy: at the moment prompts may have %lld tokens at most; yours has %u.", (long long)most,
+		 n_prompt);
+	refuse(a, REFUSED_PROMPT, wait_ms, wait_ms + config(a)->queue.load_low_ms, message);
+	return true;
+}
+
+bool answer_load_counted(struct answer *a, uint32_t n_prompt)
+{
+	return !is_prompt_refused(a, n_prompt, engine_link_wait_ms(a->app->link, a->line.model, (uint8_t)tier_of(a)->priority));
+}
+
+bool answer_load_queued(struct answer *a, struct answer_run *run)
+{
+	const struct proto_queued *q = gen_queued(run->gen);
+	uint64_t ms = q->predicted_ttft_us / 1000, retry_ms, now = clock_now_ns();
+	uint8_t priority = (uint8_t)tier_of(a)->priority;
+	uint64_t each_us = engine_link_place_us(a->app->link, a->line.model, priority), each_ms = each_us / 1000;
+	struct load_case c = case_of(a, ms);
+	c.guess = is_guess(a);
+	/* Who has been let through here and was counted only after a long step is not sent away on a mere chance. */
+	if (now - a->started_ns > SOON_MS * NS_PER_MS)
+		c.margin = c.margin < counted_margin ? c.margin : counted_margin;
+	if (a->twin) {
+		bool hopeless = ms > c.most_ms && !c.guess;
+		if (hopeless)
+			refuse(a, REFUSED_LATE, ms, ms - c.most_ms, "The server is busy: the first token would come too late.");
+		return !hopeless;
+	}
+	/* The tenant's next one waits as long, or if this one stays, for its turn too. */
+	load_memo_put(&a->app->memo, a->key->tenant, a->line.model, priority, ms, now);
+	if (!c.guess && is_prompt_refused(a, q->n_prompt, ms))
+		return false;
+	c.other_model = c.other_model && may_submit_again(a);
+	c.shorter = c.shorter && !answer_has_twins(a);
+	switch (load_decide(tier_of(a), &c, &retry_ms)) {
+	case LOAD_GO:
+		load_memo_sent(&a->app->memo, a->key->tenant, a->line.model, priority, each_us, now);
+		return true;
+	case LOAD_REFUSE:
+		/* The next one is let through when it is likely to stay, not as soon as it might. */
+		load_memo_put(&a->app->memo, a->key->tenant, a->line.model, priority, ms + (each_ms < ms / 4 ? each_ms : ms / 4), now);
+		refuse(a, REFUSED_LATE, ms, retry_ms, "The server is busy: the first token would come too late.");
+		return false;
+	case LOAD_DEGRADE: break;
+	}
+	if (c.other_model) {
+		if (submit_again(a))
+			answer_restart_timer(a, config(a)->limits.submit_wait_ms);
+		return false;
+	}
+	/* The engine goes on as it was asked; what it would say beyond is not told. */
+	int64_t most = tier_of(a)->degrade_max_tokens;
+	if (most < (int64_t)a->max_tokens) {
+		a->max_tokens = (uint32_t)most;
+		a->line.short_at = a->line.cut_at = (uint64_t)most * answer_n_choices(a);
+	}
+	set_degraded(a, "length");
+	return true;
+}
+
+/* ---- waiting ---- */
+
+static void restart(struct answer *a, uint64_t ms)
+{
+	gw_timer_start(&a->app->t->timers, &a->line.wait->timer, ms * NS_PER_MS);
+}
+
+static uint64_t tell_ms(const struct answer *a)
+{
+	uint64_t ms = config(a)->queue.tell_ms;
+	return ms > LEAST_TELL_MS ? ms : LEAST_TELL_MS;
+}
+
+/* In how long there is something to do; UINT64_MAX: nothing. */
+static uint64_t next_ms(const struct answer *a, uint64_t waited_ms)
+{
+	uint64_t next = UINT64_MAX, most = tier_of(a)->max_wait_ms, tell = config(a)->queue.tell_ms;
+	if (most > 0)
+		next = waited_ms < most ? most - waited_ms : 1;
+	if (a->line.held)
+		next = answer_sooner(next, waited_ms < tell ? tell - waited_ms : 1);
+	else if (a->line.telling)
+		next = answer_sooner(next, tell_ms(a));
+	return next;
+}
+
+static void on_displaced(void *ctx)
+{
+	struct answer *a = ctx;
+	uint32_t position;
+	uint64_t ms;
+	look(a, clock_now_ns(), &position, &ms);
+	if (a->end != ANSWER_UNDECIDED || a->state == ANSWER_ENDED || answer_has_twins(a))
+		return;
+	refuse(a, REFUSED_DISPLACED, ms, ms, "The server is busy: this request had to make room for others.");
+}
+
+/* What it may tell, after load has come or gone. */
+static void set_limit(struct answer *a)
+{
+	int64_t most = tier_of(a)->load_output;
+	uint64_t at = a->line.short_at, under_load = (uint64_t)most * answer_n_choices(a);
+	if (most > 0 && under_load < at && load_is_high(&a->app->levels, a->line.model, tier_of(a)->priority))
+		at = under_load;
+	a->line.cut_at = at;
+}
+
+bool answer_load_enter(struct answer *a)
+{
+	const struct gw_queue_config *q = &config(a)->queue;
+	struct answer_line *l = &a->line;
+	uint32_t position;
+	uint64_t ms, now = clock_now_ns();
+	set_limit(a);
+	if (l->wait == NULL || a->twin || a->released || a->alone || a->end != ANSWER_UNDECIDED)
+		return true;
+	look(a, now, &position, &ms);
+	l->wait->since_ns = now;
+	l->wait->predicted_ns = ms * NS_PER_MS;
+	if ((position > 0 && ms >= SHORT_MS) || (q->tell_ms > 0 && ms > q->tell_ms)) {
+		int rc = waiting_enter(a->app->waiting, q->most > 0 ? (size_t)q->most : SIZE_MAX, guest_of(a), a->app->t,
+				       on_displaced, a, &l->wait->place);
+		if (rc == SL_ELIMIT)
+			refuse(a, REFUSED_FULL, ms, ms, "The server is busy: too many are waiting.");
+		else if (rc != 0)
+			answer_refuse(a, &answer_no_memory, answer_no_memory_text);
+		if (rc != 0)
+			return false;
+		l->held = a->stream && !a->background && q->tell_ms > 0;
+	}
+	uint64_t next = next_ms(a, 0);
+	if (next != UINT64_MAX)
+		restart(a, next);
+	return true;
+}
+
+static void tell_place(struct answer *a, uint64_t now)
+{
+	uint32_t position;
+	uint64_t ms;
+	look(a, now, &position, &ms);
+	if (a->log != NULL) {
+		char text[80];
+		snprintf(text, sizeof text, ": queue position=%u wait_ms=%llu\n", position, (unsigned long long)ms);
+		replay_note(a->log, text);
+	} else if (a->x != NULL && a->carry.len == 0 &&
+		   buf_printf(&a->carry, ": queue position=%u wait_ms=%llu\n", position, (unsigned long long)ms) == 0) {
+		http_body_ready(a->x->stream);
+	}
+}
+
+static void too_long(struct answer *a)
+{
+	uint32_t position;
+	uint64_t ms;
+	if (may_submit_again(a)) {
+		a->line.wait->since_ns = clock_now_ns();
+		if (submit_again(a))
+			restart(a, next_ms(a, 0));
+		return;
+	}
+	look(a, clock_now_ns(), &position, &ms);
+	refuse(a, REFUSED_WAITED, ms, ms, "The server is busy: the first token did not come in time.");
+}
+
+static void on_line(struct gw_timer *timer)
+{
+	struct line_wait *w = list_entry(timer, struct line_wait, timer);
+	struct answer *a = w->answer;
+	struct answer_line *l = &a->line;
+	uint64_t now = clock_now_ns(), waited = (now - w->since_ns) / NS_PER_MS, most = tier_of(a)->max_wait_ms;
+	if (a->state != ANSWER_RUNNING || a->end != ANSWER_UNDECIDED || a->token_ns != 0)
+		return;
+	if (most > 0 && waited >= most && !answer_has_twins(a)) {
+		too_long(a);
+		return;
+	}
+	if (l->held && waited >= config(a)->queue.tell_ms) {
+		l->held = false;
+		answer_open(a);
+		if (l->wait == NULL || a->state != ANSWER_RUNNING || a->end != ANSWER_UNDECIDED)
+			return;
+		l->telling = true; /* from before its first event is asked for: that is at the end of the turn */
+	}
+	if (l->telling)
+		tell_place(a, now);
+	uint64_t next = next_ms(a, waited);
+	if (next != UINT64_MAX)
+		restart(a, next);
+}
+
+void answer_load_begun(struct answer *a, uint64_t now_ns)
+{
+	const struct line_wait *w = a->line.wait;
+	if (w != NULL && w->since_ns != 0)
+		load_margin_learn(&a->app->margin, w->predicted_ns, now_ns - w->since_ns, now_ns);
+	answer_load_end(a);
+}
+
+void answer_load_end(struct answer *a)
+{
+	struct line_wait *w = a->line.wait;
+	if (w == NULL)
+		return;
+	gw_timer_stop(&a->app->t->timers, &w->timer);
+	waiting_leave(w->place);
+	drop_kept(a);
+	sl_free(w);
+	a->line.wait = NULL;
+}
+
+bool answer_load_has_place(const struct answer *a)
+{
+	return a->line.wait != NULL && a->line.wait->place != NULL;
+}
+
+bool answer_load_quiet(const struct answer *a)
+{
+	return a->line.telling && a->token_ns == 0 && a->end == ANSWER_UNDECIDED;
+}
+
+bool answer_load_init(struct answer *a, int model)
+{
+	struct line_wait *w = sl_zalloc(sizeof *w);
+	a->line = (struct answer_line){.wait = w, .model = model, .short_at = UINT64_MAX, .cut_at = UINT64_MAX};
+	if (w == NULL)
+		return false;
+	w->answer = a;
+	gw_timer_init(&w->timer, on_line);
+	return true;
+}
+
+/* ---- cutting ---- */
+
+bool answer_load_is_cut(struct answer *a)
+{
+	if (a->n_told < a->line.cut_at || a->line.cut)
+		return false;
+	a->line.cut = true;
+	metric_add(&cut_total, 1);
+	return true;
+}
+
+/* Load has come or gone. */
+static void limit(struct answer *a)
+{
+	if (a->state == ANSWER_ENDED || a->end != ANSWER_UNDECIDED || a->alone || a->capped || a->again != NULL)
+		return;
+	set_limit(a);
+	if (a->state != ANSWER_RUNNING || a->n_told == 0 || !answer_load_is_cut(a))
+		return;
+	answer_cap(a);
+	answer_more(a);
+}
+
+void answers_load(void *ctx, const struct proto_load *load)
+{
+	struct gw_app *app = ctx;
+	const struct gw_queue_config *q = &app->t->cfg->queue;
+	answer_auto_load(app);
+	if (q->load_high_ms == 0 || !load_levels_see(&app->levels, load, q->load_high_ms, q->load_low_ms))
+		return;
+	list_each_safe(it, tmp, &app->all_answers)
+	{
+		limit(list_entry(it, struct answer, in_all));
+	}
+}
+
+void answer_load_gauges(const struct gw_app *app)
+{
+	for (int i = 0; i < PROTO_PRIORITIES; i++) {
+		uint64_t most = 0;
+		for (int m = 0; m < engine_link_n_models(app->link); m++) {
+			uint64_t ms = engine_link_wait_ms(app->link, m, (uint8_t)i);
+			most = ms > most ? ms : most;
+		}
+		metric_set(&waits[i], (int64_t)most);
+	}
+}

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Which model an answer is asked of: by name, or the default of who asks; and whether it can serve now.
+ */
+#include <string.h>
+
+#include "gateway/answer/answer.h"
+
+enum { RETRY_AFTER_S = 1 };
+
+/* What "default" is called for this tier; "": as default_model finds it. */
+static const char *default_name(const struct gw_app *app, const struct gw_tier_config *tier)
+{
+	const char *own = tier->default_model, *name = app->t->cfg->default_model;
+	return own != NULL && own[0] != '\0' ? own : name != NULL ? name : "";
+}
+
+/* "default": the configured name, or the large one of those the tier may use, or the first of them. */
+static int default_model(const struct gw_app *app, const struct gw_tier_config *tier)
+{
+	const char *name = default_name(app, tier);
+	int found = -1;
+	if (name[0] != '\0')
+		return engine_link_find_model(app->link, name);
+	for (int i = 0; i < engine_link_n_models(app->link); i++) {
+		const struct link_model *m = engine_link_model(app->link, i);
+		if (m->name[0] == '\0' || !auth_tier_may(tier, m->name))
+			continue;
+		if (m->role == 2)
+			return i;
+		found = found < 0 ? i : found;
+	}
+	return found;
+}
+
+static int loading(struct exchange *x, const char *name, bool failed)
+{
+	exchange_error(x, &(struct api_error){503, "server_error", failed ? "model_failed" : "model_loading", "model",
+					      failed ? 60 : RETRY_AFTER_S},
+		       failed ? "The model '%s' could not be loaded." : "The model '%s' is being loaded.", name);
+	return -1;
+}
+
+static int engine_down(struct exchange *x)
+{
+	exchange_error(x, &(struct api_error){503, "server_error", "engine_unavailable", NULL, RETRY_AFTER_S},
+		       "The engine is not there at the moment. It is being restarted.");
+	return -1;
+}
+
+/* ANSWER_AUTO, or -1 with x answered; 0: it is no name of the cascade, or there is none. */
+static int choose_auto(struct exchange *x, const char *name)
+{
+	struct cascade_models m;
+	if (strcmp(name, "default") == 0)
+		name = default_name(x->app, x->key->tier);
+	if (strcmp(name, answer_auto_name) != 0 || !answer_auto_find(x->app, x->snapshot, x->key->tier, &m))
+		return 0;
+	if (!engine_link_up(x->app->link))
+		return engine_down(x);
+	return m.can_small || m.can_large ? ANSWER_AUTO : loading(x, answer_auto_name, false);
+}
+
+int answer_choose_model(struct exchange *x, const char *name)
+{
+	const struct engine_link *link = x->app->link;
+	if (engine_link_n_models(link) == 0) {
+		exchange_error(x, &(struct api_error){503, "server_error", "engine_unavailable", NULL, RETRY_AFTER_S},
+			       "The engine is starting.");
+		return -1;
+	}
+	int index = choose_auto(x, name);
+	if (index != 0)
+		return index;
+	index = strcmp(name, "default") == 0 ? default_model(x->app, x->key->tier) : engine_link_find_model(link, name);
+	if (index < 0 || !auth_tier_may(x->key->tier, engine_link_model(link, index)->name)) {
+		exchange_error(x, &(struct api_error){404, "invalid_request_error", "model_not_found", "model", 0},
+			       "The model '%s' does not exist or you do not have access to it.", name);
+		return -1;
+	}
+	const struct link_model *m = engine_link_model(link, index);
+	if (!engine_link_up(link))
+		return engine_down(x);
+	if (m->state != PROTO_MODEL_READY)
+		return loading(x, m->name, m->state == PROTO_MODEL_FAILED);
+	return index;
+}

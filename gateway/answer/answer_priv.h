@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the parts of an answer's life have of each other: answer.c, answer_start.c, answer_out.c,
+ * answer_log.c, answer_again.c.
+ */
+#ifndef GATEWAY_ANSWER_PRIV_H
+#define GATEWAY_ANSWER_PRIV_H
+
+#include "gateway/answer/answer.h"
+
+enum {
+	ANSWER_MAX_WHOLE = 64 << 20, /* also of one event: there are those that tell all again */
+	ANSWER_KEEP_CARRY = 64 << 10,
+	ANSWER_RETRY_AFTER_S = 1,
+};
+
+extern const struct api_error answer_too_large, answer_no_memory;
+extern const char answer_too_large_text[], answer_no_memory_text[];
+
+/* ---- answer.c ---- */
+
+void answer_leave_runs(struct answer *a);
+/* Its reader gets no more of them. */
+void answer_drop_runs(struct answer *a);
+/* Its reader has got all: it can be had again by its key. Or not all, and then not. */
+void answer_end_key(struct answer *a, bool whole);
+/* Nothing more will come of it for its reader, and nobody need be told. */
+void answer_finish(struct answer *a);
+/* The same, for anybody. */
+void answer_finish_now(struct answer *a);
+/* It has ended, and no exchange frees it. */
+void answer_let_go(struct answer *a);
+/* What came for its twins, which take it from their own log. */
+void answer_go_on_alone(struct answer *a);
+/* Instead of an answer. */
+void answer_refuse(struct answer *a, const struct api_error *e, const char *message);
+/* It has failed, and that is all: whoever calls this tells it. */
+void answer_set_failure(struct answer *a, const struct api_error *e, const char *message);
+/* It fails, now or as its stream's last event. */
+void answer_fail(struct answer *a, const struct api_error *e, const char *message);
+/* There is something to tell. */
+void answer_tell(struct answer *a);
+void answer_restart_timer(struct answer *a, uint64_t ms);
+void answer_on_exchange_close(struct exchange *x);
+void answer_on_queued(struct subscriber *s);
+void answer_on_progress(struct subscriber *s);
+void answer_on_timer(struct gw_timer *timer);
+
+/* Its limits are charged, or were: it may begin. */
+void answer_admit(struct answer *a);
+/* Every prompt is counted: what it may cost is known. */
+void answer_charge(struct answer *a);
+/* A run's prompt has so many tokens; when all are known the answer is charged. */
+void answer_counted(struct answer *a, struct answer_run *run, uint32_t n_prompt);
+/* What an error of the engine (enum proto_error) means as an HTTP answer. */
+struct api_error answer_error_of(const struct answer *a, uint8_t error);
+
+/* ---- answer_start.c ---- */
+
+/* 0, or as gen_start; SL_ENOTFOUND: none of a cascade's models can answer now. */
+int answer_submit_run(struct answer *a, struct answer_run *run, const struct proto_submit *s);
+
+/* x: NULL for one that goes on. snapshot, key: references are taken. Takes spec->own unless it fails. */
+struct answer *answer_create(struct gw_app *app, struct exchange *x, struct gw_snapshot *snapshot, struct auth_key *key,
+			     const struct answer_spec *spec);
+void answer_free(struct answer *a);
+void answer_on_reap(struct gw_deferred *d);
+
+/* ---- answer_out.c ---- */
+
+/* run has been submitted: by which connection its tokens leave, and what each will touch. */
+void answer_foresee(struct answer *a, struct answer_run *run);
+/* The way out is open from here on. */
+void answer_open(struct answer *a);
+/* Of one that is told as a whole: what there is, and all of it if that is all. */
+void answer_gather(struct answer *a);
+/* It is told as events; otherwise as a whole. */
+static inline bool answer_is_told(const struct answer *a) { return a->stream || a->log != NULL; }
+/* There is more of it: tell or gather. */
+void answer_more(struct answer *a);
+
+/* ---- answer_again.c ---- */
+
+/* What others need to go on with it goes to the store, as do events from number `from` on. */
+void answer_open_spool(struct answer *a, uint64_t from);
+/* Remembers what is submitted, if that can be gone on with. */
+void answer_keep_frame(struct answer *a, const struct answer_spec *spec, const struct proto_submit *s);
+/* What is known of it has become more: the head is written again, and saved(a) is called when it is stored or can't be.
+ * False: nobody else has it. */
+bool answer_rewrite_head(struct answer *a, void (*saved)(void *ctx));
+/* Instead of answer_charge: what the other gateway charged is gone on with. */
+void answer_again_charge(struct answer *a);
+/* What was rendered and is there already goes out of a->carry. If it is not the same, the answer fails. */
+void answer_again_drop(struct answer *a);
+/* What follows are new events. */
+void answer_again_catch_up(struct answer *a);
+/* The end that was asked for meanwhile, once. */
+bool answer_again_must_stop(struct answer *a);
+void answer_again_stop_later(struct answer *a);
+uint32_t answer_again_cached(const struct answer *a);
+void answer_again_free(struct answer *a);
+/* It is left for another gateway to go on with, rather than ended. */
+bool answer_can_be_left(const struct answer *a);
+
+/* ---- answer_cascade_again.c ---- */
+
+/* For the head, a new reference; null where it is not of the cascade. NULL: no memory. */
+struct json_t *answer_auto_save(const struct answer *a);
+enum answer_chance answer_auto_chance(const struct gw_app *app, const struct json_t *saved);
+/* gen_start's part. */
+int answer_auto_again(struct answer *a, const struct json_t *saved, const struct proto_submit *s);
+/* From here on its head is kept up to date. */
+void answer_auto_watch(struct answer *a);
+/* May others go on with it? Also of one that is not of the cascade. */
+bool answer_auto_repeats(const struct answer *a);
+
+/* ---- answer_log.c ---- */
+
+/* What who asks for no stream gets. */
+void answer_put_snapshot(struct answer *a);
+
+/* 0: it goes on by itself, and its exchange reads the log. */
+int answer_open_log(struct answer *a);
+void answer_on_pump(struct gw_deferred *d);
+/* Somebody asks for the end of one that is logged: what was made up to now is told, then it ends well. */
+void answer_on_stop(void *ctx);
+
+static inline uint64_t answer_sooner(uint64_t a, uint64_t b) { return a < b ? a : b; }
+
+/* How often a log without readers is looked at. */
+static inline uint64_t answer_glance_ms(const struct answer *a) { return a->app->t->cfg->resume.grace_ms / 4 + 1; }
+
+#endif

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Before an answer's request is submitted: is somebody being answered exactly this, so that it can be
+ * joined? Is somebody being answered what this one replaces?
+ *
+ * Joined is only what would be the same work for the same user: the key with the `user` (or
+ * safety_identifier, or the conversation) that the request names. Who names nobody may mean many answers
+ * by many requests, so then it must be clear that they would be equal: at temperature 0 or with a seed,
+ * and in flight. So it must be between users, where a tier allows that. What is compared is the request as
+ * the engine would get it (its bytes, but the seed when it would be drawn), so nothing can be forgotten.
+ *
+ * The first one never waits: it leads, and keeps what its generation tells (twin_log.h).
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/metrics.h"
+#include "gateway/answer/answer.h"
+
+enum { MAX_REQUEST = PROTO_MAX_PAYLOAD + (64 << 10) };
+
+static struct metric joined_total = {.kind = METRIC_COUNTER, .name = "sluice_twins_joined_total",
+				     .help = "Requests that were answered by the generation of another"};
+
+__attribute__((constructor)) static void register_metrics(void) { metric_register(&joined_total); }
+
+bool answer_has_twins(const struct answer *a)
+{
+	const struct generation *g = a->runs[0].gen;
+	return g != NULL && gen_state(g) < GEN_FINISHED && gen_has_twins(g);
+}
+
+void answer_unshare(struct answer *a)
+{
+	static const char text[] = "The answer that this one shared did not begin.";
+	static const struct proto_done gone = {.finish = PROTO_FINISH_ERROR, .error = PROTO_ERR_OVERLOADED,
+					       .message = {text, sizeof text - 1}};
+	if (a->lead != NULL) {
+		twin_log_end(a->lead, &gone);
+		twin_log_unref(a->lead);
+		a->lead = NULL;
+	}
+	talks_end(a->talk);
+	a->talk = NULL;
+}
+
+/* ---- who asks, and for what ---- */
+
+/* With the zero at its end: what follows can't be taken for a part of it. */
+static int put_text(struct sl_buf *out, const char *s) { return buf_append(out, s, strlen(s) + 1); }
+
+struct asked {
+	bool may_join;
+	bool named; /* whose it is */
+	struct twin_digest digest;
+};
+
+static int put_asked(struct sl_buf *all, const struct answer *a, const struct answer_spec *spec,
+		     const struct proto_submit *s, bool between_users)
+{
+	const char *user = spec->user != NULL ? spec->user : spec->conversation;
+	struct proto_submit same = *s;
+	int rc = put_text(all, a->format->id_prefix);
+	if (rc == 0 && !between_users && user != NULL)
+		rc = put_text(all, spec->user != NULL ? "user" : "conversation");
+	if (rc == 0 && !between_users && user != NULL)
+		rc = put_text(all, user);
+	if (rc == 0)
+		rc = put_text(all, spec->has_seed ? "seed" : "");
+	if (rc == 0)
+		rc = put_text(all, a->automatic ? answer_auto_name : "");
+	if (!spec->has_seed)
+		same.seed = 0;
+	same.prompt_kind = spec->prompts[0].kind;
+	same.prompt = spec->prompts[0].text;
+	return rc == 0 ? proto_put_submit(all, 0, &same) : rc;
+}
+
+static void ask(const struct answer *a, const struct answer_spec *spec, const struct proto_submit *s, struct asked *out)
+{
+	int kind = a->key->tier->coalesce;
+	bool certain = s->temperature <= 0 || spec->has_seed;
+	struct sl_buf all;
+	*out = (struct asked){.named = spec->user != NULL || spec->conversation != NULL};
+	if (kind == GW_COALESCE_OFF || spec->n_prompts != 1 || !(out->named || certain))
+		return;
+	buf_init(&all, MAX_REQUEST);
+	out->may_join = put_asked(&all, a, spec, s, kind == GW_COALESCE_TENANT && certain) == 0;
+	if (out->may_join)
+		twins_digest(a->app->twins, buf_data(&all), all.len, &out->digest);
+	buf_dispose(&all);
+}
+
+/* ---- newer and older ---- */
+
+static void on_superseded(void *ctx) { answer_supersede(ctx); }
+
+static void begin_talk(struct answer *a, const struct answer_spec *spec, const struct asked *asked)
+{
+	const struct gw_tier_config *tier = a->key->tier;
+	struct talk_turn turn = {.named = spec->conversation != NULL,
+				 .guess = tier->supersede == GW_SUPERSEDE_ANY && spec->user != NULL && spec->messages != NULL,
+				 .may_join = asked->may_join,
+				 .burst_ns = a->app->t->cfg->twins.burst_ms * NS_PER_MS};
+	struct talks *talks = a->app->talks;
+	if (tier->supersede == GW_SUPERSEDE_OFF || !(turn.named || turn.guess))
+		return;
+	const char *user = spec->user != NULL ? spec->user : "";
+	talks_digest(talks, NULL, &a->key->tenant, sizeof a->key->tenant, &turn.who);
+	talks_digest(talks, &turn.who, user, strlen(user), &turn.who);
+	if (spec->conversation != NULL)
+		talks_digest(talks, NULL, spec->conversation, strlen(spec->conversation), &turn.name);
+	memcpy(&turn.request, &asked->digest, sizeof turn.request);
+	if (spec->messages != NULL)
+		turn.messages = *spec->messages;
+	talks_begin(talks, &turn, a->app->t, on_superseded, a, &a->talk);
+}
+
+/* ---- joining ---- */
+
+static int join(struct answer *a, struct twin_log *log, const struct proto_submit *s)
+{
+	uint32_t window = (uint32_t)a->app->t->cfg->limits.window_tokens;
+	struct answer_run *run = &a->runs[0];
+	int rc = gen_join(a->app->t, log, s, window, &run->sub, &run->gen);
+	a->twin = rc == 0;
+	metric_add(&joined_total, a->twin);
+	return rc;
+}
+
+/* The same answer again, so it has its name. */
+static int join_first(struct answer *a, struct twin_log *log, const char *id, int64_t created, const struct proto_submit *s)
+{
+	snprintf(a->id, sizeof a->id, "%s", id);
+	a->created = created;
+	return join(a, log, s) == 0 ? 1 : SL_ERANGE;
+}
+
+int answer_share(struct answer *a, const struct answer_spec *spec, const struct proto_submit *s)
+{
+	uint64_t window_ns = a->app->t->cfg->twins.window_ms * NS_PER_MS;
+	struct asked asked;
+	const char *id;
+	int64_t created;
+	struct twin_log *log = idempotent_joins(a->idempotent, &id, &created);
+	if (log != NULL)
+		return join_first(a, log, id, created, s);
+	ask(a, spec, s, &asked);
+	begin_talk(a, spec, &asked);
+	if (asked.may_join && twins_enter(a->app->twins, &asked.digest, asked.named ? window_ns : 0, &log) > 0) {
+		bool joined = join(a, log, s) == 0; /* or it has failed this moment: then by itself */
+		if (joined)
+			idempotent_begin(a->idempotent, a->id, a->created, log);
+		twin_log_unref(log);
+		if (joined)
+			return 1;
+		log = NULL;
+	}
+	if (log == NULL && a->idempotent != NULL && spec->n_prompts == 1)
+		log = twins_log(a->app->twins);
+	idempotent_begin(a->idempotent, a->id, a->created, log);
+	a->lead = log;
+	return 0;
+}

@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The beginning of an answer: what a request asks for and its tier allows becomes one SUBMIT for each
+ * prompt, unless it shares another's generation. And its memory, to the end.
+ */
+#include "gateway/answer/answer_priv.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "gateway/auth/owned_name.h"
+#include "gateway/auth/snapshot.h"
+
+enum {
+	MAX_ANSWER = 4 << 20, /* text of a choice that is kept as a whole */
+	MAX_LOGPROBS = 32 << 20,
+	/* So many tokens the engine may be ahead of what a paced reader is told: its steps are not even, the flow is. */
+	PACE_AHEAD = 4,
+};
+
+/* Of every choice that tells none; only read. */
+static struct sl_buf no_logprobs[ANSWER_ALL_LISTS];
+
+void answer_free(struct answer *a)
+{
+	BUG_IF(a->log != NULL || a->spool != NULL || a->held != NULL || a->lead != NULL || a->talk != NULL || a->idempotent != NULL,
+	       "an answer is freed in the middle of something");
+	list_remove(&a->in_all);
+	gw_defer_cancel(&a->pump);
+	gw_defer_cancel(&a->reap);
+	gw_timer_stop(&a->app->t->timers, &a->timer);
+	for (unsigned i = 0; a->choices != NULL && i < answer_n_choices(a); i++) {
+		struct answer_choice *c = &a->choices[i];
+		buf_dispose(&c->text);
+		for (int k = 0; a->wants_logprobs && c->logprobs != NULL && k < ANSWER_ALL_LISTS; k++)
+			buf_dispose(&c->logprobs[k]);
+		if (c->logprobs != no_logprobs)
+			sl_free(c->logprobs);
+	}
+	answer_load_end(a);
+	answer_places_free(a);
+	if (a->format->dispose != NULL)
+		a->format->dispose(a->own);
+	sse_dispose(&a->sse);
+	buf_dispose(&a->carry);
+	buf_dispose(&a->frame);
+	buf_dispose(&a->cascade_text);
+	answer_again_free(a);
+	sl_free(a->choices);
+	for (int i = 0; a->runs != NULL && i < a->n_runs; i++) {
+		if (a->runs[i].cascade != NULL)
+			cascade_run_on_past(a->runs[i].cascade, NULL, NULL);
+		cascade_run_unref(a->runs[i].cascade);
+	}
+	sl_free(a->runs);
+	auth_key_unref(a->key);
+	sl_free(a->model);
+	sl_free(a->failure);
+	sl_free(a->told);
+	gw_snapshot_unref(a->snapshot);
+	sl_free(a);
+}
+
+void answer_on_reap(struct gw_deferred *d) { answer_free(list_entry(d, struct answer, reap)); }
+
+/* ---- the beginning ---- */
+
+/* False: no memory. */
+static bool init_choices(struct answer *a)
+{
+	for (unsigned i = 0; i < answer_n_choices(a); i++) {
+		struct answer_choice *c = &a->choices[i];
+		buf_init(&c->text, MAX_ANSWER);
+		c->logprobs = a->wants_logprobs ? sl_zalloc_n(ANSWER_ALL_LISTS, sizeof *c->logprobs) : no_logprobs;
+		if (c->logprobs == NULL)
+			return false;
+		for (int k = 0; a->wants_logprobs && k < ANSWER_ALL_LISTS; k++)
+			buf_init(&c->logprobs[k], MAX_LOGPROBS);
+	}
+	return true;
+}
+
+/* The one it has already, or a new one of its format's kind; false: there is no randomness for it. */
+static bool give_id(struct answer *a, const struct answer_spec *spec)
+{
+	const char *prefix = spec->format->id_prefix;
+	size_t n = strlen(prefix);
+	BUG_IF(n + OWNED_NAME_CHARS >= sizeof a->id, "a long prefix: %s", prefix);
+	if (spec->id != NULL) {
+		snprintf(a->id, sizeof a->id, "%s", spec->id);
+		return true;
+	}
+	memcpy(a->id, prefix, n);
+	return owned_name(a->key, a->id + n);
+}
+
+struct answer *answer_create(struct gw_app *app, struct exchange *x, struct gw_snapshot *snapshot, struct auth_key *key,
+			     const struct answer_spec *spec)
+{
+	struct answer *a = sl_zalloc(sizeof *a);
+	if (a == NULL)
+		return NULL;
+	a->app = app;
+	a->x = x;
+	a->format = spec->format;
+	a->stream = spec->stream;
+	a->include_usage = spec->include_usage;
+	a->obfuscate = spec->obfuscate;
+	a->logged = spec->logged || spec->background;
+	a->ids = spec->ids;
+	a->background = spec->background;
+	a->keep_text = spec->keep_text;
+	a->wants_logprobs = (spec->submit->flags & PROTO_SUBMIT_WANT_LOGPROBS) != 0;
+	a->n = spec->submit->n;
+	a->n_made = spec->submit->best_of > a->n ? spec->submit->best_of : a->n;
+	a->places.each = a->n_made > spec->submit->beam_width ? a->n_made : spec->submit->beam_width;
+	a->asked_tokens = spec->has_max_tokens ? spec->max_tokens : 0;
+	a->tokens_left = INT64_MAX;
+	a->n_runs = spec->n_prompts;
+	list_init(&a->in_app);
+	a->snapshot = gw_snapshot_ref(snapshot);
+	a->key = auth_key_ref(key);
+	a->created = clock_unix_s();
+	a->started_ns = x != NULL ? x->complete_ns : clock_now_ns();
+	bool named = give_id(a, spec);
+	int model = spec->model;
+	if (model == ANSWER_AUTO) {
+		answer_auto_init(a, x);
+		answer_auto_model(a, &a->n_ctx, &model);
+		a->model = sl_strdup(answer_auto_name);
+	} else {
+		a->model = sl_strdup(model >= 0 ? engine_link_model(app->link, model)->name : "");
+		a->n_ctx = model >= 0 ? engine_link_model(app->link, model)->n_ctx : 0;
+	}
+	a->told = spec->told != NULL ? sl_strdup(spec->told) : NULL;
+	buf_init(&a->carry, ANSWER_MAX_WHOLE);
+	buf_init(&a->frame, ANSWER_MAX_WHOLE);
+	buf_init(&a->cascade_text, ANSWER_MAX_WHOLE);
+	list_push_back(&app->all_answers, &a->in_all);
+	gw_defer_init(&a->pump, answer_on_pump);
+	gw_defer_init(&a->reap, answer_on_reap);
+	gw_timer_init(&a->timer, answer_on_timer);
+	bool waits = answer_load_init(a, model);
+	a->runs = sl_zalloc_n((size_t)a->n_runs, sizeof *a->runs);
+	a->choices = sl_zalloc_n(answer_n_choices(a), sizeof *a->choices);
+	if (!named || !waits || a->model == NULL || (spec->told != NULL && a->told == NULL) || a->runs == NULL || a->choices == NULL ||
+	    !init_choices(a)) {
+		answer_free(a);
+		return NULL;
+	}
+	for (int i = 0; i < a->n_runs; i++) {
+		a->runs[i].answer = a;
+		a->runs[i].sub.on_queued = answer_on_queued;
+		a->runs[i].sub.on_progress = answer_on_progress;
+	}
+	a->own = spec->own;
+	return a;
+}
+
+/* What the tier says, on top of what the request says. */
+static void fill_submit(struct answer *a, const struct answer_spec *spec, struct proto_submit *s)
+{
+	const struct gw_tier_config *tier = a->key->tier;
+	uint32_t most = (uint32_t)tier->max_output;
+	*s = *spec->submit;
+	s->model = (uint16_t)a->line.model;
+	s->priority = (uint8_t)tier->priority;
+	s->tenant = a->key->tenant;
+	if (tier->weight > 0)
+		s->weight = (uint32_t)tier->weight;
+	s->rate_tps = (float)tier->pace_tps;
+	s->burst = (uint32_t)tier->pace_burst + PACE_AHEAD;
+	s->deadline_ms = (uint32_t)tier->deadline_ms;
+	s->max_tokens = spec->has_max_tokens && spec->max_tokens < most ? spec->max_tokens : most;
+	if (s->min_tokens > s->max_tokens)
+		s->min_tokens = s->max_tokens;
+	a->max_tokens = s->max_tokens;
+}
+
+int answer_submit_run(struct answer *a, struct answer_run *run, const struct proto_submit *s)
+{
+	uint32_t window = (uint32_t)a->app->t->cfg->limits.window_tokens;
+	int rc = a->automatic ? answer_auto_submit(a, run, s) : gen_start(a->app->t, s, window, &run->sub, &run->gen);
+	if (rc == 0)
+		answer_foresee(a, run);
+	return rc;
+}
+
+/* s is run's, but for the prompt and the seed. As answer_submit_run. */
+static int begin_run(struct answer *a, const struct answer_spec *spec, int i, struct proto_submit *s)
+{
+	s->prompt_kind = spec->prompts[i].kind;
+	s->prompt = spec->prompts[i].text;
+	BUG_IF(!spec->has_seed && !random_u64(&s->seed), "no random bytes");
+	int rc = answer_places_begin(a, i, s);
+	if (rc <= 0)
+		return rc;
+	answer_load_keep(a, i, s);
+	return answer_submit_run(a, &a->runs[i], s);
+}
+
+static void submit(struct answer *a, const struct answer_spec *spec, struct proto_submit *s)
+{
+	for (int i = 0; i < a->n_runs; i++) {
+		int rc = begin_run(a, spec, i, s);
+		if (rc != 0) {
+			answer_refuse(a, &(struct api_error){503, "server_error", "engine_unavailable", NULL, ANSWER_RETRY_AFTER_S},
+			       rc == SL_ECLOSED     ? "The engine is not there at the moment. It is being restarted."
+			       : rc == SL_ENOTFOUND ? "None of its models can answer at the moment."
+						    : "The server is busy.");
+			return;
+		}
+		/* The stream's place is kept until the engine has stopped; one of them stands for all. */
+		if (i == 0 && !a->logged)
+			gen_hold(a->runs[0].gen, http_hold(a->x->stream));
+	}
+	if (a->lead != NULL) {
+		gen_share(a->runs[0].gen, a->lead);
+		twin_log_unref(a->lead);
+		a->lead = NULL;
+	}
+}
+
+void answer_start(struct exchange *x, const struct answer_spec *spec)
+{
+	BUG_IF(spec->n_prompts < 1 || spec->n_prompts > ANSWER_MAX_RUNS, "an answer to %d prompts", spec->n_prompts);
+	struct answer *a = answer_create(x->app, x, x->snapshot, x->key, spec);
+	struct proto_submit s;
+	if (a == NULL) {
+		exchange_error(x, &answer_no_memory, "%s", answer_no_memory_text);
+		if (spec->format->dispose != NULL)
+			spec->format->dispose(spec->own);
+		return;
+	}
+	x->state = a;
+	x->on_close = answer_on_exchange_close;
+	a->idempotent = x->idempotent;
+	x->idempotent = NULL;
+	fill_submit(a, spec, &s);
+	answer_restart_timer(a, a->app->t->cfg->limits.submit_wait_ms);
+	/* What it becomes under load is what it may share. Who joins takes no place: it makes no work. */
+	uint64_t retry_ms;
+	enum load_verdict v = answer_load_first(a, &s, &retry_ms);
+	answer_keep_frame(a, spec, &s);
+	int rc = answer_share(a, spec, &s);
+	if (rc < 0)
+		answer_refuse(a, &answer_no_memory, "The answer that is asked for again can't be had at the moment.");
+	else if (rc == 0 && v == LOAD_REFUSE)
+		answer_load_refuse(a, retry_ms);
+	else if (rc == 0 && answer_places_take(a))
+		submit(a, spec, &s);
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Keeps the prefix registry, and computes the hottest prompts in it again when the engine has been
+ * restarted: one thread of all gateways does, one prompt at a time, with the last priority, while the
+ * engine has nothing else to do. A thread has one.
+ */
+#ifndef GATEWAY_WARM_H
+#define GATEWAY_WARM_H
+
+#include "gateway/sharing/prefix_registry.h"
+
+struct gw_app;
+struct warm;
+
+/* app->t->cache is there; its link may come later. NULL: no memory. */
+struct warm *warm_create(struct gw_app *app);
+void warm_destroy(struct warm *w); /* NULL is fine */
+
+/* The engine has computed this (copied) on the way to an answer. instead: the entry that it goes on from,
+ * which is forgotten; NULL: none. Off the path of everything: when too much is being told it is not. */
+void warm_note(struct warm *w, const struct prefix_entry *e, const char *instead);
+
+#endif

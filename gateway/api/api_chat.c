@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * POST /v1/chat/completions.
+ */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "gateway/api/api_request.h"
+#include "gateway/exchange/app_state.h"
+#include "gateway/api/body_reader.h"
+#include "gateway/request/chat_request.h"
+#include "gateway/compress/compress_run.h"
+#include "gateway/api/handlers.h"
+
+/* What a newer prompt of the same conversation is recognised by, where the tier wants that guessed.
+ * at: room for a digest of each message. Without memory nothing is recognised. */
+static bool describe(const struct exchange *x, const struct chat_request *r, struct talk_digest *at,
+		     struct talk_messages *out)
+{
+	const json_t *messages = request_get(r->body.root, "messages");
+	struct sl_buf text;
+	int rc = 0;
+	*out = (struct talk_messages){.n = json_array_size(messages), .at = at};
+	buf_init(&text, REQUEST_MAX_PROMPT);
+	for (size_t i = 0; rc == 0 && i < out->n; i++) {
+		const json_t *m = json_array_get(messages, i), *role = json_object_get(m, "role"),
+			     *content = json_object_get(m, "content");
+		buf_clear(&text, SIZE_MAX);
+		rc = request_put_json(&text, m);
+		talks_digest(x->app->talks, i > 0 ? &at[i - 1] : NULL, buf_data(&text), text.len, &at[i]);
+		if (i + 1 < out->n && json_is_string(role) && strcmp(json_string_value(role), "assistant") == 0)
+			out->answered = true;
+		if (i + 1 == out->n && json_is_string(content)) {
+			out->last = json_string_value(content);
+			out->n_last = json_string_length(content);
+		}
+	}
+	buf_dispose(&text);
+	return rc == 0 && out->n > 0;
+}
+
+/* told: as in answer_spec. */
+static void start(struct exchange *x, const struct chat_request *r, int model, struct proto_str text, const char *told)
+{
+	struct talk_messages messages;
+	struct talk_digest *digests = NULL;
+	const struct answer_prompt prompt = {r->c.submit.prompt_kind, text};
+	struct answer_spec spec = api_spec(x, &r->c, &answer_chat, model);
+	spec.told = told;
+	spec.logged = spec.ids = spec.stream && api_wants_ids(x);
+	spec.prompts = &prompt;
+	spec.n_prompts = 1;
+	if (x->key->tier->supersede == GW_SUPERSEDE_ANY && spec.user != NULL)
+		digests = sl_zalloc_n(json_array_size(request_get(r->body.root, "messages")), sizeof *digests);
+	if (digests != NULL && describe(x, r, digests, &messages))
+		spec.messages = &messages;
+	api_cleansed(x, &r->c.cleansed);
+	answer_start(x, &spec);
+	sl_free(digests);
+}
+
+/* A request while its conversation is made shorter: the exchange's state. */
+struct chat_call {
+	struct exchange *x;
+	struct chat_request request;
+	int model;
+	struct compress_run *run;
+};
+
+static void call_free(struct chat_call *c)
+{
+	compress_free(c->run);
+	chat_request_dispose(&c->request);
+	sl_free(c);
+}
+
+static void on_close(struct exchange *x)
+{
+	call_free(x->state);
+	x->state = NULL;
+}
+
+static void on_compressed(void *ctx, struct proto_str prompt, const char *told)
+{
+	struct chat_call *c = ctx;
+	c->x->state = NULL;
+	c->x->on_close = NULL;
+	start(c->x, &c->request, c->model, prompt, told);
+	call_free(c);
+}
+
+/* True: it has taken r, and goes on later. */
+static bool compress(struct exchange *x, struct chat_request *r, int model)
+{
+	const struct compress_ask ask = {.model = answer_longest_model(x, model),
+					 .prompt = r->c.submit.prompt,
+					 .max_tokens = r->c.has_max_tokens ? r->c.max_tokens : 0};
+	struct chat_call *c = compress_may_apply(x, &ask) ? sl_zalloc(sizeof *c) : NULL;
+	if (c == NULL)
+		return false;
+	*c = (struct chat_call){.x = x, .request = *r, .model = model};
+	if (compress_start(x, &ask, on_compressed, c, &c->run) != 0) {
+		sl_free(c);
+		return false;
+	}
+	*r = (struct chat_request){0};
+	x->state = c;
+	x->on_close = on_close;
+	return true;
+}
+
+static int parse(const void *bytes, size_t n, const struct request_limits *l, void *out, struct request_error *e)
+{
+	return chat_request_parse(bytes, n, l, out, e);
+}
+
+static void dispose(void *r) { chat_request_dispose(r); }
+
+static void on_read(struct exchange *x, void *out)
+{
+	struct chat_request *r = out;
+	int model = answer_choose_model(x, r->c.model);
+	if (model >= 0 && !compress(x, r, model))
+		start(x, r, model, r->c.submit.prompt, NULL);
+}
+
+void api_chat(struct exchange *x)
+{
+	static const struct body_parser parser = {sizeof(struct chat_request), parse, dispose};
+	body_read(x, &parser, on_read);
+}

@@ -1,0 +1,445 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * /v1/conversations: OpenAI's Conversations API, and beside it a list of one's conversations and an
+ * export of one. Deleting one: api_conversation_delete.c; answering in one: api_responses.c.
+ *
+ * A change is read, made, and saved as the next revision of what was read; when somebody was faster it
+ * is made again. While an answer is being made in a conversation it is refused with 409.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "gateway/api/api_request.h"
+#include "gateway/conversation/conversation.h"
+#include "gateway/api/handlers.h"
+#include "gateway/conversation/item_page.h"
+#include "gateway/auth/owned_name.h"
+#include "gateway/request/response_items.h"
+#include "gateway/exchange/route.h"
+
+enum { MOST_TRIES = 5 };
+
+struct call {
+	struct exchange *x;
+	char id[CONVERSATION_ID_BYTES];
+	struct cache_op op;
+	struct item_page page;
+	json_t *body, *items, *doc; /* owned; NULL: none */
+	size_t n_before;            /* items of doc before those that are added */
+	int tries;
+	/* A read one is told, or changed (0, or a negative code with x answered unless it is SL_ENOMEM). */
+	void (*tell)(struct call *c);
+	int (*change)(struct call *c);
+};
+
+/* ---- a call ---- */
+
+static void on_close(struct exchange *x)
+{
+	struct call *c = x->state;
+	x->state = NULL;
+	cache_cancel(&c->op);
+	json_decref(c->body);
+	json_decref(c->items);
+	json_decref(c->doc);
+	sl_free(c);
+}
+
+static void reply_not_found(struct call *c)
+{
+	conversation_refuse(c->x, c->id, "conversation_id", &(struct conversation_answer){.what = CONVERSATION_GONE});
+}
+
+/* NULL with x answered. */
+static struct call *call_create(struct exchange *x)
+{
+	struct call *c = sl_zalloc(sizeof *c);
+	if (c == NULL) {
+		exchange_reply_no_memory(x);
+		return NULL;
+	}
+	c->x = x;
+	x->state = c;
+	x->on_close = on_close;
+	return c;
+}
+
+/* Of the conversation in the path. */
+static struct call *call_on_path(struct exchange *x)
+{
+	struct call *c = call_create(x);
+	if (c == NULL || (route_part(x->route, http_request(x->stream)->path, c->id, sizeof c->id) &&
+			  owned_name_is_of(x->key, c->id)))
+		return c;
+	reply_not_found(c);
+	return NULL;
+}
+
+static struct conversation_ref ref_of(const struct call *c)
+{
+	return (struct conversation_ref){c->x->app->t->cache, c->x->key->tenant, c->id};
+}
+
+static struct call *of_op(struct cache_op *op)
+{
+	return (struct call *)(void *)((char *)op - offsetof(struct call, op));
+}
+
+/* ---- reading and changing ---- */
+
+static void on_read(struct cache_op *op, const struct cache_result *r);
+
+static void read_it(struct call *c)
+{
+	struct conversation_ref ref = ref_of(c);
+	conversation_ask(&ref, &c->op, on_read);
+}
+
+static void on_saved(struct cache_op *op, const struct cache_result *r)
+{
+	struct call *c = of_op(op);
+	struct conversation_answer a;
+	conversation_answer_read(r, &a);
+	if (a.what == CONVERSATION_CHANGED && c->change != NULL && ++c->tries < MOST_TRIES)
+		read_it(c);
+	else if (a.what != CONVERSATION_OK)
+		conversation_refuse(c->x, c->id, "conversation_id", &a);
+	else
+		c->tell(c);
+}
+
+static void save(struct call *c, uint64_t rev, bool bounded)
+{
+	struct conversation_ref ref = ref_of(c);
+	const struct conversation_change change = {.rev = rev, .doc = c->doc, .bounded = bounded};
+	size_t bytes = bounded ? conversation_bytes(c->doc) : 0;
+	if (bytes > c->x->app->t->cfg->conversations.bytes ||
+	    json_array_size(json_object_get(c->doc, "items")) > CONVERSATION_MAX_ITEMS)
+		conversation_refuse_size(c->x, "items", bytes);
+	else if (conversation_save(&ref, c->x->app->t->cfg, &c->op, &change, on_saved) != 0)
+		exchange_reply_no_memory(c->x);
+}
+
+static void on_read(struct cache_op *op, const struct cache_result *r)
+{
+	struct call *c = of_op(op);
+	struct conversation_answer a;
+	conversation_answer_read(r, &a);
+	if (a.what != CONVERSATION_OK) {
+		conversation_refuse(c->x, c->id, "conversation_id", &a);
+		return;
+	}
+	json_decref(c->doc);
+	c->doc = conversation_load(a.doc, a.n_doc);
+	if (c->doc == NULL) {
+		exchange_reply_no_memory(c->x);
+		return;
+	}
+	if (c->change == NULL) {
+		c->tell(c);
+		return;
+	}
+	int rc = c->change(c);
+	if (rc == SL_ENOMEM)
+		exchange_reply_no_memory(c->x);
+	else if (rc == 0)
+		save(c, a.rev, c->items != NULL);
+}
+
+/* ---- bodies ---- */
+
+static int read_items(struct call *c, struct request_error *e)
+{
+	const json_t *items = request_get(c->body, "items");
+	if (items == NULL)
+		return 0;
+	if (!json_is_array(items))
+		return request_wrong_type(e, "items", "an array", items);
+	int rc = response_items_normalise(items, "items", CONVERSATION_ADD_ITEMS, &c->items, e);
+	return rc == 0 ? conversation_name_items(c->items) : rc;
+}
+
+static int read_metadata(struct call *c, struct request_error *e)
+{
+	json_t *metadata = request_get(c->body, "metadata");
+	if (metadata != NULL && !json_is_object(metadata))
+		return request_wrong_type(e, "metadata", "an object", metadata);
+	return request_check_metadata(metadata, e);
+}
+
+/* False with x answered. */
+static bool read_body(struct call *c)
+{
+	struct exchange *x = c->x;
+	struct request_limits limits = api_limits(x);
+	struct request_error e = {0};
+	/* Nothing at all is an empty object: everything may be left out where one is made. */
+	const char *body = x->body.len > 0 ? exchange_body(x) : "{}";
+	int rc = request_parse_json(body, x->body.len > 0 ? x->body.len : 2, &limits, &c->body, &e);
+	if (rc == 0)
+		rc = read_metadata(c, &e);
+	if (rc == 0)
+		rc = read_items(c, &e);
+	return api_parsed(x, rc, &e);
+}
+
+/* ---- one conversation ---- */
+
+static void tell_object(struct call *c) { api_reply_json(c->x, conversation_object(c->doc)); }
+
+void api_conversation_create(struct exchange *x)
+{
+	static const char prefix[] = "conv_";
+	struct call *c = call_create(x);
+	if (c == NULL || !read_body(c))
+		return;
+	memcpy(c->id, prefix, sizeof prefix);
+	json_t *items = c->items != NULL ? json_incref(c->items) : json_array();
+	if (owned_name(x->key, c->id + sizeof prefix - 1))
+		c->doc = conversation_new(c->id, items, request_get(c->body, "metadata"));
+	else
+		json_decref(items);
+	c->tell = tell_object;
+	if (c->doc != NULL)
+		save(c, 0, true);
+	else
+		exchange_reply_no_memory(x);
+}
+
+void api_conversation(struct exchange *x)
+{
+	struct call *c = call_on_path(x);
+	if (c == NULL)
+		return;
+	c->tell = tell_object;
+	read_it(c);
+}
+
+static int set_metadata(struct call *c)
+{
+	json_t *metadata = request_get(c->body, "metadata");
+	return json_object_set_new(c->doc, "metadata", metadata != NULL ? json_incref(metadata) : json_object()) == 0
+		   ? 0
+		   : SL_ENOMEM;
+}
+
+void api_conversation_update(struct exchange *x)
+{
+	struct call *c = call_on_path(x);
+	if (c == NULL || !read_body(c))
+		return;
+	if (json_object_get(c->body, "metadata") == NULL) { /* null takes all of it away */
+		exchange_error(x, &(struct api_error){400, "invalid_request_error", "missing_required_parameter", "metadata", 0},
+			       "Missing required parameter: 'metadata'.");
+		return;
+	}
+	json_decref(c->items); /* they are no part of this */
+	c->items = NULL;
+	c->change = set_metadata;
+	c->tell = tell_object;
+	read_it(c);
+}
+
+static void tell_export(struct call *c)
+{
+	api_reply_json(c->x, json_pack("{s:s, s:o, s:O}", "object", "conversation.export", "conversation",
+				   conversation_object(c->doc), "items", json_object_get(c->doc, "items")));
+}
+
+void api_conversation_export(struct exchange *x)
+{
+	struct call *c = call_on_path(x);
+	if (c == NULL)
+		return;
+	c->tell = tell_export;
+	read_it(c);
+}
+
+/* ---- its items ---- */
+
+static void reply_page(struct call *c, const json_t *items)
+{
+	bool bad;
+	json_t *list = item_page_of(items, &c->page, &bad);
+	if (list != NULL && bad) {
+		page_bad_query(c->x, "after", "the id of one of the items");
+		json_decref(list);
+	} else {
+		api_reply_json(c->x, list);
+	}
+}
+
+static void tell_items(struct call *c) { reply_page(c, json_object_get(c->doc, "items")); }
+
+void api_conversation_items(struct exchange *x)
+{
+	struct call *c = call_on_path(x);
+	if (c == NULL || !item_page_read(x, &c->page))
+		return;
+	c->tell = tell_items;
+	read_it(c);
+}
+
+static int add_items(struct call *c)
+{
+	json_t *items = json_object_get(c->doc, "items");
+	return json_array_extend(items, c->items) == 0 ? 0 : SL_ENOMEM;
+}
+
+static void tell_added(struct call *c)
+{
+	c->page = (struct item_page){.limit = CONVERSATION_ADD_ITEMS, .ascending = true};
+	reply_page(c, c->items);
+}
+
+void api_conversation_items_add(struct exchange *x)
+{
+	struct call *c = call_on_path(x);
+	if (c == NULL || !read_body(c))
+		return;
+	if (json_array_size(c->items) == 0) {
+		exchange_error(x, &(struct api_error){400, "invalid_request_error", "missing_required_parameter", "items", 0},
+			       "Missing required parameter: 'items', at least one.");
+		return;
+	}
+	c->change = add_items;
+	c->tell = tell_added;
+	read_it(c);
+}
+
+/* The place of the item that the path names; -1 with x answered. */
+static ssize_t find_item(struct call *c)
+{
+	const char *id = strrchr(http_request(c->x->stream)->path, '/') + 1;
+	const json_t *items = json_object_get(c->doc, "items");
+	for (size_t i = 0; i < json_array_size(items); i++)
+		if (strcmp(json_string_value(json_object_get(json_array_get(items, i), "id")), id) == 0)
+			return (ssize_t)i;
+	exchange_error(c->x, &(struct api_error){404, "invalid_request_error", "item_not_found", "item_id", 0},
+		       "No item with the id '%.64s' in the conversation '%.64s'.", id, c->id);
+	return -1;
+}
+
+static void tell_item(struct call *c)
+{
+	ssize_t i = find_item(c);
+	if (i >= 0)
+		api_reply_json(c->x, json_incref(json_array_get(json_object_get(c->doc, "items"), (size_t)i)));
+}
+
+void api_conversation_item(struct exchange *x)
+{
+	struct call *c = call_on_path(x);
+	if (c == NULL)
+		return;
+	c->tell = tell_item;
+	read_it(c);
+}
+
+static int remove_item(struct call *c)
+{
+	ssize_t i = find_item(c);
+	if (i < 0)
+		return SL_ENOTFOUND;
+	return json_array_remove(json_object_get(c->doc, "items"), (size_t)i) == 0 ? 0 : SL_ENOMEM;
+}
+
+void api_conversation_item_delete(struct exchange *x)
+{
+	struct call *c = call_on_path(x);
+	if (c == NULL)
+		return;
+	c->change = remove_item;
+	c->tell = tell_object;
+	read_it(c);
+}
+
+/* ---- all of them ---- */
+
+/* "id created_s bytes ends_ms\n", of which the line's end is at end. NULL: no memory. */
+static json_t *listed(const char *at, const char *end)
+{
+	const char *blank = memchr(at, ' ', (size_t)(end - at));
+	json_int_t numbers[3] = {0};
+	if (blank == NULL)
+		blank = end;
+	size_t n_id = (size_t)(blank - at), i = 0;
+	for (const char *p = blank; p < end && i <= 3; p++) {
+		if (*p == ' ')
+			i++;
+		else if (i >= 1 && i <= 3 && *p >= '0' && *p <= '9' && numbers[i - 1] < INT64_MAX / 16)
+			numbers[i - 1] = numbers[i - 1] * 10 + (*p - '0');
+	}
+	return json_pack("{s:s%, s:s, s:I, s:I, s:I}", "id", at, n_id, "object", "conversation", "created_at", numbers[0],
+			 "bytes", numbers[1], "expires_at", numbers[2] / 1000);
+}
+
+static int older(const void *a, const void *b)
+{
+	const json_t *x = *(json_t *const *)a, *y = *(json_t *const *)b;
+	json_int_t i = json_integer_value(json_object_get(x, "created_at"));
+	json_int_t k = json_integer_value(json_object_get(y, "created_at"));
+	if (i != k)
+		return i < k ? -1 : 1;
+	return strcmp(json_string_value(json_object_get(x, "id")), json_string_value(json_object_get(y, "id")));
+}
+
+/* The lines as an array, the oldest first. NULL: no memory. */
+static json_t *list_of(const char *lines, size_t n)
+{
+	const char *end = lines + n;
+	size_t n_lines = 0, i = 0;
+	for (const char *p = lines; p < end; p++)
+		n_lines += *p == '\n';
+	json_t **all = sl_zalloc_n(n_lines + 1, sizeof(json_t *)), *list = json_array();
+	bool ok = all != NULL && list != NULL;
+	for (const char *p = lines, *stop; ok && i < n_lines; p = stop + 1) {
+		stop = memchr(p, '\n', (size_t)(end - p));
+		ok = (all[i] = listed(p, stop)) != NULL;
+		i += ok;
+	}
+	if (ok && i > 1)
+		qsort(all, i, sizeof(json_t *), older);
+	for (size_t k = 0; k < i; k++)
+		if (json_array_append_new(list, all[k]) != 0)
+			ok = false;
+	sl_free(all);
+	if (!ok) {
+		json_decref(list);
+		return NULL;
+	}
+	return list;
+}
+
+static void on_listed(struct cache_op *op, const struct cache_result *r)
+{
+	struct call *c = of_op(op);
+	struct conversation_answer a;
+	conversation_answer_read(r, &a);
+	if (a.what != CONVERSATION_OK) {
+		conversation_refuse(c->x, "", NULL, &a);
+		return;
+	}
+	json_t *list = list_of(a.doc, a.n_doc);
+	if (list != NULL)
+		reply_page(c, list);
+	else
+		exchange_reply_no_memory(c->x);
+	json_decref(list);
+}
+
+void api_conversations(struct exchange *x)
+{
+	/* Visitors of a page share its tenant, as do neighbours behind one address: none of them may learn the others' ids,
+	 * which are all that is needed to read and delete. */
+	if (x->key->kind != AUTH_CONFIGURED && x->key->kind != AUTH_STORED) {
+		exchange_error(x, &(struct api_error){403, "invalid_request_error", "insufficient_permissions", NULL, 0},
+			       "Only an API key may list the conversations.");
+		return;
+	}
+	struct call *c = call_create(x);
+	if (c != NULL && item_page_read(x, &c->page))
+		conversation_all(x->app->t->cache, &c->op, x->key->tenant, on_listed);
+}

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Health and metrics. /live: the process turns. /ready: a request could be served now by each thread. /health: both,
+ * in words, for a person; always 200, so that it can be read when something is wrong.
+ */
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/json/json_out.h"
+#include "base/metrics.h"
+#include "cache/cache.h"
+#include "gateway/api/app.h"
+#include "gateway/exchange/app_state.h"
+#include "gateway/exchange/exchange.h"
+#include "gateway/api/handlers.h"
+#include "gateway/admission/refusals.h"
+#include "gateway/loop/thread.h"
+
+enum { MAX_METRICS = 1 << 20, MAX_HEALTH = 64 << 10 };
+
+void api_live(struct exchange *x)
+{
+	static const char body[] = "{\"status\":\"live\"}";
+	exchange_reply(x, 200, "application/json", NULL, 0, body, sizeof body - 1);
+}
+
+void api_ready(struct exchange *x)
+{
+	static const char body[] = "{\"status\":\"ready\"}";
+	if (app_ready(x->app))
+		exchange_reply(x, 200, "application/json", NULL, 0, body, sizeof body - 1);
+	else
+		exchange_error(x, &(struct api_error){503, "server_error", "not_ready", NULL, 1},
+			       "No model is ready to serve.");
+}
+
+/* Also what is served by policy only: limits by this gateway's share, responses that can't be stored. Not why: anybody may read
+ * it. */
+static const char *store_state(const struct cache_client *store)
+{
+	static const char *const names[] = {
+	    [CACHE_IS_MEMORY] = "memory", [CACHE_IS_CONNECTING] = "connecting", [CACHE_IS_UP] = "up", [CACHE_IS_DOWN] = "down"};
+	return names[cache_client_state(store)];
+}
+
+void api_health(struct exchange *x)
+{
+	static const char *const states[] = {"loading", "ready", "failed"};
+	const struct engine_link *link = x->app->link;
+	struct sl_buf body;
+	buf_init(&body, MAX_HEALTH);
+	const struct cache_client *store = x->app->t->cache;
+	bool whole = app_ready(x->app) && cache_client_state(store) != CACHE_IS_DOWN;
+	int rc = buf_printf(&body, "{\"status\":\"%s\",\"engine\":\"%s\",\"store\":\"%s\",\"models\":[", whole ? "ok" : "degraded",
+			    engine_link_up(link) ? "up" : "down", store_state(store));
+	for (int i = 0; i < engine_link_n_models(link) && rc == 0; i++) {
+		const struct link_model *m = engine_link_model(link, i);
+		rc = buf_append_str(&body, i ? ",{\"id\":" : "{\"id\":");
+		if (rc == 0)
+			rc = json_out_string(&body, m->name, strlen(m->name));
+		if (rc == 0)
+			rc = buf_printf(&body, ",\"state\":\"%s\"}", states[m->state]);
+	}
+	if (rc == 0)
+		rc = buf_append_str(&body, "],\"refusals\":");
+	if (rc == 0)
+		rc = refusals_print(&body, clock_now_ns());
+	if (rc == 0)
+		rc = buf_append_str(&body, "}");
+	static const struct http_field no_store = {"cache-control", "no-store"};
+	exchange_reply(x, 200, "application/json", &no_store, 1, buf_data(&body), rc == 0 ? body.len : 0);
+	buf_dispose(&body);
+}
+
+void api_metrics(struct exchange *x)
+{
+	struct sl_buf body;
+	buf_init(&body, MAX_METRICS);
+	if (metrics_print(&body) == 0)
+		exchange_reply(x, 200, "text/plain; version=0.0.4; charset=utf-8", NULL, 0, buf_data(&body), body.len);
+	else
+		exchange_error(x, &(struct api_error){500, "server_error", NULL, NULL, 0},
+			       "The metrics did not fit into memory.");
+	buf_dispose(&body);
+}

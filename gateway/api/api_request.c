@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "gateway/api/api_request.h"
+
+#include <string.h>
+
+#include "base/metrics.h"
+
+struct request_limits api_limits(const struct exchange *x)
+{
+	const struct gw_limits *l = &x->app->t->cfg->limits;
+	return (struct request_limits){.messages = (size_t)l->messages,
+				       .json_depth = (size_t)l->json_depth,
+				       .json_values = (size_t)l->json_values,
+				       .prompts = ANSWER_MAX_RUNS,
+				       .cleanse = x->key != NULL && x->key->tier != NULL
+						      ? (enum cleanse_level)x->key->tier->cleanse
+						      : CLEANSE_OFF};
+}
+
+/* Tokens cannot be counted without tokenizing what was removed: so many bytes are taken for one. */
+enum { TOKEN_BYTES = 4 };
+
+static struct metric cleansed_requests = {.kind = METRIC_COUNTER, .name = "sluice_cleansed_requests_total",
+					  .help = "Requests in which cleansing changed a user's message"};
+static struct metric cleansed_bytes = {.kind = METRIC_COUNTER, .name = "sluice_cleansed_bytes_total",
+				       .help = "Bytes that cleansing removed from users' messages"};
+static struct metric cleansed_tokens = {.kind = METRIC_COUNTER, .name = "sluice_cleansed_tokens_total",
+					.help = "Tokens that cleansing saved: an estimate, a quarter of the bytes"};
+
+void api_cleansed_register(void)
+{
+	metric_register(&cleansed_requests);
+	metric_register(&cleansed_bytes);
+	metric_register(&cleansed_tokens);
+	cleanse_prepare();
+}
+
+void api_cleansed(struct exchange *x, const struct cleanse_stats *stats)
+{
+	uint64_t saved = cleanse_saved(stats);
+	if (stats->n_changed == 0)
+		return;
+	x->cleansed = true;
+	x->cleansed_bytes = saved;
+	metric_add(&cleansed_requests, 1);
+	metric_add(&cleansed_bytes, (int64_t)saved);
+	metric_add(&cleansed_tokens, (int64_t)(saved / TOKEN_BYTES));
+}
+
+bool api_parsed(struct exchange *x, int rc, const struct request_error *e)
+{
+	buf_clear(&x->body, 0);
+	if (rc == 0)
+		return true;
+	if (rc == SL_EINVAL)
+		exchange_error(x, &(struct api_error){400, "invalid_request_error", e->code, e->param, 0}, "%s", e->message);
+	else
+		exchange_reply_no_memory(x);
+	return false;
+}
+
+bool api_wants_ids(const struct exchange *x)
+{
+	const char *events = http_header(http_request(x->stream), "x-sluice-events");
+	return events != NULL && strcmp(events, "1") == 0;
+}
+
+struct answer_spec api_spec(const struct exchange *x, const struct request_common *c, const struct answer_format *format,
+			    int model)
+{
+	const char *conversation = http_header(http_request(x->stream), "x-sluice-conversation");
+	return (struct answer_spec){
+	    .format = format,
+	    .model = model,
+	    .stream = c->stream,
+	    .include_usage = c->include_usage,
+	    .obfuscate = c->obfuscate,
+	    .has_max_tokens = c->has_max_tokens,
+	    .max_tokens = c->max_tokens,
+	    .has_seed = c->has_seed,
+	    .submit = &c->submit,
+	    .user = x->subject != NULL && x->subject[0] != '\0' ? x->subject : c->user,
+	    .conversation = conversation != NULL && conversation[0] != '\0' ? conversation : NULL,
+	};
+}
+
+void api_reply_json(struct exchange *x, json_t *v)
+{
+	struct sl_buf out;
+	buf_init(&out, API_MAX_REPLY);
+	if (v != NULL && request_put_json(&out, v) == 0)
+		exchange_reply(x, 200, "application/json", NULL, 0, buf_data(&out), out.len);
+	else
+		exchange_reply_no_memory(x);
+	buf_dispose(&out);
+	json_decref(v);
+}

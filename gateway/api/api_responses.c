@@ -1,0 +1,650 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * /v1/responses: create, retrieve (also as a stream, from any event on), cancel, delete, list the items
+ * it was made from.
+ *
+ * A response is looked for where it is made (its stream's log, gateway/replay/replay.h, which any thread of
+ * this process finds) and then in the store, which also has the events of those that other gateways make
+ * (replay_store.h). While a handler waits for one of them it is a `struct
+ * call`, the exchange's state.
+ */
+#include <event2/event.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "gateway/api/api_request.h"
+#include "gateway/api/body_reader.h"
+#include "gateway/compress/compress_run.h"
+#include "gateway/api/handlers.h"
+#include "gateway/conversation/item_page.h"
+#include "gateway/request/json_mem.h"
+#include "gateway/auth/owned_name.h"
+#include "gateway/sharing/prefix_registry.h"
+#include "gateway/request/query.h"
+#include "gateway/loop/random.h"
+#include "gateway/replay/replay_store.h"
+#include "gateway/answer/response.h"
+#include "gateway/conversation/response_prompt.h"
+#include "gateway/exchange/route.h"
+#include "gateway/answer/stream_out.h"
+
+enum { END_WAIT_MS = 5000, ID_BYTES = REPLAY_MAX_ID };
+
+struct call {
+	struct exchange *x;
+	char id[ID_BYTES]; /* of the response that is spoken of */
+	struct cache_op op;
+	struct replay_find find;      /* of a log that is not in this process */
+	void (*found)(struct call *c, int code); /* c->log, unless code is negative */
+	uint64_t from;                /* retrieve, as a stream */
+	struct replay_log *log;       /* a reference, or NULL */
+	struct replay_reader *reader; /* while its end is waited for */
+	struct event *timer;
+	void (*ended)(struct call *c);   /* the log's end has come */
+	int model;                       /* create */
+	bool has_request;
+	struct response_request request; /* create */
+	struct response *own;            /* create: until the answer has it */
+	struct sl_buf messages;          /* create: the prompt */
+	struct compress_run *run;        /* create: while it is made shorter */
+	struct conversation_turn *turn;  /* of the conversation it is made in; owned */
+	char made[ANSWER_ID_BYTES];      /* then: the name of what is made */
+};
+
+/* ---- a call ---- */
+
+static void call_free(struct call *c)
+{
+	cache_cancel(&c->op);
+	replay_find_cancel(&c->find);
+	if (c->reader != NULL)
+		replay_close(c->reader);
+	if (c->log != NULL)
+		replay_unref(c->log);
+	if (c->timer != NULL)
+		event_free(c->timer);
+	compress_free(c->run);
+	if (c->own != NULL)
+		answer_response.dispose(c->own);
+	buf_dispose(&c->messages);
+	conversation_turn_drop(c->turn);
+	if (c->has_request)
+		response_request_dispose(&c->request);
+	sl_free(c);
+}
+
+static void on_close(struct exchange *x)
+{
+	call_free(x->state);
+	x->state = NULL;
+}
+
+/* NULL with x answered. */
+static struct call *call_create(struct exchange *x)
+{
+	struct call *c = sl_zalloc(sizeof *c);
+	if (c == NULL) {
+		exchange_reply_no_memory(x);
+		return NULL;
+	}
+	c->x = x;
+	buf_init(&c->messages, REQUEST_MAX_PROMPT);
+	x->state = c;
+	x->on_close = on_close;
+	return c;
+}
+
+static void reply_not_found(struct call *c)
+{
+	exchange_error(c->x, &(struct api_error){404, "invalid_request_error", "response_not_found", "response_id", 0},
+		       "No response with the id '%.64s': it never was, was not stored, is no longer kept, or is not yours.",
+		       c->id);
+}
+
+/* Of a call on the response in the path; its log, when there is one, is found. NULL with x answered. */
+static struct call *call_on_path(struct exchange *x)
+{
+	struct call *c = call_create(x);
+	if (c == NULL || !route_part(x->route, http_request(x->stream)->path, c->id, sizeof c->id))
+		return c;
+	if (!owned_name_is_of(x->key, c->id)) {
+		reply_not_found(c);
+		return NULL;
+	}
+	c->log = replay_find(x->app->replay, c->id, x->key->tenant);
+	return c;
+}
+
+static void reply_store_down(struct call *c)
+{
+	exchange_error(c->x, &(struct api_error){503, "server_error", "store_unavailable", NULL, 1},
+		       "The store of responses is not there at the moment.");
+}
+
+/* The record that a read found; NULL with the call answered. */
+static json_t *record_of(struct call *c, const struct cache_result *r)
+{
+	json_t *record = NULL;
+	if (r->code == SL_ENOTFOUND)
+		reply_not_found(c);
+	else if (r->code != 0)
+		reply_store_down(c);
+	else if ((record = response_record_read(r->bytes, r->n)) == NULL)
+		exchange_reply_no_memory(c->x);
+	return record;
+}
+
+static struct call *of_op(struct cache_op *op)
+{
+	return (struct call *)((char *)op - offsetof(struct call, op));
+}
+
+static void read_record(struct call *c, cache_done *done)
+{
+	struct cache_key key;
+	response_key(&key, c->x->key, c->id);
+	cache_get(c->x->app->t->cache, &c->op, &key, RESPONSE_VERSION, done);
+}
+
+static bool has_ended(const struct call *c)
+{
+	struct replay_usage usage;
+	return replay_ended(c->log, &usage);
+}
+
+static void on_found(struct replay_find *find, struct replay_log *log, int code)
+{
+	struct call *c = (struct call *)(void *)((char *)find - offsetof(struct call, find));
+	c->log = log;
+	c->found(c, code);
+}
+
+/* Its events, when they are in the store: found is called, now or later. */
+static void find_log(struct call *c, void (*found)(struct call *c, int code))
+{
+	c->found = found;
+	c->find.done = on_found;
+	int rc = replay_store_find(c->x->app, &c->find, c->id, c->x->key->tenant, &c->log);
+	if (rc != 0)
+		found(c, rc > 0 ? 0 : rc);
+}
+
+/* It is told by another gateway, and the copy here has no state of its own. */
+static bool is_copy(const struct call *c)
+{
+	struct sl_buf out;
+	int rc;
+	buf_init(&out, API_MAX_REPLY);
+	bool is = !replay_snapshot(c->log, &out, &rc);
+	buf_dispose(&out);
+	return is;
+}
+
+/* The log's last word as the answer. */
+static void reply_snapshot(struct call *c)
+{
+	struct sl_buf out;
+	int rc;
+	buf_init(&out, API_MAX_REPLY);
+	if (!replay_snapshot(c->log, &out, &rc))
+		reply_not_found(c); /* a stream, but of no response */
+	else if (rc != 0)
+		exchange_reply_no_memory(c->x);
+	else
+		exchange_reply(c->x, 200, "application/json", NULL, 0, buf_data(&out), out.len);
+	buf_dispose(&out);
+}
+
+/* ---- waiting for the end of what is asked to stop ---- */
+
+static void on_reader(void *ctx)
+{
+	struct call *c = ctx;
+	void (*ended)(struct call *c) = c->ended;
+	/* It may be told again of a log that has ended: while what follows is under way in the store, say. */
+	if (ended == NULL || http_answered(c->x->stream) || !has_ended(c))
+		return;
+	c->ended = NULL;
+	evtimer_del(c->timer);
+	ended(c);
+}
+
+static void on_late(evutil_socket_t fd, short what, void *ctx)
+{
+	struct call *c = ctx;
+	(void)fd;
+	(void)what;
+	if (!http_answered(c->x->stream))
+		exchange_error(c->x, &(struct api_error){503, "server_error", "overloaded", NULL, 1},
+			       "The response has not stopped yet.");
+}
+
+static void stop_and_then(struct call *c, void (*ended)(struct call *c))
+{
+	static const struct timeval wait = {.tv_sec = END_WAIT_MS / 1000};
+	struct gw_thread *t = c->x->app->t;
+	c->ended = ended;
+	c->timer = evtimer_new(t->base, on_late, c);
+	if (c->timer == NULL || replay_read(c->log, t, REPLAY_NEXT, false, on_reader, c, &c->reader) != 0) {
+		exchange_reply_no_memory(c->x);
+		return;
+	}
+	evtimer_add(c->timer, &wait);
+	replay_stop(c->log);
+	/* It may have ended before there was a reader to be told. */
+	on_reader(c);
+}
+
+/* ---- create ---- */
+
+/* The conversation: history (borrowed, may be NULL), then the input, each item with an id. */
+static json_t *conversation(const struct response_request *r, const json_t *history)
+{
+	json_t *items = history != NULL ? json_copy((json_t *)(uintptr_t)history) : json_array();
+	uint64_t unique;
+	BUG_IF(!random_u64(&unique), "no random bytes");
+	if (items == NULL || json_array_extend(items, r->input) != 0) {
+		json_decref(items);
+		return NULL;
+	}
+	for (size_t i = 0; i < json_array_size(items); i++) {
+		json_t *item = json_array_get(items, i);
+		char id[ID_BYTES];
+		const char *prefix = strcmp(json_string_value(json_object_get(item, "type")), "message") == 0 ? "msg" : "item";
+		snprintf(id, sizeof id, "%s_%016llx%04zx", prefix, (unsigned long long)unique, i);
+		if (json_object_get(item, "id") == NULL && json_object_set_new(item, "id", json_string(id)) != 0) {
+			json_decref(items);
+			return NULL;
+		}
+	}
+	return items;
+}
+
+/* The call is over; its exchange becomes the answer's. */
+static void start_answer(void *ctx, struct proto_str text, const char *told)
+{
+	struct call *c = ctx;
+	struct exchange *x = c->x;
+	const struct response_request *r = &c->request;
+	const struct answer_prompt prompt = {r->c.submit.prompt_kind, text};
+	struct answer_spec spec = api_spec(x, &r->c, &answer_response, c->model);
+	spec.own = c->own;
+	spec.id = c->made[0] != '\0' ? c->made : NULL;
+	spec.told = told;
+	spec.logged = r->c.stream && r->store;
+	spec.background = r->background;
+	spec.keep_text = true;
+	spec.prompts = &prompt;
+	spec.n_prompts = 1;
+	api_cleansed(x, &r->c.cleansed);
+	if (told != NULL)
+		c->own->digest = 0; /* what is computed is not what the messages say: nothing to warm */
+	c->own = NULL;
+	x->state = NULL;
+	x->on_close = NULL;
+	answer_start(x, &spec);
+	call_free(c);
+}
+
+static void answer_call(struct call *c, const json_t *history)
+{
+	struct response_request *r = &c->request;
+	struct request_error e;
+	int rc = response_messages(r, history, &c->messages, &e);
+	if (rc == 0) {
+		json_t *items = conversation(r, history);
+		c->own = items != NULL ? response_create(r, items) : NULL;
+		rc = c->own != NULL ? 0 : SL_ENOMEM;
+	}
+	if (c->own != NULL) {
+		c->own->digest = prefix_digest(buf_data(&c->messages), c->messages.len);
+		c->own->turn = c->turn;
+		c->turn = NULL;
+	}
+	if (!api_parsed(c->x, rc, &e))
+		return;
+	const struct compress_ask ask = {.model = answer_longest_model(c->x, c->model),
+					 .prompt = {(const char *)buf_data(&c->messages), c->messages.len},
+					 .max_tokens = r->c.has_max_tokens ? r->c.max_tokens : 0};
+	if (compress_start(c->x, &ask, start_answer, c, &c->run) > 0)
+		start_answer(c, ask.prompt, NULL);
+}
+
+static void reply_previous(struct call *c, const char *code, const char *why)
+{
+	exchange_error(c->x, &(struct api_error){400, "invalid_request_error", code, "previous_response_id", 0},
+		       "The previous response '%.64s' %s.", c->id, why);
+}
+
+static bool is_running(const json_t *response)
+{
+	const char *status = json_string_value(json_object_get(response, "status"));
+	return status == NULL || strcmp(status, "in_progress") == 0;
+}
+
+static void on_previous(struct cache_op *op, const struct cache_result *result)
+{
+	struct call *c = of_op(op);
+	if (result->code == SL_ENOTFOUND) {
+		reply_previous(c, "previous_response_not_found", "was not found");
+		return;
+	}
+	json_t *record = record_of(c, result);
+	if (record == NULL)
+		return;
+	json_t *items = json_object_get(record, "items"), *response = json_object_get(record, "response");
+	if (is_running(response))
+		reply_previous(c, "previous_response_not_ready", "is still being made");
+	else if (json_array_extend(items, json_object_get(response, "output")) != 0)
+		exchange_reply_no_memory(c->x);
+	else
+		answer_call(c, items);
+	json_decref(record);
+}
+
+static void on_turn(void *ctx, const struct conversation_answer *a, json_t *doc)
+{
+	struct call *c = ctx;
+	if (doc == NULL) {
+		c->turn = NULL;
+		conversation_refuse(c->x, c->id, "conversation", a);
+		return;
+	}
+	const json_t *items = json_object_get(doc, "items");
+	size_t bytes = conversation_bytes(doc) + conversation_bytes(c->request.input);
+	if (bytes > c->x->app->t->cfg->conversations.bytes ||
+	    json_array_size(items) + json_array_size(c->request.input) >= CONVERSATION_MAX_ITEMS)
+		conversation_refuse_size(c->x, "conversation", bytes);
+	else
+		answer_call(c, items);
+}
+
+/* The conversation is held from here on. */
+static void take_turn(struct call *c)
+{
+	struct exchange *x = c->x;
+	size_t n = strlen(answer_response.id_prefix);
+	memcpy(c->made, answer_response.id_prefix, n);
+	if (strlen(c->request.conversation) >= CONVERSATION_ID_BYTES || !owned_name_is_of(x->key, c->request.conversation)) {
+		conversation_refuse(x, c->request.conversation, "conversation",
+				    &(struct conversation_answer){.what = CONVERSATION_GONE});
+		return;
+	}
+	snprintf(c->id, sizeof c->id, "%s", c->request.conversation);
+	if (owned_name(x->key, c->made + n))
+		c->turn = conversation_turn_take(x->app, x->key->tenant, c->id, c->made, on_turn, c);
+	if (c->turn == NULL)
+		exchange_reply_no_memory(x);
+}
+
+static int parse(const void *bytes, size_t n, const struct request_limits *l, void *out, struct request_error *e)
+{
+	return response_request_parse(bytes, n, l, out, e);
+}
+
+static void dispose(void *r) { response_request_dispose(r); }
+
+static void on_read(struct exchange *x, void *read)
+{
+	struct request_error e;
+	struct call *c = call_create(x);
+	if (c == NULL)
+		return;
+	struct response_request *r = &c->request;
+	*r = *(struct response_request *)read;
+	memset(read, 0, sizeof *r);
+	c->has_request = true;
+	int rc = response_prompt_apply(x->app->t->cfg, r, &e);
+	if (rc == SL_ENOTFOUND) {
+		exchange_error(x, &(struct api_error){404, "invalid_request_error", e.code, e.param, 0}, "%s", e.message);
+		return;
+	}
+	if (!api_parsed(x, rc, &e) || (c->model = answer_choose_model(x, r->c.model)) < 0)
+		return;
+	if (r->conversation != NULL) {
+		take_turn(c);
+		return;
+	}
+	if (r->previous_response_id == NULL) {
+		answer_call(c, NULL);
+		return;
+	}
+	snprintf(c->id, sizeof c->id, "%s", r->previous_response_id);
+	if (!owned_name_is_of(x->key, c->id)) {
+		reply_previous(c, "previous_response_not_found", "was not found");
+		return;
+	}
+	c->log = replay_find(x->app->replay, c->id, x->key->tenant);
+	if (c->log != NULL && !has_ended(c))
+		reply_previous(c, "previous_response_not_ready", "is still being made");
+	else
+		read_record(c, on_previous);
+}
+
+void api_response_create(struct exchange *x)
+{
+	static const struct body_parser parser = {sizeof(struct response_request), parse, dispose};
+	body_read(x, &parser, on_read);
+}
+
+/* ---- retrieve ---- */
+
+static void on_retrieved(struct cache_op *op, const struct cache_result *result)
+{
+	struct call *c = of_op(op);
+	json_t *record = record_of(c, result);
+	if (record == NULL)
+		return;
+	api_reply_json(c->x, json_incref(json_object_get(record, "response")));
+	json_decref(record);
+}
+
+static void reply_no_events(struct call *c)
+{
+	exchange_error(c->x, &(struct api_error){410, "invalid_request_error", "events_gone", "stream", 0},
+		       "The events of '%.64s' are not kept, or no longer: ask for it without 'stream'.", c->id);
+}
+
+static void on_retrieved_without_events(struct cache_op *op, const struct cache_result *result)
+{
+	struct call *c = of_op(op);
+	json_t *record = record_of(c, result);
+	if (record != NULL)
+		reply_no_events(c);
+	json_decref(record);
+}
+
+static bool stream_query(struct exchange *x, bool *stream, uint64_t *from)
+{
+	const char *query = http_request(x->stream)->query;
+	uint64_t after;
+	*stream = false;
+	*from = 0;
+	if (query_get_bool(query, "stream", stream) != 0)
+		return page_bad_query(x, "stream", "true or false");
+	int rc = query_get_u64(query, "starting_after", &after);
+	if (rc < 0)
+		return page_bad_query(x, "starting_after", "the sequence_number of an event");
+	if (rc > 0)
+		*from = after + 1;
+	if (rc > 0 && !*stream)
+		return page_bad_query(x, "starting_after", "together with stream=true");
+	return true;
+}
+
+/* As a stream. */
+static void reply_events(struct call *c, int code)
+{
+	struct exchange *x = c->x;
+	if (code != 0) {
+		read_record(c, on_retrieved_without_events);
+		return;
+	}
+	int rc = stream_out_start(x, c->log, c->from, false);
+	if (rc == SL_ERANGE)
+		reply_no_events(c);
+	else if (rc != 0)
+		exchange_reply_no_memory(x);
+	else
+		call_free(c);
+}
+
+void api_response(struct exchange *x)
+{
+	bool stream;
+	struct call *c = call_on_path(x);
+	if (c == NULL || !stream_query(x, &stream, &c->from))
+		return;
+	if (stream && c->log != NULL)
+		reply_events(c, 0);
+	else if (stream)
+		find_log(c, reply_events);
+	else if (c->log != NULL && !is_copy(c))
+		reply_snapshot(c);
+	else
+		read_record(c, on_retrieved);
+}
+
+/* ---- cancel ---- */
+
+static bool in_background(const json_t *response)
+{
+	return json_is_true(json_object_get(response, "background"));
+}
+
+static void reply_not_background(struct call *c)
+{
+	exchange_error(c->x, &(struct api_error){400, "invalid_request_error", "not_cancellable", "response_id", 0},
+		       "Only a response that was created with background=true can be cancelled.");
+}
+
+static void reply_record(struct call *c) { read_record(c, on_retrieved); }
+
+/* It runs in another gateway, or none knows of it any more. */
+static void cancel_elsewhere(struct call *c, int code)
+{
+	if (code == 0 && !has_ended(c))
+		stop_and_then(c, reply_record);
+	else if (code == 0 || code == SL_ENOTFOUND)
+		reply_record(c);
+	else
+		reply_store_down(c);
+}
+
+static void on_to_cancel(struct cache_op *op, const struct cache_result *result)
+{
+	struct call *c = of_op(op);
+	json_t *record = record_of(c, result), *response = json_object_get(record, "response");
+	if (record != NULL && in_background(response) && is_running(response))
+		find_log(c, cancel_elsewhere);
+	else if (record != NULL && in_background(response))
+		api_reply_json(c->x, json_incref(response)); /* it has ended: nothing to cancel */
+	else if (record != NULL)
+		reply_not_background(c);
+	json_decref(record);
+}
+
+void api_response_cancel(struct exchange *x)
+{
+	struct call *c = call_on_path(x);
+	struct sl_buf text;
+	int rc;
+	if (c == NULL)
+		return;
+	buf_init(&text, API_MAX_REPLY);
+	if (c->log == NULL || !replay_snapshot(c->log, &text, &rc)) {
+		read_record(c, on_to_cancel);
+	} else {
+		json_t *now = json_mem_load((const char *)buf_data(&text), text.len, JSON_ALLOW_NUL, NULL);
+		if (now == NULL)
+			exchange_reply_no_memory(x);
+		else if (!in_background(now))
+			reply_not_background(c);
+		else if (has_ended(c))
+			reply_snapshot(c);
+		else
+			stop_and_then(c, reply_snapshot);
+		json_decref(now);
+	}
+	buf_dispose(&text);
+}
+
+/* ---- delete ---- */
+
+static void on_forgotten(struct cache_op *op, const struct cache_result *result)
+{
+	struct call *c = of_op(op);
+	if (result->code != 0)
+		reply_store_down(c);
+	else
+		api_reply_json(c->x, json_pack("{s:s, s:s, s:b}", "id", c->id, "object", "response", "deleted", 1));
+}
+
+static void on_deleted(struct cache_op *op, const struct cache_result *result)
+{
+	struct call *c = of_op(op);
+	if (result->code != 0)
+		reply_store_down(c);
+	else if (!result->found && c->log == NULL)
+		reply_not_found(c);
+	else
+		prefix_forget(c->x->app->t->cache, &c->op, c->x->key->tenant, c->id, on_forgotten);
+}
+
+static void delete_stored(struct call *c)
+{
+	struct cache_key key;
+	if (c->log != NULL)
+		replay_delete(c->log);
+	replay_store_forget(c->x->app, c->id, c->x->key->tenant);
+	response_key(&key, c->x->key, c->id);
+	cache_delete(c->x->app->t->cache, &c->op, &key, on_deleted);
+}
+
+static void delete_found(struct call *c, int code)
+{
+	if (code == 0 && !has_ended(c))
+		stop_and_then(c, delete_stored);
+	else if (code == 0 || code == SL_ENOTFOUND)
+		delete_stored(c);
+	else
+		reply_store_down(c);
+}
+
+void api_response_delete(struct exchange *x)
+{
+	struct call *c = call_on_path(x);
+	if (c != NULL && c->log != NULL)
+		delete_found(c, 0);
+	else if (c != NULL)
+		find_log(c, delete_found);
+}
+
+/* ---- input items ---- */
+
+static void on_items(struct cache_op *op, const struct cache_result *result)
+{
+	struct call *c = of_op(op);
+	struct item_page page;
+	bool bad;
+	json_t *record = record_of(c, result);
+	if (record != NULL && item_page_read(c->x, &page)) {
+		json_t *list = item_page_of(json_object_get(record, "items"), &page, &bad);
+		if (list != NULL && bad) {
+			page_bad_query(c->x, "after", "the id of one of the items");
+			json_decref(list);
+		} else {
+			api_reply_json(c->x, list);
+		}
+	}
+	json_decref(record);
+}
+
+void api_response_items(struct exchange *x)
+{
+	struct call *c = call_on_path(x);
+	struct item_page page;
+	if (c != NULL && item_page_read(x, &page))
+		read_record(c, on_items);
+}

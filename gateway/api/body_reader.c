@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One thread, one bounded queue: the better priority first, fair by bytes between tenants; a newcomer that finds it full
+ * displaces a worse one (base/fair.h), or is refused with 503. A job comes back to its loop as a message; the exchange it
+ * belongs to is touched by its own loop only. One whose client has left is not read any more, and goes when it is back.
+ */
+#include "gateway/api/body_reader.h"
+
+#include <pthread.h>
+#include <stdalign.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/fair.h"
+#include "base/metrics.h"
+#include "gateway/api/api_request.h"
+#include "gateway/exchange/app_state.h"
+
+enum { MOST_JOBS = 64 };
+
+struct body_reader {
+	pthread_t thread;
+	pthread_mutex_t lock;
+	pthread_cond_t filled;
+	struct fair jobs; /* body_job.queued: not yet read */
+	bool stops;
+};
+
+struct body_job {
+	struct gw_message m; /* on its way back */
+	struct fair_item queued;
+	struct gw_thread *home;
+	struct exchange *x; /* NULL: it has gone. The loop's */
+	const struct body_parser *parser;
+	body_done *done;
+	struct sl_buf body;
+	struct request_limits limits;
+	struct request_error e;
+	int rc; /* SL_ELIMIT: displaced */
+	atomic_bool unwanted;
+	alignas(max_align_t) unsigned char out[];
+};
+
+static struct metric aside = {.kind = METRIC_COUNTER, .name = "sluice_bodies_read_aside_total",
+			      .help = "Large request bodies that were read beside the loop"};
+static struct metric refused = {.kind = METRIC_COUNTER, .name = "sluice_bodies_refused_total",
+				.help = "Large request bodies that found the queue for them full, or had to leave it for others"};
+
+static void register_all(void)
+{
+	metric_register(&aside);
+	metric_register(&refused);
+}
+
+/* ---- the reader's thread ---- */
+
+/* The next one; NULL: the reader stops. */
+static struct body_job *take(struct body_reader *r)
+{
+	struct fair_item *it = NULL;
+	pthread_mutex_lock(&r->lock);
+	while (!r->stops && (it = fair_take(&r->jobs)) == NULL)
+		pthread_cond_wait(&r->filled, &r->lock);
+	pthread_mutex_unlock(&r->lock);
+	return it != NULL ? list_entry(it, struct body_job, queued) : NULL;
+}
+
+static void *run_reader(void *arg)
+{
+	struct body_job *j;
+	pthread_setname_np(pthread_self(), "bodies");
+	while ((j = take(arg)) != NULL) {
+		if (atomic_load(&j->unwanted))
+			j->rc = SL_ECLOSED;
+		else
+			j->rc = j->parser->parse(j->body.len > 0 ? buf_data(&j->body) : (const uint8_t *)"", j->body.len, &j->limits,
+						 j->out, &j->e);
+		gw_post(j->home, &j->m);
+	}
+	return NULL;
+}
+
+int body_reader_create(struct body_reader **out)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	pthread_once(&once, register_all);
+	struct body_reader *r = sl_zalloc(sizeof *r);
+	*out = NULL;
+	if (r == NULL)
+		return SL_ENOMEM;
+	pthread_mutex_init(&r->lock, NULL);
+	pthread_cond_init(&r->filled, NULL);
+	fair_init(&r->jobs);
+	if (pthread_create(&r->thread, NULL, run_reader, r) != 0) {
+		pthread_cond_destroy(&r->filled);
+		pthread_mutex_destroy(&r->lock);
+		sl_free(r);
+		return SL_EIO;
+	}
+	*out = r;
+	return 0;
+}
+
+void body_reader_destroy(struct body_reader *r)
+{
+	struct fair_item *it;
+	if (r == NULL)
+		return;
+	pthread_mutex_lock(&r->lock);
+	r->stops = true;
+	pthread_cond_signal(&r->filled);
+	pthread_mutex_unlock(&r->lock);
+	pthread_join(r->thread, NULL);
+	while ((it = fair_take(&r->jobs)) != NULL) {
+		struct body_job *j = list_entry(it, struct body_job, queued);
+		j->rc = SL_ECLOSED;
+		gw_post(j->home, &j->m);
+	}
+	fair_dispose(&r->jobs);
+	pthread_cond_destroy(&r->filled);
+	pthread_mutex_destroy(&r->lock);
+	sl_free(r);
+}
+
+/* ---- the loop's side ---- */
+
+static void job_free(struct body_job *j)
+{
+	buf_dispose(&j->body);
+	sl_free(j);
+}
+
+static void on_close(struct exchange *x)
+{
+	struct body_job *j = x->state;
+	struct body_reader *r = x->app->bodies;
+	j->x = NULL;
+	atomic_store(&j->unwanted, true);
+	pthread_mutex_lock(&r->lock);
+	fair_hurry(&r->jobs, &j->queued);
+	pthread_mutex_unlock(&r->lock);
+	x->state = NULL;
+}
+
+static void refuse(struct exchange *x)
+{
+	metric_add(&refused, 1);
+	exchange_error(x, &(struct api_error){503, "server_error", "overloaded", NULL, 1},
+		       "The server is busy with other large requests.");
+}
+
+static void on_back(struct gw_thread *t, struct gw_message *m)
+{
+	struct body_job *j = list_entry(m, struct body_job, m);
+	struct exchange *x = j->x;
+	(void)t;
+	if (x != NULL) {
+		x->state = NULL;
+		x->on_close = NULL;
+		if (j->rc == SL_ELIMIT)
+			refuse(x);
+		else if (api_parsed(x, j->rc, &j->e))
+			j->done(x, j->out);
+	}
+	if (j->rc == 0)
+		j->parser->dispose(j->out);
+	job_free(j);
+}
+
+static void read_at_once(struct exchange *x, const struct body_parser *parser, body_done *done)
+{
+	struct request_limits limits = api_limits(x);
+	struct request_error e;
+	void *out = sl_zalloc(parser->size);
+	int rc = out == NULL ? SL_ENOMEM : parser->parse(exchange_body(x), x->body.len, &limits, out, &e);
+	if (api_parsed(x, rc, &e))
+		done(x, out);
+	if (rc == 0)
+		parser->dispose(out);
+	sl_free(out);
+}
+
+/* Under the lock. False: there is no room, and nobody goes. */
+static bool make_room(struct body_reader *r, const struct auth_key *key, int64_t priority, uint32_t bytes)
+{
+	if (r->jobs.n < MOST_JOBS)
+		return true;
+	struct fair_item *it = fair_worse(&r->jobs, priority);
+	if (it == NULL)
+		it = fair_richer(&r->jobs, key->tenant, priority, bytes);
+	if (it == NULL)
+		return false;
+	struct body_job *victim = list_entry(it, struct body_job, queued);
+	fair_leave(&r->jobs, it);
+	victim->rc = SL_ELIMIT;
+	gw_post(victim->home, &victim->m);
+	return true;
+}
+
+static int put(struct body_reader *r, struct body_job *j, const struct auth_key *key)
+{
+	int64_t priority = key->tier != NULL ? key->tier->priority : 0;
+	uint32_t bytes = j->body.len > 0 ? j->body.len : 1;
+	pthread_mutex_lock(&r->lock);
+	int rc = make_room(r, key, priority, bytes) ? fair_enter(&r->jobs, &j->queued, key->tenant, priority, bytes) : SL_ELIMIT;
+	pthread_cond_signal(&r->filled);
+	pthread_mutex_unlock(&r->lock);
+	return rc;
+}
+
+void body_read(struct exchange *x, const struct body_parser *parser, body_done *done)
+{
+	struct body_reader *r = x->app->bodies;
+	if (x->body.len <= BODY_AT_ONCE) {
+		read_at_once(x, parser, done);
+		return;
+	}
+	struct body_job *j = sl_zalloc(sizeof *j + parser->size);
+	if (j == NULL) {
+		exchange_reply_no_memory(x);
+		return;
+	}
+	j->m.run = on_back;
+	j->home = x->app->t;
+	j->x = x;
+	j->parser = parser;
+	j->done = done;
+	j->limits = api_limits(x);
+	j->body = x->body;
+	buf_init(&x->body, x->app->t->cfg->limits.body_bytes);
+	x->state = j;
+	x->on_close = on_close;
+	if (put(r, j, x->key) == 0) {
+		metric_add(&aside, 1);
+		return;
+	}
+	x->state = NULL;
+	x->on_close = NULL;
+	job_free(j);
+	refuse(x);
+}

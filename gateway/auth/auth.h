@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Who asks. Keys of the configuration are one set a state of it, which holds SHA-256 digests only; a
+ * request's key is hashed and looked up by digest in constant time. Immutable after creation but for the
+ * counters, shared by threads. Keys of the store, browser tokens and who shows nothing are made for a
+ * request (access.h) and counted.
+ */
+#ifndef GATEWAY_AUTH_H
+#define GATEWAY_AUTH_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "gateway/config/gw_config.h"
+#include "gateway/transport/http.h"
+
+enum { AUTH_DIGEST_BYTES = 32 };
+
+/* How somebody came to be known. */
+enum auth_kind {
+	AUTH_CONFIGURED, /* a key of the configuration, or a development key */
+	AUTH_STORED,     /* a key of the store */
+	AUTH_TOKEN,      /* a browser token made by one of them */
+	AUTH_ANONYMOUS,  /* nothing shown: by address */
+};
+
+struct auth_key {
+	uint8_t digest[AUTH_DIGEST_BYTES]; /* of a key; of others zero */
+	enum auth_kind kind;
+	const char *name;                  /* for logs; never the key */
+	const struct gw_tier_config *tier; /* NULL: an administrator's key */
+	uint64_t tenant;                   /* whose limits and whose things these are */
+	const char *tenant_name;           /* of a stored key or its token; otherwise "" */
+	const char *subject;               /* whom a token was made for; otherwise "" */
+	const char *origins;               /* web origins it may be used from, separated by blanks; "": any */
+	int64_t expires_s;                 /* of a token or a stored key; 0: never */
+	/* Over all threads and reloads: generations, and requests in progress. */
+	atomic_int *n_running, *n_open;
+	unsigned refs; /* 0: it belongs to a set of keys; otherwise counted, of one thread */
+};
+
+struct auth;
+
+/* Keys of the configuration, and the development keys when it says so. Borrows cfg. before: the keys
+ * that these replace, whose counts go on, or NULL; borrowed for the call. */
+int auth_create(const struct gw_config *cfg, const struct auth *before, struct auth **out,
+		struct sl_err *err);
+void auth_destroy(struct auth *a);
+/* The key of `authorization: Bearer …`; NULL when there is none or it is unknown. *given tells which. */
+struct auth_key *auth_check(struct auth *a, const struct http_request *r, bool *given);
+
+/* What follows `Bearer`; NULL when there is none, *given false when nothing is shown at all. */
+const char *auth_bearer(const struct http_request *r, bool *given);
+/* False: no key is so long, or so short. */
+bool auth_digest(struct auth *a, const char *bearer, uint8_t out[AUTH_DIGEST_BYTES]);
+/* In constant time; NULL when there is none. */
+struct auth_key *auth_find(struct auth *a, const uint8_t digest[AUTH_DIGEST_BYTES]);
+struct auth_key *auth_find_name(struct auth *a, const char *name);
+
+/* ---- auth_key.c: those that are no part of a set ---- */
+
+/* What is known of somebody; texts are copied, tier is of a snapshot that outlives the key. */
+struct auth_person {
+	enum auth_kind kind;
+	const uint8_t *digest; /* NULL: none */
+	const char *name, *tenant_name, *subject, *origins;
+	const struct gw_tier_config *tier;
+	uint64_t tenant;
+	int64_t expires_s;
+	const struct auth_key *of; /* whose counts it shares: a key of a set; NULL: those of its tenant */
+};
+
+/* With one reference; NULL: no memory. Counts of one tenant are shared by all threads. */
+struct auth_key *auth_key_create(const struct auth_person *p);
+/* Nothing for a key of a set. On the thread that made it. */
+struct auth_key *auth_key_ref(struct auth_key *k);
+void auth_key_unref(struct auth_key *k); /* NULL is fine */
+/* The number of a tenant that has a name: its first 64 bits of SHA-256. */
+uint64_t auth_tenant_number(const char *kind, const void *name, size_t n);
+/* The tier of that name; NULL: there is none. */
+const struct gw_tier_config *auth_tier(const struct gw_config *cfg, const char *name);
+/* May it ask for this model? */
+bool auth_tier_may(const struct gw_tier_config *tier, const char *model);
+/* May a page of this origin use it? */
+bool auth_origin_allowed(const char *origins, const char *origin);
+
+#endif

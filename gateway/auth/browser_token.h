@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Browser tokens: what a front end's back end asks for with its key and gives to a browser. One says
+ * whose it is (the key it was made by), whom it was made for (subject), until when, and from which web
+ * pages; it is signed, not stored.
+ *
+ *   sbt_PERIOD.PAYLOAD.MAC   PAYLOAD: JSON, base64url; MAC: HMAC-SHA-256 (RFC 2104) over all before the
+ *                            second dot, base64url, by the secret of that period
+ *
+ * Nothing of it is read before the signature has been checked. Pure functions.
+ */
+#ifndef GATEWAY_BROWSER_TOKEN_H
+#define GATEWAY_BROWSER_TOKEN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "gateway/auth/identity.h"
+
+enum {
+	BROWSER_TOKEN_SECRET_BYTES = 32,
+	BROWSER_TOKEN_SUBJECT_MAX = 128,
+	BROWSER_TOKEN_ORIGINS_MAX = 1024,
+	BROWSER_TOKEN_MAX = 6144, /* characters */
+};
+
+struct browser_token {
+	/* Of a key of the configuration its name; of one of the store all that is known of it. */
+	bool stored;
+	uint8_t digest[IDENTITY_DIGEST_BYTES];
+	char name[IDENTITY_NAME_MAX + 1], tier[IDENTITY_NAME_MAX + 1], tenant[IDENTITY_NAME_MAX + 1];
+	char subject[BROWSER_TOKEN_SUBJECT_MAX + 1];
+	char origins[BROWSER_TOKEN_ORIGINS_MAX + 1]; /* separated by blanks; "": any */
+	int64_t expires_s;
+};
+
+/* Terminated text of at most BROWSER_TOKEN_MAX. 0, SL_ELIMIT, SL_ENOMEM. */
+int browser_token_print(const struct browser_token *t, int64_t period,
+			const uint8_t secret[BROWSER_TOKEN_SECRET_BYTES], struct sl_buf *out);
+/* Whether it looks like one, and of which period it says it is. */
+bool browser_token_period(const char *text, int64_t *period);
+/* The longest life of one, and by how much clocks may differ. */
+enum { BROWSER_TOKEN_LONGEST_S = 3600, BROWSER_TOKEN_SKEW_S = 60 };
+/* SL_EINVAL: not signed by that secret, or none at all; SL_ETIMEOUT: it was one until a while ago, or has longer to go than
+ * any (the clock was set back since it was made); SL_ENOMEM. */
+int browser_token_read(const char *text, const uint8_t secret[BROWSER_TOKEN_SECRET_BYTES], int64_t now_s,
+		       struct browser_token *out);
+
+#endif

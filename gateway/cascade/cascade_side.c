@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One model's part in a run of the cascade: its sequence on the link, from SUBMIT to its end.
+ *
+ * A sequence that can't be submitted fails like one that the engine ends, but after the actions that are on their
+ * way (small_failed, large_failed).
+ *
+ * Credit. The generation's credit is a number of tokens that it wants in all (room), of whichever model.
+ * While the small model is watched it gets a few tokens ahead only: credit can't be taken back, and what it
+ * makes beyond the token that tips the scale is wasted. Before anything is shown it gets hardly more than the
+ * tokens by which that is decided: its steps would stand in the way of the large one's prompt. Paused it gets none.
+ * The large one, given a draft, gets what is left when all of it is agreed with, at least one, since without credit
+ * nothing is computed. Once the answer is admitted a sequence gets its credit with its SUBMIT, so that its prompt
+ * is computed as soon as it is tokens.
+ */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "gateway/cascade/cascade_prompt.h"
+#include "gateway/cascade/cascade_run_priv.h"
+#include "gateway/transport/http.h"
+
+enum {
+	WATCH_AHEAD = 8, /* tokens that the small model may be ahead while it is watched: some steps of the engine */
+	HOLD_AHEAD = 2,	 /* and behind the last one that is held: while more credit is on its way */
+};
+
+static const char busy[] = "The server is busy.";
+
+static struct engine_link *link_of(const struct cascade_run *r) { return r->t->link; }
+
+/* ---- ends ---- */
+
+void cascade_side_forget(struct cascade_side *s)
+{
+	if (s->id != 0)
+		engine_link_forget(link_of(s->run), s->id);
+	s->id = 0;
+}
+
+static void on_stopped(void *hold) { http_release(hold); }
+
+/* hold: released when the first of them is done; NULL allowed. */
+void cascade_sides_close(struct cascade_run *r, struct http_hold *hold)
+{
+	struct cascade_side *s = r->large.id != 0 ? &r->large : &r->small;
+	if (s->id != 0 && hold != NULL) {
+		engine_link_abandon(link_of(r), s->id, on_stopped, hold);
+		s->id = 0;
+	} else {
+		http_release(hold);
+	}
+	cascade_side_forget(&r->small);
+	cascade_side_forget(&r->large);
+}
+
+/* message: copied. */
+void cascade_side_set_failed(struct cascade_side *s, uint8_t error, const char *message, size_t n)
+{
+	struct cascade_run *r = s->run;
+	sl_free(r->message);
+	r->message = sl_strndup(message, n);
+	s->done = (struct proto_done){.finish = PROTO_FINISH_ERROR, .error = error};
+	*(s == &r->small ? &r->small_failed : &r->large_failed) = true;
+}
+
+void cascade_side_fail(struct cascade_side *s, uint8_t error, const char *message)
+{
+	cascade_side_forget(s);
+	cascade_side_set_failed(s, error, message, strlen(message));
+}
+
+/* ---- submitting ---- */
+
+/* Answers of other models have no tokens that this one could read: it gets their text. */
+static int put_kept(struct cascade_run *r, struct proto_submit *s, struct sl_buf *prompt)
+{
+	if (r->kept.len == 0)
+		return 0;
+	int rc = cascade_prompt_continue(prompt, s->prompt_kind, s->prompt, (const char *)buf_data(&r->kept), r->kept.len);
+	if (rc == 0)
+		s->prompt = (struct proto_str){(const char *)buf_data(prompt), prompt->len};
+	return rc;
+}
+
+/* The large model is to check n_given tokens, and keep n_keep of them. */
+static int put_given(struct cascade_run *r, struct proto_submit *s, uint32_t n_given, uint32_t n_keep)
+{
+	if (n_given > PROTO_MAX_GIVEN || n_given * sizeof(uint32_t) > r->ids.len || n_keep >= r->max_tokens)
+		return SL_ELIMIT;
+	s->n_given = (uint16_t)n_given;
+	s->n_keep = (uint16_t)n_keep;
+	s->given = (const uint32_t *)(const void *)buf_data(&r->ids);
+	s->max_tokens = r->max_tokens - n_keep;
+	return 0;
+}
+
+static void watch(const struct cascade_run *r, struct proto_submit *s)
+{
+	if (r->casc.plan != CASC_PLAN_CHECK && r->casc.plan != CASC_PLAN_RACE)
+		return;
+	s->flags |= PROTO_SUBMIT_WANT_LOGPROBS;
+	if (s->n_top_logprobs < CASC_TOP)
+		s->n_top_logprobs = CASC_TOP;
+}
+
+static int submit_frame(struct cascade_side *side, struct proto_submit *s, uint32_t n_given, uint32_t n_keep)
+{
+	struct cascade_run *r = side->run;
+	uint64_t waited_ms = (clock_now_ns() - r->submitted_ns) / NS_PER_MS;
+	struct sl_buf prompt;
+	int rc = 0;
+	s->model = (uint16_t)side->model;
+	if (s->deadline_ms > 0)
+		s->deadline_ms = waited_ms < s->deadline_ms ? s->deadline_ms - (uint32_t)waited_ms : 1;
+	buf_init(&prompt, PROTO_MAX_PAYLOAD);
+	if (side == &r->small)
+		watch(r, s);
+	else if (n_given > 0)
+		rc = put_given(r, s, n_given, n_keep);
+	else if (n_keep > 0)
+		rc = put_kept(r, s, &prompt);
+	if (rc == 0 && n_given == 0 && n_keep > 0)
+		s->max_tokens = r->max_tokens > n_keep ? r->max_tokens - n_keep : 1;
+	if (rc == 0)
+		rc = engine_link_submit(link_of(r), s, &cascade_side_listener, side, &side->id);
+	if (rc == 0)
+		engine_link_lane(link_of(r), side->id, r->lane);
+	buf_dispose(&prompt);
+	return rc;
+}
+
+/* Of a run that is made again: what is known to come to nothing is not asked for. True: that was all. */
+static bool submit_again(struct cascade_side *side)
+{
+	static const char before[] = "The model failed when it was asked before.";
+	struct cascade_run *r = side->run;
+	bool fails;
+	if (side == &r->small) {
+		if (r->known & CASC_PAST_LARGE_WON)
+			return true;
+		fails = (r->known & CASC_PAST_SMALL_FAILED) != 0 && r->past.failed == 0;
+	} else {
+		if ((r->known & CASC_PAST_SMALL_WON) && !r->left_out) {
+			r->left_out = true;
+			return true;
+		}
+		fails = (r->known & CASC_PAST_LARGE_LOST) != 0;
+	}
+	if (fails)
+		cascade_side_set_failed(side, PROTO_ERR_OVERLOADED, before, strlen(before));
+	return fails;
+}
+
+void cascade_side_submit(struct cascade_side *side, uint32_t n_given, uint32_t n_keep)
+{
+	struct cascade_run *r = side->run;
+	struct proto_submit s;
+	if (submit_again(side))
+		return;
+	if (r->gen == NULL && r->is_queued)
+		return; /* nobody is there any more */
+	if (r->frame.len == 0 || side->model < 0) {
+		cascade_side_set_failed(side, PROTO_ERR_OVERLOADED, busy, strlen(busy));
+		return;
+	}
+	int rc = proto_get_submit((const uint8_t *)buf_data(&r->frame) + PROTO_HEAD_BYTES, r->frame.len - PROTO_HEAD_BYTES, &s, NULL);
+	BUG_IF(rc != 0, "a request that was kept can't be read: %s", sl_code_name(rc));
+	side->lost_prompt += side->n_prompt;
+	side->n_prompt = side->made = side->credited = side->n_ready = side->n_told = 0;
+	side->queued = false;
+	if (side->told_by != NULL)
+		memset(side->told_by, 0, r->n_choices * sizeof *side->told_by);
+	side->verifying = n_given > 0;
+	side->most = UINT32_MAX;
+	cascade_queue_clear(&side->queue);
+	rc = submit_frame(side, &s, n_given, n_keep);
+	if (rc == SL_ECLOSED)
+		cascade_side_set_failed(side, PROTO_ERR_NOT_READY, cascade_run_gone, strlen(cascade_run_gone));
+	else if (rc != 0)
+		cascade_side_set_failed(side, PROTO_ERR_OVERLOADED, busy, strlen(busy));
+}
+
+/* ---- credit ---- */
+
+static uint32_t may_make(const struct cascade_side *s)
+{
+	const struct cascade_run *r = s->run;
+	uint32_t before = r->casc.small.shown, most;
+	if (s == &r->small) {
+		if (r->paused)
+			return 0;
+		if (!cascade_run_is_watched(r))
+			return r->room;
+		most = s->made + WATCH_AHEAD;
+		if (r->casc.phase != CASC_SHOWN && most > (uint32_t)r->casc.policy.hold_tokens + HOLD_AHEAD)
+			most = (uint32_t)r->casc.policy.hold_tokens + HOLD_AHEAD;
+		return most < r->room ? most : r->room;
+	}
+	if (r->casc.phase == CASC_SWITCH)
+		before = r->casc.small.made;
+	return r->room > before ? r->room - before : 1;
+}
+
+void cascade_side_give(struct cascade_side *s)
+{
+	struct cascade_run *r = s->run;
+	if (s->id == 0 || r->room == 0 || r->gen == NULL)
+		return;
+	uint32_t most = may_make(s);
+	/* Not for every token, and never late. */
+	if (most <= s->credited || (cascade_run_is_watched(r) && s->credited - s->made > WATCH_AHEAD / 2))
+		return;
+	engine_link_credit(link_of(r), s->id, most - s->credited);
+	s->credited = most;
+}

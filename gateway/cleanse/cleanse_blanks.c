@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Blanks: none at the ends of lines, one blank line in a row, one space between words.
+ *
+ * Spaces stay where they are layout: at the beginning of a line, on a line that is indented like
+ * code, within double quotes, and on a line in columns, that is, with a run of spaces that ends in the
+ * same column as one of the line before or after, or with a wide one beside such a line (headings of
+ * columns). The first relation is symmetric and such lines stay whole, so it still holds afterwards.
+ * A table whose columns are told by | needs no spaces for it. Tabs stay: they separate.
+ */
+#include <string.h>
+
+#include "base/err.h"
+#include "gateway/cleanse/cleanse_priv.h"
+
+enum { CODE_INDENT = 4, MAX_BLANK_LINES = 1, WIDE = 3 };
+
+struct line {
+	size_t at, end; /* end: its newline or the text's */
+};
+
+struct writer {
+	const char *t;
+	size_t n;
+	uint8_t *dst;
+	size_t used, floor; /* not below floor is anything taken back */
+	struct protect p;
+	struct line before, before_that; /* empty: none */
+};
+
+static size_t blanks_end(const struct writer *w, size_t at)
+{
+	while (at < w->n && cleanse_blank(w->t[at]))
+		at++;
+	return at;
+}
+
+static struct line line_after(const struct writer *w, struct line l)
+{
+	struct line after = {.at = l.end + 1 < w->n ? l.end + 1 : w->n};
+	after.end = cleanse_line_end(w->t, w->n, after.at);
+	return after;
+}
+
+static bool in_column(const struct writer *w, struct line l, size_t column)
+{
+	size_t at = l.at + column;
+	return column >= 2 && at < l.end && !cleanse_blank(w->t[at]) && w->t[at - 1] == ' ' && w->t[at - 2] == ' ';
+}
+
+/* A run of spaces within the line that ends in a column of one of the others. *wide: it has a wide run. */
+static bool in_columns(const struct writer *w, struct line l, struct line before, struct line after, bool *wide)
+{
+	size_t words = l.at;
+	while (words < l.end && cleanse_blank(w->t[words]))
+		words++;
+	*wide = false;
+	for (size_t i = words; i + 2 < l.end; i++) {
+		if (w->t[i] != ' ' || w->t[i + 1] != ' ')
+			continue;
+		size_t from = i;
+		while (i + 2 < l.end && w->t[i + 2] == ' ')
+			i++;
+		size_t column = i + 2 - l.at;
+		if (in_column(w, before, column) || in_column(w, after, column))
+			return true;
+		*wide = *wide || i + 2 - from >= WIDE;
+	}
+	return false;
+}
+
+static bool is_layout(const struct writer *w, struct line l, size_t words)
+{
+	struct line after = line_after(w, l);
+	bool wide, other;
+	size_t indent = words - l.at;
+	if (indent >= CODE_INDENT || (indent > 0 && w->t[l.at] == '\t'))
+		return true;
+	if (w->t[words] == '|')
+		return false;
+	if (in_columns(w, l, w->before, after, &wide))
+		return true;
+	return wide && (in_columns(w, w->before, w->before_that, l, &other) ||
+			in_columns(w, after, l, line_after(w, after), &other));
+}
+
+static void put(struct writer *w, size_t at, size_t end)
+{
+	memcpy(w->dst + w->used, w->t + at, end - at);
+	w->used += end - at;
+}
+
+/* From at, which may be inside a line whose beginning was protected, to its newline. */
+static size_t rest_of_line(struct writer *w, size_t at, struct line l, bool *blank)
+{
+	enum { UNKNOWN, LAYOUT, WORDS } kind = UNKNOWN;
+	bool begun = at > l.at, quoted = false;
+	while (at < w->n && w->t[at] != '\n') {
+		size_t end = protect_at(&w->p, at);
+		if (end > at) {
+			put(w, at, end);
+			w->floor = w->used;
+			at = end;
+			begun = true;
+			continue;
+		}
+		if (!cleanse_blank(w->t[at])) {
+			quoted ^= w->t[at] == '"';
+			w->dst[w->used++] = (uint8_t)w->t[at++];
+			begun = true;
+			continue;
+		}
+		end = blanks_end(w, at);
+		if (end == w->n || w->t[end] == '\n') {
+			at = end;
+			break;
+		}
+		bool run = begun && !quoted && end - at > 1 && memchr(w->t + at, '\t', end - at) == NULL;
+		if (run && kind == UNKNOWN)
+			kind = l.at < l.end && is_layout(w, l, blanks_end(w, l.at)) ? LAYOUT : WORDS;
+		put(w, at, run && kind == WORDS ? at + 1 : end);
+		*blank = false;
+		at = end;
+	}
+	*blank = *blank && !begun;
+	return at;
+}
+
+int cleanse_blanks(const char *text, size_t n, struct sl_buf *out)
+{
+	struct writer w = {.t = text, .n = n};
+	size_t n_blank = MAX_BLANK_LINES; /* none at the beginning */
+	int rc = buf_reserve(out, n, &w.dst);
+	if (rc != 0)
+		return rc;
+	protect_init(&w.p, text, n, PROTECT_CODE | PROTECT_JSON | PROTECT_DIFF | PROTECT_URL);
+	for (size_t at = 0; at < n;) {
+		struct line l = {at, cleanse_line_end(text, n, at)};
+		bool blank = true;
+		at = rest_of_line(&w, at, l, &blank);
+		/* Unless a span has ended lines further down. */
+		w.before_that = w.before;
+		w.before = at == l.end || at == n ? l : (struct line){0};
+		if (at == n)
+			break;
+		at++;
+		n_blank = blank ? n_blank + 1 : 0;
+		if (n_blank <= MAX_BLANK_LINES)
+			w.dst[w.used++] = '\n';
+	}
+	while (w.used > w.floor && (w.dst[w.used - 1] == '\n' || cleanse_blank((char)w.dst[w.used - 1])))
+		w.used--;
+	/* Indentation is layout only where there are lines. */
+	size_t lead = 0;
+	if (memchr(text, '\n', n) == NULL && w.used > 0)
+		while (cleanse_blank((char)w.dst[lead]))
+			lead++;
+	memmove(w.dst, w.dst + lead, w.used - lead);
+	w.used -= lead;
+	BUG_IF(w.used > n, "blanks made %zu bytes of %zu", w.used, n);
+	buf_commit(out, w.used);
+	return 0;
+}

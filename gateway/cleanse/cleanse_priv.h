@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Between the files of the cleanser. A pass reads valid UTF-8 and appends what it makes of it; passes
+ * know nothing of each other, and cleanse.c repeats them until nothing changes.
+ */
+#ifndef GATEWAY_CLEANSE_PRIV_H
+#define GATEWAY_CLEANSE_PRIV_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "gateway/cleanse/cleanse.h"
+
+/* 0, SL_ELIMIT, SL_ENOMEM. */
+typedef int cleanse_pass(const char *text, size_t n, struct sl_buf *out);
+
+cleanse_pass cleanse_chars, cleanse_blanks; /* light */
+cleanse_pass cleanse_html, cleanse_markdown;
+
+/* ---- small things ---- */
+
+static inline bool cleanse_blank(char c) { return c == ' ' || c == '\t'; }
+static inline bool cleanse_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+static inline bool cleanse_digit(char c) { return c >= '0' && c <= '9'; }
+static inline bool cleanse_alnum(char c) { return cleanse_letter(c) || cleanse_digit(c); }
+static inline char cleanse_lower(char c) { return (char)(c >= 'A' && c <= 'Z' ? c + 32 : c); }
+/* The end of the line that holds at: its newline, or n. */
+size_t cleanse_line_end(const char *text, size_t n, size_t at);
+
+/* ---- cleanse_scan.c ---- */
+
+enum cleanse_found { CLEANSE_CLEAN, CLEANSE_DIRTY, CLEANSE_INVALID };
+/* CLEAN: the level has nothing to do. DIRTY: it may have. INVALID: no UTF-8, to be left alone. */
+enum cleanse_found cleanse_scan(enum cleanse_level level, const char *text, size_t n);
+/* As cleanse_cp_light, from the table. */
+bool cleanse_scan_light(uint32_t cp);
+
+/* ---- cleanse_unicode.c: classes of characters ---- */
+
+/* It may be removed, replaced or normalised by cleanse_chars, alone or with what precedes it. */
+bool cleanse_cp_light(uint32_t cp);
+bool cleanse_cp_typographic(uint32_t cp); /* cleanse_type_plain may know a plain form */
+bool cleanse_cp_joins(uint32_t cp);       /* of a script in which ZWJ and ZWNJ mean something */
+bool cleanse_cp_emoji(uint32_t cp);       /* may stand beside a ZWJ in an emoji sequence */
+bool cleanse_cp_rtl(uint32_t cp);
+bool cleanse_cp_unspaced(uint32_t cp); /* of a script written without spaces, but not an ideograph */
+bool cleanse_cp_cjk(uint32_t cp);      /* letters and punctuation of Chinese, Japanese, Korean */
+/* The code point that ends before at, or 0 at the beginning. */
+uint32_t cleanse_cp_before(const char *text, size_t at);
+/* The code point at at and its bytes, or 0 and 0 at the end. */
+uint32_t cleanse_cp_at(const char *text, size_t n, size_t at, size_t *bytes);
+
+/* ---- cleanse_protect.c: what no pass may change ---- */
+
+enum {
+	PROTECT_CODE = 1,
+	PROTECT_JSON = 2,
+	PROTECT_DIFF = 4,
+	PROTECT_URL = 8,
+	PROTECT_MATH = 16,
+	PROTECT_ALL = 31,
+	PROTECT_MAX_TICKS = 32,
+	PROTECT_MATHS = 4,
+};
+
+/* Remembers what was looked for in vain, which keeps all of it linear. */
+struct protect {
+	const char *text;
+	size_t n;
+	unsigned kinds;
+	size_t budget;                            /* bytes of JSON that may yet be read in vain */
+	size_t no_ticks[PROTECT_MAX_TICKS + 1];   /* no closing run of that length before here */
+	size_t no_math[PROTECT_MATHS];
+};
+
+void protect_init(struct protect *p, const char *text, size_t n, unsigned kinds);
+size_t protect_span(struct protect *p, size_t at);
+/* Where the span that begins at at ends; at itself when none does. To be asked in ascending order. */
+static inline size_t protect_at(struct protect *p, size_t at)
+{
+	char c = p->text[at], before = at > 0 ? p->text[at - 1] : '\n';
+	if (before != '\n' && (cleanse_letter(c) ? cleanse_alnum(before)
+					       : c != '`' && c != '{' && c != '[' && c != '$' && c != '\\'))
+		return at;
+	return protect_span(p, at);
+}
+
+/* ---- cleanse_json.c ---- */
+
+/* The end of the JSON object or array that begins at text; 0: it is none. *read: bytes looked at. */
+size_t cleanse_json_end(const char *text, size_t n, size_t *read);
+
+/* ---- cleanse_type.c ---- */
+
+/* Appends text[at..end) with plain quotes, dashes, dots and spaces and no repeated marks; its
+ * neighbours in text[0..n) are looked at. as_is: of quotes, dashes and dots, since its line has Chinese,
+ * Japanese or Korean in it, or is code. */
+int cleanse_type(const char *text, size_t n, size_t at, size_t end, bool as_is, struct sl_buf *out);
+
+#endif

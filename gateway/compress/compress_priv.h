@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A run of compression, for its two files: compress_run.c (how much goes, what comes of it) and
+ * compress_summary.c (a block's summary).
+ */
+#ifndef GATEWAY_COMPRESS_PRIV_H
+#define GATEWAY_COMPRESS_PRIV_H
+
+#include "cache/cache.h"
+#include "gateway/exchange/app_state.h"
+#include "gateway/compress/compress.h"
+#include "gateway/compress/compress_run.h"
+#include "gateway/generation/generation.h"
+
+enum {
+	COMPRESS_TOLD_BYTES = 256,
+	COMPRESS_MOST_TEXT = 16 << 10, /* bytes of a summary with its facts */
+};
+
+enum compress_state {
+	COMPRESS_IDLE,
+	COMPRESS_COUNTING,
+	COMPRESS_TRIMMING,
+	COMPRESS_READING,
+	COMPRESS_SUBMITTED,
+	COMPRESS_CHARGING,
+	COMPRESS_RUNNING,
+	COMPRESS_WRITING,
+	COMPRESS_FITTING,
+	COMPRESS_OVER,
+};
+
+struct compress_summary {
+	char *text; /* owned; NULL: none */
+	size_t n;
+	bool stored; /* it came from the store */
+};
+
+struct compress_run {
+	struct exchange *x;
+	enum compress_state state;
+	struct compress_ask ask;
+	struct auth_key *key;
+	struct compress_chat *chat;
+	enum compress_mode mode;
+	enum compress_form form;
+	int writer;            /* the model that writes summaries */
+	uint32_t limit, n_ctx; /* tokens of the answering model */
+	uint32_t n_before, n_trimmed, n_after;
+	uint64_t count_id;     /* 0: none is awaited */
+	bool placed;
+	bool late;             /* the time for summaries is over */
+	size_t n_out;          /* blocks that go */
+	int n_trims;
+	struct compress_summary *summaries; /* [n_out] */
+	size_t block;          /* the one that is summarized; going down */
+	int n_blocks;          /* that were, or not */
+	uint32_t room;         /* tokens that summaries may still have */
+	/* Of the block. */
+	int tries;
+	uint32_t max_tokens;
+	struct cache_key name;
+	struct cache_op op;
+	struct subscriber sub;
+	struct generation *gen;
+	struct quota *quota;
+	struct sl_buf text;    /* what the model wrote */
+	struct compress_facts facts, said; /* of the block, of its summary */
+	struct gw_timer timer;
+	struct sl_buf out;     /* the prompt */
+	char told[COMPRESS_TOLD_BYTES];
+	compress_done *done;
+	void *ctx;
+};
+
+static inline struct gw_thread *compress_thread(const struct compress_run *r) { return r->x->app->t; }
+
+/* ---- compress_run.c ---- */
+
+void compress_set_state(struct compress_run *r, enum compress_state to);
+/* There will be no more summaries: writes what there is and has it counted. */
+void compress_fit(struct compress_run *r);
+
+/* ---- compress_summary.c ---- */
+
+void compress_summary_metrics_register(void);
+/* Summaries of the first n_out blocks, the newest first, as far as there is room; then compress_fit, from
+ * here or from the loop. */
+void compress_summarize(struct compress_run *r);
+/* The summary in the making is left; what it took is paid. Nothing when there is none. */
+void compress_summary_leave(struct compress_run *r);
+/* The same of a run whose time is over, at whichever block it is. */
+void compress_summary_late(struct compress_run *r);
+/* The most tokens that the summary of a block has. */
+uint32_t compress_summary_tokens(const struct compress_run *r, size_t block);
+
+#endif

@@ -1,0 +1,390 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Carries compression out.
+ *
+ * The limit is 75 % of what the model's context has beside the answer that is asked for, or what the tier
+ * allows a prompt. A block is about a quarter of that. How many must go is found by counting what is left;
+ * then each has a summary of at most a quarter of its tokens, all together of at most a quarter of the
+ * limit: where they don't fit, are too many, or time is short, the oldest have none.
+ *
+ * compress_summary.c says how a summary comes about and when it is used. A run holds one of its key's places,
+ * like the answer it is for.
+ */
+#include "gateway/compress/compress_priv.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/metrics.h"
+#include "gateway/request/request_fields.h"
+
+enum {
+	MOST_TRIMS = 8, /* counts until all goes that may */
+	FIT_MS = 1000,  /* for the last count, when the time is over */
+};
+
+static const char heading[] = "Summary of the conversation so far: ";
+
+/* ---- metrics ---- */
+
+#define REQUESTS(how)                                                                               \
+	{.kind = METRIC_COUNTER, .name = "sluice_compressed_requests_total", .labels = "how=\"" how "\"", \
+	 .help = "Requests whose conversation was made shorter"}
+static struct metric requests_summary = REQUESTS("summary"), requests_trim = REQUESTS("trim");
+static struct metric removed_tokens = {.kind = METRIC_COUNTER, .name = "sluice_compressed_tokens_total",
+				       .help = "Tokens of conversations that compression removed"};
+
+void compress_metrics_register(void)
+{
+	metric_register(&requests_summary);
+	metric_register(&requests_trim);
+	metric_register(&removed_tokens);
+	compress_summary_metrics_register();
+}
+
+/* ---- life ---- */
+
+/* After a block comes the next one, or the end. */
+#define NEXT_BLOCK (1 << COMPRESS_READING | 1 << COMPRESS_SUBMITTED | 1 << COMPRESS_FITTING | 1 << COMPRESS_OVER)
+
+void compress_set_state(struct compress_run *r, enum compress_state to)
+{
+	static const uint16_t allowed[] = {
+	    [COMPRESS_IDLE] = 1 << COMPRESS_COUNTING,
+	    [COMPRESS_COUNTING] = 1 << COMPRESS_TRIMMING | 1 << COMPRESS_OVER,
+	    [COMPRESS_TRIMMING] = 1 << COMPRESS_TRIMMING | NEXT_BLOCK,
+	    [COMPRESS_READING] = NEXT_BLOCK,
+	    [COMPRESS_SUBMITTED] = 1 << COMPRESS_CHARGING | NEXT_BLOCK,
+	    [COMPRESS_CHARGING] = 1 << COMPRESS_RUNNING | NEXT_BLOCK,
+	    [COMPRESS_RUNNING] = 1 << COMPRESS_WRITING | NEXT_BLOCK,
+	    [COMPRESS_WRITING] = NEXT_BLOCK,
+	    [COMPRESS_FITTING] = 1 << COMPRESS_FITTING | 1 << COMPRESS_OVER,
+	    [COMPRESS_OVER] = 0,
+	};
+	BUG_IF(!(allowed[r->state] & 1 << to), "a compression from state %d to %d", (int)r->state, (int)to);
+	r->state = to;
+}
+
+static void leave_place(struct compress_run *r)
+{
+	if (r->placed)
+		atomic_fetch_sub(r->key->n_running, 1);
+	r->placed = false;
+}
+
+/* Nothing more will come. */
+static void stop(struct compress_run *r)
+{
+	if (r->count_id != 0)
+		engine_link_uncount(r->x->app->link, r->count_id);
+	r->count_id = 0;
+	cache_cancel(&r->op);
+	compress_summary_leave(r);
+	gw_timer_stop(&compress_thread(r)->timers, &r->timer);
+	leave_place(r);
+}
+
+void compress_free(struct compress_run *r)
+{
+	if (r == NULL)
+		return;
+	stop(r);
+	for (size_t i = 0; r->summaries != NULL && i < r->n_out; i++)
+		sl_free(r->summaries[i].text);
+	sl_free(r->summaries);
+	compress_chat_free(r->chat);
+	auth_key_unref(r->key);
+	buf_dispose(&r->text);
+	buf_dispose(&r->out);
+	sl_free(r);
+}
+
+static void finish(struct compress_run *r, bool changed)
+{
+	struct proto_str prompt = r->ask.prompt;
+	compress_set_state(r, COMPRESS_OVER);
+	stop(r);
+	if (changed)
+		prompt = (struct proto_str){(const char *)buf_data(&r->out), r->out.len};
+	r->done(r->ctx, prompt, changed ? r->told : NULL);
+}
+
+/* ---- counting ---- */
+
+static void on_counted(void *ctx, const struct proto_counted *m);
+
+/* 0, or it can't be counted. */
+static int count(struct compress_run *r, struct proto_str prompt)
+{
+	const struct proto_count req = {.model = (uint16_t)r->ask.model, .prompt_kind = PROTO_PROMPT_CHAT,
+					.priority = (uint8_t)r->key->tier->priority, .tenant = r->key->tenant, .prompt = prompt};
+	return engine_link_count(r->x->app->link, &req, on_counted, r, &r->count_id);
+}
+
+/* The prompt without the blocks that go, with what there is instead. */
+static int write_prompt(struct compress_run *r, const struct sl_buf *summary)
+{
+	buf_clear(&r->out, SIZE_MAX);
+	return compress_write(r->chat, r->n_out, r->form, summary != NULL ? (const char *)buf_data(summary) : "",
+			      summary != NULL ? summary->len : 0, &r->out);
+}
+
+static int count_written(struct compress_run *r)
+{
+	return count(r, (struct proto_str){(const char *)buf_data(&r->out), r->out.len});
+}
+
+/* ---- the end ---- */
+
+static size_t n_summaries(const struct compress_run *r, bool *stored)
+{
+	size_t n = 0;
+	*stored = true;
+	for (size_t i = 0; r->summaries != NULL && i < r->n_out; i++) {
+		n += r->summaries[i].text != NULL;
+		*stored = *stored && (r->summaries[i].text == NULL || r->summaries[i].stored);
+	}
+	*stored = *stored && n > 0;
+	return n;
+}
+
+static int join_summaries(const struct compress_run *r, struct sl_buf *out)
+{
+	int rc = 0;
+	for (size_t i = 0; r->summaries != NULL && rc == 0 && i < r->n_out; i++) {
+		const struct compress_summary *s = &r->summaries[i];
+		if (s->text == NULL)
+			continue;
+		rc = buf_append_str(out, out->len > 0 ? "\n" : heading);
+		if (rc == 0)
+			rc = buf_append(out, s->text, s->n);
+	}
+	return rc;
+}
+
+static void finish_shorter(struct compress_run *r)
+{
+	bool stored;
+	bool summarized = n_summaries(r, &stored) > 0;
+	uint32_t removed = r->n_before > r->n_trimmed ? r->n_before - r->n_trimmed : 0;
+	uint32_t summary = summarized && r->n_after > r->n_trimmed ? r->n_after - r->n_trimmed : 0;
+	metric_add(summarized ? &requests_summary : &requests_trim, 1);
+	metric_add(&removed_tokens, removed);
+	snprintf(r->told, sizeof r->told,
+		 "\"compressed\":{\"removed_messages\":%zu,\"removed_tokens\":%u,\"summary_tokens\":%u,\"how\":\"%s\",\"cached\":%s}",
+		 compress_n_messages(r->chat, r->n_out), removed, summary, summarized ? "summary" : "trim",
+		 stored ? "true" : "false");
+	finish(r, true);
+}
+
+/* Writes what there is and has it counted. */
+void compress_fit(struct compress_run *r)
+{
+	struct sl_buf summary;
+	bool stored;
+	compress_set_state(r, COMPRESS_FITTING);
+	r->n_after = r->n_trimmed;
+	buf_init(&summary, PROTO_MAX_PAYLOAD);
+	int rc = join_summaries(r, &summary);
+	if (rc == 0)
+		rc = write_prompt(r, &summary);
+	buf_dispose(&summary);
+	if (rc != 0) {
+		finish(r, false);
+		return;
+	}
+	if (n_summaries(r, &stored) == 0 || count_written(r) != 0)
+		finish_shorter(r);
+}
+
+static bool drop_oldest(struct compress_run *r)
+{
+	for (size_t i = 0; i < r->n_out; i++)
+		if (r->summaries[i].text != NULL) {
+			sl_free(r->summaries[i].text);
+			r->summaries[i].text = NULL;
+			return true;
+		}
+	return false;
+}
+
+static void on_fitted(struct compress_run *r, const struct proto_counted *m)
+{
+	/* A template that has no place for it there. */
+	if (m->error != PROTO_ERR_NONE && r->form == COMPRESS_MESSAGE) {
+		r->form = COMPRESS_FOLDED;
+		compress_fit(r);
+		return;
+	}
+	r->n_after = m->error == PROTO_ERR_NONE ? m->n_tokens : r->n_trimmed;
+	if ((m->error != PROTO_ERR_NONE || m->n_tokens > r->limit) && drop_oldest(r)) {
+		compress_fit(r);
+		return;
+	}
+	finish_shorter(r);
+}
+
+/* ---- how much must go ---- */
+
+/* Tokens that summaries of the first n blocks may have. */
+static uint32_t room_for(const struct compress_run *r, size_t n)
+{
+	uint64_t all = 0;
+	for (size_t i = 0; r->mode == COMPRESS_SUMMARY && i < n; i++)
+		all += compress_summary_tokens(r, i);
+	return all < r->limit / 4 ? (uint32_t)all : r->limit / 4;
+}
+
+/* How many blocks must go by the estimate, put right by what was counted; at least `least`. */
+static size_t guess(const struct compress_run *r, size_t least)
+{
+	size_t n = 0, most = compress_n_blocks(r->chat);
+	double left = r->n_before, scale = left / (double)(compress_estimate(r->chat) + 1);
+	for (; n < most && (n < least || left + room_for(r, n) > r->limit); n++)
+		left -= (double)compress_block_estimate(r->chat, n) * scale;
+	return n;
+}
+
+static void trim(struct compress_run *r, size_t least)
+{
+	compress_set_state(r, COMPRESS_TRIMMING);
+	r->n_out = ++r->n_trims > MOST_TRIMS ? compress_n_blocks(r->chat) : guess(r, least);
+	if (write_prompt(r, NULL) != 0 || count_written(r) != 0)
+		finish(r, false);
+}
+
+static void on_trimmed(struct compress_run *r, const struct proto_counted *m)
+{
+	if (m->error != PROTO_ERR_NONE) {
+		finish(r, false);
+		return;
+	}
+	if (m->n_tokens + room_for(r, r->n_out) > r->limit && r->n_out < compress_n_blocks(r->chat)) {
+		trim(r, r->n_out + 1);
+		return;
+	}
+	r->n_trimmed = m->n_tokens;
+	r->room = room_for(r, r->n_out);
+	if (r->mode == COMPRESS_SUMMARY)
+		r->summaries = sl_zalloc_n(r->n_out, sizeof *r->summaries);
+	if (r->summaries != NULL)
+		compress_summarize(r);
+	else
+		compress_fit(r);
+}
+
+static void on_counted(void *ctx, const struct proto_counted *m)
+{
+	struct compress_run *r = ctx;
+	r->count_id = 0;
+	if (m == NULL) {
+		finish(r, false);
+		return;
+	}
+	if (r->state == COMPRESS_FITTING) {
+		on_fitted(r, m);
+	} else if (r->state == COMPRESS_TRIMMING) {
+		on_trimmed(r, m);
+	} else if (m->error != PROTO_ERR_NONE || m->n_tokens <= r->limit) {
+		finish(r, false);
+	} else {
+		r->n_before = m->n_tokens;
+		trim(r, 1);
+	}
+}
+
+static void on_timer(struct gw_timer *timer)
+{
+	struct compress_run *r = list_entry(timer, struct compress_run, timer);
+	if (r->state == COMPRESS_COUNTING || r->state == COMPRESS_TRIMMING) {
+		finish(r, false);
+		return;
+	}
+	if (r->state == COMPRESS_FITTING) {
+		r->n_after = r->n_trimmed;
+		finish_shorter(r);
+		return;
+	}
+	gw_timer_start(&compress_thread(r)->timers, &r->timer, FIT_MS * NS_PER_MS);
+	compress_summary_late(r);
+}
+
+/* ---- the beginning ---- */
+
+static int small_model(const struct engine_link *link, int otherwise)
+{
+	for (int i = 0; i < engine_link_n_models(link); i++) {
+		const struct link_model *m = engine_link_model(link, i);
+		if (m->role == 1 && m->state == PROTO_MODEL_READY)
+			return i;
+	}
+	return otherwise;
+}
+
+static uint32_t limit_of(const struct gw_tier_config *tier, uint32_t n_ctx, uint32_t max_tokens)
+{
+	uint32_t answer = max_tokens < tier->max_output ? max_tokens : (uint32_t)tier->max_output;
+	answer = answer < n_ctx / 2 ? answer : n_ctx / 2;
+	uint32_t limit = (uint32_t)((uint64_t)(n_ctx - answer) * 3 / 4);
+	return tier->max_prompt > 0 && tier->max_prompt < limit ? (uint32_t)tier->max_prompt : limit;
+}
+
+static bool take_place(struct compress_run *r)
+{
+	r->placed = atomic_fetch_add(r->key->n_running, 1) < r->key->tier->concurrency;
+	if (!r->placed)
+		atomic_fetch_sub(r->key->n_running, 1); /* the answer says so */
+	return r->placed;
+}
+
+/* Is there anything that could go? False also when there is no memory to see. */
+static bool may_shorten(struct compress_run *r)
+{
+	return compress_chat_read(r->ask.prompt.at, r->ask.prompt.n, r->n_ctx / 16 * 3, &r->chat) == 0 &&
+	       compress_n_blocks(r->chat) > 0;
+}
+
+static uint32_t limit_for(const struct exchange *x, const struct compress_ask *ask)
+{
+	return limit_of(x->key->tier, engine_link_model(x->app->link, ask->model)->n_ctx, ask->max_tokens);
+}
+
+bool compress_may_apply(const struct exchange *x, const struct compress_ask *ask)
+{
+	/* A token has a byte at least, and JSON more bytes around a message than a template has tokens. */
+	return x->key->tier->compress != COMPRESS_OFF && ask->prompt.n > limit_for(x, ask);
+}
+
+int compress_start(struct exchange *x, const struct compress_ask *ask, compress_done *done, void *ctx,
+		   struct compress_run **out)
+{
+	const struct gw_tier_config *tier = x->key->tier;
+	*out = NULL;
+	if (!compress_may_apply(x, ask))
+		return 1;
+	struct compress_run *r = sl_zalloc(sizeof *r);
+	if (r == NULL)
+		return 1;
+	r->x = x;
+	r->ask = *ask;
+	r->key = auth_key_ref(x->key);
+	r->mode = (enum compress_mode)tier->compress;
+	r->writer = small_model(x->app->link, ask->model);
+	r->n_ctx = engine_link_model(x->app->link, ask->model)->n_ctx;
+	r->limit = limit_for(x, ask);
+	r->done = done;
+	r->ctx = ctx;
+	buf_init(&r->text, COMPRESS_MOST_TEXT);
+	buf_init(&r->out, REQUEST_MAX_PROMPT);
+	gw_timer_init(&r->timer, on_timer);
+	if (!may_shorten(r) || !take_place(r) || count(r, ask->prompt) != 0) {
+		compress_free(r);
+		return 1;
+	}
+	compress_set_state(r, COMPRESS_COUNTING);
+	gw_timer_start(&compress_thread(r)->timers, &r->timer, compress_thread(r)->cfg->compress.wait_ms * NS_PER_MS);
+	*out = r;
+	return 0;
+}

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Makes a conversation that has grown too long shorter, before it is submitted: counts its tokens, removes
+ * what compress.h says, and puts summaries by the small model there, which are checked, kept in the store
+ * and charged to who asks. Whatever fails on the way makes the result shorter or leaves the prompt as it
+ * was: a request never fails because of it.
+ *
+ *   COUNTING ──fits──► over (as it was)
+ *      └─too long─► TRIMMING (how many blocks must go) ─► for each, the newest first:
+ *                       READING (the store) ─► SUBMITTED ─► CHARGING ─► RUNNING (a summary) ─► WRITING
+ *                   ─► FITTING (what came of it is counted) ─► over
+ *
+ * One run is for one exchange and lives on its thread.
+ */
+#ifndef GATEWAY_COMPRESS_RUN_H
+#define GATEWAY_COMPRESS_RUN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/proto/proto.h"
+#include "gateway/compress/compress.h"
+#include "gateway/exchange/exchange.h"
+
+struct compress_run;
+
+struct compress_ask {
+	int model;               /* that will answer */
+	struct proto_str prompt; /* as the engine takes chats; borrowed until the run is freed */
+	uint32_t max_tokens;     /* asked for; 0: not said */
+};
+
+/* prompt: the one to submit, lent until the run is freed. told: members of the answer's "sluice" as JSON, or
+ * NULL: nothing was removed. */
+typedef void compress_done(void *ctx, struct proto_str prompt, const char *told);
+
+/* False: it can't be that x's prompt is too long, or its tier wants it as it is. Costs nothing. */
+bool compress_may_apply(const struct exchange *x, const struct compress_ask *ask);
+/* 1: the prompt is as it should be; done will not come. 0: done will, once, from the loop. */
+int compress_start(struct exchange *x, const struct compress_ask *ask, compress_done *done, void *ctx,
+		   struct compress_run **out);
+/* In any state, also within done. NULL is fine. */
+void compress_free(struct compress_run *r);
+
+void compress_metrics_register(void);
+
+#endif

@@ -1,0 +1,366 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A struct access_wait is a check that waits for the store, for a day's secret or for a key, in that order; it
+ * belongs to its exchange. A browser token is worth what the key is worth that made it: one of the
+ * configuration has to be there still, one of the store must not be revoked. When the store gives no
+ * answer, the token's own words count: they are signed and of this hour.
+ */
+#include "gateway/exchange/access.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/metrics.h"
+#include "gateway/exchange/app_state.h"
+#include "gateway/auth/browser_token.h"
+#include "gateway/auth/identities.h"
+#include "gateway/auth/key_memo.h"
+#include "gateway/loop/net_addr.h"
+#include "gateway/exchange/route.h"
+#include "gateway/auth/snapshot.h"
+#include "gateway/auth/token_secrets.h"
+
+struct access_wait {
+	struct exchange *x;
+	void (*granted)(struct exchange *x);
+	struct identity_wait identity;
+	struct secret_wait secret;
+	bool waits_identity, waits_secret;
+	bool is_token;
+	uint8_t digest[AUTH_DIGEST_BYTES];
+	struct browser_token token;
+};
+
+static struct metric limited_key = {.kind = METRIC_COUNTER, .name = "sluice_http_limited_total",
+				    .labels = "limit=\"requests_per_key\"",
+				    .help = "Requests refused and connections ended for a limit, by which."};
+static struct metric limited_unknown = {.kind = METRIC_COUNTER, .name = "sluice_http_limited_total",
+					.labels = "limit=\"unknown_keys\"",
+					.help = "Requests refused and connections ended for a limit, by which."};
+
+void access_metrics_register(void)
+{
+	metric_register(&limited_key);
+	metric_register(&limited_unknown);
+}
+
+/* ---- refusals ---- */
+
+static enum access_verdict refuse_unknown(struct exchange *x, const char *message)
+{
+	exchange_error(x, &(struct api_error){401, "invalid_request_error", "invalid_api_key", NULL, 0}, "%s", message);
+	return ACCESS_REFUSED;
+}
+
+static enum access_verdict refuse_no_memory(struct exchange *x)
+{
+	exchange_error(x, &(struct api_error){503, "server_error", "overloaded", NULL, 1}, "The server is out of memory.");
+	return ACCESS_REFUSED;
+}
+
+static enum access_verdict refuse_forbidden(struct exchange *x, const char *message)
+{
+	exchange_error(x, &(struct api_error){403, "invalid_request_error", "insufficient_permissions", NULL, 0}, "%s",
+		       message);
+	return ACCESS_REFUSED;
+}
+
+static const char wrong_key[] = "Incorrect API key provided.";
+
+static enum access_verdict refuse_by(struct exchange *x, enum identity_verdict v)
+{
+	switch (v) {
+	case IDENTITY_TOO_MANY:
+		metric_add(&limited_unknown, 1);
+		exchange_error(x, &(struct api_error){429, "rate_limit_error", "too_many_requests", NULL, 1},
+			       "Too many unknown API keys from this address.");
+		return ACCESS_REFUSED;
+	case IDENTITY_UNAVAILABLE:
+		exchange_error(x, &(struct api_error){503, "server_error", "overloaded", NULL, 1},
+			       "The server is busy: the API key could not be checked in time.");
+		return ACCESS_REFUSED;
+	case IDENTITY_KNOWN:
+	case IDENTITY_UNKNOWN:
+	case IDENTITY_ASKED: break;
+	}
+	return refuse_unknown(x, wrong_key);
+}
+
+/* ---- once it is known who it is ---- */
+
+/* A key that many share, or that somebody has found, holds no more of the server than its tier's
+ * answers and a few requests beside them: bodies on their way cost memory too. */
+static bool count_open(struct exchange *x, struct auth_key *key)
+{
+	int64_t beside = x->app->t->cfg->limits.requests_per_key;
+	int64_t most = beside + (key->tier != NULL ? key->tier->concurrency : 0);
+	if (atomic_fetch_add(key->n_open, 1) < most || beside == 0) {
+		x->counted = key;
+		return true;
+	}
+	atomic_fetch_sub(key->n_open, 1);
+	metric_add(&limited_key, 1);
+	return false;
+}
+
+/* Takes key. */
+static enum access_verdict grant(struct exchange *x, struct auth_key *key)
+{
+	const char *origin = http_header(http_request(x->stream), "origin");
+	x->key = key;
+	x->subject = key->subject;
+	if (origin != NULL && !auth_origin_allowed(key->origins, origin)) {
+		exchange_error(x, &(struct api_error){403, "invalid_request_error", "origin_not_allowed", NULL, 0},
+			       "This key can't be used from %.200s.", origin);
+		return ACCESS_REFUSED;
+	}
+	if (!count_open(x, key)) {
+		exchange_error(x, &(struct api_error){429, "rate_limit_error", "too_many_requests", NULL, 1},
+			       "This key has too many requests in progress.");
+		return ACCESS_REFUSED;
+	}
+	if ((x->route->access == ACCESS_ADMIN) == (key->tier == NULL))
+		return ACCESS_GRANTED;
+	return refuse_forbidden(x, key->tier ? "This needs an administrator's key."
+					     : "An administrator's key can't be used here.");
+}
+
+static enum access_verdict grant_new(struct exchange *x, const struct auth_person *p)
+{
+	struct auth_key *key = auth_key_create(p);
+	return key == NULL ? refuse_no_memory(x) : grant(x, key);
+}
+
+static struct auth_person person_of(const struct identity *id)
+{
+	return (struct auth_person){.kind = AUTH_STORED,
+				    .name = id->name,
+				    .tenant_name = id->tenant,
+				    .origins = id->origins,
+				    .tenant = auth_tenant_number("tenant:", id->tenant, strlen(id->tenant)),
+				    .expires_s = id->expires_s};
+}
+
+/* False: this configuration has no such tier. */
+static bool find_tier(const struct exchange *x, const char *name, struct auth_person *p)
+{
+	p->tier = auth_tier(&x->snapshot->cfg, name);
+	return p->tier != NULL || strcmp(name, "admin") == 0;
+}
+
+static enum access_verdict grant_stored(struct exchange *x, const struct identity *id, const uint8_t *digest)
+{
+	struct auth_person p = person_of(id);
+	p.digest = digest;
+	if (!find_tier(x, id->tier, &p))
+		return refuse_forbidden(x, "The tier of this key is not configured here.");
+	return grant_new(x, &p);
+}
+
+static void be_token(struct auth_person *p, const struct browser_token *t)
+{
+	p->kind = AUTH_TOKEN;
+	p->subject = t->subject;
+	p->origins = t->origins;
+	p->expires_s = t->expires_s;
+}
+
+/* id: what the store knows of the key that made it; NULL: the store gives no answer. */
+static enum access_verdict grant_stored_token(struct exchange *x, const struct identity *id, const struct browser_token *t)
+{
+	struct identity said = {0};
+	if (id == NULL) {
+		memcpy(said.name, t->name, sizeof said.name);
+		memcpy(said.tier, t->tier, sizeof said.tier);
+		memcpy(said.tenant, t->tenant, sizeof said.tenant);
+		id = &said;
+	}
+	struct auth_person p = person_of(id);
+	be_token(&p, t);
+	if (!find_tier(x, id->tier, &p) || p.tier == NULL)
+		return refuse_forbidden(x, "The tier of this token is not configured here.");
+	return grant_new(x, &p);
+}
+
+static enum access_verdict grant_configured_token(struct exchange *x, const struct browser_token *t)
+{
+	const struct auth_key *of = auth_find_name(x->snapshot->shared, t->name);
+	if (of == NULL || of->tier == NULL)
+		return refuse_unknown(x, "The key that made this token is not known any more.");
+	struct auth_person p = {.name = of->name, .tier = of->tier, .tenant = of->tenant, .of = of};
+	be_token(&p, t);
+	return grant_new(x, &p);
+}
+
+static enum access_verdict grant_anonymous(struct exchange *x)
+{
+	const struct gw_config *cfg = &x->snapshot->cfg;
+	const char *peer = http_request(x->stream)->peer;
+	struct net_addr addr = {0};
+	(void)net_addr_parse(peer, strlen(peer), &addr); /* all zero by a unix socket: one for all of those */
+	struct net_addr group = net_addr_group(&addr);
+	const struct auth_person p = {.kind = AUTH_ANONYMOUS,
+				      .name = "anonymous",
+				      .tier = auth_tier(cfg, cfg->anonymous),
+				      .tenant = auth_tenant_number("address:", group.b, sizeof group.b)};
+	return p.tier == NULL ? refuse_unknown(x, wrong_key) : grant_new(x, &p);
+}
+
+/* ---- waiting ---- */
+
+/* It was decided later: what follows a grant, which may free x. */
+static void go_on(struct access_wait *a, enum access_verdict v)
+{
+	struct exchange *x = a->x;
+	void (*granted)(struct exchange *) = a->granted;
+	if (v == ACCESS_WAITS)
+		return;
+	access_cancel(x);
+	if (v == ACCESS_GRANTED)
+		granted(x);
+}
+
+/* Too late to say anything else: the body was too large, say. */
+static bool is_over(const struct access_wait *a) { return http_answered(a->x->stream); }
+
+static enum access_verdict by_identity(struct access_wait *a, enum identity_verdict v, const struct identity *id)
+{
+	struct exchange *x = a->x;
+	if (a->is_token && (v == IDENTITY_KNOWN || v == IDENTITY_UNAVAILABLE))
+		return grant_stored_token(x, id, &a->token);
+	if (v == IDENTITY_KNOWN)
+		return grant_stored(x, id, a->digest);
+	return a->is_token && v == IDENTITY_UNKNOWN
+		   ? refuse_unknown(x, "The key that made this token is not known any more.")
+		   : refuse_by(x, v);
+}
+
+static void on_identity(struct identity_wait *w, enum identity_verdict v, const struct identity *id)
+{
+	struct access_wait *a = list_entry(w, struct access_wait, identity);
+	a->waits_identity = false;
+	go_on(a, is_over(a) ? ACCESS_REFUSED : by_identity(a, v, id));
+}
+
+static enum access_verdict find_identity(struct access_wait *a)
+{
+	const char *peer = http_request(a->x->stream)->peer;
+	const struct identity *id = NULL;
+	struct net_addr addr = {0};
+	(void)net_addr_parse(peer, strlen(peer), &addr);
+	enum identity_verdict v = identities_find(a->x->app->identities, a->digest, &addr, &a->identity, &id);
+	a->waits_identity = v == IDENTITY_ASKED;
+	return a->waits_identity ? ACCESS_WAITS : by_identity(a, v, id);
+}
+
+static bool has_stored_keys(const struct exchange *x)
+{
+	return x->app->identities != NULL && cache_client_state(x->app->t->cache) != CACHE_IS_MEMORY;
+}
+
+static enum access_verdict by_secret(struct access_wait *a, enum secret_verdict v, const uint8_t *secret)
+{
+	struct exchange *x = a->x;
+	if (v == SECRET_UNAVAILABLE)
+		return refuse_by(x, IDENTITY_UNAVAILABLE);
+	int rc = v == SECRET_THERE
+		     ? browser_token_read(auth_bearer(http_request(x->stream), &(bool){false}), secret, clock_unix_s(), &a->token)
+		     : SL_EINVAL;
+	if (rc == SL_ENOMEM)
+		return refuse_no_memory(x);
+	if (rc == SL_ETIMEOUT)
+		return refuse_unknown(x, "This token's time is over. Ask for a new one.");
+	if (rc != 0)
+		return refuse_unknown(x, "Incorrect browser token provided.");
+	if (!a->token.stored)
+		return grant_configured_token(x, &a->token);
+	if (!has_stored_keys(x))
+		return grant_stored_token(x, NULL, &a->token);
+	memcpy(a->digest, a->token.digest, sizeof a->digest);
+	return find_identity(a);
+}
+
+static void on_secret(struct secret_wait *w, enum secret_verdict v, const uint8_t *secret)
+{
+	struct access_wait *a = list_entry(w, struct access_wait, secret);
+	a->waits_secret = false;
+	go_on(a, is_over(a) ? ACCESS_REFUSED : by_secret(a, v, secret));
+}
+
+static enum access_verdict find_token(struct access_wait *a, int64_t period)
+{
+	const uint8_t *secret = NULL;
+	a->is_token = true;
+	enum secret_verdict v = token_secrets_find(a->x->app->secrets, period, &a->secret, &secret);
+	a->waits_secret = v == SECRET_ASKED;
+	return a->waits_secret ? ACCESS_WAITS : by_secret(a, v, secret);
+}
+
+static struct access_wait *access_create(struct exchange *x, void (*granted)(struct exchange *x))
+{
+	struct access_wait *a = sl_zalloc(sizeof *a);
+	if (a == NULL)
+		return NULL;
+	a->x = x;
+	a->granted = granted;
+	a->identity.done = on_identity;
+	a->secret.done = on_secret;
+	x->access = a;
+	return a;
+}
+
+void access_cancel(struct exchange *x)
+{
+	struct access_wait *a = x->access;
+	if (a == NULL)
+		return;
+	if (a->waits_identity)
+		identity_wait_cancel(&a->identity);
+	if (a->waits_secret)
+		secret_wait_cancel(&a->secret);
+	x->access = NULL;
+	sl_free(a);
+}
+
+void access_release(struct exchange *x)
+{
+	if (x->counted != NULL)
+		atomic_fetch_sub(x->counted->n_open, 1);
+	auth_key_unref(x->key);
+	x->key = x->counted = NULL;
+}
+
+enum access_verdict access_check(struct exchange *x, void (*granted)(struct exchange *x))
+{
+	const struct gw_config *cfg = &x->snapshot->cfg;
+	struct auth *keys = x->snapshot->shared;
+	enum access on = x->route->access;
+	uint8_t digest[AUTH_DIGEST_BYTES];
+	int64_t period = 0;
+	bool given;
+	if (on == ACCESS_PUBLIC || (on == ACCESS_ADMIN && cfg->metrics_public))
+		return ACCESS_GRANTED;
+	const char *bearer = auth_bearer(http_request(x->stream), &given);
+	if (!given && on == ACCESS_KEY && cfg->anonymous != NULL && cfg->anonymous[0] != '\0')
+		return grant_anonymous(x);
+	if (!given)
+		return refuse_unknown(x, "You didn't provide an API key. Send it in an Authorization header: "
+					 "'Authorization: Bearer YOUR_KEY'.");
+	bool is_token = bearer != NULL && browser_token_period(bearer, &period) && x->app->secrets != NULL;
+	bool is_key = bearer != NULL && !is_token && key_memo_digest(x->stream, keys, bearer, digest);
+	struct auth_key *key = is_key ? auth_find(keys, digest) : NULL;
+	if (key != NULL)
+		return grant(x, key);
+	if (!is_token && (!is_key || !has_stored_keys(x)))
+		return refuse_unknown(x, wrong_key);
+	struct access_wait *a = access_create(x, granted);
+	if (a == NULL)
+		return refuse_no_memory(x);
+	if (is_key)
+		memcpy(a->digest, digest, sizeof a->digest);
+	enum access_verdict v = is_token ? find_token(a, period) : find_identity(a);
+	if (v != ACCESS_WAITS)
+		access_cancel(x);
+	return v;
+}

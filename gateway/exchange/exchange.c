@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "gateway/exchange/exchange.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/err.h"
+#include "base/json/json_out.h"
+#include "base/utf8.h"
+#include "gateway/auth/cors.h"
+#include "gateway/loop/thread.h"
+
+enum {
+	MAX_ERROR_BYTES = 8192,
+	LONGEST_RETRY_S = 60, /* the Node libraries; those for Python take 120 */
+};
+
+struct field_list {
+	struct http_field at[EXCHANGE_MAX_FIELDS + 4 + CORS_MAX_FIELDS + QUOTA_MAX_FIELDS];
+	size_t n;
+	struct quota_text quota;
+	char cleansed[24];
+};
+
+void exchange_set_quota(struct exchange *x, const struct quota_result *r)
+{
+	if (x->quota == NULL)
+		x->quota = sl_alloc(sizeof *x->quota);
+	if (x->quota != NULL)
+		*x->quota = *r;
+}
+
+/* The fields that every answer has, then the handler's. */
+static void gather(struct exchange *x, struct field_list *out, const char *content_type,
+		   const struct http_field *fields, size_t n_fields)
+{
+	BUG_IF(n_fields > EXCHANGE_MAX_FIELDS, "an answer with %zu own fields", n_fields);
+	out->n = 0;
+	if (content_type != NULL)
+		out->at[out->n++] = (struct http_field){"content-type", content_type};
+	out->at[out->n++] = (struct http_field){"x-request-id", x->id};
+	out->n += cors_fields(http_thread(x->stream)->cfg, http_request(x->stream), out->at + out->n);
+	if (x->quota != NULL)
+		out->n += quota_fields(x->quota, &out->quota, out->at + out->n);
+	if (x->cleansed) {
+		snprintf(out->cleansed, sizeof out->cleansed, "%llu", (unsigned long long)x->cleansed_bytes);
+		out->at[out->n++] = (struct http_field){"x-sluice-cleansed-bytes", out->cleansed};
+	}
+	if (x->degraded != NULL)
+		out->at[out->n++] = (struct http_field){"x-sluice-degraded", x->degraded};
+	for (size_t i = 0; i < n_fields; i++)
+		out->at[out->n++] = fields[i];
+}
+
+void exchange_reply(struct exchange *x, int status, const char *content_type, const struct http_field *fields,
+		    size_t n_fields, const void *body, size_t n)
+{
+	struct field_list all;
+	gather(x, &all, content_type, fields, n_fields);
+	x->status = status;
+	if (http_reply(x->stream, status, all.at, all.n, body, n) != 0)
+		http_reset(x->stream);
+}
+
+void exchange_reply_stream(struct exchange *x, const struct http_field *fields, size_t n_fields,
+			   struct http_source src)
+{
+	struct field_list all;
+	gather(x, &all, "text/event-stream", fields, n_fields);
+	x->status = 200;
+	if (http_reply_stream(x->stream, 200, all.at, all.n, src) != 0)
+		http_reset(x->stream);
+}
+
+static int put_string_or_null(struct sl_buf *out, const char *s)
+{
+	return s == NULL || s[0] == '\0' ? buf_append_str(out, "null") : json_out_string(out, s, strlen(s));
+}
+
+int api_error_print(struct sl_buf *out, const struct api_error *e, const char *message)
+{
+	int rc;
+	if ((rc = buf_append_str(out, "{\"error\":{\"message\":")) != 0 ||
+	    (rc = json_out_string(out, message, strlen(message))) != 0 ||
+	    (rc = buf_append_str(out, ",\"type\":")) != 0 || (rc = put_string_or_null(out, e->type)) != 0 ||
+	    (rc = buf_append_str(out, ",\"param\":")) != 0 || (rc = put_string_or_null(out, e->param)) != 0 ||
+	    (rc = buf_append_str(out, ",\"code\":")) != 0 || (rc = put_string_or_null(out, e->code)) != 0)
+		return rc;
+	return buf_append_str(out, "}}");
+}
+
+void exchange_error(struct exchange *x, const struct api_error *e, const char *fmt, ...)
+{
+	char message[1024], retry[16], retry_ms[16];
+	struct http_field fields[4];
+	size_t n = 0;
+	va_list ap;
+	va_start(ap, fmt);
+	vsnprintf(message, sizeof message, fmt, ap);
+	va_end(ap);
+	/* What is quoted from the request may have been cut inside a character. */
+	message[utf8_whole_prefix((const uint8_t *)message, strlen(message))] = '\0';
+	if (e->retry_after_s > 0) {
+		snprintf(retry, sizeof retry, "%u", e->retry_after_s);
+		fields[n++] = (struct http_field){"retry-after", retry};
+		if (x->retry_ms > 0) {
+			snprintf(retry_ms, sizeof retry_ms, "%u", x->retry_ms);
+			fields[n++] = (struct http_field){"retry-after-ms", retry_ms};
+		}
+		/* The client libraries don't wait so long: they would come back at once, in vain. */
+		if (e->retry_after_s > LONGEST_RETRY_S)
+			fields[n++] = (struct http_field){"x-should-retry", "false"};
+	}
+	if (e->status == 401)
+		fields[n++] = (struct http_field){"www-authenticate", "Bearer"};
+
+	struct sl_buf body;
+	buf_init(&body, MAX_ERROR_BYTES);
+	if (api_error_print(&body, e, message) == 0)
+		exchange_reply(x, e->status, "application/json", fields, n, buf_data(&body), body.len);
+	else
+		exchange_reply(x, e->status, NULL, fields, n, NULL, 0);
+	buf_dispose(&body);
+}
+
+const struct api_error exchange_no_memory = {503, "server_error", "overloaded", NULL, 1};
+
+void exchange_reply_no_memory(struct exchange *x) { exchange_error(x, &exchange_no_memory, "The server is out of memory."); }
+
+const char *exchange_body(const struct exchange *x)
+{
+	return x->body.len > 0 ? (const char *)buf_data(&x->body) : "";
+}
+
+const struct http_field stream_fields[STREAM_FIELDS] = {
+    {"cache-control", "no-cache, no-transform"},
+    {"x-accel-buffering", "no"},
+};

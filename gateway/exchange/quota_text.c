@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Limits in words: OpenAI's header fields and its error, from which client libraries take their pauses.
+ * They wait for retry-after-ms, or retry-after, but not for more than a minute or two; so a longer wait
+ * is said together with x-should-retry: false.
+ */
+#include <stdio.h>
+
+#include "gateway/exchange/exchange.h"
+#include "gateway/exchange/quota.h"
+
+#define PATIENCE_US (INT64_C(60) * 1000000) /* of the least patient library */
+
+void quota_duration(int64_t us, char *out, size_t size)
+{
+	int64_t ms = us <= 0 ? 0 : (us + 999) / 1000;
+	if (ms > 0 && ms < 1000) {
+		snprintf(out, size, "%dms", (int)ms);
+		return;
+	}
+	int64_t s = ms / 1000;
+	int rest = (int)(ms % 1000), digits = 3;
+	char fraction[8] = "";
+	while (rest > 0 && rest % 10 == 0) {
+		rest /= 10;
+		digits--;
+	}
+	if (rest > 0)
+		snprintf(fraction, sizeof fraction, ".%0*d", digits, rest);
+	int n = 0;
+	if (s >= 3600)
+		n = snprintf(out, size, "%lldh", (long long)(s / 3600));
+	if (s >= 60 && n >= 0 && (size_t)n < size)
+		n += snprintf(out + n, size - (size_t)n, "%dm", (int)(s % 3600 / 60));
+	if (n >= 0 && (size_t)n < size)
+		snprintf(out + n, size - (size_t)n, "%d%ss", (int)(s % 60), fraction);
+}
+
+/* The limit on tokens to speak of. */
+static enum quota_limit of_tokens(const struct quota_result *r)
+{
+	const struct quota_left *minute = &r->each[QUOTA_TOKENS], *day = &r->each[QUOTA_DAY];
+	bool refused = r->code >= 0 && !r->admitted;
+	if (refused && r->refused_by != QUOTA_REQUESTS && r->refused_by != QUOTA_SUBJECT)
+		return r->refused_by;
+	if (day->limit > 0 && (minute->limit == 0 || day->remaining < minute->remaining))
+		return QUOTA_DAY;
+	return QUOTA_TOKENS;
+}
+
+struct writer {
+	struct quota_text *text;
+	struct http_field *out;
+	size_t n;
+};
+
+static void add_number(struct writer *w, const char *name, int64_t value)
+{
+	snprintf(w->text->at[w->n], QUOTA_TEXT_BYTES, "%lld", (long long)value);
+	w->out[w->n] = (struct http_field){name, w->text->at[w->n]};
+	w->n++;
+}
+
+static void add_duration(struct writer *w, const char *name, int64_t us)
+{
+	quota_duration(us, w->text->at[w->n], QUOTA_TEXT_BYTES);
+	w->out[w->n] = (struct http_field){name, w->text->at[w->n]};
+	w->n++;
+}
+
+static void add_left(struct writer *w, const struct quota_left *l, const char *const names[3])
+{
+	if (l->limit == 0)
+		return;
+	add_number(w, names[0], l->limit);
+	add_number(w, names[1], l->remaining);
+	add_duration(w, names[2], l->reset_us);
+}
+
+size_t quota_fields(const struct quota_result *r, struct quota_text *text,
+		    struct http_field out[QUOTA_MAX_FIELDS])
+{
+	static const char *const requests[] = {"x-ratelimit-limit-requests", "x-ratelimit-remaining-requests",
+					       "x-ratelimit-reset-requests"};
+	static const char *const tokens[] = {"x-ratelimit-limit-tokens", "x-ratelimit-remaining-tokens",
+					     "x-ratelimit-reset-tokens"};
+	struct writer w = {.text = text, .out = out};
+	if (r->code < 0)
+		return 0;
+	add_left(&w, &r->each[QUOTA_REQUESTS], requests);
+	add_left(&w, &r->each[of_tokens(r)], tokens);
+	if (r->admitted)
+		return w.n;
+	if (r->retry_after_us >= 0) {
+		int64_t ms = (r->retry_after_us + 999) / 1000;
+		add_number(&w, "retry-after", (ms + 999) / 1000);
+		add_number(&w, "retry-after-ms", ms);
+	}
+	bool soon = r->retry_after_us >= 0 && r->retry_after_us <= PATIENCE_US;
+	w.out[w.n++] = (struct http_field){"x-should-retry", soon ? "true" : "false"};
+	return w.n;
+}
+
+void quota_refuse(struct exchange *x, const struct quota_result *r)
+{
+	static const struct {
+		const char *type, *what;
+	} names[QUOTA_N_LIMITS] = {
+	    [QUOTA_REQUESTS] = {"requests", "requests per minute"},
+	    [QUOTA_SUBJECT] = {"requests", "requests per minute of one user"},
+	    [QUOTA_TOKENS] = {"tokens", "tokens per minute"},
+	    [QUOTA_DAY] = {"tokens", "tokens per day"},
+	};
+	char wait[QUOTA_TEXT_BYTES];
+	if (r->code < 0) {
+		exchange_error(x, &(struct api_error){503, "server_error", "overloaded", NULL, 1},
+			       "The server is busy: what is left of your limits could not be found out in time.");
+		return;
+	}
+	const struct api_error e = {429, names[r->refused_by].type, "rate_limit_exceeded", NULL, 0};
+	long long limit = r->each[r->refused_by].limit;
+	exchange_set_quota(x, r);
+	if (r->retry_after_us < 0) {
+		exchange_error(x, &e, "Request too large: the limit of this key is %lld %s.", limit,
+			       names[r->refused_by].what);
+		return;
+	}
+	quota_duration(r->retry_after_us, wait, sizeof wait);
+	if (r->contended) {
+		exchange_error(x, &e, "Rate limit reached: what is left of %lld %s for this key is reserved by its requests that "
+			       "run. Please try again in %s.", limit, names[r->refused_by].what, wait);
+		return;
+	}
+	exchange_error(x, &e, "Rate limit reached: %lld %s for this key. Please try again in %s.", limit,
+		       names[r->refused_by].what, wait);
+}

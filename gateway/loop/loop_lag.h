@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * How late a thread's loop is: ten times a second, how long after its time a timer fires. Whatever holds
+ * the loop (a large body, a blocking call, a processor that others have) shows in it:
+ * sluice_gateway_loop_lag_seconds on /metrics.
+ */
+#ifndef GATEWAY_LOOP_LAG_H
+#define GATEWAY_LOOP_LAG_H
+
+#include "gateway/loop/timer.h"
+
+struct loop_lag {
+	struct gw_timers *timers;
+	struct gw_timer timer;
+	uint64_t due_ns;
+};
+
+void loop_lag_start(struct loop_lag *l, struct gw_timers *timers);
+/* Nothing when it was not started. */
+void loop_lag_stop(struct loop_lag *l);
+
+#endif

@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Of a message everything goes to the engine that a chat template may use: role, content, name, the
+ * calls an assistant made, which call a tool answers, and reasoning. Nothing else does, and nothing
+ * that a template could use is left out: it is refused by name.
+ *
+ *   - "developer" becomes "system": only few templates know it, and it means the same.
+ *   - Content in parts becomes one string. A refusal was an answer like another: it is content.
+ *   - An assistant that only called tools has the empty content: templates that join strings fail on
+ *     a null.
+ *   - What a user wrote is cleansed (gateway/cleanse/cleanse.h). What the operator, the model or a tool says
+ *     stays to the byte.
+ */
+#include "gateway/request/chat_messages.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/json/json_out.h"
+
+enum { MAX_CALLS = 256 };
+
+struct writer {
+	struct sl_buf *out;
+	struct request_error *e;
+	const struct request_limits *l;
+	struct cleanse_stats *cleansed;
+	size_t i; /* of the message */
+	char param[96];
+};
+
+/* "messages[i].NAME", for what goes wrong: formatting it for each member would cost more than the member. */
+static const char *at(struct writer *w, const char *name)
+{
+	snprintf(w->param, sizeof w->param, "messages[%zu].%s", w->i, name);
+	return w->param;
+}
+
+/* "messages[i].content[k]TAIL" */
+static const char *at_part(struct writer *w, size_t k, const char *tail)
+{
+	char name[64];
+	snprintf(name, sizeof name, "content[%zu]%s", k, tail);
+	return at(w, name);
+}
+
+static int put_string(struct writer *w, const json_t *v, const char *name)
+{
+	if (!request_text_fits(v))
+		return request_check_text(v, at(w, name), w->e);
+	return json_out_string(w->out, json_string_value(v), json_string_length(v));
+}
+
+enum role { ROLE_SYSTEM, ROLE_USER, ROLE_ASSISTANT, ROLE_TOOL };
+
+static int get_role(struct writer *w, const json_t *m, enum role *out)
+{
+	static const struct {
+		const char *name;
+		enum role role;
+	} roles[] = {{"system", ROLE_SYSTEM},	    {"developer", ROLE_SYSTEM}, {"user", ROLE_USER},
+		     {"assistant", ROLE_ASSISTANT}, {"tool", ROLE_TOOL}};
+	const json_t *v = request_get(m, "role");
+	if (v == NULL)
+		return request_missing(w->e, at(w, "role"));
+	if (!json_is_string(v))
+		return request_wrong_type(w->e, at(w, "role"), "a string", v);
+	const char *role = json_string_value(v);
+	for (size_t i = 0; i < sizeof roles / sizeof roles[0]; i++)
+		if (strcmp(role, roles[i].name) == 0) {
+			*out = roles[i].role;
+			return 0;
+		}
+	const char *param = at(w, "role");
+	if (strcmp(role, "function") == 0)
+		return request_bad(w->e, "unsupported_value", param,
+				   "Unsupported value: '%s' is 'function', and only 'tool' is supported by this version.",
+				   param);
+	return request_bad(w->e, "invalid_value", param,
+			   "Invalid value for '%s': '%.*s'. Supported values are 'system', 'developer', 'user', 'assistant' and 'tool'.",
+			   param, request_quoted(v), role);
+}
+
+/* ---- content ---- */
+
+/* The text of a part, borrowed; SL_EINVAL. */
+static int part_text(struct writer *w, const json_t *part, size_t k, enum role role, const json_t **out)
+{
+	if (!json_is_object(part))
+		return request_wrong_type(w->e, at_part(w, k, ""), "an object", part);
+	const json_t *type = json_object_get(part, "type");
+	if (!json_is_string(type))
+		return request_bad(w->e, "invalid_type", at_part(w, k, ".type"), "'%s' must be a string.",
+				   at_part(w, k, ".type"));
+	const char *key = json_string_value(type);
+	bool is_text = strcmp(key, "text") == 0;
+	if (!is_text && !(strcmp(key, "refusal") == 0 && role == ROLE_ASSISTANT))
+		return request_bad(w->e, "unsupported_value", at_part(w, k, ".type"),
+				   "Unsupported value: '%s' is '%.*s', and only 'text' is supported by this version.",
+				   at_part(w, k, ".type"), request_quoted(type), key);
+	const char *tail = is_text ? ".text" : ".refusal";
+	*out = json_object_get(part, key);
+	if (!json_is_string(*out))
+		return request_bad(w->e, "invalid_type", at_part(w, k, tail), "'%s' must be a string.",
+				   at_part(w, k, tail));
+	return request_text_fits(*out) ? 0 : request_check_text(*out, at_part(w, k, tail), w->e);
+}
+
+static int put_text(struct writer *w, const char *text, size_t n, enum role role)
+{
+	struct sl_buf clean;
+	if (role != ROLE_USER || w->l->cleanse == CLEANSE_OFF)
+		return json_out_string(w->out, text, n);
+	buf_init(&clean, REQUEST_MAX_PROMPT);
+	int rc = cleanse(w->l->cleanse, text, n, &clean, w->cleansed);
+	if (rc == 0)
+		rc = json_out_string(w->out, clean.len > 0 ? (const char *)buf_data(&clean) : "", clean.len);
+	buf_dispose(&clean);
+	return rc;
+}
+
+static int put_parts(struct writer *w, const json_t *parts, enum role role)
+{
+	struct sl_buf text;
+	int rc = 0;
+	if (json_array_size(parts) == 0)
+		return request_bad(w->e, "invalid_value", at(w, "content"),
+				   "Invalid value for '%s': it has no parts.", at(w, "content"));
+	buf_init(&text, REQUEST_MAX_PROMPT);
+	for (size_t k = 0; k < json_array_size(parts) && rc == 0; k++) {
+		const json_t *v = NULL;
+		rc = part_text(w, json_array_get(parts, k), k, role, &v);
+		if (rc == 0)
+			rc = buf_append(&text, json_string_value(v), json_string_length(v));
+	}
+	if (rc == 0)
+		rc = put_text(w, text.len ? (const char *)buf_data(&text) : "", text.len, role);
+	buf_dispose(&text);
+	return rc;
+}
+
+/* may_lack: the message says something without it. */
+static int put_content(struct writer *w, const json_t *m, enum role role, bool may_lack)
+{
+	const json_t *v = request_get(m, "content");
+	const json_t *refusal = role == ROLE_ASSISTANT ? request_get(m, "refusal") : NULL;
+	const char *name = "content";
+	if (v == NULL && refusal != NULL) {
+		v = refusal;
+		name = "refusal";
+		if (!json_is_string(v))
+			return request_wrong_type(w->e, at(w, name), "a string", v);
+	}
+	int rc = buf_append_str(w->out, ",\"content\":");
+	if (rc != 0)
+		return rc;
+	if (v == NULL)
+		return may_lack ? buf_append_str(w->out, "\"\"") : request_missing(w->e, at(w, name));
+	if (json_is_string(v)) {
+		rc = request_text_fits(v) ? 0 : request_check_text(v, at(w, name), w->e);
+		return rc != 0 ? rc : put_text(w, json_string_value(v), json_string_length(v), role);
+	}
+	if (json_is_array(v))
+		return put_parts(w, v, role);
+	return request_wrong_type(w->e, at(w, name), "a string or an array of parts", v);
+}
+
+/* ---- calls of tools ---- */
+
+/* A member of a call that must be a string; `inside` is what is written before it. */
+static int put_call_string(struct writer *w, const json_t *object, const char *key, size_t k,
+			   const char *path, const char *inside)
+{
+	char name[64];
+	const json_t *v = request_get(object, key);
+	snprintf(name, sizeof name, "tool_calls[%zu].%s%s", k, path, key);
+	if (v == NULL)
+		return request_missing(w->e, at(w, name));
+	if (!json_is_string(v))
+		return request_wrong_type(w->e, at(w, name), "a string", v);
+	int rc = buf_append_str(w->out, inside);
+	return rc != 0 ? rc : put_string(w, v, name);
+}
+
+static int put_call(struct writer *w, const json_t *call, size_t k)
+{
+	char name[64];
+	snprintf(name, sizeof name, "tool_calls[%zu]", k);
+	if (!json_is_object(call))
+		return request_wrong_type(w->e, at(w, name), "an object", call);
+	const json_t *type = request_get(call, "type"), *function = request_get(call, "function");
+	snprintf(name, sizeof name, "tool_calls[%zu].type", k);
+	if (type != NULL && !json_is_string(type))
+		return request_wrong_type(w->e, at(w, name), "a string", type);
+	if (type != NULL && strcmp(json_string_value(type), "function") != 0)
+		return request_bad(w->e, "unsupported_value", at(w, name),
+				   "Unsupported value: '%s' is '%.*s', and only 'function' is supported by this version.",
+				   at(w, name), request_quoted(type), json_string_value(type));
+	snprintf(name, sizeof name, "tool_calls[%zu].function", k);
+	if (function == NULL)
+		return request_missing(w->e, at(w, name));
+	if (!json_is_object(function))
+		return request_wrong_type(w->e, at(w, name), "an object", function);
+	int rc;
+	if ((rc = put_call_string(w, call, "id", k, "", k ? ",{\"id\":" : "{\"id\":")) != 0 ||
+	    (rc = put_call_string(w, function, "name", k, "function.",
+				  ",\"type\":\"function\",\"function\":{\"name\":")) != 0 ||
+	    (rc = put_call_string(w, function, "arguments", k, "function.", ",\"arguments\":")) != 0)
+		return rc;
+	return buf_append_str(w->out, "}}");
+}
+
+static int put_calls(struct writer *w, const json_t *calls)
+{
+	size_t n = json_array_size(calls);
+	if (n > MAX_CALLS)
+		return request_bad(w->e, "array_above_max_length", at(w, "tool_calls"),
+				   "Invalid '%s': at most %d calls, not %zu.", at(w, "tool_calls"), MAX_CALLS, n);
+	int rc = buf_append_str(w->out, ",\"tool_calls\":[");
+	for (size_t k = 0; k < n && rc == 0; k++)
+		rc = put_call(w, json_array_get(calls, k), k);
+	return rc != 0 ? rc : buf_append_str(w->out, "]");
+}
+
+/* The calls of an assistant's message; *out NULL: none. */
+static int get_calls(struct writer *w, const json_t *m, enum role role, const json_t **out)
+{
+	const json_t *v = request_get(m, "tool_calls");
+	*out = NULL;
+	if (v != NULL && !json_is_array(v))
+		return request_wrong_type(w->e, at(w, "tool_calls"), "an array of objects", v);
+	if (json_array_size(v) == 0)
+		return 0;
+	if (role != ROLE_ASSISTANT)
+		return request_bad(w->e, "invalid_value", at(w, "tool_calls"),
+				   "Invalid '%s': only a message of the assistant has calls.",
+				   at(w, "tool_calls"));
+	*out = v;
+	return 0;
+}
+
+/* ---- a message ---- */
+
+/* A member that is a string and goes to the template as it is. */
+static int put_member(struct writer *w, const json_t *m, const char *key, bool needed)
+{
+	const json_t *v = request_get(m, key);
+	if (v == NULL)
+		return needed ? request_missing(w->e, at(w, key)) : 0;
+	if (!json_is_string(v))
+		return request_wrong_type(w->e, at(w, key), "a string", v);
+	int rc;
+	if ((rc = buf_append_str(w->out, ",\"")) != 0 || (rc = buf_append_str(w->out, key)) != 0 ||
+	    (rc = buf_append_str(w->out, "\":")) != 0)
+		return rc;
+	return put_string(w, v, key);
+}
+
+/* It stays when the conversation is made shorter; no template sees it unless it asks. */
+static int put_pinned(struct writer *w, const json_t *m)
+{
+	const json_t *v = request_get(m, "pinned");
+	if (v != NULL && !json_is_boolean(v))
+		return request_wrong_type(w->e, at(w, "pinned"), "a boolean", v);
+	return json_is_true(v) ? buf_append_str(w->out, ",\"pinned\":true") : 0;
+}
+
+static int refuse_unbuilt(struct writer *w, const json_t *m)
+{
+	static const char *const names[] = {"function_call", "audio"};
+	for (size_t k = 0; k < sizeof names / sizeof names[0]; k++) {
+		const json_t *v = request_get(m, names[k]);
+		if (v != NULL && !request_is_empty(v))
+			return request_refuse(w->e, at(w, names[k]));
+	}
+	return 0;
+}
+
+static int put_message(struct writer *w, const json_t *m)
+{
+	static const char *const heads[] = {"{\"role\":\"system\"", "{\"role\":\"user\"", "{\"role\":\"assistant\"",
+					    "{\"role\":\"tool\""};
+	enum role role = ROLE_USER;
+	const json_t *calls = NULL;
+	int rc;
+	if (!json_is_object(m)) {
+		snprintf(w->param, sizeof w->param, "messages[%zu]", w->i);
+		return request_wrong_type(w->e, w->param, "an object", m);
+	}
+	if ((rc = refuse_unbuilt(w, m)) != 0 || (rc = get_role(w, m, &role)) != 0 ||
+	    (rc = get_calls(w, m, role, &calls)) != 0 ||
+	    (w->i > 0 && (rc = buf_append_str(w->out, ",")) != 0) ||
+	    (rc = buf_append_str(w->out, heads[role])) != 0 ||
+	    (rc = put_content(w, m, role,
+			      calls != NULL || (role == ROLE_ASSISTANT &&
+						request_get(m, "reasoning_content") != NULL))) != 0 ||
+	    (rc = put_member(w, m, "name", false)) != 0 ||
+	    (role == ROLE_ASSISTANT && (rc = put_member(w, m, "reasoning_content", false)) != 0) ||
+	    (role == ROLE_TOOL && (rc = put_member(w, m, "tool_call_id", true)) != 0) ||
+	    (calls != NULL && (rc = put_calls(w, calls)) != 0) || (rc = put_pinned(w, m)) != 0)
+		return rc;
+	return buf_append_str(w->out, "}");
+}
+
+int chat_messages_put(struct sl_buf *out, const json_t *messages, const struct request_limits *l,
+		      struct cleanse_stats *cleansed, struct request_error *e)
+{
+	struct writer w = {.out = out, .e = e, .l = l, .cleansed = cleansed};
+	if (messages == NULL)
+		return request_missing(e, "messages");
+	size_t n = json_array_size(messages);
+	if (n == 0)
+		return request_bad(e, "empty_array", "messages",
+				   "Invalid 'messages': at least one message is needed.");
+	if (n > l->messages)
+		return request_bad(e, "array_above_max_length", "messages",
+				   "Invalid 'messages': at most %zu messages, not %zu.", l->messages, n);
+	int rc = buf_append_str(out, "\"messages\":[");
+	for (; w.i < n && rc == 0; w.i++)
+		rc = put_message(&w, json_array_get(messages, w.i));
+	return rc != 0 ? rc : buf_append_str(out, "]");
+}

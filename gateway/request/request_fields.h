@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the parsers of chat, completion and response requests share: the bytes, the check of a body
+ * against the table of fields, the sampling fields, and errors that name the field. Pure: no socket,
+ * no thread, no clock.
+ *
+ * null always counts as absent. What is refused is refused by name; unknown fields are ignored.
+ */
+#ifndef GATEWAY_REQUEST_FIELDS_H
+#define GATEWAY_REQUEST_FIELDS_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/proto/proto.h"
+#include "gateway/cleanse/cleanse.h"
+#include "gateway/request/json_mem.h"
+#include "gateway/request/request_table.h"
+
+struct request_limits {
+	size_t messages;   /* of a chat, or items of a response's input: at most */
+	size_t json_depth; /* nesting of the body */
+	size_t json_values; /* how much there is in it, json_measure; 0: no limit */
+	size_t prompts;    /* of a completion */
+	enum cleanse_level cleanse; /* of users' messages: what their tier has */
+};
+
+/* What went wrong, for the client. */
+struct request_error {
+	const char *code; /* "invalid_value", "unsupported_parameter", … ; NULL: null */
+	char param[96];   /* "": null */
+	char message[256];
+};
+
+/* What a body has of the members that parsers read, borrowed from it: found in one pass over the few keys of a
+ * body, since looking for each of forty names costs more than parsing them. NULL: absent, or null. */
+struct request_values {
+	json_t *at[N_REQUEST_VALUES];
+};
+
+/* What all three have in common. Strings point into the body. */
+struct request_common {
+	const char *model;
+	bool stream, include_usage;
+	bool no_obfuscation; /* stream_options.include_obfuscation: false */
+	bool obfuscate;      /* it was asked for by true */
+	bool has_seed, has_max_tokens;
+	uint32_t max_tokens;
+	/* Sampling, stops, seed, n, best_of, logprobs, biases; model, max_tokens and what the tier says are
+	 * the caller's. */
+	struct proto_submit submit;
+	struct proto_id_f32 *bias; /* owned: what submit.logit_bias points to */
+	const char *user;          /* safety_identifier or user; NULL */
+	const char *cache_key;     /* prompt_cache_key; NULL */
+	struct cleanse_stats cleansed; /* users' messages, once the prompt is made */
+};
+
+enum {
+	/* Escaping can make text six times as long; the protocol's bound is what counts. */
+	REQUEST_MAX_PROMPT = PROTO_MAX_PAYLOAD - 64 * 1024,
+	REQUEST_MAX_LABEL = 512, /* bytes of user, cache_key, identifiers */
+};
+
+/* ---- errors: each fills *e and returns SL_EINVAL ---- */
+
+int request_bad(struct request_error *e, const char *code, const char *param, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+int request_wrong_type(struct request_error *e, const char *param, const char *want, const json_t *got);
+/* above: lo itself is outside. An infinite bound is none. */
+int request_out_of_range(struct request_error *e, const char *param, double lo, bool above, double hi, double got);
+int request_missing(struct request_error *e, const char *param);
+int request_refuse(struct request_error *e, const char *param);
+/* How many bytes of a string are quoted in a message: whole characters. */
+int request_quoted(const json_t *string);
+
+/* ---- reading: 0, SL_EINVAL with *e filled, SL_ENOMEM ---- */
+
+/* A JSON object of correct UTF-8 that is not too deep; *out is the caller's. */
+int request_parse_json(const void *bytes, size_t n, const struct request_limits *l, json_t **out, struct request_error *e);
+/* The same into a document, for who only reads it. */
+int request_parse_doc(const void *bytes, size_t n, const struct request_limits *l, struct json_doc *out,
+		      struct request_error *e);
+/* Every known field, whether honoured or not: type, range, and whether it is refused. Puts those that parsers read
+ * into *values, which holds nothing else. */
+int request_check(const json_t *body, enum request_endpoint endpoint, struct request_values *values,
+		  struct request_error *e);
+/* A member that is there and not null; else NULL. */
+json_t *request_get(const json_t *object, const char *key);
+/* A string's U+0000 has no place in a prompt or a name. The first only tells, without a name made for it. */
+bool request_text_fits(const json_t *string);
+int request_check_text(const json_t *string, const char *param, struct request_error *e);
+/* An identifier or a label of at most REQUEST_MAX_LABEL bytes; *out NULL when it is absent or empty. */
+int request_get_label(const json_t *object, const char *key, const char *param, const char **out,
+		      struct request_error *e);
+/* The same of a value that was found already, or NULL. */
+int request_read_label(const json_t *v, const char *param, const char **out, struct request_error *e);
+/* OpenAI's bounds on metadata: 16 pairs, keys of 64, values of 512 characters. */
+int request_check_metadata(json_t *metadata, struct request_error *e); /* NULL: none */
+bool request_is_empty(const json_t *v); /* an array or object without members */
+/* What is wrong when a bounded buffer was too small (SL_ELIMIT); other codes stay. */
+int request_too_long(int rc, const char *param, struct request_error *e);
+
+/* Appends a JSON value as text. 0, SL_ELIMIT, SL_ENOMEM. */
+int request_put_json(struct sl_buf *out, const json_t *v);
+
+/* ---- the common part ---- */
+
+/* Checks the body, fills *values for what the endpoint reads besides, and *c. */
+int request_common_read(const json_t *body, enum request_endpoint endpoint, struct request_values *values,
+			struct request_common *c, struct request_error *e);
+void request_common_dispose(struct request_common *c);
+
+#endif

@@ -1,0 +1,586 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * N threads, one main thread that owns none of their work: it starts them, waits for signals (a
+ * signalfd: no handler runs anywhere), tells the threads what they mean, and reports readiness to the
+ * supervisor. Everything the main thread wants of a worker it posts to the worker's inbox;
+ * everything it learns of one it reads from three atomics.
+ *
+ * Life of a worker: STARTING → SERVING → (drain) → ENDED, or FAILED with its one-line error, which
+ * the main thread prints once. Messages to a worker may arrive until it is joined: inboxes are
+ * disposed of by the main thread after the join, never by the worker.
+ *
+ * The store is made before the threads and goes after them; each thread has a client of its own, made
+ * before and destroyed after the application. A thread is not ready before its client has found Redis,
+ * or has not for a short while: the first requests are then not counted by a local share.
+ *
+ * Life of the process, moved only by set_phase:
+ *
+ *   RUNNING ──SIGTERM──→ DRAINING ──SIGTERM, failure──→ STOPPING
+ *      └─────SIGUSR2──→ REPLACED ──SIGTERM──↑
+ *
+ * - A takeover (the old gateway still serves) accepts nothing until every thread could serve a
+ *   request: no client meets a gateway that has to refuse. Only then it says ready, and the
+ *   supervisor tells the old one SIGUSR2.
+ * - What comes after a crash is given the sockets in whose queues clients wait: it lets them wait until it could
+ *   serve a request, for a second at most, instead of refusing them.
+ * - A reload is refused whole or taken whole: everything that can fail is made on the main thread,
+ *   into a new snapshot; then each thread gets a message and takes it between two events. Two threads
+ *   may differ for a turn of their loops.
+ */
+#include "gateway/server/process.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/beat.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "cache/cache.h"
+#include "gateway/conversation/conversation_proc.h"
+#include "gateway/transport/handover.h"
+#include "gateway/loop/loop_lag.h"
+#include "gateway/auth/store.h"
+#include "gateway/transport/tls_context.h"
+#include "gateway/transport/transport.h"
+
+enum { POLL_MS = 100, BEAT_LEAST_MS = 20, STORE_WAIT_MS = 2000, LAST_WORDS_MS = 300, RESTART_WAIT_MS = 1000, RESTART_LOOK_MS = 5 };
+
+enum worker_state { WORKER_STARTING, WORKER_SERVING, WORKER_FAILED, WORKER_ENDED };
+
+struct worker {
+	struct gw_thread t;
+	pthread_t id;
+	const struct gw_app_ops *ops;
+	struct cache *store;
+	char name[16];
+	atomic_int state; /* enum worker_state */
+	atomic_bool ready, accepts;
+	struct sl_err err; /* valid once state is FAILED */
+	int slot;          /* of the heartbeat; -1: none */
+	bool stop_now;     /* worker's own, as are the next three */
+	bool expired;      /* the drain's time is over */
+	bool store_found;  /* or given up */
+	uint64_t since_ns; /* of serving */
+	struct event *beat, *drain_timer;
+	struct event *restart_look; /* until it accepts */
+	struct loop_lag lag;
+	/* Posted at most once each. */
+	struct gw_message accept_msg, replace_msg, drain_msg, stop_msg;
+};
+
+struct reload_message {
+	struct gw_message m;
+	struct gw_snapshot *next; /* counted */
+};
+
+static struct worker *worker_of(struct gw_thread *t)
+{
+	return (struct worker *)(void *)((char *)t - offsetof(struct worker, t));
+}
+
+/* ---- the worker's side ---- */
+
+static bool found_store(struct worker *w)
+{
+	enum cache_state state = cache_client_state(w->t.cache);
+	if (!w->store_found && (state == CACHE_IS_MEMORY || state == CACHE_IS_UP ||
+				clock_now_ns() - w->since_ns > STORE_WAIT_MS * NS_PER_MS)) {
+		w->store_found = true;
+		if (state == CACHE_IS_DOWN || state == CACHE_IS_CONNECTING)
+			log_warn("the store is %s: limits are this process's own meanwhile",
+				 cache_client_state_text(w->t.cache));
+	}
+	return w->store_found;
+}
+
+static void on_beat(evutil_socket_t fd, short what, void *arg)
+{
+	(void)fd, (void)what;
+	struct worker *w = arg;
+	beat_touch(w->slot);
+	atomic_store(&w->ready, !w->t.draining && found_store(w) && w->ops->ready(w->t.app));
+}
+
+static struct timeval in_ms(uint64_t ms)
+{
+	return (struct timeval){.tv_sec = (time_t)(ms / 1000),
+				.tv_usec = (suseconds_t)(ms % 1000 * 1000)};
+}
+
+static void on_drain_expired(evutil_socket_t fd, short what, void *arg)
+{
+	(void)fd, (void)what;
+	struct worker *w = arg;
+	struct timeval last_words = in_ms(LAST_WORDS_MS);
+	if (w->ops->expire == NULL || w->expired || event_add(w->drain_timer, &last_words) != 0) {
+		w->stop_now = true;
+		return;
+	}
+	w->expired = true;
+	w->ops->expire(w->t.app);
+}
+
+static void begin_drain(struct worker *w, bool replaced, uint64_t limit_ms)
+{
+	struct gw_thread *t = &w->t;
+	struct timeval limit = in_ms(limit_ms);
+	t->draining = true;
+	t->replaced = replaced;
+	atomic_store(&w->ready, false);
+	if (t->transport == NULL)
+		return;
+	transport_drain(t->transport, replaced);
+	if (w->drain_timer == NULL)
+		w->drain_timer = event_new(t->base, -1, 0, on_drain_expired, w);
+	if (w->drain_timer == NULL || event_add(w->drain_timer, &limit) != 0)
+		w->stop_now = true;
+}
+
+static void replace_worker(struct gw_thread *t, struct gw_message *m)
+{
+	(void)m;
+	begin_drain(worker_of(t), true, t->cfg->upgrade_drain_ms);
+}
+
+static void drain_worker(struct gw_thread *t, struct gw_message *m)
+{
+	(void)m;
+	begin_drain(worker_of(t), false, t->cfg->drain_ms);
+}
+
+static void stop_worker(struct gw_thread *t, struct gw_message *m)
+{
+	(void)m;
+	worker_of(t)->stop_now = true;
+}
+
+static void accept_worker(struct gw_thread *t, struct gw_message *m)
+{
+	struct worker *w = worker_of(t);
+	(void)m;
+	if (t->transport == NULL || t->draining)
+		return;
+	if (transport_accept(t->transport) == 0) {
+		atomic_store(&w->accepts, true);
+		return;
+	}
+	log_error("%s: the event loop refuses a listening socket", w->name);
+	w->stop_now = true;
+}
+
+static void on_restart_look(evutil_socket_t fd, short what, void *arg)
+{
+	(void)fd, (void)what;
+	struct worker *w = arg;
+	bool over = clock_now_ns() - w->since_ns > RESTART_WAIT_MS * NS_PER_MS;
+	on_beat(-1, 0, w);
+	if (!w->t.draining && !over && !atomic_load(&w->ready))
+		return;
+	event_del(w->restart_look);
+	accept_worker(&w->t, NULL);
+}
+
+/* Accepts at once (the transport has begun to), or when main says so, or when it looks. */
+static int begin_accepting(struct worker *w)
+{
+	const struct timeval often = in_ms(RESTART_LOOK_MS);
+	bool later = !w->t.transport->accepting;
+	atomic_store(&w->accepts, !later);
+	if (!later || w->t.cfg->takeover)
+		return 0;
+	w->restart_look = event_new(w->t.base, -1, EV_PERSIST, on_restart_look, w);
+	if (w->restart_look == NULL || event_add(w->restart_look, &often) != 0)
+		return sl_errf(&w->err, SL_EIO, "the event loop refuses a timer");
+	return 0;
+}
+
+static void reload_worker(struct gw_thread *t, struct gw_message *m)
+{
+	struct reload_message *r =
+	    (struct reload_message *)(void *)((char *)m - offsetof(struct reload_message, m));
+	struct gw_snapshot *before = t->snapshot;
+	t->snapshot = r->next;
+	t->cfg = &r->next->cfg;
+	if (t->app != NULL && worker_of(t)->ops->reload != NULL)
+		worker_of(t)->ops->reload(t->app, r->next);
+	if (t->transport != NULL)
+		transport_reload(t->transport);
+	gw_snapshot_unref(before);
+	sl_free(r);
+}
+
+static int start_serving(struct worker *w)
+{
+	struct gw_thread *t = &w->t;
+	struct timeval every =
+	    in_ms(t->cfg->beat_ms / 2 > BEAT_LEAST_MS ? t->cfg->beat_ms / 2 : BEAT_LEAST_MS);
+	int rc = cache_client_create(w->store, t->base, &t->cache);
+	if (rc != 0)
+		return sl_errf(&w->err, rc, "no client of the store: %s", sl_code_name(rc));
+	w->since_ns = clock_now_ns();
+	rc = w->ops->create(t, &t->app, &w->err);
+	if (rc == 0)
+		rc = transport_create(t, w->ops->http, t->app, &t->transport, &w->err);
+	if (rc != 0)
+		return rc;
+	w->slot = beat_slot(w->name);
+	w->beat = event_new(t->base, -1, EV_PERSIST, on_beat, w);
+	if (w->beat == NULL || event_add(w->beat, &every) != 0)
+		return sl_errf(&w->err, SL_EIO, "the event loop refuses a timer");
+	on_beat(-1, 0, w);
+	loop_lag_start(&w->lag, &t->timers);
+	return begin_accepting(w);
+}
+
+static void end_serving(struct worker *w)
+{
+	struct gw_thread *t = &w->t;
+	loop_lag_stop(&w->lag);
+	if (t->transport != NULL)
+		transport_destroy(t->transport);
+	t->transport = NULL;
+	if (t->app != NULL)
+		w->ops->destroy(t->app);
+	t->app = NULL;
+	if (t->cache != NULL)
+		cache_client_destroy(t->cache);
+	t->cache = NULL;
+	if (w->beat != NULL)
+		event_free(w->beat);
+	if (w->drain_timer != NULL)
+		event_free(w->drain_timer);
+	if (w->restart_look != NULL)
+		event_free(w->restart_look);
+	w->beat = w->drain_timer = w->restart_look = NULL;
+	if (w->slot >= 0)
+		beat_slot_close(w->slot);
+	w->slot = -1;
+}
+
+static bool busy(const struct worker *w) { return w->ops->busy != NULL && w->ops->busy(w->t.app); }
+
+static void *run_worker(void *arg)
+{
+	struct worker *w = arg;
+	pthread_setname_np(pthread_self(), w->name);
+	if (start_serving(w) != 0) {
+		end_serving(w);
+		atomic_store(&w->state, WORKER_FAILED);
+		return NULL;
+	}
+	atomic_store(&w->state, WORKER_SERVING);
+	while (!w->stop_now && !(w->t.draining && transport_drained(w->t.transport) && !busy(w))) {
+		if (gw_thread_turn(&w->t) != 0) {
+			log_error("%s: the event loop failed", w->name);
+			break;
+		}
+	}
+	end_serving(w);
+	atomic_store(&w->ready, false);
+	atomic_store(&w->state, WORKER_ENDED);
+	return NULL;
+}
+
+/* ---- the main thread's side ---- */
+
+enum phase { RUNNING, REPLACED, DRAINING, STOPPING };
+
+struct process {
+	struct worker *workers;
+	struct cache *store;
+	int64_t n, n_started;
+	int signal_fd;
+	int status;
+	enum phase phase;
+	bool ready, published, told_accept;
+	const struct gw_app_ops *ops;
+	const struct gw_reload *reload;
+	struct gw_snapshot *now; /* counted */
+};
+
+/* Tells every worker; each kind of message once. */
+static void set_phase(struct process *p, enum phase to)
+{
+	BUG_IF(to <= p->phase, "gateway: phase %d to %d", (int)p->phase, (int)to);
+	p->phase = to;
+	for (int64_t i = 0; i < p->n_started; i++) {
+		struct worker *w = &p->workers[i];
+		gw_post(&w->t, to == REPLACED   ? &w->replace_msg
+			       : to == DRAINING ? &w->drain_msg
+						: &w->stop_msg);
+	}
+}
+
+static int start_workers(struct process *p)
+{
+	struct sl_err err = {0};
+	p->n = p->now->cfg.threads;
+	p->workers = sl_zalloc_n((size_t)p->n, sizeof *p->workers);
+	if (p->workers == NULL)
+		return SL_ENOMEM;
+	for (int64_t i = 0; i < p->n; i++) {
+		struct worker *w = &p->workers[i];
+		w->ops = p->ops;
+		w->store = p->store;
+		w->slot = -1;
+		w->accept_msg.run = accept_worker;
+		w->replace_msg.run = replace_worker;
+		w->drain_msg.run = drain_worker;
+		w->stop_msg.run = stop_worker;
+		snprintf(w->name, sizeof w->name, "gateway-%d", (int)i);
+		int rc = gw_thread_init(&w->t, (int)i, &p->now->cfg, &err);
+		if (rc != 0) {
+			log_error("%s", err.text);
+			return rc;
+		}
+		w->t.snapshot = gw_snapshot_ref(p->now);
+		if (pthread_create(&w->id, NULL, run_worker, w) != 0) {
+			gw_thread_dispose(&w->t);
+			gw_snapshot_unref(w->t.snapshot);
+			log_error("no thread: %s", strerror(errno));
+			return SL_EIO;
+		}
+		p->n_started++;
+	}
+	return 0;
+}
+
+/* The next steps of a start: the supervisor gets the sockets once all threads have theirs; a takeover
+ * accepts once all could serve. */
+static void go_on_starting(struct process *p, bool all_serve, bool all_ready)
+{
+	if (all_serve && !p->published) {
+		p->published = true;
+		handover_publish();
+	}
+	if (!all_ready || p->told_accept)
+		return;
+	p->told_accept = true;
+	for (int64_t i = 0; i < p->n_started; i++)
+		gw_post(&p->workers[i].t, &p->workers[i].accept_msg);
+}
+
+/* Reads what the workers say. True once all have ended. */
+static bool look_at_workers(struct process *p)
+{
+	int64_t over = 0, ready = 0, serve = 0, accept = 0;
+	for (int64_t i = 0; i < p->n_started; i++) {
+		struct worker *w = &p->workers[i];
+		int state = atomic_load(&w->state);
+		ready += atomic_load(&w->ready);
+		accept += atomic_load(&w->accepts);
+		serve += state == WORKER_SERVING;
+		over += state == WORKER_FAILED || state == WORKER_ENDED;
+		if (state == WORKER_FAILED && p->status == 0) {
+			log_error("%s", w->err.text);
+			p->status = w->err.code == SL_ENOMEM ? 1 : GATEWAY_EXIT_CONFIG;
+		} else if (state == WORKER_ENDED && p->phase == RUNNING && p->status == 0) {
+			p->status = 1;
+		}
+	}
+	if (p->status != 0 && p->phase != STOPPING)
+		set_phase(p, STOPPING);
+	bool all = p->n_started == p->n && p->phase == RUNNING;
+	go_on_starting(p, all && serve == p->n, all && ready == p->n);
+	all = all && ready == p->n && accept == p->n;
+	if (all != p->ready) {
+		p->ready = all;
+		beat_ready(all);
+		log_info(all ? "ready" : "not ready");
+	}
+	return over == p->n_started;
+}
+
+/* ---- reload ---- */
+
+static void drop_messages(struct reload_message **all, int64_t n)
+{
+	for (int64_t i = 0; i < n; i++)
+		sl_free(all[i]);
+	sl_free(all);
+}
+
+static struct reload_message **make_messages(int64_t n)
+{
+	struct reload_message **all = sl_zalloc_n((size_t)n, sizeof *all);
+	if (all == NULL)
+		return NULL;
+	for (int64_t i = 0; i < n; i++) {
+		all[i] = sl_zalloc(sizeof **all);
+		if (all[i] == NULL) {
+			drop_messages(all, i);
+			return NULL;
+		}
+		all[i]->m.run = reload_worker;
+	}
+	return all;
+}
+
+/* The files are read again whether or not the configuration names others. */
+static int reload_certificates(struct process *p, const struct gw_config *cfg, struct sl_err *err)
+{
+	if (!gateway_serves_tls(cfg))
+		return 0;
+	struct gw_thread **threads = sl_zalloc_n((size_t)p->n_started, sizeof *threads);
+	if (threads == NULL)
+		return sl_errf(err, SL_ENOMEM, "no memory");
+	for (int64_t i = 0; i < p->n_started; i++)
+		threads[i] = &p->workers[i].t;
+	int rc = tls_reload(cfg, threads, (size_t)p->n_started, err);
+	sl_free(threads);
+	return rc;
+}
+
+static int prepare_reload(struct process *p, struct gw_snapshot **next,
+			  struct reload_message ***messages, struct sl_err *err)
+{
+	int rc = p->reload->load(p->reload->ctx, p->now, next, err);
+	if (rc != 0)
+		return rc;
+	if (p->ops->prepare != NULL)
+		rc = p->ops->prepare(*next, p->now, err);
+	if (rc == 0 && (*messages = make_messages(p->n_started)) == NULL)
+		rc = sl_errf(err, SL_ENOMEM, "no memory");
+	/* Last, for it tells the threads itself. */
+	if (rc == 0 && (rc = reload_certificates(p, &(*next)->cfg, err)) != 0)
+		drop_messages(*messages, p->n_started);
+	if (rc != 0)
+		gw_snapshot_unref(*next);
+	return rc;
+}
+
+static void reload(struct process *p)
+{
+	struct gw_snapshot *next;
+	struct reload_message **messages;
+	struct sl_err err = {0};
+	if (p->reload == NULL) {
+		log_info("SIGHUP: there is nothing to reload");
+		return;
+	}
+	if (prepare_reload(p, &next, &messages, &err) != 0) {
+		log_error("reload refused, the old configuration goes on: %s", err.text);
+		return;
+	}
+	for (int64_t i = 0; i < p->n_started; i++) {
+		messages[i]->next = gw_snapshot_ref(next);
+		gw_post(&p->workers[i].t, &messages[i]->m);
+	}
+	sl_free(messages);
+	gw_snapshot_unref(p->now);
+	p->now = next;
+	log_info("reloaded");
+}
+
+/* ---- signals ---- */
+
+static void take_signal(struct process *p)
+{
+	struct signalfd_siginfo si;
+	if (read(p->signal_fd, &si, sizeof si) != (ssize_t)sizeof si)
+		return;
+	if (si.ssi_signo == SIGHUP) {
+		if (p->phase == RUNNING)
+			reload(p);
+	} else if (si.ssi_signo == SIGUSR2) {
+		if (p->phase != RUNNING)
+			return;
+		log_info("replaced: draining");
+		set_phase(p, REPLACED);
+	} else if (p->phase < DRAINING) {
+		log_info("draining");
+		set_phase(p, DRAINING);
+	} else if (p->phase < STOPPING) {
+		log_info("stopping");
+		set_phase(p, STOPPING);
+	}
+}
+
+static void supervise(struct process *p)
+{
+	while (!look_at_workers(p)) {
+		struct pollfd fd = {.fd = p->signal_fd, .events = POLLIN};
+		if (poll(&fd, 1, POLL_MS) > 0)
+			take_signal(p);
+	}
+	for (int64_t i = 0; i < p->n_started; i++) {
+		pthread_join(p->workers[i].id, NULL);
+		gw_thread_dispose(&p->workers[i].t);
+		gw_snapshot_unref(p->workers[i].t.snapshot);
+	}
+}
+
+/* What is found before any thread starts: 0, or the exit status. */
+static int prepare_start(struct process *p)
+{
+	const struct gw_config *cfg = &p->now->cfg;
+	struct sl_err err = {0};
+	int rc = handover_open(cfg->handover_fd, &err);
+	if (rc == 0)
+		rc = transport_check_ports(cfg, &err);
+	if (rc == 0 && p->ops->prepare != NULL)
+		rc = p->ops->prepare(p->now, NULL, &err);
+	if (rc != 0) {
+		log_error("%s", err.text);
+		return rc == SL_ENOMEM ? 1 : GATEWAY_EXIT_CONFIG;
+	}
+	if (p->signal_fd < 0 || beat_start(cfg->beat_fd, cfg->beat_ms, cfg->stale_ms) != 0) {
+		log_error("cannot start: %s", strerror(errno));
+		return 1;
+	}
+	signal(SIGPIPE, SIG_IGN);
+	rc = gw_store_create(&cfg->store, gateway_procs, GATEWAY_PROCS, &p->store, &err);
+	if (rc == 0)
+		return 0;
+	log_error("%s", err.text);
+	beat_stop();
+	return rc == SL_ENOMEM ? 1 : GATEWAY_EXIT_CONFIG;
+}
+
+int gateway_serve_snapshot(struct gw_snapshot *first, const struct gw_app_ops *ops,
+			   const struct gw_reload *reload)
+{
+	struct process p = {.ops = ops, .reload = reload, .now = first};
+	sigset_t set, before;
+	sigemptyset(&set);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGHUP);
+	sigaddset(&set, SIGUSR2);
+	/* Inherited by the threads: the signals reach the descriptor only. */
+	pthread_sigmask(SIG_BLOCK, &set, &before);
+	p.signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	p.status = prepare_start(&p);
+	if (p.status == 0) {
+		if (start_workers(&p) != 0)
+			p.status = 1;
+		supervise(&p);
+		cache_destroy(p.store);
+		beat_stop();
+	}
+	handover_close();
+	if (p.signal_fd >= 0)
+		close(p.signal_fd);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	sl_free(p.workers);
+	gw_snapshot_unref(p.now);
+	return p.status;
+}
+
+int gateway_serve(const struct gw_config *cfg, const struct gw_app_ops *ops)
+{
+	struct gw_snapshot *first;
+	if (gw_snapshot_create(cfg, NULL, NULL, &first) != 0) {
+		log_error("no memory");
+		return 1;
+	}
+	return gateway_serve_snapshot(first, ops, NULL);
+}

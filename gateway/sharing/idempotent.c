@@ -1,0 +1,557 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A record in the store is a state, the digest of the body, and once it has ended the answer. A running
+ * one has a short life, renewed, so that the key of a gateway that died is free again soon; and it says
+ * where that gateway is, so that a request on the same machine sees that it has gone and takes the key at
+ * once: of several, the one that still finds the record it has seen. A number of its own tells it from every
+ * other lease.
+ */
+#include "gateway/sharing/idempotent.h"
+
+#include <event2/event.h>
+#include <openssl/sha.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/metrics.h"
+#include "cache/cache.h"
+#include "gateway/exchange/app_state.h"
+#include "gateway/sharing/idempotent_proc.h"
+#include "gateway/loop/random.h"
+#include "gateway/replay/replay_store.h"
+#include "gateway/exchange/route.h"
+
+enum {
+	MAX_KEY = 255,
+	LEASE_MS = 30000,
+	RENEW_MS = 10000,
+	AGAIN_MS = 250, /* after the store did not answer */
+	PAUSE_MS = 50,
+	PATIENCE_MS = 5000,
+	UNKNOWN_MS = 2000, /* the store is asked for that long; not at all while it is known to be down */
+	LETTING_MS = 30000, /* then the lease has ended by itself */
+	STORING_MS = 600000,
+	LAST_MS = 2000, /* both, while the process ends */
+	MOST_STORING = 16 << 20, /* bytes that wait for the store, of a thread */
+	DEFAULT_VALUE_BYTES = 1 << 20,
+};
+
+enum record_state { RECORD_RUNNING = IDEMPOTENT_RUNNING, RECORD_WHOLE, RECORD_STREAM };
+
+struct record_head {
+	uint8_t version, state;
+	struct twin_digest body;
+};
+
+/* Behind the head: the lease of its process (replay_store.h), as text, and a number. */
+enum { MOST_LEASE = 256 };
+struct running {
+	uint8_t bytes[sizeof(struct record_head) + MOST_LEASE];
+	size_t n;
+};
+
+enum state { ASKING, HELD, JOINED, STORING, LETTING };
+
+struct idempotent {
+	struct list node;
+	struct gw_app *app;
+	struct exchange *x; /* while it is ASKING */
+	enum state state;
+	struct cache_op op;
+	struct cache_key key;
+	struct event *timer;
+	uint64_t since_ns;       /* it has been in its state */
+	bool asked;              /* the store may hold `mine` */
+	struct running mine, theirs; /* its lease; the one that it takes over */
+	struct twin_digest retry;
+	struct twin_claim claim; /* its own, or the one it joins */
+	struct twin_name *name;
+	struct sl_buf kept;      /* a record; empty: not kept any more */
+};
+
+static struct metric replays = {.kind = METRIC_COUNTER, .name = "sluice_idempotent_replays_total",
+				.help = "Repeated requests that got the answer of the first"};
+static struct metric unknown = {.kind = METRIC_COUNTER, .name = "sluice_idempotent_unknown_total",
+				.help = "Requests refused because the store did not tell the state of their Idempotency-Key"};
+static struct metric unstored = {.kind = METRIC_GAUGE, .name = "sluice_idempotent_unstored_bytes",
+				 .help = "Bytes of answers to requests with an Idempotency-Key that the store has yet to take"};
+
+__attribute__((constructor)) static void register_metrics(void)
+{
+	metric_register(&replays);
+	metric_register(&unknown);
+	metric_register(&unstored);
+}
+
+static struct idempotent *of_op(struct cache_op *op)
+{
+	return (struct idempotent *)(void *)((char *)op - offsetof(struct idempotent, op));
+}
+
+static void unkeep(struct idempotent *i)
+{
+	if (i->state == STORING) {
+		i->app->unstored_bytes -= i->kept.len;
+		metric_add(&unstored, -(int64_t)i->kept.len);
+	}
+	buf_clear(&i->kept, 0);
+}
+
+static void idempotent_free(struct idempotent *i)
+{
+	cache_cancel(&i->op);
+	unkeep(i);
+	twins_forget(i->app->twins, i->name);
+	if (i->claim.log != NULL)
+		twin_log_unref(i->claim.log);
+	if (i->timer != NULL)
+		event_free(i->timer);
+	list_remove(&i->node);
+	buf_dispose(&i->kept);
+	sl_free(i);
+}
+
+void idempotents_stop(struct gw_app *app)
+{
+	while (!list_empty(&app->idempotents))
+		idempotent_free(list_entry(app->idempotents.next, struct idempotent, node));
+}
+
+static void restart(struct idempotent *i, uint64_t ms)
+{
+	const struct timeval tv = {.tv_sec = (time_t)(ms / 1000), .tv_usec = (suseconds_t)(ms % 1000) * 1000};
+	evtimer_add(i->timer, &tv);
+}
+
+static bool is_over(const struct idempotent *i, uint64_t ms) { return clock_now_ns() - i->since_ns >= ms * NS_PER_MS; }
+
+/* While it has an errand at the store and nothing else. */
+static bool goes_on(const struct idempotent *i, uint64_t ms)
+{
+	const struct gw_thread *t = i->app->t;
+	return !is_over(i, t->draining && !t->replaced ? LAST_MS : ms);
+}
+
+static void enter(struct idempotent *i, enum state to)
+{
+	i->state = to;
+	i->since_ns = clock_now_ns();
+}
+
+/* ---- the record ---- */
+
+/* What Redis did not say is not known, whatever this process's memory says in its place. */
+static bool is_unknown(const struct cache_result *r) { return r->code != 0 || r->degraded || r->n_values < 1; }
+
+static bool is_done(const struct cache_result *r) { return r->values[0].p == NULL && r->values[0].i == 1; }
+
+static void change(struct idempotent *i, const struct running *want, bool absent, const void *to, size_t n, uint64_t ttl_ms,
+		   cache_done *done)
+{
+	const struct cache_value args[] = {{.p = want->bytes, .n = want->n}, {.i = absent}, {.p = to, .n = n},
+					   {.i = (int64_t)ttl_ms}, {.i = LEASE_MS}};
+	i->asked = true;
+	cache_eval(i->app->t->cache, &i->op, &idempotent_change, &i->key, 1, args, sizeof args / sizeof *args, done);
+}
+
+static bool is_down(const struct idempotent *i) { return cache_client_state(i->app->t->cache) == CACHE_IS_DOWN; }
+
+/* From what is `want` to its lease. */
+static void lease(struct idempotent *i, const struct running *want, bool absent, cache_done *done)
+{
+	change(i, want, absent, i->mine.bytes, i->mine.n, LEASE_MS, done);
+}
+
+/* ---- giving it back ---- */
+
+static void let_later(struct idempotent *i)
+{
+	if (goes_on(i, LETTING_MS))
+		restart(i, AGAIN_MS);
+	else
+		idempotent_free(i);
+}
+
+static void on_let(struct cache_op *op, const struct cache_result *r)
+{
+	struct idempotent *i = of_op(op);
+	if (is_unknown(r))
+		let_later(i);
+	else
+		idempotent_free(i);
+}
+
+static void let(struct idempotent *i)
+{
+	if (is_down(i))
+		let_later(i);
+	else
+		change(i, &i->mine, false, "", 0, 0, on_let);
+}
+
+/* There will be no answer to this key: i goes, and its lease, if the store has it. */
+static void give_back(struct idempotent *i)
+{
+	cache_cancel(&i->op);
+	unkeep(i);
+	evtimer_del(i->timer);
+	twins_forget(i->app->twins, i->name);
+	i->name = NULL;
+	if (!i->asked) {
+		idempotent_free(i);
+		return;
+	}
+	enter(i, LETTING);
+	let(i);
+}
+
+/* ---- the ways on, of one that asks ---- */
+
+static struct exchange *part(struct idempotent *i)
+{
+	struct exchange *x = i->x;
+	i->x = NULL;
+	x->state = NULL;
+	x->on_close = NULL;
+	return x;
+}
+
+static void go_on(struct idempotent *i, enum state as)
+{
+	struct exchange *x = part(i);
+	enter(i, as);
+	x->idempotent = i;
+	x->route->handle(x);
+}
+
+static void reply_other(struct idempotent *i)
+{
+	struct exchange *x = part(i);
+	idempotent_free(i);
+	exchange_error(x, &(struct api_error){422, "invalid_request_error", "idempotency_key_reused", "Idempotency-Key", 0},
+		       "This Idempotency-Key was used with another request.");
+}
+
+static void reply_running(struct idempotent *i)
+{
+	static const struct http_field fields[] = {{"retry-after", "1"}, {"x-should-retry", "true"}};
+	static const struct api_error e = {409, "invalid_request_error", "idempotency_key_in_use", "Idempotency-Key", 0};
+	struct exchange *x = part(i);
+	struct sl_buf body;
+	idempotent_free(i);
+	buf_init(&body, 1024);
+	int rc = api_error_print(&body, &e, "The first request with this Idempotency-Key is still being answered.");
+	exchange_reply(x, e.status, rc == 0 ? "application/json" : NULL, fields, 2, buf_data(&body), rc == 0 ? body.len : 0);
+	buf_dispose(&body);
+}
+
+static void reply_unknown(struct idempotent *i)
+{
+	struct exchange *x = part(i);
+	metric_add(&unknown, 1);
+	give_back(i);
+	exchange_error(x, &(struct api_error){503, "server_error", "store_unavailable", NULL, 1},
+		       "Whether a request with this Idempotency-Key has been answered is not known at the moment. Nothing was done.");
+}
+
+static void replay(struct idempotent *i, bool stream, const uint8_t *bytes, size_t n)
+{
+	struct http_field fields[STREAM_FIELDS + 1] = {{"x-sluice-idempotent-replay", "true"}};
+	struct exchange *x = part(i);
+	for (size_t k = 0; k < STREAM_FIELDS; k++)
+		fields[1 + k] = stream_fields[k];
+	metric_add(&replays, 1);
+	exchange_reply(x, 200, stream ? "text/event-stream" : "application/json", fields, stream ? STREAM_FIELDS + 1 : 1, bytes, n);
+	idempotent_free(i);
+}
+
+/* ---- asking ---- */
+
+static bool make_lease(struct idempotent *i)
+{
+	const struct record_head head = {IDEMPOTENT_VERSION, RECORD_RUNNING, i->claim.body};
+	uint64_t number;
+	if (!random_u64(&number))
+		return false;
+	memcpy(i->mine.bytes, &head, sizeof head);
+	int n = snprintf((char *)i->mine.bytes + sizeof head, MOST_LEASE, "%s %016llx", replay_lease_text(), (unsigned long long)number);
+	i->mine.n = sizeof head + (size_t)n;
+	return n > 0 && n < MOST_LEASE;
+}
+
+static void pause_or_refuse(struct idempotent *i)
+{
+	if (is_over(i, PATIENCE_MS))
+		reply_running(i);
+	else
+		restart(i, PAUSE_MS);
+}
+
+static void ask_again(struct idempotent *i)
+{
+	if (is_over(i, UNKNOWN_MS))
+		reply_unknown(i);
+	else
+		restart(i, PAUSE_MS);
+}
+
+static void on_taken(struct cache_op *op, const struct cache_result *r)
+{
+	struct idempotent *i = of_op(op);
+	if (is_unknown(r)) {
+		ask_again(i);
+	} else if (!is_done(r)) {
+		i->asked = false; /* another one has it */
+		pause_or_refuse(i);
+	} else {
+		restart(i, RENEW_MS);
+		go_on(i, HELD);
+	}
+}
+
+static void on_found(struct idempotent *i, const uint8_t *bytes, size_t n)
+{
+	struct record_head head;
+	if (n < sizeof head) { /* no record of ours: as if the store said nothing */
+		reply_unknown(i);
+		return;
+	}
+	memcpy(&head, bytes, sizeof head);
+	bool dead = head.state == RECORD_RUNNING && n <= sizeof i->theirs.bytes && replay_lease_is_of_dead(bytes + sizeof head, n - sizeof head);
+	if (memcmp(&head.body, &i->claim.body, sizeof head.body) != 0) {
+		reply_other(i);
+	} else if (head.state != RECORD_RUNNING) {
+		replay(i, head.state == RECORD_STREAM, bytes + sizeof head, n - sizeof head);
+	} else if (dead) {
+		memcpy(i->theirs.bytes, bytes, n);
+		i->theirs.n = n;
+		lease(i, &i->theirs, false, on_taken);
+	} else {
+		pause_or_refuse(i);
+	}
+}
+
+static void on_asked(struct cache_op *op, const struct cache_result *r)
+{
+	struct idempotent *i = of_op(op);
+	if (is_unknown(r) || is_done(r) || r->n_values < 2 || r->values[1].p == NULL) {
+		on_taken(op, r);
+		return;
+	}
+	i->asked = false;
+	on_found(i, r->values[1].p, r->values[1].n);
+}
+
+static void ask(struct idempotent *i)
+{
+	struct twin_claim claim;
+	if (!twins_find(i->app->twins, &i->retry, &claim)) {
+		if (is_down(i))
+			reply_unknown(i);
+		else
+			lease(i, &i->mine, true, on_asked);
+		return;
+	}
+	bool same = memcmp(&claim.body, &i->claim.body, sizeof claim.body) == 0;
+	if (same && claim.log != NULL) {
+		i->claim = claim;
+		metric_add(&replays, 1);
+		go_on(i, JOINED);
+		return;
+	}
+	if (claim.log != NULL)
+		twin_log_unref(claim.log);
+	if (!same)
+		reply_other(i);
+	else
+		pause_or_refuse(i);
+}
+
+/* Not mine any more: it ended while the store or this gateway slept. The answer goes on, and is not stored. */
+static void on_renewed(struct cache_op *op, const struct cache_result *r)
+{
+	if (is_unknown(r))
+		restart(of_op(op), AGAIN_MS);
+}
+
+static void store(struct idempotent *i);
+
+static void on_timer(evutil_socket_t fd, short what, void *ctx)
+{
+	struct idempotent *i = ctx;
+	(void)fd, (void)what;
+	switch (i->state) {
+	case ASKING:
+		ask(i);
+		return;
+	case HELD:
+		if (!cache_op_busy(&i->op) && !is_down(i))
+			lease(i, &i->mine, true, on_renewed);
+		restart(i, is_down(i) ? AGAIN_MS : RENEW_MS);
+		return;
+	case STORING:
+		store(i);
+		return;
+	case LETTING:
+		let(i);
+		return;
+	case JOINED:
+		return;
+	}
+}
+
+static void on_close(struct exchange *x)
+{
+	struct idempotent *i = x->state;
+	part(i);
+	give_back(i);
+}
+
+/* ---- the gate ---- */
+
+static int name_it(struct idempotent *i, const char *key)
+{
+	struct sl_buf all;
+	char tenant[24];
+	buf_init(&all, 1024);
+	snprintf(tenant, sizeof tenant, "%016llx", (unsigned long long)i->x->key->tenant);
+	int rc = buf_printf(&all, "Idempotency-Key\n%s\n%s\n%s", tenant, i->x->route->name, key);
+	/* Whom browser tokens were made for share a tenant, not their answers. */
+	if (rc == 0 && i->x->subject != NULL && i->x->subject[0] != '\0')
+		rc = buf_printf(&all, "\n%s", i->x->subject);
+	if (rc == 0) {
+		cache_key_make(&i->key, CACHE_SHARED, tenant, buf_data(&all), all.len);
+		twins_digest(i->app->twins, buf_data(&all), all.len, &i->retry);
+		/* The same in every gateway. */
+		SHA256((const uint8_t *)exchange_body(i->x), i->x->body.len, i->claim.body.bytes);
+	}
+	buf_dispose(&all);
+	return rc;
+}
+
+static size_t most_kept(const struct gw_app *app)
+{
+	uint64_t n = app->t->cfg->store.value_bytes;
+	/* The lease goes to the store beside it. */
+	return (n > 0 ? (size_t)n : DEFAULT_VALUE_BYTES) - sizeof(struct running);
+}
+
+bool idempotent_gate(struct exchange *x)
+{
+	const char *key = http_header(http_request(x->stream), "idempotency-key");
+	if (key == NULL || !x->route->takes_idempotency_key || x->app->t->cache == NULL)
+		return true;
+	size_t n = strlen(key);
+	if (n < 1 || n > MAX_KEY) {
+		exchange_error(x, &(struct api_error){400, "invalid_request_error", "invalid_value", "Idempotency-Key", 0},
+			       "An Idempotency-Key has 1 to %d bytes.", MAX_KEY);
+		return false;
+	}
+	struct idempotent *i = sl_zalloc(sizeof *i);
+	if (i == NULL) {
+		exchange_reply_no_memory(x);
+		return false;
+	}
+	i->app = x->app;
+	i->x = x;
+	i->since_ns = clock_now_ns();
+	buf_init(&i->kept, most_kept(x->app));
+	list_push_back(&x->app->idempotents, &i->node);
+	i->timer = evtimer_new(x->app->t->base, on_timer, i);
+	x->state = i;
+	x->on_close = on_close;
+	if (i->timer == NULL || name_it(i, key) != 0 || !make_lease(i)) {
+		part(i);
+		idempotent_free(i);
+		exchange_reply_no_memory(x);
+		return false;
+	}
+	ask(i);
+	return false;
+}
+
+/* ---- the answer ---- */
+
+struct twin_log *idempotent_joins(const struct idempotent *i, const char **id, int64_t *created)
+{
+	if (i == NULL || i->state != JOINED)
+		return NULL;
+	*id = i->claim.id;
+	*created = i->claim.created;
+	return i->claim.log;
+}
+
+void idempotent_begin(struct idempotent *i, const char *id, int64_t created, struct twin_log *log)
+{
+	if (i == NULL || i->state != HELD)
+		return;
+	struct twin_claim claim = i->claim;
+	snprintf(claim.id, sizeof claim.id, "%s", id);
+	claim.created = created;
+	claim.log = log;
+	i->name = twins_name(i->app->twins, &i->retry, &claim);
+	const struct record_head head = {IDEMPOTENT_VERSION, RECORD_RUNNING, i->claim.body};
+	if (buf_append(&i->kept, &head, sizeof head) != 0)
+		buf_clear(&i->kept, 0);
+}
+
+void idempotent_keep(struct idempotent *i, const void *bytes, size_t n)
+{
+	if (i == NULL || i->kept.len == 0 || n == 0)
+		return;
+	if (buf_append(&i->kept, bytes, n) != 0)
+		buf_clear(&i->kept, 0);
+}
+
+static void store_later(struct idempotent *i, int code)
+{
+	bool may_be_taken = code != SL_ELIMIT && code != SL_EINVAL;
+	if (may_be_taken && goes_on(i, STORING_MS) && i->app->unstored_bytes <= MOST_STORING) {
+		restart(i, AGAIN_MS);
+		return;
+	}
+	log_warn("the answer to a request with an Idempotency-Key could not be stored: %s", sl_code_name(code));
+	give_back(i);
+}
+
+static void on_stored(struct cache_op *op, const struct cache_result *r)
+{
+	struct idempotent *i = of_op(op);
+	if (is_unknown(r))
+		store_later(i, r->code);
+	else
+		idempotent_free(i);
+}
+
+static void store(struct idempotent *i)
+{
+	if (is_down(i))
+		store_later(i, SL_ECLOSED);
+	else
+		change(i, &i->mine, true, buf_data(&i->kept), i->kept.len, i->app->t->cfg->twins.idempotency_ms, on_stored);
+}
+
+void idempotent_end(struct idempotent *i, bool whole, bool stream)
+{
+	if (i == NULL)
+		return;
+	BUG_IF(i->state != HELD && i->state != JOINED, "a repeated request ends in state %d", (int)i->state);
+	if (i->state == JOINED) {
+		idempotent_free(i);
+		return;
+	}
+	if (!whole || i->kept.len == 0) {
+		give_back(i);
+		return;
+	}
+	evtimer_del(i->timer);
+	cache_cancel(&i->op); /* a renewal */
+	buf_data(&i->kept)[offsetof(struct record_head, state)] = stream ? RECORD_STREAM : RECORD_WHOLE;
+	enter(i, STORING);
+	i->app->unstored_bytes += i->kept.len;
+	metric_add(&unstored, (int64_t)i->kept.len);
+	store(i);
+}

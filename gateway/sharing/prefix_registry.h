@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The prefix registry: for each conversation, and each chain of responses, what its last prompt was and
+ * whether the engine has computed it, so that the hottest are computed again when the engine has been
+ * restarted (gateway/answer/warm.h). An entry names the response that has the prompt; it holds a digest, and
+ * nothing of the prompt. In the store, under a name of its own, bounded like everything of a tenant there.
+ */
+#ifndef GATEWAY_PREFIX_REGISTRY_H
+#define GATEWAY_PREFIX_REGISTRY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cache/cache.h"
+
+enum { PREFIX_VERSION = 1, PREFIX_MODEL_BYTES = 129, PREFIX_NAME_BYTES = 64, PREFIX_KEEP_MS = 24 * 3600 * 1000 };
+
+struct prefix_entry {
+	uint64_t tenant, digest, epoch; /* of the tokens' owner; of the messages; of the engine */
+	int64_t used_s;
+	uint32_t uses, n_prompt;
+	uint8_t cleanse; /* enum cleanse_level: as the prompt was made */
+	char model[PREFIX_MODEL_BYTES];
+	char name[PREFIX_NAME_BYTES];     /* of the conversation, or of the chain's last response */
+	char response[PREFIX_NAME_BYTES]; /* whose record has the prompt */
+};
+
+extern const char prefix_registry[]; /* as a tenant's name, for cache_list */
+
+uint64_t prefix_digest(const void *messages, size_t n);
+void prefix_put(struct cache_client *cl, struct cache_op *op, const struct prefix_entry *e, cache_done *done);
+void prefix_forget(struct cache_client *cl, struct cache_op *op, uint64_t tenant, const char *name, cache_done *done);
+/* False: nonsense. */
+bool prefix_read(const uint8_t *bytes, size_t n, struct prefix_entry *out);
+
+#endif

@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The directory. A name of the kind content belongs to it and goes a while after its log has ended: the
+ * ended ones stand in a list in the order of their ends, whose front is looked at whenever somebody
+ * enters, so that no name is walked twice.
+ *
+ * Locks: the directory's before a log's.
+ */
+#include "gateway/sharing/twins.h"
+
+#include <openssl/rand.h>
+#include <openssl/sha.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/list.h"
+#include "base/metrics.h"
+
+enum { BUCKETS = 1024, SECRET_BYTES = 32 };
+
+struct twin_name {
+	struct list in_bucket; /* in none: forgotten */
+	struct list in_ended;
+	struct twin_digest digest;
+	bool retry;
+	uint64_t window_ns, ended_ns;
+	struct twin_claim claim; /* content: the log only */
+};
+
+struct twins {
+	uint8_t secret[SECRET_BYTES];
+	pthread_mutex_t lock;
+	struct list buckets[BUCKETS];
+	struct list ended; /* content, the first to have ended first */
+	size_t n, n_content;
+};
+
+static struct metric names = {.kind = METRIC_GAUGE, .name = "sluice_twins_names",
+			      .help = "Answers that twins may join, by content or by retry"};
+
+__attribute__((constructor)) static void register_metrics(void) { metric_register(&names); }
+
+int twins_create(struct twins **out)
+{
+	struct twins *ts = sl_zalloc(sizeof *ts);
+	if (ts == NULL)
+		return SL_ENOMEM;
+	BUG_IF(RAND_bytes(ts->secret, SECRET_BYTES) != 1, "no random bytes");
+	pthread_mutex_init(&ts->lock, NULL);
+	for (int i = 0; i < BUCKETS; i++)
+		list_init(&ts->buckets[i]);
+	list_init(&ts->ended);
+	*out = ts;
+	return 0;
+}
+
+void twins_digest(const struct twins *ts, const void *bytes, size_t n, struct twin_digest *out)
+{
+	uint8_t both[SECRET_BYTES + SHA256_DIGEST_LENGTH];
+	memcpy(both, ts->secret, SECRET_BYTES);
+	SHA256(bytes, n, both + SECRET_BYTES);
+	SHA256(both, sizeof both, out->bytes);
+}
+
+/* ---- names, under the lock ---- */
+
+static struct list *bucket_of(struct twins *ts, const struct twin_digest *d)
+{
+	uint64_t n;
+	memcpy(&n, d->bytes, sizeof n);
+	return &ts->buckets[n % BUCKETS];
+}
+
+static struct twin_name *find(struct twins *ts, const struct twin_digest *d)
+{
+	list_each(it, bucket_of(ts, d)) {
+		struct twin_name *name = list_entry(it, struct twin_name, in_bucket);
+		if (memcmp(&name->digest, d, sizeof *d) == 0)
+			return name;
+	}
+	return NULL;
+}
+
+static struct twin_name *add(struct twins *ts, const struct twin_digest *d)
+{
+	struct twin_name *name = ts->n < TWINS_MAX ? sl_zalloc(sizeof *name) : NULL;
+	if (name == NULL)
+		return NULL;
+	name->digest = *d;
+	list_init(&name->in_ended);
+	list_push_back(bucket_of(ts, d), &name->in_bucket);
+	ts->n++;
+	metric_add(&names, 1);
+	return name;
+}
+
+/* The name stays. */
+static void unlist(struct twins *ts, struct twin_name *name)
+{
+	if (list_empty(&name->in_bucket))
+		return;
+	list_remove(&name->in_bucket);
+	list_remove(&name->in_ended);
+	ts->n--;
+	ts->n_content -= !name->retry;
+	metric_add(&names, -1);
+}
+
+static void release(struct twins *ts, struct twin_name *name)
+{
+	unlist(ts, name);
+	if (name->claim.log != NULL)
+		twin_log_unref(name->claim.log);
+	sl_free(name);
+}
+
+static void expire(struct twins *ts)
+{
+	uint64_t now = clock_now_ns();
+	while (!list_empty(&ts->ended)) {
+		struct twin_name *name = list_entry(ts->ended.next, struct twin_name, in_ended);
+		if (now - name->ended_ns <= name->window_ns)
+			return;
+		release(ts, name);
+	}
+}
+
+void twins_destroy(struct twins *ts)
+{
+	if (ts == NULL)
+		return;
+	while (!list_empty(&ts->ended))
+		release(ts, list_entry(ts->ended.next, struct twin_name, in_ended));
+	BUG_IF(ts->n != 0, "%zu answers may still be joined at the end", ts->n);
+	pthread_mutex_destroy(&ts->lock);
+	sl_free(ts);
+}
+
+/* ---- content ---- */
+
+/* Its name, if it has one, is to be found for a while; one that failed can't be joined, which its log
+ * knows. */
+static void on_ended(void *ctx, struct twin_log *log)
+{
+	struct twins *ts = ctx;
+	struct twin_name *name = twin_log_name(log);
+	if (name == NULL)
+		return;
+	pthread_mutex_lock(&ts->lock);
+	name->ended_ns = clock_now_ns();
+	if (list_empty(&name->in_bucket) || name->window_ns == 0)
+		release(ts, name);
+	else
+		list_push_back(&ts->ended, &name->in_ended);
+	pthread_mutex_unlock(&ts->lock);
+}
+
+struct twin_log *twins_log(struct twins *ts) { return twin_log_create(on_ended, ts); }
+
+/* One that can't be joined any more makes way for the next. Its name goes when it ends. */
+static void make_way(struct twins *ts, struct twin_name *name)
+{
+	bool ended = !list_empty(&name->in_ended);
+	unlist(ts, name);
+	if (ended)
+		release(ts, name);
+}
+
+int twins_enter(struct twins *ts, const struct twin_digest *content, uint64_t window_ns, struct twin_log **out)
+{
+	int joined = 0;
+	*out = NULL;
+	pthread_mutex_lock(&ts->lock);
+	expire(ts);
+	struct twin_name *name = find(ts, content);
+	if (name != NULL && twin_log_joinable(name->claim.log)) {
+		*out = twin_log_ref(name->claim.log);
+		joined = 1;
+	} else {
+		if (name != NULL)
+			make_way(ts, name);
+		struct twin_log *log = twins_log(ts);
+		name = log != NULL ? add(ts, content) : NULL;
+		if (name != NULL) {
+			ts->n_content++;
+			name->window_ns = window_ns;
+			name->claim.log = twin_log_ref(log);
+			twin_log_set_name(log, name);
+			*out = log;
+		} else if (log != NULL) {
+			twin_log_unref(log);
+		}
+	}
+	pthread_mutex_unlock(&ts->lock);
+	return joined;
+}
+
+size_t twins_count(struct twins *ts)
+{
+	pthread_mutex_lock(&ts->lock);
+	size_t n = ts->n_content;
+	pthread_mutex_unlock(&ts->lock);
+	return n;
+}
+
+/* ---- retries ---- */
+
+struct twin_name *twins_name(struct twins *ts, const struct twin_digest *retry, const struct twin_claim *claim)
+{
+	pthread_mutex_lock(&ts->lock);
+	struct twin_name *name = find(ts, retry) == NULL ? add(ts, retry) : NULL;
+	if (name != NULL) {
+		name->retry = true;
+		name->claim = *claim;
+		if (claim->log != NULL)
+			twin_log_ref(claim->log);
+	}
+	pthread_mutex_unlock(&ts->lock);
+	return name;
+}
+
+void twins_forget(struct twins *ts, struct twin_name *name)
+{
+	if (name == NULL)
+		return;
+	pthread_mutex_lock(&ts->lock);
+	release(ts, name);
+	pthread_mutex_unlock(&ts->lock);
+}
+
+bool twins_find(struct twins *ts, const struct twin_digest *retry, struct twin_claim *out)
+{
+	pthread_mutex_lock(&ts->lock);
+	const struct twin_name *name = find(ts, retry);
+	if (name != NULL) {
+		*out = name->claim;
+		if (out->log != NULL && twin_log_joinable(out->log))
+			twin_log_ref(out->log);
+		else
+			out->log = NULL;
+	}
+	pthread_mutex_unlock(&ts->lock);
+	return name != NULL;
+}

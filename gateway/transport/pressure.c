@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What counts is what the kernel counts: resident pages of the process. Sums of our own would miss
+ * what the libraries hold, and those are the larger part of a connection. Freed memory that the
+ * allocator keeps would look like use for ever, so it is asked to return it while memory is short;
+ * that walk takes a moment, so not more than once a second. Pressure ends a sixteenth below the limit,
+ * so that it doesn't come and go with every request.
+ *
+ * It is asked also when nothing is short: a flood of connections leaves its free pieces between those that are
+ * still used, in the arena of each thread, and the allocator returns by itself only what lies at an arena's end.
+ * So resident pages are compared now and then with what the allocator says is in use. What neither
+ * explains is free memory that is kept (and what the allocator does not see: stacks, libraries), and when
+ * that has grown by SLACK_BYTES since it was last as small as it gets, it is returned.
+ *
+ * Thread: any; one at a time measures.
+ */
+#include "gateway/transport/pressure.h"
+
+#include <fcntl.h>
+#include <malloc.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/metrics.h"
+
+#define LOOK_NS (100 * NS_PER_MS)
+#define TRIM_NS (1000 * NS_PER_MS)
+#define COMPARE_NS (2000 * NS_PER_MS)
+enum { SLACK_BYTES = 8 << 20 };
+
+static atomic_int level;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static uint64_t looked_ns, trimmed_ns, compared_ns; /* under the lock */
+static uint64_t least_kept = UINT64_MAX; /* the least that use did not explain since the last trim; under the lock */
+
+static struct metric resident = {
+    .kind = METRIC_GAUGE,
+    .name = "sluice_gateway_resident_bytes",
+    .help = "Memory of the gateway's process.",
+};
+static struct metric trims = {
+    .kind = METRIC_COUNTER,
+    .name = "sluice_gateway_memory_trims_total",
+    .help = "Times that freed memory was returned to the system.",
+};
+static struct metric short_of = {
+    .kind = METRIC_GAUGE,
+    .name = "sluice_gateway_memory_pressure",
+    .help = "0: none, 1: over gateway.limits.memory, 2: far over it.",
+};
+
+__attribute__((constructor)) static void register_metrics(void)
+{
+	metric_register(&resident);
+	metric_register(&short_of);
+	metric_register(&trims);
+}
+
+/* 0: not known. *own: without what is of files or shared. */
+static uint64_t resident_bytes(uint64_t *own)
+{
+	*own = 0;
+	char text[128];
+	int fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return 0;
+	ssize_t n = read(fd, text, sizeof text - 1);
+	close(fd);
+	if (n <= 0)
+		return 0;
+	text[n] = '\0';
+	char *at = strchr(text, ' ');
+	if (at == NULL)
+		return 0;
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), all = strtoull(at, &at, 10), shared = strtoull(at, NULL, 10);
+	*own = all > shared ? (all - shared) * page : 0;
+	return all * page;
+}
+
+static void trim(uint64_t now_ns)
+{
+	malloc_trim(0);
+	trimmed_ns = now_ns;
+	metric_add(&trims, 1);
+}
+
+/* What is resident and not in use, as far as the allocator knows. */
+static uint64_t kept_bytes(uint64_t own)
+{
+	struct mallinfo2 m = mallinfo2();
+	uint64_t used = (uint64_t)m.uordblks + m.hblkhd;
+	return own > used ? own - used : 0;
+}
+
+static void return_kept(uint64_t own, uint64_t now_ns)
+{
+	if (compared_ns != 0 && now_ns - compared_ns < COMPARE_NS)
+		return;
+	compared_ns = now_ns;
+	uint64_t kept = kept_bytes(own);
+	if (least_kept != UINT64_MAX && kept > least_kept + SLACK_BYTES) {
+		trim(now_ns);
+		(void)resident_bytes(&own);
+		/* What is left can't be returned: no reason to try again. */
+		least_kept = kept_bytes(own);
+	} else if (kept < least_kept) {
+		least_kept = kept;
+	}
+}
+
+static enum pressure judge(uint64_t bytes, uint64_t limit, enum pressure before)
+{
+	if (limit == 0)
+		return PRESSURE_NONE;
+	uint64_t slack = before == PRESSURE_NONE ? 0 : limit / 16;
+	if (bytes > limit + limit / 8)
+		return PRESSURE_FULL;
+	return bytes > limit - slack ? PRESSURE_SHED : PRESSURE_NONE;
+}
+
+enum pressure pressure_look(uint64_t limit, uint64_t now_ns)
+{
+	if (pthread_mutex_trylock(&lock) != 0)
+		return pressure_now();
+	if (looked_ns != 0 && now_ns - looked_ns < LOOK_NS) {
+		pthread_mutex_unlock(&lock);
+		return pressure_now();
+	}
+	looked_ns = now_ns;
+	enum pressure before = pressure_now();
+	uint64_t own;
+	if (before != PRESSURE_NONE && now_ns - trimmed_ns >= TRIM_NS)
+		trim(now_ns);
+	uint64_t bytes = resident_bytes(&own);
+	return_kept(own, now_ns);
+	enum pressure p = judge(bytes, limit, before);
+	atomic_store_explicit(&level, p, memory_order_relaxed);
+	metric_set(&resident, (int64_t)bytes);
+	metric_set(&short_of, p);
+	if ((before == PRESSURE_NONE) != (p == PRESSURE_NONE))
+		log_warn("%llu MiB resident: %s", (unsigned long long)(bytes >> 20),
+			 p == PRESSURE_NONE ? "requests are taken again" : "requests are shed");
+	pthread_mutex_unlock(&lock);
+	return p;
+}
+
+enum pressure pressure_now(void)
+{
+	return (enum pressure)atomic_load_explicit(&level, memory_order_relaxed);
+}

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Idle connections hold no record buffers (SSL_MODE_RELEASE_BUFFERS), so each turn of a busy one takes and
+ * frees one or two of 17 KB. The allocator merges such a piece with what is beside it, puts its small free
+ * pieces in order when the result is large, and splits it again: a twentieth of what a small request costs.
+ * So each thread keeps a few of them.
+ *
+ * A pointer is told by its usable size, which no other kind of block has by the library's own choice; one
+ * that has it all the same is as good.
+ */
+#include "gateway/transport/tls_memory.h"
+
+#include <malloc.h>
+#include <openssl/crypto.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+enum {
+	RECORD_LEAST = 16 << 10, /* OpenSSL's buffers for records of all sizes lie between */
+	RECORD_BYTES = 18 << 10,
+	RECORD_SLACK = 64, /* of the allocator */
+	SPARES = 4,
+};
+
+struct spares {
+	void *at[SPARES];
+	unsigned n;
+};
+
+static _Thread_local struct spares spares;
+static _Thread_local bool registered;
+static pthread_key_t key;
+static bool has_key;
+
+static void free_spares(void *arg)
+{
+	struct spares *s = arg;
+	while (s->n > 0)
+		free(s->at[--s->n]);
+}
+
+static bool is_record(size_t n) { return n >= RECORD_LEAST && n <= RECORD_BYTES; }
+
+static void *tls_alloc(size_t n, const char *file, int line)
+{
+	(void)file, (void)line;
+	if (!is_record(n))
+		return malloc(n);
+	if (spares.n > 0)
+		return spares.at[--spares.n];
+	return malloc(RECORD_BYTES);
+}
+
+static void *tls_realloc(void *p, size_t n, const char *file, int line)
+{
+	(void)file, (void)line;
+	return realloc(p, n);
+}
+
+/* Without a destructor for the thread they would be lost with it. */
+static bool keeps(void)
+{
+	if (!registered && has_key)
+		registered = pthread_setspecific(key, &spares) == 0;
+	return registered;
+}
+
+static void tls_free(void *p, const char *file, int line)
+{
+	(void)file, (void)line;
+	if (p == NULL)
+		return;
+	size_t n = malloc_usable_size(p);
+	if (n >= RECORD_BYTES && n < RECORD_BYTES + RECORD_SLACK && spares.n < SPARES && keeps())
+		spares.at[spares.n++] = p;
+	else
+		free(p);
+}
+
+void tls_memory_install(void)
+{
+	has_key = has_key || pthread_key_create(&key, free_spares) == 0;
+	(void)CRYPTO_set_mem_functions(tls_alloc, tls_realloc, tls_free);
+}

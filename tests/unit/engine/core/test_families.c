@@ -1,0 +1,387 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Every family against an independent forward pass in double precision (tests/support/oracle.h) at
+ * random weights: the relative error of F32 logits stays under 1e-4 on every backend, at rows before
+ * and beyond the window and an attention block. What is specific to a family is written down here
+ * once more, by hand. And bit for bit the same logits whatever the chunks and the threads.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/support/oracle.h"
+#include "engine/kv/kv.h"
+#include "engine/model/model.h"
+#include "engine/source/random_model.h"
+#include "tests/support/backends.h"
+
+enum { N = 300, PAGE = 16, N_PAGES = (N + PAGE - 1) / PAGE, VOCAB = 512 };
+static const int want[] = {0, 63, 64, 130, 255, 256, 299};
+enum { N_WANT = sizeof want / sizeof *want };
+#define TOLERANCE 1e-4
+
+static int tokens[N];
+static char path[] = "/tmp/sluice-families-XXXXXX";
+
+static double plain_freq[64], local_freq[64];
+
+static void plain(double *freq, int head_dim, double base)
+{
+	for (int i = 0; i < head_dim / 2; i++)
+		freq[i] = exp(-log(base) * 2 * i / head_dim);
+}
+
+/* ---- the families, by hand ---- */
+
+static struct oracle llama_like(int n_layers, double base, double eps)
+{
+	plain(plain_freq, 64, base);
+	return (struct oracle){.n_layers = n_layers, .n_embd = 256, .n_heads = 4, .n_kv = 2, .head_dim = 64,
+			       .n_ff = 512, .n_vocab = VOCAB, .eps = eps, .embed_scale = 1, .score_scale = 0.125,
+			       .freq = plain_freq, .magnitude = 1};
+}
+
+/* Llama 3.1's rule, from Meta's reference code's description: factor 8, 128 positions before. */
+static struct oracle llama3(struct model_arch *a)
+{
+	struct oracle m = llama_like(2, 1e4, 1e-5);
+	(void)a;
+	for (int i = 0; i < 32; i++) {
+		double wave = 2 * M_PI / plain_freq[i];
+		if (wave > 128.0 / 1)
+			plain_freq[i] /= 8;
+		else if (wave >= 128.0 / 4) {
+			double s = (128 / wave - 1) / 3;
+			plain_freq[i] = (1 - s) * plain_freq[i] / 8 + s * plain_freq[i];
+		}
+	}
+	return m;
+}
+
+static struct oracle mistral(struct model_arch *a)
+{
+	struct oracle m = llama_like(2, 1e6, 1e-5);
+	a->window = 100;
+	a->window_pattern = 0;
+	m.window = 100;
+	return m;
+}
+
+static struct oracle linear(struct model_arch *a)
+{
+	struct oracle m = llama_like(2, 1e6, 1e-5);
+	a->rope.scaling = ARCH_ROPE_LINEAR;
+	a->rope.factor = 4;
+	a->rope_windowed = a->rope;
+	for (int i = 0; i < 32; i++)
+		plain_freq[i] /= 4;
+	return m;
+}
+
+/* Peng et al. 2023, §3.4: pairs that turn more than 32 times within the 64 old positions keep their
+ * frequency, those below one turn are divided, a ramp between; attention as in its §3.4. */
+static struct oracle yarn(struct model_arch *a)
+{
+	struct oracle m = llama_like(2, 1e6, 1e-5);
+	a->rope.scaling = ARCH_ROPE_YARN;
+	a->rope.factor = 4;
+	a->rope.original_ctx = 256;
+	a->rope.beta_fast = 32;
+	a->rope.beta_slow = 1;
+	a->rope_windowed = a->rope;
+	double lo = 64 * log(256 / (32 * 2 * M_PI)) / (2 * log(1e6)), hi = 64 * log(256 / (1 * 2 * M_PI)) / (2 * log(1e6));
+	lo = floor(lo) < 0 ? 0 : floor(lo);
+	hi = ceil(hi) > 63 ? 63 : ceil(hi);
+	for (int i = 0; i < 32; i++) {
+		double keep = 1 - fmin(1, fmax(0, (i - lo) / (hi - lo)));
+		plain_freq[i] = plain_freq[i] / 4 * (1 - keep) + plain_freq[i] * keep;
+	}
+	m.magnitude = 1 + 0.1 * log(4);
+	return m;
+}
+
+static struct oracle qwen2(struct model_arch *a)
+{
+	struct oracle m = llama_like(2, 1e6, 1e-6);
+	(void)a;
+	m.halves = m.bias = true;
+	return m;
+}
+
+static struct oracle qwen3(struct model_arch *a)
+{
+	struct oracle m = llama_like(2, 1e6, 1e-6);
+	(void)a;
+	m.halves = m.qk_norm = true;
+	m.head_dim = 96;
+	m.score_scale = 1 / sqrt(96);
+	plain(plain_freq, 96, 1e6);
+	return m;
+}
+
+/* Fused matrices, a window, and longrope: 512 positions stretched to 1024, divisors 1 + i/4. */
+static struct oracle phi3(struct model_arch *a)
+{
+	struct oracle m = llama_like(2, 1e4, 1e-5);
+	a->window = 120;
+	a->window_pattern = 0;
+	m.window = 120;
+	m.halves = m.fused = true;
+	m.n_kv = 4;
+	for (int i = 0; i < 32; i++)
+		plain_freq[i] /= 1 + i * 0.25;
+	m.magnitude = sqrt(1 + log(1024.0 / 512) / log(512));
+	return m;
+}
+
+static struct oracle gemma2(struct model_arch *a)
+{
+	struct oracle m = llama_like(4, 1e4, 1e-6);
+	(void)a;
+	m.halves = m.post_norms = m.gelu = true;
+	m.embed_scale = 16;
+	m.score_cap = 50;
+	m.logit_cap = 30;
+	m.window = 64;
+	m.every = 2;
+	return m;
+}
+
+static struct oracle gemma3(struct model_arch *a)
+{
+	struct oracle m = llama_like(7, 1e6, 1e-6);
+	(void)a;
+	m.halves = m.post_norms = m.gelu = m.qk_norm = true;
+	m.n_kv = 1;
+	m.embed_scale = 16;
+	m.window = 64;
+	m.every = 6;
+	plain(local_freq, 64, 1e4);
+	m.freq_local = local_freq;
+	for (int i = 0; i < 32; i++)
+		plain_freq[i] /= 8;
+	return m;
+}
+
+/* Later checkpoints of that family may say caps, which its first ones have not. */
+static struct oracle gemma3_capped(struct model_arch *a)
+{
+	struct oracle m = gemma3(a);
+	a->attn_softcap = 20;
+	a->final_softcap = 10;
+	m.score_cap = 20;
+	m.logit_cap = 10;
+	return m;
+}
+
+static const struct {
+	const char *name, *shape;
+	struct oracle (*describe)(struct model_arch *a);
+} cases[] = {
+    {"llama 3", "tiny-llama", llama3},   {"mistral", "tiny-mistral", mistral}, {"linear", "tiny-mistral", linear},
+    {"yarn", "tiny-mistral", yarn},      {"qwen 2", "tiny-qwen2", qwen2},      {"qwen 3", "tiny-qwen3", qwen3},
+    {"phi 3", "tiny-phi3", phi3},        {"gemma 2", "tiny-gemma2", gemma2},   {"gemma 3", "tiny-gemma3", gemma3},
+    {"gemma 3, capped", "tiny-gemma3", gemma3_capped},
+};
+
+/* ---- running the engine's own ---- */
+
+struct bench {
+	const struct kn_ops *ops;
+	struct kn_backend *b;
+	struct model *m;
+	struct kv_pool *pool;
+	int32_t pages[N_PAGES];
+};
+
+static void bench_open(struct bench *x, const struct kn_ops *ops, int n_threads)
+{
+	struct sl_err err = {0};
+	struct kn_config kc = {.n_threads = n_threads, .max_rows = N, .max_width = 1024};
+	x->ops = ops;
+	assert_int_equal(ops->open(&kc, &x->b, &err), 0);
+	if (model_load(path, ops, x->b, N, 0, &x->m, &err) != 0)
+		fail_msg("%s", err.text);
+	const struct model_arch *a = &model_info(x->m)->arch;
+	assert_int_equal(kv_pool_create(ops, x->b, KN_F32, 2 * N_PAGES, PAGE, a->n_layers, a->n_kv_heads, a->head_dim,
+					&x->pool, &err), 0);
+	/* What stands in pages that were not written must not matter. */
+	const struct kn_kv *kv = kv_pool_layout(x->pool);
+	size_t n = (size_t)(2 * N_PAGES * PAGE * a->n_layers * a->n_kv_heads * a->head_dim);
+	for (size_t i = 0; i < n; i++)
+		((float *)kv->k)[i] = ((float *)kv->v)[i] = NAN;
+	for (int i = 0; i < N_PAGES; i++)
+		x->pages[i] = (i * 7 + 3) % (2 * N_PAGES);
+}
+
+static void bench_close(struct bench *x)
+{
+	kv_pool_destroy(x->pool);
+	model_free(x->m);
+	x->ops->close(x->b);
+}
+
+/* The text in chunks; logits [N_WANT][VOCAB]. */
+static void forward(struct bench *x, int chunk, float *logits)
+{
+	int32_t token[N], pos[N], seq[N] = {0};
+	int done = 0;
+	for (int from = 0; from < N; from += chunk) {
+		int n = from + chunk < N ? chunk : N - from, n_want = 0;
+		int32_t rows[N_WANT];
+		for (int i = 0; i < n; i++) {
+			token[i] = tokens[from + i];
+			pos[i] = from + i;
+		}
+		while (done + n_want < N_WANT && want[done + n_want] < from + n) {
+			rows[n_want] = want[done + n_want] - from;
+			n_want++;
+		}
+		struct kn_step s = {.n_rows = n, .row_token = token, .row_pos = pos, .row_seq = seq, .n_seqs = 1,
+				    .page_table = x->pages, .max_pages = N_PAGES};
+		assert_int_equal(model_forward(x->m, &s, kv_pool_layout(x->pool), rows, n_want,
+					       logits + (size_t)done * VOCAB), 0);
+		done += n_want;
+	}
+	assert_int_equal(done, N_WANT);
+}
+
+static double relative_error(const float *got, const double *expected)
+{
+	double diff = 0, size = 0;
+	for (int i = 0; i < VOCAB; i++) {
+		diff = fmax(diff, fabs((double)got[i] - expected[i]));
+		size = fmax(size, fabs(expected[i]));
+		assert_true(isfinite(got[i]));
+	}
+	return diff / size;
+}
+
+static void write_model(const char *shape, struct oracle (*describe)(struct model_arch *a), struct oracle *m)
+{
+	struct sl_err err = {0};
+	struct convert_progress p = {0};
+	struct random_model r = {.path = path, .name = "random", .seed = 11, .n_threads = 2};
+	assert_int_equal(random_shape_find(shape, &r.arch, &err), 0);
+	*m = describe(&r.arch);
+	if (weight_plan_parse("f32", &r.plan, &err) != 0 || random_model_write(&r, &p, &err) != 0)
+		fail_msg("%s", err.text);
+}
+
+static void test_families(void **state)
+{
+	(void)state;
+	static float logits[N_WANT * VOCAB], again[N_WANT * VOCAB];
+	static double expected[N_WANT * VOCAB];
+	for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+		struct oracle m;
+		struct model_file *f;
+		struct sl_err err = {0};
+		write_model(cases[c].shape, cases[c].describe, &m);
+		assert_int_equal(model_file_open(path, &f, &err), 0);
+		oracle_logits(&m, f, tokens, N, want, N_WANT, expected);
+		model_file_close(f);
+		for (const struct kn_ops *const *o = tested_backends(); *o != NULL; o++) {
+			struct bench x;
+			double worst = 0;
+			bench_open(&x, *o, 2);
+			forward(&x, N, logits);
+			for (int w = 0; w < N_WANT; w++)
+				worst = fmax(worst, relative_error(logits + w * VOCAB, expected + w * VOCAB));
+			print_message("%s on %s: relative error %.2g\n", cases[c].name, (*o)->name, worst);
+			if (!(worst < TOLERANCE))
+				fail_msg("%s on %s: relative error %g", cases[c].name, (*o)->name, worst);
+			/* Chunks of other sizes, and token by token. */
+			static const int chunks[] = {37, 1};
+			for (int k = 0; k < 2 && strcmp((*o)->name, "cpu-ref") != 0; k++) {
+				forward(&x, chunks[k], again);
+				assert_memory_equal(again, logits, sizeof logits);
+			}
+			bench_close(&x);
+			bench_open(&x, *o, 1);
+			if (strcmp((*o)->name, "cpu-ref") != 0) {
+				forward(&x, 64, again);
+				assert_memory_equal(again, logits, sizeof logits);
+			}
+			bench_close(&x);
+		}
+	}
+}
+
+/* The weights are such that what is special about a family shows: an oracle that is off in one of its
+ * numbers is far off in the logits. */
+static void every_number_counts(void **state)
+{
+	(void)state;
+	static double expected[VOCAB], other[VOCAB];
+	enum { FEWER = 140 }; /* beyond every window */
+	const int last = FEWER - 1;
+	for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+		struct oracle m, off;
+		struct model_file *f;
+		struct sl_err err = {0};
+		write_model(cases[c].shape, cases[c].describe, &m);
+		assert_int_equal(model_file_open(path, &f, &err), 0);
+		oracle_logits(&m, f, tokens, FEWER, &last, 1, expected);
+		for (int what = 0; what < 6; what++) {
+			off = m;
+			double faster[64];
+			for (int i = 0; i < 64; i++)
+				faster[i] = plain_freq[i] * 1.1;
+			if (what == 0)
+				off.freq = faster;
+			else if (what == 1 && m.window > 0)
+				off.window = m.window / 2;
+			else if (what == 2 && m.score_cap > 0)
+				off.score_cap = 1;
+			else if (what == 3 && m.logit_cap > 0)
+				off.logit_cap = 0;
+			else if (what == 4 && m.magnitude != 1)
+				off.magnitude = 1;
+			else if (what == 5)
+				off.halves = !m.halves;
+			else
+				continue;
+			oracle_logits(&off, f, tokens, FEWER, &last, 1, other);
+			double diff = 0, size = 0;
+			for (int i = 0; i < VOCAB; i++) {
+				diff = fmax(diff, fabs(other[i] - expected[i]));
+				size = fmax(size, fabs(expected[i]));
+			}
+			if (diff / size < 2 * TOLERANCE)
+				fail_msg("%s: number %d changes the logits by %g only", cases[c].name, what, diff / size);
+		}
+		model_file_close(f);
+	}
+}
+
+static int setup(void **state)
+{
+	(void)state;
+	uint64_t x = 5;
+	for (int i = 0; i < N; i++) {
+		x = x * 6364136223846793005u + 1442695040888963407u;
+		tokens[i] = (int)((x >> 33) % VOCAB);
+	}
+	int fd = mkstemp(path);
+	if (fd >= 0)
+		close(fd);
+	return fd >= 0 ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	return unlink(path);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_families), cmocka_unit_test(every_number_counts)};
+	return cmocka_run_group_tests(tests, setup, teardown);
+}

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a request says does not depend on anything but itself: greedy and seeded answers of the small
+ * demonstration model, their log probabilities bit for bit, alone, among 31 others, in other chunks,
+ * on other numbers of threads, after a prefix hit, after a pre-emption and after a credit stall.
+ * Run from the repository's root.
+ */
+#include "engine_run.h"
+
+#include "engine/kv/kv.h"
+#include "kernels/kv_type.h"
+#include "engine/model/model.h"
+#include "kernels/kernels.h"
+#include "tests/support/backends.h"
+
+enum { N = 32, TOKENS = 24 };
+
+static const struct eng_model_config model[] = {{.name = "small", .path = "etc/models/demo-small.gguf"}};
+static char prompts[N][1400];
+static const char *backend, *kv_type;
+
+static struct eng_config config(void)
+{
+	return (struct eng_config){.models = model, .n_models = 1, .backend = backend, .kv_type = kv_type, .n_threads = 2,
+				   .n_text_workers = 1, .page_tokens = 16, .kv_bytes = 256 << 20,
+				   .max_sequences = N, .max_waiting = 2 * N, .step_tokens = 128,
+				   .max_prompt_bytes = 1 << 20};
+}
+
+/* Half of them begin alike; from a few tokens to more than an attention block. */
+static struct proto_submit request(int i)
+{
+	static const char *const said[] = {"the river runs to the sea, ", "tell me of foxes and of hens: ",
+					   "one two three four five, "};
+	char *at = prompts[i];
+	size_t n = 0, length = 10 + (size_t)(i * 97) % 1200;
+	if (i % 2 == 0)
+		n = (size_t)snprintf(at, sizeof prompts[i], "You are a careful helper who answers in one sentence. ");
+	while (n < length)
+		n += (size_t)snprintf(at + n, sizeof prompts[i] - n, "%s", said[(n + (size_t)i) % 3]);
+	struct proto_submit req = run_plain(at, TOKENS);
+	req.flags |= PROTO_SUBMIT_IGNORE_EOS;
+	req.temperature = i % 3 == 0 ? 0 : 0.8f;
+	req.top_p = i % 5 == 0 ? 0.9f : 1;
+	req.seed = 1000 + (uint64_t)i;
+	req.tenant = (uint64_t)i % 3;
+	return req;
+}
+
+static void each_alone(struct answer *out)
+{
+	struct run r;
+	struct eng_config cfg = config();
+	cfg.no_prefix_cache = true;
+	run_start(&r, &cfg);
+	for (int i = 0; i < N; i++) {
+		struct proto_submit req = request(i);
+		out[i] = *run_one(&r, 1, &req);
+		assert_int_equal(out[i].n_tokens, TOKENS);
+	}
+	run_stop(&r);
+}
+
+static void all_at_once(struct run *r, const struct answer *expect)
+{
+	for (int i = 0; i < N; i++) {
+		struct proto_submit req = request(i);
+		run_submit(r, (uint64_t)i + 1, &req);
+	}
+	for (int i = 0; i < N; i++)
+		run_credit(r, (uint64_t)i + 1, TOKENS);
+	for (int i = 0; i < N; i++)
+		run_assert_same(run_until_done(r, (uint64_t)i + 1), &expect[i]);
+}
+
+static uint64_t preempted(struct run *r)
+{
+	struct proto_stats s;
+	run_until_idle(r);
+	engine_stats(r->e, &s);
+	return s.preemptions;
+}
+
+static void check(const struct answer *expect)
+{
+	struct run r;
+	struct eng_config cfg = config();
+
+	/* Among 31 others, and again: then every prompt is there already. */
+	run_start(&r, &cfg);
+	all_at_once(&r, expect);
+	uint32_t cached = 0;
+	all_at_once(&r, expect);
+	for (int i = 0; i < N; i++)
+		cached += r.answers[i + 1].end.n_cached;
+	assert_true(cached > 1000);
+	assert_int_equal(preempted(&r), 0);
+
+	/* Credit that comes one by one, from request to request. */
+	for (int i = 0; i < N; i++) {
+		struct proto_submit req = request(i);
+		run_submit(&r, (uint64_t)i + 1, &req);
+	}
+	for (int k = 0; k < TOKENS; k++)
+		for (int i = 0; i < N; i++) {
+			run_credit(&r, (uint64_t)i + 1, 1);
+			if (i % 8 == 0)
+				RUN_UNTIL(&r, r.answers[i + 1].n_tokens == (uint32_t)k + 1);
+		}
+	for (int i = 0; i < N; i++)
+		run_assert_same(run_until_done(&r, (uint64_t)i + 1), &expect[i]);
+	run_stop(&r);
+
+	/* Other chunks, other numbers of threads. */
+	for (int k = 0; k < 2; k++) {
+		cfg.step_tokens = k == 0 ? 17 : 300;
+		cfg.n_threads = k == 0 ? 1 : 3;
+		cfg.page_tokens = k == 0 ? 8 : 32;
+		run_start(&r, &cfg);
+		all_at_once(&r, expect);
+		run_stop(&r);
+	}
+
+	/* Memory for a few of them: the others are pre-empted and computed again. */
+	cfg = config();
+	cfg.kv_bytes = 0;
+	struct model_info info;
+	struct sl_err err;
+	assert_int_equal(model_inspect(model[0].path, &info, &err), 0);
+	cfg.kv_bytes = 40 * kv_page_bytes(kn_kv_type_from_name(kv_type), 16, info.arch.n_layers, info.arch.n_kv_heads, info.arch.head_dim);
+	run_start(&r, &cfg);
+	for (int i = 0; i < N; i++) {
+		struct proto_submit req = request(i);
+		req.priority = (uint8_t)(i % 4); /* the better ones take from the worse */
+		run_submit(&r, (uint64_t)i + 1, &req);
+		run_credit(&r, (uint64_t)i + 1, TOKENS / 2); /* who has no credit loses its pages first */
+	}
+	for (int i = N - 1; i >= 0; i--)
+		run_credit(&r, (uint64_t)i + 1, TOKENS);
+	for (int i = 0; i < N; i++)
+		run_assert_same(run_until_done(&r, (uint64_t)i + 1), &expect[i]);
+	uint64_t n = preempted(&r);
+	print_message("%s, KV in %s: %u prompt tokens came from the tree, %llu pre-emptions\n", backend, kv_type, cached,
+		      (unsigned long long)n);
+	assert_true(n > 0);
+	run_stop(&r);
+}
+
+static void nothing_else_counts(void **state)
+{
+	(void)state;
+	struct answer *expect = calloc(N, sizeof *expect);
+	assert_non_null(expect);
+	for (const struct kn_ops *const *o = tested_backends(); *o != NULL; o++) {
+		backend = (*o)->name;
+		if (strcmp(backend, "cpu-ref") == 0)
+			continue; /* the plain oracle: slow, one thread */
+		static const char *const types[] = {"f16", "q8"};
+		for (int i = 0; i < 2; i++) {
+			kv_type = types[i];
+			each_alone(expect);
+			check(expect);
+		}
+	}
+	free(expect);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {cmocka_unit_test(nothing_else_counts)};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

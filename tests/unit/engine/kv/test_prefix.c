@@ -1,0 +1,385 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The prefix tree: single cases, and long random lives of sequences over few different texts. Each
+ * page is really written, so that a page handed out for other tokens than it holds shows.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fault.h"
+#include "engine/kv/prefix.h"
+
+enum { PAGE = 4, MAX_TOKENS = 64, MAX_PAGES = MAX_TOKENS / PAGE };
+
+struct bench {
+	const struct kn_ops *ops;
+	struct kn_backend *b;
+	struct kv_pool *pool;
+	struct prefix_tree *t;
+};
+
+static void bench_open(struct bench *x, int n_pages)
+{
+	struct sl_err err;
+	x->ops = kn_select("cpu-ref", &err);
+	assert_non_null(x->ops);
+	struct kn_config kc = {.n_threads = 1, .max_rows = 1, .max_width = 8};
+	assert_int_equal(x->ops->open(&kc, &x->b, &err), 0);
+	assert_int_equal(kv_pool_create(x->ops, x->b, KN_F32, n_pages, PAGE, 1, 1, 2, &x->pool, &err), 0);
+	assert_int_equal(prefix_create(x->pool, &x->t), 0);
+}
+
+static void bench_close(struct bench *x)
+{
+	prefix_destroy(x->t);
+	kv_pool_destroy(x->pool);
+	x->ops->close(x->b);
+}
+
+struct life {
+	struct prefix_path path;
+	struct prefix_waiter waiter;
+	int32_t tokens[MAX_TOKENS], pages[MAX_PAGES + 1];
+	uint32_t n, n_past, n_pages;
+	uint64_t salt;
+	bool running, waiting;
+};
+
+static float *slot(const struct bench *x, int32_t page, uint32_t token)
+{
+	return (float *)kv_pool_layout(x->pool)->k + ((size_t)page * PAGE + token) * 2;
+}
+
+static void check_contents(const struct bench *x, const struct life *l)
+{
+	for (uint32_t i = 0; i < l->n_past; i++)
+		assert_int_equal((int)*slot(x, l->pages[i / PAGE], i % PAGE), l->tokens[i] + 1);
+}
+
+static void begin(struct bench *x, struct life *l)
+{
+	l->n_past = prefix_begin(x->t, l->salt, l->tokens, l->n, l->n, &l->path, l->pages, &l->n_pages);
+	assert_true(l->n_past < l->n);
+	assert_int_equal(l->n_pages, (l->n_past + PAGE - 1) / PAGE);
+	l->running = true;
+	check_contents(x, l);
+}
+
+/* Computes up to n more tokens; false when there are no pages. */
+static bool compute(struct bench *x, struct life *l, uint32_t n)
+{
+	for (; n > 0 && l->n_past < l->n; n--) {
+		if (l->n_past == l->n_pages * PAGE) {
+			if (prefix_page_alloc(x->t, &l->pages[l->n_pages]) != 0)
+				return false;
+			l->n_pages++;
+		}
+		/* A shared page is never written. */
+		int32_t page = l->pages[l->n_past / PAGE];
+		assert_int_equal(kv_page_refs(x->pool, page), 1);
+		*slot(x, page, l->n_past % PAGE) = (float)(l->tokens[l->n_past] + 1);
+		l->n_past++;
+	}
+	prefix_computed(x->t, &l->path, l->tokens, l->n_past, l->pages);
+	check_contents(x, l);
+	return true;
+}
+
+static void end(struct bench *x, struct life *l)
+{
+	prefix_end(x->t, &l->path, l->tokens, l->n_past, l->pages);
+	for (uint32_t i = 0; i < l->n_pages; i++)
+		kv_page_unref(x->pool, l->pages[i]);
+	l->n_pages = l->n_past = 0;
+	l->running = false;
+}
+
+static struct life text(const char *s, uint64_t salt)
+{
+	struct life l = {.salt = salt};
+	for (; *s != '\0'; s++)
+		l.tokens[l.n++] = (unsigned char)*s;
+	return l;
+}
+
+static uint32_t cached(struct bench *x, const struct life *l)
+{
+	struct prefix_match m;
+	prefix_lookup(x->t, l->salt, l->tokens, l->n, &m);
+	return m.n_tokens;
+}
+
+static void a_prompt_comes_again(void **state)
+{
+	(void)state;
+	struct bench x;
+	bench_open(&x, 32);
+	struct life a = text("the quick brown fox", 1), b = a;
+	struct prefix_match m;
+	prefix_lookup(x.t, 1, a.tokens, a.n, &m);
+	assert_int_equal(m.n_tokens, 0);
+	assert_int_equal(m.miss, PREFIX_MISS_NEW);
+	begin(&x, &a);
+	assert_int_equal(a.n_past, 0);
+	assert_true(compute(&x, &a, 100));
+	/* While it runs, its whole pages are there already. */
+	assert_int_equal(cached(&x, &b), 16);
+	end(&x, &a);
+	/* Then the rest too; the last token is always computed. */
+	prefix_lookup(x.t, 1, b.tokens, b.n, &m);
+	assert_int_equal(m.n_tokens, 18);
+	assert_int_equal(m.n_pages, 4);
+	assert_int_equal(m.n_unpinned, 4);
+	assert_int_equal(m.miss, PREFIX_MISS_NONE);
+	begin(&x, &b);
+	assert_int_equal(b.n_past, 18);
+	assert_int_equal(prefix_n_pages(x.t), 5);
+	assert_int_equal(prefix_n_reclaimable(x.t), 1);
+	assert_true(compute(&x, &b, 1));
+	prefix_validate(x.t);
+	end(&x, &b);
+	/* A text that turns off in the middle of a page. */
+	struct life c = text("the quick brick", 1);
+	begin(&x, &c);
+	assert_int_equal(c.n_past, 12);
+	end(&x, &c);
+	/* Nobody else's. */
+	struct life d = text("the quick brown fox", 2);
+	assert_int_equal(cached(&x, &d), 0);
+	struct life e = text("the", 1);
+	prefix_lookup(x.t, 1, e.tokens, e.n, &m);
+	assert_int_equal(m.miss, PREFIX_MISS_SHORT);
+	assert_int_equal(m.n_tokens, 2);
+	prefix_validate(x.t);
+	kv_pool_validate(x.pool);
+	bench_close(&x);
+}
+
+static void one_computes_the_others_wait(void **state)
+{
+	(void)state;
+	struct bench x;
+	bench_open(&x, 64);
+	struct life a = text("a common beginning, then A", 7), b = text("a common beginning, then B", 7);
+	struct prefix_match m;
+	begin(&x, &a);
+	prefix_lookup(x.t, 7, b.tokens, b.n, &m);
+	assert_non_null(m.pending);
+	assert_ptr_equal(prefix_claimant(m.pending), &a.path);
+	prefix_await(m.pending, &b.waiter);
+	compute(&x, &a, 20);
+	assert_null(prefix_woken(x.t)); /* the deepest of the common pages is not there yet */
+	compute(&x, &a, 4);
+	assert_ptr_equal(prefix_woken(x.t), &b.waiter);
+	assert_null(prefix_woken(x.t));
+	begin(&x, &b);
+	assert_int_equal(b.n_past, 24);
+	compute(&x, &b, 100);
+	end(&x, &b);
+	compute(&x, &a, 100);
+	end(&x, &a);
+
+	/* Whoever was at it goes: those who wait are told, and another one can begin. */
+	struct life c = text("something entirely different", 7), d = c;
+	begin(&x, &c);
+	compute(&x, &c, 9);
+	prefix_lookup(x.t, 7, d.tokens, d.n, &m);
+	prefix_await(m.pending, &d.waiter);
+	end(&x, &c);
+	assert_ptr_equal(prefix_woken(x.t), &d.waiter);
+	prefix_validate(x.t);
+	begin(&x, &d);
+	assert_int_equal(d.n_past, 9);
+	compute(&x, &d, 100);
+	end(&x, &d);
+	bench_close(&x);
+}
+
+static void the_longest_unused_goes_first(void **state)
+{
+	(void)state;
+	struct bench x;
+	bench_open(&x, 6);
+	struct life a = text("aaaabbbbc", 1), b = text("ddddeeee!", 1), c = text("aaaabbbbf", 1);
+	struct prefix_match m;
+	begin(&x, &a);
+	compute(&x, &a, 8);
+	end(&x, &a);
+	begin(&x, &b);
+	compute(&x, &b, 8);
+	end(&x, &b);
+	begin(&x, &c); /* uses the pages of a again */
+	assert_int_equal(c.n_past, 8);
+	end(&x, &c);
+	assert_int_equal(prefix_n_reclaimable(x.t), 4);
+	assert_true(prefix_evict(x.t));
+	assert_int_equal(cached(&x, &b), 4); /* the leaf before its parent */
+	prefix_lookup(x.t, 1, b.tokens, b.n, &m);
+	assert_int_equal(m.miss, PREFIX_MISS_EVICTED);
+	assert_true(prefix_evict(x.t));
+	assert_int_equal(cached(&x, &b), 0);
+	assert_int_equal(cached(&x, &a), 8);
+	begin(&x, &a);
+	assert_false(prefix_evict(x.t)); /* all that is left is in use */
+	assert_int_equal(prefix_n_reclaimable(x.t), 0);
+	end(&x, &a);
+	bench_close(&x);
+}
+
+static void no_memory_costs_reuse_only(void **state)
+{
+	(void)state;
+	for (long nth = 1; nth < 12; nth++) {
+		struct bench x;
+		bench_open(&x, 32);
+		fault_arm(FAULT_ALLOC, nth, 1);
+		struct life a = text("the quick brown fox", 1), b = a;
+		begin(&x, &a);
+		compute(&x, &a, 100);
+		end(&x, &a);
+		begin(&x, &b);
+		compute(&x, &b, 100);
+		end(&x, &b);
+		fault_disarm_all();
+		prefix_validate(x.t);
+		kv_pool_validate(x.pool);
+		bench_close(&x);
+	}
+}
+
+static uint32_t draw(uint64_t *random, uint32_t below)
+{
+	*random = *random * 6364136223846793005u + 1442695040888963407u;
+	return (uint32_t)(*random >> 33) % below;
+}
+
+/* Every reference of every page is somebody's. */
+static void check_references(const struct bench *x, const struct life *lives, int n, int n_pages)
+{
+	static uint32_t held[256];
+	uint32_t all = 0, mine = 0;
+	memset(held, 0, sizeof held);
+	for (int i = 0; i < n; i++)
+		for (uint32_t k = 0; k < lives[i].n_pages; k++, mine++)
+			held[lives[i].pages[k]]++;
+	for (int i = 0; i < n_pages; i++) {
+		uint32_t refs = kv_page_refs(x->pool, i);
+		assert_true(refs == held[i] || refs == held[i] + 1);
+		all += refs;
+	}
+	assert_int_equal(all, mine + prefix_n_pages(x->t));
+}
+
+static void random_lives(void **state)
+{
+	(void)state;
+	enum { N = 12, PAGES = 48, STEPS = 60000 };
+	static struct life lives[N];
+	struct bench x;
+	uint64_t random = 11, reused = 0, waited = 0;
+	memset(lives, 0, sizeof lives);
+	bench_open(&x, PAGES);
+	for (int step = 0; step < STEPS; step++) {
+		struct life *l = &lives[draw(&random, N)];
+		if (!l->running && !l->waiting) {
+			/* Few texts: the next token mostly follows from the one before. */
+			l->n = 1 + draw(&random, 40);
+			l->salt = draw(&random, 2);
+			int32_t token = (int32_t)draw(&random, 3);
+			for (uint32_t i = 0; i < MAX_TOKENS; i++) {
+				l->tokens[i] = token;
+				token = draw(&random, 12) == 0 ? (int32_t)draw(&random, 5) : (token * 3 + 1) % 5;
+			}
+		}
+		if (!l->running && !l->waiting) {
+			struct prefix_match m;
+			prefix_lookup(x.t, l->salt, l->tokens, l->n, &m);
+			if (m.pending != NULL && draw(&random, 8) > 0) {
+				prefix_await(m.pending, &l->waiter);
+				l->waiting = true;
+				waited++;
+			} else {
+				begin(&x, l);
+				assert_true(l->n_past <= m.n_tokens);
+				reused += l->n_past;
+			}
+		} else if (l->running) {
+			uint32_t what = draw(&random, 10);
+			if (what == 0 || !compute(&x, l, 1 + draw(&random, 9))) {
+				end(&x, l);
+			} else if (l->n_past == l->n) {
+				if (l->n < MAX_TOKENS && what < 8)
+					l->n++; /* another token of the answer */
+				else
+					end(&x, l);
+			}
+		}
+		struct prefix_waiter *w;
+		while ((w = prefix_woken(x.t)) != NULL)
+			((struct life *)(void *)((char *)w - offsetof(struct life, waiter)))->waiting = false;
+		if (step % 64 == 0) {
+			prefix_validate(x.t);
+			kv_pool_validate(x.pool);
+			check_references(&x, lives, N, PAGES);
+		}
+	}
+	assert_true(reused > 10000);
+	assert_true(waited > 100);
+	for (int i = 0; i < N; i++)
+		if (lives[i].running)
+			end(&x, &lives[i]);
+	while (prefix_woken(x.t) != NULL)
+		;
+	assert_int_equal(prefix_n_reclaimable(x.t), prefix_n_pages(x.t));
+	bench_close(&x);
+}
+
+/* A page is wanted: it goes with all that hangs on it, and nothing else does. */
+static void one_page_goes(void **state)
+{
+	(void)state;
+	struct bench x;
+	bench_open(&x, 24);
+	struct life a = text("the quick brown fox jumps", 1), b = text("the quick red", 1), c = text("other", 2);
+	struct life *all[] = {&a, &b, &c};
+	for (int i = 0; i < 3; i++) {
+		begin(&x, all[i]);
+		assert_true(compute(&x, all[i], all[i]->n));
+		end(&x, all[i]);
+	}
+	struct life again = a;
+	uint32_t pages = prefix_n_pages(x.t), n_cached = cached(&x, &a);
+	assert_true(n_cached > 2 * PAGE);
+	/* Its second page: the first one stays, and other texts do. */
+	begin(&x, &again);
+	int32_t page = again.pages[1], first = again.pages[0];
+	end(&x, &again);
+	prefix_evict_page(x.t, page);
+	prefix_validate(x.t);
+	assert_int_equal(kv_page_refs(x.pool, page), 0);
+	assert_int_equal(kv_page_refs(x.pool, first), 1);
+	assert_true(prefix_n_pages(x.t) < pages - 1);
+	assert_true(cached(&x, &a) >= PAGE && cached(&x, &a) < 2 * PAGE);
+	assert_int_equal(cached(&x, &c), c.n - 1);
+	uint32_t left = prefix_n_pages(x.t);
+	prefix_evict_page(x.t, page); /* it is not there any more */
+	assert_int_equal(prefix_n_pages(x.t), left);
+	bench_close(&x);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_prompt_comes_again),
+		cmocka_unit_test(one_computes_the_others_wait),
+		cmocka_unit_test(the_longest_unused_goes_first),
+		cmocka_unit_test(no_memory_costs_reuse_only),
+		cmocka_unit_test(random_lives),
+		cmocka_unit_test(one_page_goes),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,750 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The sampler against its definition: distributions by chi-square at fixed seeds, the filters'
+ * supports, ties, what is not a number, penalties, and the log probability computed directly.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fault.h"
+#include "engine/sample/sampler.h"
+
+enum { MOST = 64, WIDE = 131072 };
+
+static const struct sampler_params plain = {.temperature = 1,
+					    .top_p = 1,
+					    .typical_p = 1,
+					    .repetition_penalty = 1,
+					    .want_logprob = true,
+					    .seed = 1};
+static struct sampler_scratch scratch;
+
+/* Draws from a copy, which must come back as it was. */
+static struct sampler_choice draw_said(const struct sampler_params *p, const struct sampler_state *said,
+				       const float *logits, int n, uint64_t index)
+{
+	static float copy[WIDE], was[WIDE];
+	struct sampler_choice c;
+	memcpy(copy, logits, (size_t)n * sizeof *copy);
+	memcpy(was, logits, (size_t)n * sizeof *was);
+	sampler_draw(p, said, copy, n, index, &scratch, &c);
+	for (int i = 0; i < n; i++)
+		assert_true(copy[i] == was[i] || (was[i] != was[i] && !(copy[i] > -INFINITY)));
+	return c;
+}
+
+static struct sampler_choice draw(const struct sampler_params *p, const float *logits, int n, uint64_t index)
+{
+	return draw_said(p, NULL, logits, n, index);
+}
+
+/* Frequencies over 20000 indices against p (zero: must never be drawn). Chi-square with k-1 degrees
+ * has mean k-1 and variance 2(k-1): five deviations above it is passed by chance once in some ten
+ * thousand seeds at these k, and the seeds are fixed. */
+static void check_distribution(const struct sampler_params *params, const float *logits, int n, const double *p)
+{
+	enum { DRAWS = 20000 };
+	int seen[MOST] = {0}, k = 0;
+	double chi = 0;
+	for (uint64_t i = 0; i < DRAWS; i++) {
+		int32_t id = draw(params, logits, n, i).id;
+		assert_in_range(id, 0, n - 1);
+		seen[id]++;
+	}
+	for (int i = 0; i < n; i++) {
+		if (p[i] == 0) {
+			assert_int_equal(seen[i], 0);
+			continue;
+		}
+		double d = seen[i] - p[i] * DRAWS;
+		chi += d * d / (p[i] * DRAWS);
+		k++;
+	}
+	if (chi > k - 1 + 5 * sqrt(2.0 * (k - 1)))
+		fail_msg("chi-square %.1f with %d degrees", chi, k - 1);
+}
+
+static void softmax(const float *logits, int n, double temperature, double *p)
+{
+	double sum = 0, max = -INFINITY;
+	for (int i = 0; i < n; i++)
+		max = fmax(max, (double)logits[i]);
+	for (int i = 0; i < n; i++)
+		sum += p[i] = exp(((double)logits[i] - max) / temperature);
+	for (int i = 0; i < n; i++)
+		p[i] /= sum;
+}
+
+/* Keeps the best so many of p (sorted by its index order given) and scales them to 1. */
+static void keep(double *p, const int *order, int n, int kept)
+{
+	double sum = 0;
+	for (int i = 0; i < n; i++)
+		sum += i < kept ? p[order[i]] : 0;
+	for (int i = 0; i < n; i++)
+		p[order[i]] = i < kept ? p[order[i]] / sum : 0;
+}
+
+static const float logits[] = {0.5f, 2, -1, 1.5f, 2, 0, -2, 1};
+static const int order[] = {1, 4, 3, 7, 0, 5, 2, 6};
+enum { K = 8 };
+
+static void test_distributions(void **arg)
+{
+	(void)arg;
+	double p[K];
+	static const float temperatures[] = {0.5f, 1, 2};
+	for (uint64_t seed = 0; seed < 4; seed++) {
+		struct sampler_params s = plain;
+		s.seed = seed * 0x100000001ull;
+		for (int i = 0; i < 3; i++) {
+			s.temperature = temperatures[i];
+			softmax(logits, K, (double)s.temperature, p);
+			check_distribution(&s, logits, K, p);
+		}
+		s.temperature = 1;
+		for (uint32_t k = 1; k <= K; k++) {
+			s.top_k = k;
+			softmax(logits, K, 1, p);
+			keep(p, order, K, (int)k);
+			check_distribution(&s, logits, K, p);
+		}
+		/* Masses in order: .30 .30 .18 .11 .067 .041 .015 .0055 */
+		static const struct {
+			float top_p;
+			int kept;
+		} tops[] = {{1e-9f, 1}, {0.2f, 1}, {0.45f, 2}, {0.7f, 3}, {0.85f, 4}, {0.999f, 8}, {1, 8}};
+		s.top_k = 0;
+		for (int i = 0; i < 7; i++) {
+			s.top_p = tops[i].top_p;
+			softmax(logits, K, 1, p);
+			keep(p, order, K, tops[i].kept);
+			check_distribution(&s, logits, K, p);
+		}
+		/* Top-p of what top-k left: of .38 .38 .23, 0.7 takes two. */
+		s.top_k = 3;
+		s.top_p = 0.7f;
+		softmax(logits, K, 1, p);
+		keep(p, order, K, 2);
+		check_distribution(&s, logits, K, p);
+		/* exp(1.5-2) = .61 stays, exp(1-2) = .37 goes. */
+		s = plain;
+		s.min_p = 0.5f;
+		softmax(logits, K, 1, p);
+		keep(p, order, K, 3);
+		check_distribution(&s, logits, K, p);
+	}
+}
+
+static void test_greedy_and_ties(void **arg)
+{
+	(void)arg;
+	struct sampler_params s = plain;
+	s.temperature = 0;
+	static const float flat[MOST];
+	for (uint64_t i = 0; i < 100; i++) {
+		assert_int_equal(draw(&s, logits, K, i).id, 1);
+		assert_int_equal(draw(&s, flat, MOST, i).id, 0);
+	}
+	/* One kept of equals is the lowest id; k of equals are the k lowest. */
+	s = plain;
+	for (uint32_t k = 1; k < MOST; k++) {
+		s.top_k = k;
+		for (uint64_t i = 0; i < 50; i++)
+			assert_in_range(draw(&s, flat, MOST, i).id, 0, (int)k - 1);
+	}
+	s.top_k = 0;
+	s.top_p = 0x1p-20f;
+	for (uint64_t i = 0; i < 100; i++)
+		assert_int_equal(draw(&s, flat, MOST, i).id, 0);
+}
+
+static void test_not_numbers(void **arg)
+{
+	(void)arg;
+	static const float none[] = {NAN, -INFINITY, NAN}, over[] = {0, INFINITY, 1}, some[] = {NAN, -INFINITY, -3e38f, NAN};
+	static const float temperatures[] = {0, 1e-6f, 1, 100};
+	for (int t = 0; t < 4; t++)
+		for (uint32_t k = 0; k < 3; k++)
+			for (uint64_t i = 0; i < 50; i++) {
+				struct sampler_params s = plain;
+				s.temperature = temperatures[t];
+				s.top_k = k;
+				s.want_logprob = i % 2 == 0;
+				assert_int_equal(draw(&s, none, 3, i).id, -1);
+				assert_int_equal(draw(&s, over, 3, i).id, -1);
+				struct sampler_choice c = draw(&s, some, 4, i);
+				assert_int_equal(c.id, 2);
+				assert_true(i % 2 == 0 ? fabsf(c.logprob) < 1e-6f : isnan((double)c.logprob) != 0);
+			}
+}
+
+/* ---- the slow reference: doubles, full sorts, one thing after the other ---- */
+
+static uint64_t random_state = 1;
+
+static uint32_t next_random(void)
+{
+	random_state = random_state * 6364136223846793005ull + 1442695040888963407ull;
+	return (uint32_t)(random_state >> 33);
+}
+
+static double random_unit(void)
+{
+	return next_random() * 0x1p-31;
+}
+
+static void fill(float *l, int n, double spread, bool coarse)
+{
+	for (int i = 0; i < n; i++) {
+		double bell = sqrt(-2 * log(random_unit() + 1e-12)) * cos(6.283185307179586 * random_unit());
+		l[i] = (float)(coarse ? floor(bell * spread) : bell * spread);
+	}
+}
+
+struct text {
+	int32_t prompt[40], made[40];
+	int n_prompt, n_made;
+};
+
+struct reference {
+	double p[WIDE]; /* probability, 0: out */
+	double key[WIDE];
+	int32_t order[WIDE];
+	int n;
+};
+static struct reference ref;
+
+static int by_key(const void *a, const void *b)
+{
+	int32_t i = *(const int32_t *)a, j = *(const int32_t *)b;
+	return ref.key[i] != ref.key[j] ? (ref.key[i] > ref.key[j] ? -1 : 1) : (i > j) - (i < j);
+}
+
+/* Keeps the best by key: at most k, and no more than reach the share. */
+static void ref_keep(int k, double share)
+{
+	double mass = 0, kept = 0;
+	int m = 0;
+	for (int i = 0; i < ref.n; i++) {
+		ref.order[i] = i;
+		mass += ref.p[i];
+	}
+	qsort(ref.order, (size_t)ref.n, sizeof *ref.order, by_key);
+	for (int i = 0; i < ref.n; i++) {
+		int32_t id = ref.order[i];
+		if (ref.p[id] == 0)
+			continue;
+		if (m >= k || (m > 0 && kept >= share * mass))
+			ref.p[id] = 0;
+		kept += ref.p[id];
+		m += ref.p[id] > 0;
+	}
+}
+
+static void ref_adjust(const struct sampler_params *p, const struct text *t, float *l, uint64_t index)
+{
+	for (int i = 0; i < p->n_bias; i++)
+		l[p->bias[i].id] += p->bias[i].v;
+	for (int id = 0; id < ref.n; id++) {
+		int made = 0, seen = 0;
+		for (int i = 0; i < t->n_made; i++)
+			made += t->made[i] == id;
+		for (int i = 0; i < t->n_prompt; i++)
+			seen += t->prompt[i] == id;
+		if (made + seen > 0)
+			l[id] = l[id] > 0 ? l[id] / p->repetition_penalty : l[id] * p->repetition_penalty;
+		if (made > 0)
+			l[id] -= p->presence_penalty + p->frequency_penalty * (float)made;
+	}
+	for (int i = 0; i < p->n_stop_ids && index < p->min_tokens; i++)
+		l[p->stop_ids[i]] = -INFINITY;
+	for (uint32_t i = 0; i < p->n_end_ids && (p->ignore_eos || index < p->min_tokens); i++)
+		l[p->end_ids[i]] = -INFINITY;
+}
+
+static int32_t ref_draw(const struct sampler_params *p, const struct text *t, const float *raw, int n,
+			uint64_t index)
+{
+	static float l[WIDE];
+	double max = -INFINITY, mass = 0, mean = 0, most = 0, at = 0;
+	int32_t best = -1, last = -1;
+	memcpy(l, raw, (size_t)n * sizeof *l);
+	ref.n = n;
+	ref_adjust(p, t, l, index);
+	for (int i = 0; i < n; i++) {
+		if ((double)l[i] > max) {
+			max = (double)l[i];
+			best = i;
+		}
+	}
+	if (best < 0 || p->temperature == 0)
+		return best;
+	for (int i = 0; i < n; i++) {
+		double x = ((double)l[i] - max) / (double)p->temperature;
+		ref.p[i] = x > -86 ? exp(x) : 0;
+		ref.key[i] = (double)l[i];
+	}
+	if (p->top_k > 0)
+		ref_keep((int)p->top_k, 2);
+	if (p->typical_p < 1) {
+		for (int i = 0; i < n; i++)
+			mass += ref.p[i];
+		for (int i = 0; i < n; i++)
+			mean -= ref.p[i] > 0 ? ref.p[i] / mass * log(ref.p[i] / mass) : 0;
+		for (int i = 0; i < n; i++)
+			ref.key[i] = ref.p[i] > 0 ? -fabs(-log(ref.p[i] / mass) - mean) : -INFINITY;
+		/* Equal raw are equally typical; their doubles agree to the bit as well. */
+		ref_keep(n, (double)p->typical_p);
+		for (int i = 0; i < n; i++)
+			ref.key[i] = (double)l[i];
+	}
+	if (p->top_p < 1)
+		ref_keep(n, (double)p->top_p);
+	for (int i = 0; i < n; i++)
+		most = fmax(most, ref.p[i]);
+	mass = 0;
+	for (int i = 0; i < n; i++) {
+		if (ref.p[i] < most * (double)p->min_p)
+			ref.p[i] = 0;
+		mass += ref.p[i];
+	}
+	double u = sampler_uniform(p->seed, p->choice, index) * mass;
+	for (int i = 0; i < n; i++) {
+		if (ref.p[i] == 0)
+			continue;
+		last = i;
+		at += ref.p[i];
+		if (u < at)
+			break;
+	}
+	return last;
+}
+
+static void ref_logprobs(const float *raw, int n, double *lp)
+{
+	double max = -INFINITY, sum = 0;
+	for (int i = 0; i < n; i++)
+		max = fmax(max, (double)raw[i]);
+	for (int i = 0; i < n; i++)
+		sum += exp((double)raw[i] - max);
+	for (int i = 0; i < n; i++)
+		lp[i] = (double)raw[i] - max - log(sum);
+}
+
+/* Of a float of this size, and of sums whose terms are good to 3e-7 (raw.h). */
+static bool near(float got, double exact)
+{
+	return fabs((double)got - exact) <= 4e-7 + fabs(exact) * 0x1p-23;
+}
+
+static void check_tops(const struct sampler_choice *c, const float *raw, int n, int n_top)
+{
+	static double lp[WIDE];
+	ref_logprobs(raw, n, lp);
+	for (int i = 0; i < n; i++) {
+		ref.key[i] = lp[i];
+		ref.order[i] = i;
+	}
+	qsort(ref.order, (size_t)n, sizeof *ref.order, by_key);
+	assert_true(near(c->logprob, lp[c->id]));
+	assert_int_equal(c->n_top, n_top < n ? n_top : n);
+	for (int i = 0; i < c->n_top; i++) {
+		assert_int_equal(c->top[i].id, ref.order[i]);
+		assert_true(near(c->top[i].v, lp[ref.order[i]]));
+	}
+}
+
+static float one_of(const float *values, int n)
+{
+	return values[next_random() % (unsigned)n];
+}
+
+#define ONE_OF(...) one_of((const float[]){__VA_ARGS__}, sizeof((const float[]){__VA_ARGS__}) / sizeof(float))
+
+/* A request at random: each wish is off half of the time. */
+static struct sampler_params any_params(int n, struct proto_id_f32 *bias, int32_t *stops, int32_t *ends)
+{
+	struct sampler_params p = plain;
+	p.seed = next_random();
+	p.choice = next_random() % 4;
+	p.temperature = ONE_OF(0, 0.1f, 0.7f, 1, 1, 1.5f, 2);
+	if (next_random() % 2)
+		p.top_k = 1 + next_random() % (unsigned)(n + 3);
+	if (next_random() % 4 == 0)
+		p.top_k = 1 + next_random() % 20;
+	if (next_random() % 2)
+		p.top_p = ONE_OF(0.01f, 0.3f, 0.9f, 0.95f, 0.999f);
+	if (next_random() % 2)
+		p.typical_p = ONE_OF(0.05f, 0.2f, 0.8f, 0.95f);
+	if (next_random() % 2)
+		p.min_p = ONE_OF(0.01f, 0.1f, 0.5f, 1);
+	if (next_random() % 2)
+		p.repetition_penalty = ONE_OF(0.5f, 1.1f, 1.3f, 2);
+	if (next_random() % 2)
+		p.presence_penalty = ONE_OF(-2, -0.5f, 0.7f, 2);
+	if (next_random() % 2)
+		p.frequency_penalty = ONE_OF(-1, 0.1f, 0.9f);
+	p.n_bias = (uint16_t)(next_random() % 5);
+	p.bias = bias;
+	for (int i = 0; i < p.n_bias; i++) {
+		bias[i].id = next_random() % (unsigned)n;
+		bias[i].v = ONE_OF(-100, -1, 0.5f, 3, 100);
+	}
+	p.n_stop_ids = (uint8_t)(next_random() % 3);
+	p.n_end_ids = next_random() % 3;
+	p.stop_ids = stops;
+	p.end_ids = ends;
+	for (int i = 0; i < 3; i++) {
+		stops[i] = (int32_t)(next_random() % (unsigned)n);
+		ends[i] = (int32_t)(next_random() % (unsigned)n);
+	}
+	p.min_tokens = next_random() % 3;
+	p.ignore_eos = next_random() % 3 == 0;
+	p.want_logprob = next_random() % 2;
+	p.n_top = (uint8_t)(next_random() % 21);
+	return p;
+}
+
+static void any_text(int n, struct text *t, struct sampler_state *said)
+{
+	*t = (struct text){.n_prompt = (int)(next_random() % 40), .n_made = (int)(next_random() % 40)};
+	for (int i = 0; i < t->n_prompt; i++)
+		t->prompt[i] = (int32_t)(next_random() % (unsigned)n);
+	for (int i = 0; i < t->n_made; i++)
+		t->made[i] = (int32_t)(next_random() % (unsigned)(n < 9 ? n : 9));
+	assert_int_equal(sampler_state_add_prompt(said, t->prompt, (size_t)t->n_prompt), 0);
+	for (int i = 0; i < t->n_made; i++)
+		assert_int_equal(sampler_state_add(said, t->made[i]), 0);
+}
+
+static void compare(int n, const float *l, int draws)
+{
+	struct proto_id_f32 bias[5];
+	int32_t stops[3], ends[3];
+	struct sampler_state said = {0};
+	struct text t;
+	struct sampler_params p = any_params(n, bias, stops, ends);
+	any_text(n, &t, &said);
+	for (int k = 0; k < draws; k++) {
+		uint64_t index = next_random() % 5;
+		struct sampler_choice c = draw_said(&p, &said, l, n, index);
+		int32_t expected = ref_draw(&p, &t, l, n, index);
+		if (c.id != expected)
+			fail_msg("n %d: %d, expected %d: T %g top_k %u typical %g top_p %g min_p %g", n, c.id,
+				 expected, (double)p.temperature, p.top_k, (double)p.typical_p,
+				 (double)p.top_p, (double)p.min_p);
+		if (c.id < 0)
+			continue;
+		if (p.want_logprob)
+			check_tops(&c, l, n, p.n_top);
+		else
+			assert_true(c.logprob != c.logprob && c.n_top == 0);
+		p.seed++;
+	}
+	sampler_state_dispose(&said);
+}
+
+static void test_like_the_reference(void **arg)
+{
+	(void)arg;
+	static float l[WIDE];
+	for (int round = 0; round < 6000; round++) {
+		int n = 1 + (int)(next_random() % (round % 8 == 0 ? 700 : 40));
+		fill(l, n, (double)ONE_OF(0.1f, 1, 3, 10), next_random() % 2);
+		compare(n, l, 4);
+	}
+	for (int round = 0; round < 12; round++) {
+		fill(l, WIDE, (double)ONE_OF(0.5f, 2, 4), round % 4 == 0);
+		compare(WIDE, l, 1);
+	}
+}
+
+static void test_logprob(void **arg)
+{
+	(void)arg;
+	static const float temperatures[] = {0, 0.3f, 1, 3};
+	struct sampler_state said = {0};
+	for (int i = 0; i < 9; i++)
+		assert_int_equal(sampler_state_add(&said, i % 3), 0);
+	for (int t = 0; t < 4; t++)
+		for (int penal = 0; penal < 2; penal++)
+			for (uint64_t i = 0; i < 200; i++) {
+				struct sampler_params s = plain;
+				s.temperature = temperatures[t];
+				s.presence_penalty = penal ? 0.5f : 0;
+				s.frequency_penalty = penal ? 0.25f : 0;
+				s.n_top = (uint8_t)(i % 21);
+				struct sampler_choice c = draw_said(&s, &said, logits, K, i);
+				check_tops(&c, logits, K, s.n_top);
+			}
+	sampler_state_dispose(&said);
+}
+
+static void test_prompt_logprob(void **arg)
+{
+	(void)arg;
+	static float l[700];
+	struct sampler_choice c;
+	for (int round = 0; round < 200; round++) {
+		int n = 1 + (int)(next_random() % 700);
+		fill(l, n, 3, round % 2);
+		int32_t id = (int32_t)(next_random() % (unsigned)n);
+		uint8_t n_top = (uint8_t)(round % 21);
+		sampler_prompt_logprob(l, n, id, n_top, &scratch, &c);
+		assert_int_equal(c.id, id);
+		check_tops(&c, l, n, n_top);
+	}
+	float none[] = {NAN, -INFINITY};
+	sampler_prompt_logprob(none, 2, 1, 3, &scratch, &c);
+	assert_int_equal(c.id, -1);
+}
+
+/* The likeliest after the adjustments, and what they weigh among all of those. */
+static void test_top(void **arg)
+{
+	(void)arg;
+	static float l[700], was[700];
+	static double lp[700];
+	struct proto_id_f32 bias[5], out[700];
+	int32_t stops[3], ends[3];
+	for (int round = 0; round < 400; round++) {
+		int n = 4 + (int)(next_random() % 690), k = 1 + (int)(next_random() % 40), there = 0;
+		struct sampler_params p = any_params(n, bias, stops, ends);
+		struct sampler_state said = {0};
+		struct text t;
+		uint64_t index = next_random() % 4;
+		fill(l, n, 3, round % 2);
+		memcpy(was, l, sizeof l);
+		any_text(n, &t, &said);
+		int have = sampler_top(&p, &said, l, n, index, k, &scratch, out);
+		assert_memory_equal(l, was, (size_t)n * sizeof *l);
+		ref.n = n;
+		ref_adjust(&p, &t, was, index);
+		ref_logprobs(was, n, lp);
+		for (int i = 0; i < n; i++) {
+			there += was[i] > -INFINITY;
+			ref.key[i] = (double)was[i];
+			ref.order[i] = i;
+		}
+		qsort(ref.order, (size_t)n, sizeof *ref.order, by_key);
+		assert_int_equal(have, k < there ? k : there);
+		for (int i = 0; i < have; i++) {
+			assert_int_equal(out[i].id, ref.order[i]);
+			assert_true(near(out[i].v, lp[ref.order[i]]));
+		}
+		sampler_state_dispose(&said);
+	}
+}
+
+static void test_penalties(void **arg)
+{
+	(void)arg;
+	struct sampler_state said = {0};
+	struct sampler_params s = plain;
+	s.temperature = 0;
+	s.presence_penalty = 0.4f;
+	assert_int_equal(draw_said(&s, &said, logits, K, 0).id, 1);
+	assert_int_equal(sampler_state_add(&said, 1), 0);
+	assert_int_equal(draw_said(&s, &said, logits, K, 0).id, 4);
+	for (int i = 0; i < 9; i++) /* presence counts once: both stand at 1.6, above 1.5 */
+		assert_int_equal(sampler_state_add(&said, 4), 0);
+	assert_int_equal(draw_said(&s, &said, logits, K, 0).id, 1);
+	s.frequency_penalty = 0.2f; /* 2-0.4-0.2 = 1.4 */
+	assert_int_equal(draw_said(&s, &said, logits, K, 0).id, 3);
+	assert_int_equal(draw_said(&s, NULL, logits, K, 0).id, 1);
+	/* The prompt counts for the repetition penalty only: 2 / 1.25 = 1.6, 1.5 / 1.25 = 1.2. */
+	static const int32_t prompt[] = {1, 4, 3, 7};
+	struct sampler_state asked = {0};
+	assert_int_equal(sampler_state_add_prompt(&asked, prompt, 2), 0);
+	assert_int_equal(draw_said(&s, &asked, logits, K, 0).id, 1);
+	s.repetition_penalty = 1.25f;
+	assert_int_equal(draw_said(&s, &asked, logits, K, 0).id, 1);
+	s.repetition_penalty = 1.5f; /* 2 / 1.5 is below 1.5 */
+	assert_int_equal(draw_said(&s, &asked, logits, K, 0).id, 3);
+	s.repetition_penalty = 2;
+	assert_int_equal(sampler_state_add_prompt(&asked, prompt, 4), 0);
+	assert_int_equal(draw_said(&s, &asked, logits, K, 0).id, 1); /* all halved but .5, at 1 and first */
+	/* Negative ones favour; negative logits are multiplied. */
+	s = plain;
+	s.temperature = 0;
+	s.presence_penalty = -2;
+	struct sampler_state first = {0};
+	assert_int_equal(sampler_state_add(&first, 0), 0);
+	assert_int_equal(draw_said(&s, &first, logits, K, 0).id, 0);
+	static const float below[] = {-1, -1.5f, -3};
+	s.presence_penalty = 0;
+	s.repetition_penalty = 2;
+	assert_int_equal(draw_said(&s, &first, below, 3, 0).id, 1);
+	sampler_state_dispose(&said);
+	sampler_state_dispose(&asked);
+	sampler_state_dispose(&first);
+}
+
+static void test_what_is_out(void **arg)
+{
+	(void)arg;
+	static const int32_t ends[] = {1}, stops[] = {4};
+	struct sampler_params s = plain;
+	s.temperature = 0;
+	s.end_ids = ends;
+	s.n_end_ids = 1;
+	s.stop_ids = stops;
+	s.n_stop_ids = 1;
+	s.min_tokens = 2;
+	assert_int_equal(draw(&s, logits, K, 0).id, 3);
+	assert_int_equal(draw(&s, logits, K, 1).id, 3);
+	assert_int_equal(draw(&s, logits, K, 2).id, 1);
+	s.ignore_eos = true;
+	assert_int_equal(draw(&s, logits, K, 2).id, 4);
+	/* Nothing is left. */
+	static const float two[] = {-INFINITY, 1};
+	for (int t = 0; t < 2; t++) {
+		s.want_logprob = t == 0;
+		s.n_stop_ids = 0;
+		assert_int_equal(draw(&s, two, 2, 5).id, -1);
+		s.temperature = 1;
+		assert_int_equal(draw(&s, two, 2, 5).id, -1);
+		s.temperature = 0;
+	}
+	/* A bias decides, however high the other stands. */
+	static const struct proto_id_f32 biases[] = {{6, 100}, {1, -100}, {6, 1}};
+	s = plain;
+	s.bias = biases;
+	s.n_bias = 3;
+	for (uint64_t i = 0; i < 300; i++) {
+		struct sampler_choice c = draw(&s, logits, K, i);
+		assert_int_equal(c.id, 6);
+		assert_true(c.logprob < -4); /* the model's own opinion of it */
+	}
+}
+
+/* The result is a function of its arguments: not of earlier draws, nor of what scratch held. */
+static void test_pure(void **arg)
+{
+	(void)arg;
+	int32_t ids[500];
+	struct sampler_params other = plain, third = plain;
+	int differ = 0, choices = 0;
+	other.seed = 2;
+	third.choice = 1;
+	for (uint64_t i = 0; i < 500; i++)
+		ids[i] = draw(&plain, logits, K, i).id;
+	for (uint64_t i = 500; i-- > 0;) {
+		differ += draw(&other, logits, K, i).id != ids[i];
+		choices += draw(&third, logits, K, i).id != ids[i];
+		assert_int_equal(draw(&plain, logits, K, i).id, ids[i]);
+	}
+	assert_true(differ > 250);
+	assert_true(choices > 250);
+}
+
+/* Uniform, and neighbours in seed, choice and index have nothing in common. */
+static void test_uniform(void **arg)
+{
+	(void)arg;
+	enum { N = 40000, BINS = 16 };
+	int pairs[3][BINS][BINS] = {0};
+	for (uint64_t i = 0; i < N; i++) {
+		double u = sampler_uniform(7, 0, i), v[3] = {sampler_uniform(7, 0, i + 1),
+							       sampler_uniform(8, 0, i),
+							       sampler_uniform(7, 1, i)};
+		assert_true(u >= 0 && u < 1);
+		for (int k = 0; k < 3; k++)
+			pairs[k][(int)(u * BINS)][(int)(v[k] * BINS)]++;
+	}
+	for (int k = 0; k < 3; k++) {
+		double chi = 0, mean = N / (double)(BINS * BINS);
+		for (int i = 0; i < BINS * BINS; i++) {
+			double d = pairs[k][i / BINS][i % BINS] - mean;
+			chi += d * d / mean;
+		}
+		assert_true(chi < 255 + 5 * sqrt(2 * 255.0) && chi > 255 - 5 * sqrt(2 * 255.0));
+	}
+}
+
+static void test_state(void **arg)
+{
+	(void)arg;
+	struct sampler_state s = {0}, copy = {0};
+	for (int32_t i = 0; i < 3000; i++)
+		assert_int_equal(sampler_state_add(&s, i * 17 % 1000), 0);
+	assert_int_equal(s.n, 1000);
+	assert_true(s.n_slots <= 4096);
+	assert_int_equal(sampler_state_copy(&copy, &s), 0);
+	assert_int_equal(sampler_state_add(&s, 5), 0);
+	assert_int_equal(sampler_state_add_prompt(&s, (const int32_t[]){5}, 1), 0);
+	for (int k = 0; k < 2; k++) {
+		const struct sampler_state *of = k ? &copy : &s;
+		int seen = 0;
+		for (uint32_t i = 0; i < of->n_slots; i++) {
+			if (of->slots[i].id < 0)
+				continue;
+			bool changed = k == 0 && of->slots[i].id == 5;
+			assert_int_equal(of->slots[i].made, changed ? (4 | SAMPLER_IN_PROMPT) : 3);
+			seen++;
+		}
+		assert_int_equal(seen, 1000);
+	}
+	sampler_state_dispose(&s);
+	sampler_state_dispose(&copy);
+	assert_int_equal(sampler_state_copy(&copy, &s), 0);
+	assert_null(copy.slots);
+}
+
+static void test_no_memory(void **arg)
+{
+	(void)arg;
+	for (int nth = 1; nth <= 9; nth++) {
+		struct sampler_scratch sc = {0};
+		fault_arm(FAULT_ALLOC, nth, 1);
+		int rc = sampler_scratch_reserve(&sc, 100);
+		fault_disarm_all();
+		assert_int_equal(rc, nth <= 7 ? SL_ENOMEM : 0);
+		assert_int_equal(sc.n_vocab, nth <= 7 ? 0 : 100);
+		sampler_scratch_dispose(&sc);
+	}
+	struct sampler_state s = {0}, copy;
+	fault_arm(FAULT_ALLOC, 1, 1);
+	assert_int_equal(sampler_state_add(&s, 1), SL_ENOMEM);
+	fault_disarm_all();
+	assert_int_equal(sampler_state_add(&s, 1), 0);
+	fault_arm(FAULT_ALLOC, 1, 1);
+	assert_int_equal(sampler_state_copy(&copy, &s), SL_ENOMEM);
+	fault_disarm_all();
+	sampler_state_dispose(&s);
+}
+
+static int set_up(void **arg)
+{
+	(void)arg;
+	return sampler_scratch_reserve(&scratch, MOST) || sampler_scratch_reserve(&scratch, WIDE);
+}
+
+static int tear_down(void **arg)
+{
+	(void)arg;
+	sampler_scratch_dispose(&scratch);
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_distributions), cmocka_unit_test(test_greedy_and_ties),
+	    cmocka_unit_test(test_not_numbers),   cmocka_unit_test(test_like_the_reference),
+	    cmocka_unit_test(test_logprob),       cmocka_unit_test(test_prompt_logprob),
+	    cmocka_unit_test(test_top),           cmocka_unit_test(test_penalties),
+	    cmocka_unit_test(test_what_is_out),   cmocka_unit_test(test_pure),
+	    cmocka_unit_test(test_uniform),       cmocka_unit_test(test_state),
+	    cmocka_unit_test(test_no_memory),
+	};
+	return cmocka_run_group_tests(tests, set_up, tear_down);
+}

@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Models on disk in all their forms: split GGUF files and Hugging Face folders, what their keys become and
+ * what is refused in one line.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include <math.h>
+
+#include "engine/source/hf_folder.h"
+#include "engine/file/hf_names.h"
+#include "tests/unit/engine/source/model_files.h"
+
+static void test_split(void **arg)
+{
+	(void)arg;
+	static const char *const names[] = {"m-00001-of-00003.gguf", "m-00002-of-00003.gguf", "m-00003-of-00003.gguf"};
+	write_parts();
+	for (size_t i = 0; i < 3; i++) {
+		struct model_file *f = opened(names[i]);
+		assert_string_equal(model_file_form(f), "GGUF v3 in 3 parts");
+		assert_string_equal(model_file_name(f), "in parts");
+		assert_int_equal(model_file_n_tensors(f), 3);
+		const struct model_tensor *t = model_file_find(f, "t2");
+		assert_non_null(t);
+		assert_int_equal(t->dims[0], 3);
+		assert_true(((const float *)t->data)[2] == 2);
+		assert_null(model_file_find(f, "t3"));
+		model_file_close(f);
+	}
+	md_remove_file(dir, names[1]);
+	refused(names[0], SL_EIO, "part 2 of 3: ");
+	refused(names[0], SL_EIO, "m-00002-of-00003.gguf: No such file");
+	write_part(names[1], 2, 3, 3);
+	refused(names[0], SL_EINVAL, "m-00002-of-00003.gguf: says it is part 3 of 3");
+	write_part(names[1], 1, 4, 3);
+	refused(names[2], SL_EINVAL, "says it is part 2 of 4");
+	write_part(names[1], 1, 3, 3);
+	write_part(names[0], 0, 3, 4);
+	refused(names[0], SL_EINVAL, "split.tensors.count is 4, but the 3 parts have 3");
+	write_part("other.gguf", 0, 3, 3);
+	refused("other.gguf", SL_EINVAL, "is not named so (-00001-of-00003.gguf)");
+	write_part("m-00001-of-00003.gguf", 3, 3, 3);
+	refused("m-00001-of-00003.gguf", SL_EINVAL, "split.no is 3 of split.count 3");
+	write_part("many.gguf", 0, 2000, 3);
+	refused("many.gguf", SL_EINVAL, "split.count is 2000");
+	/* The same tensor in two parts. */
+	write_part("m-00001-of-00002.gguf", 0, 2, 2);
+	size_t n;
+	uint8_t *bytes = md_read(dir, "m-00001-of-00002.gguf", &n);
+	memcpy((uint8_t *)memmem(bytes, n, "split.no", 8) + 12, "\1", 1);
+	md_write(dir, "m-00002-of-00002.gguf", bytes, n);
+	free(bytes);
+	refused("m-00001-of-00002.gguf", SL_EINVAL, "duplicate tensor \"t0\"");
+}
+
+static void check_llama(const char *form)
+{
+	struct model_arch a;
+	struct sl_err err = {0};
+	struct proto_str template;
+	size_t n;
+	struct model_file *f = opened("");
+	assert_string_equal(model_file_form(f), form);
+	assert_int_equal(model_file_n_tensors(f), MD_N_LLAMA);
+	if (model_file_arch(f, &a, &err) != 0)
+		fail_msg("%s", err.text);
+	assert_string_equal(a.family, "llama");
+	assert_int_equal(a.n_layers, 1);
+	assert_int_equal(a.head_dim, 4);
+	assert_int_equal(a.n_kv_heads, 1);
+	/* Twelve rows, seven tokens. */
+	assert_int_equal(a.n_vocab, 7);
+	assert_false(a.tied_embeddings);
+	assert_true(a.rope.halves && a.rope.base == 20000 && a.rope.n_rot == 4);
+	check_values(f, "token_embd.weight", "model.embed_tokens.weight");
+	check_values(f, "blk.0.attn_q.weight", "model.layers.0.self_attn.q_proj.weight");
+	check_values(f, "blk.0.ffn_norm.weight", "model.layers.0.post_attention_layernorm.weight");
+	check_values(f, "output.weight", "lm_head.weight");
+	assert_int_equal(model_file_find(f, "blk.0.ffn_down.weight")->dims[0], 16);
+	assert_int_equal(model_file_find(f, "blk.0.attn_norm.weight")->type, KN_F32);
+	assert_int_equal(model_file_template(f, &template, &err), 0);
+	assert_int_equal(template.n, 12);
+	assert_memory_equal(template.at, "{{ \"h\xc3\xa9\" }}\n", 12);
+	const int32_t *ends = hf_end_ids(model_file_folder(f), &n);
+	assert_int_equal(n, 2);
+	assert_int_equal(ends[1], 5);
+	model_file_close(f);
+}
+
+static void test_folder(void **arg)
+{
+	(void)arg;
+	md_llama_folder(dir);
+	check_llama("safetensors");
+	md_remove_file(dir, "model.safetensors");
+	md_llama_sharded(dir);
+	check_llama("safetensors in 2 parts");
+
+	md_remove_file(dir, "model-00002-of-00002.safetensors");
+	refused("", SL_EIO, "model-00002-of-00002.safetensors: No such file");
+	md_text(dir, "model.safetensors.index.json", "{\"weight_map\":{\"a\":\"../../secret\"}}");
+	refused("", SL_EINVAL, "not a file's name");
+	md_text(dir, "model.safetensors.index.json", "{\"weight_map\":{\"a\":\".hidden\"}}");
+	refused("", SL_EINVAL, "not a file's name");
+	md_text(dir, "model.safetensors.index.json", "{\"weight_map\":{}}");
+	refused("", SL_EINVAL, "names no file");
+	md_remove_file(dir, "model.safetensors.index.json");
+	refused("", SL_EINVAL, "neither model.safetensors nor");
+	md_text(dir, "pytorch_model.bin", "x");
+	refused("", SL_EINVAL, "pytorch_model.bin is not supported");
+	md_remove_file(dir, "config.json");
+	refused("", SL_EINVAL, "no config.json");
+}
+
+static void test_config(void **arg)
+{
+	(void)arg;
+	static const struct {
+		const char *more; /* after MD_LLAMA_CONFIG's keys, which it can't repeat */
+		int code;
+		const char *words;
+	} wrong[] = {
+	    {",\"quantization_config\":{\"quant_method\":\"gptq\"}}", SL_EUNSUPPORTED, "gptq with bits other than 4"},
+	    {",\"attention_bias\":true}", SL_EUNSUPPORTED, "attention_bias is not supported"},
+	    {",\"head_dim\":3}", SL_EUNSUPPORTED, "do not fit together"},
+	    {",\"head_dim\":-4}", SL_EINVAL, "head_dim is not a whole number"},
+	    {",\"rope_scaling\":{\"rope_type\":\"dynamic\",\"factor\":2}}", SL_EUNSUPPORTED, "rope_scaling is of a kind"},
+	    {",\"rope_scaling\":{\"rope_type\":\"linear\"}}", SL_EINVAL, "factor of the rope scaling is missing"},
+	    {",\"rope_scaling\":{\"type\":\"longrope\",\"long_factor\":[1]}}", SL_EINVAL, "short_factor is not a list"},
+	    {",\"partial_rotary_factor\":0.3}", SL_EINVAL, "no whole number of pairs"},
+	    {",\"model_type\":\"llama\"}", SL_EINVAL, "duplicate object key"},
+	    {"", SL_EINVAL, "config.json: line 1"},
+	};
+	md_llama_folder(dir);
+	for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+		char text[2048];
+		snprintf(text, sizeof text, "%s%s", MD_LLAMA_CONFIG, wrong[i].more);
+		md_text(dir, "config.json", text);
+		refused("", wrong[i].code, wrong[i].words);
+	}
+	md_text(dir, "config.json", "{\"model_type\":\"mamba\\n\"}");
+	refused("", SL_EUNSUPPORTED, "model_type \"mamba \" is not supported");
+	md_text(dir, "config.json", "[]");
+	refused("", SL_EINVAL, "not an object");
+	char deep[256];
+	memset(deep, '[', sizeof deep - 1);
+	deep[255] = '\0';
+	md_text(dir, "config.json", deep);
+	refused("", SL_EINVAL, "nested too deep");
+}
+
+/* What the families' own keys become. */
+static void test_families(void **arg)
+{
+	(void)arg;
+	struct model_arch a;
+	md_llama_folder(dir);
+	md_text(dir, "config.json",
+		"{\"model_type\":\"gemma3\",\"text_config\":{" SHAPE ",\"sliding_window\":512,\"query_pre_attn_scalar\":16,"
+		"\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":8.0}}}");
+	struct model_file *f = opened("");
+	arch_of(f, &a);
+	assert_string_equal(a.family, "gemma3");
+	assert_true(a.qk_norm && a.post_norms && a.norm_gain_offset == 1 && a.act == ARCH_GELU_TANH);
+	assert_true(a.window == 512 && a.window_pattern == 6 && a.attn_scale == 0.25f);
+	assert_true(a.rope.base == 1e6 && a.rope.scaling == ARCH_ROPE_LINEAR && a.rope.factor == 8);
+	assert_true(a.rope_windowed.base == 1e4 && a.rope_windowed.scaling == ARCH_ROPE_PLAIN);
+	assert_non_null(model_file_find(f, "blk.0.post_attention_norm.weight"));
+	model_file_close(f);
+	md_text(dir, "config.json",
+		"{\"model_type\":\"mistral\"," SHAPE ",\"sliding_window\":4096,\"rope_scaling\":{\"type\":\"yarn\","
+		"\"factor\":4,\"original_max_position_embeddings\":4096}}");
+	f = opened("");
+	arch_of(f, &a);
+	assert_string_equal(a.family, "llama");
+	assert_true(a.window == 4096 && a.window_pattern == 0 && a.n_ctx == 16384);
+	assert_true(a.rope.scaling == ARCH_ROPE_YARN && a.rope.original_ctx == 4096 && a.rope.beta_fast == 32);
+	model_file_close(f);
+	md_text(dir, "config.json",
+		"{\"model_type\":\"phi3\"," SHAPE ",\"original_max_position_embeddings\":4096,\"rope_scaling\":{"
+		"\"type\":\"longrope\",\"short_factor\":[1,2],\"long_factor\":[3,4]}}");
+	f = opened("");
+	arch_of(f, &a);
+	assert_true(a.rope.n_factors == 2 && a.rope.factors[1] == 4 && a.window == 0);
+	assert_true(fabs(a.rope.magnitude - sqrt(1 + log(2) / log(4096))) < 1e-9);
+	model_file_close(f);
+	md_text(dir, "config.json", "{\"model_type\":\"qwen2\"," SHAPE ",\"sliding_window\":64,\"use_sliding_window\":false}");
+	f = opened("");
+	arch_of(f, &a);
+	assert_true(a.qkv_bias && a.window == 0 && a.norm_gain_offset == 0);
+	model_file_close(f);
+}
+
+static void test_names(void **arg)
+{
+	(void)arg;
+	static const struct {
+		const char *theirs, *family, *ours; /* NULL: left out */
+	} names[] = {
+	    {"model.layers.11.self_attn.q_norm.weight", "qwen3", "blk.11.attn_q_norm.weight"},
+	    {"model.layers.0.self_attn.k_proj.bias", "qwen2", "blk.0.attn_k.bias"},
+	    {"model.layers.2.mlp.gate_up_proj.weight", "phi3", "blk.2.ffn_up.weight"},
+	    {"model.layers.2.self_attn.qkv_proj.weight", "phi3", "blk.2.attn_qkv.weight"},
+	    {"model.layers.2.post_attention_layernorm.weight", "llama", "blk.2.ffn_norm.weight"},
+	    {"model.layers.2.post_attention_layernorm.weight", "gemma2", "blk.2.post_attention_norm.weight"},
+	    {"model.layers.2.pre_feedforward_layernorm.weight", "gemma2", "blk.2.ffn_norm.weight"},
+	    {"language_model.model.embed_tokens.weight", "gemma3", "token_embd.weight"},
+	    {"model.language_model.norm.weight", "gemma3", "output_norm.weight"},
+	    {"vision_tower.vision_model.head.weight", "gemma3", NULL},
+	    {"model.layers.0.self_attn.rotary_emb.inv_freq", "llama", NULL},
+	    {"model.layers.99999.mlp.up_proj.weight", "llama", "model.layers.99999.mlp.up_proj.weight"},
+	    {"model.layers.", "llama", "model.layers."},
+	    {"model.layers.1", "llama", "model.layers.1"},
+	    {"something.else", "llama", "something.else"},
+	};
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+		char out[256];
+		bool used = hf_gguf_name(names[i].theirs, names[i].family, out, sizeof out);
+		assert_true(used == (names[i].ours != NULL));
+		if (used)
+			assert_string_equal(out, names[i].ours);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test_setup_teardown(test_split, setup, teardown),
+	    cmocka_unit_test_setup_teardown(test_folder, setup, teardown),
+	    cmocka_unit_test_setup_teardown(test_config, setup, teardown),
+	    cmocka_unit_test_setup_teardown(test_families, setup, teardown),
+	    cmocka_unit_test(test_names),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The device among the metrics: nothing while there is none, its figures in their units, and what is left when it falls
+ * silent.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include <string.h>
+
+#include "base/metrics.h"
+#include "gateway/api/device_gauges.h"
+
+static char text[1 << 16];
+
+static const char *printed(void)
+{
+	struct sl_buf b;
+	buf_init(&b, sizeof text - 1);
+	assert_int_equal(metrics_print(&b), 0);
+	if (b.len > 0)
+		memcpy(text, buf_data(&b), b.len);
+	text[b.len] = '\0';
+	buf_dispose(&b);
+	return text;
+}
+
+static void has(const char *line)
+{
+	if (strstr(printed(), line) == NULL)
+		fail_msg("no %s in\n%s", line, text);
+}
+
+static void test_gauges(void **arg)
+{
+	(void)arg;
+	struct proto_device d = {0};
+	device_gauges_set(&d);
+	assert_null(strstr(printed(), "sluice_device"));
+	d = (struct proto_device){.known = 1, .busy_percent = 87, .memory_busy_percent = 41, .celsius = 64, .milliwatts = 512345,
+				  .limit_milliwatts = 700000, .sm_mhz = 1755, .memory_mhz = 3201, .slowed = PROTO_SLOWED_THERMAL,
+				  .nvlinks = 5, .memory_bytes = 150000000000, .memory_used_bytes = 90000000000, .ecc_uncorrected = 3};
+	device_gauges_set(&d);
+	has("\nsluice_device_up 1\n");
+	has("\nsluice_device_busy_ratio 0.87\n");
+	has("\nsluice_device_memory_busy_ratio 0.41\n");
+	has("\nsluice_device_memory_bytes 150000000000\n");
+	has("\nsluice_device_memory_used_bytes 90000000000\n");
+	has("\nsluice_device_temperature_celsius 64\n");
+	has("\nsluice_device_power_watts 512.345\n");
+	has("\nsluice_device_power_limit_watts 700\n");
+	has("\nsluice_device_sm_clock_hertz 1.755e+09\n");
+	has("\nsluice_device_nvlinks_up 5\n");
+	has("\nsluice_device_ecc_errors_total 3\n");
+	has("\nsluice_device_slowed{reason=\"thermal\"} 1\n");
+	has("\nsluice_device_slowed{reason=\"power\"} 0\n");
+	d = (struct proto_device){0};
+	device_gauges_set(&d);
+	has("\nsluice_device_up 0\n");
+	has("\nsluice_device_power_watts 0\n");
+	has("\nsluice_device_slowed{reason=\"thermal\"} 0\n");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_gauges)};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

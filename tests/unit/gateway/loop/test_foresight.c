@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What is to be fetched ahead: whole lines, bounded in number and places.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "gateway/loop/foresight.h"
+
+static void whole_lines(void **state)
+{
+	static const struct {
+		size_t at, bytes;
+		int lines;
+	} cases[] = {{0, 1, 1}, {0, 64, 1}, {0, 65, 2}, {63, 1, 1}, {63, 2, 2}, {1, 64, 2},
+		     {16, 344, 6}, {0, 0, 0}, {8, SIZE_MAX / 2, FORESIGHT_MAX_LINES}};
+	static _Alignas(FORESIGHT_LINE) char memory[FORESIGHT_LINE];
+	(void)state;
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		struct foresight f = {0};
+		foresight_add(&f, memory + cases[i].at, cases[i].bytes);
+		assert_int_equal(f.n_lines[0], cases[i].lines);
+		assert_int_equal(f.n_lines[1], 0);
+		foresight_fetch(&f); /* also of what is not there */
+	}
+}
+
+static void no_more_than_there_are_places(void **state)
+{
+	struct foresight f = {0};
+	char memory[FORESIGHT_PLACES + 1];
+	(void)state;
+	for (int i = 0; i <= FORESIGHT_PLACES; i++)
+		foresight_add(&f, &memory[i], 1);
+	for (int i = 0; i < FORESIGHT_PLACES; i++)
+		assert_ptr_equal(f.at[i], &memory[i]);
+	foresight_fetch(&f);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(whole_lines),
+	    cmocka_unit_test(no_more_than_there_are_places),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
